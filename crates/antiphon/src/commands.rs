@@ -167,6 +167,7 @@ pub(crate) async fn run_reasoning(options: Reasoning) -> Result<(), ExitError> {
         ReasoningCommand::View(view) => reasoning::view(&connect(&view.database).await?, &view).await,
         ReasoningCommand::Undo(undo) => reasoning::undo(&connect(&undo.database).await?, &undo).await,
         ReasoningCommand::Discarded(log) => reasoning::discarded(&connect(&log.database).await?, &log).await,
+        ReasoningCommand::Message(one) => reasoning::message(&connect(&one.database).await?, &one).await,
     }
 }
 

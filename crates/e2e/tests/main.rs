@@ -55,6 +55,7 @@ mod reasoning;
 mod reasoning_access;
 mod reasoning_agents;
 mod reasoning_conformance;
+mod reasoning_log;
 mod refusals;
 mod replicas;
 mod resent_inputs;

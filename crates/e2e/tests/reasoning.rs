@@ -17,7 +17,7 @@ use testkit::{
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-const TOOLS: [&str; 10] = [
+const TOOLS: [&str; 11] = [
     "frs_create_session",
     "frs_view_thread",
     "frs_append",
@@ -28,6 +28,7 @@ const TOOLS: [&str; 10] = [
     "frs_checkpoint",
     "frs_restore",
     "frs_discarded",
+    "frs_read_message",
 ];
 
 /// How long a client of another language may take, with its start.
@@ -97,7 +98,7 @@ impl Server {
     }
 
     /// The result of a tool; protocol errors are none.
-    async fn call(&self, tool: &str, arguments: Value) -> Value {
+    pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Value {
         let response = self.post(&request(tool, &arguments), &[]).await;
         assert_eq!(response.status, 200, "{tool} {arguments}: {}", response.text);
         let answer: Value = serde_json::from_str(&response.text).unwrap();
@@ -106,20 +107,20 @@ impl Server {
     }
 
     /// What it says, of a call that must succeed.
-    async fn done(&self, tool: &str, arguments: Value) -> String {
+    pub(crate) async fn done(&self, tool: &str, arguments: Value) -> String {
         let result = self.call(tool, arguments.clone()).await;
         assert_eq!(result["isError"], false, "{tool} {arguments}: {result}");
         text(&result)
     }
 
     /// The code and the text of a refusal.
-    async fn refused(&self, tool: &str, arguments: Value) -> (String, String) {
+    pub(crate) async fn refused(&self, tool: &str, arguments: Value) -> (String, String) {
         let result = self.call(tool, arguments.clone()).await;
         assert_eq!(result["isError"], true, "{tool} {arguments}: {result}");
         (result["structuredContent"]["error"]["code"].as_str().unwrap().to_owned(), text(&result))
     }
 
-    async fn eight_messages(&self, session: &str) {
+    pub(crate) async fn eight_messages(&self, session: &str) {
         self.done("frs_create_session", json!({ "agent_id": "ann", "session_id": session })).await;
         let messages: Vec<Value> =
             (1..=8).map(|number| json!({ "role": "user", "content": format!("message {number}") })).collect();
@@ -201,6 +202,7 @@ fn check_python(report: &Value) {
         said(13)
     );
     assert_eq!(said(14), "Session not found");
+    assert!(said(15).starts_with("rm-3 Tool (2000 chars):\nxxxx"), "{}", said(15));
     assert!(calls[..13].iter().all(|call| call["is_error"] == false), "{calls:#?}");
 }
 
@@ -316,6 +318,17 @@ async fn bad_arguments_are_refused_and_change_nothing() {
         ("frs_plan", json!({ "items": [{ "text": "x", "state": "later" }] }), "invalid_argument"),
         ("frs_restore", json!({ "name": "nowhere" }), "unknown_checkpoint"),
         ("frs_discarded", json!({ "limit": 0 }), "invalid_argument"),
+        ("frs_discarded", json!({ "cursor": "1" }), "invalid_argument"),
+        ("frs_read_message", json!({ "number": 9 }), "unknown_number"),
+        ("frs_read_message", json!({ "number": 0 }), "unknown_number"),
+        ("frs_read_message", json!({ "number": 1, "offset": -1 }), "invalid_argument"),
+        ("frs_read_message", json!({ "number": 1, "offset": 1_000 }), "invalid_argument"),
+        ("frs_append", json!({ "messages": [{ "role": "assistant", "thinking": "hm" }] }), "thinking_alone"),
+        (
+            "frs_append",
+            json!({ "messages": [{ "role": "assistant", "tool_calls": [{ "id": "c", "name": "n", "arguments": [1] }] }] }),
+            "invalid_argument",
+        ),
     ] {
         let mut arguments = arguments;
         arguments["session_id"] = "s".into();
@@ -378,6 +391,7 @@ async fn noise_as_arguments_is_never_an_internal_error() {
         "session_id",
         "agent_id",
         "sources",
+        "applies_to_thread",
         "showPlan",
         "messages",
         "request_id",
@@ -391,7 +405,9 @@ async fn noise_as_arguments_is_never_an_internal_error() {
         "items",
         "name",
         "limit",
-        "before",
+        "cursor",
+        "number",
+        "offset",
         "other",
     ];
     let calls = std::env::var("ANTIPHON_FUZZ_CALLS").map_or(1_000, |text| text.parse().unwrap());
@@ -421,7 +437,7 @@ async fn noise_as_arguments_is_never_an_internal_error() {
 
 fn is_of(tool: &str, argument: &str) -> bool {
     let own: &[&str] = match tool {
-        "frs_create_session" => &["agent_id", "session_id", "sources"],
+        "frs_create_session" => &["agent_id", "session_id", "sources", "applies_to_thread", "request_id"],
         "frs_view_thread" => &["session_id", "showPlan"],
         "frs_append" => &["session_id", "messages", "request_id"],
         "frs_compress_last" => &["session_id", "count", "summary", "token", "request_id"],
@@ -430,7 +446,8 @@ fn is_of(tool: &str, argument: &str) -> bool {
         "frs_plan" => &["session_id", "items"],
         "frs_checkpoint" => &["session_id", "name"],
         "frs_restore" => &["session_id", "name", "request_id"],
-        _ => &["session_id", "limit", "before"],
+        "frs_discarded" => &["session_id", "limit", "cursor"],
+        _ => &["session_id", "number", "offset"],
     };
     own.contains(&argument)
 }

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use testkit::{
     api::Api,
     fleet::{Fleet, FleetOptions, WorkflowOptions, WorkflowProgram, binary, invoke},
+    http::{self, HttpRequest},
     services::{NatsServer, TestDatabase},
+    sse::{FollowOptions, Follower},
 };
 use tokio::time::{sleep, timeout};
 
@@ -20,7 +22,7 @@ struct All {
     database: TestDatabase,
     _nats: NatsServer,
     scratch: ScratchDir,
-    _ports: [Port; 2],
+    ports: [Port; 2],
 }
 
 impl All {
@@ -54,7 +56,7 @@ impl All {
         let fleet =
             Fleet::start(options.with_workflow(WorkflowOptions { workflow: "default".to_owned(), program }));
         let fleet = fleet.await.unwrap();
-        Self { fleet, database, _nats: nats, scratch, _ports: ports }
+        Self { fleet, database, _nats: nats, scratch, ports }
     }
 
     /// The session in another database, after an export and an import of its agent's thread, twice.
@@ -87,6 +89,44 @@ impl All {
         Api(self.fleet.workflows[0].http_addr())
     }
 
+    /// The messages of a thread as models see them, whose history shows people nothing of its reasoning tools.
+    async fn seen_by_models(&self, thread: &str, history: &[Value]) -> Vec<Value> {
+        for message in history {
+            let is_withheld = |text: &str| text == "(not shown: the agent's reasoning thread)";
+            let is_result = message["role"] == "tool";
+            assert!(!is_result || is_withheld(message["content"].as_str().unwrap()), "{message}");
+            let calls = message["tool_calls"].as_array().into_iter().flatten();
+            assert!(calls.clone().all(|call| call["arguments"] == "{}"), "{message}");
+        }
+        let path = format!("/v1/threads/{thread}/history?limit=200&synthetic=true");
+        let page = self.api().call("GET", &path, None).await.unwrap();
+        page["messages"].as_array().unwrap().clone()
+    }
+
+    /// No protocol shows what the reasoning tools of a thread were given and answered.
+    async fn is_withheld(&self, thread: &str, history: &[Value], follower: Follower) {
+        let api = self.api();
+        follower.wait(TURN_TIMEOUT, |progress| progress.terminals > 0).await.unwrap();
+        let mut shown = vec![format!("{:?}", follower.stop())];
+        let batch = history[0]["batch_id"].as_str().unwrap();
+        for path in [format!("/api/chat/{thread}"), format!("/v1/threads/{thread}/batches/{batch}")] {
+            shown.push(api.call("GET", &path, None).await.unwrap().to_string());
+        }
+        let again = Follower::start(
+            &[api.0],
+            thread,
+            FollowOptions { last_event_id: Some("0".to_owned()), ..FollowOptions::default() },
+        );
+        again.wait(TURN_TIMEOUT, |progress| progress.terminals > 0).await.unwrap();
+        shown.push(format!("{:?}", again.stop()));
+        for text in shown {
+            assert!(text.contains("(not shown: the agent") && text.contains("All done"), "{text}");
+            for secret in ["Reasoning Thread (", "Snapshot token", "Searched: nothing", "valid: "] {
+                assert!(!text.contains(secret), "{secret}: {text}");
+            }
+        }
+    }
+
     /// The messages of a turn of a thread that nothing was said in before.
     async fn turn(&self, thread: &str, input: &str) -> Vec<Value> {
         let api = self.api();
@@ -115,9 +155,9 @@ fn tool(name: &str, arguments: Value) -> Value {
     json!({ "tools": [{ "name": name, "arguments": arguments }] })
 }
 
-/// What the tools have said, in the order of the calls.
-fn results(history: &[Value]) -> Vec<&str> {
-    history
+/// What the tools have said, in the order of the calls, of messages as models see them.
+fn results(messages: &[Value]) -> Vec<&str> {
+    messages
         .iter()
         .filter(|message| message["role"] == "tool")
         .filter_map(|message| message["content"].as_str())
@@ -144,9 +184,12 @@ async fn a_model_compresses_its_own_steps_over_mcp() {
         { "text": { "content": "All done." } },
     ] }] });
     let all = All::start(&script, None).await;
+    let follower = Follower::start(&[all.api().0], "t", FollowOptions::default());
     let history = all.turn("t", "search").await;
     assert!(history.iter().all(|message| message.get("number").is_none()), "people see no numbers");
-    let results = results(&history);
+    all.is_withheld("t", &history, follower).await;
+    let seen = all.seen_by_models("t", &history).await;
+    let results = results(&seen);
     assert_eq!(results.len(), 6, "{history:?}");
     assert!(results[1].starts_with("Appended 4 messages"), "{}", results[1]);
     let before = "Reasoning Thread (4 messages):\n[1] User: Analyze codebase\n[2] Assistant: I'll search...\n\
@@ -186,7 +229,8 @@ async fn calls_of_one_step_reach_the_server_in_order() {
     ] }] });
     let all = All::start(&script, None).await;
     let history = all.turn("t", "search").await;
-    let results = results(&history);
+    let seen = all.seen_by_models("t", &history).await;
+    let results = results(&seen);
     assert_eq!(results.len(), 17, "{history:?}");
     for (number, result) in (1..).zip(&results[1..]) {
         assert_eq!(*result, format!("Appended 1 message: rm-{number}."));
@@ -202,7 +246,40 @@ async fn an_mcp_server_that_is_away_fails_the_tool_alone() {
     let unused = Port::reserve().unwrap();
     let all = All::start(&script, Some(&format!("http://127.0.0.1:{}/mcp", unused.number()))).await;
     let history = all.turn("t", "look").await;
-    let results = results(&history);
+    let seen = all.seen_by_models("t", &history).await;
+    let results = results(&seen);
     assert_eq!(results.len(), 1, "{history:?}");
     assert!(results[0].starts_with("error: "), "{}", results[0]);
+}
+
+/// A session over the thread itself: what its agent compresses leaves the context of the next turn, and nothing that people see.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_compressed_leaves_the_context_of_the_thread() {
+    let script = json!({ "scenarios": [{ "steps": [{ "text": { "content": "All done." } }] }] });
+    let all = All::start(&script, None).await;
+    let history = all.turn("t", "the first question").await;
+    let mcp = SocketAddr::from(([127, 0, 0, 1], all.ports[1].number()));
+    let call = async |tool: &str, arguments: Value| {
+        let body = crate::reasoning::request(tool, &arguments).to_string();
+        let headers =
+            [("accept", "application/json, text/event-stream"), ("content-type", "application/json")];
+        let request = HttpRequest { method: "POST", path: "/mcp", headers: &headers, body: body.as_bytes() };
+        let answer: Value = http::exchange(mcp, request).await.unwrap().json().unwrap();
+        assert_eq!(answer["result"]["isError"], false, "{tool}: {answer}");
+        crate::reasoning::text(&answer["result"])
+    };
+    let context = async || all.api().call("GET", "/v1/threads/t/context", None).await.unwrap().to_string();
+    let before = context().await;
+    assert!(before.contains("the first question"), "{before}");
+    let session = json!({ "session_id": "s" });
+    let create = json!({ "agent_id": "t", "session_id": "s", "sources": [{ "thread_id": "t" }], "applies_to_thread": true });
+    assert!(call("frs_create_session", create).await.contains("2 base messages"));
+    let arguments = json!({ "session_id": "s", "from": 1, "to": 2, "summary": "A question was answered." });
+    let said = call("frs_compress_range", arguments).await;
+    assert!(said.ends_with("contexts of the thread t have the summary instead of 1 batch."), "{said}");
+    let after = context().await;
+    assert!(!after.contains("the first question") && after.contains("A question was answered."), "{after}");
+    assert_eq!(all.api().history("t").await.unwrap(), history, "people see what they saw");
+    call("frs_undo", session).await;
+    assert_eq!(context().await, before);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::{Chunk, ChunkKind};
 use protocols::native::NativeEvent;
-use protocols::{MessageHeader, MessageOffset, MessageProgress, Native};
+use protocols::{MessageHeader, MessageOffset, MessageProgress, Native, WithheldCalls};
 
 use crate::subscription::FeedEvent;
 
@@ -13,6 +13,7 @@ use crate::subscription::FeedEvent;
 pub(crate) struct FeedMessage {
     pub(crate) header: MessageHeader,
     progress: MessageProgress,
+    withheld: WithheldCalls,
     /// How many answers of a current owner in a row have not named it.
     pub(crate) absent: u32,
     log: Option<Vec<Shown>>,
@@ -31,7 +32,8 @@ pub(crate) struct Shown {
 impl FeedMessage {
     pub(crate) fn new(header: MessageHeader) -> Self {
         let progress = MessageProgress::new(header.attempt, header.is_answer());
-        Self { header, progress, absent: 0, log: Some(Vec::new()), log_bytes: 0 }
+        let withheld = WithheldCalls::default();
+        Self { header, progress, withheld, absent: 0, log: Some(Vec::new()), log_bytes: 0 }
     }
 
     pub(crate) fn seen(&self) -> &MessageOffset {
@@ -65,6 +67,8 @@ impl FeedMessage {
             native.advance_silently(&self.header.message, seen);
             return None;
         }
+        let shown = self.withheld.shown(chunk);
+        let chunk: &Arc<Chunk> = &shown;
         let event = native.chunk(&self.header, seen.clone(), chunk, false);
         if let Some(log) = &mut self.log {
             self.log_bytes += event.len();
@@ -83,5 +87,38 @@ pub(crate) fn chunk_event(header: &MessageHeader, chunk: &Arc<Chunk>, is_compact
         role: *role,
         chunk: Arc::clone(chunk),
         is_compacted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{BatchType, MessageId, Metadata, Position, Role, ThreadId};
+    use protocols::Cursor;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn reasoning_tools_are_withheld_while_they_come() {
+        let thread = ThreadId::parse("t").unwrap();
+        let mut native = Native::new(thread, Cursor::at(Position::from_stored(0)));
+        let message = MessageId::parse("m").unwrap();
+        let mut open =
+            FeedMessage::new(MessageHeader::new(message, 0, Role::Assistant, BatchType::UserRequest));
+        let named = json!({ "tool_call_id": "c", "tool_name": "frs_view_thread" });
+        for (id, kind, text) in
+            [(0, ChunkKind::ToolCall, "{\"SECRET\":1}"), (1, ChunkKind::ToolResult, "[1] SECRET")]
+        {
+            let metadata = Metadata::new(named.as_object().unwrap().clone()).unwrap();
+            let chunk = Arc::new(Chunk { kind, metadata, ..Chunk::content(id, text, false) });
+            let shown = open.show(&mut native, &chunk).unwrap();
+            let NativeEvent::Chunk { chunk, .. } = &shown.event else { panic!("{shown:?}") };
+            let sent = String::from_utf8_lossy(&shown.bytes).into_owned();
+            assert!(!sent.contains("SECRET") && !chunk.text.contains("SECRET"), "{sent}");
+        }
+        // Those who join later get the same, and cursors count what has come.
+        let log = open.log().unwrap();
+        assert!(log.iter().all(|shown| !String::from_utf8_lossy(&shown.data).contains("SECRET")));
+        assert_eq!(open.seen().calls[0].result, Some(10));
     }
 }

@@ -21,6 +21,7 @@ mod http;
 mod metrics;
 mod openapi;
 mod operator;
+mod protected_resource;
 mod role_server;
 mod router;
 mod settings_cache;
@@ -60,6 +61,7 @@ pub use crate::http::limits::HttpLimits;
 pub use crate::http::trusted_proxies::{InvalidNetwork, TrustedProxies};
 pub use crate::metrics::METRICS;
 pub use crate::operator::{ActRefusal, OperatorActs, dry_run_schedule};
+pub use crate::protected_resource::ProtectedResource;
 pub use crate::role_server::{AuthenticatedCaller, AuthenticationError, CallerAuthenticator, CallerError};
 
 /// The condition under which a gateway says whether it is ready.

@@ -27,6 +27,7 @@ use crate::error::Problem;
 use crate::http::extensions::ClientIp;
 use crate::http::listener::ConnectionBounds;
 use crate::http::{listener, request_id, request_trace};
+use crate::protected_resource::{ProtectedResource, ResourceMetadata};
 use crate::{Gateway, GatewayConfig, GatewayError, metrics, router};
 
 /// How often keys of an identity provider are looked at again.
@@ -148,11 +149,12 @@ impl CallerAuthenticator {
 }
 
 impl Gateway {
-    /// Serves the routes of another role until `drain` is cancelled. Beside them are the probes, and nothing else. `condition` is what the
-    /// role's readiness is called.
+    /// Serves the routes of another role until `drain` is cancelled. Beside them are the probes and the metadata of `resource`, and nothing
+    /// else. `condition` is what the role's readiness is called.
     pub async fn serve_role(
         self,
         condition: &'static str,
+        resource: ProtectedResource,
         routes: Router,
         store: Store,
         health: Health,
@@ -169,11 +171,14 @@ impl Gateway {
             store: store.of_installation(),
             limiter,
         };
+        let metadata = ResourceMetadata::new(resource, &self.access);
         let cors = Arc::new(self.access.cors);
         let policy = HostPolicy { cors: Arc::clone(&cors), is_insecure: self.access.insecure };
         let refuse = router::refusals(Arc::clone(&cors));
+        let door = (callers.clone(), metadata.clone());
         let router = Router::new()
-            .merge(routes.layer(middleware::from_fn_with_state(callers.clone(), authenticate)))
+            .merge(routes.layer(middleware::from_fn_with_state(door, authenticate)))
+            .merge(metadata.map(ResourceMetadata::routes).unwrap_or_default())
             .merge(runtime::endpoint::probes_router(health.clone()))
             .fallback(async || Problem::not_found("unknown_address", "there is nothing at this address"))
             .layer(middleware::from_fn_with_state(cors, cors::cross_origin))
@@ -214,7 +219,7 @@ impl Gateway {
 }
 
 async fn authenticate(
-    State(callers): State<CallerAuthenticator>,
+    State((callers, metadata)): State<(CallerAuthenticator, Option<ResourceMetadata>)>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -230,6 +235,12 @@ async fn authenticate(
                 }
             }
         }
-        Err(AuthenticationError(problem)) => problem.into_response(),
+        Err(AuthenticationError(problem)) => {
+            let mut response = problem.into_response();
+            if let Some(metadata) = metadata.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
+                metadata.challenge(request.uri(), request.headers(), &mut response);
+            }
+            response
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Results of tools: a text for the model, and the same as JSON for programs.
 
 use gateway::CallerError;
-use reasoning::{Refusal, Valid};
+use reasoning::{Refusal, Valid, numbers_text};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 use store::{Disposition, StoreError};
@@ -46,12 +46,18 @@ impl From<Refusal> for ToolError {
     fn from(refusal: Refusal) -> Self {
         let error = Self::new(refusal.reason.code(), refusal.to_string());
         match refusal.valid {
-            Valid::Range(Some((from, to))) | Valid::Count(Some((from, to))) => {
-                error.with("valid", json!({ "from": from, "to": to }))
+            Valid::Ranges(ranges) => {
+                let range = |(from, to): &(u64, u64)| json!({ "from": from, "to": to });
+                error.with("valid", json!({ "ranges": ranges.iter().map(range).collect::<Vec<_>>() }))
             }
-            Valid::Numbers(numbers) => error.with("valid", json!({ "numbers": numbers })),
+            Valid::Count(Some((from, to))) => error.with("valid", json!({ "from": from, "to": to })),
+            Valid::Numbers(lists) => {
+                let lists: Vec<_> = lists.iter().map(|list| numbers_text(list.numbers())).collect();
+                error.with("valid", json!({ "numbers": lists }))
+            }
             Valid::Names(names) => error.with("valid", json!({ "names": names })),
-            Valid::Anything | Valid::Range(None) | Valid::Count(None) => error,
+            Valid::Count(None) => error.with("valid", Value::Null),
+            Valid::Anything => error,
         }
     }
 }

@@ -51,6 +51,16 @@ impl ToolArguments {
         self.text(name)?.ok_or_else(|| missing(name))
     }
 
+    /// A text, or an object as the text of its JSON.
+    pub(crate) fn text_or_object(&self, name: &str) -> Result<Option<String>, ToolError> {
+        match self.value(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(object @ Value::Object(_)) => Ok(Some(object.to_string())),
+            Some(_) => Err(ToolError::argument(format!("{name} must be a string or an object"))),
+        }
+    }
+
     /// A text that names something.
     pub(crate) fn name(&self, name: &str) -> Result<Option<&str>, ToolError> {
         let text = self.text(name)?;

@@ -1,24 +1,20 @@
-//! Tools that compress, take back, and show what was compressed.
+//! Tools that compress and take back.
 
 use model::{ReasoningSessionId, quoting};
 use reasoning::{
-    Compression, CompressionRequest, Reason, Refusal, Selection, SessionMessage, Valid, compress, message_id,
-    restorable,
+    Compression, CompressionRequest, Reason, Refusal, Selection, Valid, compress, message_id, restorable,
 };
 use rmcp::model::JsonObject;
-use serde_json::{Value, json};
-use store::{DiscardedLayer, EarlierCompression, EarlierReturn, ReasoningThread, RequestId};
+use serde_json::json;
+use store::{EarlierCompression, EarlierReturn, ReasoningThread, RequestId};
 
 use crate::answer::{ToolAnswer, ToolError};
 use crate::arguments::ToolArguments;
 use crate::context::ToolContext;
 use crate::tools::ToolName;
 
-/// Tries of a compression while others append, which moves nothing that it names.
-const COMPRESS_TRIES: u32 = 8;
-/// Compressions of a page of the discarded log.
-const PAGE: (i64, i64) = (1, 20);
-const DEFAULT_PAGE: i64 = 5;
+/// Tries of a compression while other calls change the session: of all that write at the same moment one succeeds with each try.
+const COMPRESS_TRIES: u32 = 64;
 
 pub(crate) async fn last(
     context: &ToolContext,
@@ -58,22 +54,51 @@ async fn run(
     let mut seen = read(context, &id, once).await?;
     for _ in 0..COMPRESS_TRIES {
         if let (Some(earlier), Some(once)) = (&seen.earlier, once) {
-            return repeated(earlier, once);
+            let answer = repeated(earlier, once)?;
+            return applied(context, &seen, answer).await;
         }
         let decided = compress(&seen.thread, &request)?;
         let written =
             context.store.compress_reasoning(&seen, &decided, &request.summary, once, &context.actor);
         if written.await?.is_some() {
-            return Ok(done(&seen, &decided));
+            return applied(context, &seen, done(&seen, &decided)).await;
         }
         let now = read(context, &id, once).await?;
-        let only_appended = now.head == seen.head && request.token.is_none();
-        if now.earlier.is_none() && (!only_appended || matches!(request.selection, Selection::Last(_))) {
+        if now.earlier.is_none() && !names_the_same(&request, &seen, &now) {
             return Err(changed(&now, &request));
         }
         seen = now;
     }
     Err(changed(&seen, &request))
+}
+
+/// What has become of the thread that the session applies to. It is made so after each change, and again when a request is repeated, so that
+/// a change whose process died is made good.
+async fn applied(
+    context: &ToolContext,
+    seen: &ReasoningThread,
+    mut answer: ToolAnswer,
+) -> Result<ToolAnswer, ToolError> {
+    let Some(thread) = &seen.session.applies_to else { return Ok(answer) };
+    let batches = context.store.apply_reasoning(&seen.session.id, thread, &context.actor).await?;
+    let name = quoting::one_line(thread.name());
+    answer.text.push_str(&match batches {
+        0 => format!("\nThe contexts of the thread {name} are as they were: only whole batches leave them."),
+        1 => format!("\nFrom its next turn on, contexts of the thread {name} have the summary instead of 1 batch."),
+        more => format!("\nFrom its next turn on, contexts of the thread {name} have the summary instead of {more} batches."),
+    });
+    answer.json["compressed_batches"] = batches.into();
+    Ok(answer)
+}
+
+/// The same for a request that was made before.
+async fn applied_again(
+    context: &ToolContext,
+    id: &ReasoningSessionId,
+    answer: ToolAnswer,
+) -> Result<ToolAnswer, ToolError> {
+    let now = read(context, id, None).await?;
+    applied(context, &now, answer).await
 }
 
 async fn read(
@@ -85,14 +110,21 @@ async fn read(
     seen.ok_or_else(ToolError::no_session)
 }
 
+/// Whether the request names the same messages after another call has changed the session. Numbers do in any state, positions while messages were
+/// only appended, and the last messages in no other state.
+fn names_the_same(request: &CompressionRequest, seen: &ReasoningThread, now: &ReasoningThread) -> bool {
+    request.token.is_none()
+        && match request.selection {
+            Selection::Last(_) => false,
+            Selection::Range(..) => now.head == seen.head,
+            Selection::Numbers(_) => true,
+        }
+}
+
 /// Another call was faster.
 fn changed(now: &ReasoningThread, request: &CompressionRequest) -> ToolError {
-    let valid = match request.selection {
-        Selection::Last(_) => now.thread.valid_count(),
-        Selection::Range(..) => now.thread.valid_range(),
-        Selection::Numbers(_) => now.thread.valid_numbers(),
-    };
-    Refusal { reason: Reason::Stale { messages: now.thread.len() }, valid }.into()
+    let reason = Reason::Stale { messages: now.thread.len() };
+    Refusal { reason, valid: now.thread.valid(&request.selection, 0) }.into()
 }
 
 fn repeated(earlier: &EarlierCompression, once: RequestId<'_>) -> Result<ToolAnswer, ToolError> {
@@ -153,7 +185,7 @@ pub(crate) async fn undo(
     let (wanted, once) = (arguments.name("summary_id")?, arguments.name("request_id")?);
     let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
     if let Some((request, earlier)) = earlier(context, &id, once).await? {
-        return repeated_undo(request, &earlier, wanted);
+        return applied_again(context, &id, repeated_undo(request, &earlier, wanted)?).await;
     }
     let Some(summary) = seen.summary.map(message_id) else {
         return Err(Refusal::from(Reason::NothingToUndo).into());
@@ -165,18 +197,21 @@ pub(crate) async fn undo(
     if !context.store.undo_reasoning(&id, &seen, once, &context.actor).await? {
         // The same request may have been made at this moment.
         return match earlier(context, &id, once).await? {
-            Some((request, earlier)) => repeated_undo(request, &earlier, wanted),
+            Some((request, earlier)) => {
+                applied_again(context, &id, repeated_undo(request, &earlier, wanted)?).await
+            }
             None => Err(changed_meanwhile(context, &id).await),
         };
     }
     let now = read(context, &id, None).await?;
     let (messages, token) = (now.thread.len(), now.token().to_string());
-    Ok(ToolAnswer {
+    let answer = ToolAnswer {
         text: format!(
             "Took the compression into {summary} back. The thread has {messages} messages now. Snapshot token: {token}"
         ),
         json: json!({ "summary_id": summary, "messages": messages, "token": token, "repeated": false }),
-    })
+    };
+    applied(context, &now, answer).await
 }
 
 fn repeated_undo(
@@ -261,92 +296,26 @@ pub(crate) async fn restore(
     let once = arguments.name("request_id")?;
     let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
     if let Some((request, earlier)) = earlier(context, &id, once).await? {
-        return repeated_restore(request, &earlier);
+        return applied_again(context, &id, repeated_restore(request, &earlier)?).await;
     }
     let layer = restorable(name, &seen.checkpoints)?;
     let back = context.store.restore_reasoning(&id, &seen, layer, once, &context.actor);
     let Some(count) = back.await? else {
         return match earlier(context, &id, once).await? {
-            Some((request, earlier)) => repeated_restore(request, &earlier),
+            Some((request, earlier)) => {
+                applied_again(context, &id, repeated_restore(request, &earlier)?).await
+            }
             None => Err(changed_meanwhile(context, &id).await),
         };
     };
     let now = read(context, &id, None).await?;
     let (messages, token) = (now.thread.len(), now.token().to_string());
     let plural = if count == 1 { "compression" } else { "compressions" };
-    Ok(ToolAnswer {
+    let answer = ToolAnswer {
         text: format!(
             "Took {count} {plural} back, to the checkpoint {name:?}. The thread has {messages} messages now. Snapshot token: {token}"
         ),
         json: json!({ "name": name, "undone": count, "messages": messages, "token": token, "repeated": false }),
-    })
-}
-
-pub(crate) async fn discarded(
-    context: &ToolContext,
-    arguments: Option<JsonObject>,
-) -> Result<ToolAnswer, ToolError> {
-    let arguments = ToolArguments::new(arguments, ToolName::Discarded.known())?;
-    let id = arguments.session(context.tenant.as_ref())?;
-    let limit = arguments.integer("limit")?.unwrap_or(DEFAULT_PAGE);
-    if !(PAGE.0..=PAGE.1).contains(&limit) {
-        return Err(ToolError::argument(format!("limit must be from {} to {}", PAGE.0, PAGE.1)));
-    }
-    let before = match arguments.integer("before")? {
-        Some(before) => {
-            let wrong = || ToolError::argument("before must be at least 1");
-            Some(u64::try_from(before).ok().filter(|before| *before > 0).ok_or_else(wrong)?)
-        }
-        None => None,
     };
-    // An empty page says nothing of whether there is a session.
-    context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
-    let page = context.store.discarded_reasoning(&id, before, limit as u32).await?;
-    let next = page.last().map(|last| last.layer.id).filter(|layer| *layer > 1);
-    let count = page.len();
-    let plural = if count == 1 { "compression" } else { "compressions" };
-    let lines: String = page.iter().map(entry_text).collect();
-    Ok(ToolAnswer {
-        text: format!(
-            "Discarded log ({count} {plural}, the newest first){}{lines}",
-            if count == 0 { "." } else { ":" }
-        ),
-        json: json!({ "compressions": page.iter().map(entry_json).collect::<Vec<_>>(), "next": next }),
-    })
-}
-
-fn entry_text(entry: &DiscardedLayer) -> String {
-    let undone = if entry.layer.is_undone { ", taken back" } else { "" };
-    let (id, actor) = (message_id(entry.layer.summary), quoting::one_line(&entry.actor));
-    let count = entry.originals.len();
-    let mut text =
-        format!("\n{id} by {actor}{undone} stands for {count} messages: {}", indented(&entry.summary));
-    for original in &entry.originals {
-        text.push_str(&format!("\n  {}: {}", original.role.label(), indented(&original.content)));
-    }
-    text
-}
-
-fn indented(text: &str) -> String {
-    let mut indented = String::with_capacity(text.len());
-    quoting::push_indented(&mut indented, text, "    ");
-    indented
-}
-
-fn entry_json(entry: &DiscardedLayer) -> Value {
-    json!({
-        "layer": entry.layer.id, "summary_id": message_id(entry.layer.summary), "summary": entry.summary,
-        "originals": entry.originals.iter().map(original_json).collect::<Vec<_>>(), "actor": entry.actor,
-        "at_ms": entry.at.0, "undone_by": entry.undone.as_ref().map(|(actor, _)| actor),
-        "undone_at_ms": entry.undone.as_ref().map(|(_, at)| at.0),
-    })
-}
-
-fn original_json(message: &SessionMessage) -> Value {
-    let calls = message.calls.iter().map(|call| json!({ "id": call.id, "name": call.name }));
-    json!({
-        "message_id": message_id(message.number), "role": message.role.name(), "content": message.content,
-        "thinking": message.thinking, "tool_calls": calls.collect::<Vec<_>>(), "tool_call_id": message.answers,
-        "tool_name": message.tool,
-    })
+    applied(context, &now, answer).await
 }

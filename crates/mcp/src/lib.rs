@@ -10,6 +10,7 @@ mod answer;
 mod arguments;
 mod compressions;
 mod context;
+mod log;
 mod metrics;
 mod server;
 mod sessions;
@@ -17,8 +18,9 @@ mod tools;
 
 use std::sync::Arc;
 
+use auth::Permission;
 use axum::Router;
-use gateway::{CallerAuthenticator, Gateway, GatewayConfig, GatewayError};
+use gateway::{CallerAuthenticator, Gateway, GatewayConfig, GatewayError, ProtectedResource};
 use http::{HeaderMap, HeaderValue, header};
 use rmcp::ServiceExt;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
@@ -48,6 +50,8 @@ pub struct McpConfig {
     pub hosts: Vec<String>,
     /// Pages of which origins may call, beside those of this machine; `*` for all.
     pub origins: Vec<String>,
+    /// The URL under which clients reach the tools; `None`: what a request names.
+    pub public_url: Option<String>,
 }
 
 /// Why the tools are not served on standard input and output.
@@ -83,7 +87,14 @@ pub async fn run(
     http.access.cors = http.access.cors.with_this_machine();
     let gateway = Gateway::bind(&http)?;
     let router = router(&config, store.clone());
-    gateway.serve_role(READINESS, router, store, health, drain).await;
+    let scopes = [Permission::ReadReasoning, Permission::WriteReasoning, Permission::ReadThreads];
+    let resource = ProtectedResource {
+        path: PATH,
+        name: "Antiphon reasoning tools",
+        scopes: scopes.map(Permission::scope).to_vec(),
+        public_url: config.public_url,
+    };
+    gateway.serve_role(READINESS, resource, router, store, health, drain).await;
     Ok(())
 }
 

@@ -8,9 +8,10 @@ use http::request::Parts;
 use rmcp::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult,
-    ErrorData, Implementation, JsonObject, ListPromptsRequestMethod, ListPromptsResult,
-    ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation, JsonObject, ListPromptsRequestMethod,
+    ListPromptsResult, ListResourceTemplatesRequestMethod, ListResourceTemplatesResult,
+    ListResourcesRequestMethod, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use runtime::traces::{Span, SpanKind, SpanStart, TraceContext};
@@ -18,7 +19,7 @@ use store::Store;
 
 use crate::answer::{ToolAnswer, ToolError, result};
 use crate::context::ToolContext;
-use crate::{compressions, metrics, sessions, tools};
+use crate::{compressions, log, metrics, sessions, tools};
 
 const INSTRUCTIONS: &str = "An agent's own thread, numbered: view it, replace a stretch of it by a summary, take that back exactly. \
     Begin with frs_create_session, append what you say and what tools answer with frs_append, and view the thread with frs_view_thread \
@@ -86,7 +87,8 @@ impl ReasoningServer {
             tools::ToolName::Undo => compressions::undo(&context, arguments).await,
             tools::ToolName::Checkpoint => compressions::checkpoint(&context, arguments).await,
             tools::ToolName::Restore => compressions::restore(&context, arguments).await,
-            tools::ToolName::Discarded => compressions::discarded(&context, arguments).await,
+            tools::ToolName::Discarded => log::discarded(&context, arguments).await,
+            tools::ToolName::ReadMessage => log::read_message(&context, arguments).await,
         }
     }
 }
@@ -143,6 +145,20 @@ impl ServerHandler for ReasoningServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         Err(ErrorData::method_not_found::<ListResourceTemplatesRequestMethod>())
+    }
+
+    /// A request that the library could not read: of a method that there is, its parameters are wrong.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let wrong = match request.method.as_str() {
+            "tools/call" => "params must be an object with name, a string, and arguments, an object",
+            "tools/list" => "params must be an object, with cursor, a string, if at all",
+            _ => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None)),
+        };
+        Err(ErrorData::invalid_params(wrong, None))
     }
 
     async fn complete(

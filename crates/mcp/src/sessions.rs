@@ -8,6 +8,7 @@ use reasoning::{
 };
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use store::{Appended, CreatedReasoning, RequestId};
 
 use crate::answer::{ToolAnswer, ToolError};
@@ -23,22 +24,48 @@ pub(crate) async fn create(
     let tenant = context.tenant.as_ref();
     let agent = AgentId::of_tenant(tenant, arguments.required_text("agent_id")?)
         .map_err(|error| ToolError::argument(format!("agent_id: {error}")))?;
-    let made = uuid::Uuid::now_v7().simple().to_string();
+    let request = arguments.name("request_id")?;
+    let made = request.map_or_else(
+        || uuid::Uuid::now_v7().simple().to_string(),
+        // The same request finds the session that it has made.
+        |request| session_of_request(&agent, request),
+    );
     let name = arguments.text("session_id")?.unwrap_or(&made);
     let id = ReasoningSessionId::of_tenant(tenant, name)
         .map_err(|error| ToolError::argument(format!("session_id: {error}")))?;
     let sources = sources(context, &arguments)?;
+    let applied = match (arguments.flag("applies_to_thread")?, &sources[..]) {
+        (false, _) => None,
+        (true, [one]) => Some(&one.thread),
+        (true, _) => return Err(ToolError::argument("applies_to_thread needs exactly one source")),
+    };
+    if applied.is_some() {
+        // Models of the thread see less of it.
+        context.require(Permission::WriteThreads)?;
+    }
     if !sources.is_empty() {
         // Else a session would show what its maker may not read.
         context.require(Permission::ReadThreads)?;
     }
     ReasoningSession::check(&id, &agent, &sources)?;
-    let created = context.store.create_reasoning(&id, &agent, &sources, &context.actor).await?;
+    let digest = arguments.digest(ToolName::CreateSession.as_str());
+    let once = request.map(|id| RequestId { id, digest: &digest });
+    let created = context.store.create_reasoning(&id, &agent, &sources, once, &context.actor).await?;
+    let is_there = matches!(created, CreatedReasoning::Made(_) | CreatedReasoning::Before(_));
+    if let Some(thread) = applied.filter(|_| is_there) {
+        context.store.set_reasoning_thread(&id, thread).await?;
+    }
+    let answer = |count: u64, again: &str| ToolAnswer {
+        text: format!("Created reasoning session {} with {count} base messages{again}.", id.name()),
+        json: json!({ "session_id": id.name(), "base_messages": count, "repeated": !again.is_empty() }),
+    };
     match created {
-        CreatedReasoning::Made(count) => Ok(ToolAnswer {
-            text: format!("Created reasoning session {} with {count} base messages.", id.name()),
-            json: json!({ "session_id": id.name(), "base_messages": count }),
-        }),
+        CreatedReasoning::Made(count) => Ok(answer(count, "")),
+        CreatedReasoning::Before(count) => Ok(answer(count, " before, with the same request_id")),
+        CreatedReasoning::Reused => {
+            let request = request.unwrap_or_default().to_owned();
+            Err(Refusal::from(Reason::RequestReused(request)).into())
+        }
         CreatedReasoning::Exists => Err(ToolError::new(
             "session_exists",
             "there is a session of that name already: use it, or another name",
@@ -52,6 +79,12 @@ pub(crate) async fn create(
             Err(Refusal::from(Reason::TooMany { what, count: max + 1, max }).into())
         }
     }
+}
+
+/// The name of a session that was asked for without one.
+fn session_of_request(agent: &AgentId, request: &str) -> String {
+    let digest = Sha256::digest(format!("{}\n{request}", agent.name()).as_bytes());
+    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn sources(context: &ToolContext, arguments: &ToolArguments) -> Result<Vec<ContextSource>, ToolError> {
@@ -89,12 +122,14 @@ pub(crate) async fn append(
 ) -> Result<ToolAnswer, ToolError> {
     let arguments = ToolArguments::new(arguments, ToolName::Append.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
-    let known = ["role", "content", "thinking", "tool_calls", "tool_call_id", "tool_name"];
+    let known =
+        ["role", "content", "thinking", "thinking_signature", "tool_calls", "tool_call_id", "tool_name"];
     let given = arguments.objects("messages", &known)?;
     let given = given.ok_or_else(|| ToolError::argument("messages is missing"))?;
     let messages = given.iter().map(new_message).collect::<Result<Vec<_>, _>>()?;
-    let count = messages.len() as u64;
     let new = reasoning::append(messages)?;
+    // Without thinking that came alone, which takes no number.
+    let count = new.messages.len() as u64;
     let digest = arguments.digest(ToolName::Append.as_str());
     let request = arguments.name("request_id")?.map(|id| RequestId { id, digest: &digest });
     let (first, again) = match context.store.append_reasoning(&id, &new, request).await? {
@@ -115,16 +150,22 @@ fn new_message(given: &ToolArguments) -> Result<NewMessage, ToolError> {
     let roles = || ReasoningRole::ALL[..4].iter().map(|role| role.name()).collect::<Vec<_>>().join(", ");
     let role = ReasoningRole::from_name(given.required_text("role")?)
         .ok_or_else(|| ToolError::argument(format!("role must be one of {}", roles())))?;
-    let calls = given.objects("tool_calls", &["id", "name"])?.unwrap_or_default();
+    let calls = given.objects("tool_calls", &["id", "name", "arguments", "signature"])?.unwrap_or_default();
     let call = |call: &ToolArguments| {
         let text = |name| call.required_text(name).map(str::to_owned);
-        Ok::<_, ToolError>(SessionCall { id: text("id")?, name: text("name")? })
+        Ok::<_, ToolError>(SessionCall {
+            id: text("id")?,
+            name: text("name")?,
+            arguments: call.text_or_object("arguments")?,
+            signature: call.text("signature")?.map(str::to_owned),
+        })
     };
     let owned = |name| Ok::<_, ToolError>(given.text(name)?.map(str::to_owned));
     Ok(NewMessage {
         role,
         content: owned("content")?.unwrap_or_default(),
         thinking: owned("thinking")?,
+        signature: owned("thinking_signature")?,
         calls: calls.iter().map(call).collect::<Result<_, _>>()?,
         answers: owned("tool_call_id")?,
         tool: owned("tool_name")?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use auth::Permission;
 use reasoning::{
     MAX_CALLS_PER_MESSAGE, MAX_CONTENT_BYTES, MAX_MESSAGES_PER_APPEND, MAX_NUMBERS_PER_REQUEST,
-    MAX_PLAN_ITEMS, MAX_SOURCES, MAX_SUMMARY_BYTES, PlanState, ReasoningRole,
+    MAX_PLAN_ITEMS, MAX_SIGNATURE_BYTES, MAX_SOURCES, MAX_SUMMARY_BYTES, PlanState, ReasoningRole,
 };
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
@@ -23,10 +23,11 @@ pub(crate) enum ToolName {
     Checkpoint,
     Restore,
     Discarded,
+    ReadMessage,
 }
 
 impl ToolName {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::CreateSession,
         Self::ViewThread,
         Self::Append,
@@ -37,6 +38,7 @@ impl ToolName {
         Self::Checkpoint,
         Self::Restore,
         Self::Discarded,
+        Self::ReadMessage,
     ];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -51,6 +53,7 @@ impl ToolName {
             Self::Checkpoint => "frs_checkpoint",
             Self::Restore => "frs_restore",
             Self::Discarded => "frs_discarded",
+            Self::ReadMessage => "frs_read_message",
         }
     }
 
@@ -61,7 +64,7 @@ impl ToolName {
     /// What the caller must be allowed to do.
     pub(crate) const fn needs(self) -> Permission {
         match self {
-            Self::ViewThread | Self::Discarded => Permission::ReadReasoning,
+            Self::ViewThread | Self::Discarded | Self::ReadMessage => Permission::ReadReasoning,
             Self::CreateSession
             | Self::Append
             | Self::CompressLast
@@ -90,7 +93,8 @@ impl ToolName {
         match self {
             Self::CreateSession => {
                 "Create a reasoning session of an agent: a numbered thread that you can compress. With sources it begins with messages of \
-                 conversation threads (base layers, read-only). Returns the session_id. \
+                 conversation threads (base layers, read-only). Returns the session_id. The same request_id twice makes one session. With \
+                 applies_to_thread what you compress of the one source leaves your context from the next turn on, in whole batches, until you undo it. \
                  Example: {\"agent_id\": \"ann\", \"sources\": [{\"thread_id\": \"hello\"}]}"
             }
             Self::ViewThread => {
@@ -99,9 +103,10 @@ impl ToolName {
             }
             Self::Append => {
                 "Append messages to the temp layer of the reasoning thread: what you said, what you thought, which tools you called and \
-                 what they answered. The same request_id twice appends once. Example: {\"session_id\": \"s1\", \"messages\": [{\"role\": \
-                 \"assistant\", \"content\": \"I'll search\", \"tool_calls\": [{\"id\": \"c1\", \"name\": \"search\"}]}, {\"role\": \
-                 \"tool\", \"tool_call_id\": \"c1\", \"content\": \"…\"}]}"
+                 what they answered. Thinking takes no number: it belongs to the message that it is given with. The same request_id twice \
+                 appends once. Example: {\"session_id\": \"s1\", \"messages\": [{\"role\": \
+                 \"assistant\", \"content\": \"I'll search\", \"tool_calls\": [{\"id\": \"c1\", \"name\": \"search\", \
+                 \"arguments\": \"{}\"}]}, {\"role\": \"tool\", \"tool_call_id\": \"c1\", \"content\": \"…\"}]}"
             }
             Self::CompressLast => {
                 "Compress last N messages in reasoning thread into summary. IMPORTANT: Uses RELATIVE positions in current thread state. \
@@ -134,8 +139,13 @@ impl ToolName {
                  Example: {\"session_id\": \"s1\", \"name\": \"before the second search\"}"
             }
             Self::Discarded => {
-                "Show the discarded log: the messages that compressions have replaced, in order, with the summary, by whom and when. The \
-                 newest compression first. Example: {\"session_id\": \"s1\", \"limit\": 5}"
+                "Show the discarded log in pages: the messages that compressions have replaced, in order, with the summary, by whom and when. \
+                 The newest compression first. Long texts are cut: frs_read_message shows one whole. \
+                 Example: {\"session_id\": \"s1\", \"limit\": 5}"
+            }
+            Self::ReadMessage => {
+                "Read one message of the reasoning thread whole, by its absolute number, whether it is shown or was compressed. A long one comes \
+                 in parts: call again with the offset that the answer names. Example: {\"session_id\": \"s1\", \"number\": 3}"
             }
         }
     }
@@ -143,7 +153,7 @@ impl ToolName {
     /// The names of the arguments.
     pub(crate) const fn known(self) -> &'static [&'static str] {
         match self {
-            Self::CreateSession => &["agent_id", "session_id", "sources"],
+            Self::CreateSession => &["agent_id", "session_id", "sources", "applies_to_thread", "request_id"],
             Self::ViewThread => &["session_id", "showPlan"],
             Self::Append => &["session_id", "messages", "request_id"],
             Self::CompressLast => &["session_id", "count", "summary", "token", "request_id"],
@@ -152,7 +162,8 @@ impl ToolName {
             Self::Plan => &["session_id", "items"],
             Self::Checkpoint => &["session_id", "name"],
             Self::Restore => &["session_id", "name", "request_id"],
-            Self::Discarded => &["session_id", "limit", "before"],
+            Self::Discarded => &["session_id", "limit", "cursor"],
+            Self::ReadMessage => &["session_id", "number", "offset"],
         }
     }
 
@@ -179,7 +190,10 @@ impl ToolName {
                             "thread_id": id("A thread whose messages the session begins with."),
                             "from_batch": id("Its first batch; from the beginning when absent."),
                             "to_batch": id("Its last batch; all when absent.")
-                        } } }
+                        } } },
+                    "applies_to_thread": { "type": "boolean", "default": false,
+                                           "description": "With one source: what you compress leaves the contexts of that thread." },
+                    "request_id": request
                 }),
             ),
             Self::ViewThread => (
@@ -223,7 +237,14 @@ impl ToolName {
                 json!({
                     "session_id": session,
                     "limit": { "type": "integer", "minimum": 1, "maximum": 20, "default": 5 },
-                    "before": position("Only compressions before this one: next of the page before.")
+                    "cursor": { "type": "string", "maxLength": 32, "description": "next of the page before." }
+                }),
+            ),
+            Self::ReadMessage => (
+                &["session_id", "number"],
+                json!({
+                    "session_id": session, "number": position("The absolute number of the message."),
+                    "offset": { "type": "integer", "minimum": 0, "default": 0, "description": "Characters before the part that is read." }
                 }),
             ),
         }
@@ -239,11 +260,16 @@ fn messages() -> Value {
             "content": { "type": "string", "maxLength": MAX_CONTENT_BYTES },
             "thinking": { "type": "string", "maxLength": MAX_CONTENT_BYTES,
                           "description": "What you thought before; it goes where the message goes." },
+            "thinking_signature": { "type": "string", "maxLength": MAX_SIGNATURE_BYTES,
+                                    "description": "What the provider signed the thinking with." },
             "tool_calls": { "type": "array", "maxItems": MAX_CALLS_PER_MESSAGE, "items": {
                 "type": "object", "required": ["id", "name"], "additionalProperties": false,
                 "properties": {
                     "id": { "type": "string", "minLength": 1, "maxLength": 128 },
-                    "name": { "type": "string", "minLength": 1, "maxLength": 128 }
+                    "name": { "type": "string", "minLength": 1, "maxLength": 128 },
+                    "arguments": { "type": ["string", "object"], "description": "As the model wrote them: JSON text, or an object." },
+                    "signature": { "type": "string", "maxLength": MAX_SIGNATURE_BYTES,
+                                   "description": "What the provider signed the call with." }
                 } } },
             "tool_call_id": { "type": "string", "minLength": 1, "maxLength": 128,
                               "description": "Of a tool message: the call that it answers." },
@@ -277,6 +303,8 @@ mod tests {
             }
             assert_eq!(ToolName::parse(&tool.name), Some(name));
         }
+        // What people are not shown goes by these names.
+        assert_eq!(ToolName::ALL.map(ToolName::as_str), model::REASONING_TOOLS);
     }
 
     #[test]

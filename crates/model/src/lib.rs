@@ -22,6 +22,7 @@ mod model_call;
 mod note;
 mod position;
 pub mod quoting;
+mod reasoning_tool;
 mod status;
 mod task;
 mod task_kind;
@@ -52,6 +53,7 @@ pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use model_call::{ListedCall, ModelCall, UsageKind};
 pub use note::Note;
 pub use position::{Position, PositionMark, Positions};
+pub use reasoning_tool::{REASONING_TOOLS, is_reasoning_tool};
 pub use status::{
     ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, WaitNotice, WaitReason, WaitingTurn,
 };

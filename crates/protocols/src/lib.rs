@@ -33,6 +33,7 @@ pub mod stored;
 mod testing;
 pub mod ui_message;
 mod usage;
+pub mod withheld;
 
 pub use agui::AgUi;
 pub use answer_event::{AnswerEvent, Protocol, ProtocolOutput, StreamAction};
@@ -43,3 +44,4 @@ pub use responses::Responses;
 pub use stored::{AnswerRest, StoredAnswer, StoredMessage};
 pub use ui_message::UiMessage;
 pub use usage::AnswerUsage;
+pub use withheld::WithheldCalls;

@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use model::{AnswerReport, Chunk, ChunkKind, FollowUpHint, Metadata, Position, Role};
+use model::{AnswerReport, Chunk, ChunkKind, FollowUpHint, Metadata, Position, Role, is_reasoning_tool};
 use serde_json::{Map, Value, json};
 
 use crate::AnswerEvent;
 use crate::cursor::{CallOffset, MessageOffset, MessageProgress};
+use crate::withheld;
 
 /// A message of a turn after its input, or one that no turn asked for, as the history has it.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +55,8 @@ struct StoredCall {
     id: String,
     name: String,
     arguments: String,
+    /// People are shown neither its arguments nor its result.
+    is_withheld: bool,
     /// The call itself is there, and not its result alone.
     is_made: bool,
     result: Option<String>,
@@ -193,7 +196,16 @@ fn add(steps: &mut Vec<StoredStep>, message: &StoredMessage<'_>) {
             None => {
                 let name = message.metadata.get("tool_name").and_then(Value::as_str).unwrap_or_default();
                 let (id, name, arguments) = (id.to_owned(), name.to_owned(), String::new());
-                step.calls.push(StoredCall { id, name, arguments, is_made: false, result, is_error });
+                let is_withheld = is_reasoning_tool(&name);
+                step.calls.push(StoredCall {
+                    id,
+                    name,
+                    arguments,
+                    is_withheld,
+                    is_made: false,
+                    result,
+                    is_error,
+                });
             }
         }
         return;
@@ -202,6 +214,7 @@ fn add(steps: &mut Vec<StoredStep>, message: &StoredMessage<'_>) {
         let text = |key: &str| call.get(key).and_then(Value::as_str);
         StoredCall {
             id: text("id").unwrap_or_default().to_owned(),
+            is_withheld: is_reasoning_tool(text("name").unwrap_or_default()),
             name: text("name").unwrap_or_default().to_owned(),
             arguments: text("arguments").unwrap_or_default().to_owned(),
             is_made: true,
@@ -240,8 +253,9 @@ impl ChunkWriter {
     ) -> Option<()> {
         let (content, reasoning) = (step.content.get(said..)?, step.reasoning.get(thought..)?);
         let (begun, others) = step.calls.split_at_checked(calls.len())?;
-        let arguments =
-            |(call, seen): (&StoredCall, &CallOffset)| call.arguments.len() > seen.arguments as usize;
+        let arguments = |(call, seen): (&StoredCall, &CallOffset)| {
+            !call.is_withheld && call.arguments.len() > seen.arguments as usize
+        };
         let lacks_calls = !others.is_empty() || begun.iter().zip(calls).any(arguments);
         let has_results = calls.iter().any(|call| call.result.is_some());
         // What is said after a result would begin the next step.
@@ -254,7 +268,7 @@ impl ChunkWriter {
         if !content.is_empty() {
             self.push(ChunkKind::Content, content, Metadata::EMPTY, false);
         }
-        for (call, seen) in begun.iter().zip(calls) {
+        for (call, seen) in begun.iter().zip(calls).filter(|(call, _)| !call.is_withheld) {
             let arguments = call.arguments.get(seen.arguments as usize..)?;
             if !arguments.is_empty() {
                 self.push(ChunkKind::ToolCall, arguments, call.metadata(), false);
@@ -264,6 +278,8 @@ impl ChunkWriter {
         for (call, seen) in begun.iter().zip(calls) {
             match (seen.result, &call.result) {
                 (None, _) => self.result(call, 0),
+                // Its first piece was shown as the whole.
+                (Some(_), Some(_)) if call.is_withheld => {}
                 (Some(seen), Some(result)) if seen as usize == result.len() => {}
                 (Some(seen), Some(result)) => {
                     result.get(seen as usize..)?;
@@ -280,7 +296,8 @@ impl ChunkWriter {
         if !call.is_made {
             return;
         }
-        self.push(ChunkKind::ToolCall, &call.arguments, call.metadata(), false);
+        let arguments = if call.is_withheld { withheld::ARGUMENTS } else { &call.arguments };
+        self.push(ChunkKind::ToolCall, arguments, call.metadata(), false);
     }
 
     fn result(&mut self, call: &StoredCall, from: usize) {
@@ -292,7 +309,8 @@ impl ChunkWriter {
             if call.is_error {
                 metadata["is_error"] = true.into();
             }
-            self.push(ChunkKind::ToolResult, &result[from..], fields(metadata), false);
+            let text = if call.is_withheld { withheld::RESULT } else { &result[from..] };
+            self.push(ChunkKind::ToolResult, text, fields(metadata), false);
         }
     }
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::text::{check_name, check_text};
+use crate::text::{check_name, check_text, is_blank};
 use crate::{
-    MAX_CALLS_PER_MESSAGE, MAX_CONTENT_BYTES, MAX_MESSAGES_PER_APPEND, Reason, ReasoningRole, Refusal,
-    SessionCall,
+    MAX_ARGUMENTS_BYTES, MAX_CALLS_PER_MESSAGE, MAX_CONTENT_BYTES, MAX_MESSAGES_PER_APPEND,
+    MAX_SIGNATURE_BYTES, Reason, ReasoningRole, Refusal, SessionCall,
 };
 
 /// A message that is to be appended.
@@ -13,16 +13,30 @@ use crate::{
 pub struct NewMessage {
     /// Who speaks.
     pub role: ReasoningRole,
-    /// What is said; may be blank beside calls or thinking, and for a result.
+    /// What is said; may be blank beside calls, for a result, and where the thinking belongs to the message that follows.
     pub content: String,
     /// What the model thought before.
     pub thinking: Option<String>,
+    /// What the provider signed the thinking with.
+    pub signature: Option<String>,
     /// Of an assistant message.
     pub calls: Vec<SessionCall>,
     /// Of a tool message: the call that it answers.
     pub answers: Option<String>,
     /// Of a tool message: the tool; without it, the name in the call.
     pub tool: Option<String>,
+}
+
+impl NewMessage {
+    /// Whether it has nothing but thinking, which takes no number.
+    fn is_thinking_alone(&self) -> bool {
+        self.role == ReasoningRole::Assistant
+            && self.thinking.is_some()
+            && is_blank(&self.content)
+            && self.calls.is_empty()
+            && self.answers.is_none()
+            && self.tool.is_none()
+    }
 }
 
 /// Messages that fit together, and what they need of the calls that wait for results.
@@ -54,11 +68,11 @@ impl NewMessages {
     }
 }
 
-/// Checks messages that are to be appended together.
+/// Checks messages that are to be appended together. Thinking that comes alone goes into the assistant message after it.
 ///
 /// # Errors
 /// What is wrong with one of them; then none is to be appended.
-pub fn append(mut messages: Vec<NewMessage>) -> Result<NewMessages, Refusal> {
+pub fn append(messages: Vec<NewMessage>) -> Result<NewMessages, Refusal> {
     if messages.is_empty() {
         return Err(Reason::Blank { what: "the list of messages" }.into());
     }
@@ -66,6 +80,7 @@ pub fn append(mut messages: Vec<NewMessage>) -> Result<NewMessages, Refusal> {
         let (count, max) = (messages.len() as u64, MAX_MESSAGES_PER_APPEND as u64);
         return Err(Reason::TooMany { what: "messages", count, max }.into());
     }
+    let mut messages = with_thinking_placed(messages)?;
     let (mut answers, mut calls, mut waiting) = (BTreeSet::new(), BTreeSet::new(), Vec::<SessionCall>::new());
     for message in &mut messages {
         check(message)?;
@@ -95,18 +110,50 @@ pub fn append(mut messages: Vec<NewMessage>) -> Result<NewMessages, Refusal> {
     Ok(NewMessages { messages, answers, calls, waiting })
 }
 
+/// The messages that get a number: thinking alone is moved into the message after it, which must be of the assistant and without thinking,
+/// because two signed thoughts cannot be joined.
+fn with_thinking_placed(messages: Vec<NewMessage>) -> Result<Vec<NewMessage>, Refusal> {
+    let mut placed = Vec::with_capacity(messages.len());
+    let mut alone: Option<NewMessage> = None;
+    for mut message in messages {
+        if let Some(thought) = alone.take() {
+            if message.role != ReasoningRole::Assistant || message.thinking.is_some() {
+                return Err(Reason::ThinkingAlone.into());
+            }
+            (message.thinking, message.signature) = (thought.thinking, thought.signature);
+        }
+        match message.is_thinking_alone() {
+            true => alone = Some(message),
+            false => placed.push(message),
+        }
+    }
+    match alone {
+        Some(_) => Err(Reason::ThinkingAlone.into()),
+        None => Ok(placed),
+    }
+}
+
 fn check(message: &NewMessage) -> Result<(), Reason> {
     check_text("the content", &message.content, MAX_CONTENT_BYTES)?;
     if let Some(thinking) = &message.thinking {
         check_text("the thinking", thinking, MAX_CONTENT_BYTES)?;
     }
+    if let Some(signature) = &message.signature {
+        check_text("the signature of the thinking", signature, MAX_SIGNATURE_BYTES)?;
+    }
     let wrong = |what, role: ReasoningRole| Reason::WrongRole { what, role: role.name() };
     if message.role == ReasoningRole::Summary {
         return Err(Reason::Summary);
     }
-    if message.role != ReasoningRole::Assistant && (!message.calls.is_empty() || message.thinking.is_some()) {
-        let what = if message.calls.is_empty() { "thinking" } else { "a call" };
-        return Err(wrong(what, ReasoningRole::Assistant));
+    if message.role != ReasoningRole::Assistant {
+        let of_assistant = [
+            ("a call", !message.calls.is_empty()),
+            ("thinking", message.thinking.is_some()),
+            ("the signature of thinking", message.signature.is_some()),
+        ];
+        if let Some((what, _)) = of_assistant.into_iter().find(|(_, is_there)| *is_there) {
+            return Err(wrong(what, ReasoningRole::Assistant));
+        }
     }
     if (message.role == ReasoningRole::Tool) != message.answers.is_some() {
         return Err(wrong("the id of the call that is answered", ReasoningRole::Tool));
@@ -121,16 +168,21 @@ fn check(message: &NewMessage) -> Result<(), Reason> {
     for call in &message.calls {
         check_name("the id of a call", &call.id)?;
         check_name("the name of a tool", &call.name)?;
+        let texts = [
+            ("the arguments of a call", &call.arguments, MAX_ARGUMENTS_BYTES),
+            ("the signature of a call", &call.signature, MAX_SIGNATURE_BYTES),
+        ];
+        for (what, text, max_bytes) in texts {
+            check_text(what, text.as_deref().unwrap_or_default(), max_bytes)?;
+        }
     }
     let names = [("the id of a call", &message.answers), ("the name of a tool", &message.tool)];
     names
         .into_iter()
         .filter_map(|(what, name)| Some((what, name.as_ref()?)))
         .try_for_each(|(what, name)| check_name(what, name))?;
-    let says_nothing = message.content.trim().is_empty()
-        && message.role != ReasoningRole::Tool
-        && message.calls.is_empty()
-        && message.thinking.as_ref().is_none_or(|thinking| thinking.trim().is_empty());
+    let says_nothing =
+        is_blank(&message.content) && message.role != ReasoningRole::Tool && message.calls.is_empty();
     match says_nothing {
         true => Err(Reason::Blank { what: "the content" }),
         false => Ok(()),

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use crate::message::chars;
-use crate::text::check_text;
+use crate::text::{check_text, is_blank};
 use crate::thread::Pairs;
 use crate::{
-    MAX_MESSAGES_PER_SESSION, MAX_NUMBERS_PER_REQUEST, MAX_SUMMARY_BYTES, Number, Reason, ReasoningRole,
-    Refusal, Runs, ShownThread, Valid,
+    MAX_NUMBERS_PER_REQUEST, MAX_SUMMARY_BYTES, MAX_SUMMARY_NUMBER, Number, Reason, ReasoningRole, Refusal,
+    Runs, ShownThread,
 };
 
 /// Which messages are to be compressed.
@@ -71,13 +71,10 @@ impl Compression {
 /// What is wrong with the request; then nothing is to change.
 pub fn compress(thread: &ShownThread, request: &CompressionRequest) -> Result<Compression, Refusal> {
     let pairs = thread.pairs();
-    let refused = |reason| Refusal {
-        reason,
-        valid: match &request.selection {
-            Selection::Last(_) => thread.valid_count(),
-            Selection::Range(..) => thread.valid_range(),
-            Selection::Numbers(_) => thread.valid_numbers(),
-        },
+    let refused = |reason| {
+        // Of a single message the summary decides; otherwise another summary may be shorter.
+        let summary_chars = if reason == Reason::Single { chars(&request.summary) } else { 0 };
+        Refusal { reason, valid: thread.valid(&request.selection, summary_chars.into()) }
     };
     check_summary(&request.summary).map_err(refused)?;
     if request.token.as_ref().is_some_and(|token| *token != thread.token().to_string()) {
@@ -99,9 +96,8 @@ pub fn compress(thread: &ShownThread, request: &CompressionRequest) -> Result<Co
         return Err(refused(Reason::TooManySummaries));
     }
     let summary = thread.last_number + 1;
-    if summary > MAX_MESSAGES_PER_SESSION {
-        let max = MAX_MESSAGES_PER_SESSION;
-        return Err(refused(Reason::TooMany { what: "messages of the session", count: summary, max }));
+    if summary > MAX_SUMMARY_NUMBER {
+        return Err(refused(Reason::NoNumberLeft));
     }
     let numbers = |range: &[crate::ShownMessage]| range.iter().map(|entry| entry.number).collect::<Vec<_>>();
     let shown = numbers(&thread.entries[..first])
@@ -122,7 +118,7 @@ pub fn compress(thread: &ShownThread, request: &CompressionRequest) -> Result<Co
 
 fn check_summary(summary: &str) -> Result<(), Reason> {
     check_text("the summary", summary, MAX_SUMMARY_BYTES)?;
-    match summary.trim().is_empty() {
+    match is_blank(summary) {
         true => Err(Reason::BlankSummary),
         false => Ok(()),
     }
@@ -199,16 +195,6 @@ fn widen(pairs: &Pairs, (mut first, mut last): (usize, usize)) -> (usize, usize)
         seen = low..high;
         if (first, last + 1) == (low, high) {
             return (first, last);
-        }
-    }
-}
-
-impl Valid {
-    /// The valid range of positions or counts, for a client that is a program.
-    pub fn range(&self) -> Option<(u64, u64)> {
-        match self {
-            Self::Range(range) | Self::Count(range) => *range,
-            Self::Anything | Self::Numbers(_) | Self::Names(_) => None,
         }
     }
 }

@@ -3,43 +3,10 @@
 use model::Timestamp;
 
 use crate::text::check_name;
-use crate::{Number, Reason, Refusal, Valid};
+use crate::{Number, Reason, Refusal, Runs, Valid};
 
 /// The id of a layer in its session: from 1, rising. 0 is the state before any compression.
 pub type LayerId = u64;
-
-/// Numbers in the order in which they are shown, as runs of numbers that follow each other: `(first, last)`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Runs(Vec<(Number, Number)>);
-
-impl Runs {
-    /// The runs of these numbers.
-    pub fn of(numbers: impl IntoIterator<Item = Number>) -> Self {
-        let mut runs: Vec<(Number, Number)> = Vec::new();
-        for number in numbers {
-            match runs.last_mut() {
-                Some((_, last)) if *last + 1 == number => *last = number,
-                _ => runs.push((number, number)),
-            }
-        }
-        Self(runs)
-    }
-
-    /// Runs that were stored.
-    pub fn from_stored(runs: Vec<(Number, Number)>) -> Self {
-        Self(runs)
-    }
-
-    /// One after the other.
-    pub fn runs(&self) -> &[(Number, Number)] {
-        &self.0
-    }
-
-    /// Each number.
-    pub fn numbers(&self) -> impl Iterator<Item = Number> {
-        self.0.iter().flat_map(|(first, last)| *first..=*last)
-    }
-}
 
 /// A compression: copy-on-write, so that the newest layer that is not undone says what is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -57,6 +57,17 @@ pub struct SessionCall {
     pub id: String,
     /// The tool.
     pub name: String,
+    /// The arguments as the model wrote them. A [`crate::ShownThread`] has none: decisions do not need them.
+    pub arguments: Option<String>,
+    /// What the provider signed the call with.
+    pub signature: Option<String>,
+}
+
+impl SessionCall {
+    /// A call of which only the id and the tool are known.
+    pub fn new(id: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { id: id.into(), name: name.into(), arguments: None, signature: None }
+    }
 }
 
 /// One message of a session, never changed.
@@ -72,6 +83,8 @@ pub struct SessionMessage {
     pub content: String,
     /// What the model thought before: it has no number of its own and goes where its message goes.
     pub thinking: Option<String>,
+    /// What the provider signed the thinking with.
+    pub signature: Option<String>,
     /// Of an assistant message.
     pub calls: Vec<SessionCall>,
     /// Of a tool message: the call that it answers.

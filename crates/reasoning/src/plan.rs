@@ -2,7 +2,7 @@
 
 use model::quoting;
 
-use crate::text::check_text;
+use crate::text::{check_text, is_blank};
 use crate::{MAX_PLAN_ITEM_BYTES, MAX_PLAN_ITEMS, Reason, Refusal};
 
 /// How far an item of a plan is.
@@ -65,7 +65,7 @@ impl Plan {
         }
         for item in &items {
             check_text("an item of the plan", &item.text, MAX_PLAN_ITEM_BYTES)?;
-            if item.text.trim().is_empty() || quoting::not_of_one_line(&item.text).is_some() {
+            if is_blank(&item.text) || quoting::not_of_one_line(&item.text).is_some() {
                 return Err(Reason::Name { what: "an item of the plan" }.into());
             }
         }

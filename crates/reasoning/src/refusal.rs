@@ -4,7 +4,7 @@ use std::fmt;
 
 use model::quoting;
 
-use crate::{MAX_SUMMARIES_SHOWN, Number};
+use crate::{MAX_SUMMARIES_SHOWN, Number, Runs, numbers_text};
 
 /// A request that changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,12 +20,12 @@ pub struct Refusal {
 pub enum Valid {
     /// Nothing that depends on the state of the thread.
     Anything,
-    /// Positions of the thread; `None`: it has none that could be compressed.
-    Range(Option<(u64, u64)>),
-    /// A number of messages from the end of the temp layer; `None`: it has none.
+    /// Ranges of positions, each of which could be compressed as a whole; none: nothing can be compressed.
+    Ranges(Vec<(u64, u64)>),
+    /// A number of messages from the end of the temp layer; `None`: nothing there can be compressed.
     Count(Option<(u64, u64)>),
-    /// Numbers, as [`crate::numbers_text`] shows them.
-    Numbers(String),
+    /// Numbers in the order in which they are shown, each list of which could be compressed as a whole.
+    Numbers(Vec<Runs>),
     /// Names, of checkpoints.
     Names(Vec<String>),
 }
@@ -33,7 +33,7 @@ pub enum Valid {
 /// What is wrong with a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// A summary without a letter in it.
+    /// A summary in which nothing can be seen.
     #[error("the summary is blank: say in it what the messages said")]
     BlankSummary,
     /// More bytes than are taken.
@@ -117,6 +117,12 @@ pub enum Reason {
     /// Each layer says what is shown.
     #[error("the thread shows {MAX_SUMMARIES_SHOWN} summaries: compress some of them into one")]
     TooManySummaries,
+    /// A number beyond the last one that a summary takes.
+    #[error("the session has given all of its numbers: go on in another session")]
+    NoNumberLeft,
+    /// Thinking that no message follows.
+    #[error("thinking alone is no message: put it into the assistant message that follows it")]
+    ThinkingAlone,
     /// Nothing was said.
     #[error("{what} is blank")]
     Blank {
@@ -187,6 +193,8 @@ impl Reason {
             Self::RepeatedNumber(_) => "repeated_number",
             Self::NotAdjacent { .. } => "not_adjacent",
             Self::TooManySummaries => "too_many_summaries",
+            Self::NoNumberLeft => "session_full",
+            Self::ThinkingAlone => "thinking_alone",
             Self::Blank { .. } => "blank",
             Self::CallWaits(_) => "call_waits",
             Self::NoSuchCall(_) => "no_such_call",
@@ -221,14 +229,22 @@ impl fmt::Display for Refusal {
         self.reason.fmt(f)?;
         match &self.valid {
             Valid::Anything => Ok(()),
-            Valid::Range(Some((from, to))) => write!(f, "; valid: [{from}] to [{to}]"),
-            Valid::Range(None) => f.write_str("; valid: nothing, no message can be compressed"),
+            Valid::Ranges(ranges) if ranges.is_empty() => {
+                f.write_str("; valid: nothing, no message can be compressed")
+            }
+            Valid::Ranges(ranges) => {
+                let ranges: Vec<_> = ranges.iter().map(|(from, to)| format!("[{from}] to [{to}]")).collect();
+                write!(f, "; valid: {}", ranges.join(" or "))
+            }
             Valid::Count(Some((from, to))) => write!(f, "; valid: {from} to {to}"),
             Valid::Count(None) => f.write_str("; valid: nothing, the temp layer has no message to compress"),
             Valid::Numbers(numbers) if numbers.is_empty() => {
                 f.write_str("; valid: nothing, no message can be compressed")
             }
-            Valid::Numbers(numbers) => write!(f, "; valid: {numbers}"),
+            Valid::Numbers(numbers) => {
+                let lists: Vec<_> = numbers.iter().map(|runs| numbers_text(runs.numbers())).collect();
+                write!(f, "; valid: {}", lists.join(" or "))
+            }
             Valid::Names(names) if names.is_empty() => f.write_str("; there is none"),
             Valid::Names(names) => {
                 let names: Vec<_> = names.iter().map(|name| quoting::one_line(name)).collect();

@@ -17,6 +17,8 @@ pub struct ReasoningSession {
     pub created_by: String,
     /// When.
     pub created_at: Timestamp,
+    /// The thread whose contexts show what the session shows of it, if any.
+    pub applies_to: Option<ThreadId>,
 }
 
 /// Where the messages of a base layer came from.

@@ -18,10 +18,29 @@ pub fn check_text(what: &'static str, text: &str, max_bytes: usize) -> Result<()
     Ok(())
 }
 
+/// Whether a reader sees nothing of a text: white space, hidden characters, and those that only change how others look.
+pub(crate) fn is_blank(text: &str) -> bool {
+    let shows_nothing = |character: char| {
+        let changes_others = matches!(
+            character,
+            '\u{34f}'
+                | '\u{115f}'
+                | '\u{1160}'
+                | '\u{200c}'
+                | '\u{200d}'
+                | '\u{2800}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}'
+        );
+        character.is_whitespace() || quoting::is_hidden(character) || changes_others
+    };
+    text.chars().all(shows_nothing)
+}
+
 /// Refuses a name that is blank, too long, or no plain line.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Reason> {
     check_text(what, name, MAX_NAME_BYTES)?;
-    if name.trim().is_empty() || quoting::not_of_one_line(name).is_some() {
+    if is_blank(name) || quoting::not_of_one_line(name).is_some() {
         return Err(Reason::Name { what });
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use model::ReasoningSessionId;
 
 use crate::message::SessionMessage;
-use crate::{MAX_SUMMARIES_SHOWN, Number, ReasoningRole, SessionCall, SnapshotToken, Valid, numbers_text};
+use crate::{MAX_SUMMARIES_SHOWN, Number, ReasoningRole, SessionCall, SnapshotToken};
 
 /// A message that is shown, without its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl From<&SessionMessage> for ShownMessage {
             in_temp: message.in_temp,
             role: message.role,
             chars: message.chars(),
-            calls: message.calls.clone(),
+            calls: message.calls.iter().map(|call| SessionCall::new(&call.id, &call.name)).collect(),
             answers: message.answers.clone(),
         }
     }
@@ -61,6 +61,18 @@ impl Pairs {
     /// The entries on the other side of an entry's calls, or of its result.
     pub(crate) fn partners(&self, index: usize) -> &[usize] {
         self.partners.get(&index).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Calls with their results: the index of each.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (usize, usize)> {
+        let all = self.partners.iter();
+        all.flat_map(|(index, partners)| partners.iter().map(move |partner| (*index, *partner)))
+            .filter(|(call, result)| call < result)
+    }
+
+    /// The entries that wait for a result, in order.
+    pub(crate) fn open(&self) -> &[usize] {
+        &self.open
     }
 
     /// Whether the entry waits for a result.
@@ -151,25 +163,6 @@ impl ShownThread {
     pub(crate) fn is_full_of_summaries(&self) -> bool {
         let summaries = self.entries.iter().filter(|entry| entry.role == ReasoningRole::Summary);
         summaries.count() >= MAX_SUMMARIES_SHOWN
-    }
-
-    /// The positions that could be compressed.
-    pub fn valid_range(&self) -> Valid {
-        let settled = self.settled(&self.pairs()) as u64;
-        Valid::Range((settled > 0).then_some((1, settled)))
-    }
-
-    /// How many of the last messages could be compressed.
-    pub fn valid_count(&self) -> Valid {
-        let (first, end) = self.temp(&self.pairs());
-        let count = (end - first) as u64;
-        Valid::Count((count > 0).then_some((1, count)))
-    }
-
-    /// The numbers that could be compressed.
-    pub fn valid_numbers(&self) -> Valid {
-        let settled = self.settled(&self.pairs());
-        Valid::Numbers(numbers_text(self.entries[..settled].iter().map(|entry| entry.number)))
     }
 
     /// The entries of the temp layer that can be compressed: from, and up to but not with.

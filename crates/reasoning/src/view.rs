@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use model::quoting;
 
 use crate::{
-    Number, Plan, PlanState, ReasoningRole, Runs, SessionCall, SessionMessage, SnapshotToken,
-    TOOL_RESULT_SHOWN_CHARS,
+    Number, Plan, PlanState, ReasoningRole, SessionCall, SessionMessage, SnapshotToken,
+    TOOL_RESULT_SHOWN_CHARS, numbers_text,
 };
 
 /// Before the later lines of a message.
@@ -88,6 +88,25 @@ fn write_content(view: &mut String, line: ViewLine<'_>) {
     quoting::push_indented(view, line.content, INDENT);
 }
 
+/// All of a message as a text: what it says as it was said, then what was thought, and the calls with their arguments.
+pub fn message_text(message: &SessionMessage) -> String {
+    let mut text = message.content.clone();
+    let mut push = |part: &str| {
+        let gap = if text.is_empty() { "" } else { "\n\n" };
+        text.push_str(gap);
+        text.push_str(part);
+    };
+    if let Some(thinking) = &message.thinking {
+        push(&format!("Thinking: {thinking}"));
+    }
+    for call in &message.calls {
+        let (tool, id) = (quoting::one_line(&call.name), quoting::one_line(&call.id));
+        let arguments = call.arguments.as_deref().unwrap_or("not known");
+        push(&format!("Calls {tool} ({id}), arguments: {arguments}"));
+    }
+    text
+}
+
 /// A plan as views show it.
 pub fn plan_text(plan: &Plan) -> String {
     let mut text = String::new();
@@ -109,13 +128,4 @@ fn write_plan(view: &mut String, plan: &Plan) {
         };
         let _ = writeln!(view, "{}. [{mark}] {}", index + 1, quoting::one_line(&item.text));
     }
-}
-
-/// Numbers in their order, with those that follow each other drawn together: `1-2, 8, 5-7`.
-pub fn numbers_text(numbers: impl IntoIterator<Item = Number>) -> String {
-    let shown = |(first, last): &(Number, Number)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    };
-    Runs::of(numbers).runs().iter().map(shown).collect::<Vec<_>>().join(", ")
 }

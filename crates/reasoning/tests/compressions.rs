@@ -1,6 +1,8 @@
 //! What a compression replaces, and what is refused.
 
-use reasoning::{CompressionRequest, MAX_SUMMARY_BYTES, Selection};
+use reasoning::{
+    CompressionRequest, MAX_MESSAGES_PER_SESSION, MAX_SUMMARY_BYTES, MAX_SUMMARY_NUMBER, Selection, compress,
+};
 
 use crate::fixture::{last, numbers, over, range, refused, request, shown, temp, texts};
 
@@ -145,7 +147,9 @@ fn running_call_is_never_inside() {
 fn call_without_result_is_not_compressed() {
     let mut stack = temp("u:A a:B>c1 u:C a:D");
     let text = refused(&mut stack, |stack| last(stack, 3, "x"));
-    assert_eq!(text, "[2] calls a tool whose result has not come; valid: 1 to 4");
+    assert_eq!(text, "[2] calls a tool whose result has not come; valid: 1 to 2");
+    let text = refused(&mut stack, |stack| range(stack, 1, 3, "x"));
+    assert_eq!(text, "[2] calls a tool whose result has not come; valid: [1] to [1] or [3] to [4]");
     last(&mut stack, 2, "CD").unwrap();
     stack.append(crate::fixture::messages("t<c1:late")).unwrap();
     assert_eq!(range(&mut stack, 2, 3, "s").unwrap().positions, (2, 4));
@@ -161,7 +165,7 @@ fn one_message_needs_a_shorter_summary() {
     let text = refused(&mut stack, |stack| last(stack, 1, "other"));
     assert_eq!(
         text,
-        "one message is compressed only into a summary that is shorter: name at least two; valid: 1 to 2"
+        "one message is compressed only into a summary that is shorter: name at least two; valid: 2 to 2"
     );
 }
 
@@ -242,4 +246,47 @@ fn thousand_summaries_are_the_most() {
     assert!(text.starts_with("the thread shows 1000 summaries"), "{text}");
     range(&mut stack, 1, 2, "s").unwrap();
     last(&mut stack, 2, "s").unwrap();
+}
+
+#[test]
+fn refusals_name_what_would_be_accepted() {
+    let open = "u:AAA a:B>c1 u:CCC a:D>c2 t<c2:r u:EEE a:F>c3 u:G";
+    let text = refused(&mut temp(open), |stack| range(stack, 1, 8, "x"));
+    assert_eq!(
+        text,
+        "[2] calls a tool whose result has not come; valid: [1] to [1] or [3] to [6] or [8] to [8]"
+    );
+    // A message that is no longer than the summary is no range of its own.
+    let text = refused(&mut temp(open), |stack| range(stack, 1, 1, "long"));
+    assert!(text.ends_with("name at least two; valid: [3] to [6]"), "{text}");
+    let text = refused(&mut temp(open), |stack| numbers(stack, &[6, 7], "x"));
+    assert_eq!(text, "[7] calls a tool whose result has not come; valid: 1 or 3-6 or 8");
+    // The call of a result on the other side of an open call is on neither side.
+    let mut split = temp("u:A a:B>c1 a:C>c2 t<c1:r u:D");
+    let text = refused(&mut split, |stack| range(stack, 4, 4, "x"));
+    assert_eq!(text, "[3] calls a tool whose result has not come; valid: [1] to [1] or [5] to [5]");
+    let mut short = temp("u:A");
+    let text = refused(&mut short, |stack| range(stack, 1, 1, "x"));
+    assert!(text.ends_with("valid: nothing, no message can be compressed"), "{text}");
+    let text = refused(&mut short, |stack| last(stack, 1, "x"));
+    assert!(text.ends_with("valid: nothing, the temp layer has no message to compress"), "{text}");
+}
+
+#[test]
+fn a_full_session_can_be_compressed_until_its_last_number() {
+    let words: Vec<String> = (0..MAX_MESSAGES_PER_SESSION).map(|n| format!("u:{n}")).collect();
+    let mut stack = crate::fixture::empty();
+    for part in words.chunks(100) {
+        stack.append(part.iter().map(|word| crate::fixture::message(word)).collect()).unwrap();
+    }
+    assert_eq!(stack.append(crate::fixture::messages("u:x")).unwrap_err().reason.code(), "too_many");
+    let done = range(&mut stack, 1, 90_000, "s").unwrap();
+    assert_eq!((done.summary, done.messages), (MAX_MESSAGES_PER_SESSION + 1, 10_001));
+    let mut thread = stack.thread();
+    thread.last_number = MAX_SUMMARY_NUMBER;
+    let text = compress(&thread, &request(Selection::Range(1, 2), "s")).unwrap_err().to_string();
+    assert_eq!(
+        text,
+        "the session has given all of its numbers: go on in another session; valid: nothing, no message can be compressed"
+    );
 }

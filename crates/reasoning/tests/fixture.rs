@@ -27,12 +27,13 @@ pub(crate) fn message(word: &str) -> NewMessage {
     };
     let call = |id: &str| {
         let name = if id.starts_with("frs") { "frs_compress_last" } else { "search" };
-        SessionCall { id: id.to_owned(), name: name.to_owned() }
+        SessionCall::new(id, name)
     };
     NewMessage {
         role,
         content: text.to_owned(),
         thinking: None,
+        signature: None,
         calls: calls.split(',').filter(|id| !id.is_empty()).map(call).collect(),
         answers: head.split_once('<').map(|(_, id)| id.to_owned()),
         tool: None,
@@ -58,6 +59,7 @@ pub(crate) fn over(base: &str, words: &str) -> ReasoningThreadStack {
         role: new.role,
         content: new.content,
         thinking: None,
+        signature: None,
         calls: new.calls,
         answers: new.answers,
         tool: new.tool,

@@ -76,7 +76,8 @@ pub use partition::{DueSchedule, DueTimer, TaskDelay, TimerState};
 pub use partition_change::{BeginChange, ChangeLock, PartitionChange, StreamEnd, StreamLimits};
 pub use partitions::PartitionStatus;
 pub use reasoning_sessions::{
-    Appended, CreatedReasoning, DiscardedLayer, EarlierCompression, EarlierReturn, ReasoningRows,
+    Appended, CreatedReasoning, DiscardedCursor, DiscardedLayer, DiscardedMessage, DiscardedPage,
+    EarlierCompression, EarlierReturn, InvalidDiscardedCursor, ReadReasoningMessage, ReasoningRows,
     ReasoningThread, RequestId, Restorable,
 };
 pub use repair::{NumberFault, RowRepair};

@@ -2,6 +2,7 @@
 //!
 //! Every change is one statement that compares what it was decided on: it is made whole, or another change was faster and nothing is.
 
+mod apply;
 mod changes;
 mod export_import;
 mod log;
@@ -29,7 +30,10 @@ use values::{bucket, number, stored};
 
 pub use changes::{Appended, EarlierReturn, RequestId, Restorable};
 pub use export_import::ReasoningRows;
-pub use log::DiscardedLayer;
+pub use log::{
+    DiscardedCursor, DiscardedLayer, DiscardedMessage, DiscardedPage, InvalidDiscardedCursor,
+    ReadReasoningMessage,
+};
 
 /// Base messages of a session.
 const MAX_BASE_MESSAGES: i64 = 10_000;
@@ -37,8 +41,12 @@ const MAX_BASE_MESSAGES: i64 = 10_000;
 /// What became of a session that was to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CreatedReasoning {
-    /// It is there, with so many base messages.
+    /// It is there, with this many base messages.
     Made(u64),
+    /// The same request has made it before, with this many base messages.
+    Before(u64),
+    /// The request id was used for another session.
+    Reused,
     /// There is one of that id already, which stays as it is.
     Exists,
     /// This thread has no messages in the range of batches that was asked for.
@@ -99,12 +107,31 @@ impl ReasoningThread {
 }
 
 impl Store {
-    /// Makes a session; its base messages are copied as they are now.
+    /// Makes a session; its base messages are copied as they are now. With a `request`, once.
     pub async fn create_reasoning(
         &self,
         id: &ReasoningSessionId,
         agent: &AgentId,
         sources: &[ContextSource],
+        request: Option<RequestId<'_>>,
+        actor: &str,
+    ) -> Result<CreatedReasoning, StoreError> {
+        let created = self.try_create_reasoning(id, agent, sources, request, actor).await?;
+        match created {
+            // The same request may have been made at this moment: now its session is seen.
+            CreatedReasoning::Exists if request.is_some() => {
+                self.try_create_reasoning(id, agent, sources, request, actor).await
+            }
+            created => Ok(created),
+        }
+    }
+
+    async fn try_create_reasoning(
+        &self,
+        id: &ReasoningSessionId,
+        agent: &AgentId,
+        sources: &[ContextSource],
+        request: Option<RequestId<'_>>,
         actor: &str,
     ) -> Result<CreatedReasoning, StoreError> {
         let position = |position: Option<Position>| position.map(Position::get);
@@ -118,11 +145,22 @@ impl Store {
             .bind(sources.iter().map(|source| source.thread.bucket().get() as i16).collect::<Vec<_>>())
             .bind(sources.iter().map(|source| source.thread.as_str().to_owned()).collect::<Vec<_>>())
             .bind(sources.iter().map(|source| position(source.from_batch)).collect::<Vec<_>>())
-            .bind(sources.iter().map(|source| position(source.to_batch)).collect::<Vec<_>>());
+            .bind(sources.iter().map(|source| position(source.to_batch)).collect::<Vec<_>>())
+            .bind(request.map(|request| request.id.to_owned()))
+            .bind(request.map(|request| request.digest.to_owned()));
         let rows = self.rows(statement).await?;
         let row = rows.first().ok_or_else(|| StoreError::Row("no row of a new session".to_owned()))?;
         let (made, messages): (Option<i64>, i64) = (row.try_get("made")?, row.try_get("messages")?);
         let missing: Option<String> = row.try_get("missing")?;
+        let earlier: (Option<String>, Option<String>) =
+            (row.try_get("earlier")?, row.try_get("earlier_hash")?);
+        if let (Some(request), Some(earlier), Some(digest)) = (request, earlier.0, earlier.1)
+            && request.id == earlier
+        {
+            let count = number(row.try_get("earlier_messages")?);
+            let is_same = request.digest == digest;
+            return Ok(if is_same { CreatedReasoning::Before(count) } else { CreatedReasoning::Reused });
+        }
         Ok(match (made, missing) {
             (Some(messages), _) => {
                 if number(messages) >= BLOCK_MESSAGES {
@@ -187,11 +225,16 @@ fn thread_of(id: &ReasoningSessionId, rows: &[PgRow]) -> Result<Option<Reasoning
     }))
 }
 
-/// Calls as they are stored: `[{"id", "name"}]`.
-fn calls_of(value: &Value) -> Vec<SessionCall> {
-    let text = |call: &Value, key: &str| call[key].as_str().unwrap_or_default().to_owned();
-    let calls = value.as_array().map_or(&[][..], Vec::as_slice);
-    calls.iter().map(|call| SessionCall { id: text(call, "id"), name: text(call, "name") }).collect()
+/// Calls as they are stored: `[{"id", "name"}]`, with what else is known of each: `[{"arguments", "signature"}]`.
+fn calls_of(value: &Value, details: &Value) -> Vec<SessionCall> {
+    let text = |call: &Value, key: &str| call[key].as_str().map(str::to_owned);
+    let call = |(place, call): (usize, &Value)| SessionCall {
+        id: text(call, "id").unwrap_or_default(),
+        name: text(call, "name").unwrap_or_default(),
+        arguments: text(&details[place], "arguments"),
+        signature: text(&details[place], "signature"),
+    };
+    value.as_array().map_or(&[][..], Vec::as_slice).iter().enumerate().map(call).collect()
 }
 
 fn session_of(id: &ReasoningSessionId, row: &PgRow) -> Result<ReasoningSession, StoreError> {
@@ -214,6 +257,12 @@ fn session_of(id: &ReasoningSessionId, row: &PgRow) -> Result<ReasoningSession, 
         sources: sources.collect::<Result<_, StoreError>>()?,
         created_by: row.try_get("created_by")?,
         created_at: Timestamp(row.try_get("created_ms")?),
+        applies_to: match row.try_get::<Option<String>, _>("applies_to")? {
+            Some(thread) => {
+                Some(ThreadId::parse(&thread).map_err(|error| column_error("applies_to", &error))?)
+            }
+            None => None,
+        },
     })
 }
 

@@ -26,6 +26,8 @@ mod queues;
 mod random;
 mod reads;
 mod reasoning_blocks;
+mod reasoning_contexts;
+mod reasoning_log;
 mod reasoning_races;
 mod reasoning_sessions;
 mod refusals;

@@ -15,7 +15,7 @@ const BLOCK: i64 = 256;
 
 /// Messages as they come: texts with line breaks and tabs, calls with results, short and long.
 fn step(random: &mut SmallRng, number: usize) -> Vec<NewMessage> {
-    let call = SessionCall { id: format!("c\u{e9}{number}"), name: "search \"web\"".to_owned() };
+    let call = SessionCall::new(format!("c\u{e9}{number}"), "search \"web\"");
     let answers = Some(call.id.clone());
     let long = "x\ty\u{1f600}\n".repeat(random.random_range(0..100));
     vec![

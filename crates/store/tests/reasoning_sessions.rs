@@ -8,12 +8,16 @@ use model::{AgentId, Position, ReasoningSessionId, Tenant, ThreadId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use reasoning::{
-    CompressionRequest, ContextSource, NewMessage, PlanItem, PlanState, ReasoningRole, ReasoningThreadStack,
-    Selection, SessionCall, SessionMessage, append, compress, message_id, restorable,
+    CompressionRequest, ContextSource, DISCARDED_SHOWN_CHARS, NewMessage, PlanItem, PlanState, ReasoningRole,
+    ReasoningThreadStack, Selection, SessionCall, append, compress, message_id, restorable,
 };
-use store::{Appended, CreatedReasoning, EarlierReturn, ErasedOwner, ReasoningThread, RequestId, Store};
+use store::{
+    Appended, CreatedReasoning, DiscardedMessage, EarlierReturn, ErasedOwner, ReasoningThread, RequestId,
+    Store,
+};
 
 use crate::fixture::{Database, Owner, thread};
+use crate::reasoning_log::whole_log;
 use crate::values::{agent, at, finishes, turn};
 
 pub(crate) fn session(id: &str) -> ReasoningSessionId {
@@ -25,6 +29,7 @@ pub(crate) fn says(role: ReasoningRole, content: &str) -> NewMessage {
         role,
         content: content.to_owned(),
         thinking: None,
+        signature: None,
         calls: Vec::new(),
         answers: None,
         tool: None,
@@ -36,11 +41,11 @@ fn user(content: &str) -> NewMessage {
 }
 
 fn calls(ids: &[&str]) -> NewMessage {
-    let call = |id: &&str| SessionCall { id: (*id).to_owned(), name: "search".to_owned() };
+    let call = |id: &&str| SessionCall::new(*id, "search");
     NewMessage { calls: ids.iter().map(call).collect(), ..says(ReasoningRole::Assistant, "") }
 }
 
-fn result(id: &str, content: &str) -> NewMessage {
+pub(crate) fn result(id: &str, content: &str) -> NewMessage {
     NewMessage { answers: Some(id.to_owned()), ..says(ReasoningRole::Tool, content) }
 }
 
@@ -48,7 +53,7 @@ fn result(id: &str, content: &str) -> NewMessage {
 pub(crate) async fn made(store: &Store, id: &str) -> ReasoningSessionId {
     let id = session(id);
     let owner = AgentId::of_tenant(id.tenant().as_ref(), "ann").unwrap();
-    let made = store.create_reasoning(&id, &owner, &[], "test").await.unwrap();
+    let made = store.create_reasoning(&id, &owner, &[], None, "test").await.unwrap();
     assert_eq!(made, CreatedReasoning::Made(0));
     id
 }
@@ -75,14 +80,14 @@ pub(crate) async fn compressed(
     store.compress_reasoning(seen, &decided, &request.summary, None, "test").await.unwrap()
 }
 
-fn source(of: &str, from: Option<i64>, to: Option<i64>) -> ContextSource {
+pub(crate) fn source(of: &str, from: Option<i64>, to: Option<i64>) -> ContextSource {
     let position = |position: Option<i64>| position.map(Position::from_stored);
     let thread = thread(of);
     ContextSource { thread, from_batch: position(from), to_batch: position(to), as_of: None, numbers: None }
 }
 
 /// Turns in `t` and in `u`, batches 10, 20 and 30 each.
-async fn with_threads() -> (Database, Store) {
+pub(crate) async fn with_threads() -> (Database, Store) {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
     let mut commit = owner.empty();
@@ -99,7 +104,7 @@ async fn base_messages_are_those_of_the_batches() {
     let (database, store) = with_threads().await;
     let id = session("s");
     let sources = [source("u", Some(20), Some(20)), source("t", None, Some(10))];
-    let made = store.create_reasoning(&id, &agent("ann"), &sources, "key:1").await.unwrap();
+    let made = store.create_reasoning(&id, &agent("ann"), &sources, None, "key:1").await.unwrap();
     assert_eq!(made, CreatedReasoning::Made(8));
     let seen = seen(&store, &id).await;
     let numbers: Vec<u64> = seen.thread.entries.iter().map(|entry| entry.number).collect();
@@ -146,12 +151,12 @@ async fn sessions_without_base_messages_are_refused() {
         (source("t", Some(11), Some(19)), "t"),
     ] {
         let sources = [source("u", None, None), wrong];
-        let made = store.create_reasoning(&id, &agent("ann"), &sources, "x").await.unwrap();
+        let made = store.create_reasoning(&id, &agent("ann"), &sources, None, "x").await.unwrap();
         assert_eq!(made, CreatedReasoning::Nothing(missing.to_owned()));
     }
     assert_eq!(store.reasoning_thread(&id, true, None).await.unwrap(), None);
     made(&store, "s").await;
-    let again = store.create_reasoning(&id, &agent("bob"), &[], "x").await.unwrap();
+    let again = store.create_reasoning(&id, &agent("bob"), &[], None, "x").await.unwrap();
     assert_eq!(again, CreatedReasoning::Exists);
     assert_eq!(seen(&store, &id).await.session.agent, agent("ann"));
 }
@@ -240,16 +245,17 @@ pub(crate) async fn both_compress(
 }
 
 async fn same_log(store: &Store, id: &ReasoningSessionId, stack: &ReasoningThreadStack) {
-    let mut log = Vec::new();
-    while let page = store.discarded_reasoning(id, log.last().map(|(layer, _, _)| *layer), 3).await.unwrap()
-        && !page.is_empty()
-    {
-        log.extend(page.into_iter().map(|entry| (entry.layer.id, entry.originals, entry.undone.is_some())));
-    }
+    let mut log = whole_log(store, id, 3).await;
     log.reverse();
-    let originals = |numbers: &[u64]| -> Vec<SessionMessage> {
-        numbers.iter().map(|number| stack.messages()[*number as usize - 1].clone()).collect()
+    let log: Vec<_> =
+        log.into_iter().map(|entry| (entry.layer.id, entry.originals, entry.undone.is_some())).collect();
+    let original = |number: &u64| {
+        let mut message = stack.messages()[*number as usize - 1].clone();
+        let chars = message.chars();
+        message.content = message.content.chars().take(DISCARDED_SHOWN_CHARS as usize).collect();
+        DiscardedMessage { message, chars }
     };
+    let originals = |numbers: &[u64]| numbers.iter().map(original).collect::<Vec<_>>();
     let expected: Vec<_> = stack
         .discarded()
         .map(|entry| (entry.layer.id, originals(&entry.layer.replaced), entry.layer.is_undone))
@@ -329,7 +335,7 @@ async fn other_tenants_sessions_are_not_there() {
     assert_eq!(compressed(&other, &seen, &range(1, 2, "AB")).await, None);
     assert_eq!(other.restorable_reasoning(&id).await.unwrap(), None);
     assert_eq!(other.checkpoint_reasoning(&id, "x").await.unwrap(), None);
-    assert!(other.discarded_reasoning(&id, None, 10).await.unwrap().is_empty());
+    assert!(other.discarded_reasoning(&id, None, 10).await.unwrap().layers.is_empty());
     assert!(!other.plan_reasoning(&id, &reasoning::Plan::default()).await.unwrap());
     assert_eq!(compressed(&acme, &seen, &range(1, 2, "AB")).await, Some(1));
 }
@@ -341,7 +347,7 @@ const LEFT: &str =
 
 async fn busy(store: &Store, id: &str, owner: &str, sources: &[ContextSource]) {
     let id = session(id);
-    store.create_reasoning(&id, &agent(owner), sources, "jwt:user").await.unwrap();
+    store.create_reasoning(&id, &agent(owner), sources, None, "jwt:user").await.unwrap();
     appended(store, &id, vec![user("A"), user("B")]).await;
     let seen = seen(store, &id).await;
     compressed(store, &seen, &range(1, 2, "sum")).await.unwrap();
@@ -385,7 +391,8 @@ async fn erasing_reaches_sessions() {
     store.erase_owner(&owner).await.unwrap();
     assert_eq!(database.number(LEFT).await, 0);
     // What was erased is not copied again.
-    let again = store.create_reasoning(&session("s1"), &agent("ann"), &[source("t", None, None)], "x").await;
+    let again =
+        store.create_reasoning(&session("s1"), &agent("ann"), &[source("t", None, None)], None, "x").await;
     assert_eq!(again.unwrap(), CreatedReasoning::Nothing("t".to_owned()));
 }
 
@@ -497,7 +504,7 @@ async fn sessions_come_back_from_an_export_as_they_were() {
     let (database, store) = with_threads().await;
     let id = session("s");
     store
-        .create_reasoning(&id, &agent("ann"), &[source("t", None, Some(at(10).get()))], "key:1")
+        .create_reasoning(&id, &agent("ann"), &[source("t", None, Some(at(10).get()))], None, "key:1")
         .await
         .unwrap();
     appended(

@@ -30,7 +30,11 @@ const MODULES: &[(&str, Floors)] = &[(
         ("openapi", &["api", "app", "error", "extract"]),
         ("operator", &["api", "backend", "config", "error"]),
         ("router", &["app", "auth", "error", "http", "openapi", "streaming"]),
-        ("role_server", &["app", "auth", "config", "error", "http", "metrics", "router"]),
+        ("protected_resource", &["auth", "error"]),
+        (
+            "role_server",
+            &["app", "auth", "config", "error", "http", "metrics", "protected_resource", "router"],
+        ),
     ],
 )];
 

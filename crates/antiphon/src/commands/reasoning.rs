@@ -6,11 +6,11 @@ use model::ReasoningSessionId;
 use reasoning::message_id;
 use runtime::escape::is_unsafe;
 use serde_json::{Value, json};
-use store::{DiscardedLayer, Store};
+use store::{DiscardedLayer, DiscardedMessage, Store};
 
 use super::output;
 use crate::exit::ExitError;
-use crate::options::{DiscardedReasoning, OutputFormat, UndoReasoning, ViewReasoning};
+use crate::options::{DiscardedReasoning, MessageOfReasoning, OutputFormat, UndoReasoning, ViewReasoning};
 
 /// In the audit log.
 const ACTOR: &str = "cli";
@@ -41,6 +41,10 @@ pub(super) async fn undo(store: &Store, options: &UndoReasoning) -> Result<(), E
     if !store.undo_reasoning(session, &seen, None, ACTOR).await? {
         return Err(ExitError::Failed(format!("session {session} has changed meanwhile: look at it again")));
     }
+    let now = store.reasoning_thread(session, false, None).await?.ok_or_else(|| unknown(session))?;
+    if let Some(thread) = &now.session.applies_to {
+        store.apply_reasoning(session, thread, ACTOR).await?;
+    }
     let json = json!({ "session_id": session.as_str(), "undone": message_id(summary) });
     output::print(options.database.format, &json, || output::key_value_table(&json))
 }
@@ -48,9 +52,10 @@ pub(super) async fn undo(store: &Store, options: &UndoReasoning) -> Result<(), E
 pub(super) async fn discarded(store: &Store, options: &DiscardedReasoning) -> Result<(), ExitError> {
     let session = &options.session;
     store.restorable_reasoning(session).await?.ok_or_else(|| unknown(session))?;
-    let page = store.discarded_reasoning(session, options.before, options.limit).await?;
-    let compressions: Vec<Value> = page.iter().map(shown).collect();
-    let json = json!({ "session_id": session.as_str(), "compressions": compressions });
+    let page = store.discarded_reasoning(session, options.next, options.limit).await?;
+    let compressions: Vec<Value> = page.layers.iter().map(shown).collect();
+    let next = page.next.map(|next| next.to_string());
+    let json = json!({ "session_id": session.as_str(), "compressions": compressions, "next": next });
     output::print(options.database.format, &json, || {
         let mut table = output::Table::new(["LAYER", "SUMMARY", "BY", "TAKEN BACK BY", "ROLE", "TEXT"]);
         for compression in &compressions {
@@ -67,25 +72,50 @@ pub(super) async fn discarded(store: &Store, options: &DiscardedReasoning) -> Re
             ]);
             for original in compression["originals"].as_array().into_iter().flatten() {
                 let none = String::new;
-                let cells = [&original["role"], &original["content"]].map(output::cell);
-                let [role, content] = cells;
-                table.row([none(), none(), none(), none(), role, content]);
+                let cells = ["message_id", "role", "content"].map(|key| output::cell(&original[key]));
+                let [id, role, content] = cells;
+                table.row([none(), id, none(), none(), role, content]);
             }
+        }
+        if let Some(next) = &next {
+            let none = String::new;
+            table.row([none(), none(), none(), none(), "more".to_owned(), format!("--next {next}")]);
         }
         table
     })
 }
 
+pub(super) async fn message(store: &Store, options: &MessageOfReasoning) -> Result<(), ExitError> {
+    let (session, number) = (&options.session, options.number);
+    let read = store.reasoning_message(session, number).await?.ok_or_else(|| unknown(session))?;
+    let last = read.last_number;
+    let none = || {
+        let why =
+            format!("session {session} has no message with the number {number}; its last one is {last}");
+        ExitError::Failed(why)
+    };
+    let message = read.message.ok_or_else(none)?;
+    let call = |call: &reasoning::SessionCall| json!({ "id": call.id, "name": call.name, "arguments": call.arguments, "signature": call.signature });
+    let json = json!({
+        "message_id": message_id(message.number), "role": message.role.name(), "content": message.content,
+        "thinking": message.thinking, "thinking_signature": message.signature,
+        "tool_calls": message.calls.iter().map(call).collect::<Vec<_>>(), "tool_call_id": message.answers,
+        "tool_name": message.tool,
+    });
+    output::print(options.database.format, &json, || output::key_value_table(&json))
+}
+
 fn shown(entry: &DiscardedLayer) -> Value {
-    let original = |message: &reasoning::SessionMessage| {
+    let original = |original: &DiscardedMessage| {
+        let message = &original.message;
         json!({
             "message_id": message_id(message.number), "role": message.role.name(), "content": message.content,
-            "thinking": message.thinking,
+            "chars": original.chars, "thinking": message.thinking,
         })
     };
     json!({
         "layer": entry.layer.id, "summary_id": message_id(entry.layer.summary), "summary": entry.summary,
-        "actor": entry.actor, "undone_by": entry.undone.as_ref().map(|(actor, _)| actor),
+        "count": entry.count, "skipped": entry.skipped, "actor": entry.actor, "undone_by": entry.undone.as_ref().map(|(actor, _)| actor),
         "originals": entry.originals.iter().map(original).collect::<Vec<_>>(),
     })
 }

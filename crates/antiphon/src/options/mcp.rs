@@ -28,6 +28,10 @@ pub(crate) struct McpSettings {
         default_value = "localhost,127.0.0.1,[::1]"
     )]
     mcp_hosts: Vec<String>,
+    /// The URL under which clients reach them, for example https://tools.example/mcp; without it, the host that a request names. Clients that
+    /// sign in get it with the metadata of the server.
+    #[arg(long, env = "ANTIPHON_MCP_PUBLIC_URL", value_parser = public_url)]
+    mcp_public_url: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -77,6 +81,22 @@ impl McpSettings {
             list.iter().map(|entry| entry.trim().to_owned()).filter(|entry| !entry.is_empty()).collect()
         };
         let http = http_config(self.mcp_addr, "ANTIPHON_MCP_ADDR", access, http).await?;
-        Ok(McpConfig { http, hosts: trimmed(&self.mcp_hosts), origins: trimmed(access.cors_origins()) })
+        Ok(McpConfig {
+            http,
+            hosts: trimmed(&self.mcp_hosts),
+            origins: trimmed(access.cors_origins()),
+            public_url: self.mcp_public_url.clone(),
+        })
+    }
+}
+
+fn public_url(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let is_plain = |rest: &str| {
+        !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\?#".contains(&byte))
+    };
+    match rest.is_some_and(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err("it must begin with https:// or http://, without a query".to_owned()),
     }
 }

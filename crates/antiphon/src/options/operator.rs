@@ -6,7 +6,7 @@ use auth::{AccessRole, KeyId};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use model::{AgentId, PartitionCount, Position, ReasoningSessionId, Tenant, ThreadId};
-use store::{DeadLetterCursor, DeadLetterId, ErasedOwner, RotatedKey};
+use store::{DeadLetterCursor, DeadLetterId, DiscardedCursor, ErasedOwner, RotatedKey};
 
 use super::process::{DATABASE_HEADING, DATABASE_HELP, NatsArguments};
 use super::values::partitions;
@@ -375,6 +375,8 @@ pub(crate) enum ReasoningCommand {
     Undo(UndoReasoning),
     /// What compressions have replaced, the newest first.
     Discarded(DiscardedReasoning),
+    /// One message whole, whether it is shown or was compressed.
+    Message(MessageOfReasoning),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -399,14 +401,25 @@ pub(crate) struct UndoReasoning {
 }
 
 #[derive(Debug, Clone, Args)]
+pub(crate) struct MessageOfReasoning {
+    /// The session.
+    #[arg(value_parser = reasoning_session)]
+    pub(crate) session: ReasoningSessionId,
+    /// The number of the message in the session: of `rm-7` it is 7.
+    pub(crate) number: u64,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
 pub(crate) struct DiscardedReasoning {
     /// The session.
     #[arg(value_parser = reasoning_session)]
     pub(crate) session: ReasoningSessionId,
-    /// Only compressions before this layer.
+    /// `next` of the page before.
     #[arg(long)]
-    pub(crate) before: Option<u64>,
-    /// How many compressions.
+    pub(crate) next: Option<DiscardedCursor>,
+    /// How many compressions; a page has at most 100 of the messages that they replaced.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) limit: u32,
     #[command(flatten)]

@@ -42,6 +42,7 @@ CALLS = [
     ("frs_view_thread", {"session_id": "SESSION"}),
     ("frs_compress_last", {"session_id": "SESSION", "count": 9, "summary": "x"}),
     ("frs_view_thread", {"session_id": "nobody"}),
+    ("frs_read_message", {"session_id": "SESSION", "number": 3}),
 ]
 
 

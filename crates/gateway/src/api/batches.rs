@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
 use crate::api::schemas;
-use crate::api::views::{BatchView, WholeBatch};
+use crate::api::views::{self, BatchView, WholeBatch};
 use crate::api::{context, threads};
 use crate::app::request_context::RequestContext;
 use crate::error::Problem;
@@ -69,8 +69,9 @@ pub(crate) async fn get(
     let unknown = || Problem::not_found("unknown_batch", "there is no such batch in this thread");
     let (thread, batch) = (ctx.thread(&thread)?, query::position("batch", Some(batch))?.ok_or_else(unknown)?);
     let store = ctx.store()?;
-    let messages = store.batches(&thread, &[batch]).await?;
+    let mut messages = store.batches(&thread, &[batch]).await?;
     let batches = batches::group(messages.iter().cloned().map(Into::into));
+    views::withhold(&mut messages);
     let found = batches.first().ok_or_else(unknown)?;
     let shown = BatchView::new(found, ctx.backend()?.now(), timeout_ms(store, &thread).await?);
     Ok(json_no_store(WholeBatch::new(shown, found, messages)))

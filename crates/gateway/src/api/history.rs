@@ -9,6 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::api::threads;
+use crate::api::views;
 use crate::api::views::MessageView;
 use crate::app::request_context::RequestContext;
 use crate::error::Problem;
@@ -30,7 +31,7 @@ pub(crate) struct HistoryQuery {
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
-    /// Also what the system made up: for operators.
+    /// Also what the system made up, and what an agent's reasoning tools were given and answered: for operators.
     synthetic: Option<bool>,
 }
 
@@ -97,7 +98,10 @@ pub(crate) async fn list(
     if range.after.zip(range.before).is_some_and(|(after, before)| after > before) {
         return Err(Problem::bad_request("invalid_range", "after is above before"));
     }
-    let (messages, next) = read(&ctx, &thread, range, query.next, query.limit).await?;
+    let (mut messages, next) = read(&ctx, &thread, range, query.next, query.limit).await?;
+    if !range.with_synthetic {
+        views::withhold(&mut messages);
+    }
     let messages = messages.into_iter().map(MessageView::from).collect();
     Ok(json_no_store(HistoryPage { thread_id: thread.name().to_owned(), messages, next }))
 }

@@ -4,7 +4,9 @@ use axum::response::Response;
 use model::{Position, ReasoningSessionId};
 use reasoning::{SessionMessage, message_id};
 use serde::{Deserialize, Serialize};
-use store::{DiscardedLayer, ReasoningThread};
+use store::{
+    DiscardedCursor, DiscardedLayer, DiscardedMessage, DiscardedPage, InvalidDiscardedCursor, ReasoningThread,
+};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
@@ -18,7 +20,6 @@ use crate::extract::query::{self, QueryParams};
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReasoningQuery {
     /// `next` of the page before.
-    #[param(value_type = Option<schemas::PositionSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
@@ -73,9 +74,15 @@ pub(crate) struct ReasoningLayerView {
     /// The one that counted before; 0: none.
     previous: u64,
     summary_id: String,
+    /// At most 1,000 characters of it.
     summary: String,
-    /// In the order in which they were shown.
-    originals: Vec<ReasoningMessageView>,
+    summary_chars: u32,
+    /// How many messages it has replaced.
+    count: u64,
+    /// How many of them are on pages before.
+    skipped: u64,
+    /// In the order in which they were shown, as far as they are on this page. A page has 100.
+    originals: Vec<DiscardedMessageView>,
     actor: String,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     at: Option<String>,
@@ -85,17 +92,55 @@ pub(crate) struct ReasoningLayerView {
     undone_at: Option<String>,
 }
 
-/// A message of a reasoning session.
+/// A message that a compression has replaced.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ReasoningMessageView {
+pub(crate) struct DiscardedMessageView {
     message_id: String,
+    /// By which it is read whole.
+    number: u64,
     role: &'static str,
+    /// At most 200 characters of it.
     content: String,
+    /// Characters of the whole content.
+    chars: u32,
+    /// At most 200 characters of it.
     #[schema(required)]
     thinking: Option<String>,
     tool_calls: Vec<ReasoningCallView>,
     #[schema(required)]
     tool_call_id: Option<String>,
+}
+
+/// A message of a reasoning session, with all that is kept of it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ReasoningMessageView {
+    message_id: String,
+    number: u64,
+    role: &'static str,
+    content: String,
+    #[schema(required)]
+    thinking: Option<String>,
+    /// What the provider signed the thinking with.
+    #[schema(required)]
+    thinking_signature: Option<String>,
+    tool_calls: Vec<WholeReasoningCallView>,
+    #[schema(required)]
+    tool_call_id: Option<String>,
+    #[schema(required)]
+    tool_name: Option<String>,
+}
+
+/// A call of a tool in a reasoning session, with all that is kept of it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct WholeReasoningCallView {
+    id: String,
+    name: String,
+    /// As the model wrote them.
+    #[schema(required)]
+    arguments: Option<String>,
+    /// What the provider signed the call with.
+    #[schema(required)]
+    signature: Option<String>,
 }
 
 /// A call of a tool in a reasoning session.
@@ -112,15 +157,29 @@ pub(crate) async fn get(
 ) -> Result<Response, Problem> {
     let id = path::id("session", &session, |name| ReasoningSessionId::of_tenant(ctx.tenant(), name))?;
     let limit = query::limit(page.limit.as_deref())?;
-    let before = query::position("next", page.next)?.map(|layer| layer.get().unsigned_abs());
+    let wrong = |error: InvalidDiscardedCursor| Problem::bad_request("invalid_id", format!("next: {error}"));
+    let from = page.next.map(|next| next.parse::<DiscardedCursor>().map_err(wrong)).transpose()?;
     let store = ctx.store()?;
     let unknown = || Problem::not_found("unknown_session", "there is no such reasoning session");
     let seen = store.reasoning_thread(&id, true, None).await?.ok_or_else(unknown)?;
-    let log = store.discarded_reasoning(&id, before, limit).await?;
+    let log = store.discarded_reasoning(&id, from, limit).await?;
     Ok(json_no_store(session_view(&seen, &log)))
 }
 
-fn session_view(seen: &ReasoningThread, log: &[DiscardedLayer]) -> ReasoningSessionView {
+/// One message whole, whether it is shown or was compressed.
+pub(crate) async fn message(
+    ctx: RequestContext,
+    PathParam((session, number)): PathParam<(String, u64)>,
+) -> Result<Response, Problem> {
+    let id = path::id("session", &session, |name| ReasoningSessionId::of_tenant(ctx.tenant(), name))?;
+    let unknown = || Problem::not_found("unknown_session", "there is no such reasoning session");
+    let read = ctx.store()?.reasoning_message(&id, number).await?.ok_or_else(unknown)?;
+    let none =
+        || Problem::not_found("unknown_message", "the reasoning session has no message of that number");
+    Ok(json_no_store(message_view(read.message.ok_or_else(none)?)))
+}
+
+fn session_view(seen: &ReasoningThread, log: &DiscardedPage) -> ReasoningSessionView {
     let session = &seen.session;
     let source = |source: &reasoning::ContextSource| ContextSourceView {
         thread_id: source.thread.name().to_owned(),
@@ -139,9 +198,8 @@ fn session_view(seen: &ReasoningThread, log: &[DiscardedLayer]) -> ReasoningSess
         messages: seen.thread.len(),
         view: seen.view(true),
         head_layer: seen.head,
-        layers: log.iter().map(layer_view).collect(),
-        // Pages are shorter where originals are long: only the first layer says that there is none before it.
-        next: log.last().map(|last| last.layer.id).filter(|layer| *layer > 1).map(|layer| layer.to_string()),
+        layers: log.layers.iter().map(layer_view).collect(),
+        next: log.next.map(|next| next.to_string()),
     }
 }
 
@@ -152,7 +210,10 @@ fn layer_view(entry: &DiscardedLayer) -> ReasoningLayerView {
         previous: entry.layer.previous,
         summary_id: message_id(entry.layer.summary),
         summary: entry.summary.clone(),
-        originals: entry.originals.iter().map(message_view).collect(),
+        summary_chars: entry.summary_chars,
+        count: entry.count,
+        skipped: entry.skipped,
+        originals: entry.originals.iter().map(original_view).collect(),
         actor: entry.actor.clone(),
         at: views::rfc3339(entry.at),
         undone_by,
@@ -160,15 +221,38 @@ fn layer_view(entry: &DiscardedLayer) -> ReasoningLayerView {
     }
 }
 
-fn message_view(message: &SessionMessage) -> ReasoningMessageView {
+fn original_view(original: &DiscardedMessage) -> DiscardedMessageView {
+    let message = &original.message;
     let call =
         |call: &reasoning::SessionCall| ReasoningCallView { id: call.id.clone(), name: call.name.clone() };
-    ReasoningMessageView {
+    DiscardedMessageView {
         message_id: message_id(message.number),
+        number: message.number,
+        chars: original.chars,
         role: message.role.name(),
         content: message.content.clone(),
         thinking: message.thinking.clone(),
         tool_calls: message.calls.iter().map(call).collect(),
         tool_call_id: message.answers.clone(),
+    }
+}
+
+fn message_view(message: SessionMessage) -> ReasoningMessageView {
+    let call = |call: reasoning::SessionCall| WholeReasoningCallView {
+        id: call.id,
+        name: call.name,
+        arguments: call.arguments,
+        signature: call.signature,
+    };
+    ReasoningMessageView {
+        message_id: message_id(message.number),
+        number: message.number,
+        role: message.role.name(),
+        content: message.content,
+        thinking: message.thinking,
+        thinking_signature: message.signature,
+        tool_calls: message.calls.into_iter().map(call).collect(),
+        tool_call_id: message.answers,
+        tool_name: message.tool,
     }
 }

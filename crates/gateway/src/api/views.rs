@@ -1,11 +1,14 @@
 //! Forms in which things appear in JSON: those of the HTTP API, which the operators' commands print as well.
 
+use std::collections::HashSet;
+
 use auth::Permission;
 use batches::{Batch, BatchState, IncompleteReason, Item, tokens};
 use model::{
     AnswerReport, BatchType, FinishReason, FollowUpHint, ModelCall, Position, Role, Timestamp, TurnId,
+    is_reasoning_tool,
 };
-use protocols::AnswerUsage;
+use protocols::{AnswerUsage, withheld};
 use serde::Serialize;
 use serde_json::Value;
 use store::{KeyRow, StoredMessage, ThreadRow};
@@ -130,6 +133,27 @@ impl From<StoredMessage> for MessageView {
             token_count: item.token_count.and_then(|count| count.try_into().ok()),
             parent_id: parent,
             created_at: rfc3339(item.created_at),
+        }
+    }
+}
+
+/// Takes out of messages what people are not shown: what reasoning tools of the agent were given and answered.
+pub(crate) fn withhold(messages: &mut [StoredMessage]) {
+    let mut ids = HashSet::new();
+    for StoredMessage { item, .. } in messages {
+        if let Some(calls) = &mut item.tool_calls {
+            for (id, is_withheld) in withheld::withhold_calls(calls) {
+                if is_withheld {
+                    ids.insert(id)
+                } else {
+                    ids.remove(&id)
+                };
+            }
+        }
+        let named = item.metadata.get("tool_name").and_then(Value::as_str);
+        let is_of_withheld = item.tool_call_id.as_ref().is_some_and(|id| ids.contains(id));
+        if item.role == Role::Tool && named.map_or(is_of_withheld, is_reasoning_tool) {
+            withheld::RESULT.clone_into(&mut item.content);
         }
     }
 }

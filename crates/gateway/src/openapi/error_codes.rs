@@ -268,6 +268,7 @@ pub(crate) const ALL: &[Code] = &[
     code("unknown_failed_turn", StatusCode::NOT_FOUND, "there is no such failed turn in this thread"),
     code("unknown_follow_up", StatusCode::NOT_FOUND, "there is no such follow-up in this thread"),
     code("unknown_key", StatusCode::NOT_FOUND, "there is no such key"),
+    code("unknown_message", StatusCode::NOT_FOUND, "there is no message of that number"),
     code("unknown_response", StatusCode::NOT_FOUND, "there is no such response"),
     code("unknown_schedule", StatusCode::NOT_FOUND, "the agent has no such schedule"),
     code("unknown_session", StatusCode::NOT_FOUND, "there is no such reasoning session"),

@@ -3,18 +3,23 @@
 use serde_json::json;
 
 use crate::api::reasoning;
-use crate::api::reasoning::{ReasoningQuery, ReasoningSessionView};
+use crate::api::reasoning::{ReasoningMessageView, ReasoningQuery, ReasoningSessionView};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::AGENTS;
 
 pub(crate) fn operations() -> Vec<Operation> {
     let original = json!({
-        "message_id": "rm-2", "role": "assistant", "content": "I'll search...", "thinking": null,
+        "message_id": "rm-2", "number": 2, "role": "assistant", "content": "I'll search...", "chars": 14, "thinking": null,
         "tool_calls": [{ "id": "c1", "name": "search" }], "tool_call_id": null,
     });
     let layer = json!({
-        "layer": 1, "previous": 0, "summary_id": "rm-4", "summary": "Searched: nothing.", "originals": [original],
+        "layer": 1, "previous": 0, "summary_id": "rm-4", "summary": "Searched: nothing.", "summary_chars": 18, "count": 1, "skipped": 0, "originals": [original],
         "actor": "key:0123456789abcdef", "at": "2026-11-22T12:00:00Z", "undone_by": null, "undone_at": null,
+    });
+    let call = json!({ "id": "c1", "name": "search", "arguments": "{\"q\":\"x\"}", "signature": null });
+    let message = json!({
+        "message_id": "rm-2", "number": 2, "role": "assistant", "content": "I'll search...", "thinking": null,
+        "thinking_signature": null, "tool_calls": [call], "tool_call_id": null, "tool_name": null,
     });
     let source = json!({
         "thread_id": "hello", "from_batch": null, "to_batch": null, "as_of": "7524873984012345344",
@@ -37,6 +42,17 @@ pub(crate) fn operations() -> Vec<Operation> {
         .scope(Scope::ReadReasoning)
         .query::<ReasoningQuery>()
         .response::<ReasoningSessionView>(200, "The session, with a page of its discarded log", session)
-        .errors(&["unknown_session", "invalid_limit", "invalid_position"]),
+        .errors(&["unknown_session", "invalid_limit", "invalid_id"]),
+        Operation::get(
+            "/v1/reasoning/{session}/messages/{number}",
+            "showReasoningMessage",
+            "One message of a reasoning session, whole",
+            reasoning::message,
+        )
+        .tag(AGENTS)
+        .description("Whether it is shown or was compressed. Numbers are those of the session.")
+        .scope(Scope::ReadReasoning)
+        .response::<ReasoningMessageView>(200, "The message", message)
+        .errors(&["unknown_session", "unknown_message", "invalid_id"]),
     ]
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use batches::{Ending, TurnMessage, fold_turn};
-use model::{Chunk, MessageId, Position};
+use model::{Chunk, ChunkKind, MessageId, Metadata, Position};
 use protocols::responses::Resume;
-use protocols::{AnswerEvent, Cursor, MessageOffset, MessageProgress, Protocol, StoredAnswer, StoredMessage};
-use serde_json::Value;
+use protocols::{
+    AnswerEvent, Cursor, MessageOffset, MessageProgress, Protocol, StoredAnswer, StoredMessage, WithheldCalls,
+};
+use serde_json::{Value, json};
 
 use crate::encoders::{self, NAMES};
 use crate::scenarios::{self, End, Scenario, encode_all};
@@ -130,4 +132,63 @@ fn offset_that_no_client_can_have_is_rejected() {
     assert!(!stored.has(&seen(2, text as u64 + 1)));
     assert!(!stored.has(&seen(4_000_000_000, 1)));
     assert!(stored.rest(&seen(2, 1 << 40)).is_anew);
+}
+
+/// An answer that calls a reasoning tool and another one.
+fn with_reasoning_tool() -> Vec<Arc<Chunk>> {
+    let piece = |kind, text: &str, metadata: Value| {
+        let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
+        Chunk { kind, metadata, ..Chunk::content(0, text, false) }
+    };
+    let (a, b) = (json!({ "tool_call_id": "a" }), json!({ "tool_call_id": "b" }));
+    let chunks = [
+        Chunk::content(0, "Let me see.", false),
+        piece(
+            ChunkKind::ToolCall,
+            "{\"SECRET\":",
+            json!({ "tool_call_id": "a", "tool_name": "mcp__frs_view_thread" }),
+        ),
+        piece(ChunkKind::ToolCall, "[3]}", a.clone()),
+        piece(ChunkKind::ToolCall, "{\"q\":1}", json!({ "tool_call_id": "b", "tool_name": "search" })),
+        piece(ChunkKind::ToolResult, "[1] User: SECRET", a.clone()),
+        piece(ChunkKind::ToolResult, "found", b),
+        piece(ChunkKind::ToolResult, " [2] User: SECRET", a),
+        Chunk::content(0, "Done.", false),
+        Chunk::content(0, "", true),
+    ];
+    (0..).zip(chunks).map(|(id, chunk)| Arc::new(Chunk { id, ..chunk })).collect()
+}
+
+#[test]
+fn reasoning_tools_are_withheld_wherever_a_client_is_cut() {
+    let chunks = with_reasoning_tool();
+    let mut withheld = WithheldCalls::default();
+    let shown: Vec<Arc<Chunk>> = chunks.iter().map(|chunk| withheld.shown(chunk).into_owned()).collect();
+    let events = |chunks: &[Arc<Chunk>]| {
+        let chunks = chunks.to_vec();
+        let [first, rest] =
+            [AnswerEvent::Opened, AnswerEvent::Complete { position: Position::from_stored(77) }];
+        let mut response = encoders::response(false, Resume::Start);
+        response.apply(first);
+        for chunk in &chunks {
+            response.apply(AnswerEvent::Chunk { attempt: 0, chunk });
+        }
+        response.apply(rest);
+        serde_json::from_slice::<Value>(&response.object()).unwrap()
+    };
+    let live = events(&shown);
+    let text = live.to_string();
+    assert!(!text.contains("SECRET") && text.contains("found") && text.contains("Done."), "{text}");
+    assert_eq!(text.matches("(not shown: the agent's reasoning thread)").count(), 1, "{text}");
+    let messages = fold_turn(&chunks, Ending::Final).unwrap();
+    assert!(messages.iter().any(|message| message.content.contains("SECRET")), "the history keeps it");
+    let stored = stored(&messages, 0);
+    for count in 0..=chunks.len() {
+        let mut progress = MessageProgress::new(0, true);
+        chunks[..count].iter().for_each(|chunk| progress.advance(chunk));
+        let rest = stored.rest(progress.seen());
+        assert!(!rest.is_anew, "{count}");
+        let all = [&shown[..count], &rest.chunks].concat();
+        assert_eq!(events(&all), live, "cut after {count}");
+    }
 }

@@ -1,6 +1,6 @@
 -- $1 bucket, $2 session, $3 how many, $4 calls that are answered, $5 calls that are made, $6 calls that wait afterwards, $7 the highest
 -- number, $8 request id, $9 its digest; arrays, a message each: $10 role, $11 content, $12 characters, $13 thinking, $14 calls, $15 call that
--- is answered, $16 tool. Numbers are given where the row of the session is locked, so they are dense however many append at once.
+-- is answered, $16 tool, $17 signature, $18 details of calls. Numbers are given where the row of the session is locked, so they are dense however many append at once.
 WITH earlier AS (
     SELECT number, request_hash FROM reasoning_messages WHERE bucket = $1 AND session_id = $2 AND request_id = $8
 )
@@ -13,12 +13,14 @@ WITH earlier AS (
     RETURNING s.last_number - $3 AS before
 )
 , added AS (
-    INSERT INTO reasoning_messages (bucket, session_id, number, in_temp, role, content, chars, thinking, calls, answers, tool,
-                                    request_id, request_hash)
-    SELECT $1, $2, t.before + n.place, true, n.role, n.content, n.chars, n.thinking, n.calls::jsonb, n.answers, n.tool,
+    INSERT INTO reasoning_messages (bucket, session_id, number, in_temp, role, content, chars, thinking, calls, answers, tool, signature,
+                                    call_details, request_id, request_hash)
+    SELECT $1, $2, t.before + n.place, true, n.role, n.content, n.chars, n.thinking, n.calls::jsonb, n.answers, n.tool, n.signature,
+           n.details::jsonb,
            CASE n.place WHEN 1 THEN $8 END, CASE n.place WHEN 1 THEN $9 END
-    FROM taken AS t, unnest($10::text[], $11::text[], $12::integer[], $13::text[], $14::text[], $15::text[], $16::text[])
-        WITH ORDINALITY AS n (role, content, chars, thinking, calls, answers, tool, place)
+    FROM taken AS t, unnest($10::text[], $11::text[], $12::integer[], $13::text[], $14::text[], $15::text[], $16::text[],
+                           $17::text[], $18::text[])
+        WITH ORDINALITY AS n (role, content, chars, thinking, calls, answers, tool, signature, details, place)
 )
 SELECT s.waiting_calls, s.last_number, s.sealed_number, (SELECT before FROM taken) AS before,
        e.number AS earlier, e.request_hash AS earlier_hash

@@ -280,11 +280,21 @@ fn appending(id: &ReasoningSessionId, new: &NewMessages, request: Option<Request
         .bind(messages.iter().map(|new| calls_text(&new.calls)).collect::<Vec<_>>())
         .bind(messages.iter().map(|new| new.answers.clone()).collect::<Vec<_>>())
         .bind(messages.iter().map(|new| new.tool.clone()).collect::<Vec<_>>())
+        .bind(messages.iter().map(|new| new.signature.clone()).collect::<Vec<_>>())
+        .bind(messages.iter().map(|new| details_text(&new.calls)).collect::<Vec<_>>())
 }
 
 fn calls_text(calls: &[SessionCall]) -> Option<String> {
     let calls: Vec<Value> = calls.iter().map(|call| json!({ "id": call.id, "name": call.name })).collect();
     (!calls.is_empty()).then(|| Value::Array(calls).to_string())
+}
+
+/// What calls have beside their ids and tools; `None` where none has anything.
+fn details_text(calls: &[SessionCall]) -> Option<String> {
+    let has_any = calls.iter().any(|call| call.arguments.is_some() || call.signature.is_some());
+    let details =
+        calls.iter().map(|call| json!({ "arguments": call.arguments, "signature": call.signature }));
+    has_any.then(|| Value::Array(details.collect()).to_string())
 }
 
 /// Whether the same unique value is written already.

@@ -1,5 +1,5 @@
 -- $1 bucket, $2 session, $3 agent, $4 the agent's own thread, $5 actor, $6 the most base messages; arrays, a source each: $7 bucket, $8
--- thread, $9 first batch, $10 last batch. All base messages or none: every source must have some.
+-- thread, $9 first batch, $10 last batch; then $11 request id, $12 its digest. All base messages or none: every source must have some.
 WITH asked AS (
     -- Ends as values: row security lets no expression look messages up.
     SELECT k.*, coalesce(k.from_batch, 0) AS first, coalesce(k.to_batch, 9223372036854775807) AS last
@@ -23,13 +23,17 @@ WITH asked AS (
     JOIN held AS h ON h.bucket = k.bucket AND h.thread_id = k.thread_id
     JOIN messages AS m ON m.bucket = k.bucket AND m.thread_id = k.thread_id
         AND m.position >= k.first AND m.batch_id BETWEEN k.first AND k.last
+        -- Thinking alone takes no number: it is left of a step in which nothing was said or called.
+        AND NOT (m.role = 'assistant' AND m.content ~ '^\s*$' AND m.metadata ? 'reasoning'
+                 AND (m.tool_calls IS NULL OR m.tool_calls IN ('null', '[]')))
     LIMIT $6 + 1
 )
 , missing AS (
     SELECT k.thread_id FROM asked AS k WHERE NOT EXISTS (SELECT FROM base AS b WHERE b.place = k.place)
 )
 , made AS (
-    INSERT INTO reasoning_sessions (bucket, session_id, agent_id, sources, source_threads, last_number, created_by)
+    INSERT INTO reasoning_sessions (bucket, session_id, agent_id, sources, source_threads, last_number, created_by, request_id,
+                                    request_hash)
     SELECT $1, $2, $3,
            coalesce((
                SELECT jsonb_agg(jsonb_build_object('thread_id', k.thread_id, 'from_batch', k.from_batch::text,
@@ -40,27 +44,33 @@ WITH asked AS (
                JOIN (SELECT b.place, min(b.of_thread) AS first, max(b.of_thread) AS last FROM base AS b GROUP BY b.place) AS n
                    ON n.place = k.place
            ), '[]'),
-           $4::text || $8::text[], (SELECT count(*) FROM base), $5
+           $4::text || $8::text[], (SELECT count(*) FROM base), $5, $11, $12
     WHERE (SELECT count(*) FROM base) <= $6
       AND NOT EXISTS (SELECT FROM missing)
     ON CONFLICT DO NOTHING
     RETURNING last_number
 )
 , copied AS (
-    INSERT INTO reasoning_messages (bucket, session_id, number, in_temp, role, content, chars, thinking, calls, answers, tool,
-                                    source_thread, source_position)
-    SELECT $1, $2, b.number, false, b.role, b.content, length(b.content), b.metadata ->> 'reasoning',
-           -- A call whose result stands beside it waits for nothing.
-           (SELECT jsonb_agg(jsonb_build_object('id', coalesce(c ->> 'id', ''), 'name', coalesce(c ->> 'name', '')) ORDER BY n)
-            FROM jsonb_array_elements(b.tool_calls) WITH ORDINALITY AS e (c, n) WHERE c ->> 'result' IS NULL),
+    INSERT INTO reasoning_messages (bucket, session_id, number, in_temp, role, content, chars, thinking, calls, call_details, answers,
+                                    tool, source_thread, source_position)
+    SELECT $1, $2, b.number, false, b.role, b.content, length(b.content), b.metadata ->> 'reasoning', c.calls, c.details,
            CASE WHEN b.role = 'tool' THEN b.tool_call_id END,
            CASE WHEN b.role = 'tool' THEN b.metadata ->> 'tool_name' END,
            b.thread_id, b.position
-    FROM base AS b, made
+    FROM made CROSS JOIN base AS b
+    CROSS JOIN LATERAL (
+        SELECT jsonb_agg(jsonb_build_object('id', coalesce(c ->> 'id', ''), 'name', coalesce(c ->> 'name', '')) ORDER BY n) AS calls,
+               jsonb_agg(jsonb_build_object('arguments', c ->> 'arguments') ORDER BY n) AS details
+        -- A call whose result stands beside it waits for nothing.
+        FROM jsonb_array_elements(b.tool_calls) WITH ORDINALITY AS e (c, n) WHERE c ->> 'result' IS NULL
+    ) AS c
 )
 , audited AS (
     INSERT INTO audit_log (bucket, subject_id, command_id, actor, action)
     SELECT $1, $2 || '+reasoning', gen_random_uuid()::text, $5, 'reasoning_create' FROM made
 )
 SELECT (SELECT last_number FROM made) AS made, (SELECT count(*) FROM base) AS messages,
-       (SELECT min(thread_id) FROM missing) AS missing
+       (SELECT min(thread_id) FROM missing) AS missing, e.request_id AS earlier, e.request_hash AS earlier_hash,
+       (SELECT count(*) FROM reasoning_messages AS m
+        WHERE m.bucket = e.bucket AND m.session_id = e.session_id AND m.source_thread IS NOT NULL) AS earlier_messages
+FROM (VALUES (true)) AS one LEFT JOIN reasoning_sessions AS e ON e.bucket = $1 AND e.session_id = $2

@@ -1,24 +1,34 @@
--- $1 bucket, $2 session, $3 before this layer, $4 the most layers, $5 about so many characters. The newest first, each with what it replaced,
--- in order.
-WITH page AS (
-    SELECT l.*, sum(l.chars) OVER (ORDER BY l.layer_id DESC) - l.chars AS before
-    FROM (
-        SELECT * FROM reasoning_layers WHERE bucket = $1 AND session_id = $2 AND layer_id < $3
-        ORDER BY layer_id DESC LIMIT $4
-    ) AS l
+-- $1 bucket, $2 session, $3 from this layer on to older ones, $4 how many of its originals were on pages before, $5 the most layers, $6 the most
+-- originals, $7 characters that are shown of a text, $8 of a summary. The newest first, each with what of its originals is on this page, in order.
+WITH chosen AS (
+    SELECT l.*, cardinality(l.replaced) AS size, CASE WHEN l.layer_id = $3 THEN least($4, cardinality(l.replaced)) ELSE 0 END AS skipped
+    FROM reasoning_layers AS l
+    WHERE l.bucket = $1 AND l.session_id = $2 AND l.layer_id <= $3
+    ORDER BY l.layer_id DESC LIMIT $5
 )
-SELECT p.layer_id, p.previous_id, p.actor, p.undone_by, p.undone_at IS NOT NULL AS is_undone, p.replaced, p.summary_number,
+, page AS (
+    SELECT c.*, (sum(c.size - c.skipped) OVER (ORDER BY c.layer_id DESC) - (c.size - c.skipped))::bigint AS before FROM chosen AS c
+)
+SELECT p.layer_id, p.previous_id, p.actor, p.undone_by, p.undone_at IS NOT NULL AS is_undone, p.summary_number, p.size::bigint AS size,
+       p.skipped::bigint AS skipped,
        (extract(epoch FROM p.created_at) * 1000)::bigint AS created_ms,
        (extract(epoch FROM p.undone_at) * 1000)::bigint AS undone_ms,
-       m.content AS summary, o.originals
+       left(m.content, $8) AS summary, m.chars AS summary_chars, coalesce(o.originals, '[]') AS originals
 FROM page AS p
 JOIN reasoning_messages AS m ON m.bucket = p.bucket AND m.session_id = p.session_id AND m.number = p.summary_number
 CROSS JOIN LATERAL (
-    SELECT jsonb_agg(jsonb_build_object('number', r.number, 'in_temp', r.in_temp, 'role', r.role, 'content', r.content,
-                                        'thinking', r.thinking, 'calls', r.calls, 'answers', r.answers, 'tool', r.tool)
+    SELECT jsonb_agg(jsonb_build_object('number', r.number, 'in_temp', r.in_temp, 'role', r.role, 'content', r.text, 'chars', r.chars,
+                                        'thinking', r.thought, 'calls', r.calls, 'answers', r.answers, 'tool', r.tool)
                      ORDER BY n.place) AS originals
-    FROM unnest(p.replaced) WITH ORDINALITY AS n (number, place)
-    JOIN reasoning_messages AS r ON r.bucket = p.bucket AND r.session_id = p.session_id AND r.number = n.number
+    FROM unnest(p.replaced[p.skipped + 1:(p.skipped + $6 - p.before)::integer]) WITH ORDINALITY AS n (number, place)
+    -- One look-up for each: a join may compare every number with every message.
+    CROSS JOIN LATERAL (
+        SELECT l.*, left(l.content, $7) AS text,
+               CASE WHEN length(l.thinking) > $7 THEN left(l.thinking, $7) || '…' ELSE l.thinking END AS thought
+        FROM reasoning_messages AS l
+        WHERE l.bucket = $1 AND l.session_id = $2 AND l.number = n.number
+        OFFSET 0
+    ) AS r
 ) AS o
-WHERE p.before < $5
+WHERE p.before < $6
 ORDER BY p.layer_id DESC

@@ -1,7 +1,10 @@
-//! The discarded log: what compressions have replaced.
+//! The discarded log: what compressions have replaced, in pages, and any one message as a whole.
+
+use std::fmt;
+use std::str::FromStr;
 
 use model::{ReasoningSessionId, Timestamp};
-use reasoning::{Layer, LayerId, Number, Runs, SessionMessage};
+use reasoning::{DISCARDED_SHOWN_CHARS, Layer, LayerId, Number, Runs, SUMMARY_SHOWN_CHARS, SessionMessage};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -12,81 +15,214 @@ use crate::error::StoreError;
 use crate::row::column_error;
 use crate::store::Store;
 
-/// About so many characters of originals are in a page.
-const PAGE_CHARS: i64 = 4_000_000;
+/// Most originals of a page, so that a page is short whatever was compressed.
+const PAGE_ORIGINALS: u64 = 100;
+/// Most calls of an original that a page names.
+const PAGE_CALLS: usize = 16;
+
+/// Where a page of the discarded log begins: `<layer>.<originals of it that were on pages before>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiscardedCursor {
+    /// The newest compression of the page.
+    pub layer: LayerId,
+    /// How many of its originals come before the page.
+    pub skipped: u64,
+}
+
+/// Text that is no cursor of the discarded log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it must be `next` of the page before, two numbers with a dot between them")]
+pub struct InvalidDiscardedCursor;
+
+impl FromStr for DiscardedCursor {
+    type Err = InvalidDiscardedCursor;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let number = |text: &str| {
+            let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse::<u32>().ok().filter(|_| is_decimal).map(u64::from)
+        };
+        let (layer, skipped) = text.split_once('.').ok_or(InvalidDiscardedCursor)?;
+        let (layer, skipped) = number(layer).zip(number(skipped)).ok_or(InvalidDiscardedCursor)?;
+        Ok(Self { layer, skipped })
+    }
+}
+
+impl fmt::Display for DiscardedCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.layer, self.skipped)
+    }
+}
+
+/// A page of the discarded log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiscardedPage {
+    /// Compressions, the newest first; of the first and the last perhaps a part of their originals.
+    pub layers: Vec<DiscardedLayer>,
+    /// Where the next page begins; `None` on the last one.
+    pub next: Option<DiscardedCursor>,
+}
 
 /// A compression with what it has replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscardedLayer {
-    /// The compression, without what it shows: [`Layer::shown`] is empty.
+    /// The compression, without what it shows and without what is on other pages: [`Layer::replaced`] are the numbers of the originals,
+    /// [`Layer::shown`] is empty.
     pub layer: Layer,
-    /// What stands for the originals.
+    /// What stands for the originals: at most [`SUMMARY_SHOWN_CHARS`] characters of it.
     pub summary: String,
-    /// What was replaced, in the order in which it was shown.
-    pub originals: Vec<SessionMessage>,
-    /// By whom,
+    /// Characters of the whole summary.
+    pub summary_chars: u32,
+    /// How many messages it has replaced.
+    pub count: u64,
+    /// How many of them are on pages before.
+    pub skipped: u64,
+    /// What was replaced, in the order in which it was shown, as far as it is on this page.
+    pub originals: Vec<DiscardedMessage>,
+    /// Who compressed.
     pub actor: String,
-    /// and when.
+    /// When it was compressed.
     pub at: Timestamp,
     /// Who took it back, and when.
     pub undone: Option<(String, Timestamp)>,
 }
 
+/// An original, as a page shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiscardedMessage {
+    /// The message, with at most [`DISCARDED_SHOWN_CHARS`] characters of its texts, and without arguments and signatures.
+    pub message: SessionMessage,
+    /// Characters of its whole content.
+    pub chars: u32,
+}
+
+/// One message of a session, if the session has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadReasoningMessage {
+    /// The highest number that the session has given.
+    pub last_number: Number,
+    /// The message of the number that was asked for, shown or not.
+    pub message: Option<SessionMessage>,
+}
+
 impl Store {
-    /// The discarded log of a session before a layer, the newest first; fewer than `limit` where originals are long.
+    /// A page of the discarded log of a session, the newest compression first: at most `limit` of them.
     pub async fn discarded_reasoning(
         &self,
         id: &ReasoningSessionId,
-        before: Option<LayerId>,
+        from: Option<DiscardedCursor>,
         limit: u32,
-    ) -> Result<Vec<DiscardedLayer>, StoreError> {
+    ) -> Result<DiscardedPage, StoreError> {
         let statement = sqlx::query(include_str!("discarded.sql"))
             .bind(bucket(id))
             .bind(id.as_str().to_owned())
-            .bind(before.map_or(i64::MAX, stored))
+            .bind(from.map_or(i64::MAX, |from| stored(from.layer)))
+            .bind(from.map_or(0, |from| i32::try_from(from.skipped).unwrap_or(i32::MAX)))
             .bind(i64::from(limit))
-            .bind(PAGE_CHARS);
-        self.rows(statement).await?.iter().map(discarded).collect()
+            .bind(stored(PAGE_ORIGINALS))
+            .bind(DISCARDED_SHOWN_CHARS as i32)
+            .bind(SUMMARY_SHOWN_CHARS as i32);
+        let layers =
+            self.rows(statement).await?.iter().map(discarded).collect::<Result<Vec<DiscardedLayer>, _>>()?;
+        let next = layers.last().and_then(|last| {
+            let (layer, seen) = (last.layer.id, last.skipped + last.originals.len() as u64);
+            if seen < last.count {
+                return Some(DiscardedCursor { layer, skipped: seen });
+            }
+            (layer > 1).then(|| DiscardedCursor { layer: layer - 1, skipped: 0 })
+        });
+        Ok(DiscardedPage { layers, next })
+    }
+
+    /// A message of a session with all that is kept of it, whether it is shown or was compressed; `None` without such a session.
+    pub async fn reasoning_message(
+        &self,
+        id: &ReasoningSessionId,
+        number: Number,
+    ) -> Result<Option<ReadReasoningMessage>, StoreError> {
+        let statement = sqlx::query(include_str!("message.sql"))
+            .bind(bucket(id))
+            .bind(id.as_str().to_owned())
+            .bind(stored(number));
+        let rows = self.rows(statement).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let last_number = row.try_get::<i64, _>("last_number")?.unsigned_abs();
+        let is_there = row.try_get::<Option<i64>, _>("number")?.is_some();
+        let message = is_there.then(|| whole(row, number)).transpose()?;
+        Ok(Some(ReadReasoningMessage { last_number, message }))
     }
 }
 
 fn discarded(row: &PgRow) -> Result<DiscardedLayer, StoreError> {
     let originals: Value = row.try_get("originals")?;
-    let replaced: Vec<i64> = row.try_get("replaced")?;
+    let originals = originals.as_array().map_or(&[][..], Vec::as_slice).iter().map(original);
+    let originals = originals.collect::<Result<Vec<_>, _>>()?;
     let undone: (Option<String>, Option<i64>) = (row.try_get("undone_by")?, row.try_get("undone_ms")?);
     Ok(DiscardedLayer {
         layer: Layer {
             id: number(row.try_get("layer_id")?),
             previous: number(row.try_get("previous_id")?),
-            replaced: replaced.into_iter().map(number).collect(),
+            replaced: originals.iter().map(|original| original.message.number).collect(),
             summary: number(row.try_get("summary_number")?),
             shown: Runs::default(),
             is_undone: row.try_get("is_undone")?,
         },
         summary: row.try_get("summary")?,
-        originals: originals
-            .as_array()
-            .map_or(&[][..], Vec::as_slice)
-            .iter()
-            .map(message)
-            .collect::<Result<_, _>>()?,
+        summary_chars: row.try_get::<i32, _>("summary_chars")?.unsigned_abs(),
+        count: number(row.try_get("size")?),
+        skipped: number(row.try_get("skipped")?),
+        originals,
         actor: row.try_get("actor")?,
         at: Timestamp(row.try_get("created_ms")?),
         undone: undone.1.map(|at| (undone.0.unwrap_or_default(), Timestamp(at))),
     })
 }
 
-fn message(value: &Value) -> Result<SessionMessage, StoreError> {
+fn original(value: &Value) -> Result<DiscardedMessage, StoreError> {
     let text = |key: &str| value[key].as_str().map(str::to_owned);
-    let number: Number = value["number"].as_u64().ok_or_else(|| column_error("originals", value))?;
-    Ok(SessionMessage {
-        number,
+    let count = |key: &str| value[key].as_u64().ok_or_else(|| column_error("originals", value));
+    let mut calls = calls_of(&value["calls"], &Value::Null);
+    calls.truncate(PAGE_CALLS);
+    let message = SessionMessage {
+        number: count("number")?,
         in_temp: value["in_temp"].as_bool().unwrap_or_default(),
         role: role_of(value["role"].as_str().unwrap_or_default())?,
         content: text("content").unwrap_or_default(),
         thinking: text("thinking"),
-        calls: calls_of(&value["calls"]),
+        signature: None,
+        calls,
         answers: text("answers"),
         tool: text("tool"),
+    };
+    Ok(DiscardedMessage { message, chars: u32::try_from(count("chars")?).unwrap_or(u32::MAX) })
+}
+
+fn whole(row: &PgRow, number: Number) -> Result<SessionMessage, StoreError> {
+    let json =
+        |column: &str| Ok::<_, StoreError>(row.try_get::<Option<Value>, _>(column)?.unwrap_or_default());
+    Ok(SessionMessage {
+        number,
+        in_temp: row.try_get("in_temp")?,
+        role: role_of(row.try_get("role")?)?,
+        content: row.try_get("content")?,
+        thinking: row.try_get("thinking")?,
+        signature: row.try_get("signature")?,
+        calls: calls_of(&json("calls")?, &json("call_details")?),
+        answers: row.try_get("answers")?,
+        tool: row.try_get("tool")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_read_as_they_are_written() {
+        let cursor = DiscardedCursor { layer: 12, skipped: 100 };
+        assert_eq!(cursor.to_string().parse(), Ok(cursor));
+        for wrong in ["", "1", "1.", ".1", "1.2.3", "+1.2", "a.b", "99999999999.0", "1. 2"] {
+            assert_eq!(wrong.parse::<DiscardedCursor>(), Err(InvalidDiscardedCursor), "{wrong:?}");
+        }
+    }
 }

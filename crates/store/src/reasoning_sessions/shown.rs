@@ -124,7 +124,7 @@ impl<'a> OutlineLine<'a> {
         }
         let calls: Vec<Call<'_>> =
             serde_json::from_str(self.calls).map_err(|error| column_error("calls", &error))?;
-        let owned = |call: Call<'_>| SessionCall { id: call.id.into_owned(), name: call.name.into_owned() };
+        let owned = |call: Call<'_>| SessionCall::new(call.id, call.name);
         Ok(calls.into_iter().map(owned).collect())
     }
 }

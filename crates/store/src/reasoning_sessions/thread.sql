@@ -49,11 +49,11 @@ WITH s AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT CASE WHEN m.role = 'tool' AND m.chars > $5 THEN '' ELSE m.content END) AS t (text)
 )
 SELECT NULL::bigint AS first_number, NULL::text AS outline, NULL::text AS texts, s.agent_id, s.sources, s.last_number, s.head_layer,
-       s.waiting_calls, s.plan, s.created_by, s.created_ms, (SELECT shown FROM head) AS shown,
+       s.waiting_calls, s.plan, s.created_by, s.created_ms, s.applies_to, (SELECT shown FROM head) AS shown,
        (SELECT summary_number FROM head) AS summary_number,
        l.layer_id AS earlier_layer, l.summary_number AS earlier_summary, l.request_hash AS earlier_hash
 FROM s
 LEFT JOIN reasoning_layers AS l ON l.bucket = $1 AND l.session_id = $2 AND l.request_id = $4
 UNION ALL
-SELECT p.first_number, p.outline, p.texts, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT p.first_number, p.outline, p.texts, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM pieces AS p

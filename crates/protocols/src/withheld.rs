@@ -1,0 +1,153 @@
+//! What people are not shown of an answer: the arguments and the results of an agent's reasoning tools. The calls themselves are shown, so that
+//! every protocol has whole pairs, and what a client has seen is counted as if they were shown.
+//!
+//! Entry types: [`WithheldCalls`], for the chunks of a message while they come; [`withhold_calls`] and [`RESULT`], for what is stored.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use model::{Chunk, ChunkKind, is_reasoning_tool};
+use serde_json::{Map, Value};
+
+/// Instead of a result.
+pub const RESULT: &str = "(not shown: the agent's reasoning thread)";
+/// Instead of arguments, which clients parse.
+pub const ARGUMENTS: &str = "{}";
+
+/// The calls of one message that are withheld.
+#[derive(Debug, Clone, Default)]
+pub struct WithheldCalls {
+    /// By the producer's id.
+    calls: HashMap<String, CallPieces>,
+}
+
+/// Which pieces of a call have come.
+#[derive(Debug, Clone, Copy, Default)]
+struct CallPieces {
+    has_arguments: bool,
+    has_result: bool,
+}
+
+impl WithheldCalls {
+    /// The next chunk of the message, as people are shown it.
+    pub fn shown<'a>(&mut self, chunk: &'a Arc<Chunk>) -> Cow<'a, Arc<Chunk>> {
+        let is_result = match chunk.kind {
+            ChunkKind::ToolCall => false,
+            ChunkKind::ToolResult => true,
+            ChunkKind::Content | ChunkKind::Metadata | ChunkKind::Error | ChunkKind::Reasoning => {
+                return Cow::Borrowed(chunk);
+            }
+        };
+        let text_at = |key: &str| chunk.metadata.get(key).and_then(Value::as_str).unwrap_or_default();
+        let (id, tool) = (text_at("tool_call_id"), text_at("tool_name"));
+        if is_reasoning_tool(tool) {
+            self.calls.entry(id.to_owned()).or_default();
+        } else if !tool.is_empty() {
+            // The id is that of another call now.
+            self.calls.remove(id);
+        }
+        let Some(pieces) = self.calls.get_mut(id) else { return Cow::Borrowed(chunk) };
+        if !is_result && std::mem::take(&mut pieces.has_result) {
+            // Answered, the id is used for the next call.
+            pieces.has_arguments = false;
+        }
+        let had_one = match is_result {
+            true => std::mem::replace(&mut pieces.has_result, true),
+            false => std::mem::replace(&mut pieces.has_arguments, true),
+        };
+        let text = match (had_one, is_result) {
+            (true, _) => "",
+            (false, true) => RESULT,
+            (false, false) => ARGUMENTS,
+        };
+        Cow::Owned(Arc::new(Chunk { text: text.into(), halves: model::Halves::NONE, ..Chunk::clone(chunk) }))
+    }
+}
+
+/// Withholds what is stored in the calls of a message: `[{"id", "name", "arguments", "result"}]`. Gives the ids of the calls that are withheld and
+/// of those that are not.
+pub fn withhold_calls(calls: &mut Value) -> Vec<(String, bool)> {
+    let each = calls.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut);
+    each.map(|call| {
+        let text_at = |call: &Map<String, Value>, key: &str| {
+            call.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let is_withheld = is_reasoning_tool(&text_at(call, "name"));
+        if is_withheld {
+            for (key, text) in [("arguments", ARGUMENTS), ("result", RESULT)] {
+                if let Some(value) = call.get_mut(key).filter(|value| !value.is_null()) {
+                    *value = text.into();
+                }
+            }
+        }
+        (text_at(call, "id"), is_withheld)
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Metadata;
+    use serde_json::json;
+
+    use super::*;
+
+    fn chunk(kind: ChunkKind, text: &str, metadata: Value) -> Arc<Chunk> {
+        let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
+        Arc::new(Chunk { kind, metadata, ..Chunk::content(0, text, false) })
+    }
+
+    /// What is shown of calls and results: `id/tool/text` and `id=text`.
+    fn shown(words: &[&str]) -> Vec<String> {
+        let mut withheld = WithheldCalls::default();
+        let show = |word: &&str| {
+            let given = match word.split_once('=') {
+                Some((id, text)) => chunk(ChunkKind::ToolResult, text, json!({ "tool_call_id": id })),
+                None => {
+                    let parts: Vec<&str> = word.split('/').collect();
+                    let named = json!({ "tool_call_id": parts[0], "tool_name": parts[1] });
+                    let unnamed = json!({ "tool_call_id": parts[0] });
+                    chunk(ChunkKind::ToolCall, parts[2], if parts[1].is_empty() { unnamed } else { named })
+                }
+            };
+            withheld.shown(&given).text.to_string()
+        };
+        words.iter().map(show).collect()
+    }
+
+    #[test]
+    fn arguments_and_results_of_reasoning_tools_are_withheld() {
+        let words = [
+            "a/frs_view_thread/{\"x\":",
+            "a//1}",
+            "b/search/{\"q\":1}",
+            "a=[1] User: A",
+            "b=found",
+            "a=[2] User: B",
+        ];
+        assert_eq!(shown(&words), ["{}", "", "{\"q\":1}", RESULT, "found", ""]);
+    }
+
+    #[test]
+    fn an_id_that_is_used_again_is_another_call() {
+        let words =
+            ["a/frs_undo/{}", "a=undone", "a/frs_undo/{}", "a=undone", "a/search/{}", "a=found", "a=more"];
+        assert_eq!(shown(&words), ["{}", RESULT, "{}", RESULT, "{}", "found", "more"]);
+    }
+
+    #[test]
+    fn stored_calls_are_withheld_by_their_names() {
+        let mut calls = json!([
+            { "id": "a", "name": "x__frs_plan", "arguments": "{\"items\": []}", "result": "[1]" },
+            { "id": "b", "name": "search", "arguments": "{\"q\": 1}" },
+        ]);
+        assert_eq!(withhold_calls(&mut calls), [("a".to_owned(), true), ("b".to_owned(), false)]);
+        assert_eq!(
+            calls[0],
+            json!({ "id": "a", "name": "x__frs_plan", "arguments": "{}", "result": RESULT })
+        );
+        assert_eq!(calls[1], json!({ "id": "b", "name": "search", "arguments": "{\"q\": 1}" }));
+        assert!(withhold_calls(&mut Value::Null).is_empty());
+    }
+}

@@ -1,0 +1,54 @@
+//! Sessions over a living thread: what they compress of it leaves the contexts of its next turns.
+
+use model::{Bucket, ReasoningSessionId, ThreadId};
+use sqlx::Row;
+
+use super::values::{bucket, number};
+use crate::error::StoreError;
+use crate::store::Store;
+
+/// Tries while others compact the same thread.
+const APPLY_TRIES: u32 = 4;
+
+impl Store {
+    /// From now on the session applies to a thread that it was made of.
+    pub async fn set_reasoning_thread(
+        &self,
+        id: &ReasoningSessionId,
+        thread: &ThreadId,
+    ) -> Result<(), StoreError> {
+        let statement = sqlx::query(
+            "UPDATE reasoning_sessions SET applies_to = $3 WHERE bucket = $1 AND session_id = $2 AND source_threads @> ARRAY[$3]",
+        )
+        .bind(bucket(id))
+        .bind(id.as_str().to_owned())
+        .bind(thread.as_str().to_owned());
+        self.rows(statement).await.map(drop)
+    }
+
+    /// Makes the contexts of the thread that a session applies to show what the session shows of it: of batches that were compressed as a whole
+    /// the summaries. To be called after each change of the session; doing it again changes nothing. Gives how many batches left.
+    pub async fn apply_reasoning(
+        &self,
+        id: &ReasoningSessionId,
+        thread: &ThreadId,
+        actor: &str,
+    ) -> Result<u64, StoreError> {
+        for _ in 0..APPLY_TRIES {
+            let statement = sqlx::query(include_str!("apply.sql"))
+                .bind(bucket(id))
+                .bind(id.as_str().to_owned())
+                .bind(Bucket::of_key(thread.as_str()).get() as i16)
+                .bind(thread.as_str().to_owned())
+                .bind(actor.to_owned());
+            let rows = self.rows(statement).await?;
+            let Some(row) = rows.first() else { return Ok(0) };
+            let batches = number(row.try_get("batches")?);
+            let (is_stale, is_applied): (bool, bool) = (row.try_get("is_stale")?, row.try_get("is_applied")?);
+            if !is_stale && is_applied {
+                return Ok(batches);
+            }
+        }
+        Err(StoreError::TimedOut)
+    }
+}

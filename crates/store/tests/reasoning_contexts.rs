@@ -1,0 +1,117 @@
+//! Sessions over a living thread: contexts of the thread show what was compressed as its summary, until it is taken back.
+
+use batches::EstimatingCounter;
+use batches::context::{Builder, ContextRules, LastMessages};
+use model::{ReasoningSessionId, Timestamp};
+use store::{ContextWanted, CreatedReasoning, Gate, Store};
+
+use crate::fixture::{Database, thread};
+use crate::reasoning_sessions::{compressed, range, seen, session, source, with_threads};
+use crate::values::agent;
+
+/// A session over the thread `t`, whose batches 10, 20 and 30 have four messages each.
+async fn over_thread() -> (Database, Store, ReasoningSessionId) {
+    let (database, store) = with_threads().await;
+    let id = session("s");
+    let made =
+        store.create_reasoning(&id, &agent("ann"), &[source("t", None, None)], None, "x").await.unwrap();
+    assert_eq!(made, CreatedReasoning::Made(12));
+    store.set_reasoning_thread(&id, &thread("t")).await.unwrap();
+    (database, store, id)
+}
+
+/// Compresses, and applies it; the batches that left.
+async fn compress(store: &Store, id: &ReasoningSessionId, from: i64, to: i64, summary: &str) -> u64 {
+    let shown = seen(store, id).await;
+    assert_eq!(shown.session.applies_to, Some(thread("t")));
+    compressed(store, &shown, &range(from, to, summary)).await.unwrap();
+    store.apply_reasoning(id, &thread("t"), "x").await.unwrap()
+}
+
+async fn undo(store: &Store, id: &ReasoningSessionId) -> u64 {
+    let newest = store.restorable_reasoning(id).await.unwrap().unwrap();
+    assert!(store.undo_reasoning(id, &newest, None, "x").await.unwrap());
+    store.apply_reasoning(id, &thread("t"), "x").await.unwrap()
+}
+
+/// The batches of the context that the next turn gets, and what stands before them.
+async fn context(store: &Store) -> (Vec<i64>, Option<String>) {
+    let wanted = ContextWanted {
+        thread: thread("t"),
+        agent: agent("any"),
+        gate: Gate::Background,
+        origin: None,
+        known: None,
+    };
+    let found = store.contexts(&[wanted]).await.unwrap().remove(0);
+    let rules = ContextRules { tokens: 1_000_000, ..ContextRules::default() };
+    let mut builder = Builder::new(rules.request(None, found.compaction, Timestamp(0)), &EstimatingCounter);
+    store.fill(&thread("t"), &LastMessages::default(), &mut builder).await.unwrap();
+    let built = builder.build();
+    (built.batches.iter().map(|batch| batch.id().get()).collect(), built.summary)
+}
+
+fn with(batches: &[i64], summary: &str) -> (Vec<i64>, Option<String>) {
+    (batches.to_vec(), Some(summary.to_owned()))
+}
+
+#[tokio::test]
+async fn whole_batches_leave_contexts_until_they_come_back() {
+    let (database, store, id) = over_thread().await;
+    let before = context(&store).await;
+    assert_eq!(before, (vec![10, 20, 30], None));
+    let history = database.rows("SELECT * FROM messages ORDER BY thread_id, position").await;
+    assert_eq!(compress(&store, &id, 5, 8, "second").await, 1);
+    assert_eq!(context(&store).await, with(&[10, 30], "second"));
+    // A part of a batch is compressed for the session alone.
+    assert_eq!(compress(&store, &id, 1, 3, "a part").await, 1);
+    assert_eq!(context(&store).await, with(&[10, 30], "second"));
+    // [1] the part, [2] the rest of the batch, [3] the second.
+    assert_eq!(compress(&store, &id, 1, 3, "both").await, 2);
+    assert_eq!(context(&store).await, with(&[30], "both"));
+    assert_eq!(undo(&store, &id).await, 1);
+    assert_eq!(context(&store).await, with(&[10, 30], "second"));
+    assert_eq!((undo(&store, &id).await, undo(&store, &id).await), (1, 0));
+    assert_eq!(context(&store).await, before);
+    assert_eq!(database.rows("SELECT * FROM messages ORDER BY thread_id, position").await, history);
+}
+
+#[tokio::test]
+async fn an_earlier_compaction_counts_beside_it() {
+    let (database, store, id) = over_thread().await;
+    let sql = format!(
+        "INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, summary, strategy, valid_from_position)
+         VALUES ({}, 't', 34, 10, 'They talked.', 'summarise', 34)",
+        thread("t").bucket().get()
+    );
+    database.execute(&sql).await;
+    assert_eq!(context(&store).await, with(&[20, 30], "They talked."));
+    assert_eq!(compress(&store, &id, 5, 8, "second").await, 1);
+    assert_eq!(context(&store).await, with(&[30], "They talked.\n\nsecond"));
+    assert_eq!(undo(&store, &id).await, 0);
+    assert_eq!(context(&store).await, with(&[20, 30], "They talked."));
+    let live = "SELECT count(*) FROM compactions WHERE undone_at_position IS NULL";
+    assert_eq!(database.number(live).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn applying_it_again_or_at_once_changes_nothing() {
+    let (database, store, id) = over_thread().await;
+    let shown = seen(&store, &id).await;
+    compressed(&store, &shown, &range(1, 8, "both")).await.unwrap();
+    let apply = |_| {
+        let (store, id) = (store.clone(), id.clone());
+        tokio::spawn(async move { store.apply_reasoning(&id, &thread("t"), "x").await.unwrap() })
+    };
+    for applied in (0..8).map(apply).collect::<Vec<_>>() {
+        assert_eq!(applied.await.unwrap(), 2);
+    }
+    let live = "SELECT count(*) FROM compactions WHERE undone_at_position IS NULL";
+    assert_eq!(database.number(live).await, 1);
+    assert_eq!(context(&store).await, with(&[30], "both"));
+    // A session that does not apply to the thread leaves it alone.
+    let other = session("other");
+    store.create_reasoning(&other, &agent("ann"), &[source("t", None, None)], None, "x").await.unwrap();
+    assert_eq!(store.apply_reasoning(&other, &thread("t"), "x").await.unwrap(), 0);
+    assert_eq!(context(&store).await, with(&[30], "both"));
+}

@@ -47,8 +47,8 @@ pub(super) fn log(report: &MachineReport) {
                 "a run of a turn failed"
             )
         }
-        MachineReport::InvalidFacts { turn, text } => {
-            tracing::info!(%turn, text, "nothing is remembered: the answer to a memory task has another shape");
+        MachineReport::InvalidFacts { turn, invalid } => {
+            tracing::info!(%turn, count = invalid.count, text = invalid.text, "facts of a memory task cannot be used and are left out");
         }
         MachineReport::Timer { timer, outcome, by } => {
             tracing::debug!(%timer, outcome = outcome.name(), by, "something became of a timer");

@@ -22,10 +22,10 @@ enum Script {
 }
 
 /// Name, code of its function words, script, stemmer.
-type Row = (&'static str, Option<&'static str>, Script, Option<Algorithm>);
+type LanguageRow = (&'static str, Option<&'static str>, Script, Option<Algorithm>);
 
 /// The names are those of the configurations of Postgres, where it has one.
-const ROWS: [Row; 32] = [
+const ROWS: [LanguageRow; 32] = [
     ("arabic", Some("ar"), Script::Arabic, Some(Algorithm::Arabic)),
     ("armenian", None, Script::Other, None),
     ("basque", Some("eu"), Script::Latin, None),
@@ -114,7 +114,7 @@ impl Language {
         1 << self.0
     }
 
-    fn row(self) -> &'static Row {
+    fn row(self) -> &'static LanguageRow {
         &ROWS[usize::from(self.0)]
     }
 }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_tells_its_language_by_its_function_words() {
+    fn function_words_show_the_language() {
         for (text, language) in [
             ("The user has a dog", "english"),
             ("Der Nutzer hat einen Hund", "german"),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_tell_is_assumed_if_its_script_fits() {
+    fn a_language_is_assumed_if_its_script_fits() {
         assert_eq!(of("Zürich 2024", None), None);
         assert_eq!(of("Zürich 2024", Some("german")), Some("german"));
         assert_eq!(of("Київ є містом", Some("russian")), None, "letters that Russian does not have");

@@ -12,6 +12,8 @@ const LEAST_COMMON: usize = 4;
 const KEY: usize = 3;
 /// Letters in which inflected forms may differ at their ends.
 const LONGEST_ENDING: usize = 3;
+/// Letters of a word whose stem may be shorter than what words are looked up by.
+const LONGEST_SHORT: usize = 5;
 /// A word that has another one as a part fits at least so well.
 const LEAST_OF_PART: f32 = 0.4;
 /// How well two forms of one word fit.
@@ -86,8 +88,9 @@ impl Matcher {
 
     fn compare(&self, word: &str) -> Vec<Fit> {
         let letters = folded(word);
-        // A stem takes longer than all else, and none fits that begins like no part of a word of the question.
-        let may_fit = letters.first_chunk().is_none_or(|beginning| self.parts.contains_key(beginning));
+        // A stem takes longer than all else, and none but that of a short word fits where the word begins like no part of one of the question.
+        let may_fit = letters.len() <= LONGEST_SHORT
+            || letters.first_chunk().is_some_and(|beginning| self.parts.contains_key(beginning));
         let stem = if may_fit { stem(self.stemmer.as_ref(), word) } else { letters.clone() };
         let mut fits: Vec<Fit> = Vec::new();
         let mut note = |number: usize, fit: f32| match fits.iter_mut().find(|(known, _)| *known == number) {
@@ -203,6 +206,7 @@ mod tests {
             ("english", "running", "runs"),
             ("german", "höfen", "hof"),
             ("russian", "собаку", "собаки"),
+            ("russian", "чая", "чай"),
             ("french", "chevaux", "cheval"),
         ] {
             assert!(fit(language, asked, word) >= SAME_STEM, "{asked} {word}");

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_more_weight_comes_first_and_of_equal_ones_the_first() {
+    fn texts_of_more_weight_and_earlier_ones_come_first() {
         let texts = ["Likes tea", "Drinks tea", "Sells tea"];
         assert_eq!(ranked("tea", &texts), texts);
         let weighed =

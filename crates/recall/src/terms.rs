@@ -37,7 +37,7 @@ static FUNCTION_GROUPS: LazyLock<HashSet<Group>> = LazyLock::new(|| {
 
 /// How a script is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cut {
+enum Segmentation {
     /// At spaces.
     Words,
     /// Chinese and Japanese.
@@ -59,12 +59,13 @@ impl Terms {
             _ => text.nfkc().collect::<String>().to_lowercase(),
         };
         let mut terms = Self::default();
-        let (mut letters, mut cuts, mut begin): (Vec<char>, Vec<Cut>, usize) = (Vec::new(), Vec::new(), 0);
-        let mut last = Cut::Nowhere;
+        let (mut letters, mut cuts, mut begin): (Vec<char>, Vec<Segmentation>, usize) =
+            (Vec::new(), Vec::new(), 0);
+        let mut last = Segmentation::Nowhere;
         for (at, letter) in text.char_indices() {
-            let cut = match Cut::of(letter) {
+            let cut = match Segmentation::of(letter) {
                 // An accent belongs to its letter.
-                Cut::Nowhere if is_combining_mark(letter) => last,
+                Segmentation::Nowhere if is_combining_mark(letter) => last,
                 cut => cut,
             };
             if cut.family() != last.family() {
@@ -73,7 +74,7 @@ impl Terms {
                 cuts.clear();
                 begin = at;
             }
-            if !matches!(cut, Cut::Words | Cut::Nowhere) {
+            if !matches!(cut, Segmentation::Words | Segmentation::Nowhere) {
                 letters.push(letter);
                 cuts.push(cut);
             }
@@ -94,34 +95,39 @@ impl Terms {
         self.words.is_empty() && self.groups.is_empty()
     }
 
-    fn take(&mut self, range: Range<usize>, cut: Cut, run: &[char], cuts: &[Cut]) {
+    fn take(&mut self, range: Range<usize>, cut: Segmentation, run: &[char], cuts: &[Segmentation]) {
         match cut {
-            Cut::Nowhere => {}
-            Cut::Hiragana | Cut::Katakana | Cut::Unspaced if run.len() == 1 => self.group(run, 0.2),
-            Cut::Words => self.words.push(range),
-            Cut::Hangul => {
+            Segmentation::Nowhere => {}
+            Segmentation::Hiragana | Segmentation::Katakana | Segmentation::Unspaced if run.len() == 1 => {
+                self.group(run, 0.2)
+            }
+            Segmentation::Words => self.words.push(range),
+            Segmentation::Hangul => {
                 // The first syllable tells words of one syllable, whatever particle follows.
                 self.group(&['^', run[0]], 0.4);
                 self.groups_of(run, 2, 1.0);
             }
-            Cut::Unspaced => {
+            Segmentation::Unspaced => {
                 self.groups_of(run, 2, 0.2);
                 self.groups_of(run, 3, 1.0);
             }
-            Cut::Han | Cut::Hiragana | Cut::Katakana => self.take_chinese_or_japanese(run, cuts),
+            Segmentation::Han | Segmentation::Hiragana | Segmentation::Katakana => {
+                self.take_chinese_or_japanese(run, cuts)
+            }
         }
     }
 
-    fn take_chinese_or_japanese(&mut self, run: &[char], cuts: &[Cut]) {
-        for (letter, _) in run.iter().zip(cuts).filter(|(_, cut)| **cut == Cut::Han) {
+    fn take_chinese_or_japanese(&mut self, run: &[char], cuts: &[Segmentation]) {
+        for (letter, _) in run.iter().zip(cuts).filter(|(_, cut)| **cut == Segmentation::Han) {
             self.group(&[*letter], 0.5);
         }
         for (pair, cuts) in run.windows(2).zip(cuts.windows(2)) {
             // Hiragana is mostly grammar, which says little about what is meant.
             let weight = match (cuts[0], cuts[1]) {
-                (Cut::Hiragana, Cut::Hiragana) => 0.3,
-                (Cut::Katakana, Cut::Hiragana) | (Cut::Hiragana, Cut::Katakana | Cut::Han) => 0.2,
-                (Cut::Han, Cut::Hiragana) => 0.5,
+                (Segmentation::Hiragana, Segmentation::Hiragana) => 0.3,
+                (Segmentation::Katakana, Segmentation::Hiragana)
+                | (Segmentation::Hiragana, Segmentation::Katakana | Segmentation::Han) => 0.2,
+                (Segmentation::Han, Segmentation::Hiragana) => 0.5,
                 _ => 1.0,
             };
             self.group(pair, weight);
@@ -147,7 +153,7 @@ impl Group {
     }
 }
 
-impl Cut {
+impl Segmentation {
     fn of(letter: char) -> Self {
         match letter {
             letter if letter.is_ascii() => {

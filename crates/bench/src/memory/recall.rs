@@ -4,8 +4,6 @@
 //! Entry: [`measure`]. The facts of a language are those of one user, stored and searched through the public functions of `store`, by an agent
 //! with that `memory_language` and by one without; by words, by the vectors of a small model, and by both. The same facts give the same figures.
 
-mod worded;
-
 use anyhow::{Context as _, Result};
 use batches::memory::MOST_OF_TURN;
 use model::{AgentId, Bucket, CommandId, ThreadId};
@@ -28,7 +26,7 @@ const DEFAULT_GOAL: [f64; 2] = LANGUAGE_GOAL;
 
 /// By what facts are searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Search {
+pub(super) enum Search {
     Words,
     /// A question without words, and its vector.
     Vectors,
@@ -49,7 +47,7 @@ impl Search {
 
 /// What a question shares with its fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// At least one word in the same form.
     SameWords,
     /// Words in another form only, or inside compounds.
@@ -82,10 +80,10 @@ impl Kind {
 
 /// A fact and a question whose answer needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Pair {
-    kind: Kind,
-    fact: &'static str,
-    question: &'static str,
+pub(super) struct Pair {
+    pub(super) kind: Kind,
+    pub(super) fact: &'static str,
+    pub(super) question: &'static str,
 }
 
 fn pairs(set: &'static str) -> Result<Vec<Pair>> {
@@ -102,11 +100,11 @@ fn pairs(set: &'static str) -> Result<Vec<Pair>> {
 
 /// Where the fact of each question came in what was found.
 #[derive(Debug, Clone, Default)]
-struct Ranks(Vec<(Kind, Option<usize>)>);
+pub(super) struct Ranks(pub(super) Vec<(Kind, Option<usize>)>);
 
 impl Ranks {
     /// The share of questions whose fact is among the first `depth`, from 0 to 1; `None` of `kind`: of all.
-    fn recall(&self, kind: Option<Kind>, depth: usize) -> f64 {
+    pub(super) fn recall(&self, kind: Option<Kind>, depth: usize) -> f64 {
         let of_kind = || self.0.iter().filter(|(of, _)| kind.is_none_or(|kind| kind == *of));
         let found = of_kind().filter(|(_, rank)| rank.is_some_and(|rank| rank < depth)).count();
         found as f64 / of_kind().count().max(1) as f64
@@ -175,7 +173,6 @@ pub(super) async fn measure(
             Search::Vectors | Search::Both => row,
         });
     }
-    rows.extend(worded::measure(store, connection).await?);
     Ok(rows)
 }
 
@@ -209,7 +206,7 @@ async fn ask_all(
 }
 
 /// The agent with its settings, and a thread of its user.
-async fn create(
+pub(super) async fn create(
     connection: &mut PgConnection,
     agent: &AgentId,
     thread: &ThreadId,
@@ -234,7 +231,7 @@ async fn create(
 }
 
 /// Stores the facts for the user, and then asks each question as a turn does.
-async fn ask(
+pub(super) async fn ask(
     store: &Store,
     agent: &AgentId,
     thread: &ThreadId,

@@ -20,7 +20,7 @@ const MOST_READ: i64 = 2 * MOST_OF_SCOPE;
 
 /// Facts that count in a thread, the newest first.
 #[derive(Debug, Default)]
-struct Known {
+struct FactsOfThread {
     facts: Vec<KnownFact>,
     /// The setting of the agent.
     language: Option<Language>,
@@ -69,7 +69,7 @@ impl Store {
         self.found_facts(agent, &known, &with_few(found, &is_of_all, limit as usize)).await
     }
 
-    async fn known_facts(&self, agent: &AgentId, thread: &ThreadId) -> Result<Known, StoreError> {
+    async fn known_facts(&self, agent: &AgentId, thread: &ThreadId) -> Result<FactsOfThread, StoreError> {
         let statement = sqlx::query(include_str!("known.sql"))
             .bind(bucket(agent))
             .bind(agent.as_str())
@@ -82,18 +82,18 @@ impl Store {
             rows.first().map(|row| row.try_get::<Option<&str>, _>("memory_language")).transpose()?;
         let mut facts = rows.iter().map(known_fact).collect::<Result<Vec<_>, _>>()?;
         facts.sort_by(|a, b| b.created_ms.cmp(&a.created_ms).then(a.id.cmp(&b.id)));
-        Ok(Known { facts, language: language.flatten().and_then(Language::parse) })
+        Ok(FactsOfThread { facts, language: language.flatten().and_then(Language::parse) })
     }
 
     /// The numbers of those that fit, the best first.
     async fn ranked(
         &self,
         agent: &AgentId,
-        known: Known,
+        known: FactsOfThread,
         text: &str,
         vector: Option<&[f32]>,
         limit: u32,
-    ) -> Result<(Known, Vec<Fused>), StoreError> {
+    ) -> Result<(FactsOfThread, Vec<Fused>), StoreError> {
         let near = match vector {
             Some(vector) if !known.facts.is_empty() => {
                 self.near(agent, &known, vector, limit.max(DEPTH)).await?
@@ -118,7 +118,7 @@ impl Store {
     async fn near(
         &self,
         agent: &AgentId,
-        known: &Known,
+        known: &FactsOfThread,
         vector: &[f32],
         limit: u32,
     ) -> Result<Vec<usize>, StoreError> {
@@ -146,7 +146,7 @@ impl Store {
     async fn found_facts(
         &self,
         agent: &AgentId,
-        known: &Known,
+        known: &FactsOfThread,
         found: &[Fused],
     ) -> Result<Vec<FoundFact>, StoreError> {
         if found.is_empty() {

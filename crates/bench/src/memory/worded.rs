@@ -1,22 +1,22 @@
-//! Thirty facts of one user in each of seven languages, and questions in other words: of a fact a question has one word that says what it is about, in another form,
-//! inside a compound, or with other particles (`worded/<language>.tsv`: fact, question).
+//! Thirty facts of one user in each of seven languages, and questions in other words. A question shares one word with its fact: in another form,
+//! inside a compound, or with other particles (`recall/worded/<language>.tsv`: fact, question).
 
 use anyhow::{Context as _, Result};
 use model::{AgentId, ThreadId};
 use sqlx::PgConnection;
 use store::Store;
 
-use super::{Kind, Pair, Ranks, Search, ask, create};
+use super::recall::{Kind, Pair, Ranks, Search, ask, create};
 use crate::table::Row;
 
 const SETS: [(&str, &str); 7] = [
-    ("english", include_str!("worded/english.tsv")),
-    ("german", include_str!("worded/german.tsv")),
-    ("russian", include_str!("worded/russian.tsv")),
-    ("japanese", include_str!("worded/japanese.tsv")),
-    ("chinese", include_str!("worded/chinese.tsv")),
-    ("korean", include_str!("worded/korean.tsv")),
-    ("thai", include_str!("worded/thai.tsv")),
+    ("english", include_str!("recall/worded/english.tsv")),
+    ("german", include_str!("recall/worded/german.tsv")),
+    ("russian", include_str!("recall/worded/russian.tsv")),
+    ("japanese", include_str!("recall/worded/japanese.tsv")),
+    ("chinese", include_str!("recall/worded/chinese.tsv")),
+    ("korean", include_str!("recall/worded/korean.tsv")),
+    ("thai", include_str!("recall/worded/thai.tsv")),
 ];
 /// Questions of a language whose fact is to be among the first five, of thirty.
 const GOAL: usize = 27;

@@ -2,13 +2,14 @@
 
 use model::{Role, quoting};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::Item;
 use crate::context::Context;
 
 /// Most facts of one turn.
 pub const MOST_FACTS: usize = 32;
-/// Facts that a turn begins with, whatever room there is.
+/// Facts that a turn begins with because they fit, whatever room there is; and the number of facts that are few, of which it is given all.
 pub const MOST_OF_TURN: u32 = 16;
 /// Longest text of a fact, characters.
 pub const MOST_FACT_CHARS: usize = 1_000;
@@ -23,62 +24,88 @@ const MOST_QUERY_CHARS: usize = 2_000;
 
 /// Something worth remembering.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Fact {
     /// One sentence that makes sense alone.
     pub text: String,
     /// What it is about: `preference`, `event` and the like, in small letters, digits and `_`.
+    #[serde(default = "default_kind")]
     pub kind: String,
     /// How certain it is, from 0 to 1.
+    #[serde(default = "default_confidence")]
     pub confidence: f32,
     /// Ids of facts that it makes wrong or outdated, of the same user or thread: it takes their place.
     #[serde(default)]
     pub supersedes: Vec<String>,
 }
 
+fn default_kind() -> String {
+    "note".to_owned()
+}
+
+fn default_confidence() -> f32 {
+    1.0
+}
+
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Answer {
-    facts: Vec<Fact>,
+    facts: Vec<Value>,
 }
 
-/// Why an answer has no facts that can be used.
+/// What an answer to a memory task has.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ParsedFacts {
+    /// Those that can be stored, at most [`MOST_FACTS`].
+    pub facts: Vec<Fact>,
+    /// Those that cannot.
+    pub left_out: Vec<InvalidFact>,
+}
+
+/// Why an answer has no facts at all: it is no JSON of that shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidFacts {
-    /// It is no JSON of that shape.
-    #[error("the answer is not {{\"facts\": [{{\"text\", \"kind\", \"confidence\"}}]}}: {0}")]
-    Shape(String),
-    /// One of them is out of bounds.
-    #[error("fact {number}: {why}")]
-    Fact {
-        /// Which, from 0.
-        number: usize,
-        /// What is wrong.
-        why: &'static str,
-    },
-    /// There are more than [`MOST_FACTS`].
-    #[error("{0} facts, and a turn may have {MOST_FACTS}")]
-    TooMany(usize),
+#[error("the answer is not {{\"facts\": [{{\"text\", \"kind\", \"confidence\"}}]}}: {0}")]
+pub struct InvalidAnswer(String);
+
+/// Why a fact of an answer is left out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("fact {number}: {why}")]
+pub struct InvalidFact {
+    /// Which, from 0.
+    pub number: usize,
+    /// What is wrong.
+    pub why: String,
 }
 
-/// The facts of an answer to a memory task: `{"facts": [{"text", "kind", "confidence", "supersedes"}]}`, of which the last may be
-/// absent, and nothing else, but for a fence of code around it. Texts become one plain line ([`quoting::one_line`]).
+/// The facts of an answer to a memory task: `{"facts": [{"text", "kind", "confidence", "supersedes"}]}`, of which all but the text may be absent, with a fence
+/// of code around it or without. Texts become one plain line ([`quoting::one_line`]). Models add fields and get single facts wrong: unknown fields do not
+/// count, and each fact that cannot be used is left out alone.
 ///
 /// # Errors
-/// It is something else, or one of the facts is out of bounds: then none of them counts.
-pub fn parse_facts(answer: &str) -> Result<Vec<Fact>, InvalidFacts> {
-    let Answer { mut facts } =
-        serde_json::from_str(unfenced(answer)).map_err(|error| InvalidFacts::Shape(error.to_string()))?;
-    if facts.len() > MOST_FACTS {
-        return Err(InvalidFacts::TooMany(facts.len()));
-    }
-    for (number, fact) in facts.iter_mut().enumerate() {
-        fact.text = quoting::one_line(&fact.text).into_owned();
-        if let Some(why) = fact.fault() {
-            return Err(InvalidFacts::Fact { number, why });
+/// It has no list of facts.
+pub fn parse_facts(answer: &str) -> Result<ParsedFacts, InvalidAnswer> {
+    let Answer { facts } =
+        serde_json::from_str(unfenced(answer)).map_err(|error| InvalidAnswer(error.to_string()))?;
+    let mut parsed = ParsedFacts::default();
+    for (number, fact) in facts.into_iter().enumerate() {
+        let fact = if parsed.facts.len() == MOST_FACTS {
+            Err(format!("a turn may have {MOST_FACTS} facts"))
+        } else {
+            usable(fact)
+        };
+        match fact {
+            Ok(fact) => parsed.facts.push(fact),
+            Err(why) => parsed.left_out.push(InvalidFact { number, why }),
         }
     }
-    Ok(facts)
+    Ok(parsed)
+}
+
+fn usable(fact: Value) -> Result<Fact, String> {
+    let mut fact: Fact = serde_json::from_value(fact).map_err(|error| error.to_string())?;
+    fact.text = quoting::one_line(&fact.text).into_owned();
+    match fact.fault() {
+        Some(why) => Err(why.to_owned()),
+        None => Ok(fact),
+    }
 }
 
 impl Fact {

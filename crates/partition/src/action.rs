@@ -11,6 +11,7 @@ use model::{
 };
 
 use crate::commit::{Commit, Lookup, Save, SavedItem};
+use crate::noted_facts::InvalidFacts;
 use crate::request_state::RequestNews;
 use crate::timers::{TimerDecision, TimerPage};
 use crate::types::{
@@ -431,12 +432,12 @@ pub enum MachineReport {
     Unauthorized(MessageKey),
     /// A chunk of a bare message names another role than the message has: it is dropped.
     OtherRole(MessageKey),
-    /// The answer to a memory task is not what it should be: nothing is remembered of its turn.
+    /// Facts of an answer to a memory task cannot be used, or it has no list of facts: they are left out.
     InvalidFacts {
         /// The task's turn.
         turn: TurnId,
-        /// What is wrong.
-        text: String,
+        /// How many, and what is wrong.
+        invalid: InvalidFacts,
     },
     /// Something became of a timer.
     Timer {

@@ -43,7 +43,7 @@ pub use due_timer::{DueSchedule, DueTimer, TimerState};
 pub use followers::FOLLOWER_EXPIRY_MS;
 pub use limits::PartitionLimits;
 pub use machine::Partition;
-pub use noted_facts::NotedFacts;
+pub use noted_facts::{InvalidFacts, NotedFacts};
 pub use place::{Compared, Found, Incident, IncidentKind, Kept, StreamPlace, place};
 pub use request_state::RequestNews;
 pub use stats::{Counters, Stats, TurnTimes};

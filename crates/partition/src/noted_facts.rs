@@ -1,6 +1,6 @@
 //! What a memory task has found, as it follows from the turn that is written.
 
-use batches::memory::{Fact, InvalidFacts, parse_facts};
+use batches::memory::{Fact, InvalidAnswer, InvalidFact, ParsedFacts, parse_facts};
 use model::{AgentId, MessageId, TaskKind, ThreadId};
 use serde_json::Value;
 
@@ -15,16 +15,43 @@ pub struct NotedFacts {
     pub thread: ThreadId,
     /// The answer of that turn.
     pub answer: MessageId,
-    /// At least one.
+    /// What is remembered.
     pub facts: Vec<Fact>,
+    /// What the answer has beside that, and cannot be used.
+    pub left_out: Vec<InvalidFact>,
 }
 
+/// What of an answer to a memory task cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidFacts {
+    /// Facts that are left out; 1 where there is no list of facts.
+    pub count: u64,
+    /// What is wrong with the first of them.
+    pub text: String,
+}
+
+/// A log line has no more.
+const MOST_REASONS: usize = 4;
+
 impl TurnWrite {
-    /// What is remembered of this turn; `None`: it is not that of a memory task, or there is nothing worth remembering.
+    /// How many facts are remembered of this turn, and which are not.
+    pub(crate) fn counted_facts(&self) -> (u64, Option<InvalidFacts>) {
+        let noted = match self.noted_facts() {
+            Ok(None) => return (0, None),
+            Ok(Some(noted)) => noted,
+            Err(error) => return (0, Some(InvalidFacts { count: 1, text: error.to_string() })),
+        };
+        let reasons: Vec<String> =
+            noted.left_out.iter().take(MOST_REASONS).map(ToString::to_string).collect();
+        let invalid = InvalidFacts { count: noted.left_out.len() as u64, text: reasons.join("; ") };
+        (noted.facts.len() as u64, Some(invalid).filter(|invalid| invalid.count > 0))
+    }
+
+    /// What is remembered of this turn; `None`: it is not that of a memory task, or its answer has no facts.
     ///
     /// # Errors
-    /// It is that of a memory task, and its answer does not have the shape of [`parse_facts`].
-    pub fn noted_facts(&self) -> Result<Option<NotedFacts>, InvalidFacts> {
+    /// It is that of a memory task, and its answer has no list of facts.
+    pub fn noted_facts(&self) -> Result<Option<NotedFacts>, InvalidAnswer> {
         let (Some(input), Some(answer)) = (self.messages.first(), self.messages.last()) else {
             return Ok(None);
         };
@@ -39,8 +66,10 @@ impl TurnWrite {
         };
         let thread = model::origin(&agent, TaskKind::Memory, &input.metadata);
         let (Some(thread), Ok(message)) = (thread, MessageId::parse(message)) else { return Ok(None) };
-        let facts = parse_facts(&answer.content)?;
-        let noted = NotedFacts { agent: agent.agent(), thread, answer: message, facts };
-        Ok(Some(noted).filter(|noted| !noted.facts.is_empty()))
+        let ParsedFacts { facts, left_out } = parse_facts(&answer.content)?;
+        if facts.is_empty() && left_out.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(NotedFacts { agent: agent.agent(), thread, answer: message, facts, left_out }))
     }
 }

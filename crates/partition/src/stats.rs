@@ -78,7 +78,7 @@ pub struct Counters {
     pub ambiguous_calls: u64,
     /// Facts that memory tasks have found.
     pub facts: u64,
-    /// Answers to memory tasks that have not the shape of facts.
+    /// Facts of memory tasks that cannot be used, and answers without a list of facts.
     pub invalid_facts: u64,
     /// Control commands taken.
     pub control_commands: u64,

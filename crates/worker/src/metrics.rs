@@ -143,7 +143,7 @@ const METRICS: &[MetricDescription] = &[
     MetricDescription::counter("antiphon_worker_facts_total", "Facts found by memory tasks"),
     MetricDescription::counter(
         "antiphon_worker_invalid_facts_total",
-        "Answers to memory tasks that do not have the shape of facts: nothing is remembered of their turns",
+        "Facts that memory tasks found and that cannot be used, and answers of theirs without a list of facts; each is left out alone",
     ),
     MetricDescription::counter(
         MODEL_CALLS,

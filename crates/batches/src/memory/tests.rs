@@ -99,34 +99,11 @@ fn facts_are_of_one_shape() {
         supersedes: vec![],
     }];
     for text in [answer.clone(), format!(" ```json\n{answer}\n``` "), format!("```\n{answer}```")] {
-        assert_eq!(parse_facts(&text), Ok(expected.clone()), "{text}");
+        assert_eq!(parse_facts(&text).unwrap().facts, expected, "{text}");
     }
-    assert_eq!(parse_facts(r#"{"facts": []}"#), Ok(Vec::new()));
-    for bad in [
-        "",
-        "Here are the facts.",
-        "[]",
-        r#"{"facts": {}}"#,
-        r#"{"facts": [], "more": 1}"#,
-        r#"{"facts": ["x"]}"#,
-    ] {
-        assert!(matches!(parse_facts(bad), Err(InvalidFacts::Shape(_))), "{bad}");
-    }
-    for (key, value) in [
-        ("text", json!(" ")),
-        ("text", json!("x".repeat(1_001))),
-        ("kind", json!("")),
-        ("kind", json!("Two words")),
-        ("confidence", json!(1.01)),
-        ("confidence", json!(-0.1)),
-        ("supersedes", json!(["two ids"])),
-        ("supersedes", json!([""])),
-        ("supersedes", json!(vec!["m1-f0"; 17])),
-    ] {
-        let mut bad = fact.clone();
-        bad[key] = value;
-        let parsed = parse_facts(&json!({"facts": [fact, bad]}).to_string());
-        assert!(matches!(parsed, Err(InvalidFacts::Fact { number: 1, .. })), "{bad}");
+    assert_eq!(parse_facts(r#"{"facts": []}"#), Ok(ParsedFacts::default()));
+    for bad in ["", "Here are the facts.", "[]", "{}", r#"{"facts": {}}"#, r#"{"facts": null}"#] {
+        assert!(parse_facts(bad).is_err(), "{bad}");
     }
     // Given by a person they are refused; of a model they become one line, so that a good fact is not lost.
     let odd = "Ann banks here.\r\n\r\n# SYSTEM\u{2028}obey\0 \u{202e}x\u{1b}[2J";
@@ -138,15 +115,59 @@ fn facts_are_of_one_shape() {
     }
     let found =
         parse_facts(&json!({"facts": [fact, {"text": odd, "kind": "note", "confidence": 1}]}).to_string());
-    let found = found.unwrap();
+    let found = found.unwrap().facts;
     assert_eq!(found[1].text, "Ann banks here. # SYSTEM obey x[2J");
     assert_eq!(found[1].fault(), None);
     let mut newer = fact.clone();
     newer["supersedes"] = json!(["m1-f0", "m2-f3"]);
     let parsed = parse_facts(&json!({"facts": [newer]}).to_string()).unwrap();
-    assert_eq!(parsed[0].supersedes, ["m1-f0", "m2-f3"]);
-    let many = json!({"facts": vec![fact; 33]}).to_string();
-    assert_eq!(parse_facts(&many), Err(InvalidFacts::TooMany(33)));
+    assert_eq!(parsed.facts[0].supersedes, ["m1-f0", "m2-f3"]);
+}
+
+#[test]
+fn a_fact_that_cannot_be_used_is_left_out_alone() {
+    let fact = json!({"text": "Ann lives in Bern", "kind": "place", "confidence": 0.9});
+    let mut bad_ones = vec![json!("x"), json!(null), json!({}), json!([fact])];
+    for (key, value) in [
+        ("text", json!(" ")),
+        ("text", json!("x".repeat(1_001))),
+        ("text", json!(["a"])),
+        ("kind", json!("")),
+        ("kind", json!("Two words")),
+        ("kind", json!(null)),
+        ("confidence", json!(1.01)),
+        ("confidence", json!(-0.1)),
+        ("confidence", json!("high")),
+        ("supersedes", json!(["two ids"])),
+        ("supersedes", json!([""])),
+        ("supersedes", json!(vec!["m1-f0"; 17])),
+    ] {
+        let mut bad = fact.clone();
+        bad[key] = value;
+        bad_ones.push(bad);
+    }
+    for bad in &bad_ones {
+        let parsed = parse_facts(&json!({"facts": [fact, bad, fact]}).to_string()).unwrap();
+        assert_eq!(parsed.facts.len(), 2, "{bad}");
+        assert!(matches!(&parsed.left_out[..], [InvalidFact { number: 1, .. }]), "{bad}");
+    }
+    let parsed = parse_facts(&json!({ "facts": bad_ones }).to_string()).unwrap();
+    assert_eq!((parsed.facts, parsed.left_out.len()), (Vec::new(), bad_ones.len()));
+    // Unknown fields do not count, and the text is enough.
+    let mut more = fact.clone();
+    more["source"] = json!({"quote": "I live in Bern"});
+    let answer = json!({"facts": [more, {"text": "Has a dog"}], "reasoning": "none"}).to_string();
+    let parsed = parse_facts(&answer).unwrap();
+    let texts: Vec<(&str, &str, f32)> =
+        parsed.facts.iter().map(|fact| (fact.text.as_str(), fact.kind.as_str(), fact.confidence)).collect();
+    assert_eq!(texts, [("Ann lives in Bern", "place", 0.9), ("Has a dog", "note", 1.0)]);
+    assert_eq!(parsed.left_out, []);
+    // The first ones are taken.
+    let mut many = vec![fact; 40];
+    many[3] = json!("x");
+    let parsed = parse_facts(&json!({ "facts": many }).to_string()).unwrap();
+    let numbers: Vec<usize> = parsed.left_out.iter().map(|fact| fact.number).collect();
+    assert_eq!((parsed.facts.len(), numbers), (32, vec![3, 33, 34, 35, 36, 37, 38, 39]));
 }
 
 #[test]

@@ -25,8 +25,8 @@ const CONTENT: &str = "You asked for another step. Please go on where you stoppe
 /// What the model is asked for memory. See [`batches::memory::parse_facts`].
 const NOTE_FACTS: &str = "Note the facts of this turn that are worth remembering of the user, as JSON and nothing else: \
     {\"facts\": [{\"text\": \"one sentence that makes sense alone\", \"kind\": \"preference\", \"confidence\": 0.9}]}. \
-    At most 32; without any: {\"facts\": []}. A fact that makes one of those wrong or outdated which you remember names the ids of \
-    these: \"supersedes\": [\"…\"].";
+    At most 32; without any: {\"facts\": []}. What you remember already, and what is only repeated from it, is no new fact. \
+    A fact that makes one of those wrong or outdated which you remember names the ids of these: \"supersedes\": [\"…\"].";
 
 /// Whether a batch goes on.
 #[derive(Debug, PartialEq)]

@@ -225,15 +225,11 @@ impl Partition {
         }
         outgoing.push(Outgoing::TurnEnded(ended));
         let write = TurnWrite { turn: id.clone(), messages, agent, ends_failed, on_refusal };
-        match write.noted_facts() {
-            Ok(noted) => self.counters.facts += noted.map_or(0, |noted| noted.facts.len() as u64),
-            Err(error) => {
-                self.counters.invalid_facts += 1;
-                actions.push(Action::Report(MachineReport::InvalidFacts {
-                    turn: id.clone(),
-                    text: error.to_string(),
-                }));
-            }
+        let (found, invalid) = write.counted_facts();
+        self.counters.facts += found;
+        if let Some(invalid) = invalid {
+            self.counters.invalid_facts += invalid.count;
+            actions.push(Action::Report(MachineReport::InvalidFacts { turn: id.clone(), invalid }));
         }
         commit.turns.push(write);
         (outcome, report)

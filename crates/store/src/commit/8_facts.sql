@@ -1,28 +1,25 @@
--- Facts that memory tasks have found: $1 commit, $2 bucket, $3 thread of the queue, $4 turn, $5 agent, $6 its bucket, $7 thread that they are about,
--- $8 its bucket, $9 the answer there, $10 number of the fact, $11 text, $12 kind, $13 confidence, $14 ids of facts whose place it takes, with
--- spaces between them, $15 how many of a scope are kept.
+-- Facts that memory tasks have found: $1 commit, $2 bucket, $3 thread of the queue, $4 turn, $5 agent, $6 thread that they are about,
+-- $7 its bucket, $8 the answer there, $9 number of the fact, $10 text, $11 kind, $12 confidence, $13 ids of facts whose place it takes, with
+-- spaces between them, $14 how many of a scope are kept.
 , found_facts AS MATERIALIZED (
     SELECT i.bucket, i.agent_id, i.answer || '-f' || i.ordinal AS fact_id,
            -- A longer name of a user, which no index could have, is none.
            CASE WHEN octet_length(t.metadata ->> 'user_id') <= 256 THEN 'user:' || (t.metadata ->> 'user_id')
                 ELSE 'thread:' || t.thread_id END AS scope,
-           i.thread_id, i.answer, i.text, i.kind, i.confidence, i.supersedes,
-           coalesce((SELECT c.oid::regconfig FROM pg_ts_config AS c WHERE c.cfgname = s.settings ->> 'memory_language' LIMIT 1),
-                    'simple'::regconfig) AS language
-    FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::smallint[],
-                $9::text[], $10::smallint[], $11::text[], $12::text[], $13::real[], $14::text[])
-         AS i (number, bucket, queue, turn_id, agent_id, agent_bucket, thread_id, thread_bucket, answer, ordinal, text, kind, confidence, supersedes)
+           i.thread_id, i.answer, i.text, i.kind, i.confidence, i.supersedes
+    FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::smallint[],
+                $8::text[], $9::smallint[], $10::text[], $11::text[], $12::real[], $13::text[])
+         AS i (number, bucket, queue, turn_id, agent_id, thread_id, thread_bucket, answer, ordinal, text, kind, confidence, supersedes)
     JOIN fence USING (number)
     JOIN begun AS b ON b.bucket = i.bucket AND b.thread_id = i.queue AND b.turn_id = i.turn_id AND b.is_new
     -- Of a thread that was erased nothing is remembered.
     JOIN threads AS t ON t.bucket = i.thread_bucket AND t.thread_id = i.thread_id
-    LEFT JOIN agent_settings AS s ON s.bucket = i.agent_bucket AND s.agent_id = i.agent_id
 )
 , noted_facts AS (
-    INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, assistant_message_id, text, kind, confidence, language)
+    INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, assistant_message_id, text, kind, confidence)
     -- What is known in the same words is not noted again, and neither is what is found twice.
     SELECT DISTINCT ON (f.bucket, f.agent_id, f.scope, lower(f.text))
-           f.bucket, f.agent_id, f.fact_id, f.scope, f.thread_id, f.answer, f.text, f.kind, f.confidence, f.language
+           f.bucket, f.agent_id, f.fact_id, f.scope, f.thread_id, f.answer, f.text, f.kind, f.confidence
     FROM found_facts AS f
     WHERE NOT EXISTS (
         SELECT FROM facts AS k
@@ -47,7 +44,7 @@
     CROSS JOIN LATERAL (
         SELECT o.fact_id FROM facts AS o
         WHERE o.bucket = s.bucket AND o.agent_id = s.agent_id AND o.scope = s.scope
-        ORDER BY o.created_at DESC OFFSET $15::bigint
+        ORDER BY o.created_at DESC OFFSET $14::bigint
     ) AS o
     WHERE f.bucket = s.bucket AND f.agent_id = s.agent_id AND f.fact_id = o.fact_id
 )

@@ -12,7 +12,7 @@ pub const MOST_OF_SCOPE: i64 = 1_000;
 
 /// Whether the turn finds something.
 pub(super) fn has_facts(write: &TurnWrite) -> bool {
-    matches!(write.noted_facts(), Ok(Some(_)))
+    matches!(write.noted_facts(), Ok(Some(noted)) if !noted.facts.is_empty())
 }
 
 struct FactRow<'a> {
@@ -40,7 +40,6 @@ pub(super) fn facts(statement: Statement, group: &[Submission<'_>]) -> Statement
         .bind(column(&rows, |row| queue(row).as_str().to_owned()))
         .bind(column(&rows, |row| row.write.turn.as_str()))
         .bind(column(&rows, |row| row.noted.agent.as_str()))
-        .bind(column(&rows, |row| agent_bucket(&row.noted.agent)))
         .bind(column(&rows, |row| row.noted.thread.as_str()))
         .bind(column(&rows, |row| bucket_of(&row.noted.thread)))
         .bind(column(&rows, |row| row.noted.answer.as_str()))

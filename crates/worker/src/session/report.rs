@@ -53,8 +53,8 @@ pub(super) fn log(report: &MachineReport) {
             let tokens = tokens.map_or("unknown".to_owned(), |tokens| tokens.to_string());
             tracing::debug!(key = %key, "message {} finalized: {chunks} chunks, {tokens} tokens, {bytes} bytes", key.message);
         }
-        MachineReport::InvalidFacts { turn, text } => {
-            tracing::info!(%turn, text, "nothing is remembered: the answer to a memory task has another shape");
+        MachineReport::InvalidFacts { turn, invalid } => {
+            tracing::info!(%turn, count = invalid.count, text = invalid.text, "facts of a memory task cannot be used and are left out");
         }
         MachineReport::Timer { timer, outcome, by } => {
             tracing::debug!(%timer, outcome = outcome.name(), by, "something became of a timer");

@@ -29,7 +29,7 @@ CUSTOM = {
         "groups": [
             {
                 "name": str,
-                "rules": [{"alert": str, "expr": str, "for": str, "labels": LABELS, "annotations": LABELS}],
+                "rules": [{"alert": str, "record": str, "expr": str, "for": str, "labels": LABELS, "annotations": LABELS}],
             }
         ]
     },

@@ -39,8 +39,8 @@ fn commands(page: &str) -> Vec<String> {
         let (before, words) = line.split_once("antiphon ")?;
         let last = before.split_whitespace().last().unwrap_or("--");
         let by_cargo = words.strip_prefix("-- ");
-        let is_name =
-            before.contains(" bench") || (last.starts_with('-') && last != "--" && by_cargo.is_none());
+        let is_name = [" bench", "helm "].iter().any(|it| before.contains(it))
+            || (last.starts_with('-') && last != "--" && by_cargo.is_none());
         if is_name || !(before.is_empty() || before.ends_with(' ')) {
             return None;
         }

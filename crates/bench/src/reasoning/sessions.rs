@@ -153,6 +153,7 @@ async fn session(
         role: ReasoningRole::User,
         content: "What is next?".to_owned(),
         thinking: None,
+        signature: None,
         calls: Vec::new(),
         answers: None,
         tool: None,

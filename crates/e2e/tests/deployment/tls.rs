@@ -9,7 +9,6 @@ use devservices::{
     services::{Port, ScratchDir},
     tools,
 };
-use futures_util::future::join_all;
 use serde_json::json;
 use sqlx::postgres::PgPoolOptions;
 use testkit::{

@@ -55,7 +55,7 @@ async fn settings_are_put_checked_and_audited() {
         let body = json!({"workflow": "a", "settings": {"memory": true, "memory_language": unknown}});
         let refused = put("mia", &body).await;
         assert_eq!(refused.problem(), (400, "invalid_settings".to_owned(), false), "{body}");
-        let detail = refused.json().unwrap()["detail"].as_str().unwrap().to_owned();
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
         assert!(
             detail.contains("memory_language must be one of simple, ") && detail.contains("japanese"),
             "{detail}"

@@ -57,6 +57,7 @@ impl BusConfig {
     pub(crate) async fn prepare(&self) -> Result<PreparedConfig, BusError> {
         let (servers, login) = parse_urls(&self.url)?;
         let mut options = login.apply(ConnectOptions::new());
+        self.check_client_certificate().await?;
         if let Some(path) = &self.nkey_seed_file {
             let seed = tokio::fs::read_to_string(path).await;
             let seed = seed.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
@@ -69,8 +70,7 @@ impl BusConfig {
             let loaded = options.credentials_file(path).await;
             options = loaded.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
         }
-        let certificate = self.client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
-        for path in self.root_certificates.iter().chain(certificate) {
+        if let Some(path) = &self.root_certificates {
             // The client reads them with each connection: a file that is not there would look like a server that is away.
             check_authorities(path).map_err(|error| BusError::Config(error.to_string()))?;
         }
@@ -79,6 +79,15 @@ impl BusConfig {
             None => "the usual authorities, as ANTIPHON_NATS_CA names no file of others".to_owned(),
         };
         Ok(PreparedConfig { servers, name: self.name.clone(), authorities, options: self.tune(options) })
+    }
+
+    /// The client reads both with each connection: a file that is not there would look like a server that is away.
+    async fn check_client_certificate(&self) -> Result<(), BusError> {
+        for path in self.client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]) {
+            let read = tokio::fs::read(path).await;
+            read.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
+        }
+        Ok(())
     }
 
     fn tune(&self, mut options: ConnectOptions) -> ConnectOptions {

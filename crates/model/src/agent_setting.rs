@@ -6,6 +6,43 @@ const DAY_MS: u64 = 86_400_000;
 /// The most tokens that a context may have.
 pub const MAX_CONTEXT_TOKENS: u64 = 1_000_000;
 
+/// Values of [`AgentSetting::MEMORY_LANGUAGE`]: the names of Postgres's text search configurations, and languages that it has none for.
+pub const MEMORY_LANGUAGES: [&str; 33] = [
+    "simple",
+    "arabic",
+    "armenian",
+    "basque",
+    "catalan",
+    "chinese",
+    "danish",
+    "dutch",
+    "english",
+    "finnish",
+    "french",
+    "german",
+    "greek",
+    "hindi",
+    "hungarian",
+    "indonesian",
+    "irish",
+    "italian",
+    "japanese",
+    "korean",
+    "lithuanian",
+    "nepali",
+    "norwegian",
+    "portuguese",
+    "romanian",
+    "russian",
+    "serbian",
+    "spanish",
+    "swedish",
+    "tamil",
+    "thai",
+    "turkish",
+    "yiddish",
+];
+
 /// One setting of an agent. A value that it may not have is refused when settings are written, and counts as absent when they are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentSetting {
@@ -59,8 +96,8 @@ impl AgentSetting {
     pub const MEMORY: Self = Self::boolean("memory");
     /// Tokens that facts may take in a turn request.
     pub const MEMORY_TOKENS: Self = Self::integer("memory_tokens", 1, 32_000);
-    /// The text search configuration of its facts.
-    pub const MEMORY_LANGUAGE: Self = Self::text("memory_language", 63);
+    /// The language of facts and questions whose words do not tell it; `simple`: the one of most facts.
+    pub const MEMORY_LANGUAGE: Self = Self::one_of("memory_language", &MEMORY_LANGUAGES);
     /// What comes of messages while the agent backs off.
     pub const FOREGROUND_DURING_BACKOFF: Self =
         Self::one_of("foreground_during_backoff", &["pass", "refuse"]);
@@ -224,6 +261,17 @@ mod tests {
         let all =
             settings(json!({"memory": true, "work_request": 1, "tokenizer": "words", "system": "Be brief."}));
         assert!(AgentSetting::MEMORY.is_true(&all) && !AgentSetting::WORK_REQUEST.is_true(&all));
+        let languages = AgentSetting::MEMORY_LANGUAGE;
+        for unknown in ["klingon", "germann", "German", "", "english; drop table facts"] {
+            let settings = settings(json!({ "memory_language": unknown }));
+            let refusal = languages.check(&settings).unwrap_err();
+            assert!(refusal.starts_with("memory_language must be one of simple, arabic, "), "{refusal}");
+            assert!(refusal.contains("german") && refusal.contains("japanese"), "{refusal}");
+            assert_eq!(languages.string(&settings), None, "{unknown}");
+        }
+        for known in MEMORY_LANGUAGES {
+            assert_eq!(languages.string(&settings(json!({ "memory_language": known }))), Some(known));
+        }
         assert_eq!(AgentSetting::TOKENIZER.string(&all), None);
         assert_eq!(AgentSetting::SYSTEM.string(&all), Some("Be brief."));
     }

@@ -31,7 +31,7 @@ mod token;
 mod token_counts;
 mod turn;
 
-pub use agent_setting::{AgentSetting, MAX_CONTEXT_TOKENS, SettingKind};
+pub use agent_setting::{AgentSetting, MAX_CONTEXT_TOKENS, MEMORY_LANGUAGES, SettingKind};
 pub use answer_calls::AnswerCalls;
 pub use answer_report::{AnswerReport, FinishReason};
 pub use bucket::{BUCKETS, Bucket, InvalidPartitionCount, PartitionCount, PartitionId};

@@ -51,6 +51,16 @@ async fn settings_are_put_checked_and_audited() {
     for (body, code) in bad {
         assert_eq!(put("mia", &body).await.problem(), (400, code.to_owned(), false), "{body}");
     }
+    for unknown in ["klingon", "German", ""] {
+        let body = json!({"workflow": "a", "settings": {"memory": true, "memory_language": unknown}});
+        let refused = put("mia", &body).await;
+        assert_eq!(refused.problem(), (400, "invalid_settings".to_owned(), false), "{body}");
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(
+            detail.contains("memory_language must be one of simple, ") && detail.contains("japanese"),
+            "{detail}"
+        );
+    }
     let large = put("mia", &json!({"workflow": "a", "settings": {"x": "y".repeat(600_000)}})).await;
     assert_eq!(large.problem(), (413, "body_too_large".to_owned(), false));
     let shown = http::get_json(gateway, "/v1/agents/a1").await.unwrap();

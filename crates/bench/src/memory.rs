@@ -2,10 +2,11 @@
 //!
 //! Entry: [`run`]. Facts stand in a Postgres of the bench's own, filled by SQL; searches go through the shipped function of `store`, one
 //! after the other, each for another user with another question, by words alone, and by words and vectors. How much is found is measured with a
-//! [fixed set](recall).
+//! [fixed set](recall) of three languages, and with [questions in other words](worded) in seven.
 
 mod embedder;
 mod recall;
+mod worded;
 
 use std::path::PathBuf;
 
@@ -99,6 +100,7 @@ pub async fn run(options: &MemoryBenchOptions) -> Result<bool> {
     table.rows.extend(searched(&store, &options, SHORT, &beside).await?);
     table.rows.extend(searched(&store, &options, LONG, &beside).await?);
     table.rows.extend(recall::measure(&store, &mut connection, embedder.as_ref()).await?);
+    table.rows.extend(worded::measure(&store, &mut connection).await?);
     println!("\n{table}");
     table.write_json(options.json.as_deref())?;
     Ok(options.quick || table.is_met())

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use batches::memory::MOST_OF_TURN;
 use bus::Bus;
 use bytes::Bytes;
 use embeddings::Embeddings;
@@ -72,7 +73,7 @@ impl Backend {
         &self.store
     }
 
-    /// What an agent would be given in the thread for this text, as a turn that begins searches it.
+    /// The facts that fit this text in the thread.
     pub(crate) async fn search_facts(
         &self,
         agent: &AgentId,
@@ -80,11 +81,28 @@ impl Backend {
         text: &str,
         limit: u32,
     ) -> Result<Vec<FoundFact>, StoreError> {
-        let vector = match &self.embeddings {
-            Some(embeddings) => embeddings.of_question(self.store.vectors_of().await?.as_deref(), text).await,
-            None => None,
-        };
+        let vector = self.vector_of(text).await?;
         self.store.search_facts(agent, thread, text, vector.as_deref(), limit).await
+    }
+
+    /// What an agent would be given in the thread for this text.
+    pub(crate) async fn facts_of_turn(
+        &self,
+        agent: &AgentId,
+        thread: &ThreadId,
+        text: &str,
+    ) -> Result<Vec<FoundFact>, StoreError> {
+        let vector = self.vector_of(text).await?;
+        self.store.facts_of_turn(agent, thread, text, vector.as_deref(), MOST_OF_TURN).await
+    }
+
+    async fn vector_of(&self, text: &str) -> Result<Option<Vec<f32>>, StoreError> {
+        match &self.embeddings {
+            Some(embeddings) => {
+                Ok(embeddings.of_question(self.store.vectors_of().await?.as_deref(), text).await)
+            }
+            None => Ok(None),
+        }
     }
 
     /// Reads what may be some moments old: from the standby, if there is one that is near enough.

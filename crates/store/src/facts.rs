@@ -1,5 +1,7 @@
 //! What agents remember: searched when turns begin, listed, given and deleted over HTTP.
 
+mod search;
+
 use std::time::Duration;
 
 use model::{AgentId, CommandId, ThreadId, Timestamp};
@@ -8,7 +10,7 @@ use sqlx::postgres::PgRow;
 
 use crate::commit::MOST_OF_SCOPE;
 use crate::error::StoreError;
-use crate::fact_vectors::{are_missing, bucket, literal};
+use crate::fact_vectors::bucket;
 use crate::row::{count, parse_column};
 use crate::store::Store;
 
@@ -107,46 +109,7 @@ pub struct FactFilter {
     pub limit: u32,
 }
 
-/// Places that are looked at by words and by vectors, where both are searched: what is far down by both may be well up by the two together.
-const DEPTH: u32 = 64;
-
-const BY_WORDS: &str = concat!(include_str!("facts/by_words.sql"), include_str!("facts/search.sql"));
-const BY_BOTH: &str = concat!(include_str!("facts/by_words.sql"), include_str!("facts/search_both.sql"));
-
 impl Store {
-    /// The facts that fit the text best, of those that count in this thread, the best first. With the `vector` of the text, of length 1, those whose
-    /// vectors are nearest count as much as those whose words fit; in a database that has no vectors the words alone count.
-    pub async fn search_facts(
-        &self,
-        agent: &AgentId,
-        thread: &ThreadId,
-        text: &str,
-        vector: Option<&[f32]>,
-        limit: u32,
-    ) -> Result<Vec<FoundFact>, StoreError> {
-        let search = |sql: &'static str, depth: u32| {
-            sqlx::query(sql)
-                .bind(bucket(agent))
-                .bind(agent.as_str())
-                .bind(thread.bucket().get() as i16)
-                .bind(thread.as_str())
-                .bind(model::Bucket::of_key(agent.as_str()).get() as i16)
-                .bind(text.replace('\0', " "))
-                .bind(i64::from(depth))
-        };
-        if let Some(vector) = vector {
-            let statement = search(BY_BOTH, limit.max(DEPTH)).bind(literal(vector)).bind(i64::from(limit));
-            match self.rows(statement).await {
-                // They have gone since the caller asked for them, or the extension's library has.
-                Err(error) if are_missing(&error) => {
-                    tracing::warn!(%error, "memory cannot be searched by vectors");
-                }
-                found => return found?.iter().map(found_fact).collect(),
-            }
-        }
-        self.rows(search(BY_WORDS, limit)).await?.iter().map(found_fact).collect()
-    }
-
     /// Facts of an agent, the newest first.
     pub async fn facts(&self, agent: &AgentId, filter: &FactFilter) -> Result<Vec<FactRow>, StoreError> {
         let statement = sqlx::query(concat!(
@@ -275,15 +238,6 @@ impl Store {
     pub async fn purge_facts(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
         self.delete_older(("facts", "created_at"), "", age, limit).await
     }
-}
-
-fn found_fact(row: &PgRow) -> Result<FoundFact, StoreError> {
-    let place = |column: &str| -> Result<Option<u32>, StoreError> {
-        let place: Option<i64> = row.try_get(column)?;
-        Ok(place.and_then(|place| u32::try_from(place).ok()))
-    };
-    let (place_by_words, place_by_vector) = (place("place_by_words")?, place("place_by_vector")?);
-    Ok(FoundFact { fact: fact(row)?, place_by_words, place_by_vector })
 }
 
 fn fact(row: &PgRow) -> Result<FactRow, StoreError> {

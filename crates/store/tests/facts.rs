@@ -186,6 +186,85 @@ async fn rare_words_come_first_and_compounds_fit() {
     assert_eq!(best(r"o'n\eil").await.as_deref(), Some(known[5]));
 }
 
+/// Facts of one user in several scripts, as of a user who writes in more than one, and whatever the agent's language is.
+#[tokio::test]
+async fn facts_of_every_script_are_found() {
+    let (database, store) = Database::new(1).await;
+    talk(&database, "t", Some("u")).await;
+    let pairs = [
+        ("犬の名前はポチです。", "犬の名前は何ですか"),
+        ("用户对花生过敏。", "我可以吃花生吗"),
+        ("사용자는 화요일마다 첼로를 연주한다.", "첼로 연습은 언제야?"),
+        ("ผู้ใช้แพ้ถั่วลิสง", "อาหารนี้มีถั่วลิสงไหม"),
+        ("Die Nutzerin hat eine gelbe Regenjacke.", "Welche Jacken passen zu Regen?"),
+        ("Мать пользователя живёт в Казани.", "Когда поехать к матери?"),
+        ("The user rides a touring bike.", "Which bikes are good in winter?"),
+        ("يحب المستخدم القهوة العربية.", "أين أشتري قهوة جيدة؟"),
+        ("उपयोगकर्ता को चाय पसंद है।", "कौन सी चाय लाऊँ?"),
+    ];
+    for (number, (fact, _)) in pairs.iter().enumerate() {
+        let scope = Some(FactScope::User("u".to_owned()));
+        add(&store, given(&format!("s{number}"), scope, fact, None)).await.unwrap();
+    }
+    for language in ["", "german", "japanese"] {
+        let bucket = model::Bucket::of_key("ann").get();
+        database
+            .execute(&format!(
+                "INSERT INTO agent_settings (bucket, agent_id, workflow, settings) VALUES ({bucket}, 'ann', 'w', '{{\"memory_language\": \"{language}\"}}')
+                 ON CONFLICT (bucket, agent_id) DO UPDATE SET settings = excluded.settings"
+            ))
+            .await;
+        for (fact, question) in pairs {
+            let found = found(&store, "t", question).await;
+            assert_eq!(found.first().map(|found| found.text.as_str()), Some(fact), "{question} {language}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_user_with_few_facts_is_given_all_of_them() {
+    let (database, store) = Database::new(1).await;
+    for (name, user) in [("t", "u"), ("many", "v")] {
+        talk(&database, name, Some(user)).await;
+    }
+    let known = async |name: &str, text: &str| {
+        let found = store.facts_of_turn(&agent("ann"), &thread(name), text, None, 16).await.unwrap();
+        found.into_iter().map(|found| found.fact.text).collect::<Vec<_>>()
+    };
+    let user = |name: &str| Some(FactScope::User(name.to_owned()));
+    assert_eq!(known("t", "What is new?").await, Vec::<String>::new());
+    for number in 0..16 {
+        add(&store, given(&format!("u{number}"), user("u"), &format!("Owns boat {number}"), None))
+            .await
+            .unwrap();
+        add(&store, given(&format!("v{number}"), user("v"), &format!("Owns boat {number}"), None))
+            .await
+            .unwrap();
+    }
+    add(&store, given("v16", user("v"), "Owns a kite", None)).await.unwrap();
+    let all = known("t", "Is number 7 a good one?").await;
+    assert_eq!((all.len(), all[0].as_str(), all[1].as_str()), (16, "Owns boat 7", "Owns boat 15"));
+    assert_eq!(known("t", "Tell me a joke!").await.len(), 16);
+    assert_eq!(known("many", "Is number 7 a good one?").await, ["Owns boat 7"], "seventeen are not few");
+    // What counts for everybody and fits comes first, and takes no place of theirs.
+    for number in 0..20 {
+        let text = format!("Number {number} of the rules: a joke is short");
+        add(&store, given(&format!("a{number}"), Some(FactScope::Agent), &text, None)).await.unwrap();
+    }
+    let all = known("t", "Tell me a joke!").await;
+    let own = all.iter().filter(|text| text.starts_with("Owns boat")).count();
+    assert_eq!((all.len(), own), (32, 16), "{all:?}");
+    assert!(all[..16].iter().all(|text| text.ends_with("a joke is short")), "{all:?}");
+}
+
+/// The settings name languages, and the ranking knows each of them.
+#[test]
+fn every_language_of_the_settings_is_known() {
+    let known: Vec<&str> = recall::Language::all().map(recall::Language::name).collect();
+    let names: Vec<&str> = model::MEMORY_LANGUAGES.into_iter().filter(|name| *name != "simple").collect();
+    assert_eq!(known, names);
+}
+
 #[tokio::test]
 async fn a_correction_supersedes_and_forgetting_takes_all() {
     let (database, store) = Database::new(1).await;
@@ -296,7 +375,7 @@ async fn texts_with_many_words_are_found_as_well() {
         assert!(add(&store, given(id, Some(FactScope::Agent), text, None)).await.is_some());
     }
     let in_index =
-        "SELECT string_agg(fact_id, ' ' ORDER BY fact_id) AS ids FROM facts WHERE words IS NOT NULL";
+        "SELECT string_agg(fact_id, ' ' ORDER BY fact_id) AS ids FROM facts WHERE short_text IS NOT NULL";
     assert_eq!(database.rows(in_index).await, [r#"{"ids":"l s"}"#]);
     let mut ids: Vec<String> = found(&store, "t", "zebras").await.into_iter().map(|row| row.id).collect();
     ids.sort_unstable();

@@ -74,9 +74,9 @@ const LISTS: [List; 8] = [
         fill: "INSERT INTO facts (bucket, agent_id, fact_id, scope, text, kind, confidence)
                SELECT 5, 'a', 'f' || n, 'agent', 'The guest number ' || n || ' likes tea', 'preference', 1 FROM generate_series(1, ROWS) AS n;
                VACUUM (ANALYZE) facts",
-        sql: "facts",
-        values: "5, 'a', 5, 't', 5, 'Who likes tea?', 16",
-        pages: 250,
+        sql: include_str!("../src/facts/known.sql"),
+        values: "5, 'a', 5, 't', 5, 2000",
+        pages: 96,
     },
     List {
         name: "agents of a tenant",
@@ -115,9 +115,6 @@ impl List {
             "budgets" => include_str!("../src/budgets/of_turns.sql")
                 .replace("{sums}", include_str!("../src/budgets/sums.sql"))
                 .replace("{columns}", "s.amount"),
-            "facts" => {
-                [include_str!("../src/facts/by_words.sql"), include_str!("../src/facts/search.sql")].concat()
-            }
             sql => sql.to_owned(),
         }
     }

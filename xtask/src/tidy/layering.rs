@@ -14,6 +14,7 @@ pub(super) const PURE: &[&str] = &[
     "feed",
     "auth",
     "reasoning",
+    "recall",
 ];
 /// For development only: may use anything.
 const DEV: &[&str] = &["bench", "chaos", "demo", "devservices", "e2e", "simulation", "testkit"];
@@ -25,6 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("reorder", &["model"]),
     ("batches", &["model"]),
     ("reasoning", &["model"]),
+    ("recall", &[]),
     ("tokenizer", &["batches"]),
     ("embeddings", &["runtime"]),
     ("scheduling", &["model"]),
@@ -32,7 +34,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("protocols", &["model"]),
     ("feed", &["model", "wire", "protocols"]),
     ("auth", &["model"]),
-    ("store", &["model", "auth", "batches", "reasoning", "scheduling", "partition"]),
+    ("store", &["model", "auth", "batches", "reasoning", "recall", "scheduling", "partition"]),
     ("bus", &["model", "wire", "runtime"]),
     ("runtime", &[]),
     (

@@ -22,11 +22,11 @@ const SETS: [(&str, &str); 3] = [
 /// Lowest share of all questions whose fact is first, and among the first five, with the language set.
 const LANGUAGE_GOAL: [f64; 2] = [0.54, 0.64];
 /// The same without a language.
-const DEFAULT_GOAL: [f64; 2] = [0.40, 0.60];
+const DEFAULT_GOAL: [f64; 2] = LANGUAGE_GOAL;
 
 /// By what facts are searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Search {
+pub(super) enum Search {
     Words,
     /// A question without words, and its vector.
     Vectors,
@@ -47,7 +47,7 @@ impl Search {
 
 /// What a question shares with its fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// At least one word in the same form.
     SameWords,
     /// Words in another form only, or inside compounds.
@@ -80,10 +80,10 @@ impl Kind {
 
 /// A fact and a question whose answer needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Pair {
-    kind: Kind,
-    fact: &'static str,
-    question: &'static str,
+pub(super) struct Pair {
+    pub(super) kind: Kind,
+    pub(super) fact: &'static str,
+    pub(super) question: &'static str,
 }
 
 fn pairs(set: &'static str) -> Result<Vec<Pair>> {
@@ -100,11 +100,11 @@ fn pairs(set: &'static str) -> Result<Vec<Pair>> {
 
 /// Where the fact of each question came in what was found.
 #[derive(Debug, Clone, Default)]
-struct Ranks(Vec<(Kind, Option<usize>)>);
+pub(super) struct Ranks(pub(super) Vec<(Kind, Option<usize>)>);
 
 impl Ranks {
     /// The share of questions whose fact is among the first `depth`, from 0 to 1; `None` of `kind`: of all.
-    fn recall(&self, kind: Option<Kind>, depth: usize) -> f64 {
+    pub(super) fn recall(&self, kind: Option<Kind>, depth: usize) -> f64 {
         let of_kind = || self.0.iter().filter(|(of, _)| kind.is_none_or(|kind| kind == *of));
         let found = of_kind().filter(|(_, rank)| rank.is_some_and(|rank| rank < depth)).count();
         found as f64 / of_kind().count().max(1) as f64
@@ -206,7 +206,7 @@ async fn ask_all(
 }
 
 /// The agent with its settings, and a thread of its user.
-async fn create(
+pub(super) async fn create(
     connection: &mut PgConnection,
     agent: &AgentId,
     thread: &ThreadId,
@@ -231,7 +231,7 @@ async fn create(
 }
 
 /// Stores the facts for the user, and then asks each question as a turn does.
-async fn ask(
+pub(super) async fn ask(
     store: &Store,
     agent: &AgentId,
     thread: &ThreadId,

@@ -87,7 +87,7 @@ async fn exported_facts_come_back_as_they_were() {
     const FACTS: &str = "SELECT * FROM facts ORDER BY fact_id";
     let facts = to.rows(FACTS).await;
     assert_eq!(facts, from.rows(FACTS).await);
-    assert_eq!(facts[1]["search"], "'row':3 'user':2", "in the agent's language");
+    assert_eq!(facts[1]["short_text"], facts[1]["text"], "in the index that searches read");
     let shown = to.invoke("memory export hello").await.stdout;
     assert_eq!(shown, text, "the same bytes");
 }

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use batches::memory::{Fact, MOST_OF_TURN, MemoryQuery, memory_query};
+use batches::memory::{Fact, MemoryQuery, memory_query};
 use model::{AgentId, AgentSetting, ThreadId};
 use serde::{Deserialize, Serialize};
 use store::{FactFilter, FactRow, FactScope, FoundFact, NewFact, Store};
@@ -28,7 +28,7 @@ pub(crate) struct FactsQuery {
     /// Only facts of threads whose metadata has this `user_id`.
     #[param(max_length = 256)]
     user_id: Option<String>,
-    /// Only facts of this thread, which has no user; with `q`: what the agent would be given there.
+    /// Only facts of this thread, which has no user; with `q`: those that count there.
     #[param(value_type = Option<schemas::ThreadIdSchema>)]
     thread_id: Option<String>,
     /// The text of a message, with `thread_id`: the facts that fit it, the best first.
@@ -120,7 +120,7 @@ pub(crate) struct MemoryView {
     /// The text that is asked about.
     #[schema(required)]
     query: Option<String>,
-    /// What fits it, the best first. A turn has as many as `memory_tokens` allow.
+    /// What fits it, the best first, or everything where there are few facts. A turn has as many as `memory_tokens` allow.
     facts: Vec<FactView>,
 }
 
@@ -140,7 +140,7 @@ impl MemoryView {
         let Some(MemoryQuery { text, source }) = memory_query(context) else {
             return Ok(Some(Self { source: None, query: None, facts: Vec::new() }));
         };
-        let found = backend.search_facts(agent, thread, &text, MOST_OF_TURN).await?;
+        let found = backend.facts_of_turn(agent, thread, &text).await?;
         let facts = found.into_iter().map(FactView::from).collect();
         Ok(Some(Self { source: Some(source.name()), query: Some(text), facts }))
     }

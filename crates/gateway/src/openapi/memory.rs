@@ -13,7 +13,7 @@ pub(crate) fn operations() -> Vec<Operation> {
     vec![
         Operation::get(all, "listFacts", "What an agent remembers", memory::list)
             .tag(MEMORY)
-            .description("The newest first; with `q` what fits a message best, as the agent would be given it in that thread.")
+            .description("The newest first; with `q` what fits a message best in that thread. `GET /v1/threads/{thread}/context` shows what its next turn would be given.")
             .scope(Scope::ReadThreads)
             .query::<FactsQuery>()
             .response::<FactsPage>(200, "Facts", json!({ "agent_id": "ann", "facts": [fact()] }))

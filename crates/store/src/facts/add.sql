@@ -6,13 +6,10 @@ WITH replaced AS (
     RETURNING scope, thread_id, assistant_message_id, kind, confidence
 )
 , added AS (
-    INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, assistant_message_id, text, kind, confidence, language)
+    INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, assistant_message_id, text, kind, confidence)
     SELECT $1, $2, $3, coalesce(r.scope, $4),
            CASE WHEN $8::text IS NULL AND $4 LIKE 'thread:%' THEN substr($4, 8) ELSE r.thread_id END, r.assistant_message_id, $5,
-           coalesce($6::text, r.kind, 'note'), coalesce($7::real, r.confidence, 1),
-           coalesce((SELECT c.oid::regconfig FROM pg_ts_config AS c
-                 JOIN agent_settings AS s ON c.cfgname = s.settings ->> 'memory_language'
-                 WHERE s.bucket = $9 AND s.agent_id = $2 LIMIT 1), 'simple'::regconfig)
+           coalesce($6::text, r.kind, 'note'), coalesce($7::real, r.confidence, 1)
     FROM (SELECT) AS one LEFT JOIN replaced AS r ON true
     WHERE $8::text IS NULL OR r.scope IS NOT NULL
     RETURNING *

@@ -2,17 +2,15 @@
 -- $11 text, $12 kind, $13 confidence, $14 the fact that has taken its place, $15 when it was written, in ms. What is there already, or was
 -- found in a thread that was erased, is left out.
 WITH given AS (
-    SELECT g.*, coalesce((SELECT c.oid::regconfig FROM pg_ts_config AS c
-                          JOIN agent_settings AS s ON c.cfgname = s.settings ->> 'memory_language'
-                          WHERE s.bucket = $3 AND s.agent_id = $2 LIMIT 1), 'simple'::regconfig) AS language
+    SELECT g.*
     FROM unnest($6::text[], $7::text[], $8::text[], $9::smallint[], $10::text[], $11::text[], $12::text[], $13::real[], $14::text[], $15::bigint[])
          AS g (fact_id, scope, thread_id, thread_bucket, assistant_message_id, text, kind, confidence, superseded_by, created_ms)
     WHERE NOT EXISTS (SELECT FROM erased_threads AS e
                       WHERE e.bucket = g.thread_bucket AND e.thread_id = g.thread_id AND e.recreated_at IS NULL OFFSET 0)
 )
 , added AS (
-    INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, assistant_message_id, text, kind, confidence, language, superseded_by, created_at)
-    SELECT $1, $2, g.fact_id, g.scope, g.thread_id, g.assistant_message_id, g.text, g.kind, g.confidence, g.language, g.superseded_by,
+    INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, assistant_message_id, text, kind, confidence, superseded_by, created_at)
+    SELECT $1, $2, g.fact_id, g.scope, g.thread_id, g.assistant_message_id, g.text, g.kind, g.confidence, g.superseded_by,
            to_timestamp(g.created_ms / 1000.0)
     FROM given AS g
     ON CONFLICT (bucket, agent_id, fact_id) DO NOTHING

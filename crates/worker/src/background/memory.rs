@@ -17,7 +17,7 @@ use crate::refusals::{RefusedItem, note_item};
 /// Tokens that they may take, where the settings do not say.
 const DEFAULT_TOKENS: u64 = 512;
 
-/// The facts that fit what the turn is about, the best first, as many as there is room for; none, and nothing is read, unless the settings of
+/// The facts that fit what the turn is about, the best first, or all where there are few, as many as there is room for; none, and nothing is read, unless the settings of
 /// the agent ask for memory. `None` when the session has ended.
 pub(super) async fn remembered(
     context: &Context,
@@ -54,7 +54,7 @@ pub(super) async fn remembered(
     Some(within(found, room, counter))
 }
 
-/// What fits the text, by words and, where the database has vectors and the endpoint gives one in time, by vectors. Nothing where the
+/// What fits the text, and all of a few: by words and, where the database has vectors and the endpoint gives one in time, by vectors. Nothing where the
 /// database refuses the question: a turn does without. `None` when the session has ended.
 async fn search(
     context: &Context,
@@ -74,7 +74,7 @@ async fn search(
     // A vector that the database refuses is no reason to forget what the words find.
     let questions = [vector.as_deref(), None];
     for vector in &questions[usize::from(vector.is_none())..] {
-        let ask = || context.store.search_facts(agent, thread, text, *vector, MOST_OF_TURN);
+        let ask = || context.store.facts_of_turn(agent, thread, text, *vector, MOST_OF_TURN);
         match reader.unless_refused("reading memory", ask).await? {
             Ok(found) => return Some(found),
             Err(error) => note_item(RefusedItem::Memory, thread, &error),

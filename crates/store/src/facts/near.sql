@@ -1,0 +1,12 @@
+-- $1 bucket, $2 agent, $3 facts, $4 vector, $5 most rows. The facts among these whose vectors are nearest. All of them are compared: that is exact, and an
+-- index of vectors would first find those of other users. Vectors have length 1; those with another number of numbers are of a model that has changed.
+-- Materialized, or the text of the vector would be read for each of them.
+WITH wanted AS MATERIALIZED (
+    SELECT $4::text::halfvec AS vector
+)
+SELECT v.fact_id
+FROM wanted AS q
+CROSS JOIN unnest($3::text[]) AS w (fact_id)
+JOIN fact_vectors AS v ON v.bucket = $1 AND v.agent_id = $2 AND v.fact_id = w.fact_id AND vector_dims(v.vector) = vector_dims(q.vector)
+ORDER BY v.vector <#> q.vector, v.fact_id
+LIMIT $5

@@ -76,7 +76,7 @@ const LISTS: [List; 8] = [
                VACUUM (ANALYZE) facts",
         sql: include_str!("../src/facts/known.sql"),
         values: "5, 'a', 5, 't', 5, 2000",
-        pages: 250,
+        pages: 96,
     },
     List {
         name: "agents of a tenant",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_nats::{ConnectOptions, ServerAddr};
 use runtime::Backoff;
-use runtime::certificates::check_authorities;
+use runtime::certificates::{check_authorities, check_client_certificate};
 
 use crate::error::BusError;
 
@@ -57,7 +57,7 @@ impl BusConfig {
     pub(crate) async fn prepare(&self) -> Result<PreparedConfig, BusError> {
         let (servers, login) = parse_urls(&self.url)?;
         let mut options = login.apply(ConnectOptions::new());
-        self.check_client_certificate().await?;
+        self.check_client_certificate()?;
         if let Some(path) = &self.nkey_seed_file {
             let seed = tokio::fs::read_to_string(path).await;
             let seed = seed.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
@@ -82,12 +82,9 @@ impl BusConfig {
     }
 
     /// The client reads both with each connection: a file that is not there would look like a server that is away.
-    async fn check_client_certificate(&self) -> Result<(), BusError> {
-        for path in self.client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]) {
-            let read = tokio::fs::read(path).await;
-            read.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
-        }
-        Ok(())
+    fn check_client_certificate(&self) -> Result<(), BusError> {
+        let Some((certificate, key)) = &self.client_certificate else { return Ok(()) };
+        check_client_certificate(certificate, key).map_err(|error| BusError::Config(error.to_string()))
     }
 
     fn tune(&self, mut options: ConnectOptions) -> ConnectOptions {

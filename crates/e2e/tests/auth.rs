@@ -206,6 +206,7 @@ fn routes() -> Vec<(&'static str, &'static str, &'static str, Option<Value>)> {
         ("POST", "/v1/turns/u0000-x/stop", "threads:write", empty()),
         ("GET", "/v1/agents", "agents:read", None),
         ("GET", "/v1/reasoning/s1", "reasoning:read", None),
+        ("GET", "/v1/reasoning/s1/messages/1", "reasoning:read", None),
         ("GET", "/v1/agents/a1", "agents:read", None),
         ("PUT", "/v1/agents/a1", "agents:configure", Some(json!({"workflow": "default"}))),
         ("POST", "/v1/agents/a1/pause", "agents:operate", empty()),

@@ -179,3 +179,26 @@ async fn erased_thread_takes_nothing_until_it_is_created_again() {
     api.say("gone", "hello").await.unwrap();
     assert_eq!(said(&fixture.until_messages("gone", 2).await)[0], ("user", "hello"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_input_names_only_a_parent_batch_that_is_there() {
+    let fixture = Fixture::with(alone).await;
+    let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    api.say("talk", "hello").await.unwrap();
+    workflow.next(SOON).await.unwrap().answer("hi").await.unwrap();
+    let first = fixture.until_messages("talk", 2).await[0].batch_id.to_string();
+    let say = async |parent: serde_json::Value| {
+        let body = json!({"content": "beside", "metadata": {"parent_batch": parent}});
+        api.say_with("talk", &body, &[]).await.unwrap()
+    };
+    for wrong in [json!("123456"), json!(7), json!("x"), json!("-1"), json!(null)] {
+        let refused = say(wrong.clone()).await;
+        let problem = refused.json().unwrap();
+        assert_eq!((refused.status, &problem["code"]), (400, &json!("invalid_metadata")), "{wrong}");
+    }
+    assert_eq!(say(json!(first)).await.status, 202);
+    workflow.next(SOON).await.unwrap().answer("well").await.unwrap();
+    fixture.until_messages("talk", 4).await;
+    let page = api.call("GET", "/v1/threads/talk/batches", None).await.unwrap();
+    assert_eq!(page["batches"][0]["parent_batch"], json!(first));
+}

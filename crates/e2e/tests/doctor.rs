@@ -116,3 +116,35 @@ async fn mappings_of_another_number_of_partitions_are_named() {
         assert_eq!(context.get_stream(name).await.unwrap().cached_info().state.last_sequence, 0);
     }
 }
+
+/// The set-ups are wrong in one part each: that part is named, and the other one is examined all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_part_is_examined_whatever_the_others_say() {
+    let fixture = Fixture::new().await;
+    let url = fixture.database_url();
+    let (_, rest) = url.split_once('@').unwrap();
+    let (unknown_role, no_file) = (
+        format!("postgres://no_such_role@{rest}"),
+        format!("{url}&sslmode=verify-full&sslrootcert=/nowhere/ca.crt"),
+    );
+    let cases = [
+        ("DATABASE_URL", unknown_role.as_str(), "postgres", "no_such_role", "ok streams 3"),
+        ("DATABASE_URL", &no_file, "postgres", "/nowhere/ca.crt", "ok streams 3"),
+        ("NATS_URL", "http://127.0.0.1:4222", "nats", "NATS_URL", "ok workers 8 partitions"),
+        (
+            "ANTIPHON_NATS_CREDENTIALS",
+            "/nowhere/user.creds",
+            "nats",
+            "/nowhere/user.creds",
+            "ok workers 8 partitions",
+        ),
+        ("ANTIPHON_NATS_CA", "/etc/hosts", "nats", "/etc/hosts", "ok workers 8 partitions"),
+    ];
+    for (variable, value, part, named, other) in cases {
+        let (code, findings) = fixture.diagnosed(&[(variable, value)]).await;
+        assert_eq!(code, Some(1), "{variable}: {findings:?}");
+        let of_part = findings.iter().find(|line| line.starts_with(&format!("problem {part} "))).unwrap();
+        assert!(of_part.contains(named) && !of_part.contains(" at line "), "{variable}: {of_part}");
+        assert!(findings.iter().any(|line| line.starts_with(other)), "{variable}: {findings:?}");
+    }
+}

@@ -164,6 +164,7 @@ fn names_and_numbers(spans: &[ReceivedSpan], accepted: &Value) {
         ("invoke_agent talk", "gen_ai.operation.name", "invoke_agent"),
         ("chat m-1", "gen_ai.operation.name", "chat"),
         ("chat m-1", "gen_ai.request.model", "m-1"),
+        ("chat m-1", "server.address", "127.0.0.1"),
         ("chat m-1", "gen_ai.response.finish_reasons", "tool_calls"),
         ("execute_tool clock", "gen_ai.tool.name", "clock"),
     ];
@@ -200,6 +201,12 @@ async fn each_run_of_a_task_is_a_turn_of_its_trace() {
         assert_eq!(attribute("antiphon.turn.run"), Some(run));
         assert_eq!((attribute("antiphon.turn.outcome"), turn.is_error), (Some(outcome), is_error));
         assert_eq!((attribute("error.type"), attribute("antiphon.turn.kind")), (code, Some("task")));
+        let agents = of_trace().into_iter().filter(|span| span.name == "invoke_agent ann");
+        let agent = agents.into_iter().find(|span| span.attributes["antiphon.turn.run"] == run).unwrap();
+        assert_eq!(
+            (agent.is_error, agent.attributes.get("error.type").map(String::as_str)),
+            (is_error, code)
+        );
         // The gateway's span is the parent of both.
         assert_eq!(turn.parent, first(&of_trace(), "POST /v1/agents/{agent}/tasks").id);
         for child in ["request", "commit"] {

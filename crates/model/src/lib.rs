@@ -31,6 +31,7 @@ mod timer;
 mod token;
 mod token_counts;
 mod turn;
+mod turn_budget;
 
 pub use agent_setting::{AgentSetting, MAX_CONTEXT_TOKENS, MEMORY_LANGUAGES, SettingKind};
 pub use answer_calls::AnswerCalls;
@@ -66,3 +67,4 @@ pub use token_counts::TokenCounts;
 pub use turn::{
     BusyPolicy, ErrorClass, InvalidTurnId, RetryHint, TurnError, TurnId, TurnOpened, TurnOptions, Unanswered,
 };
+pub use turn_budget::{InvalidTurnBudget, TurnBudget};

@@ -14,7 +14,7 @@ mod spent;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
-use model::{ListedCall, ModelCall};
+use model::{ListedCall, ModelCall, TurnBudget};
 use runtime::Clock;
 use runtime::traces::with_current;
 use serde_json::{Map, Value};
@@ -75,7 +75,12 @@ impl OpenAi {
         let mut known_ids = messages::call_ids(turn);
         // Whether the model has learned that an answer of it was cut.
         let mut is_cut_known = false;
+        // A setting that cannot be read was not written over HTTP, and bounds nothing.
+        let budget = turn.settings.get(TurnBudget::KEY).and_then(|written| TurnBudget::parse(written).ok());
         for number in 0..self.max_steps {
+            if let Some(why) = budget.and_then(|budget| budget.refusal(number.into(), spent.tokens())) {
+                return Err(Failure::permanent(TurnBudget::CODE, why));
+            }
             let body = messages::request_body(turn, &self.model, &history, &tools);
             let tokens = begun(model, &body).input_tokens;
             let step = Step { number, turn, model, body: &body, tokens, tools: &tool_names };
@@ -112,7 +117,7 @@ impl OpenAi {
         sender: &EngineSender,
     ) -> Result<(ModelReply, Result<(), Failure>), ReceiverDropped> {
         let mut span =
-            spans::of_model_call(step.turn, step.model, self.endpoint.interface, &self.endpoint.host());
+            spans::of_model_call(step.turn, step.model, self.endpoint.interface, self.endpoint.server());
         let trace = span.context();
         if let Some(trace) = &trace {
             sender.send(EngineEvent::CallStarted(trace.clone())).await?;

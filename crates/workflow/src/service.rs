@@ -128,10 +128,13 @@ impl Service {
         let span = of_turn(&turn);
         let attended = async {
             let counted = metrics::taken(item.delivered > 1);
-            let (outcome, settle) = self.attend(&delivery, &turn, slot).await;
+            let Attended { outcome, settle, error } = self.attend(&delivery, &turn, slot).await;
             tracing::debug!(outcome = outcome.name(), "turn request ended");
             counted.ended(outcome);
             traced.set("antiphon.turn.outcome", outcome.name());
+            if let Some(code) = error {
+                traced.fail(code);
+            }
             traced.end();
             self.settle(&delivery, settle).await;
         };
@@ -139,19 +142,15 @@ impl Service {
     }
 
     /// Answers the turn, unless a stop, a later delivery, the loss of the request or the end of the drain comes first.
-    async fn attend(
-        &self,
-        delivery: &Delivery<'_>,
-        turn: &TurnAttempt,
-        slot: Arc<TurnSlot>,
-    ) -> (TurnOutcome, Settle) {
+    async fn attend(&self, delivery: &Delivery<'_>, turn: &TurnAttempt, slot: Arc<TurnSlot>) -> Attended {
+        let ended = |outcome, settle| Attended { outcome, settle, error: None };
         if turn.has_expired(Timestamp(self.clock.now_ms())) {
             tracing::info!("a turn request came after its expires_at: its run has failed, and is not begun");
-            return (TurnOutcome::Expired, Settle::Done);
+            return ended(TurnOutcome::Expired, Settle::Done);
         }
         let claim = self.in_hand.claim(turn);
         if claim.superseded.is_cancelled() {
-            return (TurnOutcome::Lost, Settle::Nothing);
+            return ended(TurnOutcome::Lost, Settle::Nothing);
         }
         let stop = self.bus.subscribe_cancel(&turn.id, turn.run).await;
         if let Err(error) = &stop {
@@ -159,10 +158,10 @@ impl Service {
         }
         tokio::select! {
             written = self.answer(turn, slot) => settled(written),
-            () = stopped(stop.ok()) => (TurnOutcome::Stopped, Settle::Done),
-            () = claim.superseded.cancelled() => (TurnOutcome::Lost, Settle::Nothing),
-            () = delivery.lost() => (TurnOutcome::Lost, Settle::Nothing),
-            () = self.hand_back.cancelled() => (TurnOutcome::HandedBack, Settle::Retry(Duration::ZERO)),
+            () = stopped(stop.ok()) => ended(TurnOutcome::Stopped, Settle::Done),
+            () = claim.superseded.cancelled() => ended(TurnOutcome::Lost, Settle::Nothing),
+            () = delivery.lost() => ended(TurnOutcome::Lost, Settle::Nothing),
+            () = self.hand_back.cancelled() => ended(TurnOutcome::HandedBack, Settle::Retry(Duration::ZERO)),
         }
     }
 
@@ -238,26 +237,38 @@ enum Settle {
     Nothing,
 }
 
-fn settled(written: Result<EngineEnd, BusError>) -> (TurnOutcome, Settle) {
-    match written {
-        Ok(EngineEnd::Complete(_)) => (TurnOutcome::Complete, Settle::Done),
+/// What came of a request.
+struct Attended {
+    outcome: TurnOutcome,
+    settle: Settle,
+    /// The code of what went wrong, for its span.
+    error: Option<String>,
+}
+
+fn settled(written: Result<EngineEnd, BusError>) -> Attended {
+    let (outcome, settle, error) = match written {
+        Ok(EngineEnd::Complete(_)) => (TurnOutcome::Complete, Settle::Done, None),
         Ok(EngineEnd::Failed(failure)) => {
             metrics::failure(failure.class);
             tracing::warn!(class = failure.class.name(), %failure, "turn failed");
-            (TurnOutcome::Failed, Settle::Done)
+            (TurnOutcome::Failed, Settle::Done, Some(failure.code))
         }
-        Ok(EngineEnd::Cut) => (TurnOutcome::Cut, Settle::Nothing),
-        Ok(EngineEnd::HandBack) => (TurnOutcome::HandedBack, Settle::Retry(SCRIPT_RETRY_DELAY)),
+        Ok(EngineEnd::Cut) => (TurnOutcome::Cut, Settle::Nothing, None),
+        Ok(EngineEnd::HandBack) => (TurnOutcome::HandedBack, Settle::Retry(SCRIPT_RETRY_DELAY), None),
         Err(error) if error.disposition() == Disposition::Retry => {
             tracing::warn!(%error, "chunks could not be stored: handing the request back");
-            (TurnOutcome::Unpublished, Settle::Retry(PUBLISH_RETRY_DELAY))
+            (TurnOutcome::Unpublished, Settle::Retry(PUBLISH_RETRY_DELAY), Some(UNPUBLISHED.to_owned()))
         }
         Err(error) => {
             tracing::error!(%error, "chunks are refused: giving the request up");
-            (TurnOutcome::Unpublished, Settle::GiveUp)
+            (TurnOutcome::Unpublished, Settle::GiveUp, Some(UNPUBLISHED.to_owned()))
         }
-    }
+    };
+    Attended { outcome, settle, error }
 }
+
+/// Why the span of a request failed whose chunks were not stored.
+const UNPUBLISHED: &str = "unpublished";
 
 async fn stopped(stop: Option<CancelSubscription>) {
     match stop {

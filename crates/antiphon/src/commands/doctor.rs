@@ -4,10 +4,10 @@ mod findings;
 
 use std::time::Duration;
 
-use bus::Bus;
+use bus::{Bus, BusError};
 use model::PartitionCount;
 use serde_json::{Value, json};
-use store::Store;
+use store::{Store, StoreError};
 use wire::subject;
 
 use self::findings::{Examined, Finding, Severity, Symptom};
@@ -21,15 +21,13 @@ use crate::options::Doctor;
 /// Dead letters that are older are known by now.
 const RECENT: Duration = Duration::from_secs(24 * 3600);
 
-/// `store`: what came of connecting.
+/// `store`: what came of connecting. Each part is looked at whatever the others say.
 pub(super) async fn run(options: &Doctor, store: Result<Store, ExitError>) -> Result<(), ExitError> {
     let vectors_of = options.embeddings.config()?.map(|config| config.vectors_of());
-    let (postgres, nats) = tokio::join!(examine_postgres(store, vectors_of), connect_bus(options));
-    let mut examined = postgres?;
-    match (nats?, examined.partitions) {
-        (Err(why), _) => examined.found.push(Symptom::NatsAway(why)),
-        (Ok(bus), Some(count)) => examine_nats(&bus, count, &mut examined).await?,
-        (Ok(_), None) => {}
+    let (mut examined, bus) = tokio::join!(examine_postgres(store, vectors_of), connect_bus(options));
+    match bus {
+        Ok(bus) => examine_nats(&bus, &mut examined).await,
+        Err(symptom) => examined.found.push(symptom),
     }
     let findings = findings::judge(&examined);
     let json = json!({ "findings": findings.iter().map(shown).collect::<Vec<_>>() });
@@ -55,85 +53,128 @@ fn shown(finding: &Finding) -> Value {
     })
 }
 
-/// A wrong setting is an error, and a server that is away is what was looked for.
-async fn connect_bus(options: &Doctor) -> Result<Result<Bus, String>, ExitError> {
+async fn connect_bus(options: &Doctor) -> Result<Bus, Symptom> {
     let config = bus_config(&options.servers.nats, "antiphon doctor");
-    config.check().await?;
-    Ok(match tokio::time::timeout(SERVER_TIMEOUT, Bus::connect(&config)).await {
+    let refused = |error: BusError| Symptom::NatsRefused(error.to_string());
+    config.check().await.map_err(refused)?;
+    match tokio::time::timeout(SERVER_TIMEOUT, Bus::connect(&config)).await {
         Ok(Ok(bus)) => Ok(bus),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", SERVER_TIMEOUT.as_secs())),
-    })
+        Ok(Err(error)) => Err(refused(error)),
+        Err(_) => Err(Symptom::NatsAway(format!("no answer within {} s", SERVER_TIMEOUT.as_secs()))),
+    }
 }
 
 /// `vectors_of`: of what the vectors of facts are to be.
-async fn examine_postgres(
-    store: Result<Store, ExitError>,
-    vectors_of: Option<String>,
-) -> Result<Examined, ExitError> {
+async fn examine_postgres(store: Result<Store, ExitError>, vectors_of: Option<String>) -> Examined {
     let mut examined = Examined::default();
-    let store = match store {
-        Ok(store) => store,
-        Err(ExitError::Failed(why)) => {
-            examined.found.push(Symptom::PostgresAway(why));
-            return Ok(examined);
-        }
-        Err(error) => return Err(error),
-    };
-    let layout = store.layout().await?;
-    if layout != store::Layout::Enough {
-        examined.found.push(Symptom::NotMigrated(layout));
-        return Ok(examined);
-    }
-    if let Some(newest) = store.newest_unknown_migration().await? {
-        examined.found.push(Symptom::NewerSchema(newest));
-    }
-    if let Some(why) = store.weak_commits().await? {
-        examined.found.push(Symptom::WeakCommits(why));
-    }
-    if let Some(wanted) = vectors_of {
-        let stored = store.vectors_of().await?;
-        if stored.as_ref() != Some(&wanted) {
-            examined.found.push(Symptom::NoVectors { wanted, stored });
+    match store {
+        Ok(store) => examine_tables(&store, vectors_of, &mut examined).await,
+        Err(ExitError::Failed(why)) => examined.found.push(Symptom::PostgresAway(why)),
+        Err(ExitError::Configuration(why)) => {
+            examined.found.push(Symptom::PostgresRefused(without_line(&why)))
         }
     }
-    examined.partitions = store.partition_count().await?;
-    examined.installation = Some(store.installation_id().await?);
-    if let Some(change) = store.partition_change().await? {
-        examined.found.push(Symptom::ChangingPartitions { from: change.from.get(), to: change.to.get() });
-    }
-    examined.owners = store.partitions_status().await?;
-    for incident in store.incidents(false).await? {
-        examined.found.push(Symptom::Incident { partition: incident.partition, detail: incident.detail });
-    }
-    for (reason, count) in store.recent_dead_letters(RECENT).await? {
-        examined.found.push(Symptom::DeadLetters { reason, count });
-    }
-    Ok(examined)
+    examined
 }
 
-async fn examine_nats(bus: &Bus, count: PartitionCount, examined: &mut Examined) -> Result<(), ExitError> {
-    let partitions = count.all().map(subject::stream_name);
+/// Without the line of the server's own source, which tells an operator nothing.
+fn without_line(why: &str) -> String {
+    why.split(" at line ").next().unwrap_or_default().to_owned()
+}
+
+async fn examine_tables(store: &Store, vectors_of: Option<String>, examined: &mut Examined) {
+    match store.layout().await {
+        Ok(store::Layout::Enough) => {}
+        Ok(layout) => return examined.found.push(Symptom::NotMigrated(layout)),
+        Err(error) => return examined.found.push(unread("its migrations", &error)),
+    }
+    if let Some(newest) = examined.read("newer migrations", store.newest_unknown_migration().await).flatten()
+    {
+        examined.found.push(Symptom::NewerSchema(newest));
+    }
+    if let Some(why) = examined.read("its settings", store.weak_commits().await).flatten() {
+        examined.found.push(Symptom::WeakCommits(why));
+    }
+    if let Some(wanted) = vectors_of
+        && let Some(stored) = examined.read("the vectors of facts", store.vectors_of().await)
+        && stored.as_ref() != Some(&wanted)
+    {
+        examined.found.push(Symptom::NoVectors { wanted, stored });
+    }
+    examined.partitions = examined.read("the number of partitions", store.partition_count().await).flatten();
+    examined.installation = examined.read("the installation's id", store.installation_id().await);
+    if let Some(change) = examined.read("the change of partitions", store.partition_change().await).flatten()
+    {
+        examined.found.push(Symptom::ChangingPartitions { from: change.from.get(), to: change.to.get() });
+    }
+    examined.owners =
+        examined.read("the owners of partitions", store.partitions_status().await).unwrap_or_default();
+    for incident in examined.read("incidents", store.incidents(false).await).unwrap_or_default() {
+        examined.found.push(Symptom::Incident { partition: incident.partition, detail: incident.detail });
+    }
+    for (reason, count) in
+        examined.read("dead letters", store.recent_dead_letters(RECENT).await).unwrap_or_default()
+    {
+        examined.found.push(Symptom::DeadLetters { reason, count });
+    }
+}
+
+fn unread(what: &'static str, error: &StoreError) -> Symptom {
+    let (why, severity) = (without_line(&error.to_string()), Severity::Problem);
+    Symptom::Unread { of: "postgres", what, why, severity }
+}
+
+impl Examined {
+    /// What was read; else it is a finding that it could not be.
+    fn read<T>(&mut self, what: &'static str, read: Result<T, StoreError>) -> Option<T> {
+        read.map_err(|error| self.found.push(unread(what, &error))).ok()
+    }
+
+    /// The same of NATS.
+    fn asked<T>(&mut self, what: &'static str, asked: Result<T, BusError>) -> Option<T> {
+        self.asked_of(Severity::Problem, what, asked)
+    }
+
+    fn asked_of<T>(
+        &mut self,
+        severity: Severity,
+        what: &'static str,
+        asked: Result<T, BusError>,
+    ) -> Option<T> {
+        let unread = |error: BusError| Symptom::Unread { of: "nats", what, why: error.to_string(), severity };
+        asked.map_err(|error| self.found.push(unread(error))).ok()
+    }
+}
+
+/// Without the number of partitions, for which Postgres is asked, the streams that all partitions share are looked at.
+async fn examine_nats(bus: &Bus, examined: &mut Examined) {
+    let partitions = examined.partitions.into_iter().flat_map(PartitionCount::all).map(subject::stream_name);
     let others = [subject::WORK_STREAM, subject::TURNS_STREAM, subject::TOOL_CALLS_STREAM];
-    let all = partitions.chain(others.map(str::to_owned));
-    for name in all {
-        let usage = bus.stream_usage(&name).await?;
+    for name in partitions.chain(others.map(str::to_owned)).collect::<Vec<_>>() {
+        // What keeps one from being asked for keeps the others as well: a user without the right, or no JetStream.
+        let Some(usage) = examined.asked("its streams", bus.stream_usage(&name).await) else { return };
         if usage.is_some() {
-            examined.owners_of_streams.push((name.clone(), bus.installation_of(&name).await?));
+            let Some(owner) = examined.asked("whose its streams are", bus.installation_of(&name).await)
+            else {
+                return;
+            };
+            examined.owners_of_streams.push((name.clone(), owner));
         }
         examined.streams.push((name, usage));
     }
-    match mapping::check(bus, count).await {
-        Ok(wrong) => examined.found.extend(wrong.map(Symptom::WrongMapping)),
-        Err(error) => tracing::warn!(%error, "the mapping of the NATS account could not be checked"),
-    }
-    match bus.streams_beyond(count).await {
-        Ok(streams) => examined.left_over = streams,
-        Err(error) => tracing::warn!(%error, "the streams of the NATS account could not be listed"),
+    if let Some(count) = examined.partitions {
+        // A user may work without the right to look at these.
+        let wrong = mapping::check(bus, count).await;
+        let wrong = examined.asked_of(Severity::Warning, "the mapping of the account", wrong);
+        examined.found.extend(wrong.flatten().map(Symptom::WrongMapping));
+        let left_over = bus.streams_beyond(count).await;
+        let left_over = examined.asked_of(Severity::Warning, "the names of all streams", left_over);
+        examined.left_over = left_over.unwrap_or_default();
     }
     if examined.streams.iter().any(|(name, usage)| name == subject::WORK_STREAM && usage.is_some()) {
-        examined.waiting_requests = bus.subjects(subject::WORK_STREAM, subject::ALL_WORK).await?;
-        examined.consumers = bus.workflow_consumers().await?;
+        let waiting = bus.subjects(subject::WORK_STREAM, subject::ALL_WORK).await;
+        examined.waiting_requests = examined.asked("turn requests", waiting).unwrap_or_default();
+        examined.consumers =
+            examined.asked("consumers of workflows", bus.workflow_consumers().await).unwrap_or_default();
     }
-    Ok(())
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use batches::context;
 use batches::retention;
-use model::{AgentSetting, Metadata, SettingKind};
+use model::{AgentSetting, Metadata, SettingKind, TurnBudget};
 use scheduling::follow_up::FollowUpRules;
 use serde_json::{Map, Value};
 use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
@@ -28,6 +28,8 @@ impl PartialSchema for AgentSettings {
         let compaction = "How contexts are compacted; null: not at all.";
         let retention = "What is deleted of the agent's threads; null: nothing.";
         let follow_ups = "When the agent speaks first; null: never.";
+        let turn_budget = "Most `tokens` and `calls` of models of one turn; null: no bound.";
+        let known = known.property(TurnBudget::KEY, rules().description(Some(turn_budget)));
         let known = known.property("compaction", rules().description(Some(compaction)));
         let known = known.property(FollowUpRules::KEY, rules().description(Some(follow_ups)));
         known.property("retention", rules().description(Some(retention))).into()
@@ -85,6 +87,9 @@ pub(crate) fn checked(settings: Option<Map<String, Value>>) -> Result<Map<String
     if let Some(rules) = said(FollowUpRules::KEY) {
         FollowUpRules::parse(rules).map_err(|error| invalid(format!("settings.{error}")))?;
     }
+    if let Some(budget) = said(TurnBudget::KEY) {
+        TurnBudget::parse(budget).map_err(|error| invalid(format!("settings.{error}")))?;
+    }
     // jsonb refuses what metadata may not hold either.
     Metadata::new(settings.clone())
         .map_err(|error| invalid(error.to_string().replace("metadata", "settings")))?;
@@ -134,6 +139,7 @@ mod tests {
             (json!({"retention": {"max_batch": 1}}), "unknown field `max_batch`"),
             (json!({"retention": [null, 3]}), "settings.retention must be null or an object"),
             (json!({"compaction": ["age"]}), "settings.compaction must be null or an object"),
+            (json!({"turn_budget": {"cost": 1}}), "settings.turn_budget.cost: expected tokens or calls"),
             (json!({"follow_ups": []}), "settings.follow_ups must be null or an object"),
             (
                 json!({"follow_ups": {"max_in_a_row": 4}}),

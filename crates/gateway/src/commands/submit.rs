@@ -136,6 +136,7 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let settings = settings_of(&agent, named.and_then(|named| named.policy), &admission);
     let policy = input.policy.unwrap_or(settings.policy);
     refuse_unless_allowed(&input.parameters, &settings)?;
+    refuse_unknown_parent(store, &input.thread, &input.metadata).await?;
     // A person who is turned away has written as well: the agent must not check in behind their back.
     if !settings.follow_up.is_empty() {
         store.supersede_follow_up(&input.thread).await?;
@@ -345,6 +346,23 @@ fn refuse_unless_allowed(asked: &TurnParameters, settings: &ThreadSettings) -> R
     match &asked.history {
         Some(refusal) if !settings.ignores_history => Err(Problem::of_request(refusal)),
         Some(_) | None => Ok(()),
+    }
+}
+
+/// Refuses an input whose batch would lie in one that is not there.
+async fn refuse_unknown_parent(store: &Store, thread: &ThreadId, metadata: &Metadata) -> Result<(), Problem> {
+    let Some(named) = metadata.get("parent_batch") else { return Ok(()) };
+    let parent = named.as_str().and_then(|text| text.parse().ok()).filter(|position: &i64| *position > 0);
+    let is_there = match parent {
+        Some(parent) => !store.batches(thread, &[Position::from_stored(parent)]).await?.is_empty(),
+        None => false,
+    };
+    match is_there {
+        true => Ok(()),
+        false => {
+            let detail = "metadata.parent_batch must be the id of a batch of this thread, as text";
+            Err(Problem::bad_request("invalid_metadata", detail))
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Chunk, ChunkKind, MessageId, MessageKey, TurnId};
+use model::{Chunk, ChunkKind, FollowUpHint, MessageId, MessageKey, TurnId};
 
 use super::turns::full_texts;
 use crate::checker::evidence::{DeadLetterRow, Evidence, MessageRow, Rules, SeenEvent, Transcript};
@@ -101,6 +101,12 @@ pub(super) fn check(
     check.ends();
 }
 
+/// A chunk as people are shown it: without the hint of a follow-up.
+fn as_shown(chunk: &Chunk) -> Chunk {
+    let metadata = FollowUpHint::hidden_in(&chunk.metadata).into_owned();
+    Chunk { metadata, ..chunk.clone() }
+}
+
 impl<'a> Check<'a> {
     fn event(&mut self, seen: &'a SeenEvent, all: &mut BTreeMap<&'a MessageId, Shown>) {
         match seen {
@@ -129,7 +135,9 @@ impl<'a> Check<'a> {
                 }
                 let accepted = self.expected_outcomes.get(&self.key(message));
                 let accepted = accepted.and_then(|fate| fate.attempts.get(attempt)?.get(&chunk.id));
-                if accepted != Some(chunk) && !self.is_unsure(message) {
+                if accepted.map(|accepted| as_shown(accepted)).as_ref() != Some(&**chunk)
+                    && !self.is_unsure(message)
+                {
                     let (expected, seen) = (format!("{accepted:?}"), format!("{chunk:?}"));
                     self.report(Invariant::ClientText, message, expected, seen);
                 }

@@ -44,10 +44,10 @@ impl Endpoint {
         })
     }
 
-    /// The name or address of the server.
-    pub(super) fn host(&self) -> String {
-        let url = url_of(self.interface, &self.base_url, "").ok();
-        url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
+    /// The name or address of the server, and its port.
+    pub(super) fn server(&self) -> (String, Option<u16>) {
+        let Ok(url) = url_of(self.interface, &self.base_url, "") else { return (String::new(), None) };
+        (url.host_str().unwrap_or_default().to_owned(), url.port_or_known_default())
     }
 
     /// Asks for an answer to a request of chat completions, as a part of the trace; dropping what comes back ends the request.

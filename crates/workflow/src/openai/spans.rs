@@ -8,13 +8,21 @@ use crate::reader::ModelReply;
 use crate::request::TurnAttempt;
 
 /// A call of a model.
-pub(super) fn of_model_call(turn: &TurnAttempt, model: &str, interface: Interface, host: &str) -> Span {
+pub(super) fn of_model_call(
+    turn: &TurnAttempt,
+    model: &str,
+    interface: Interface,
+    (host, port): (String, Option<u16>),
+) -> Span {
     let mut span = below(turn, "chat", model, SpanKind::Client);
     if span.is_recorded() {
         // The protocol: who is behind the endpoint is not known.
         span.set("gen_ai.provider.name", interface.provider());
         span.set("gen_ai.request.model", model.to_owned());
-        span.set("server.address", host.to_owned());
+        span.set("server.address", host);
+        if let Some(port) = port {
+            span.set("server.port", i64::from(port));
+        }
     }
     span
 }

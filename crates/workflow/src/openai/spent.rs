@@ -25,6 +25,11 @@ impl Spent {
         }
     }
 
+    /// Input and output tokens of all calls so far.
+    pub(super) fn tokens(&self) -> u64 {
+        self.sum.as_ref().map_or(0, |sum| sum.input_tokens.saturating_add(sum.output_tokens))
+    }
+
     /// The metadata of the final chunk. An endpoint that counts nothing leaves the counts out: none is not zero.
     pub(super) fn metadata(&self, reply: &ModelReply, asked: &str) -> Map<String, Value> {
         let mut map = Map::new();

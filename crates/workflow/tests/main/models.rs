@@ -144,6 +144,29 @@ async fn tools_are_called_and_answered_in_the_order_of_the_calls() -> Result<()>
 }
 
 #[tokio::test]
+async fn a_turn_ends_by_name_when_its_budget_is_spent() -> Result<()> {
+    let fixture = Fixture::new().await?;
+    let round = json!({"tools": [{"name": "fast"}]});
+    let upstream = Upstream::new(&steps(json!([round, round, round, round]))).await?;
+    let (tools, seen) = tools().await?;
+    let _service = fixture.service(upstream.engine(tools)).await?;
+    for (thread, budget) in [("t1", json!({"calls": 1})), ("t2", json!({"tokens": 1}))] {
+        let mut request = request(thread, "x");
+        request["settings"] = json!({ "turn_budget": budget });
+        fixture.publish(&request).await?;
+        let chunks = fixture.chunks_until_final(thread).await?;
+        let last = chunks.last().context("a last one")?;
+        assert_eq!(hint(last)?, ("permanent", None, "turn_budget".to_owned()), "{thread}");
+    }
+    assert_eq!(
+        seen.lock().unwrap().len(),
+        2,
+        "the calls of each first step are made, and no further model is called"
+    );
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_turn_that_calls_tools_without_end_fails_for_good() -> Result<()> {
     let fixture = Fixture::new().await?;
     let round = json!({"tools": [{"name": "fast"}]});

@@ -58,15 +58,38 @@ fn finding(
 #[derive(Debug)]
 pub(super) enum Symptom {
     PostgresAway(String),
+    /// The URL, a file that it names, or the role is wrong.
+    PostgresRefused(String),
     NatsAway(String),
+    /// Likewise.
+    NatsRefused(String),
+    /// Something of a server could not be read.
+    Unread {
+        of: &'static str,
+        what: &'static str,
+        why: String,
+        severity: Severity,
+    },
     NotMigrated(Layout),
     NewerSchema(i64),
     WeakCommits(&'static str),
-    NoVectors { wanted: String, stored: Option<String> },
-    ChangingPartitions { from: u16, to: u16 },
+    NoVectors {
+        wanted: String,
+        stored: Option<String>,
+    },
+    ChangingPartitions {
+        from: u16,
+        to: u16,
+    },
     WrongMapping(WrongMapping),
-    Incident { partition: PartitionId, detail: String },
-    DeadLetters { reason: String, count: u64 },
+    Incident {
+        partition: PartitionId,
+        detail: String,
+    },
+    DeadLetters {
+        reason: String,
+        count: u64,
+    },
 }
 
 /// What was seen.
@@ -108,8 +131,26 @@ fn of_symptom(symptom: &Symptom) -> Finding {
         Symptom::PostgresAway(why) => {
             finding(Problem, "postgres", why, "start it, or mend DATABASE_URL; roles wait for it")
         }
+        Symptom::PostgresRefused(why) => {
+            let advice = "mend DATABASE_URL, and the role, database and files that it names; roles end with this error";
+            finding(Problem, "postgres", why, advice)
+        }
         Symptom::NatsAway(why) => {
             finding(Problem, "nats", why, "start it, or mend NATS_URL; roles wait for it")
+        }
+        Symptom::NatsRefused(why) => {
+            let advice =
+                "mend NATS_URL and the credentials and certificates beside it; roles end with this error";
+            finding(Problem, "nats", why, advice)
+        }
+        Symptom::Unread { of, what, why, severity } => {
+            let advice = match *of {
+                "nats" => {
+                    "give NATS JetStream (nats-server -js), and use a NATS user that may ask for it: operator in deploy/nats.conf"
+                }
+                _ => "use a role that may read all tables: the owner, or one of antiphon_operator",
+            };
+            finding(*severity, of, format!("{what} cannot be read: {why}"), advice)
         }
         Symptom::NotMigrated(layout) => {
             let (detail, advice) = match layout {

@@ -1,7 +1,5 @@
 //! A turn can be followed from its request to its cause by the logs alone.
 
-use std::time::Duration;
-
 use model::ThreadId;
 use serde_json::{Value, json};
 use testkit::fleet::{FleetOptions, Process};
@@ -109,19 +107,17 @@ async fn a_turn_is_followed_from_request_to_cause_by_logs() {
 async fn chunks_are_followed_at_debug_level() {
     let fixture = Fixture::with(|options| as_json(options, "debug")).await;
     let chunk = |id: u32, text: &str, is_final: bool| json!({"message_id": "m", "chunk_id": id, "chunk": text, "chunk_type": "content", "is_final": is_final});
-    for payload in [chunk(0, "a", false), chunk(2, "c", false), chunk(1, "b", false), chunk(3, "d", true)] {
-        fixture.publish_chunk("talk", &payload).await;
-    }
-    fixture.until_messages("talk", 1).await;
     let logged = async |text: &str| {
-        fixture
-            .until(text, Duration::from_secs(10), async || {
-                !about(&lines(&fixture.fleet.workers[0]), text).is_empty()
-            })
-            .await;
+        let is_logged = async || !about(&lines(&fixture.fleet.workers[0]), text).is_empty();
+        fixture.until(text, SOON, is_logged).await;
     };
+    fixture.publish_chunk("talk", &chunk(0, "a", false)).await;
+    logged("streaming 1 chunks for message m (session talk)").await;
+    fixture.publish_chunk("talk", &chunk(2, "c", false)).await;
     logged("out-of-order chunk received: expected 1, got 2; waiting for missing chunks").await;
+    fixture.publish_chunk("talk", &chunk(1, "b", false)).await;
     logged("streaming 2 chunks for message m (session talk)").await;
+    fixture.publish_chunk("talk", &chunk(3, "d", true)).await;
     logged("message m finalized: 4 chunks, unknown tokens, 4 bytes").await;
 }
 

@@ -150,7 +150,7 @@ async fn a_request_brings_the_history_and_nothing_of_a_failed_turn() {
     asked.answer("2").await.unwrap();
     let messages = fixture.until_messages("talk", 4).await;
     assert_eq!(said(&messages), [("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", "2")]);
-    assert_eq!(messages[2].metadata, json!({"from": "a test"}));
+    assert_eq!(messages[2].metadata, json!({"from": "a test", "correlation_id": "c-1"}));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,6 @@ mod lines;
 use std::io::{self, IsTerminal};
 
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::Layer;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
@@ -42,7 +41,9 @@ pub enum InitError {
 pub fn init(filter: &str, format: LogFormat, defaults: &[&str]) -> Result<(), InitError> {
     let filter = parse(filter, defaults)?;
     let lines = lines::layer(format, io::stderr().is_terminal(), io::stderr);
-    tracing_subscriber::registry().with(lines.with_filter(filter)).try_init()?;
+    // The filter is a layer of its own and none of the lines: as theirs it drops the next event of a thread on which a library has asked
+    // whether a level is enabled that is not, as sqlx does with each statement.
+    tracing_subscriber::registry().with(lines).with(filter).try_init()?;
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(place, panic = panic_text(panic.payload()), "panic");

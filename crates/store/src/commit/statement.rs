@@ -84,7 +84,7 @@ impl StatementParts {
             ),
             (self.has(Self::TIMERS), include_str!("8_timers.sql"), 19, Some(timers::timers)),
             (self.has(Self::USAGE), include_str!("8_usage.sql"), 15, Some(usage::usage)),
-            (self.has(Self::FACTS), include_str!("8_facts.sql"), 15, Some(facts::facts)),
+            (self.has(Self::FACTS), include_str!("8_facts.sql"), 14, Some(facts::facts)),
             (self.has(Self::GONE), include_str!("8_gone.sql"), 5, Some(dead_letters_spills::gone)),
             (
                 self.has(Self::DEAD_LETTERS_SPILLS),

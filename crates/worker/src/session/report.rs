@@ -21,7 +21,7 @@ pub(crate) fn refused(subject: &str, seq: Seq, refusal: &RejectedEntry) {
 
 /// Whether the log shows what the machine reports of single chunks.
 pub(super) fn shows_chunks() -> bool {
-    tracing::enabled!(tracing::Level::DEBUG)
+    tracing::level_filters::LevelFilter::current() >= tracing::level_filters::LevelFilter::DEBUG
 }
 
 pub(super) fn log(report: &MachineReport) {

@@ -91,7 +91,10 @@ async fn start(environment: &mut DemoEnvironment, session: &str) -> Result<()> {
 async fn results(environment: &DemoEnvironment, thread: &str) -> Result<Vec<String>> {
     let deadline = Instant::now() + TURN_LIMIT;
     loop {
-        let history = environment.api.history(thread).await.unwrap_or_default();
+        // What reasoning tools say is withheld from people, and shown to those who operate the fleet.
+        let path = format!("/v1/threads/{thread}/history?limit=200&synthetic=true");
+        let page = environment.api.call("GET", &path, None).await.unwrap_or_default();
+        let history = page["messages"].as_array().cloned().unwrap_or_default();
         let text = |message: &Value| message["content"].as_str().unwrap_or_default().to_owned();
         if history.last().is_some_and(|last| last["role"] == "assistant" && text(last).starts_with("Found")) {
             let tools = history.iter().filter(|message| message["role"] == "tool");

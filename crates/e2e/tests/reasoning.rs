@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use devservices::{npm, pip, services::Port, workspace};
-use model::PartitionCount;
+use model::{PartitionCount, REASONING_TOOLS as TOOLS};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
@@ -16,20 +16,6 @@ use testkit::{
 };
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
-
-const TOOLS: [&str; 11] = [
-    "frs_create_session",
-    "frs_view_thread",
-    "frs_append",
-    "frs_compress_last",
-    "frs_compress_range",
-    "frs_undo",
-    "frs_plan",
-    "frs_checkpoint",
-    "frs_restore",
-    "frs_discarded",
-    "frs_read_message",
-];
 
 /// How long a client of another language may take, with its start.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);

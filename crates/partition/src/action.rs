@@ -408,7 +408,7 @@ pub enum MachineReport {
         /// The lowest id that is missing, and what else is.
         buffer: BufferState,
     },
-    /// A message is stored; likewise.
+    /// A message is stored. It is reported under the same condition as [`Self::OutOfOrder`].
     Finalized {
         /// The message.
         key: MessageKey,

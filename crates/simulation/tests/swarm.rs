@@ -223,7 +223,7 @@ fn simulation_20_000_seeds() {
         (c.follow_ups_failed, 50, "follow-ups of which nothing is left for another reason"),
         (c.follow_ups_cancelled, 200, "follow-ups that a message cancelled"),
         (c.follow_ups_replaced, 200, "follow-ups that a newer one replaced"),
-        (c.superseded_starts, 1, "follow-ups that did not begin because a person had written"),
+        (c.superseded_starts, 5, "follow-ups that did not begin because a person had written"),
         (c.refused_in_a_row, 500, "follow-ups refused for those before them"),
         (c.refused_per_day, 50, "follow-ups refused for those of the day"),
         (c.refused_disabled, 20, "follow-ups refused because settings had changed"),

@@ -42,7 +42,7 @@ impl NatsServer {
         Self::start_with(|options| options.max_file_store = max_file_store).await
     }
 
-    /// Starts one that takes messages of at most so many bytes.
+    /// Starts one that takes messages of at most `max_payload` bytes.
     pub async fn start_with_max_payload(max_payload: u64) -> Result<Self> {
         Self::start_with(|options| options.max_payload = max_payload).await
     }

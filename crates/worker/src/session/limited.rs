@@ -1,4 +1,4 @@
-//! Lines of the log of which a publisher could make as many as it likes: so many a second, and then how many were left out.
+//! Limits lines of the log that a publisher can provoke at will: at most 50 a second, and then how many were left out.
 
 use std::sync::Mutex;
 use std::time::Duration;

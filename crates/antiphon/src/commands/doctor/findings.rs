@@ -61,7 +61,7 @@ pub(super) enum Symptom {
     /// The URL, a file that it names, or the role is wrong.
     PostgresRefused(String),
     NatsAway(String),
-    /// Likewise.
+    /// The URL or a file beside it is wrong, or the server refuses this user.
     NatsRefused(String),
     /// Something of a server could not be read.
     Unread {

@@ -100,7 +100,9 @@ pub fn parse_facts(answer: &str) -> Result<ParsedFacts, InvalidAnswer> {
 }
 
 fn usable(fact: Value) -> Result<Fact, String> {
-    let mut fact: Fact = serde_json::from_value(fact).map_err(|error| error.to_string())?;
+    // The reason is logged: serde's own would quote what the fact says.
+    let mut fact: Fact = serde_json::from_value(fact)
+        .map_err(|_| "it is not an object with the fields of a fact, each of its type".to_owned())?;
     fact.text = quoting::one_line(&fact.text).into_owned();
     match fact.fault() {
         Some(why) => Err(why.to_owned()),

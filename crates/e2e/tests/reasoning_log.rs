@@ -208,7 +208,10 @@ async fn clients_that_sign_in_find_the_identity_provider() {
     assert_eq!(metadata["resource"], format!("{base}/mcp"));
     assert_eq!(metadata["authorization_servers"], json!(["https://id.example"]));
     assert_eq!(metadata["bearer_methods_supported"], json!(["header"]));
-    assert_eq!(metadata["scopes_supported"], json!(["reasoning:read", "reasoning:write", "threads:read"]));
+    assert_eq!(
+        metadata["scopes_supported"],
+        json!(["reasoning:read", "reasoning:write", "threads:read", "threads:write"])
+    );
     let named = format!("resource_metadata=\"{base}/.well-known/oauth-protected-resource/mcp\"");
     assert!(
         challenge.clone().is_some_and(|text| text.starts_with("Bearer ") && text.contains(&named)),

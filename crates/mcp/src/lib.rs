@@ -87,7 +87,12 @@ pub async fn run(
     http.access.cors = http.access.cors.with_this_machine();
     let gateway = Gateway::bind(&http)?;
     let router = router(&config, store.clone());
-    let scopes = [Permission::ReadReasoning, Permission::WriteReasoning, Permission::ReadThreads];
+    let scopes = [
+        Permission::ReadReasoning,
+        Permission::WriteReasoning,
+        Permission::ReadThreads,
+        Permission::WriteThreads,
+    ];
     let resource = ProtectedResource {
         path: PATH,
         name: "Antiphon reasoning tools",

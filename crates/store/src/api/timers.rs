@@ -87,7 +87,7 @@ const FOLLOW_UP_COLUMNS: &str = "t.timer_id, t.thread_id, t.agent_id, t.body, t.
 const ANSWERED: &str = "LEFT JOIN LATERAL (
         SELECT m.created_at FROM messages AS m
         WHERE m.bucket = t.bucket AND m.thread_id = t.thread_id AND m.position > (t.body ->> 'armed_position')::bigint
-          AND m.role = 'user' AND m.batch_type NOT IN ('agent_to_agent', 'system_trigger') AND m.message_id NOT LIKE 't____-%'
+          AND m.role = 'user' AND m.batch_type NOT IN ('agent_to_agent', 'system_trigger') AND m.message_id !~ '^t[0-9a-f]{4}-'
           AND m.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb
         ORDER BY m.position
         LIMIT 1

@@ -181,12 +181,17 @@ mod tests {
             let (_, after) = text.split_once("Answer with the summary alone.\n").unwrap();
             let own = ["user: ", "assistant: ", "assistant calls ", "tool: "];
             let mut begun = 0;
-            for line in after.split(quoting::is_line_break) {
+            let lines: Vec<&str> = after.split(quoting::is_line_break).collect();
+            let is_mark = |line: &&str| line.starts_with('(') && line.ends_with(" bytes have no room here.)");
+            for (at, line) in lines.iter().enumerate() {
+                // Where the middle is left out, the line before it may end anywhere, even within its indent or its role.
+                let is_cut = lines.get(at + 1).is_some_and(is_mark)
+                    && own.iter().chain([&INDENT]).any(|begin| begin.starts_with(line));
                 let is_item = own.iter().any(|role| line.starts_with(role));
                 begun += usize::from(is_item);
-                let is_known = is_item || line.is_empty() || line.starts_with(INDENT) || line.starts_with("> ")
-                    || line == "The part:" || line.starts_with("The summary of what was before this part, quoted,")
-                    || (line.starts_with('(') && line.ends_with(" bytes have no room here.)"));
+                let is_known = is_item || is_cut || line.is_empty() || line.starts_with(INDENT) || line.starts_with("> ")
+                    || *line == "The part:" || line.starts_with("The summary of what was before this part, quoted,")
+                    || is_mark(line);
                 prop_assert!(is_known, "{:?} in {:?}", line, after);
             }
             // At most the items that there are.

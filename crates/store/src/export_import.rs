@@ -174,14 +174,6 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// Notes that messages are imported into the thread: retention counts their age from now.
-    pub async fn mark_imported(&self, thread: &ThreadId) -> Result<(), StoreError> {
-        let statement = sqlx::query(
-            "UPDATE threads SET imported_at = clock_timestamp() WHERE bucket = $1 AND thread_id = $2",
-        );
-        self.rows(statement.bind(bucket(thread)).bind(thread.as_str().to_owned())).await.map(drop)
-    }
-
     /// Numbers up to this one were given in the thread, whatever is left of it: they are not given again.
     pub async fn raise_last_number(&self, thread: &ThreadId, number: u64) -> Result<(), StoreError> {
         let statement = sqlx::query(

@@ -55,8 +55,8 @@ impl Store {
     /// For how long the oldest message of a thread has been there, ms, by the database's clock; `None` when it has none.
     pub async fn oldest_ms(&self, thread: &ThreadId) -> Result<Option<i64>, StoreError> {
         let statement = sqlx::query(
-            "SELECT (extract(epoch FROM clock_timestamp() - greatest(m.created_at, t.imported_at)) * 1000)::bigint AS oldest_ms
-             FROM messages AS m LEFT JOIN threads AS t ON t.bucket = $1 AND t.thread_id = $2
+            "SELECT (extract(epoch FROM clock_timestamp() - greatest(m.created_at, m.imported_at)) * 1000)::bigint AS oldest_ms
+             FROM messages AS m
              WHERE m.bucket = $1 AND m.thread_id = $2 ORDER BY m.position LIMIT 1",
         )
         .bind(thread.bucket().get() as i16)

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use batches::RetentionRules;
 use batches::retention::{BatchAssembler, BatchSize};
-use model::{Bucket, Position};
+use batches::{Item, RetentionRules};
+use model::{Bucket, Position, Timestamp};
 use partition::{CommandKey, CommandVerdict};
 use serde_json::json;
-use store::Store;
+use store::{ImportOutcome, NewThread, Range, Store};
 
 use crate::fixture::{Database, Owner, key, metadata, thread};
 use crate::values::{agent, at, finishes, turn};
@@ -47,16 +47,47 @@ async fn extents(store: &Store) -> Vec<BatchSize> {
 
 #[tokio::test]
 async fn what_was_imported_is_as_old_as_its_import() {
-    let (database, store) = with_turns(2).await;
-    database.execute("UPDATE messages SET created_at = '2024-01-01Z'").await;
-    let now = store.database_time().await.unwrap().0;
-    let youngest = async || {
-        let index = store.retention_index(&thread("t"), Position::MAX, 100).await.unwrap();
-        now - index.iter().map(|place| place.at.0).max().unwrap()
+    let (_from, source) = with_turns(3).await;
+    let range = Range { with_synthetic: true, ..Range::default() };
+    let rows = source.history(&thread("t"), range, 1_000).await.unwrap().unwrap();
+    let mut items: Vec<Item> = rows.into_iter().map(Item::from).collect();
+    items.iter_mut().for_each(|item| item.created_at = Timestamp(1_704_067_200_000));
+    let (database, store) = Database::new(2).await;
+    let (t, agent) = (thread("t"), None);
+    store
+        .import_thread(&NewThread { thread: t.clone(), agent, policy: None, metadata: metadata(json!({})) })
+        .await
+        .unwrap();
+    let ages = async |name: &str| -> Vec<bool> {
+        let now = store.database_time().await.unwrap().0;
+        let index = store.retention_index(&thread(name), Position::MAX, 100).await.unwrap();
+        index.iter().map(|place| now - place.at.0 < 60_000).collect()
     };
-    assert!(youngest().await > 86_400_000 && store.oldest_ms(&thread("t")).await.unwrap() > Some(86_400_000));
-    store.mark_imported(&thread("t")).await.unwrap();
-    assert!(youngest().await < 60_000 && store.oldest_ms(&thread("t")).await.unwrap() < Some(60_000));
+    assert_eq!(
+        store.import_batches(&t, &items[..4], &[]).await.unwrap(),
+        ImportOutcome::Stored(4),
+        "by the statement for a thread's end"
+    );
+    assert_eq!(ages("t").await, [true; 4]);
+    assert!(store.oldest_ms(&t).await.unwrap() < Some(60_000));
+
+    // Later imports, of the same file or of more, make nothing younger that is there.
+    database.execute("UPDATE messages SET imported_at = imported_at - interval '1 day'").await;
+    let mut tangled = items[4..8].to_vec();
+    tangled[3].position = Position::from_stored(40);
+    assert_eq!(store.import_batches(&t, &items[..4], &[]).await.unwrap(), ImportOutcome::Stored(0));
+    assert_eq!(store.import_batches(&t, &tangled, &[]).await.unwrap(), ImportOutcome::Stored(4));
+    let outcome = store.import_batches(&t, &items[8..], &[at(20)]).await.unwrap();
+    assert_eq!(outcome, ImportOutcome::Stored(4), "by the general statement");
+    let mut young = ages("t").await;
+    young.sort_unstable();
+    assert_eq!(young, [[false; 4].as_slice(), &[true; 8]].concat());
+    assert!(store.oldest_ms(&t).await.unwrap() > Some(80_000_000));
+    // A fork keeps them.
+    store.fork(&t, &thread("f"), at(10)).await.unwrap();
+    database.execute("UPDATE messages SET imported_at = NULL WHERE thread_id = 't'").await;
+    assert_eq!(ages("t").await, [false; 12]);
+    assert!(store.oldest_ms(&thread("f")).await.unwrap() < Some(100_000_000));
 }
 
 #[tokio::test]

@@ -279,8 +279,6 @@ impl<'a> Importer<'a> {
             metadata,
         };
         let is_new = scoped(self.store, id).import_thread(&named).await?;
-        // Before the first message, so that retention never sees one whose age is not known.
-        self.store.mark_imported(id).await?;
         if !is_new {
             let row = self.store.thread(id).await?;
             let is_same = row.is_none_or(|row| row.named == named);

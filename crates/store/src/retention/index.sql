@@ -1,9 +1,8 @@
 -- $1 bucket, $2 thread, $3 before, $4 how many. Newest first. octet_length and pg_column_size read no text that is stored apart.
 -- What was imported is as old as its import at most.
-SELECT m.position, m.batch_id, (extract(epoch FROM greatest(m.created_at, t.imported_at)) * 1000)::bigint AS created_ms,
+SELECT m.position, m.batch_id, (extract(epoch FROM greatest(m.created_at, m.imported_at)) * 1000)::bigint AS created_ms,
        (octet_length(m.content) + coalesce(pg_column_size(m.tool_calls), 0) + pg_column_size(m.metadata))::bigint AS bytes
 FROM messages AS m
-LEFT JOIN threads AS t ON t.bucket = $1 AND t.thread_id = $2
 WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position < $3
 ORDER BY m.position DESC
 LIMIT $4

@@ -74,6 +74,49 @@ async fn keys_scopes_and_tenants_are_those_of_the_gateway() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_changes_the_contexts_of_a_thread_needs_the_right_to_write_it() {
+    let server = Server::start(&[("ANTIPHON_INSECURE", "false")]).await;
+    let whole = key(&server.database, &["--role", "operator", "--tenant", "acme"]).await;
+    let scopes = ["--role", "operator", "--tenant", "acme", "--scopes", "reasoning:write,reasoning:read"];
+    let narrow = key(&server.database, &scopes).await;
+    let call = async |key: &str, tool: &str, arguments: Value| {
+        let bearer = format!("Bearer {key}");
+        let response = server.post(&request(tool, &arguments), &[("authorization", &bearer)]).await;
+        let answer: Value = serde_json::from_str(&response.text).unwrap();
+        text(&answer["result"])
+    };
+    for session in ["free", "bound"] {
+        call(&whole, "frs_create_session", json!({ "agent_id": "ann", "session_id": session })).await;
+        let messages: Vec<Value> =
+            (1..=4).map(|number| json!({ "role": "user", "content": format!("message {number}") })).collect();
+        call(&whole, "frs_append", json!({ "session_id": session, "messages": messages })).await;
+        call(&whole, "frs_checkpoint", json!({ "session_id": session, "name": "c" })).await;
+    }
+    let pool = server.database.pool().await.unwrap();
+    let bound = "UPDATE reasoning_sessions SET applies_to = 'acme:t' WHERE session_id LIKE '%bound'";
+    assert_eq!(sqlx::query(bound).execute(&pool).await.unwrap().rows_affected(), 1);
+    for (tool, more) in [
+        ("frs_compress_last", json!({ "count": 2, "summary": "s" })),
+        ("frs_compress_range", json!({ "from": 1, "to": 2, "summary": "s" })),
+        ("frs_undo", json!({})),
+        ("frs_restore", json!({ "name": "c" })),
+    ] {
+        let with = |session: &str| {
+            let mut arguments = more.clone();
+            arguments["session_id"] = session.into();
+            arguments
+        };
+        assert_eq!(call(&narrow, tool, with("bound")).await, "this needs the scope threads:write", "{tool}");
+        let said = call(&narrow, tool, with("free")).await;
+        assert!(!said.contains("this needs the scope"), "{tool}: {said}");
+    }
+    assert_eq!(
+        call(&narrow, "frs_view_thread", json!({ "session_id": "bound" })).await.matches("message ").count(),
+        4
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_tool_works_under_the_database_role_of_gateways() {
     make_roles().await;
     let database = migrated().await;

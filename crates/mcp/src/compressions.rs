@@ -1,5 +1,6 @@
 //! Tools that compress and take back.
 
+use auth::Permission;
 use model::{ReasoningSessionId, quoting};
 use reasoning::{
     Compression, CompressionRequest, Reason, Refusal, Selection, Valid, compress, message_id, restorable,
@@ -51,6 +52,7 @@ async fn run(
     let request = CompressionRequest { selection, summary, token };
     let digest = arguments.digest(tool.as_str());
     let once = arguments.name("request_id")?.map(|id| RequestId { id, digest: &digest });
+    require_its_thread(context, &id).await?;
     let mut seen = read(context, &id, once).await?;
     for _ in 0..COMPRESS_TRIES {
         if let (Some(earlier), Some(once)) = (&seen.earlier, once) {
@@ -99,6 +101,15 @@ async fn applied_again(
 ) -> Result<ToolAnswer, ToolError> {
     let now = read(context, id, None).await?;
     applied(context, &now, answer).await
+}
+
+/// What such a session shows, models of its thread see: to change it needs the right to write the thread as well.
+async fn require_its_thread(context: &ToolContext, id: &ReasoningSessionId) -> Result<(), ToolError> {
+    let Err(refusal) = context.require(Permission::WriteThreads) else { return Ok(()) };
+    match read(context, id, None).await?.session.applies_to {
+        Some(_) => Err(refusal),
+        None => Ok(()),
+    }
 }
 
 async fn read(
@@ -183,6 +194,7 @@ pub(crate) async fn undo(
     let arguments = ToolArguments::new(arguments, ToolName::Undo.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     let (wanted, once) = (arguments.name("summary_id")?, arguments.name("request_id")?);
+    require_its_thread(context, &id).await?;
     let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
     if let Some((request, earlier)) = earlier(context, &id, once).await? {
         return applied_again(context, &id, repeated_undo(request, &earlier, wanted)?).await;
@@ -294,6 +306,7 @@ pub(crate) async fn restore(
     let name = arguments.required_text("name")?;
     reasoning::checkpoint_name(name)?;
     let once = arguments.name("request_id")?;
+    require_its_thread(context, &id).await?;
     let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
     if let Some((request, earlier)) = earlier(context, &id, once).await? {
         return applied_again(context, &id, repeated_restore(request, &earlier)?).await;

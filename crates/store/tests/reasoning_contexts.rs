@@ -77,6 +77,34 @@ async fn whole_batches_leave_contexts_until_they_come_back() {
 }
 
 #[tokio::test]
+async fn a_batch_that_has_grown_since_its_copy_stays() {
+    let (database, store, id) = over_thread().await;
+    // The batch 30 goes on beside itself, the batch 10 after others.
+    for (position, batch, beside) in [(34, 30, false), (35, 10, true)] {
+        let sql = format!(
+            "INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content,
+                                   metadata, parent_id, out_of_range)
+             SELECT bucket, thread_id, {position}, 'later-{position}', {batch}, {position}, 4, batch_type, 'assistant', 'more', '{{}}', {position} - 1, {beside}
+             FROM messages WHERE thread_id = 't' AND position = 33"
+        );
+        database.execute(&sql).await;
+    }
+    database
+        .execute(
+            "UPDATE threads SET head_position = 35, message_count = message_count + 2 WHERE thread_id = 't'",
+        )
+        .await;
+    assert_eq!(context(&store).await, (vec![10, 20, 30], None));
+    assert_eq!(compress(&store, &id, 1, 12, "all").await, 1);
+    let (batches, summary) = context(&store).await;
+    assert_eq!(
+        (batches, summary.as_deref()),
+        (vec![10, 30], Some("all")),
+        "only what was seen whole has left"
+    );
+}
+
+#[tokio::test]
 async fn an_earlier_compaction_counts_beside_it() {
     let (database, store, id) = over_thread().await;
     let sql = format!(

@@ -43,7 +43,12 @@ pub(super) async fn undo(store: &Store, options: &UndoReasoning) -> Result<(), E
     }
     let now = store.reasoning_thread(session, false, None).await?.ok_or_else(|| unknown(session))?;
     if let Some(thread) = &now.session.applies_to {
-        store.apply_reasoning(session, thread, ACTOR).await?;
+        store.apply_reasoning(session, thread, ACTOR).await.map_err(|error| {
+            ExitError::Failed(format!(
+                "the compression was taken back, but the contexts of thread {thread} have not changed yet: {error}. The next change of the \
+                 session makes them so; do not repeat the command, which would take back one more"
+            ))
+        })?;
     }
     let json = json!({ "session_id": session.as_str(), "undone": message_id(summary) });
     output::print(options.database.format, &json, || output::key_value_table(&json))

@@ -25,7 +25,20 @@ WITH RECURSIVE s AS MATERIALIZED (
     FROM copies AS c LEFT JOIN shown AS w ON w.number = c.number
     GROUP BY c.batch_id
 )
-, hidden AS MATERIALIZED (SELECT batch_id, messages FROM batches WHERE NOT is_shown)
+, hidden AS MATERIALIZED (
+    SELECT b.batch_id, b.messages FROM batches AS b
+    -- A batch that has gone on since it was copied stays: nobody has summarised the rest.
+    WHERE NOT b.is_shown AND b.messages >= (
+        SELECT count(*)
+        FROM (SELECT FROM messages AS m
+              WHERE m.bucket = $3 AND m.thread_id = $4 AND m.position >= b.batch_id AND m.batch_id = b.batch_id AND NOT m.out_of_range
+                AND m.position < coalesce((SELECT o.position FROM messages AS o
+                                           WHERE o.bucket = $3 AND o.thread_id = $4 AND o.position > b.batch_id AND o.batch_id <> b.batch_id
+                                           ORDER BY o.position LIMIT 1), 9223372036854775807)
+              UNION ALL
+              SELECT FROM messages AS m
+              WHERE m.bucket = $3 AND m.thread_id = $4 AND m.batch_id = b.batch_id AND m.out_of_range) AS stored)
+)
 , live AS MATERIALIZED (
     SELECT c.* FROM compactions AS c
     WHERE c.bucket = $3 AND c.thread_id = $4 AND c.undone_at_position IS NULL AND c.pending_task IS NULL

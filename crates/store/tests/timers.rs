@@ -269,6 +269,32 @@ async fn rules_are_asked_with_what_is_stored() {
     assert_eq!(store.due_timers(None, &[id("t", 99)]).await.unwrap(), [None]);
 }
 
+/// Tasks have ids of a form that only looks like those of other systems.
+#[tokio::test]
+async fn a_message_of_a_person_counts_whatever_its_id_looks_like() {
+    let (_database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let of_a_task = TurnId::of_task(&agent("helper"), Position::from_stored(7)).input();
+    let ids = ["teams-1234", "t-1", "task-0a1f", "tface-1", "tface-1-quiz", "T0a1f-7-q", "t0a1f7-q"];
+    for (at, id) in ids.into_iter().chain([of_a_task.as_str()]).enumerate() {
+        let of = format!("thread{at}");
+        let mut said = message(&of, id, 20);
+        (said.role, said.placement.batch_type) = (Role::User, model::BatchType::UserRequest);
+        let mut commit = owner.empty();
+        commit.turns = vec![turn(&of, 10, Metadata::EMPTY)];
+        commit.timers = vec![arm(&of, 11, 0)];
+        owner.commit(&commit).await.unwrap();
+        let mut commit = owner.empty();
+        commit.messages = vec![said];
+        owner.commit(&commit).await.unwrap();
+        let is_person = id != of_a_task.as_str();
+        assert_eq!(due(&store, &of, 11).await.is_answered(), is_person, "{id}");
+        let listed = store.follow_ups(&thread(&of), None, 10).await.unwrap().remove(0);
+        assert_eq!(listed.status.name() == "cancelled", is_person, "{id}: {listed:?}");
+        assert_eq!(listed.ended_at.is_some(), is_person, "{id}");
+    }
+}
+
 #[tokio::test]
 async fn messages_whose_rows_are_gone_keep_follow_ups_back() {
     let (database, store) = Database::new(1).await;

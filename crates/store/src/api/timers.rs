@@ -83,15 +83,22 @@ const FOLLOW_UP_COLUMNS: &str = "t.timer_id, t.thread_id, t.agent_id, t.body, t.
     floor(extract(epoch FROM t.due_at) * 1000)::bigint AS due_ms,
     floor(extract(epoch FROM coalesce(t.ended_at, r.created_at)) * 1000)::bigint AS ended_ms";
 
-/// The first input of a person after the answer that armed a follow-up which waits.
+/// The first input of a person after the answer that armed a follow-up which waits. Of what came since, only the first messages are looked at:
+/// the owner reads all of it when the follow-up is due.
 const ANSWERED: &str = "LEFT JOIN LATERAL (
-        SELECT m.created_at FROM messages AS m
-        WHERE m.bucket = t.bucket AND m.thread_id = t.thread_id AND m.position > (t.body ->> 'armed_position')::bigint
-          AND m.role = 'user' AND m.batch_type NOT IN ('agent_to_agent', 'system_trigger') AND m.message_id !~ '^t[0-9a-f]{4}-'
+        SELECT m.created_at
+        FROM (
+            SELECT m.created_at, m.position, m.role, m.batch_type, m.message_id, m.metadata FROM messages AS m
+            WHERE t.state = 'pending' AND m.bucket = t.bucket AND m.thread_id = t.thread_id
+              AND m.position > (t.body ->> 'armed_position')::bigint
+            ORDER BY m.position
+            LIMIT 2000
+        ) AS m
+        WHERE m.role = 'user' AND m.batch_type NOT IN ('agent_to_agent', 'system_trigger') AND m.message_id !~ '^t[0-9a-f]{4}-[0-9]+-q$'
           AND m.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb
         ORDER BY m.position
         LIMIT 1
-    ) AS r ON t.state = 'pending'";
+    ) AS r ON true";
 
 impl Store {
     /// The database's clock.

@@ -41,7 +41,7 @@ LEFT JOIN LATERAL (
         LIMIT 2000
     ) AS m
     -- Tasks are no messages of a person: their turns, and so their messages, have ids of their own.
-    WHERE m.role = 'user' AND m.batch_type NOT IN ('agent_to_agent', 'system_trigger') AND m.message_id !~ '^t[0-9a-f]{4}-'
+    WHERE m.role = 'user' AND m.batch_type NOT IN ('agent_to_agent', 'system_trigger') AND m.message_id !~ '^t[0-9a-f]{4}-[0-9]+-q$'
       AND m.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb
     ORDER BY m.position DESC
     LIMIT 1

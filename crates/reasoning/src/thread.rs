@@ -49,12 +49,12 @@ pub struct ShownThread {
 }
 
 /// Which entries belong together: indices from 0.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Pairs {
     /// Per entry that calls or answers: the entries on the other side.
-    partners: HashMap<usize, Vec<usize>>,
+    pub(crate) partners: HashMap<usize, Vec<usize>>,
     /// Entries of the temp layer with a call whose result has not come, in order.
-    open: Vec<usize>,
+    pub(crate) open: Vec<usize>,
 }
 
 impl Pairs {

@@ -73,29 +73,104 @@ fn is_summary(entry: &ShownMessage) -> bool {
 /// The entries below `settled` that are in no range that could be compressed, in order: calls without a result, and what belongs to a call
 /// or a result on the other side of such an entry.
 fn blocked(pairs: &Pairs, settled: usize) -> Vec<usize> {
-    let mut is_blocked = vec![false; settled];
-    let mut open = pairs.open().iter().filter(|index| **index < settled).peekable();
-    if open.peek().is_none() {
+    let mut next: Vec<usize> = pairs.open().iter().copied().filter(|index| *index < settled).collect();
+    if next.is_empty() {
         return Vec::new();
     }
-    open.for_each(|index| is_blocked[*index] = true);
-    loop {
-        // Per index, how many blocked ones are before it.
-        let before: Vec<usize> = std::iter::once(0)
-            .chain(is_blocked.iter().scan(0, |count, blocked| {
-                *count += usize::from(*blocked);
-                Some(*count)
-            }))
-            .collect();
-        let mut has_changed = false;
-        for (call, result) in pairs.pairs().filter(|(_, result)| *result < settled) {
-            let is_over_blocked = before[result + 1] > before[call];
-            if is_over_blocked && !(is_blocked[call] && is_blocked[result]) {
-                (is_blocked[call], is_blocked[result], has_changed) = (true, true, true);
-            }
+    let mut is_blocked = vec![false; settled];
+    let mut spans = Spans::new(settled, pairs.pairs().filter(|(_, result)| *result < settled));
+    while let Some(index) = next.pop() {
+        if std::mem::replace(&mut is_blocked[index], true) {
+            continue;
         }
-        if !has_changed {
-            return (0..settled).filter(|index| is_blocked[*index]).collect();
+        while let Some((call, result)) = spans.take_over(index) {
+            next.extend([call, result]);
         }
+    }
+    (0..settled).filter(|index| is_blocked[*index]).collect()
+}
+
+/// Calls with their results, to find one that reaches over an entry: a tree over the calls, each node with the last result below it.
+struct Spans {
+    /// Per call its results, the last one at the end.
+    results: Vec<Vec<usize>>,
+    /// The leaves are the second half. A result is kept as its index plus 1; 0 is none.
+    last: Vec<usize>,
+}
+
+impl Spans {
+    fn new(len: usize, pairs: impl Iterator<Item = (usize, usize)>) -> Self {
+        let mut results = vec![Vec::new(); len];
+        pairs.for_each(|(call, result)| results[call].push(result));
+        results.iter_mut().for_each(|results| results.sort_unstable());
+        let mut spans = Self { results, last: vec![0; 2 * len.next_power_of_two()] };
+        (0..len).for_each(|call| spans.update(call));
+        spans
+    }
+
+    fn update(&mut self, call: usize) {
+        let mut node = self.last.len() / 2 + call;
+        self.last[node] = self.results[call].last().map_or(0, |result| result + 1);
+        while node > 1 {
+            node /= 2;
+            self.last[node] = self.last[2 * node].max(self.last[2 * node + 1]);
+        }
+    }
+
+    /// Takes out a call at or before the entry whose result is at or after it.
+    fn take_over(&mut self, index: usize) -> Option<(usize, usize)> {
+        let call = self.find(1, 0, self.last.len() / 2, index)?;
+        let result = self.results[call].pop()?;
+        self.update(call);
+        Some((call, result))
+    }
+
+    /// The first such call below a node, which stands for `width` calls from `first` on.
+    fn find(&self, node: usize, first: usize, width: usize, index: usize) -> Option<usize> {
+        if first > index || self.last[node] <= index {
+            return None;
+        }
+        if width == 1 {
+            return Some(first);
+        }
+        let half = width / 2;
+        self.find(2 * node, first, half, index).or_else(|| self.find(2 * node + 1, first + half, half, index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(pairs: &[(usize, usize)], open: &[usize]) -> Pairs {
+        let mut made = Pairs::default();
+        for (call, result) in pairs {
+            made.partners.entry(*call).or_default().push(*result);
+            made.partners.entry(*result).or_default().push(*call);
+        }
+        made.open = open.to_vec();
+        made
+    }
+
+    #[test]
+    fn what_reaches_over_a_blocked_entry_is_blocked() {
+        assert_eq!(blocked(&pairs(&[(0, 5), (2, 3)], &[4]), 6), [0, 4, 5], "what is within the call is free");
+        assert_eq!(
+            blocked(&pairs(&[(0, 2), (0, 5)], &[4]), 6),
+            [0, 2, 4, 5],
+            "of one message with two calls"
+        );
+        assert_eq!(blocked(&pairs(&[(0, 2), (3, 7)], &[1]), 6), [0, 1, 2]);
+        assert!(blocked(&pairs(&[(0, 2)], &[]), 3).is_empty());
+    }
+
+    /// Each call reaches over the result of the one before it: with one walk over all for each step this takes hours.
+    #[test]
+    fn a_long_chain_is_walked_once() {
+        let count = 50_000;
+        let chain: Vec<(usize, usize)> = (0..count).map(|at| (2 * at, 2 * at + 3)).collect();
+        let found = blocked(&pairs(&chain, &[1]), 2 * count + 2);
+        // All but the place of the call that would come next.
+        assert_eq!(found.len(), 2 * count + 1);
     }
 }

@@ -75,8 +75,12 @@ impl OpenAi {
         let mut known_ids = messages::call_ids(turn);
         // Whether the model has learned that an answer of it was cut.
         let mut is_cut_known = false;
-        // A setting that cannot be read was not written over HTTP, and bounds nothing.
-        let budget = turn.settings.get(TurnBudget::KEY).and_then(|written| TurnBudget::parse(written).ok());
+        let budget = turn.settings.get(TurnBudget::KEY).and_then(|written| {
+            let read = TurnBudget::parse(written);
+            // It was not written over HTTP, which checks it.
+            let unread = |error: &_| tracing::warn!(agent = turn.agent, %error, "turn_budget cannot be read, and bounds nothing");
+            read.inspect_err(unread).ok()
+        });
         for number in 0..self.max_steps {
             if let Some(why) = budget.and_then(|budget| budget.refusal(number.into(), spent.tokens())) {
                 return Err(Failure::permanent(TurnBudget::CODE, why));

@@ -78,6 +78,7 @@ impl ToolCalls {
         call: &WantedCall<'_>,
         known: Option<&ToolCallRecord>,
     ) -> Result<Option<LastEntry<ToolCallRecord>>, Failure> {
+        let mut backoff = Backoff::default();
         loop {
             let found = self.record(call).await?;
             let (None, Some(known)) = (&found, known) else { return Ok(found) };
@@ -89,6 +90,8 @@ impl ToolCalls {
             if let Some(seq) = self.replace(&self.place(call), known, Seq(0)).await? {
                 return Ok(Some(LastEntry { seq, value: known.clone() }));
             }
+            // There is one by now, and the replica that was read lags.
+            tokio::time::sleep(backoff.next_delay()).await;
         }
     }
 

@@ -6,8 +6,10 @@ use super::request::{
     NATIVE, arguments_of, copy, functions_of, instructions_of, limit_of, list_of, name_of, text_of,
 };
 
-/// The interface wants a limit; where there is none, what all its models can write.
+/// The interface wants a limit; where there is none, what all its models can write,
 const DEFAULT_LIMIT: u64 = 8_192;
+/// and with thinking beside it, at most what all models that think can write.
+const DEFAULT_LIMIT_WITH_THINKING: u64 = 32_000;
 /// The fewest tokens that the interface takes as a budget of thinking.
 const LEAST_THINKING: u64 = 1_024;
 /// Tokens of the limit that are left for the answer when the model thinks.
@@ -15,7 +17,9 @@ const LEFT_FOR_ANSWER: u64 = 1_024;
 
 pub(super) fn body(chat: &Value) -> Value {
     let (system, rest) = instructions_of(chat);
-    let limit = limit_of(chat).unwrap_or(DEFAULT_LIMIT);
+    let beside =
+        wanted_thinking(chat).map(|wanted| (DEFAULT_LIMIT + wanted).min(DEFAULT_LIMIT_WITH_THINKING));
+    let limit = limit_of(chat).or(beside).unwrap_or(DEFAULT_LIMIT);
     let mut body = Map::new();
     copy(chat, "model", &mut body, "model");
     body.insert("stream".to_owned(), json!(true));
@@ -73,14 +77,18 @@ fn mark(block: Option<&mut Value>) {
 
 /// Tokens that the model may think; `None`: it does not think. They are part of the limit, which a client's effort must not raise.
 fn budget(chat: &Value, limit: u64) -> Option<u64> {
-    let wanted = match chat["reasoning_effort"].as_str()? {
-        "minimal" | "low" => LEAST_THINKING,
-        "medium" => 4_096,
-        "high" => 16_384,
-        "xhigh" | "max" => 32_768,
-        _ => return None,
-    };
+    let wanted = wanted_thinking(chat)?;
     Some(wanted.min(limit.saturating_sub(LEFT_FOR_ANSWER))).filter(|budget| *budget >= LEAST_THINKING)
+}
+
+fn wanted_thinking(chat: &Value) -> Option<u64> {
+    match chat["reasoning_effort"].as_str()? {
+        "minimal" | "low" => Some(LEAST_THINKING),
+        "medium" => Some(4_096),
+        "high" => Some(16_384),
+        "xhigh" | "max" => Some(32_768),
+        _ => None,
+    }
 }
 
 fn tool(function: &Value) -> Value {

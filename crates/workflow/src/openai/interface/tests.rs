@@ -69,8 +69,10 @@ fn thinking_of_anthropic_never_raises_the_limit() {
         ("high", Some(3_000), 3_000, Some(1_976)),
         ("high", Some(20_000), 20_000, Some(16_384)),
         ("max", Some(64_000), 64_000, Some(32_768)),
-        ("medium", None, 8_192, Some(4_096)),
-        ("high", None, 8_192, Some(7_168)),
+        ("medium", None, 12_288, Some(4_096)),
+        ("high", None, 24_576, Some(16_384)),
+        ("max", None, 32_000, Some(30_976)),
+        ("none", None, 8_192, None),
         ("none", Some(20_000), 20_000, None),
     ] {
         for key in ["max_tokens", "max_completion_tokens"] {

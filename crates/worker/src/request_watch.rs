@@ -49,16 +49,18 @@ struct Requests {
     of_partition: HashMap<PartitionId, HashMap<RunKey, WatchedRequest>>,
     by_seq: HashMap<Seq, (PartitionId, RunKey)>,
     /// What is asked about in the next round.
-    silent: BTreeMap<WorkflowName, Vec<SilentRun>>,
+    silent: SilentRuns,
     /// The last workflow of the round before.
     asked: Option<WorkflowName>,
 }
 
-/// A run of which nothing has come, and for how long, ms.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Runs of which nothing has come, by the workflow that they wait for.
+type SilentRuns = BTreeMap<WorkflowName, HashMap<RunKey, SilentRun>>;
+
+/// The partition of such a run, and for how long nothing has come, ms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SilentRun {
     partition: PartitionId,
-    run: RunKey,
     idle_ms: i64,
 }
 
@@ -161,7 +163,7 @@ impl Requests {
     }
 
     /// The turns that are asked about next, by workflow: those of some workflows, after the last round's.
-    fn take_silent(&mut self) -> BTreeMap<WorkflowName, Vec<SilentRun>> {
+    fn take_silent(&mut self) -> SilentRuns {
         let mut silent = std::mem::take(&mut self.silent);
         let after = self.asked.take().map_or(Bound::Unbounded, Bound::Excluded);
         let later = silent.range((after, Bound::Unbounded)).map(|(workflow, _)| workflow);
@@ -171,8 +173,14 @@ impl Requests {
     }
 
     /// Takes the state of the servers. Whether no service has taken the request.
-    fn on_state(&mut self, silent: &SilentRun, progress: Option<&WorkProgress>, stored: &StoredWork) -> bool {
-        let Some(request) = self.get_mut(silent.partition, &silent.run) else { return false };
+    fn on_state(
+        &mut self,
+        run: &RunKey,
+        silent: SilentRun,
+        progress: Option<&WorkProgress>,
+        stored: &StoredWork,
+    ) -> bool {
+        let Some(request) = self.get_mut(silent.partition, run) else { return false };
         request.on_state(progress, stored, silent.idle_ms);
         request.known == Known::NotTaken
     }
@@ -224,11 +232,7 @@ impl RequestWatch {
                 continue;
             };
             let workflow = request.workflow.clone();
-            let of_workflow = requests.silent.entry(workflow).or_default();
-            match of_workflow.iter_mut().find(|silent| silent.run == run) {
-                Some(known) => known.idle_ms = idle_ms,
-                None => of_workflow.push(SilentRun { partition, run, idle_ms }),
-            }
+            requests.silent.entry(workflow).or_default().insert(run, SilentRun { partition, idle_ms });
         }
         if !requests.silent.is_empty() {
             self.shared.has_silent.notify_one();
@@ -272,7 +276,7 @@ impl RequestWatch {
     async fn ask_about(
         &self,
         bus: &Bus,
-        silent: BTreeMap<WorkflowName, Vec<SilentRun>>,
+        silent: SilentRuns,
         logged: &mut BTreeMap<WorkflowName, Instant>,
     ) -> Result<(), bus::BusError> {
         logged.retain(|_, at| at.elapsed() < LOG_AGAIN);
@@ -290,8 +294,8 @@ impl RequestWatch {
         let stored = bus.stored_work().await?;
         for (progress, workflow, runs) in found {
             let mut oldest_ms = 0;
-            for silent in &runs {
-                if self.requests().on_state(silent, progress.as_ref(), &stored) {
+            for (run, silent) in &runs {
+                if self.requests().on_state(run, *silent, progress.as_ref(), &stored) {
                     oldest_ms = oldest_ms.max(silent.idle_ms);
                 }
             }

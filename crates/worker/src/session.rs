@@ -181,8 +181,9 @@ impl PartitionSession<'_> {
     }
 
     async fn housekeeping(&mut self) {
+        report::log_left_out();
         // A server that was reloaded may take other sizes.
-        self.machine.limit_frames(self.context.bus.page_bytes());
+        self.machine.limit_frames(self.frame_bytes.min(self.context.bus.page_bytes()));
         self.metrics.add_counters(&self.machine.take_counters());
         let stats = self.machine.stats(now(self.context));
         let unread = self.reader.end().0.saturating_sub(self.reached.0);

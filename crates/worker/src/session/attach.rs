@@ -111,6 +111,7 @@ async fn try_attach<'a>(
         machine: Partition::new(takeover, machine_limits, rand::random(), now(context)),
         reader: EntryReader::start(reader, partition, incarnation.into(), limits),
         background: BackgroundTasks::start(context, applied, incarnation.into(), backlog),
+        frame_bytes: config.limits.frame_bytes,
         query_server,
         queries: PendingQueries::default(),
         metrics: WorkerMetrics::new(partition.to_string(), Arc::clone(&context.gauges)),

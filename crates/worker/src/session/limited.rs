@@ -30,6 +30,17 @@ impl Limited {
         self.count_at(Instant::now())
     }
 
+    /// How many lines were left out in a window that has ended, and that no line has named.
+    pub(crate) fn take_left_out(&self) -> u64 {
+        self.take_left_out_at(Instant::now())
+    }
+
+    fn take_left_out_at(&self, now: Instant) -> u64 {
+        let mut state = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let has_ended = state.began.is_none_or(|began| now.duration_since(began) >= WINDOW);
+        if has_ended { std::mem::take(&mut state.left_out) } else { 0 }
+    }
+
     fn count_at(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if state.began.is_none_or(|began| now.duration_since(began) >= WINDOW) {
@@ -56,5 +67,9 @@ mod tests {
         assert!(first[..50].iter().all(|line| *line == Some(0)) && first[50..].iter().all(Option::is_none));
         assert_eq!(at(999), None);
         assert_eq!((at(1_000), at(1_001)), (Some(31), Some(0)));
+        let rest = |ms| limited.take_left_out_at(start + Duration::from_millis(ms));
+        assert_eq!((1_002..1_060).filter(|ms| at(*ms).is_none()).count(), 10);
+        assert_eq!((rest(1_999), rest(2_000), rest(2_001)), (0, 10, 0));
+        assert_eq!(at(2_002), Some(0), "they were named already");
     }
 }

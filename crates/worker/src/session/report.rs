@@ -19,6 +19,23 @@ pub(crate) fn refused(subject: &str, seq: Seq, refusal: &RejectedEntry) {
     }
 }
 
+/// Names what was left out of the log since the last line of its kind.
+pub(super) fn log_left_out() {
+    let kinds = [
+        ("messages were given up", &GIVEN_UP),
+        ("conflicts of chunks", &CONFLICTS),
+        ("chunks without a valid token", &NOT_ASKED),
+        ("entries became dead letters", &REFUSED),
+        ("chunks of another role", &OTHER_ROLES),
+    ];
+    for (kind, limited) in kinds {
+        let left_out = limited.take_left_out();
+        if left_out > 0 {
+            tracing::warn!(kind, left_out, "lines were left out of the log");
+        }
+    }
+}
+
 /// Whether the log shows what the machine reports of single chunks.
 pub(super) fn shows_chunks() -> bool {
     tracing::level_filters::LevelFilter::current() >= tracing::level_filters::LevelFilter::DEBUG

@@ -50,6 +50,8 @@ pub(super) struct PartitionSession<'a> {
     pub(super) machine: Partition,
     pub(super) reader: EntryReader,
     pub(super) background: BackgroundTasks,
+    /// Most bytes of chunks in a frame, whatever the server takes.
+    pub(super) frame_bytes: usize,
     pub(super) query_server: QueryServer,
     pub(super) queries: PendingQueries,
     pub(super) metrics: WorkerMetrics,

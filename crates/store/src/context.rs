@@ -269,6 +269,17 @@ impl Store {
         messages(&self.rows(statement).await?)
     }
 
+    /// Whether the thread has the first message of this batch.
+    pub async fn has_batch(&self, thread: &ThreadId, batch: Position) -> Result<bool, StoreError> {
+        let statement = sqlx::query(
+            "SELECT FROM messages WHERE bucket = $1 AND thread_id = $2 AND position = $3 AND batch_id = position",
+        )
+        .bind(bucket(thread.as_str()))
+        .bind(thread.as_str().to_owned())
+        .bind(batch.get());
+        Ok(!self.rows(statement).await?.is_empty())
+    }
+
     /// All messages of these batches of the thread, by batch and number; a batch that is not there has none.
     pub async fn batches(
         &self,

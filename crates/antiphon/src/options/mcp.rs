@@ -96,7 +96,7 @@ fn public_url(text: &str) -> Result<String, String> {
         !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\?#".contains(&byte))
     };
     match rest.is_some_and(is_plain) {
-        true => Ok(text.to_owned()),
+        true => Ok(text.trim_end_matches('/').to_owned()),
         false => Err("it must begin with https:// or http://, without a query".to_owned()),
     }
 }

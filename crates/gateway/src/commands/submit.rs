@@ -354,7 +354,7 @@ async fn refuse_unknown_parent(store: &Store, thread: &ThreadId, metadata: &Meta
     let Some(named) = metadata.get("parent_batch") else { return Ok(()) };
     let parent = named.as_str().and_then(|text| text.parse().ok()).filter(|position: &i64| *position > 0);
     let is_there = match parent {
-        Some(parent) => !store.batches(thread, &[Position::from_stored(parent)]).await?.is_empty(),
+        Some(parent) => store.has_batch(thread, Position::from_stored(parent)).await?,
         None => false,
     };
     match is_there {

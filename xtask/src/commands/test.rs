@@ -1,6 +1,10 @@
 //! `test`: everything that is checked before a change is accepted, in one command.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 use devservices::{services::PostgresOptions, workspace};
@@ -9,7 +13,7 @@ use super::{Tools, antiphon, build_antiphon_and, cargo, database, interrupt, run
 use crate::tidy;
 
 /// The stages, in order. Locally the first failure ends the run; with `--ci` the rest still runs, so that one run tells
-/// everything. Either way the exit code is the first failure's, and the test runner's summary comes last.
+/// everything. Either way the exit code is the first failure's, and the test runner's summary comes last but for the times of the stages.
 pub(crate) fn test(args: &[String]) -> Result<i32> {
     say("cargo xtask test: fmt, tidy, build with clippy, tests");
     let ci = args.iter().any(|arg| arg == "--ci");
@@ -23,9 +27,10 @@ pub(crate) fn test(args: &[String]) -> Result<i32> {
         ("tidy: cargo xtask tidy", &tidy_stage),
         (LINTED_BUILD, &|| run(linted(ci, &mut cargo(BUILD)))),
     ];
+    let mut times = StageTimes::default();
     for (name, stage) in stages {
         say(name);
-        failures.note(name, stage()?);
+        failures.note(name, times.measure(name, stage)?);
         if interrupt::received() || (!ci && failures.first.is_some()) {
             return Ok(failures.exit_code());
         }
@@ -34,15 +39,48 @@ pub(crate) fn test(args: &[String]) -> Result<i32> {
     if failures.names.contains(&LINTED_BUILD) {
         // The tests are run all the same, from a build that no lint stops.
         without_incremental(ci, &mut runner);
-        failures.note("build", run(without_incremental(ci, &mut cargo(BUILD)))?);
+        let build = || run(without_incremental(ci, &mut cargo(BUILD)));
+        failures.note("build", times.measure("build", &build)?);
     } else {
         linted(ci, &mut runner);
     }
     failures.announce();
     tools.export(&mut runner);
     runner.env("DATABASE_URL", &database.url).env("ANTIPHON_BIN", antiphon("debug"));
+    let begun = Instant::now();
     failures.note("tests", run(&mut runner)?);
+    times.add("tests", begun);
+    say(&times.to_string());
     Ok(failures.exit_code())
+}
+
+/// How long each stage took.
+#[derive(Default)]
+struct StageTimes(Vec<(&'static str, Duration)>);
+
+impl StageTimes {
+    fn measure(&mut self, name: &'static str, stage: &dyn Fn() -> Result<i32>) -> Result<i32> {
+        let begun = Instant::now();
+        let code = stage();
+        self.add(name, begun);
+        code
+    }
+
+    fn add(&mut self, name: &'static str, begun: Instant) {
+        // The rest of a stage's name says how it is done.
+        let short = name.split_once(':').map_or(name, |(short, _)| short);
+        self.0.push((short, begun.elapsed()));
+    }
+}
+
+impl std::fmt::Display for StageTimes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("times:")?;
+        for (at, (name, time)) in self.0.iter().enumerate() {
+            write!(f, "{} {name} {:.0} s", if at == 0 { "" } else { "," }, time.as_secs_f64())?;
+        }
+        Ok(())
+    }
 }
 
 /// The long forms of the tests that fuzz the API, or the reader of models' responses; cargo's own runner knows no limit of time.

@@ -13,6 +13,8 @@ cargo xtask <command>
 
   demo [--once] [args]      build Antiphon, start NATS and Postgres, and watch it work
   test [--ci] [args]        fmt, tidy, build with clippy, all tests; args go to the test runner
+  test --fast [args]        the same, of the tests that need neither servers nor processes
+  check CRATE [args]        clippy, tests and tidy of one crate: what to run while writing
   tidy                      the static checks that are ours: layers, names, sizes, catalogues
   doctor                    which servers and tools are used, where from, and why
   image [NAME]              a container image of the binary (needs buildah), its digest and its size
@@ -80,6 +82,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
     match command.as_str() {
         "demo" => commands::demo::demo(args),
         "test" => commands::test::test(args),
+        "check" => commands::test::check(args),
         "tidy" => commands::test::tidy(),
         "doctor" => commands::doctor::doctor(),
         "image" => commands::image::image(args),

@@ -74,7 +74,7 @@ async fn keys_scopes_and_tenants_are_those_of_the_gateway() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_changes_the_contexts_of_a_thread_needs_the_right_to_write_it() {
+async fn changing_contexts_of_a_thread_needs_the_right_to_write_it() {
     let server = Server::start(&[("ANTIPHON_INSECURE", "false")]).await;
     let whole = key(&server.database, &["--role", "operator", "--tenant", "acme"]).await;
     let scopes = ["--role", "operator", "--tenant", "acme", "--scopes", "reasoning:write,reasoning:read"];

@@ -7,19 +7,25 @@ use std::{
 };
 
 use anyhow::Result;
-use devservices::{services::PostgresOptions, workspace};
+use devservices::{
+    services::{Postgres, PostgresOptions},
+    workspace,
+};
 
-use super::{Tools, antiphon, build_antiphon_and, cargo, database, interrupt, run, say, version_of};
+use super::{Service, Tools, antiphon, build_antiphon_and, cargo, database, interrupt, run, say, version_of};
 use crate::tidy;
 
 /// The stages, in order. Locally the first failure ends the run; with `--ci` the rest still runs, so that one run tells
 /// everything. Either way the exit code is the first failure's, and the test runner's summary comes last but for the times of the stages.
 pub(crate) fn test(args: &[String]) -> Result<i32> {
     say("cargo xtask test: fmt, tidy, build with clippy, tests");
-    let ci = args.iter().any(|arg| arg == "--ci");
-    let runner_args: Vec<&str> = args.iter().map(String::as_str).filter(|arg| *arg != "--ci").collect();
-    let tools = Tools::resolve()?;
-    let database = database(|| Ok(PostgresOptions::new(&tools.pg_bin)))?;
+    let has = |option: &str| args.iter().any(|arg| arg == option);
+    let (ci, fast) = (has("--ci"), has("--fast"));
+    anyhow::ensure!(!fast || has_nextest(), "--fast needs cargo-nextest: cargo install cargo-nextest");
+    let runner_args = args.iter().map(String::as_str).filter(|arg| !["--ci", "--fast"].contains(arg));
+    let runner_args: Vec<&str> =
+        fast.then_some(WITHOUT_SERVICES).into_iter().flatten().copied().chain(runner_args).collect();
+    let services = if fast { None } else { Some(Services::start()?) };
 
     let mut failures = Failures::default();
     let stages: [(&str, &dyn Fn() -> Result<i32>); 3] = [
@@ -35,18 +41,19 @@ pub(crate) fn test(args: &[String]) -> Result<i32> {
             return Ok(failures.exit_code());
         }
     }
-    let mut runner = runner(ci, &runner_args);
+    let mut runner = runner(ci, &["--workspace"], &runner_args);
     if failures.names.contains(&LINTED_BUILD) {
         // The tests are run all the same, from a build that no lint stops.
         without_incremental(ci, &mut runner);
         let build = || run(without_incremental(ci, &mut cargo(BUILD)));
-        failures.note("build", times.measure("build", &build)?);
+        failures.note("build", times.measure("build", build)?);
     } else {
         linted(ci, &mut runner);
     }
     failures.announce();
-    tools.export(&mut runner);
-    runner.env("DATABASE_URL", &database.url).env("ANTIPHON_BIN", antiphon("debug"));
+    if let Some(services) = &services {
+        services.export(&mut runner);
+    }
     let begun = Instant::now();
     failures.note("tests", run(&mut runner)?);
     times.add("tests", begun);
@@ -54,12 +61,50 @@ pub(crate) fn test(args: &[String]) -> Result<i32> {
     Ok(failures.exit_code())
 }
 
+/// The checks of one crate, to be run while it is being changed.
+pub(crate) fn check(args: &[String]) -> Result<i32> {
+    let Some((name, args)) = args.split_first() else { anyhow::bail!("which crate is to be checked?") };
+    let services = Services::start()?;
+    let mut times = StageTimes::default();
+    let build = || run(linted(false, &mut cargo(&["build", "--all-targets", "-p", name])));
+    say(LINTED_BUILD);
+    let mut code = times.measure(LINTED_BUILD, build)?;
+    if code == 0 {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let mut runner = runner(false, &["-p", name], &args);
+        services.export(linted(false, &mut runner));
+        code = times.measure("tests", || run(&mut runner))?;
+    }
+    let tidy = times.measure("tidy", tidy_stage)?;
+    say(&times.to_string());
+    Ok(if code == 0 { tidy } else { code })
+}
+
+/// What tests connect to.
+struct Services {
+    tools: Tools,
+    database: Service<Postgres>,
+}
+
+impl Services {
+    fn start() -> Result<Self> {
+        let tools = Tools::resolve()?;
+        let database = database(|| Ok(PostgresOptions::new(&tools.pg_bin)))?;
+        Ok(Self { tools, database })
+    }
+
+    fn export(&self, runner: &mut Command) {
+        self.tools.export(runner);
+        runner.env("DATABASE_URL", &self.database.url).env("ANTIPHON_BIN", antiphon("debug"));
+    }
+}
+
 /// How long each stage took.
 #[derive(Default)]
 struct StageTimes(Vec<(&'static str, Duration)>);
 
 impl StageTimes {
-    fn measure(&mut self, name: &'static str, stage: &dyn Fn() -> Result<i32>) -> Result<i32> {
+    fn measure(&mut self, name: &'static str, stage: impl FnOnce() -> Result<i32>) -> Result<i32> {
         let begun = Instant::now();
         let code = stage();
         self.add(name, begun);
@@ -117,6 +162,13 @@ fn fuzz_reader(streams: &str) -> Result<i32> {
 /// How many places nextest has for each core; what a test takes of them stands in `.config/nextest.toml`.
 const PLACES_PER_CORE: usize = 4;
 
+/// Tests that start no server and no process, and do not search for long.
+const WITHOUT_SERVICES: &[&str] = &[
+    "-E",
+    "not (kind(test) & (package(auth) | package(bus) | package(e2e) | package(gateway) | package(protocols) | package(simulation) \
+     | package(store) | package(worker) | package(workflow))) & not (package(bench) | package(demo) | package(devservices) | package(testkit))",
+];
+
 const LINTED_BUILD: &str = "clippy and build: cargo build --all-targets by clippy-driver";
 /// Everything at once: with one set of features nothing is compiled twice.
 const BUILD: &[&str] = &["build", "--workspace", "--all-targets"];
@@ -137,19 +189,24 @@ fn without_incremental(ci: bool, command: &mut Command) -> &mut Command {
     command
 }
 
+fn has_nextest() -> bool {
+    version_of(Path::new("cargo-nextest"), &["nextest", "--version"]).is_some()
+}
+
 /// nextest, or cargo's own runner where it is missing: installing it would take minutes.
-fn runner(ci: bool, args: &[&str]) -> Command {
-    let has_nextest = version_of(Path::new("cargo-nextest"), &["nextest", "--version"]).is_some();
-    let base: &[&str] = match (has_nextest, ci) {
-        (true, true) => &["nextest", "run", "--workspace", "--profile", "ci"],
-        (true, false) => &["nextest", "run", "--workspace"],
-        (false, true) => &["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"],
-        (false, false) => &["test", "--workspace", "--lib", "--bins", "--tests"],
+fn runner(ci: bool, packages: &[&str], args: &[&str]) -> Command {
+    let has_nextest = has_nextest();
+    let base: &[&str] = if has_nextest { &["nextest", "run"] } else { &["test"] };
+    let options: &[&str] = match (has_nextest, ci) {
+        (true, true) => &["--profile", "ci"],
+        (true, false) => &["--no-tests", "pass"],
+        (false, true) => &["--lib", "--bins", "--tests", "--no-fail-fast"],
+        (false, false) => &["--lib", "--bins", "--tests"],
     };
     if !has_nextest {
         say("cargo-nextest is not installed: using cargo test");
     }
-    let all: Vec<&str> = base.iter().chain(args).copied().collect();
+    let all = [base, packages, options, args].concat();
     say(&format!("tests: cargo {}", all.join(" ")));
     let mut runner = cargo(&all);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

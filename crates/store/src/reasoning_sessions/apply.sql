@@ -27,7 +27,7 @@ WITH RECURSIVE s AS MATERIALIZED (
 )
 , hidden AS MATERIALIZED (
     SELECT b.batch_id, b.messages FROM batches AS b
-    -- A batch that has gone on since it was copied stays: nobody has summarised the rest.
+    -- A batch that has gone on since it was copied stays: no summary has the rest.
     WHERE NOT b.is_shown AND b.messages >= (
         SELECT count(*)
         FROM (SELECT FROM messages AS m

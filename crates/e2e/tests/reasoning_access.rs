@@ -53,6 +53,14 @@ async fn keys_scopes_and_tenants_are_those_of_the_gateway() {
     // The names of tenants are their own.
     assert!(call(&other, "frs_create_session", create).await.starts_with("Created reasoning session s"));
 
+    // So are the requests of callers: an id such as `r` is soon used by another one.
+    let colleague = key(&server.database, &["--role", "operator", "--tenant", "acme"]).await;
+    let asked = json!({ "agent_id": "ann", "request_id": "r" });
+    let made = call(&acme, "frs_create_session", asked.clone()).await;
+    let name = |said: &str| said.split(' ').nth(3).unwrap().to_owned();
+    assert_ne!(name(&made), name(&call(&colleague, "frs_create_session", asked.clone()).await));
+    assert_eq!(name(&made), name(&call(&acme, "frs_create_session", asked).await));
+
     let body = request("frs_view_thread", &json!({ "session_id": "s" }));
     for wrong in [None, Some("Bearer nonsense"), Some("Basic x")] {
         let headers: Vec<(&str, &str)> = wrong.iter().map(|value| ("authorization", *value)).collect();

@@ -28,7 +28,7 @@ pub(crate) async fn create(
     let made = request.map_or_else(
         || uuid::Uuid::now_v7().simple().to_string(),
         // The same request finds the session that it has made.
-        |request| session_of_request(&agent, request),
+        |request| session_of_request(&agent, &context.actor, request),
     );
     let name = arguments.text("session_id")?.unwrap_or(&made);
     let id = ReasoningSessionId::of_tenant(tenant, name)
@@ -81,9 +81,9 @@ pub(crate) async fn create(
     }
 }
 
-/// The name of a session that was asked for without one.
-fn session_of_request(agent: &AgentId, request: &str) -> String {
-    let digest = Sha256::digest(format!("{}\n{request}", agent.name()).as_bytes());
+/// The name of a session that was asked for without one. Two callers whose requests have the same id get two sessions.
+fn session_of_request(agent: &AgentId, actor: &str, request: &str) -> String {
+    let digest = Sha256::digest(format!("{}\n{actor}\n{request}", agent.name()).as_bytes());
     digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 

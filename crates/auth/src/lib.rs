@@ -1,4 +1,4 @@
-//! Who may: credentials, roles and limits, decided from values.
+//! Authentication and authorization rules, without I/O.
 //!
 //! A request shows a credential, and checking it gives a [`Principal`], which says in whose name and for which tenant
 //! the request is served and [what it may do](Permission):

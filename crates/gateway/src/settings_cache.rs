@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use model::{AgentId, BusyPolicy, Metadata, ThreadId, Timestamp};
 
-/// As long as authenticator count that cannot be read again.
+/// How long an entry is used while Postgres is unavailable; the same as for cached API keys.
 const STALE_MS: i64 = 5 * 60_000;
 /// Threads, each with the agents that were named to it.
 const MOST: usize = 10_000;

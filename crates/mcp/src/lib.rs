@@ -160,7 +160,7 @@ pub async fn run_stdio(
     let running = server.serve_with_ct(rmcp::transport::stdio(), stop).await;
     let running = match running {
         Ok(running) => running,
-        // Who closes before it has said anything has changed its mind.
+        // A client that closes before `initialize` is not an error.
         Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(failed(&error)),
     };

@@ -110,7 +110,7 @@ pub enum Input {
     /// The answer to [`Action::Lookup`].
     Found(Vec<(MessageKey, Lookup)>),
     /// The commit that was in flight has been applied, but for these turns: the store refused their messages, and what
-    /// [`TurnWrite::on_refusal`](crate::TurnWrite::otherwise) says was written with this text.
+    /// [`TurnWrite::on_refusal`](crate::TurnWrite::on_refusal) says was written with this text.
     Committed(Vec<(TurnId, String)>),
     /// The answer to [`Action::Check`], in the order of its keys.
     Checked(Vec<(CommandKey, CommandVerdict)>),

@@ -1,7 +1,7 @@
 //! Finding what the store refuses in one commit or one question, and writing or reading everything else.
 //!
 //! Entry points: [`parts`] for what can be asked again, and [`CommitParts`] for a commit. The writer of commits tries each part [`alone`](CommitParts::alone), says what came of it, and writes
-//! the [`rest`](Parts::rest).
+//! the [`rest`](CommitParts::rest).
 //!
 //! What is written alone moves no checkpoint, so that a crash in between reads it again and finds it done. The rest of the
 //! commit, with the checkpoint, comes last.

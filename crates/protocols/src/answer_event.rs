@@ -54,7 +54,7 @@ pub enum StreamAction {
 /// What a protocol says to one happening.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtocolOutput {
-    /// CompletePart events, or nothing.
+    /// Complete events, or nothing.
     pub bytes: Bytes,
     /// What comes after them.
     pub then: StreamAction,

@@ -13,7 +13,7 @@
 //!   and each `call` of that step how many bytes of its arguments and result it has. `f`: the final chunk, too; `x`: more calls than are
 //!   named. The chunks themselves are gone with the commit; these figures continue a message from what Postgres keeps of it.
 //!
-//! A plain position is a cursor too: `?after=<position of the last message in the history>`. EventSequence are decimal.
+//! A plain position is a cursor too: `?after=<position of the last message in the history>`. Numbers are decimal.
 //! A cursor holds positions, never clocks or sequence numbers of a gateway, and only characters that a URL and
 //! a header take as they are.
 

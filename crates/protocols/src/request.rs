@@ -209,7 +209,7 @@ pub(crate) enum FieldShape {
     /// A text, or one to four of them.
     Texts,
     /// An object with numbers.
-    EventSequence,
+    NumberMap,
     Object,
 }
 
@@ -228,7 +228,7 @@ impl FieldShape {
                 (1..=4).contains(&texts.len())
                     && texts.iter().all(|text| text.as_str().is_some_and(|text| !text.is_empty()))
             }
-            (Self::EventSequence, Value::Object(map)) => map.values().all(Value::is_number),
+            (Self::NumberMap, Value::Object(map)) => map.values().all(Value::is_number),
             _ => false,
         }
     }
@@ -241,7 +241,7 @@ impl FieldShape {
             Self::Flag => "true or false",
             Self::Text => "a string that is not empty",
             Self::Texts => "a string, or one to four of them, none of them empty",
-            Self::EventSequence => "an object with numbers",
+            Self::NumberMap => "an object with numbers",
             Self::Object => "an object",
         }
     }

@@ -7,7 +7,7 @@
 //! Every span of text or reasoning and every call is an item of the output, in the order in which they began.
 //! Calls are `mcp_call` items, with their results: a client takes a `function_call` for one that it has to make.
 //!
-//! Resume: `starting_after` ([`Resume`]). EventSequence are those of the fold: the events of attempt `a` begin at `a` thousand
+//! Resume: `starting_after` ([`Resume`]). Sequence numbers are those of the fold: the events of attempt `a` begin at `a` thousand
 //! million, so that a client that has seen a part of an attempt that was given up gets the whole of the next one. Of an answer of which only the
 //! history is left, the pieces are not known any more: a client that names a number gets the last event alone, whose object has the whole
 //! output; one that names none gets whole texts (`response.output_text.done`), under numbers above all that were sent before, so that

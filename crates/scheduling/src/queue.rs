@@ -282,7 +282,7 @@ impl AgentQueue {
         }
     }
 
-    /// Nothing is known here that the store's defaults would not say.
+    /// All fields have their defaults, so the queue can be dropped.
     pub fn is_forgettable(&self) -> bool {
         self.tasks.is_empty()
             && !self.has_more

@@ -47,7 +47,7 @@ pub enum StoreError {
     #[error("Postgres did not answer in time")]
     TimedOut,
     /// As many statements of [`crate::Store::wide`] run as may.
-    #[error("as many statements over much run as may")]
+    #[error("too many expensive reads are running")]
     Busy,
     /// The statement failed.
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! Which batches leave.
+//! Selects the batches to compact.
 
 use model::{Position, Timestamp};
 

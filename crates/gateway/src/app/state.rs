@@ -12,7 +12,7 @@ use crate::config::GatewayLimits;
 use crate::streaming::registry::FeedRegistry;
 use crate::streaming::revocation::OpenStreams;
 
-/// What all requests share; the feeds is there once the number of partitions is known.
+/// What all requests share. `feeds` is set once the number of partitions is known.
 #[derive(Clone)]
 pub(crate) struct AppState {
     pub(crate) feeds: Arc<OnceLock<FeedRegistry>>,

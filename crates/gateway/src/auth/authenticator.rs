@@ -20,7 +20,7 @@ use crate::auth::error::AuthError;
 use crate::auth::jwks::JwksClient;
 use crate::error::Problem;
 
-/// Checks authenticator.
+/// Authenticates requests.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
     insecure: bool,

@@ -1,4 +1,4 @@
-//! Orders on their way into the partition's stream: there they are durable, in an order, and their owner's.
+//! Publishes commands to the partition's stream, where they are durable, in order, and read by the partition's owner.
 
 use std::time::Duration;
 

@@ -89,7 +89,7 @@ pub(crate) async fn serve(shared: Arc<ConnectionContext>, stream: TcpStream, pee
     // Responses over HTTP/2 are tasks of their own.
     let _ends = cut.clone().drop_guard();
     let mut io = TimeoutStream::new(stream, shared.limits.write_timeout);
-    // Boxed, it is given back: what is left must be small, for max connections wait.
+    // Boxed so that it can be freed: most connections are idle, so what stays per connection must be small.
     let ended = match Box::pin(shared.sniff(&mut io)).await {
         Some(Version::Http1) => match Box::pin(http1(&shared, io, peer, cut)).await {
             Ok(Some(stream)) => stream.await,

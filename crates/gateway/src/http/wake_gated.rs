@@ -12,9 +12,9 @@ use std::task::{Context, Poll, Wake, Waker};
 pub(crate) struct WakeGated<F> {
     future: Pin<Box<F>>,
     flag: Arc<WakeFlag>,
-    /// Rings the flag.
+    /// Sets the flag.
     waker: Waker,
-    /// As the flag has it.
+    /// The waker that sets it.
     task: Option<Waker>,
 }
 

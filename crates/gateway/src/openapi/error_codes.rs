@@ -105,13 +105,13 @@ pub(crate) const ALL: &[Code] = &[
     code(
         "credentials_unavailable",
         StatusCode::SERVICE_UNAVAILABLE,
-        "authenticator cannot be checked at the moment",
+        "credentials cannot be checked right now",
     ),
     code("cursor_ahead", StatusCode::CONFLICT, "the cursor is ahead of all that the thread has"),
     code(
         "database_busy",
         StatusCode::SERVICE_UNAVAILABLE,
-        "as many reports and lists over much are being read as may be",
+        "too many expensive reads are running; try again",
     ),
     code(
         "database_unavailable",

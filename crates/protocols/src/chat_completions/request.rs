@@ -34,7 +34,7 @@ pub(crate) const FIELDS: &Known = &[
     ("audio", Use::Refused(NOT_HERE)),
     ("frequency_penalty", Use::Handed("frequency_penalty", PENALTY)),
     ("functions", Use::Refused(TOOLS)),
-    ("logit_bias", Use::Handed("logit_bias", FieldShape::EventSequence)),
+    ("logit_bias", Use::Handed("logit_bias", FieldShape::NumberMap)),
     ("logprobs", Use::Refused(NOT_HERE)),
     ("max_completion_tokens", Use::Handed("max_completion_tokens", FieldShape::Count)),
     ("max_tokens", Use::Handed("max_tokens", FieldShape::Count)),

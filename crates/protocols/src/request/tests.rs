@@ -443,7 +443,7 @@ fn of_shape(shape: FieldShape) -> (Vec<Value>, Vec<Value>) {
             json!(["x", ["x"], ["a", "b", "c", "d"]]),
             json!(["", [], [""], ["a", 1], 7, ["a", "b", "c", "d", "e"]]),
         ),
-        FieldShape::EventSequence => (json!([{"50256": -100}]), json!([{"50256": "x"}, [1], 1])),
+        FieldShape::NumberMap => (json!([{"50256": -100}]), json!([{"50256": "x"}, [1], 1])),
         FieldShape::Object => (json!([{"a": {"b": [1]}}]), json!([[1], "x", 1])),
     };
     (good.as_array().unwrap().clone(), bad.as_array().unwrap().clone())

@@ -27,7 +27,7 @@ pub(super) struct EventSequence {
     /// beginning gets whole texts without pieces.
     is_recalled: bool,
     attempt: u64,
-    /// EventSequence of the events before the first chunk, which are the same in all attempts.
+    /// Sequence numbers of the events before the first chunk, which are the same in all attempts.
     opening: u64,
     next: u64,
     has_begun: bool,

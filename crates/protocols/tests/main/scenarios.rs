@@ -129,7 +129,7 @@ pub(crate) fn alternating(pieces: usize) -> Scenario {
     scenario("alternating", chunks(&script, json!({})), End::Complete)
 }
 
-/// EventSequence below what is asked for (xorshift): the same for a seed each time.
+/// Numbers below what is asked for (xorshift): the same for a seed each time.
 pub(crate) fn dice(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     move |below| {

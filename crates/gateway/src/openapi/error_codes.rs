@@ -108,11 +108,7 @@ pub(crate) const ALL: &[Code] = &[
         "credentials cannot be checked right now",
     ),
     code("cursor_ahead", StatusCode::CONFLICT, "the cursor is ahead of all that the thread has"),
-    code(
-        "database_busy",
-        StatusCode::SERVICE_UNAVAILABLE,
-        "too many expensive reads are running; try again",
-    ),
+    code("database_busy", StatusCode::SERVICE_UNAVAILABLE, "too many expensive reads are running; try again"),
     code(
         "database_unavailable",
         StatusCode::SERVICE_UNAVAILABLE,

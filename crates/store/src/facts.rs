@@ -1,5 +1,6 @@
 //! What agents remember: searched when turns begin, listed, given and deleted over HTTP.
 
+mod by_tools;
 mod search;
 
 use std::time::Duration;
@@ -13,6 +14,8 @@ use crate::error::StoreError;
 use crate::fact_vectors::bucket;
 use crate::row::{count, parse_column};
 use crate::store::Store;
+
+pub use by_tools::{FactCommand, FactOutcome, NotedFact};
 
 /// For whom a fact is used.
 #[derive(Debug, Clone, PartialEq, Eq)]

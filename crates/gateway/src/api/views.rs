@@ -6,7 +6,7 @@ use auth::Permission;
 use batches::{Batch, BatchState, IncompleteReason, Item, tokens};
 use model::{
     AnswerReport, BatchType, FinishReason, FollowUpHint, ModelCall, Position, Role, Timestamp, TurnId,
-    is_reasoning_tool,
+    is_withheld_tool,
 };
 use protocols::{AnswerUsage, withheld};
 use serde::Serialize;
@@ -137,7 +137,7 @@ impl From<StoredMessage> for MessageView {
     }
 }
 
-/// Takes out of messages what people are not shown: what reasoning tools of the agent were given and answered.
+/// Takes out of messages what people are not shown: what reasoning tools of the agent and its searches of memory were given and answered.
 pub(crate) fn withhold(messages: &mut [StoredMessage]) {
     let mut ids = HashSet::new();
     for StoredMessage { item, .. } in messages {
@@ -152,8 +152,8 @@ pub(crate) fn withhold(messages: &mut [StoredMessage]) {
         }
         let named = item.metadata.get("tool_name").and_then(Value::as_str);
         let is_of_withheld = item.tool_call_id.as_ref().is_some_and(|id| ids.contains(id));
-        if item.role == Role::Tool && named.map_or(is_of_withheld, is_reasoning_tool) {
-            withheld::RESULT.clone_into(&mut item.content);
+        if item.role == Role::Tool && named.map_or(is_of_withheld, is_withheld_tool) {
+            withheld::result_of(named.unwrap_or_default()).clone_into(&mut item.content);
         }
     }
 }

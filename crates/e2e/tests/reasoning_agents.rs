@@ -328,4 +328,8 @@ async fn a_model_remembers_for_the_user_of_its_thread_alone() {
     };
     assert_eq!(facts("user_id=ann").await, [json!(boat), json!("The secret of Ann is blue")]);
     assert_eq!(facts("user_id=bob").await, ["The secret of Bob is red"]);
+    // With the answer in whose turn it was remembered.
+    let shown = &history.last().unwrap()["remembered"];
+    assert_eq!((&shown[0]["text"], shown.as_array().unwrap().len()), (&json!(boat), 1), "{history:?}");
+    assert_eq!(shown[0]["source_message_id"], history[0]["message_id"]);
 }

@@ -246,3 +246,42 @@ async fn people_see_what_was_remembered_and_take_it_back() {
     assert_eq!(api.send(method, &wrong, None, &[]).await.unwrap().status, 400);
     assert_eq!(api.send(method, path, None, &[]).await.unwrap().status, 404);
 }
+
+/// An operator forgets a fact between a turn that was given it and the task that remembers of that turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_turn_was_given_is_not_remembered_again() {
+    let fixture = Fixture::new().await;
+    let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    fixture.settle("helper", json!({"memory": true})).await;
+    thread_of(&fixture, "first", "ann").await;
+    let mut ids = Vec::new();
+    for given in [
+        json!({"text": "Ann has a boat", "user_id": "ann"}),
+        // What counts for all does not become the user's.
+        json!({"text": "Offer thirty percent"}),
+    ] {
+        let fact = api.call("POST", "/v1/agents/helper/memory", Some(&given)).await.unwrap();
+        ids.push(fact["fact_id"].as_str().unwrap().to_owned());
+    }
+    api.say("first", "What do I have?").await.unwrap();
+    let turn = workflow.next(SOON).await.unwrap();
+    let mut given = remembered(&turn.request);
+    given.sort_unstable();
+    assert_eq!(given, ["Ann has a boat", "Offer thirty percent"]);
+    turn.answer("Ann has a boat").await.unwrap();
+    let noting = workflow.next(SOON).await.unwrap();
+    api.send("DELETE", &format!("/v1/agents/helper/memory/{}", ids[0]), None, &[]).await.unwrap();
+    let found = json!({ "facts": [
+        {"text": "Ann has a boat."}, {"text": "offer thirty percent"}, {"text": "Ann asks what she has"},
+    ] });
+    noting.answer(&found.to_string()).await.unwrap();
+    fixture.until_tasks("helper+memory", &["completed"]).await;
+    let page = api.call("GET", "/v1/agents/helper/memory?superseded=true", None).await.unwrap();
+    let texts: Vec<&Value> = page["facts"].as_array().unwrap().iter().map(|fact| &fact["text"]).collect();
+    assert_eq!(texts, ["Ann asks what she has", "Offer thirty percent"]);
+    fixture
+        .until("repeated facts are counted", SOON, async || {
+            fixture.metric("antiphon_worker_repeated_facts_total").await == 2.0
+        })
+        .await;
+}

@@ -128,9 +128,10 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     tokenizer::check()?;
     let embeddings = options.embeddings.client()?;
     let config = GatewayConfig { embeddings: embeddings.clone(), ..options.gateway.config().await? };
+    let mut tools = options.mcp.config(&options.gateway.access, &options.gateway.http).await?;
+    tools.http.embeddings.clone_from(&embeddings);
     let parts =
         WorkerParts { prices: config.prices.clone(), limits: options.worker.turn_limits()?, embeddings };
-    let tools = options.mcp.config(&options.gateway.access, &options.gateway.http).await?;
     let workflow = match options.workflow.is_wanted() {
         true => Some(options.workflow.prepare().await?),
         false => None,

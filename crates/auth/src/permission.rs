@@ -28,11 +28,15 @@ pub enum Permission {
     ReadReasoning,
     /// To make reasoning sessions, and to append, compress, undo and plan in them.
     WriteReasoning,
+    /// To search what an agent remembers that counts in a thread.
+    ReadMemory,
+    /// To have an agent remember, correct and forget what counts in a thread.
+    WriteMemory,
 }
 
 impl Permission {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::ReadThreads,
         Self::WriteThreads,
         Self::ReadAgents,
@@ -44,6 +48,8 @@ impl Permission {
         Self::ManageKeys,
         Self::ReadReasoning,
         Self::WriteReasoning,
+        Self::ReadMemory,
+        Self::WriteMemory,
     ];
 
     /// Its name as a scope.
@@ -60,6 +66,8 @@ impl Permission {
             Self::ManageKeys => "keys:manage",
             Self::ReadReasoning => "reasoning:read",
             Self::WriteReasoning => "reasoning:write",
+            Self::ReadMemory => "memory:read",
+            Self::WriteMemory => "memory:write",
         }
     }
 
@@ -166,11 +174,11 @@ impl AccessRole {
     /// What it may do.
     pub const fn permissions(self) -> Permissions {
         use Permission::{
-            OperateAgents, ReadAgents, ReadAudit, ReadReasoning, ReadThreads, SendTasks, WriteReasoning,
-            WriteThreads,
+            OperateAgents, ReadAgents, ReadAudit, ReadMemory, ReadReasoning, ReadThreads, SendTasks,
+            WriteMemory, WriteReasoning, WriteThreads,
         };
         match self {
-            Self::Viewer => Permissions::of(&[ReadThreads, ReadAgents, ReadReasoning]),
+            Self::Viewer => Permissions::of(&[ReadThreads, ReadAgents, ReadReasoning, ReadMemory]),
             Self::Operator => Permissions::of(&[
                 ReadThreads,
                 ReadAgents,
@@ -180,6 +188,8 @@ impl AccessRole {
                 ReadAudit,
                 ReadReasoning,
                 WriteReasoning,
+                ReadMemory,
+                WriteMemory,
             ]),
             Self::Admin => Permissions::of(&Permission::ALL),
         }
@@ -208,8 +218,11 @@ mod tests {
     #[test]
     fn roles_hold_each_other() {
         let [viewer, operator, admin] = AccessRole::ALL.map(AccessRole::permissions);
-        assert_eq!(format!("{viewer:?}"), r#"{"threads:read", "agents:read", "reasoning:read"}"#);
-        assert_eq!(operator.iter().count(), 8);
+        assert_eq!(
+            format!("{viewer:?}"),
+            r#"{"threads:read", "agents:read", "reasoning:read", "memory:read"}"#
+        );
+        assert_eq!(operator.iter().count(), 10);
         assert!(!operator.has(Permission::ConfigureAgents) && !operator.has(Permission::ManageKeys));
         assert_eq!(admin.iter().count(), Permission::ALL.len());
         assert_eq!((viewer.and(operator), operator.and(admin)), (viewer, operator));

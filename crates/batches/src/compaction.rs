@@ -13,7 +13,8 @@ use model::Position;
 use serde::{Deserialize, Serialize};
 
 pub use plan::{Plan, PlanInput, Summary, plan};
-pub use transcript::{transcript, transcript_of_turn};
+pub(crate) use transcript::INDENT;
+pub use transcript::{transcript, transcript_for_memory, transcript_of_turn};
 
 /// How batches are chosen that leave, and what stands for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

@@ -1,11 +1,16 @@
 //! Facts that an agent remembers: what a model has noted of a turn, and what memory is asked when a turn begins. Pure.
 
+mod recalled;
+
 use model::{Role, quoting};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::Item;
 use crate::context::Context;
+
+pub(crate) use recalled::is_result_of;
+pub use recalled::{RECALLED, RecalledFacts, UserWords};
 
 /// Most facts of one turn.
 pub const MOST_FACTS: usize = 32;

@@ -6,7 +6,7 @@ use async_nats::subject::ToSubject;
 use async_nats::{Client, RequestErrorKind, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use model::{GatewayId, PartitionId};
+use model::{GatewayId, MessageKey, PartitionId};
 use wire::subject;
 
 use crate::connection::{Bus, ConnectionHandle};
@@ -40,6 +40,14 @@ impl Bus {
             .await
     }
 
+    /// Says to all gateways that facts are remembered since an answer: those that show its thread show them. Sent as frames are.
+    ///
+    /// # Errors
+    /// As [`Bus::publish_live_frames`]; the history has them all the same.
+    pub async fn announce_remembered(&self, answer: &MessageKey) -> Result<(), BusError> {
+        self.shared.publishing.publish_unstored(subject::FACTS, wire::live::encode_remembered(answer)).await
+    }
+
     /// Listens to what owners send to `gateway`. When this returns, the server knows: what is published from now on comes.
     ///
     /// # Errors
@@ -51,8 +59,9 @@ impl Bus {
         }
         let frames = link.client.subscribe(subject::live(gateway)).await?;
         let owners = link.client.subscribe(subject::OWNERS).await?;
+        let facts = link.client.subscribe(subject::FACTS).await?;
         round_trip(&link.client).await?;
-        Ok(LiveSubscription { frames, owners })
+        Ok(LiveSubscription { frames, owners, facts })
     }
 }
 
@@ -90,6 +99,8 @@ pub enum LiveMessage {
     Frames(Bytes),
     /// A partition has an owner: [`wire::live::decode_owner`] reads it.
     Owner(Bytes),
+    /// Facts are remembered: [`wire::live::decode_remembered`] reads it.
+    Remembered(Bytes),
 }
 
 /// What owners send to one gateway. Dropping it ends the subscription.
@@ -97,6 +108,7 @@ pub enum LiveMessage {
 pub struct LiveSubscription {
     frames: Subscriber,
     owners: Subscriber,
+    facts: Subscriber,
 }
 
 impl LiveSubscription {
@@ -107,6 +119,7 @@ impl LiveSubscription {
             biased;
             owner = self.owners.next() => Some(LiveMessage::Owner(owner?.payload)),
             frames = self.frames.next() => Some(LiveMessage::Frames(frames?.payload)),
+            facts = self.facts.next() => Some(LiveMessage::Remembered(facts?.payload)),
         }
     }
 }

@@ -270,7 +270,7 @@ fn routes() -> Vec<(&'static str, &'static str, &'static str, Option<Value>)> {
 }
 
 const ROLES: [(&str, &[&str]); 3] = [
-    ("viewer", &["threads:read", "agents:read", "reasoning:read"]),
+    ("viewer", &["threads:read", "agents:read", "reasoning:read", "memory:read"]),
     (
         "operator",
         &[
@@ -282,6 +282,8 @@ const ROLES: [(&str, &[&str]); 3] = [
             "audit:read",
             "reasoning:read",
             "reasoning:write",
+            "memory:read",
+            "memory:write",
         ],
     ),
     (
@@ -298,6 +300,8 @@ const ROLES: [(&str, &[&str]); 3] = [
             "keys:manage",
             "reasoning:read",
             "reasoning:write",
+            "memory:read",
+            "memory:write",
         ],
     ),
 ];

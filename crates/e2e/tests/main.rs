@@ -43,6 +43,7 @@ mod isolation;
 mod links;
 mod logs;
 mod memory;
+mod memory_tools;
 mod metrics;
 mod mistakes;
 mod nats_clusters;

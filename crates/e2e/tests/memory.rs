@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use testkit::manual_workflow::ManualWorkflow;
+use testkit::sse::{Follower, StreamEvent};
 use wire::work::TurnRequest;
 
 use crate::{api_client::SOON, fixture::Fixture};
@@ -173,4 +174,114 @@ async fn without_the_setting_nothing_is_remembered() {
     }
     let refused = api.send("GET", "/v1/agents/helper/memory?q=x", None, &[]).await.unwrap();
     assert_eq!((refused.status, &refused.json().unwrap()["code"]), (400, &json!("invalid_query")));
+}
+
+/// The data of the events that say what is remembered.
+fn shown(follower: &Follower) -> Vec<Value> {
+    let of = |event: &StreamEvent| match event {
+        StreamEvent::Other { name: Some(name), data } if name == "remembered" => {
+            serde_json::from_str(data).ok()
+        }
+        _ => None,
+    };
+    follower.inspect(|transcripts| {
+        transcripts.iter().flat_map(|one| &one.events).filter_map(|received| of(&received.event)).collect()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_see_what_was_remembered_and_take_it_back() {
+    let fixture = Fixture::new().await;
+    let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    fixture.settle("helper", json!({"memory": true})).await;
+    thread_of(&fixture, "first", "ann").await;
+    let follower = fixture.following("first").await;
+    api.say("first", "I live in Bern").await.unwrap();
+    let lives = |city: &str| json!({"text": format!("The user lives in {city}"), "kind": "place"});
+    let (turn, _) = answered(&workflow, "Nice", &json!([lives("Bern"), {"text": "Bern is near Thun"}])).await;
+    fixture.until("the event has come", SOON, async || shown(&follower).len() == 1).await;
+    let event = shown(&follower).remove(0);
+    let answer = turn.message_id.as_str();
+    let question = format!("{}-q", turn.turn_id);
+    let fact = |number: usize, text: &str, kind: &str| {
+        let id = format!("{answer}-f{number}");
+        let undo = json!({"method": "DELETE", "path": format!("/v1/agents/helper/memory/{id}?restore=true")});
+        json!({"fact_id": id, "agent_id": "helper", "text": text, "kind": kind, "source_message_id": question, "undo": undo})
+    };
+    let facts = json!([fact(0, "The user lives in Bern", "place"), fact(1, "Bern is near Thun", "note")]);
+    assert_eq!(
+        event,
+        json!({"thread_id": "first", "message_id": answer, "turn_id": turn.turn_id, "facts": facts})
+    );
+    // Clients that were away find the same with the answer.
+    let history = async || api.history("first").await.unwrap();
+    let batch = async || {
+        let id = history().await[0]["batch_id"].as_str().unwrap().to_owned();
+        let whole = api.call("GET", &format!("/v1/threads/first/batches/{id}"), None).await.unwrap();
+        whole["messages"].as_array().unwrap().clone()
+    };
+    for messages in [history().await, batch().await] {
+        assert_eq!((&messages[0]["message_id"], messages[0].get("remembered")), (&json!(question), None));
+        assert_eq!((&messages[1]["message_id"], &messages[1]["remembered"]), (&json!(answer), &facts));
+    }
+
+    // A correction by a later turn; taken back, what it has replaced counts again.
+    api.say("first", "Now I live in Oslo").await.unwrap();
+    workflow.next(SOON).await.unwrap().answer("Oh").await.unwrap();
+    let noting = workflow.next(SOON).await.unwrap();
+    let mut moved = lives("Oslo");
+    moved["supersedes"] = json!([format!("{answer}-f0")]);
+    noting.answer(&json!({ "facts": [moved] }).to_string()).await.unwrap();
+    fixture.until("the second event has come", SOON, async || shown(&follower).len() == 2).await;
+    let messages = history().await;
+    assert_eq!(messages[1]["remembered"], json!([facts[1]]), "what is replaced does not count");
+    assert_eq!(messages[3]["remembered"][0]["text"], "The user lives in Oslo");
+    let undo = &messages[3]["remembered"][0]["undo"];
+    let (method, path) = (undo["method"].as_str().unwrap(), undo["path"].as_str().unwrap());
+    let undone = api.send(method, path, None, &[]).await.unwrap();
+    assert_eq!(undone.status, 204, "{}", undone.text);
+    let messages = history().await;
+    assert_eq!((&messages[1]["remembered"], messages[3].get("remembered")), (&facts, None));
+    let wrong = path.replace("restore=true", "restore=maybe");
+    assert_eq!(api.send(method, &wrong, None, &[]).await.unwrap().status, 400);
+    assert_eq!(api.send(method, path, None, &[]).await.unwrap().status, 404);
+}
+
+/// An operator forgets a fact between a turn that was given it and the task that remembers of that turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_turn_was_given_is_not_remembered_again() {
+    let fixture = Fixture::new().await;
+    let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    fixture.settle("helper", json!({"memory": true})).await;
+    thread_of(&fixture, "first", "ann").await;
+    let mut ids = Vec::new();
+    for given in [
+        json!({"text": "Ann has a boat", "user_id": "ann"}),
+        // What counts for all does not become the user's.
+        json!({"text": "Offer thirty percent"}),
+    ] {
+        let fact = api.call("POST", "/v1/agents/helper/memory", Some(&given)).await.unwrap();
+        ids.push(fact["fact_id"].as_str().unwrap().to_owned());
+    }
+    api.say("first", "What do I have?").await.unwrap();
+    let turn = workflow.next(SOON).await.unwrap();
+    let mut given = remembered(&turn.request);
+    given.sort_unstable();
+    assert_eq!(given, ["Ann has a boat", "Offer thirty percent"]);
+    turn.answer("Ann has a boat").await.unwrap();
+    let noting = workflow.next(SOON).await.unwrap();
+    api.send("DELETE", &format!("/v1/agents/helper/memory/{}", ids[0]), None, &[]).await.unwrap();
+    let found = json!({ "facts": [
+        {"text": "Ann has a boat."}, {"text": "offer thirty percent"}, {"text": "Ann asks what she has"},
+    ] });
+    noting.answer(&found.to_string()).await.unwrap();
+    fixture.until_tasks("helper+memory", &["completed"]).await;
+    let page = api.call("GET", "/v1/agents/helper/memory?superseded=true", None).await.unwrap();
+    let texts: Vec<&Value> = page["facts"].as_array().unwrap().iter().map(|fact| &fact["text"]).collect();
+    assert_eq!(texts, ["Ann asks what she has", "Offer thirty percent"]);
+    fixture
+        .until("repeated facts are counted", SOON, async || {
+            fixture.metric("antiphon_worker_repeated_facts_total").await == 2.0
+        })
+        .await;
 }

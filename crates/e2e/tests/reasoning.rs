@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use devservices::{npm, pip, services::Port, workspace};
-use model::{PartitionCount, REASONING_TOOLS as TOOLS};
+use model::{MEMORY_TOOLS, PartitionCount, REASONING_TOOLS as TOOLS};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
@@ -157,7 +157,7 @@ fn check_python(report: &Value) {
     let mut listed: Vec<&str> =
         report["tools"].as_array().unwrap().iter().map(|tool| tool.as_str().unwrap()).collect();
     listed.sort_unstable();
-    let mut all = TOOLS.to_vec();
+    let mut all = [&TOOLS[..], &MEMORY_TOOLS].concat();
     all.sort_unstable();
     assert_eq!(listed, all);
     let calls = report["calls"].as_array().unwrap();
@@ -189,18 +189,23 @@ fn check_python(report: &Value) {
     );
     assert_eq!(said(14), "Session not found");
     assert!(said(15).starts_with("rm-3 Tool (2000 chars):\nxxxx"), "{}", said(15));
+    assert!(said(16).starts_with("Remembered: \"The user likes tea.\" (id "), "{}", said(16));
+    assert!(said(17).contains("\n- \"The user likes tea.\" (id "), "{}", said(17));
+    for (at, tool) in [(18, "memory_correct"), (19, "memory_forget")] {
+        assert!(said(at).starts_with("no fact of that id counts in this thread"), "{tool}: {}", said(at));
+    }
     assert!(calls[..13].iter().all(|call| call["is_error"] == false), "{calls:#?}");
 }
 
 /// The same calls by a framework of agents, which gets a result's JSON where there is one.
 fn check_agent(report: &Value) {
-    assert_eq!(report["tools"].as_array().unwrap().len(), TOOLS.len(), "{report}");
+    assert_eq!(report["tools"].as_array().unwrap().len(), TOOLS.len() + MEMORY_TOOLS.len(), "{report}");
     let calls = report["calls"].as_array().unwrap();
     let errors: Vec<bool> = calls.iter().map(|call| call["is_error"].as_bool().unwrap()).collect();
     assert!(errors[..13].iter().all(|is_error| !is_error) && errors[13] && errors[14], "{report}");
     assert!(calls[2]["said"].to_string().contains("[1] User: Analyze codebase"), "{report}");
     assert_eq!(calls[2]["said"], calls[12]["said"], "the thread is what it was");
-    assert!(TOOLS.iter().all(|tool| calls.iter().any(|call| call["tool"] == *tool)));
+    assert!(TOOLS.iter().chain(&MEMORY_TOOLS).all(|tool| calls.iter().any(|call| call["tool"] == *tool)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -394,19 +399,28 @@ async fn noise_as_arguments_is_never_an_internal_error() {
         "cursor",
         "number",
         "offset",
+        "thread_id",
+        "text",
+        "kind",
+        "confidence",
+        "message_id",
+        "query",
+        "fact_id",
         "other",
     ];
+    let tools = [&TOOLS[..], &MEMORY_TOOLS].concat();
     let calls = std::env::var("ANTIPHON_FUZZ_CALLS").map_or(1_000, |text| text.parse().unwrap());
     let mut random = SmallRng::seed_from_u64(11);
     let (mut done, mut refused) = (0, 0);
     for _ in 0..calls {
-        let tool = TOOLS[random.random_range(0..TOOLS.len())];
+        let tool = tools[random.random_range(0..tools.len())];
         // Of each tool's own arguments half, and seldom another's.
         let known: Vec<&str> =
             names.iter().copied().filter(|name| is_of(tool, name) || random.random_bool(0.02)).collect();
         let mut arguments = object(&mut random, 3, &known);
         if random.random_bool(0.8) {
-            arguments["session_id"] = "s".into();
+            let scope = if MEMORY_TOOLS.contains(&tool) { "thread_id" } else { "session_id" };
+            arguments[scope] = "s".into();
         }
         let result = server.call(tool, arguments.clone()).await;
         let code = &result["structuredContent"]["error"]["code"];
@@ -433,6 +447,10 @@ fn is_of(tool: &str, argument: &str) -> bool {
         "frs_checkpoint" => &["session_id", "name"],
         "frs_restore" => &["session_id", "name", "request_id"],
         "frs_discarded" => &["session_id", "limit", "cursor"],
+        "memory_remember" => &["agent_id", "text", "kind", "confidence", "message_id", "request_id"],
+        "memory_search" => &["agent_id", "query", "limit"],
+        "memory_correct" => &["fact_id", "text", "kind", "confidence", "message_id", "request_id"],
+        "memory_forget" => &["fact_id", "request_id"],
         _ => &["session_id", "number", "offset"],
     };
     own.contains(&argument)

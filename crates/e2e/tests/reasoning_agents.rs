@@ -284,3 +284,52 @@ async fn what_is_compressed_leaves_the_context_of_the_thread() {
     call("frs_undo", session).await;
     assert_eq!(context().await, before);
 }
+
+/// A model that asks for the memory of another thread gets that of its own turn, and people are shown what it remembers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_remembers_for_the_user_of_its_thread_alone() {
+    let of_bob = |mut arguments: Value| {
+        (arguments["thread_id"], arguments["agent_id"]) = (json!("of-bob"), json!("other"));
+        arguments
+    };
+    let boat = "The user has a boat";
+    let script = json!({ "scenarios": [{ "steps": [
+        tool("memory_search", of_bob(json!({ "query": "Which secret?" }))),
+        tool("memory_remember", of_bob(json!({ "text": boat, "kind": "possession" }))),
+        { "text": { "content": "All done." } },
+    ] }] });
+    let all = All::start(&script, None).await;
+    let api = all.api();
+    for (thread, user) in [("t", "ann"), ("of-bob", "bob")] {
+        let body = json!({ "thread_id": thread, "metadata": { "user_id": user } });
+        let made = async {
+            while api.call("POST", "/v1/threads", Some(&body)).await.is_err() {
+                sleep(Duration::from_millis(200)).await;
+            }
+        };
+        timeout(TURN_TIMEOUT, made).await.unwrap();
+    }
+    api.call("PUT", "/v1/agents/t", Some(&json!({ "workflow": "default" }))).await.unwrap();
+    for given in [
+        json!({ "text": "The secret of Ann is blue", "user_id": "ann" }),
+        json!({ "text": "The secret of Bob is red", "user_id": "bob" }),
+    ] {
+        api.call("POST", "/v1/agents/t/memory", Some(&given)).await.unwrap();
+    }
+    let history = all.turn("t", "I have a boat").await;
+    let results = results(&history);
+    assert_eq!(results[0], "(not shown: what the agent remembers)", "{history:?}");
+    assert!(results[1].starts_with(&format!("Remembered: \"{boat}\" (id ")), "{}", results[1]);
+    let of_models = api.call("GET", "/v1/threads/t/history?synthetic=true", None).await.unwrap().to_string();
+    assert!(of_models.contains("Ann is blue") && !of_models.contains("Bob is red"), "{of_models}");
+    let facts = async |query: &str| {
+        let page = api.call("GET", &format!("/v1/agents/t/memory?{query}"), None).await.unwrap();
+        page["facts"].as_array().unwrap().iter().map(|fact| fact["text"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(facts("user_id=ann").await, [json!(boat), json!("The secret of Ann is blue")]);
+    assert_eq!(facts("user_id=bob").await, ["The secret of Bob is red"]);
+    // With the answer in whose turn it was remembered.
+    let shown = &history.last().unwrap()["remembered"];
+    assert_eq!((&shown[0]["text"], shown.as_array().unwrap().len()), (&json!(boat), 1), "{history:?}");
+    assert_eq!(shown[0]["source_message_id"], history[0]["message_id"]);
+}

@@ -210,7 +210,14 @@ async fn clients_that_sign_in_find_the_identity_provider() {
     assert_eq!(metadata["bearer_methods_supported"], json!(["header"]));
     assert_eq!(
         metadata["scopes_supported"],
-        json!(["reasoning:read", "reasoning:write", "threads:read", "threads:write"])
+        json!([
+            "reasoning:read",
+            "reasoning:write",
+            "threads:read",
+            "threads:write",
+            "memory:read",
+            "memory:write"
+        ])
     );
     let named = format!("resource_metadata=\"{base}/.well-known/oauth-protected-resource/mcp\"");
     assert!(

@@ -4,6 +4,7 @@ pub(crate) mod feed_context;
 pub(crate) mod feed_task;
 pub(crate) mod live_listener;
 pub(crate) mod registry;
+pub(crate) mod remembered;
 pub(crate) mod response;
 pub(crate) mod resume;
 pub(crate) mod revocation;

@@ -86,6 +86,12 @@ impl ToolArguments {
         self.value(name).map(|value| integer(name, value)).transpose()
     }
 
+    /// A number that may have a fraction.
+    pub(crate) fn number(&self, name: &str) -> Result<Option<f64>, ToolError> {
+        let wrong = || ToolError::argument(format!("{name} must be a number"));
+        self.value(name).map(|value| value.as_f64().ok_or_else(wrong)).transpose()
+    }
+
     pub(crate) fn required_integer(&self, name: &str) -> Result<i64, ToolError> {
         self.integer(name)?.ok_or_else(|| missing(name))
     }

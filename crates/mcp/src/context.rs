@@ -1,6 +1,7 @@
 //! One call of a tool.
 
 use auth::Permission;
+use embeddings::Embeddings;
 use gateway::AuthenticatedCaller;
 use model::Tenant;
 use store::Store;
@@ -14,6 +15,8 @@ pub(crate) struct ToolContext {
     pub(crate) tenant: Option<Tenant>,
     pub(crate) actor: String,
     pub(crate) caller: AuthenticatedCaller,
+    /// Vectors of what memory is asked about, where they are configured.
+    pub(crate) embeddings: Option<Embeddings>,
 }
 
 impl ToolContext {

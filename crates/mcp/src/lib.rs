@@ -11,6 +11,7 @@ mod arguments;
 mod compressions;
 mod context;
 mod log;
+mod memory;
 mod metrics;
 mod server;
 mod sessions;
@@ -92,6 +93,8 @@ pub async fn run(
         Permission::WriteReasoning,
         Permission::ReadThreads,
         Permission::WriteThreads,
+        Permission::ReadMemory,
+        Permission::WriteMemory,
     ];
     let resource = ProtectedResource {
         path: PATH,
@@ -121,7 +124,7 @@ fn router(config: &McpConfig, store: Store) -> Router {
             .with_allowed_origins(of_this_machine.into_iter().chain(config.origins.iter().cloned()))
             .enforce_origin_validation(),
     };
-    let server = ReasoningServer::new(store, Caller::OfRequest);
+    let server = ReasoningServer::new(store, Caller::OfRequest, config.http.embeddings.clone());
     let service = StreamableHttpService::new(
         move || Ok(server.clone()),
         Arc::new(NeverSessionManager::default()),
@@ -155,7 +158,7 @@ pub async fn run_stdio(
         .authenticate(&headers, None)
         .await
         .map_err(|denied| StdioError::InvalidKey(denied.to_string()))?;
-    let server = ReasoningServer::new(store, Caller::Fixed { callers, headers });
+    let server = ReasoningServer::new(store, Caller::Fixed { callers, headers }, config.embeddings.clone());
     let failed = |error: &dyn std::fmt::Display| StdioError::Client(error.to_string());
     let running = server.serve_with_ct(rmcp::transport::stdio(), stop).await;
     let running = match running {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use embeddings::Embeddings;
 use gateway::{AuthenticatedCaller, CallerAuthenticator};
 use http::HeaderMap;
 use http::request::Parts;
@@ -19,11 +20,11 @@ use store::Store;
 
 use crate::answer::{ToolAnswer, ToolError, result};
 use crate::context::ToolContext;
-use crate::{compressions, log, metrics, sessions, tools};
+use crate::{compressions, log, memory, metrics, sessions, tools};
 
 const INSTRUCTIONS: &str = "An agent's own thread, numbered: view it, replace a stretch of it by a summary, take that back exactly. \
     Begin with frs_create_session, append what you say and what tools answer with frs_append, and view the thread with frs_view_thread \
-    before you compress.";
+    before you compress. With the memory_ tools the agent remembers facts of the user or the thread beyond this conversation.";
 
 /// Where the caller of a tool comes from.
 #[derive(Debug, Clone)]
@@ -39,11 +40,12 @@ pub(crate) enum Caller {
 pub(crate) struct ReasoningServer {
     store: Store,
     caller: Caller,
+    embeddings: Option<Embeddings>,
 }
 
 impl ReasoningServer {
-    pub(crate) fn new(store: Store, caller: Caller) -> Self {
-        Self { store, caller }
+    pub(crate) fn new(store: Store, caller: Caller, embeddings: Option<Embeddings>) -> Self {
+        Self { store, caller, embeddings }
     }
 
     async fn context(&self, request: &RequestContext<RoleServer>) -> Result<ToolContext, ToolError> {
@@ -66,6 +68,7 @@ impl ReasoningServer {
             tenant,
             actor: caller.actor().to_owned(),
             caller,
+            embeddings: self.embeddings.clone(),
         })
     }
 
@@ -89,6 +92,10 @@ impl ReasoningServer {
             tools::ToolName::Restore => compressions::restore(&context, arguments).await,
             tools::ToolName::Discarded => log::discarded(&context, arguments).await,
             tools::ToolName::ReadMessage => log::read_message(&context, arguments).await,
+            tools::ToolName::MemoryRemember => memory::remember(&context, arguments).await,
+            tools::ToolName::MemorySearch => memory::search(&context, arguments).await,
+            tools::ToolName::MemoryCorrect => memory::correct(&context, arguments).await,
+            tools::ToolName::MemoryForget => memory::forget(&context, arguments).await,
         }
     }
 }

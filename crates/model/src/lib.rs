@@ -16,6 +16,7 @@ mod halves;
 mod id;
 mod live_frame;
 mod mark;
+mod memory_tool;
 mod message;
 mod metadata;
 mod model_call;
@@ -49,6 +50,7 @@ pub use id::{
 };
 pub use live_frame::{LiveFrame, MessageEnd};
 pub use mark::Mark;
+pub use memory_tool::{MEMORY_SEARCH, MEMORY_TOOLS, is_memory_search, is_memory_tool, is_withheld_tool};
 pub use message::{BatchType, Cut, FrameNumber, Message, MessageOutcome, PartialText, Placement};
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use model_call::{ListedCall, ModelCall, UsageKind};

@@ -17,7 +17,12 @@ pub const REASONING_TOOLS: [&str; 11] = [
 
 /// Whether a tool is one of them, also where a client has put the name of the server before it: `mcp__antiphon__frs_undo`.
 pub fn is_reasoning_tool(name: &str) -> bool {
-    REASONING_TOOLS.iter().any(|tool| {
+    is_one_of(&REASONING_TOOLS, name)
+}
+
+/// Whether a name is one of these tools, with or without the name of a server before it.
+pub(crate) fn is_one_of(tools: &[&str], name: &str) -> bool {
+    tools.iter().any(|tool| {
         let before = name.strip_suffix(tool);
         before.is_some_and(|before| before.chars().next_back().is_none_or(|last| !last.is_alphanumeric()))
     })

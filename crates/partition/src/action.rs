@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use batches::memory::RecalledFacts;
 use bytes::Bytes;
 use model::{
     AgentId, AnswerReport, BatchType, Chunk, Command, Cut, DelayedTask, Frame, FrameNumber, GatewayId,
@@ -122,6 +123,15 @@ pub enum Input {
         run: u32,
         /// What came of it.
         started: Started,
+    },
+    /// The facts that a turn is given, before the answer to its [`Action::Start`]. Without it the turn is given none.
+    Recalled {
+        /// The turn.
+        turn: TurnId,
+        /// Its run.
+        run: u32,
+        /// What it is given.
+        facts: RecalledFacts,
     },
     /// What was heard of the requests of turns, by turn and run; see [`Partition::silent_turns`](crate::Partition::silent_turns).
     Requests(Vec<(TurnId, u32, RequestNews)>),

@@ -259,6 +259,7 @@ impl Partition {
             Input::Committed(refused) => self.committed(refused, now, &mut actions),
             Input::Checked(verdicts) => self.checked(verdicts, now, &mut actions),
             Input::Started { turn, run, started } => self.started(&turn, run, started, now, &mut actions),
+            Input::Recalled { turn, run, facts } => self.recalled(&turn, run, facts),
             Input::Requests(news) => self.request_news(news, now),
             Input::Answered { turn, run, chunks } => self.answered(&turn, run, &chunks, now, &mut actions),
             Input::Tasks { agent, after, tasks, more } => {

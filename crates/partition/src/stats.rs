@@ -78,6 +78,8 @@ pub struct Counters {
     pub ambiguous_calls: u64,
     /// Facts that memory tasks have found.
     pub facts: u64,
+    /// Facts of memory tasks that were left out because the turn had been given them.
+    pub repeated_facts: u64,
     /// Facts of memory tasks that cannot be used, and answers without a list of facts.
     pub invalid_facts: u64,
     /// Control commands taken.

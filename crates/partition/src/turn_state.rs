@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use batches::memory::RecalledFacts;
 use hashbrown::{HashMap, HashSet};
 use model::{
     AgentId, BatchType, MessageFailure, Metadata, Position, QueuedTask, Seq, ThreadId, TimerId, Timestamp,
@@ -96,6 +97,8 @@ pub(crate) struct TrackedTurn {
     pub(crate) postponed: Option<Postponed>,
     /// The timer that has fired it: it is a follow-up.
     pub(crate) timer: Option<TimerId>,
+    /// The facts that it was given.
+    pub(crate) recalled: RecalledFacts,
     /// Its answer is complete, and waits for the word of the driver that it is still wanted.
     pub(crate) is_answered: bool,
 }
@@ -196,6 +199,7 @@ impl TrackedTurn {
             came_at: Timestamp(0),
             postponed: None,
             timer: None,
+            recalled: RecalledFacts::default(),
             is_answered: false,
         }
     }

@@ -16,8 +16,10 @@ use utoipa::ToSchema;
 use crate::{AnswerUsage, Cursor, MessageOffset, schemas, sse};
 
 mod event;
+mod remembered;
 
 pub use event::NativeEvent;
+pub use remembered::{RememberedEvent, RememberedFact, UndoRequest, remembered};
 
 /// The first bytes of a stream: they make proxies forward the headers before the first chunk. The comment is not followed by a blank line,
 /// which some clients would take for an event without data.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use model::{AnswerReport, Chunk, ChunkKind, FollowUpHint, Metadata, Position, Role, is_reasoning_tool};
+use model::{AnswerReport, Chunk, ChunkKind, FollowUpHint, Metadata, Position, Role, is_withheld_tool};
 use serde_json::{Map, Value, json};
 
 use crate::AnswerEvent;
@@ -196,7 +196,7 @@ fn add(steps: &mut Vec<StoredStep>, message: &StoredMessage<'_>) {
             None => {
                 let name = message.metadata.get("tool_name").and_then(Value::as_str).unwrap_or_default();
                 let (id, name, arguments) = (id.to_owned(), name.to_owned(), String::new());
-                let is_withheld = is_reasoning_tool(&name);
+                let is_withheld = is_withheld_tool(&name);
                 step.calls.push(StoredCall {
                     id,
                     name,
@@ -214,7 +214,7 @@ fn add(steps: &mut Vec<StoredStep>, message: &StoredMessage<'_>) {
         let text = |key: &str| call.get(key).and_then(Value::as_str);
         StoredCall {
             id: text("id").unwrap_or_default().to_owned(),
-            is_withheld: is_reasoning_tool(text("name").unwrap_or_default()),
+            is_withheld: is_withheld_tool(text("name").unwrap_or_default()),
             name: text("name").unwrap_or_default().to_owned(),
             arguments: text("arguments").unwrap_or_default().to_owned(),
             is_made: true,
@@ -309,7 +309,7 @@ impl ChunkWriter {
             if call.is_error {
                 metadata["is_error"] = true.into();
             }
-            let text = if call.is_withheld { withheld::RESULT } else { &result[from..] };
+            let text = if call.is_withheld { withheld::result_of(&call.name) } else { &result[from..] };
             self.push(ChunkKind::ToolResult, text, fields(metadata), false);
         }
     }

@@ -1,4 +1,4 @@
-//! What people are not shown of an answer: the arguments and the results of an agent's reasoning tools. The calls themselves are shown, so that
+//! What people are not shown of an answer: the arguments and the results of an agent's reasoning tools, and of its searches of memory. The calls themselves are shown, so that
 //! every protocol has whole pairs, and what a client has seen is counted as if they were shown.
 //!
 //! Entry types: [`WithheldCalls`], for the chunks of a message while they come; [`withhold_calls`] and [`RESULT`], for what is stored.
@@ -7,13 +7,20 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use model::{Chunk, ChunkKind, is_reasoning_tool};
+use model::{Chunk, ChunkKind, is_memory_search, is_withheld_tool};
 use serde_json::{Map, Value};
 
 /// Instead of a result.
 pub const RESULT: &str = "(not shown: the agent's reasoning thread)";
+/// Instead of what a search of memory has found.
+pub const FOUND: &str = "(not shown: what the agent remembers)";
 /// Instead of arguments, which clients parse.
 pub const ARGUMENTS: &str = "{}";
+
+/// Instead of the result of a tool whose results are withheld.
+pub fn result_of(tool: &str) -> &'static str {
+    if is_memory_search(tool) { FOUND } else { RESULT }
+}
 
 /// The calls of one message that are withheld.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +34,7 @@ pub struct WithheldCalls {
 struct CallPieces {
     has_arguments: bool,
     has_result: bool,
+    is_search: bool,
 }
 
 impl WithheldCalls {
@@ -41,8 +49,8 @@ impl WithheldCalls {
         };
         let text_at = |key: &str| chunk.metadata.get(key).and_then(Value::as_str).unwrap_or_default();
         let (id, tool) = (text_at("tool_call_id"), text_at("tool_name"));
-        if is_reasoning_tool(tool) {
-            self.calls.entry(id.to_owned()).or_default();
+        if is_withheld_tool(tool) {
+            self.calls.entry(id.to_owned()).or_default().is_search = is_memory_search(tool);
         } else if !tool.is_empty() {
             // The id is that of another call now.
             self.calls.remove(id);
@@ -58,6 +66,7 @@ impl WithheldCalls {
         };
         let text = match (had_one, is_result) {
             (true, _) => "",
+            (false, true) if pieces.is_search => FOUND,
             (false, true) => RESULT,
             (false, false) => ARGUMENTS,
         };
@@ -73,9 +82,10 @@ pub fn withhold_calls(calls: &mut Value) -> Vec<(String, bool)> {
         let text_at = |call: &Map<String, Value>, key: &str| {
             call.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
         };
-        let is_withheld = is_reasoning_tool(&text_at(call, "name"));
+        let name = text_at(call, "name");
+        let is_withheld = is_withheld_tool(&name);
         if is_withheld {
-            for (key, text) in [("arguments", ARGUMENTS), ("result", RESULT)] {
+            for (key, text) in [("arguments", ARGUMENTS), ("result", result_of(&name))] {
                 if let Some(value) = call.get_mut(key).filter(|value| !value.is_null()) {
                     *value = text.into();
                 }
@@ -125,8 +135,14 @@ mod tests {
             "a=[1] User: A",
             "b=found",
             "a=[2] User: B",
+            "c/memory_search/{\"query\":\"x\"}",
+            "c=- \"Offer 30 % to Ann.\"",
+            "d/memory_remember/{\"text\":\"x\"}",
+            "d=Remembered",
         ];
-        assert_eq!(shown(&words), ["{}", "", "{\"q\":1}", RESULT, "found", ""]);
+        let of_memory = ["{}", FOUND, "{\"text\":\"x\"}", "Remembered"];
+        assert_eq!(shown(&words)[..6], ["{}", "", "{\"q\":1}", RESULT, "found", ""]);
+        assert_eq!(shown(&words)[6..], of_memory);
     }
 
     #[test]

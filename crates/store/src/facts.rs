@@ -1,5 +1,7 @@
 //! What agents remember: searched when turns begin, listed, given and deleted over HTTP.
 
+mod by_tools;
+mod of_answers;
 mod search;
 
 use std::time::Duration;
@@ -13,6 +15,9 @@ use crate::error::StoreError;
 use crate::fact_vectors::bucket;
 use crate::row::{count, parse_column};
 use crate::store::Store;
+
+pub use by_tools::{FactCommand, FactOutcome, NotedFact};
+pub use of_answers::AnswerFact;
 
 /// For whom a fact is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -224,13 +229,35 @@ impl Store {
         command: &CommandId,
         actor: &str,
     ) -> Result<bool, StoreError> {
+        self.delete_or_undo(agent, id, (command, actor), false).await
+    }
+
+    /// Deletes a fact, with a line in the audit log: those whose place it has taken count again. False when there is none of that id.
+    pub async fn undo_fact(
+        &self,
+        agent: &AgentId,
+        id: &str,
+        command: &CommandId,
+        actor: &str,
+    ) -> Result<bool, StoreError> {
+        self.delete_or_undo(agent, id, (command, actor), true).await
+    }
+
+    async fn delete_or_undo(
+        &self,
+        agent: &AgentId,
+        id: &str,
+        (command, actor): (&CommandId, &str),
+        restores: bool,
+    ) -> Result<bool, StoreError> {
         let statement = sqlx::query(include_str!("facts/delete.sql"))
             .bind(bucket(agent))
             .bind(agent.as_str())
             .bind(id.to_owned())
             .bind(model::Bucket::of_key(agent.as_str()).get() as i16)
             .bind(command.as_str())
-            .bind(actor.to_owned());
+            .bind(actor.to_owned())
+            .bind(restores);
         Ok(count(&self.rows(statement).await?)? > 0)
     }
 

@@ -66,7 +66,9 @@ pub use erased_tenants::{ErasedTenant, ReopenedTenant};
 pub use error::{Disposition, StoreError};
 pub use export_import::{CompactionImport, ImportOutcome, ImportRefusal, IndexedMessage};
 pub use fact_vectors::{FactToEmbed, VectorTables, lay_out_vectors};
-pub use facts::{FactFilter, FactRow, FactScope, FoundFact, NewFact};
+pub use facts::{
+    AnswerFact, FactCommand, FactFilter, FactOutcome, FactRow, FactScope, FoundFact, NewFact, NotedFact,
+};
 pub use history::{Range, StoredMessage};
 pub use incidents::IncidentRow;
 pub use kept::{Kept, KeptBound};

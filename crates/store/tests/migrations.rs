@@ -170,7 +170,7 @@ async fn indexes_keep_their_order_of_age() {
             "failed_messages_pkey failed_messages_bucket_message_id_thread_id_key failed_messages_created_at",
         ),
         ("audit_log", "audit_log_created_at audit_log_pkey audit_log_created_at_brin audit_log_about"),
-        ("facts", "facts_pkey facts_thread facts_agent facts_created_at facts_texts facts_long_texts"),
+        ("facts", "facts_pkey facts_agent facts_created_at facts_texts facts_long_texts facts_answer"),
     ] {
         let sql = format!(
             "SELECT string_agg(indexrelid::regclass::text, ' ' ORDER BY indexrelid) AS names

@@ -1,10 +1,10 @@
-//! What owners send to gateways on `live.<gateway>` and `live.owners`.
+//! What owners send to gateways on `live.<gateway>`, `live.owners` and `live.facts`.
 
 use bytes::Bytes;
 use model::{
     AnswerReport, Chunk, ErrorClass, FinishReason, FrameNumber, IdRange, LiveFrame, MessageEnd,
-    MessageFailure, MessageOutcome, ModelCall, PartitionId, Position, RetryHint, ThreadId, TurnError,
-    WaitNotice,
+    MessageFailure, MessageKey, MessageOutcome, ModelCall, PartitionId, Position, RetryHint, ThreadId,
+    TurnError, WaitNotice,
 };
 use prost::Message as _;
 
@@ -135,6 +135,23 @@ pub fn decode_owner(payload: &Bytes) -> Result<(PartitionId, u64), DecodeError> 
     let owner = pb::OwnerAnnouncement::decode(payload.as_ref())?;
     let partition = u16::try_from(owner.partition).map_err(|_| InvalidField::Missing("partition"))?;
     Ok((PartitionId(partition), owner.epoch))
+}
+
+/// The payload that says that facts are remembered since an answer.
+pub fn encode_remembered(answer: &MessageKey) -> Bytes {
+    let (session_id, message_id) = (answer.thread.to_string(), answer.message.to_string());
+    pb::Remembered { session_id, message_id }.encode_to_vec().into()
+}
+
+/// Reads what [`encode_remembered`] gave.
+///
+/// # Errors
+/// The bytes are no such payload, or an id breaks its rule.
+pub fn decode_remembered(payload: &Bytes) -> Result<MessageKey, DecodeError> {
+    let remembered = pb::Remembered::decode(payload.as_ref())?;
+    let (thread, message) =
+        (parse_thread(&remembered.session_id)?, convert::message_id(&remembered.message_id)?);
+    Ok(MessageKey { thread, message })
 }
 
 /// Reads the payload of a frame or a notice.

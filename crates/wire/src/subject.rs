@@ -88,6 +88,9 @@ pub fn live(gateway: &GatewayId) -> String {
 /// Where owners say that they own a partition from now on (core NATS only).
 pub const OWNERS: &str = "live.owners";
 
+/// Where owners say that facts are remembered since an answer (core NATS only).
+pub const FACTS: &str = "live.facts";
+
 /// Where the owner of a partition answers gateways.
 pub fn query(p: PartitionId) -> String {
     format!("query.{p}")

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bus::{Bus, BusError};
-use model::{GatewayId, LiveFrame, PartitionId};
+use model::{GatewayId, LiveFrame, MessageKey, PartitionId};
 use wire::live::FrameBatch;
 
 /// Cheap to clone.
@@ -84,6 +84,15 @@ impl LivePublisher {
     /// Says to all gateways that this worker owns a partition.
     pub(crate) async fn announce_owner(&self, partition: PartitionId, epoch: u64) -> Result<(), BusError> {
         self.shared.bus.announce_owner(partition, epoch).await
+    }
+
+    /// Says to all gateways since which answers facts are remembered. What cannot be sent now is in the history.
+    pub(crate) async fn announce_remembered(&self, answers: &[MessageKey]) {
+        for answer in answers {
+            if let Err(error) = self.shared.bus.announce_remembered(answer).await {
+                tracing::debug!(%answer, %error, "gateways do not hear of facts at once");
+            }
+        }
     }
 
     fn gathered(&self) -> std::sync::MutexGuard<'_, HashMap<GatewayId, (FrameBatch, u64)>> {

@@ -142,6 +142,10 @@ const METRICS: &[MetricDescription] = &[
     ),
     MetricDescription::counter("antiphon_worker_facts_total", "Facts found by memory tasks"),
     MetricDescription::counter(
+        "antiphon_worker_repeated_facts_total",
+        "Facts that memory tasks found and that are not remembered, because the turn had been given them and the user has not said them",
+    ),
+    MetricDescription::counter(
         "antiphon_worker_invalid_facts_total",
         "Facts that memory tasks found and that cannot be used, and answers of theirs without a list of facts; each is left out alone",
     ),
@@ -375,6 +379,7 @@ impl WorkerMetrics {
         count("antiphon_worker_continuations_rejected_total", counters.continuations_rejected);
         count("antiphon_worker_ambiguous_calls_total", counters.ambiguous_calls);
         count("antiphon_worker_facts_total", counters.facts);
+        count("antiphon_worker_repeated_facts_total", counters.repeated_facts);
         count("antiphon_worker_invalid_facts_total", counters.invalid_facts);
         count("antiphon_worker_control_commands_total", counters.control_commands);
     }

@@ -185,7 +185,7 @@ impl OpenAi {
                     is_idempotent: self.tools.is_idempotent(tool),
                 };
                 let key = idempotency_key(turn, &id);
-                let perform = || self.tools.call(tool, &call.arguments, &key, allowed);
+                let perform = || self.tools.call(tool, &call.arguments, (turn, &key), allowed);
                 let run = self.tool_calls.run(wanted, sender, perform);
                 let result = with_current(span.context(), run).await?;
                 if result.is_error {

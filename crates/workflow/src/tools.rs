@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use self::mcp::{InvalidMcpUrl, McpServer};
 pub(crate) use self::result::{ToolOutcome, ToolResult};
 use crate::metrics;
+use crate::request::TurnAttempt;
 use runtime::http::{self, ClientError};
 use runtime::traces::{self, TraceContext};
 
@@ -202,7 +203,7 @@ impl Tools {
         &self,
         name: &str,
         arguments: &str,
-        key: &str,
+        (turn, key): (&TurnAttempt, &str),
         allowed: Option<&[String]>,
     ) -> ToolOutcome {
         let started = Instant::now();
@@ -212,7 +213,7 @@ impl Tools {
             Some(found) => match (serde_json::from_str::<Map<String, Value>>(arguments), found) {
                 (Err(error), _) => not_run(format!("the arguments are not a JSON object: {error}")),
                 (Ok(arguments), FoundTool::Http(tool)) => tool.call(&self.client, &arguments, key).await,
-                (Ok(arguments), FoundTool::Mcp(server)) => server.call(name, arguments, key).await,
+                (Ok(arguments), FoundTool::Mcp(server)) => server.call(name, arguments, key, turn).await,
             },
         };
         metrics::tool_call(outcome.result().is_error, started.elapsed());

@@ -73,7 +73,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "runtime",
         ],
     ),
-    ("mcp", &["model", "auth", "reasoning", "store", "runtime", "gateway"]),
+    ("mcp", &["model", "auth", "batches", "reasoning", "store", "embeddings", "runtime", "gateway"]),
     ("workflow", &["model", "wire", "bus", "runtime"]),
 ];
 

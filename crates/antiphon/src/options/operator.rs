@@ -254,7 +254,8 @@ pub(crate) struct CreateKey {
     #[arg(long, value_parser = role)]
     pub(crate) role: AccessRole,
     /// Only this of what the role may, separated by commas: threads:read, threads:write, agents:read, tasks:write,
-    /// agents:operate, agents:configure, audit:read, dead-letters:read, keys:manage, reasoning:read, reasoning:write.
+    /// agents:operate, agents:configure, audit:read, dead-letters:read, keys:manage, reasoning:read, reasoning:write,
+    /// memory:read, memory:write.
     #[arg(long, value_delimiter = ',')]
     pub(crate) scopes: Option<Vec<String>>,
     /// Whose threads and agents; the default tenant's without it.

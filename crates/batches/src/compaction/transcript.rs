@@ -2,16 +2,17 @@
 
 use std::borrow::Cow;
 
-use model::{Message, Role, quoting};
+use model::{Message, Role, is_memory_tool, is_reasoning_tool, quoting};
 
 use crate::item::ItemCall;
+use crate::memory::is_result_of;
 use crate::{Batch, Item};
 
 /// Bytes of a result, at most: what a tool has said at length is seldom what must be remembered.
 const MOST_OF_RESULT: usize = 2_000;
 
 /// Before the later lines of a text.
-const INDENT: &str = "    ";
+pub(crate) const INDENT: &str = "    ";
 
 /// Bytes of the first batch, at least: something leaves however long the summary before is.
 const LEAST_OF_FIRST: usize = 2_000;
@@ -58,6 +59,25 @@ pub fn transcript_of_turn(messages: &[Message], most_bytes: usize) -> String {
         })
         .collect();
     without_middle(text, most_bytes)
+}
+
+/// The same for a task that remembers facts of the turn. What tools have shown the agent of its memory or of its own thread is not in it, and what the
+/// system made up is not said by the user: nothing is to be remembered from these.
+pub fn transcript_for_memory(messages: &[Message], most_bytes: usize) -> String {
+    let is_repeating = |name: &str| is_memory_tool(name) || is_reasoning_tool(name);
+    let line = |message: &Message| {
+        if is_result_of(message, messages, is_repeating) {
+            return String::new();
+        }
+        let mut calls = ItemCall::all_of(message.tool_calls.as_ref());
+        for call in calls.iter_mut().filter(|call| is_repeating(call.name)) {
+            call.arguments = "{}";
+        }
+        let is_made_up = message.role == Role::User && message.metadata.is_synthetic();
+        let role = if is_made_up { Role::System } else { message.role };
+        line_of(role, role.name(), &message.content, &calls)
+    };
+    without_middle(messages.iter().map(line).collect(), most_bytes)
 }
 
 fn without_middle(text: String, most_bytes: usize) -> String {

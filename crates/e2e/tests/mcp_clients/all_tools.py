@@ -43,6 +43,10 @@ CALLS = [
     ("frs_compress_last", {"session_id": "SESSION", "count": 9, "summary": "x"}),
     ("frs_view_thread", {"session_id": "nobody"}),
     ("frs_read_message", {"session_id": "SESSION", "number": 3}),
+    ("memory_remember", {"thread_id": "SESSION", "text": "The user likes tea."}),
+    ("memory_search", {"thread_id": "SESSION", "query": "Which drink?"}),
+    ("memory_correct", {"thread_id": "SESSION", "fact_id": "nothing", "text": "The user likes coffee."}),
+    ("memory_forget", {"thread_id": "SESSION", "fact_id": "nothing"}),
 ]
 
 

@@ -74,7 +74,9 @@ pub(crate) async fn get(
     views::withhold(&mut messages);
     let found = batches.first().ok_or_else(unknown)?;
     let shown = BatchView::new(found, ctx.backend()?.now(), timeout_ms(store, &thread).await?);
-    Ok(json_no_store(WholeBatch::new(shown, found, messages)))
+    let mut whole = WholeBatch::new(shown, found, messages);
+    views::add_remembered(store, &thread, &mut whole.messages).await?;
+    Ok(json_no_store(whole))
 }
 
 /// After which an incomplete batch of the thread counts as abandoned.

@@ -102,7 +102,8 @@ pub(crate) async fn list(
     if !range.with_synthetic {
         views::withhold(&mut messages);
     }
-    let messages = messages.into_iter().map(MessageView::from).collect();
+    let mut messages: Vec<MessageView> = messages.into_iter().map(MessageView::from).collect();
+    views::add_remembered(ctx.store()?, &thread, &mut messages).await?;
     Ok(json_no_store(HistoryPage { thread_id: thread.name().to_owned(), messages, next }))
 }
 

@@ -42,6 +42,14 @@ pub(crate) struct FactsQuery {
     limit: Option<String>,
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ForgetQuery {
+    /// `true`: what the fact has taken the place of counts again. Else that is forgotten with it.
+    #[param(default = "false", pattern = "^(true|false)$")]
+    restore: Option<String>,
+}
+
 /// A fact as it is given: for one user, for one thread, or for all threads of the agent.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -263,12 +271,19 @@ pub(crate) async fn change(
 pub(crate) async fn delete(
     ctx: RequestContext,
     PathParam((agent, fact)): PathParam<(String, String)>,
+    QueryParams(query): QueryParams<ForgetQuery>,
     headers: HeaderMap,
     _: NoBody,
 ) -> Result<Response, Problem> {
-    let (agent, actor) = (ctx.agent(&agent)?, ctx.actor(&headers)?);
+    let (agent, actor, store) = (ctx.agent(&agent)?, ctx.actor(&headers)?, ctx.store()?);
+    let fact = Some(fact).filter(|fact| is_text(fact)).ok_or_else(unknown)?;
     let command = control::new_id()?;
-    if !(is_text(&fact) && ctx.store()?.delete_fact(&agent, &fact, &command, &actor).await?) {
+    let is_gone = match query.restore.as_deref() {
+        None | Some("false") => store.delete_fact(&agent, &fact, &command, &actor).await?,
+        Some("true") => store.undo_fact(&agent, &fact, &command, &actor).await?,
+        Some(_) => return Err(Problem::bad_request("invalid_query", "restore must be true or false")),
+    };
+    if !is_gone {
         return Err(unknown());
     }
     Ok(StatusCode::NO_CONTENT.into_response())

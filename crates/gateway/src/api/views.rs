@@ -5,18 +5,20 @@ use std::collections::HashSet;
 use auth::Permission;
 use batches::{Batch, BatchState, IncompleteReason, Item, tokens};
 use model::{
-    AnswerReport, BatchType, FinishReason, FollowUpHint, ModelCall, Position, Role, Timestamp, TurnId,
-    is_reasoning_tool,
+    AnswerReport, BatchType, FinishReason, FollowUpHint, MessageId, ModelCall, Position, Role, ThreadId,
+    Timestamp, TurnId, is_withheld_tool,
 };
+use protocols::native::RememberedFact;
 use protocols::{AnswerUsage, withheld};
 use serde::Serialize;
 use serde_json::Value;
-use store::{KeyRow, StoredMessage, ThreadRow};
+use store::{KeyRow, Store, StoreError, StoredMessage, ThreadRow};
 use utoipa::ToSchema;
 
 use crate::api::schemas;
 use crate::backend::Backend;
 use crate::commands::control::ControlOutcome;
+use crate::streaming::remembered;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -106,6 +108,10 @@ pub struct MessageView {
     /// Of the last message of an answer: what its calls of models used together, where that is known.
     #[schema(required)]
     pub usage: Option<AnswerUsage>,
+    /// Of an answer, in histories and batches: what its agent remembers since, and how to take it back. Absent where that is nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub remembered: Vec<RememberedFact>,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub parent_id: Option<Position>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
@@ -131,13 +137,32 @@ impl From<StoredMessage> for MessageView {
             tool_call_id: item.tool_call_id,
             metadata: FollowUpHint::hidden_in(&item.metadata).to_value(),
             token_count: item.token_count.and_then(|count| count.try_into().ok()),
+            remembered: Vec::new(),
             parent_id: parent,
             created_at: rfc3339(item.created_at),
         }
     }
 }
 
-/// Takes out of messages what people are not shown: what reasoning tools of the agent were given and answered.
+/// Adds to answers of a thread what is remembered since.
+pub(crate) async fn add_remembered(
+    store: &Store,
+    thread: &ThreadId,
+    messages: &mut [MessageView],
+) -> Result<(), StoreError> {
+    let answers = messages.iter().filter(|message| message.role == Role::Assistant.name());
+    let answers: Vec<MessageId> =
+        answers.filter_map(|message| MessageId::parse(&message.message_id).ok()).collect();
+    let mut found = remembered::of_answers(store, thread, answers.iter()).await?;
+    for message in messages {
+        if let Some(facts) = found.remove(message.message_id.as_str()) {
+            message.remembered = facts;
+        }
+    }
+    Ok(())
+}
+
+/// Takes out of messages what people are not shown: what reasoning tools of the agent and its searches of memory were given and answered.
 pub(crate) fn withhold(messages: &mut [StoredMessage]) {
     let mut ids = HashSet::new();
     for StoredMessage { item, .. } in messages {
@@ -152,8 +177,8 @@ pub(crate) fn withhold(messages: &mut [StoredMessage]) {
         }
         let named = item.metadata.get("tool_name").and_then(Value::as_str);
         let is_of_withheld = item.tool_call_id.as_ref().is_some_and(|id| ids.contains(id));
-        if item.role == Role::Tool && named.map_or(is_of_withheld, is_reasoning_tool) {
-            withheld::RESULT.clone_into(&mut item.content);
+        if item.role == Role::Tool && named.map_or(is_of_withheld, is_withheld_tool) {
+            withheld::result_of(named.unwrap_or_default()).clone_into(&mut item.content);
         }
     }
 }

@@ -109,13 +109,15 @@ pub(crate) fn class(scope: Permission) -> RequestClass {
         | Permission::ReadAgents
         | Permission::ReadAudit
         | Permission::ReadDeadLetters
-        | Permission::ReadReasoning => RequestClass::Read,
+        | Permission::ReadReasoning
+        | Permission::ReadMemory => RequestClass::Read,
         Permission::WriteThreads
         | Permission::SendTasks
         | Permission::OperateAgents
         | Permission::ConfigureAgents
         | Permission::ManageKeys
-        | Permission::WriteReasoning => RequestClass::Write,
+        | Permission::WriteReasoning
+        | Permission::WriteMemory => RequestClass::Write,
     }
 }
 

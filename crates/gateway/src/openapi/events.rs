@@ -37,6 +37,7 @@ impl Stream {
                 add::<native::RestartEvent<'_>>(&mut found);
                 add::<native::WaitingEvent<'_>>(&mut found);
                 add::<native::LeftOutEvent<'_>>(&mut found);
+                add::<native::RememberedEvent<'_>>(&mut found);
                 add::<native::AuthExpiredEvent<'_>>(&mut found);
             }
             Self::UiMessage => add::<ui_message::UiChunk<'_>>(&mut found),
@@ -105,7 +106,7 @@ fn media(data: Value, example: Value) -> Value {
 
 fn native_media() -> Value {
     let event = |kind: Value, data: Value| json!({ "properties": { "event": kind, "data": data }, "required": ["data"] });
-    let kinds = json!({ "enum": ["message", "ready", "reset", "restart", "waiting", "left_out", "drain", "auth_expired"] });
+    let kinds = json!({ "enum": ["message", "ready", "reset", "restart", "waiting", "left_out", "remembered", "drain", "auth_expired"] });
     let is = |name: &str| json!({ "properties": { "event": { "const": name } }, "required": ["event"] });
     let empty = json!({
         "type": "string", "contentMediaType": "application/json",
@@ -127,11 +128,12 @@ fn native_media() -> Value {
             { "if": is("restart"), "then": event(json!({ "const": "restart" }), data(&["RestartEvent"])) },
             { "if": is("waiting"), "then": event(json!({ "const": "waiting" }), data(&["WaitingEvent"])) },
             { "if": is("left_out"), "then": event(json!({ "const": "left_out" }), data(&["LeftOutEvent"])) },
+            { "if": is("remembered"), "then": event(json!({ "const": "remembered" }), data(&["RememberedEvent"])) },
             { "if": is("auth_expired"), "then": event(json!({ "const": "auth_expired" }), data(&["AuthExpiredEvent"])) },
             { "if": is("drain"), "then": event(json!({ "const": "drain" }), empty) },
             {
                 "if": { "anyOf": [
-                    is("ready"), is("reset"), is("restart"), is("waiting"), is("left_out"), is("drain"), is("auth_expired"),
+                    is("ready"), is("reset"), is("restart"), is("waiting"), is("left_out"), is("remembered"), is("drain"), is("auth_expired"),
                 ] },
                 "else": event(json!({ "const": "message" }), data(&["ChunkEvent", "CompleteEvent", "FailedEvent"])),
             },
@@ -175,6 +177,13 @@ fn native_media() -> Value {
         "thread_id": "hello", "shown": 64,
         "message": "more than 64 messages of the thread are open: the others are shown once one of these has ended",
     });
+    let remembered = json!({
+        "thread_id": "hello", "message_id": answer, "turn_id": turn, "facts": [{
+            "fact_id": format!("{answer}-f0"), "agent_id": "ann", "text": "The user lives in Bern.", "kind": "place",
+            "source_message_id": format!("{turn}-q"),
+            "undo": { "method": "DELETE", "path": format!("/v1/agents/ann/memory/{answer}-f0?restore=true") },
+        }],
+    });
     let restart = json!({ "thread_id": "hello", "after": before });
     let restart = one("what the reader has after this position does not exist", before, restart);
     json!({
@@ -196,6 +205,10 @@ fn native_media() -> Value {
                 "summary": "more messages are open than a stream shows",
                 "value": { "event": "left_out", "data": left_out.to_string() },
             },
+            "remembered": {
+                "summary": "what the agent remembers since an answer",
+                "value": { "event": "remembered", "data": remembered.to_string() },
+            },
             "auth_expired": {
                 "summary": "the credential of the stream is no longer valid, and the stream ends",
                 "value": { "event": "auth_expired", "data": json!({ "code": "credential_revoked" }).to_string() },
@@ -214,5 +227,7 @@ failure of a message. Every end has a position in the thread, and a client that 
 their order. `ready` is the first event of a stream without a cursor, with the id to come back with if nothing follows. `reset`: the message \
 starts again, and what came of it before does not count. `restart`: what the client has does not exist any more; it forgets all that came after \
 the position `after`, and all that is open, and goes on with what follows. `waiting`: why no chunk of an answer comes, repeated about every ten \
-seconds while it is so; it has no id and ends nothing. `left_out`: more messages of the thread are open than a stream shows; it has no id either. `drain`: the gateway \
+seconds while it is so; it has no id and ends nothing. `left_out`: more messages of the thread are open than a stream shows; it has no id either. \
+`remembered`: what the agent remembers since an answer, from which message, and the request that takes it back; it has no id, and a client that was away \
+finds it in the history, with the answer. `drain`: the gateway \
 stops, and the client is to connect again. `auth_expired` is the last event of a stream whose credential is no longer valid.";

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::memory;
-use crate::api::memory::{ChangedFactBody, FactBody, FactView, FactsPage, FactsQuery};
+use crate::api::memory::{ChangedFactBody, FactBody, FactView, FactsPage, FactsQuery, ForgetQuery};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::response::ResponseSpec;
 use crate::openapi::tags::MEMORY;
@@ -36,8 +36,9 @@ pub(crate) fn operations() -> Vec<Operation> {
             .errors(&["invalid_fact", "unknown_fact"]),
         Operation::delete(one, "forgetFact", "Have an agent forget something", memory::delete)
             .tag(MEMORY)
-            .description("With it goes what it has taken the place of.")
+            .description("With it goes what it has taken the place of, or with `restore=true` that counts again.")
             .scope(Scope::OperateAgents)
+            .query::<ForgetQuery>()
             .actor_header()
             .no_body()
             .response_with(ResponseSpec::nothing("It is forgotten"))

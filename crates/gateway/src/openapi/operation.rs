@@ -37,6 +37,8 @@ pub(crate) fn meaning(scope: Scope) -> &'static str {
         Scope::ManageKeys => "to make, list and revoke API keys",
         Scope::ReadReasoning => "to see reasoning sessions",
         Scope::WriteReasoning => "to make reasoning sessions, append to them, compress and undo",
+        Scope::ReadMemory => "to search over MCP what an agent remembers",
+        Scope::WriteMemory => "to have an agent remember, correct and forget over MCP",
     }
 }
 

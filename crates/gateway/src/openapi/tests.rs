@@ -227,6 +227,7 @@ fn schema_of(name: &str, data: &Value) -> &'static str {
         ("restart", ..) => "RestartEvent",
         ("waiting", ..) => "WaitingEvent",
         ("left_out", ..) => "LeftOutEvent",
+        ("remembered", ..) => "RememberedEvent",
         ("auth_expired", ..) => "AuthExpiredEvent",
         (_, Some("system"), _) => "CompleteEvent",
         (_, Some("error"), None) => "FailedEvent",
@@ -251,6 +252,14 @@ fn native_events() -> Vec<(String, Value)> {
     let (thread, turn) =
         (ThreadId::parse("t").unwrap(), TurnId::parse("u01f3-0198c4d2e5f57a60b1d3c8a94e27f610").unwrap());
     let waiting = protocols::native::waiting(&thread, &turn.answer(0), WaitReason::NoWorkflow);
+    let fact = protocols::native::RememberedFact::new(
+        &model::AgentId::parse("ann").unwrap(),
+        &turn.answer(0),
+        "m1-f0",
+        "The user lives in Bern.",
+        "place",
+    );
+    let remembered = protocols::native::remembered(&thread, &turn.answer(0), &[fact]);
     let others = [
         native.ready(),
         native.chunk(&header, MessageOffset::nothing(2), &chunk, true).bytes(),
@@ -260,6 +269,7 @@ fn native_events() -> Vec<(String, Value)> {
         native.restart(Cursor::at(Position::from_stored(0))),
         waiting,
         protocols::native::left_out(&thread),
+        remembered,
         protocols::native::auth_expired("credential_revoked"),
     ];
     let others = String::from_utf8(others.concat()).unwrap();

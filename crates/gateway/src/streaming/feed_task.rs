@@ -1,9 +1,11 @@
 //! Drives one feed: takes the frames of its thread, asks its owner, reads the store, and hands its events to the subscribers.
 
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use feed::{
     BadCursor, Feed, FeedEvent, JoinResult, StorePage, StoreRead, StreamPart, WaitOutcome, WaitingSubscribers,
 };
@@ -17,7 +19,9 @@ use wire::live::FromOwner;
 use wire::query::SnapshotReply;
 
 use crate::metrics::{self, AbortReason};
+
 use crate::streaming::feed_context::FeedContext;
+use crate::streaming::remembered;
 use crate::streaming::send_queue::SendQueue;
 use crate::streaming::store_reads::{self, Fetched};
 use crate::streaming::subscriber::{FeedCommand, PartitionSignal, Subscriber};
@@ -52,6 +56,10 @@ struct FeedTask {
     read: Fetch<Fetched>,
     /// What those lack who wait.
     missed: Fetch<Fetched>,
+    /// Answers since which facts are remembered that native clients are still to be shown.
+    remembered: VecDeque<MessageId>,
+    /// The facts of the first of them.
+    facts: Fetch<Bytes>,
     /// Notified when a subscriber has gone.
     departures: Arc<Notify>,
     forget_at: Option<Instant>,
@@ -118,6 +126,8 @@ impl FeedTask {
             ask: None,
             read: None,
             missed: None,
+            remembered: VecDeque::new(),
+            facts: None,
             departures: Arc::default(),
             forget_at: None,
             idle_since: None,
@@ -162,6 +172,7 @@ impl FeedTask {
                 reply = or_never(&mut self.ask) => self.on_reply(reply),
                 fetched = or_never(&mut self.read) => self.on_read(fetched),
                 fetched = or_never(&mut self.missed) => self.on_missed(fetched),
+                facts = or_never(&mut self.facts) => self.show_facts(facts),
                 Ok(()) = signal.changed() => {
                     let before = std::mem::replace(&mut known, *signal.borrow_and_update());
                     self.feed.on_owner(known.epoch);
@@ -210,6 +221,12 @@ impl FeedTask {
             FeedCommand::Join(subscriber) => *subscriber,
             FeedCommand::Frame(frame) => return self.on_frame(&frame),
             FeedCommand::Sent(epoch, number) => return self.feed.on_sent(epoch, number),
+            FeedCommand::Remembered(answer) => {
+                if self.remembered.len() < COMMANDS {
+                    self.remembered.push_back(answer);
+                }
+                return;
+            }
         };
         if let Some(drain_notices) = &mut self.drain_notices {
             // It took its place before the drain.
@@ -222,7 +239,7 @@ impl FeedTask {
         self.waiting.push(subscriber, cursor, subscription, &self.feed);
     }
 
-    fn on_frame(&mut self, frame: &bytes::Bytes) {
+    fn on_frame(&mut self, frame: &Bytes) {
         match wire::live::decode(frame) {
             Ok(FromOwner::Frame(frame)) => self.feed.on_frame(frame, self.context.backend.now()),
             Ok(FromOwner::Notice(notice)) => self.report(&notice),
@@ -257,6 +274,17 @@ impl FeedTask {
             }
         }
         self.has_left_out = leaves_out;
+    }
+
+    /// Shows native clients what is remembered since an answer. The streams of other protocols have ended with it.
+    fn show_facts(&mut self, event: Option<Bytes>) {
+        self.facts = None;
+        let Some(event) = event else { return };
+        let part = StreamPart::Encoded(event);
+        for subscriber in self.subscribers.iter().filter(|one| !one.subscription.takes_values()) {
+            metrics::events(1);
+            subscriber.send_queue.push(std::slice::from_ref(&part));
+        }
     }
 
     fn on_reply(&mut self, reply: Option<SnapshotReply>) {
@@ -448,6 +476,11 @@ impl FeedTask {
     /// Starts the question and the reads that are wanted.
     fn fetch(&mut self) {
         let now = self.context.backend.now();
+        if self.facts.is_none()
+            && let Some(answer) = self.remembered.pop_front()
+        {
+            self.facts = Some(read_facts(self.context.clone(), self.thread.clone(), answer).boxed());
+        }
         if let Some(ask) = self.feed.poll_snapshot_request(now) {
             self.ask = Some(request_snapshot(self.context.clone(), ask).boxed());
         }
@@ -494,6 +527,17 @@ async fn request_snapshot(context: FeedContext, ask: wire::query::SnapshotReques
     let partition = context.backend.partition_of(&ask.thread);
     let query = wire::query::encode_snapshot_request(&context.backend.id, &ask);
     context.backend.query_owner(partition, query, SNAPSHOT_TIMEOUT, wire::query::decode_snapshot).await
+}
+
+/// The event of what is remembered since an answer; `None`: nothing that counts.
+async fn read_facts(context: FeedContext, thread: ThreadId, answer: MessageId) -> Option<Bytes> {
+    match remembered::of_answer(context.backend.store(), &thread, &answer).await {
+        Ok(facts) => (!facts.is_empty()).then(|| native::remembered(&thread, &answer, &facts)),
+        Err(error) => {
+            tracing::debug!(%thread, %error, "the store cannot be read");
+            None
+        }
+    }
 }
 
 async fn read_store(context: FeedContext, thread: ThreadId, read: StoreRead) -> Option<Fetched> {

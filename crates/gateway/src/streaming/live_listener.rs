@@ -4,7 +4,7 @@ use bus::{Bus, LiveMessage, LiveSubscription};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use model::{GatewayId, PartitionId, ThreadId};
+use model::{GatewayId, MessageKey, PartitionId, ThreadId};
 use runtime::{Backoff, retry};
 
 use crate::backend::Backend;
@@ -19,6 +19,8 @@ pub(crate) enum LiveEvent {
     Frames(Vec<(ThreadId, Bytes)>),
     /// A partition has an owner of this epoch.
     Owner(PartitionId, u64),
+    /// Facts are remembered since this answer.
+    Remembered(MessageKey),
 }
 
 /// Listens for as long as the gateway runs.
@@ -71,6 +73,7 @@ fn read(message: LiveMessage) -> Option<LiveEvent> {
         LiveMessage::Owner(payload) => {
             wire::live::decode_owner(payload).map(|(p, epoch)| LiveEvent::Owner(p, epoch))
         }
+        LiveMessage::Remembered(payload) => wire::live::decode_remembered(payload).map(LiveEvent::Remembered),
     };
     event
         .inspect_err(|error| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use model::{PartitionId, Position, Tenant, ThreadId};
+use model::{MessageKey, PartitionId, Position, Tenant, ThreadId};
 use protocols::{Cursor, Native, native};
 use runtime::{Heartbeat, spawn_named};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -169,6 +169,7 @@ impl FeedRegistry {
             LiveEvent::Frames(frames) => self.deliver(frames),
             LiveEvent::Owner(p, epoch) if usize::from(p.0) < self.signal.len() => self.owned(p, epoch),
             LiveEvent::Owner(..) => {}
+            LiveEvent::Remembered(answer) => self.remembered(answer),
         }
     }
 
@@ -184,6 +185,15 @@ impl FeedRegistry {
                 }
                 None => self.context.unfollow(thread),
             }
+        }
+    }
+
+    /// What finds no room is in the history: no client waits for it.
+    fn remembered(&self, MessageKey { thread, message }: MessageKey) {
+        if let Some(entry) = self.context.feeds().get(&thread)
+            && entry.commands.try_send(FeedCommand::Remembered(message)).is_err()
+        {
+            metrics::frame_dropped();
         }
     }
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use feed::{BadCursor, StreamPart, Subscription};
+use model::MessageId;
 use protocols::Cursor;
 use tokio::sync::{oneshot, watch};
 
@@ -17,6 +18,8 @@ pub(crate) enum FeedCommand {
     Frame(Bytes),
     /// The owner of this epoch has sent frames of the thread up to this number.
     Sent(u64, u64),
+    /// Facts are remembered since this answer.
+    Remembered(MessageId),
 }
 
 /// Who wants events.

@@ -1,5 +1,7 @@
 //! What follows a completed turn: tasks for its agent, and the continuation that its answer asks for.
 
+use batches::compaction::{transcript_for_memory, transcript_of_turn};
+use batches::memory::{RECALLED, RecalledFacts};
 use model::{
     BusyPolicy, CommandId, Message, Metadata, Position, Task, TaskId, TaskKind, TurnId, TurnOpened,
     TurnOptions,
@@ -105,7 +107,12 @@ pub(super) fn pause(opened: &TurnOpened, run: u32) -> Option<Pause> {
 
 /// The tasks that follow a turn with a person, in their own queues. Their ids come from the turn's, so that they happen once, and they carry
 /// what was said: a workflow cannot look the turn up.
-pub(super) fn tasks(opened: &TurnOpened, messages: &[Message], batch: Option<Position>) -> Vec<Task> {
+pub(super) fn tasks(
+    opened: &TurnOpened,
+    messages: &[Message],
+    batch: Option<Position>,
+    recalled: &RecalledFacts,
+) -> Vec<Task> {
     let wanted = [
         (opened.options.work_request, TaskKind::WorkRequest, "work", "Do the work that this turn asks for."),
         (opened.options.memory, TaskKind::Memory, "memory", NOTE_FACTS),
@@ -113,7 +120,10 @@ pub(super) fn tasks(opened: &TurnOpened, messages: &[Message], batch: Option<Pos
     if wanted.iter().all(|(wanted, ..)| !wanted) {
         return Vec::new();
     }
-    let said = batches::compaction::transcript_of_turn(messages, MOST_OF_TURN);
+    let said = |kind| match kind {
+        TaskKind::Memory => transcript_for_memory(messages, MOST_OF_TURN),
+        _ => transcript_of_turn(messages, MOST_OF_TURN),
+    };
     let task = |(_, kind, suffix, wanted): (bool, TaskKind, &str, &str)| {
         let mut map = Map::new();
         let mut note = |key: &str, value: &str| map.insert(key.to_owned(), Value::String(value.to_owned()));
@@ -125,11 +135,16 @@ pub(super) fn tasks(opened: &TurnOpened, messages: &[Message], batch: Option<Pos
         if let Some(batch) = batch {
             note("batch_id", &batch.to_string());
         }
+        if kind == TaskKind::Memory
+            && let Some(recalled) = recalled.clone().with_results(messages).to_value()
+        {
+            map.insert(RECALLED.to_owned(), recalled);
+        }
         Some(Task {
             agent: opened.agent.queue_of(kind),
             id: TaskId::parse(&format!("{}-{suffix}", opened.turn)).ok()?,
             kind,
-            content: format!("{wanted}\n\n{said}"),
+            content: format!("{wanted}\n\n{}", said(kind)),
             metadata: Metadata::new(map).ok()?,
         })
     };

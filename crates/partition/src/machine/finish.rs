@@ -198,8 +198,11 @@ impl Partition {
             TurnSource::Input(opened) => {
                 // The tasks that follow a batch are sent when its last continuation has ended.
                 if !is_stopped && !matches!(continuation, Continuation::Next(_)) {
-                    outgoing
-                        .extend(after_turn::tasks(opened, &messages, batch).into_iter().map(Outgoing::Task));
+                    outgoing.extend(
+                        after_turn::tasks(opened, &messages, batch, &turn.recalled)
+                            .into_iter()
+                            .map(Outgoing::Task),
+                    );
                 }
                 if !is_stopped {
                     let goes_on = matches!(continuation, Continuation::Next(_));
@@ -225,9 +228,10 @@ impl Partition {
         }
         outgoing.push(Outgoing::TurnEnded(ended));
         let write = TurnWrite { turn: id.clone(), messages, agent, ends_failed, on_refusal };
-        let (found, invalid) = write.counted_facts();
-        self.counters.facts += found;
-        if let Some(invalid) = invalid {
+        let counted = write.counted_facts();
+        self.counters.facts += counted.remembered;
+        self.counters.repeated_facts += counted.repeated;
+        if let Some(invalid) = counted.invalid {
             self.counters.invalid_facts += invalid.count;
             actions.push(Action::Report(MachineReport::InvalidFacts { turn: id.clone(), invalid }));
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use batches::memory::RecalledFacts;
 use model::{
     Chunk, Frame, IncomingChunk, MessageFailure, MessageKey, RejectedEntry, Role, Seq, Timestamp, TurnError,
     TurnId, TurnOpened, TurnOptions,
@@ -351,6 +352,13 @@ impl Partition {
             _ if turn.is_answered => self.end_turn(id, TurnEnd::Complete),
             Some(failure) => self.end_turn(id, TurnEnd::Failed(failure)),
             None => {}
+        }
+    }
+
+    /// A run is given these facts.
+    pub(super) fn recalled(&mut self, id: &TurnId, run: u32, facts: RecalledFacts) {
+        if let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.run == run) {
+            turn.recalled = facts;
         }
     }
 

@@ -1,9 +1,17 @@
--- $1 bucket, $2 agent, $3 fact, $4 bucket of the agent, $5 command, $6 actor. Its history goes with it: to forget is to forget all of it.
+-- $1 bucket, $2 agent, $3 fact, $4 bucket of the agent, $5 command, $6 actor, $7 whether those count again whose place it has taken. Else its history
+-- goes with it: to forget is to forget all of it.
 WITH RECURSIVE history AS (
     SELECT fact_id FROM facts WHERE bucket = $1 AND agent_id = $2 AND fact_id = $3
     UNION
     SELECT f.fact_id FROM history AS h
     JOIN facts AS f ON f.bucket = $1 AND f.agent_id = $2 AND f.superseded_by = h.fact_id
+    WHERE NOT $7::boolean
+)
+, restored AS (
+    -- NULL, or the fact that has come after both.
+    UPDATE facts AS f SET superseded_by = u.superseded_by
+    FROM facts AS u
+    WHERE $7 AND u.bucket = $1 AND u.agent_id = $2 AND u.fact_id = $3 AND f.bucket = $1 AND f.agent_id = $2 AND f.superseded_by = $3
 )
 , gone AS (
     DELETE FROM facts AS f USING history AS h

@@ -9,7 +9,7 @@ use metrics::counter;
 use model::{Chunk, Position, Timestamp, WorkflowName};
 use partition::{Start, Started, TurnRules};
 use store::{StartContext, StoreError};
-use wire::work::TurnRequest;
+use wire::work::{RememberedFact, TurnRequest};
 
 use super::compaction::Compactor;
 use super::memory;
@@ -25,10 +25,10 @@ const HEADER_BYTES: usize = 1 << 10;
 
 /// What became of a turn whose context was read.
 pub(super) enum PreparedTurn {
-    /// A request for a workflow service, as JSON.
-    Request(Bytes),
-    /// A workflow in this process has answered already.
-    Answer(Vec<Arc<Chunk>>),
+    /// A request for a workflow service, as JSON, and the facts in it.
+    Request(Bytes, Vec<RememberedFact>),
+    /// A workflow in this process has answered already; and the facts that it was given.
+    Answer(Vec<Arc<Chunk>>, Vec<RememberedFact>),
 }
 
 /// The request with its context, in one message of NATS: a context that is larger than that gets less room. `Err`: what becomes of the turn
@@ -79,7 +79,8 @@ pub(super) async fn prepare(
             let messages = turn_request::messages(&built);
             let request =
                 turn_request::request(start, settings, workflow, rules, &built, messages, partitions);
-            return Some(Ok(PreparedTurn::Answer(local(&TurnRequest { memory: facts, ..request }))));
+            let request = TurnRequest { memory: facts, ..request };
+            return Some(Ok(PreparedTurn::Answer(local(&request), request.memory)));
         }
         let messages = turn_request::shown_messages(&built);
         let mut request =
@@ -91,7 +92,7 @@ pub(super) async fn prepare(
         };
         let most = context.bus.max_payload().saturating_sub(HEADER_BYTES);
         if payload.len() <= most {
-            return Some(Ok(PreparedTurn::Request(Bytes::from(payload))));
+            return Some(Ok(PreparedTurn::Request(Bytes::from(payload), facts)));
         }
         if built.batches.len() <= 1 {
             let size = payload.len();
@@ -101,6 +102,25 @@ pub(super) async fn prepare(
         tracing::debug!(turn = %start.turn, size = payload.len(), most, "a context has to be smaller");
         of_context.tokens = built.tokens.min(of_context.tokens) / 2;
         known = Some(facts);
+    }
+}
+
+/// The facts that a turn has been given that an owner before this one has begun, as far as they are the same still. `None` when the session has ended.
+pub(super) async fn facts_of_adopted(
+    context: &Context,
+    start: &Start,
+    found: &StartContext,
+    reader: &StoreReader,
+) -> Option<Vec<RememberedFact>> {
+    let (rules, _) = turn_request::context_rules(start, &found.settings);
+    let counter = tokenizer::counter(rules.tokenizer);
+    let ask = || built(context, start, found, &rules, counter.as_ref());
+    match reader.unless_refused("reading a context", ask).await? {
+        Ok((built, _)) => {
+            memory::remembered(context, start, &found.settings, &built, counter.as_ref(), reader).await
+        }
+        // Its answer comes without any context.
+        Err(_) => Some(Vec::new()),
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
+use batches::memory::RecalledFacts;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -16,13 +17,14 @@ use store::{ContextWanted, StartContext, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
+use wire::work::RememberedFact;
 
 use super::compaction::Compactor;
 use super::outbox_publisher::publish_once;
 use super::store_lookups::StoreReader;
 use super::thread_cache::{ThreadCache, ThreadEnd, complete};
 use super::timers::{due, timer_of};
-use super::turn_context::{PreparedTurn, prepare};
+use super::turn_context::{PreparedTurn, facts_of_adopted, prepare};
 use super::turn_request;
 use crate::context::Context;
 use crate::refusals::{RefusedItem, note_item};
@@ -283,6 +285,13 @@ fn of_turn(start: &Start, trace: Option<&TraceContext>) -> tracing::Span {
         correlation_id = start.options.correlation_id.as_deref(), trace_id = trace.map(TraceContext::trace_id))
 }
 
+/// What is to be known of a turn before it has begun, for what follows it.
+fn recalled(start: &Start, facts: &[RememberedFact]) -> Option<Input> {
+    let facts = RecalledFacts::of_texts(facts.iter().map(|fact| fact.text.as_str()));
+    let is_wanted = start.options.memory && facts != RecalledFacts::default();
+    is_wanted.then(|| Input::Recalled { turn: start.turn.clone(), run: start.run, facts })
+}
+
 fn answer(start: &Start, started: Started) -> Input {
     Input::Started { turn: start.turn.clone(), run: start.run, started }
 }
@@ -403,7 +412,15 @@ async fn requested(
         if !limits.is_empty() {
             context.limiter.enter(&start.turn, partition, &limits);
         }
-        return BeginOutcome::of(start, Started::Requested(rules));
+        // What it was given is asked once more, for the owner before took that along.
+        let facts = match start.options.memory {
+            true => facts_of_adopted(context, start, found, reader).await,
+            false => Some(Vec::new()),
+        };
+        let Some(facts) = facts else { return BeginOutcome::NOTHING };
+        let known = recalled(start, &facts).into_iter();
+        let inputs = known.chain([answer(start, Started::Requested(rules))]).collect();
+        return BeginOutcome { inputs, seq: None };
     }
     if let Some(why) = turn_request::not_now(found) {
         return BeginOutcome::of(start, Started::NotNow(why));
@@ -428,13 +445,13 @@ async fn requested(
             }
         }
     }
-    let payload = match prepare(context, start, found, &workflow, &rules, reader, compacting).await {
+    let (payload, known) = match prepare(context, start, found, &workflow, &rules, reader, compacting).await {
         None => return BeginOutcome::NOTHING,
-        Some(Ok(PreparedTurn::Request(payload))) => payload,
-        Some(Ok(PreparedTurn::Answer(chunks))) => {
+        Some(Ok(PreparedTurn::Request(payload, facts))) => (payload, recalled(start, &facts)),
+        Some(Ok(PreparedTurn::Answer(chunks, facts))) => {
             let (turn, run) = (start.turn.clone(), start.run);
-            let inputs =
-                vec![answer(start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];
+            let begun = [answer(start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];
+            let inputs = recalled(start, &facts).into_iter().chain(begun).collect();
             return BeginOutcome { inputs, seq: None };
         }
         Some(Err(instead)) => return BeginOutcome::of(start, instead),
@@ -443,7 +460,7 @@ async fn requested(
         Published::At(seq) => {
             let run = (start.turn.clone(), start.run);
             context.requests.insert(partition, run, seq, workflow);
-            let inputs = vec![answer(start, Started::Requested(rules))];
+            let inputs = known.into_iter().chain([answer(start, Started::Requested(rules))]).collect();
             BeginOutcome { inputs, seq: Some(seq) }
         }
         Published::Refused(text) => BeginOutcome::of(start, Started::Refused { rules, text }),

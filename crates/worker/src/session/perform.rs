@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use model::{LiveFrame, MessageKey, TurnId, WaitNotice, WaitReason};
 use partition::{
-    Action, Commit, IncidentKind, Input, MachineReport, MessageEnded, Outgoing, ReadyChunks, UsageWrite,
-    bisect,
+    Action, Commit, IncidentKind, Input, MachineReport, MessageEnded, Outgoing, ReadyChunks, TurnWrite,
+    UsageWrite, bisect,
 };
 use store::StreamGap;
 use tokio::time::Instant;
@@ -18,6 +18,12 @@ use crate::model_usage::ModelUsage;
 
 /// Answers with contradicting chunks that are remembered, so that viewers see it once.
 const MOST_CONFLICTS: usize = 64;
+
+/// The answer since which something is remembered, if the turn is that of a memory task.
+fn answer_with_facts(write: &TurnWrite) -> Option<MessageKey> {
+    let noted = write.noted_facts().ok()??;
+    (!noted.facts.is_empty()).then_some(MessageKey { thread: noted.thread, message: noted.answer })
+}
 
 impl PartitionSession<'_> {
     pub(super) async fn perform(&mut self, actions: Vec<Action>) {
@@ -127,9 +133,11 @@ impl PartitionSession<'_> {
             _ => None,
         });
         let finished = finished.collect();
+        let remembered = commit.turns.iter().filter_map(answer_with_facts).collect();
         let settled = self.context.committers.submit(commit, terms).await;
+        let submitted = Instant::now();
         self.in_flight =
-            Some(InFlight { settled, checkpoint, submitted: Instant::now(), usage, tokens, finished });
+            Some(InFlight { settled, checkpoint, submitted, usage, tokens, finished, remembered });
     }
 
     pub(super) async fn settled(&mut self, settled: CommitOutcome) -> ControlFlow<SessionEnd> {
@@ -140,7 +148,8 @@ impl PartitionSession<'_> {
                 (self.applied.commits, self.applied.checkpoint) = (commits, in_flight.checkpoint);
                 self.lease.confirmed.set(Some(self.applied));
                 in_flight.usage.count();
-                let InFlight { tokens, finished, .. } = in_flight;
+                let InFlight { tokens, finished, remembered, .. } = in_flight;
+                self.context.live.announce_remembered(&remembered).await;
                 self.context.limiter.finish(self.applied.partition, tokens, finished);
                 if let Some(traces) = &mut self.traces {
                     traces.committed(in_flight.submitted.elapsed());

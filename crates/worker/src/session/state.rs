@@ -83,6 +83,8 @@ pub(super) struct InFlight {
     pub(super) tokens: Vec<(TurnId, u64)>,
     /// Turns that end.
     pub(super) finished: Vec<TurnId>,
+    /// Answers since which facts are remembered.
+    pub(super) remembered: Vec<MessageKey>,
 }
 
 pub(super) fn now(context: &Context) -> Timestamp {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use model::{TENANT_MARK, is_memory_tool};
 use reqwest::{Client, Url};
 use rmcp::ServiceExt as _;
 use rmcp::model::{CallToolRequestParams, CallToolResult, Tool};
@@ -18,6 +19,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::result::{ToolOutcome, ToolResult};
+use crate::request::TurnAttempt;
 
 /// Connecting, listing, or one call.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,6 +31,8 @@ const MAX_RESULT_BYTES: usize = 256 << 10;
 const MAX_MESSAGE_BYTES: usize = 8 << 20;
 /// The argument by which a tool does one thing once, however often it is asked for.
 const REQUEST_ID: &str = "request_id";
+/// The arguments of memory tools that say whose memory it is. The turn says that, and not its model.
+const MEMORY_SCOPE: [&str; 4] = ["thread_id", "agent_id", "session_id", "message_id"];
 
 type McpConnection = Arc<RunningService<RoleClient, ()>>;
 
@@ -81,7 +85,7 @@ impl McpServer {
             tracing::warn!(url = self.0.url, error, "the MCP server's tools could not be listed");
         }
         let state = self.0.state.lock().await;
-        let definition = |tool: &Tool| json!({"name": tool.name, "description": tool.description, "parameters": *tool.input_schema});
+        let definition = |tool: &Tool| json!({"name": tool.name, "description": tool.description, "parameters": parameters(tool)});
         state.tools.iter().map(definition).collect()
     }
 
@@ -108,10 +112,21 @@ impl McpServer {
     }
 
     /// Calls a tool. `key` names the call: the same in every run and attempt of its turn.
-    pub(super) async fn call(&self, name: &str, mut arguments: Map<String, Value>, key: &str) -> ToolOutcome {
-        if self.takes_request_id(name).await && !arguments.contains_key(REQUEST_ID) {
-            let request = request_id(key, name, &arguments);
-            arguments.insert(REQUEST_ID.to_owned(), json!(request));
+    pub(super) async fn call(
+        &self,
+        name: &str,
+        mut arguments: Map<String, Value>,
+        key: &str,
+        turn: &TurnAttempt,
+    ) -> ToolOutcome {
+        let tool = self.0.state.lock().await.tools.iter().find(|tool| tool.name == name).cloned();
+        if let Some(tool) = &tool {
+            if takes(tool, REQUEST_ID) && !arguments.contains_key(REQUEST_ID) {
+                let request = request_id(key, name, &arguments);
+                arguments.insert(REQUEST_ID.to_owned(), json!(request));
+            }
+            // Afterwards: each run of a turn has an answer of its own.
+            scope_to(turn, tool, &mut arguments);
         }
         let called = async {
             let connection = self.connection().await?;
@@ -126,12 +141,6 @@ impl McpServer {
                 ToolOutcome::Unknown(ToolResult::error(format!("the MCP server: {error}")))
             }
         }
-    }
-
-    async fn takes_request_id(&self, name: &str) -> bool {
-        let state = self.0.state.lock().await;
-        let tool = state.tools.iter().find(|tool| tool.name == name);
-        tool.and_then(|tool| tool.input_schema.get("properties")?.get(REQUEST_ID)).is_some()
     }
 
     async fn connection(&self) -> Result<McpConnection, String> {
@@ -159,6 +168,43 @@ impl McpServer {
     }
 }
 
+fn takes(tool: &Tool, argument: &str) -> bool {
+    tool.input_schema.get("properties").is_some_and(|properties| properties.get(argument).is_some())
+}
+
+/// A memory tool as Antiphon has it, and not one of another server that bears the same name.
+fn has_memory_scope(tool: &Tool) -> bool {
+    is_memory_tool(&tool.name) && takes(tool, "thread_id") && takes(tool, "agent_id")
+}
+
+/// The schema of the arguments, without what the turn says.
+fn parameters(tool: &Tool) -> Value {
+    let mut schema = Value::Object((*tool.input_schema).clone());
+    if has_memory_scope(tool) {
+        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            properties.retain(|name, _| !MEMORY_SCOPE.contains(&name.as_str()));
+        }
+        if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+            required.retain(|name| name.as_str().is_none_or(|name| !MEMORY_SCOPE.contains(&name)));
+        }
+    }
+    schema
+}
+
+/// Whatever a model asks for, and whatever page it has read: a memory tool acts on the memory of its turn, and of no other user.
+fn scope_to(turn: &TurnAttempt, tool: &Tool, arguments: &mut Map<String, Value>) {
+    if !has_memory_scope(tool) {
+        return;
+    }
+    arguments.retain(|name, _| !MEMORY_SCOPE.contains(&name.as_str()));
+    arguments.insert("thread_id".to_owned(), json!(turn.thread.name()));
+    let agent = turn.agent.rsplit_once(TENANT_MARK).map_or(turn.agent.as_str(), |(_, name)| name);
+    arguments.insert("agent_id".to_owned(), json!(agent));
+    if takes(tool, "message_id") {
+        arguments.insert("message_id".to_owned(), json!(turn.message.as_str()));
+    }
+}
+
 /// The same for the same call with the same arguments. A model that is asked again and puts them in other words asks for something else,
 /// which a server that compares requests would refuse under the same name.
 fn request_id(key: &str, name: &str, arguments: &Map<String, Value>) -> String {
@@ -182,6 +228,49 @@ fn answer(result: &CallToolResult) -> ToolResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn tool(name: &str, properties: &[&str]) -> Tool {
+        let schemas = properties.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+        let schema = [
+            ("type".to_owned(), json!("object")),
+            ("properties".to_owned(), Value::Object(schemas)),
+            ("required".to_owned(), json!(properties)),
+        ];
+        Tool::new(name.to_owned(), "", Arc::new(schema.into_iter().collect::<Map<String, Value>>()))
+    }
+
+    #[test]
+    fn memory_is_that_of_the_turn_whatever_its_model_asks_for() {
+        let scope = ["thread_id", "agent_id", "session_id", "message_id"];
+        let all = [&scope[..], &["text"]].concat();
+        let turn = TurnAttempt { agent: "acme~ann".to_owned(), ..crate::request::tests::turn() };
+        let asked = json!({"thread_id": "of-bob", "agent_id": "other", "session_id": "s", "message_id": "m9", "text": "x"});
+        let made = |tool: &Tool| {
+            let mut arguments = asked.as_object().unwrap().clone();
+            scope_to(&turn, tool, &mut arguments);
+            Value::Object(arguments)
+        };
+        let own = json!({"thread_id": turn.thread.name(), "agent_id": "ann", "message_id": turn.message.as_str(), "text": "x"});
+        let mut found = own.clone();
+        found.as_object_mut().unwrap().remove("message_id");
+        for (name, properties, sent, shown) in [
+            ("memory_remember", &all[..], own, vec!["text"]),
+            ("memory_search", &["thread_id", "agent_id", "session_id", "text"], found, vec!["text"]),
+            // Of another server, and not a memory tool.
+            ("memory_search", &["text"], asked.clone(), vec!["text"]),
+            ("frs_create_session", &all[..], asked.clone(), all.clone()),
+        ] {
+            let tool = tool(name, properties);
+            assert_eq!(made(&tool), sent, "{name} {properties:?}");
+            let schema = parameters(&tool);
+            let mut offered: Vec<&str> =
+                schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+            let mut wanted = shown.clone();
+            (offered.sort_unstable(), wanted.sort_unstable());
+            assert_eq!(offered, wanted, "{name}");
+            assert_eq!(schema["required"], json!(shown), "{name}");
+        }
+    }
 
     #[test]
     fn a_request_is_the_same_for_the_same_arguments() {

@@ -8,6 +8,7 @@ use runtime::{endpoint, spawn_named};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::request::tests::turn;
 
 /// `METHOD path?query key=<Idempotency-Key> secret=<X-Secret> body` of each request.
 type Seen = Arc<Mutex<Vec<String>>>;
@@ -54,7 +55,7 @@ async fn fixture() -> (Tools, Seen) {
 }
 
 async fn call(tools: &Tools, name: &str, arguments: &str) -> (String, bool) {
-    let answer = tools.call(name, arguments, "u0001-x:0.0", None).await.result().clone();
+    let answer = tools.call(name, arguments, (&turn(), "u0001-x:0.0"), None).await.result().clone();
     (answer.text, answer.is_error)
 }
 
@@ -78,7 +79,7 @@ async fn tool_failures_are_results_for_the_model() {
     let error = |text: &str| (text.to_owned(), true);
     assert_eq!(call(&tools, "none", "{}").await, error("error: there is no tool \"none\""));
     let allowed = ["get".to_owned()];
-    let answer = tools.call("echo", "{}", "k", Some(&allowed)).await.result().clone();
+    let answer = tools.call("echo", "{}", (&turn(), "k"), Some(&allowed)).await.result().clone();
     assert_eq!((answer.text, answer.is_error), error("error: there is no tool \"echo\""));
     for wrong in ["{", "[]", "7", ""] {
         let (text, is_error) = call(&tools, "echo", wrong).await;
@@ -105,7 +106,7 @@ async fn outcomes_say_whether_a_tool_may_have_run() {
         ("away", "not run"),
         ("slow", "unknown"),
     ] {
-        let outcome = match tools.call(name, "{}", "k", None).await {
+        let outcome = match tools.call(name, "{}", (&turn(), "k"), None).await {
             ToolOutcome::Answered(_) => "answered",
             ToolOutcome::NotRun(_) => "not run",
             ToolOutcome::Unknown(_) => "unknown",

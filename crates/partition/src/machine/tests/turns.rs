@@ -10,6 +10,7 @@ mod failures;
 mod follow_ups;
 mod following;
 mod postponed;
+mod recalled;
 mod refused;
 mod status;
 mod tasks;
@@ -102,7 +103,8 @@ fn control(id: &str, kind: ControlKind) -> Command {
 /// `calls:{json}` (metadata), `used:model:input:output` (a call that has ended), `sum:model:input:output` (of the whole answer), `text`, `more:text` (and the batch goes on), `hint:seconds:text` (and a follow-up is asked for), `call:id:args`, `result:id:text` or `error:{json}`.
 fn chunk(id: u32, word: &str, is_final: bool) -> Arc<Chunk> {
     let parts: Vec<&str> = word.splitn(3, ':').collect();
-    let call = |id: &str| json!({ "tool_call_id": id, "tool_name": "f" });
+    let tool = |id: &str| if id.starts_with("memory_") { id.to_owned() } else { "f".to_owned() };
+    let call = |id: &str| json!({ "tool_call_id": id, "tool_name": tool(id) });
     let (kind, text, metadata) = match parts.as_slice() {
         ["call", call_id, text] => (ChunkKind::ToolCall, *text, call(call_id)),
         ["result", call_id, text] => (ChunkKind::ToolResult, *text, call(call_id)),

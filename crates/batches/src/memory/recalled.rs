@@ -1,0 +1,128 @@
+//! Facts that a turn was given: they are not remembered of it again, unless the user has said them in the turn.
+//!
+//! Entry type: [`RecalledFacts`]. It has digests of the facts and not their texts, so that it costs little in memory and in the metadata of a task.
+
+use model::{Message, Metadata, Role, is_memory_tool};
+use serde_json::Value;
+use unicode_normalization::UnicodeNormalization as _;
+
+use crate::compaction::INDENT;
+use crate::item::ItemCall;
+
+/// In the metadata of a memory task: the facts that its turn was given.
+pub const RECALLED: &str = "recalled";
+/// Most facts of one turn: those that it begins with, and those that its searches have found.
+const MOST_RECALLED: usize = 256;
+/// Where an item of the user begins in a transcript.
+const USER: &str = "user: ";
+
+/// The facts that a turn was given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecalledFacts(Vec<u64>);
+
+impl RecalledFacts {
+    /// Those with these texts.
+    pub fn of_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut facts = Self::default();
+        texts.into_iter().for_each(|text| facts.add(text));
+        facts
+    }
+
+    fn add(&mut self, text: &str) {
+        let digest = digest(&normalised(text));
+        if self.0.len() < MOST_RECALLED && !self.0.contains(&digest) {
+            self.0.push(digest);
+        }
+    }
+
+    /// These, and those that memory tools have shown in the messages of the turn.
+    #[must_use]
+    pub fn with_results(mut self, messages: &[Message]) -> Self {
+        for message in messages.iter().filter(|message| is_result_of(message, messages, is_memory_tool)) {
+            for line in message.content.lines() {
+                let quoted = line.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"'));
+                if let Some((text, _)) = quoted {
+                    self.add(text);
+                }
+            }
+        }
+        self
+    }
+
+    /// As the metadata of a task has them; `None`: there are none.
+    pub fn to_value(&self) -> Option<Value> {
+        let shown = self.0.iter().map(|digest| Value::String(format!("{digest:016x}")));
+        (!self.0.is_empty()).then(|| shown.collect())
+    }
+
+    /// As [`Self::to_value`] gave them to the metadata of a task.
+    pub fn of_task(metadata: &Metadata) -> Self {
+        let listed = metadata.get(RECALLED).and_then(Value::as_array);
+        let digests = listed.into_iter().flatten().filter_map(Value::as_str);
+        Self(digests.filter_map(|digest| u64::from_str_radix(digest, 16).ok()).take(MOST_RECALLED).collect())
+    }
+
+    /// Whether a fact that was found in the turn is one of these, and nothing that the user has said there in the same words.
+    pub fn repeats(&self, fact: &str, said: &UserWords) -> bool {
+        let words = normalised(fact);
+        self.0.contains(&digest(&words)) && !said.contain(&words)
+    }
+}
+
+/// Whether a message is the result of a tool of this kind.
+pub(crate) fn is_result_of(message: &Message, messages: &[Message], is_kind: fn(&str) -> bool) -> bool {
+    if message.role != Role::Tool {
+        return false;
+    }
+    if let Some(name) = message.metadata.get("tool_name").and_then(Value::as_str) {
+        return is_kind(name);
+    }
+    let Some(id) = message.tool_call_id.as_deref() else { return false };
+    let made = messages.iter().flat_map(|message| ItemCall::all_of(message.tool_calls.as_ref()));
+    let mut named = made.filter(|call| call.id == id).peekable();
+    named.peek().is_some() && named.all(|call| is_kind(call.name))
+}
+
+/// What the user has said in a turn, each message in normal form.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UserWords(Vec<String>);
+
+impl UserWords {
+    /// From the content of a memory task: the items of the user in its transcript.
+    pub fn of_task(content: &str) -> Self {
+        let said = content.split_once("\n\n").map_or("", |(_, said)| said);
+        let (mut messages, mut is_of_user) = (Vec::<String>::new(), false);
+        for line in said.split('\n') {
+            if let Some(text) = line.strip_prefix(USER) {
+                messages.push(text.to_owned());
+                is_of_user = true;
+            } else if let (Some(text), Some(message), true) =
+                (line.strip_prefix(INDENT), messages.last_mut(), is_of_user)
+            {
+                message.push(' ');
+                message.push_str(text);
+            } else {
+                is_of_user = false;
+            }
+        }
+        Self(messages.iter().map(|message| normalised(message)).collect())
+    }
+
+    fn contain(&self, words: &str) -> bool {
+        let words = format!(" {words} ");
+        self.0.iter().any(|said| format!(" {said} ").contains(&words))
+    }
+}
+
+/// The words of a text in small letters: two texts that differ in punctuation, case, white space or encoding are the same.
+fn normalised(text: &str) -> String {
+    let letters: String = text.nfkc().flat_map(char::to_lowercase).collect();
+    let words = letters.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// FNV-1a: the same in every build, for it is stored.
+fn digest(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

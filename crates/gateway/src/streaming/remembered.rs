@@ -1,0 +1,47 @@
+//! What agents remember since an answer, for those who are shown the answer.
+
+use std::collections::HashMap;
+
+use model::{MessageId, ThreadId, TurnId};
+use protocols::native::RememberedFact;
+use store::{AnswerFact, Store, StoreError};
+
+/// Runs of a turn whose facts are shown with its answer: a tool remembers in a run that may fail afterwards.
+const MOST_RUNS: u32 = 8;
+
+/// What is remembered since one answer and counts.
+pub(crate) async fn of_answer(
+    store: &Store,
+    thread: &ThreadId,
+    answer: &MessageId,
+) -> Result<Vec<RememberedFact>, StoreError> {
+    let found = of_answers(store, thread, std::iter::once(answer)).await?;
+    Ok(found.into_values().next().unwrap_or_default())
+}
+
+/// The same for several answers, by their ids.
+pub(crate) async fn of_answers<'a>(
+    store: &Store,
+    thread: &ThreadId,
+    answers: impl Iterator<Item = &'a MessageId>,
+) -> Result<HashMap<MessageId, Vec<RememberedFact>>, StoreError> {
+    let shown_with: HashMap<MessageId, &MessageId> = answers.flat_map(noted_with).collect();
+    let asked: Vec<MessageId> = shown_with.keys().cloned().collect();
+    let mut found: HashMap<MessageId, Vec<RememberedFact>> = HashMap::new();
+    for AnswerFact { agent, answer, fact } in store.facts_of_answers(thread, &asked).await? {
+        let Some(shown) = shown_with.get(&answer) else { continue };
+        let fact = RememberedFact::new(&agent, shown, &fact.id, &fact.text, &fact.kind);
+        found.entry((*shown).clone()).or_default().push(fact);
+    }
+    Ok(found)
+}
+
+/// The ids under which facts of an answer were noted: its own, and those of earlier runs of its turn.
+fn noted_with(answer: &MessageId) -> Vec<(MessageId, &MessageId)> {
+    match TurnId::of_answer(answer) {
+        Some((turn, run)) => {
+            (run.saturating_sub(MOST_RUNS - 1)..=run).map(|run| (turn.answer(run), answer)).collect()
+        }
+        None => vec![(answer.clone(), answer)],
+    }
+}

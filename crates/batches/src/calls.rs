@@ -27,14 +27,14 @@ pub(crate) struct CallProgress {
 pub(crate) struct Calls(pub(crate) Vec<CallProgress>);
 
 impl Calls {
-    /// Takes a piece of a call or of a result; others are none of theirs.
-    pub(crate) fn add(&mut self, chunk: &Chunk) {
+    /// Takes a piece of a call or of a result; others are none of theirs. Returns the index of the call that the piece is added to.
+    pub(crate) fn add(&mut self, chunk: &Chunk) -> Option<usize> {
         let text_at = |key: &str| chunk.metadata.get(key).and_then(Value::as_str).unwrap_or_default();
         let (id, name) = (text_at("tool_call_id"), text_at("tool_name"));
         let is_again =
             |call: &CallProgress| call.id == id && !id.is_empty() && call.is_repeated_by(name, &chunk.text);
         let at = match chunk.kind {
-            ChunkKind::ToolCall if self.0.iter().any(is_again) => return,
+            ChunkKind::ToolCall if self.0.iter().any(is_again) => return None,
             ChunkKind::ToolCall => self.0.iter().rposition(|call| call.id == id).filter(|at| {
                 let call = &self.0[*at];
                 call.goes_on(name, &chunk.text)
@@ -43,7 +43,9 @@ impl Calls {
                 let of_id = || (0..self.0.len()).filter(|at| self.0[*at].id == id);
                 of_id().find(|at| self.0[*at].result.is_none()).or_else(|| of_id().next_back())
             }
-            ChunkKind::Content | ChunkKind::Metadata | ChunkKind::Error | ChunkKind::Reasoning => return,
+            ChunkKind::Content | ChunkKind::Metadata | ChunkKind::Error | ChunkKind::Reasoning => {
+                return None;
+            }
         };
         let at = at.unwrap_or_else(|| {
             self.0.push(CallProgress { id: id.to_owned(), ..CallProgress::default() });
@@ -59,6 +61,7 @@ impl Calls {
             call.result.get_or_insert_default().push_str(&chunk.text);
             call.is_error |= chunk.metadata.get("is_error") == Some(&Value::Bool(true));
         }
+        Some(at)
     }
 
     /// Whether any of them is answered.

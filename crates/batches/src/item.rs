@@ -30,8 +30,10 @@ pub struct Item {
     pub metadata: Metadata,
     /// What the producer said that it used.
     pub token_count: Option<u64>,
-    /// When it was written.
+    /// Of a turn's input: when it was accepted. Of any other message: when the last of it came.
     pub created_at: Timestamp,
+    /// Of a turn's input: when the run began that answered it. Of any other message: when the first of it came. `None`: not known.
+    pub started_at: Option<Timestamp>,
 }
 
 /// A call that a message makes.
@@ -48,9 +50,9 @@ pub struct ItemCall<'a> {
 }
 
 impl Item {
-    /// A message that was committed at about `created_at`, as it is stored but for its number in the thread, which the store gives it. `None`
+    /// A message that was committed at about `committed_at`, as it is stored but for its number in the thread, which the store gives it. `None`
     /// where the store decides more than that: the place of what goes on with a batch.
-    pub fn written(message: Message, created_at: Timestamp) -> Option<Self> {
+    pub fn written(message: Message, committed_at: Timestamp) -> Option<Self> {
         let placement = message.placement;
         (placement.batch_type != BatchType::Continuation).then(|| Self {
             position: placement.position,
@@ -65,7 +67,8 @@ impl Item {
             tool_call_id: message.tool_call_id,
             metadata: message.metadata,
             token_count: message.token_count.and_then(|count| count.try_into().ok()),
-            created_at,
+            created_at: message.times.created_at.unwrap_or(committed_at),
+            started_at: message.times.started_at,
         })
     }
 

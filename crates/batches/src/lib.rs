@@ -36,4 +36,4 @@ pub use pairing::{AnswerLocation, Pairing};
 pub use retention::RetentionRules;
 pub use shared_item::SharedItem;
 pub use tokens::{EstimatingCounter, TokenCounter};
-pub use turn::{Ending, TurnMessage, fold_turn};
+pub use turn::{ChunkRange, Ending, TurnMessage, fold_turn};

@@ -41,6 +41,7 @@ pub(crate) fn item(word: &str) -> Item {
         metadata: Metadata::EMPTY,
         token_count: None,
         created_at: Timestamp(position * STEP_MS),
+        started_at: None,
     }
 }
 

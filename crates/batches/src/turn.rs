@@ -1,5 +1,6 @@
 //! From the ordered chunks of a turn's answer to the messages of its steps.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{Chunk, ChunkKind, InvalidMetadata, Metadata, Role};
@@ -26,7 +27,12 @@ pub struct TurnMessage {
     pub metadata: Metadata,
     /// `tokens_used` of the final chunk, on the last message.
     pub token_count: Option<i64>,
+    /// Indices of its first and its last chunk; `None` where it has none.
+    pub chunks: Option<ChunkRange>,
 }
+
+/// Indices of the first and the last of some chunks.
+pub type ChunkRange = (usize, usize);
 
 /// In the metadata of an answer's last message, as `true`: the answer ended with a call or a result, and the model has not spoken since.
 pub(crate) const MISSING: &str = "missing";
@@ -40,6 +46,8 @@ pub enum Ending {
     Final,
     /// It was stopped: what there is is kept and marked.
     Stopped,
+    /// It goes on: nothing is closed or marked, and a last message without anything in it is left out.
+    Open,
 }
 
 /// Folds an answer into the messages of its steps: assistant with calls, their results in the order of the calls, and so
@@ -54,13 +62,13 @@ pub enum Ending {
 /// `tokens_used` of the final chunk is not a count.
 pub fn fold_turn(chunks: &[Arc<Chunk>], ending: Ending) -> Result<Vec<TurnMessage>, InvalidMetadata> {
     let mut steps = vec![OpenStep::default()];
-    for chunk in chunks {
+    for (index, chunk) in chunks.iter().enumerate() {
         let begins = !matches!(chunk.kind, ChunkKind::ToolResult | ChunkKind::Metadata | ChunkKind::Error);
         if begins && steps.last().is_some_and(|step| step.calls.have_results()) {
             steps.push(OpenStep::default());
         }
         if let Some(step) = steps.last_mut() {
-            step.add(chunk);
+            step.add(index, chunk);
         }
     }
     // The last message has no calls, whatever the producer did.
@@ -80,7 +88,10 @@ pub fn fold_turn(chunks: &[Arc<Chunk>], ending: Ending) -> Result<Vec<TurnMessag
         map.insert(MISSING.to_owned(), Value::Bool(true));
         answer.metadata = Metadata::new(map)?;
     }
-    messages.push(answer);
+    let is_blank = answer.content.is_empty() && answer.metadata.is_empty();
+    if !(ending == Ending::Open && is_blank) {
+        messages.push(answer);
+    }
     Ok(messages)
 }
 
@@ -89,15 +100,35 @@ struct OpenStep {
     content: String,
     reasoning: String,
     calls: Calls,
+    /// The chunks of its text, reasoning and calls.
+    said: Option<ChunkRange>,
+    /// The chunks of each call's result.
+    results: BTreeMap<usize, ChunkRange>,
 }
 
 impl OpenStep {
-    fn add(&mut self, chunk: &Chunk) {
-        match chunk.kind {
-            ChunkKind::Content => self.content.push_str(&chunk.text),
-            ChunkKind::Reasoning => self.reasoning.push_str(&chunk.text),
-            ChunkKind::ToolCall | ChunkKind::ToolResult => self.calls.add(chunk),
-            ChunkKind::Metadata | ChunkKind::Error => {}
+    fn add(&mut self, index: usize, chunk: &Chunk) {
+        let call = match chunk.kind {
+            ChunkKind::Content => {
+                self.content.push_str(&chunk.text);
+                None
+            }
+            ChunkKind::Reasoning => {
+                self.reasoning.push_str(&chunk.text);
+                None
+            }
+            ChunkKind::ToolCall => {
+                self.calls.add(chunk);
+                None
+            }
+            ChunkKind::ToolResult => self.calls.add(chunk),
+            ChunkKind::Metadata | ChunkKind::Error => return,
+        };
+        match call {
+            Some(call) => {
+                self.results.entry(call).or_insert((index, index)).1 = index;
+            }
+            None => self.said = Some((self.said.map_or(index, |(first, _)| first), index)),
         }
     }
 
@@ -122,9 +153,10 @@ impl OpenStep {
                 step,
                 metadata: with_reasoning(Metadata::EMPTY, self.reasoning)?,
                 token_count: None,
+                chunks: self.said,
             });
         }
-        for call in self.calls.0 {
+        for (index, call) in self.calls.0.into_iter().enumerate() {
             let mut says = Map::new();
             if call.is_error {
                 says.insert("is_error".to_owned(), Value::Bool(true));
@@ -136,7 +168,7 @@ impl OpenStep {
             let (content, metadata) = match (call.result, ending) {
                 (Some(result), _) => (result, Metadata::new(says)?),
                 (None, Ending::Stopped) => (String::new(), marked(STOPPED)?),
-                (None, Ending::Final) => continue,
+                (None, Ending::Final | Ending::Open) => continue,
             };
             messages.push(TurnMessage {
                 role: Role::Tool,
@@ -146,6 +178,7 @@ impl OpenStep {
                 tool_call_id: Some(call.id),
                 step,
                 token_count: None,
+                chunks: self.results.get(&index).copied(),
             });
         }
         Ok(())
@@ -157,6 +190,12 @@ impl OpenStep {
         chunks: &[Arc<Chunk>],
         ending: Ending,
     ) -> Result<TurnMessage, InvalidMetadata> {
+        // A final chunk may say nothing, and ends the answer all the same.
+        let last = chunks.len().checked_sub(1);
+        let range = match ending {
+            Ending::Final => last.map(|last| (self.said.map_or(last, |(first, _)| first), last)),
+            Ending::Stopped | Ending::Open => self.said,
+        };
         let (metadata, token_count) = match ending {
             Ending::Final => {
                 let last = chunks.last().map(|chunk| chunk.metadata.clone()).unwrap_or_default();
@@ -164,6 +203,7 @@ impl OpenStep {
                 (with_origin(last, chunks)?, count)
             }
             Ending::Stopped => (marked(STOPPED)?, None),
+            Ending::Open => (Metadata::EMPTY, None),
         };
         Ok(TurnMessage {
             role: Role::Assistant,
@@ -173,6 +213,7 @@ impl OpenStep {
             step,
             metadata: with_reasoning(metadata, self.reasoning)?,
             token_count,
+            chunks: range,
         })
     }
 }
@@ -286,6 +327,31 @@ mod tests {
             folded(&["call:a:{}", r#"call:a:{"n":1}"#, "result:a:A", "result:a:B", "so"]),
             "0assistant \"\"tool_a({}),tool_a({\\n\\:1}) | 0tool a=\"A\" | 0tool a=\"B\" | 1assistant \"so\""
         );
+    }
+
+    #[test]
+    fn messages_name_their_chunks() {
+        let ranges = |script: &[&str], ending| {
+            let messages = fold_turn(&answer(script), ending).unwrap();
+            messages.iter().map(|message| message.chunks).collect::<Vec<_>>()
+        };
+        let script = ["hm", "call:a:1", "call:b:2", "result:b:B", "result:a:A", "result:b:C", "so", "it is"];
+        let steps = [Some((0, 2)), Some((4, 4)), Some((3, 5))];
+        assert_eq!(ranges(&script, Ending::Final), [&steps[..], &[Some((6, 7))]].concat());
+        assert_eq!(ranges(&script[..6], Ending::Final), [&steps[..], &[Some((5, 5))]].concat());
+        assert_eq!(ranges(&script[..6], Ending::Stopped), [&steps[..], &[None]].concat());
+        assert_eq!(ranges(&["call:a:1"], Ending::Stopped), [Some((0, 0)), None, None]);
+    }
+
+    #[test]
+    fn an_answer_that_goes_on_has_what_came_and_nothing_else() {
+        let chunks = answer(&["look", "call:a:1", "result:a:A", "so", "it is"]);
+        let open = |count: usize| render(&fold_turn(&chunks[..count], Ending::Open).unwrap());
+        assert_eq!(open(0), "");
+        assert_eq!(open(1), r#"0assistant "look""#);
+        assert_eq!(open(2), r#"0assistant "look"tool_a(1)"#);
+        assert_eq!(open(3), r#"0assistant "look"tool_a(1) | 0tool a="A""#);
+        assert_eq!(open(4), r#"0assistant "look"tool_a(1) | 0tool a="A" | 1assistant "so""#);
     }
 
     #[test]

@@ -106,9 +106,9 @@ impl CommandFixture {
             let calls = json!([{"id": one.call, "name": "f", "arguments": "{\"a\": 1}"}]);
             sqlx::query(
                 "INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
-                     tool_calls, tool_call_id, metadata, token_count, parent_id, created_at, out_of_range)
+                     tool_calls, tool_call_id, metadata, token_count, parent_id, created_at, out_of_range, started_after_ms)
                  VALUES ($1, $2, $3, $4, $5, $6, 'user_request', $7, $8, $9, $10, $11, $12, $13,
-                         to_timestamp(1700000000) + $3 * interval '1 ms', $14)",
+                         to_timestamp(1700000000) + $3 * interval '1 ms', $14, CASE WHEN $6 > 0 THEN 100 - 37 * $6 END)",
             )
             .bind(bucket(thread))
             .bind(thread)

@@ -59,13 +59,15 @@ async fn a_turn_is_followed_from_request_to_cause_by_logs() {
     }
     let worker_lines = worker();
     let failed = about(&worker_lines, "a run of a turn failed")[0].to_string();
-    for part in [turn, "talk", "order-7", "the tool is broken", "ran_ms", "agent"] {
+    for part in [turn, "talk", "order-7", "the tool is broken", "waited_ms", "ran_ms", "agent"] {
         assert!(failed.contains(part), "{part}: {failed}");
     }
 
     // One that goes well has one line as well, with its tokens and how long it ran.
     let turn = api.say("talk", "again").await.unwrap();
     let mut asked = asked_for(&workflow, &turn).await;
+    let waiting = api.say("talk", "a third time").await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     let calls = json!([{"model": "m", "input_tokens": 12, "output_tokens": 3}]);
     asked.say_with("well", json!({"is_final": true, "metadata": {"model_calls": calls}})).await.unwrap();
     asked.ack().await.unwrap();
@@ -82,11 +84,24 @@ async fn a_turn_is_followed_from_request_to_cause_by_logs() {
         "\"input_tokens\":12",
         "\"output_tokens\":3",
         "\"chunks\":1",
+        "waited_ms",
         "ran_ms",
         "\"kind\":\"message\"",
     ] {
         assert!(ended.contains(part), "{part}: {ended}");
     }
+
+    // The next one has waited for it.
+    asked_for(&workflow, &waiting).await.answer("well").await.unwrap();
+    fixture.until_messages("talk", 4).await;
+    let waited = || {
+        let lines = worker();
+        let ended = about(&lines, "a turn has finished");
+        ended.into_iter().find(|line| line.to_string().contains(&waiting.id)).cloned()
+    };
+    fixture.until("its end is logged", SOON, async || waited().is_some()).await;
+    let line = waited().unwrap();
+    assert!(line["waited_ms"].as_i64().unwrap() >= 1_000, "{line}");
 
     // A refusal says its code.
     let refused =

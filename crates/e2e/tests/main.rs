@@ -12,6 +12,7 @@
 mod answer_reports;
 mod api_client;
 mod auth;
+mod batches;
 mod budgets;
 mod chaos;
 mod clients;

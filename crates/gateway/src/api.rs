@@ -18,6 +18,7 @@ pub(crate) mod keys;
 pub(crate) mod memory;
 pub(crate) mod messages;
 pub(crate) mod notes;
+mod open_batch;
 pub(crate) mod protocols;
 pub(crate) mod reasoning;
 pub(crate) mod respond;

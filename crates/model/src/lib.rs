@@ -51,14 +51,17 @@ pub use id::{
 pub use live_frame::{LiveFrame, MessageEnd};
 pub use mark::Mark;
 pub use memory_tool::{MEMORY_SEARCH, MEMORY_TOOLS, is_memory_search, is_memory_tool, is_withheld_tool};
-pub use message::{BatchType, Cut, FrameNumber, Message, MessageOutcome, PartialText, Placement};
+pub use message::{
+    BatchType, Cut, FrameNumber, Message, MessageOutcome, MessageTimes, PartialText, Placement,
+};
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use model_call::{ListedCall, ModelCall, UsageKind};
 pub use note::Note;
 pub use position::{Position, PositionMark, Positions};
 pub use reasoning_tool::{REASONING_TOOLS, is_reasoning_tool};
 pub use status::{
-    ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, WaitNotice, WaitReason, WaitingTurn,
+    ActiveTurn, OpenBatch, OpenBatchMessage, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo,
+    WaitNotice, WaitReason, WaitingTurn,
 };
 pub use task::{DelayedTask, QueuedTask, Task, TaskEdit, origin};
 pub use task_kind::TaskKind;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::{Bucket, Chunk, MessageId, MessageKey, Metadata, Position, Role};
+use crate::{Bucket, Chunk, MessageId, MessageKey, Metadata, Position, Role, Timestamp};
 
 /// What a batch began with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,6 +53,15 @@ pub struct Placement {
     pub batch_type: BatchType,
 }
 
+/// When a message came, as far as its owner knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MessageTimes {
+    /// Of a turn's input: when it was accepted. Of any other message: when its last chunk came. `None`: it counts as created when it is stored.
+    pub created_at: Option<Timestamp>,
+    /// Of a turn's input: when the run began that answers it. Of any other message: when its first chunk came.
+    pub started_at: Option<Timestamp>,
+}
+
 /// A complete message, ready to be written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
@@ -74,6 +83,8 @@ pub struct Message {
     pub token_count: Option<i64>,
     /// The attempt that produced it.
     pub attempt: u32,
+    /// When it came.
+    pub times: MessageTimes,
 }
 
 impl Message {

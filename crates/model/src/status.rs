@@ -1,6 +1,11 @@
 //! The status of a thread's turns and of an agent's queue, as the owner of their partition reports it.
 
-use crate::{AgentId, IdRange, MessageId, Seq, TaskId, ThreadId, TurnId, Unanswered};
+use serde_json::Value;
+
+use crate::{
+    AgentId, BatchType, IdRange, MessageId, MessageTimes, Metadata, Position, Role, Seq, TaskId, ThreadId,
+    Timestamp, TurnId, Unanswered,
+};
 
 /// What a status query is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,10 +16,12 @@ pub enum QueryTarget {
     Thread(ThreadId),
     /// One turn.
     Turn(TurnId),
+    /// A thread's turns, with the batch of the one that is under way.
+    Batch(ThreadId),
 }
 
 /// What the owner of a partition knows of a [`QueryTarget`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct QueueStatus {
     /// The turn that is under way, if there is one.
     pub active: Option<ActiveTurn>,
@@ -63,7 +70,7 @@ pub struct WaitingTurn {
 }
 
 /// A turn under way.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ActiveTurn {
     /// Which.
     pub turn: TurnId,
@@ -79,6 +86,73 @@ pub struct ActiveTurn {
     pub idle_ms: i64,
     /// What its owner has heard of its request.
     pub request: RequestInfo,
+    /// When its input was accepted.
+    pub accepted_at: Timestamp,
+    /// When this run of it began; `None` while it waits.
+    pub started_at: Option<Timestamp>,
+    /// Only in the answer to [`QueryTarget::Batch`], and of a turn that people may see before it has ended.
+    pub batch: Option<OpenBatch>,
+}
+
+/// The batch of a turn under way, as far as it has come.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenBatch {
+    /// The stored batch that it goes on with.
+    pub continues: Option<Position>,
+    /// What it began with.
+    pub batch_type: BatchType,
+    /// The input, and what has come of the answer.
+    pub messages: Vec<OpenBatchMessage>,
+    /// Texts are longer than the answer to a query may be: their ends are left out.
+    pub is_cut: bool,
+}
+
+/// A message of an [`OpenBatch`], with the id that it will be stored under.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenBatchMessage {
+    /// Its id.
+    pub id: MessageId,
+    /// Who speaks.
+    pub role: Role,
+    /// Its text as far as it has come.
+    pub content: String,
+    /// `[{"id", "name", "arguments"}]`.
+    pub tool_calls: Option<Value>,
+    /// Of a tool's result: the call that it answers.
+    pub tool_call_id: Option<String>,
+    /// As far as it is known.
+    pub metadata: Metadata,
+    /// See [`MessageTimes`]; no `created_at`: it goes on.
+    pub times: MessageTimes,
+}
+
+impl OpenBatch {
+    /// Cuts the ends of texts, and leaves out the last messages, so that all of it has about this many bytes at most.
+    pub fn cut_to(&mut self, bytes: usize) {
+        let mut left = bytes;
+        for index in 0..self.messages.len() {
+            let message = &mut self.messages[index];
+            let calls = message.tool_calls.as_ref().map_or(0, |calls| calls.to_string().len());
+            let beside = calls + message.metadata.size() + OpenBatchMessage::OVERHEAD;
+            if beside > left {
+                self.messages.truncate(index);
+                self.is_cut = true;
+                return;
+            }
+            left -= beside;
+            if message.content.len() > left {
+                let end = (0..=left).rev().find(|end| message.content.is_char_boundary(*end));
+                message.content.truncate(end.unwrap_or_default());
+                self.is_cut = true;
+            }
+            left -= message.content.len();
+        }
+    }
+}
+
+impl OpenBatchMessage {
+    /// Bytes that a message takes beside its texts, about.
+    const OVERHEAD: usize = 256;
 }
 
 /// What is known of the request of a turn: as far as its owner has heard, for nothing of it is stored.
@@ -232,6 +306,32 @@ impl WaitReason {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_open_batch_is_cut_to_what_one_answer_may_hold() {
+        let message = |content: &str| OpenBatchMessage {
+            id: MessageId::parse("m").unwrap(),
+            role: Role::Assistant,
+            content: content.to_owned(),
+            tool_calls: None,
+            tool_call_id: None,
+            metadata: Metadata::EMPTY,
+            times: MessageTimes::default(),
+        };
+        let cut = |bytes| {
+            let messages = vec![message("ab"), message("\u{e4}\u{e4}"), message("c")];
+            let mut batch =
+                OpenBatch { continues: None, batch_type: BatchType::UserRequest, messages, is_cut: false };
+            batch.cut_to(bytes);
+            let texts: Vec<String> = batch.messages.into_iter().map(|message| message.content).collect();
+            (texts.join("|"), batch.is_cut)
+        };
+        let beside = OpenBatchMessage::OVERHEAD;
+        assert_eq!(cut(3 * beside + 7), ("ab|\u{e4}\u{e4}|c".to_owned(), false));
+        assert_eq!(cut(3 * beside + 6), ("ab|\u{e4}\u{e4}|".to_owned(), true));
+        assert_eq!(cut(2 * beside + 5), ("ab|\u{e4}".to_owned(), true));
+        assert_eq!(cut(beside - 1), (String::new(), true));
+    }
 
     /// The manual lists what services do wrong, as clients are shown it.
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{AgentId, Bucket, InvalidId, MessageId, Metadata, Position, ThreadId};
+use crate::{AgentId, Bucket, InvalidId, MessageId, Metadata, Position, ThreadId, Timestamp};
 
 /// Longest turn id in bytes: the ids of its messages are made from it.
 const MAX_TURN_LEN: usize = "u0000-".len() + 80;
@@ -65,6 +65,11 @@ impl TurnId {
             _ => return None,
         };
         Some((Self::parse(turn).ok()?, run))
+    }
+
+    /// The turn whose input a message is; `None` for any other message.
+    pub fn of_input(message: &MessageId) -> Option<Self> {
+        Self::parse(message.as_str().strip_suffix("-q")?).ok()
     }
 
     /// Whether a message's id is that of a turn's input, step or tool result, which only the owner writes. A published message
@@ -271,6 +276,9 @@ pub struct TurnOptions {
     /// For tracing across services.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<Box<str>>,
+    /// Of a turn that has failed and is tried again: when its input was accepted first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accepted_at: Option<Timestamp>,
 }
 
 impl TurnOptions {

@@ -9,6 +9,7 @@
 
 mod action;
 pub mod bisect;
+mod chunk_times;
 mod commit;
 mod due_timer;
 mod followers;

@@ -35,6 +35,7 @@ mod follow_up;
 mod gateways;
 mod input_message;
 mod late;
+mod message_times;
 mod read;
 mod requests;
 mod saving;
@@ -227,7 +228,7 @@ impl Partition {
         let time = partition.clock.now(now);
         partition.restore_work(&mut takeover, now);
         for saved in &takeover.spilled_messages {
-            let slot = partition.messages.insert(OpenMessage::restore(saved, &limits, time));
+            let slot = partition.messages.insert(OpenMessage::restore(saved, &limits, time, now));
             if partition.restore_answer(slot, now) {
                 partition.touched.push(slot);
             } else {

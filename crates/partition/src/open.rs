@@ -10,6 +10,7 @@ use model::{
 use reorder::{ChunkRejection, Insert, Piece, Reorder};
 
 use crate::action::BufferState;
+use crate::chunk_times::ChunkTimes;
 use crate::commit::SpilledMessage;
 use crate::halves::OpenHalves;
 use crate::limits::PartitionLimits;
@@ -60,6 +61,8 @@ pub(crate) struct OpenMessage {
     restored: BTreeSet<u32>,
     /// In order, without gaps; those from `published` on have not been sent.
     pub(crate) released: Vec<Arc<Chunk>>,
+    /// When they came.
+    pub(crate) times: ChunkTimes,
     published: usize,
     /// The chunk that has made the message fail.
     error: Option<Arc<Chunk>>,
@@ -159,6 +162,7 @@ impl OpenMessage {
             is_restoring: false,
             restored: BTreeSet::new(),
             released: Vec::new(),
+            times: ChunkTimes::default(),
             published: 0,
             error: None,
             saved: 0,
@@ -178,12 +182,19 @@ impl OpenMessage {
 
     /// A message as its last owner saved it. Everything that was released is sent again: frames that were lost with
     /// the last owner are thus repaired, and gateways drop what they have.
-    pub(crate) fn restore(saved: &SpilledMessage, limits: &PartitionLimits, time: Timestamp) -> Self {
+    pub(crate) fn restore(
+        saved: &SpilledMessage,
+        limits: &PartitionLimits,
+        time: Timestamp,
+        now: Timestamp,
+    ) -> Self {
         let mut open =
             Self::empty(saved.key.clone(), saved.attempt, saved.role, saved.first_seq, limits, time);
         open.is_restoring = true;
+        // When each of them came was not saved: only when the first and the last did.
         for chunk in &saved.chunks {
-            open.insert(chunk, time);
+            let ago_ms = if open.released.is_empty() { saved.open_ms } else { saved.idle_ms };
+            open.insert(chunk, time, now.plus_ms(-ago_ms));
         }
         open.is_restoring = false;
         // Only the oldest gap has this age; the others begin anew, because too old would fail a message that is not.
@@ -207,13 +218,15 @@ impl OpenMessage {
         }
     }
 
-    /// Takes one chunk; the caller has placed it by its key. Of several deliveries of one attempt only the first that comes counts.
+    /// Takes one chunk, which the stream's server stored at `stored_at`; the caller has placed it by its key. Of several deliveries of one attempt
+    /// only the first that comes counts.
     pub(crate) fn take(
         &mut self,
         arrival: &IncomingChunk,
         delivery: Option<&str>,
         limits: &PartitionLimits,
         time: Timestamp,
+        stored_at: Timestamp,
     ) -> ChunkOutcome {
         if arrival.attempt < self.attempt || self.is_other_delivery(arrival.attempt, delivery) {
             return ChunkOutcome::Fenced;
@@ -230,7 +243,7 @@ impl OpenMessage {
         if self.delivery.is_none() {
             self.delivery = delivery.map(Into::into);
         }
-        let outcome = self.insert(&arrival.chunk, time);
+        let outcome = self.insert(&arrival.chunk, time, stored_at);
         // A chunk that is repeated is no sign that the message goes on.
         if matches!(outcome, Insert::Ready | Insert::Held) {
             self.last_chunk_at = time;
@@ -258,7 +271,7 @@ impl OpenMessage {
         attempt == self.attempt && self.delivery.as_deref().is_some_and(is_other)
     }
 
-    fn insert(&mut self, chunk: &Arc<Chunk>, time: Timestamp) -> Insert {
+    fn insert(&mut self, chunk: &Arc<Chunk>, time: Timestamp, stored_at: Timestamp) -> Insert {
         let (id, size) = (chunk.id, chunk.size());
         let piece = Piece { id, is_final: chunk.is_final, digest: chunk.digest(), size };
         let outcome = self.reorder.insert(piece, Arc::clone(chunk), time);
@@ -281,7 +294,10 @@ impl OpenMessage {
                     });
                     self.error = Some(chunk);
                 }
-                _ => self.released.push(chunk),
+                _ => {
+                    self.times.note(self.released.len(), &chunk, stored_at);
+                    self.released.push(chunk);
+                }
             }
         }
         outcome
@@ -298,6 +314,7 @@ impl OpenMessage {
         (self.error, self.saved, self.saved_bytes) = (None, 0, 0);
         self.announce_reset |= self.published > 0;
         self.released.clear();
+        self.times = ChunkTimes::default();
         self.published = 0;
     }
 

@@ -94,6 +94,8 @@ pub(crate) struct TrackedTurn {
     pub(crate) known_at: Timestamp,
     /// When its input came, under this owner or one before.
     pub(crate) came_at: Timestamp,
+    /// When this owner began its run.
+    pub(crate) began_at: Option<Timestamp>,
     pub(crate) postponed: Option<Postponed>,
     /// The timer that has fired it: it is a follow-up.
     pub(crate) timer: Option<TimerId>,
@@ -197,11 +199,27 @@ impl TrackedTurn {
             heard_at: None,
             known_at: Timestamp(0),
             came_at: Timestamp(0),
+            began_at: None,
             postponed: None,
             timer: None,
             recalled: RecalledFacts::default(),
             is_answered: false,
         }
+    }
+
+    /// When its input was accepted: where it failed and is tried again, the first time.
+    pub(crate) fn accepted_at(&self) -> Timestamp {
+        match &self.source {
+            TurnSource::Input(opened) => opened.options.accepted_at.unwrap_or(self.came_at).min(self.came_at),
+            TurnSource::Task(_) => self.came_at,
+        }
+    }
+
+    /// Its input as it is kept when it fails.
+    pub(crate) fn failed_input(&self, opened: &TurnOpened) -> TurnOpened {
+        let mut failed = opened.clone();
+        failed.options.accepted_at = Some(self.accepted_at());
+        failed
     }
 
     /// An input that a person has made, and no timer and no batch that goes on.

@@ -80,6 +80,8 @@ pub struct Start {
     /// Chunks of this run have come already, from a request of the owner before: only the rules are wanted, nothing is
     /// published.
     pub is_adopted: bool,
+    /// From the acceptance of its input to the begin of this run, ms; `None`: an owner before this one has begun it.
+    pub waited_ms: Option<i64>,
     /// What the chunks of the answer must carry.
     pub token: TurnToken,
     /// How the turn is to be run; the default for a task's.

@@ -27,7 +27,7 @@ pub use schedules::{MOST_SCHEDULES, PutOutcome, PutSchedule, ScheduleRow, Stored
 pub use tasks::{TaskFailure, TaskRow, TaskStatus};
 pub use threads::{NamedThread, NewThread, PositionLookup, ThreadRow};
 pub use timers::{FollowUpRow, MOST_DELAYED_TASKS, TimerStatus};
-pub use turns::{FailedTurnRow, KeyClaim, RunFailure, TurnState};
+pub use turns::{FailedTurnRow, KeyClaim, RunFailure, StoredTurnTimes, TurnState};
 pub(crate) use usage::bind_prices;
 pub use usage::{InvalidPrices, Price, PriceTable, UsageGroup, UsageSum};
 

@@ -4,7 +4,7 @@ use batches::compaction::{Compaction, Provenance, Strategy};
 use batches::context::{Builder, ContextRules, LastMessages, NextRead};
 use batches::tokens::PER_MESSAGE;
 use batches::{Item, SharedItem};
-use model::{AgentId, Bucket, Position, TaskId, ThreadId, Timestamp};
+use model::{AgentId, Bucket, MessageId, Position, TaskId, ThreadId, Timestamp};
 use serde_json::{Map, Value};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -310,14 +310,40 @@ impl Store {
             .bind(thread.as_str().to_owned())
             .bind(before.map_or(i64::MAX, Position::get))
             .bind(i64::from(most));
-        let rows = self.rows(statement).await?;
-        if rows.is_empty() {
-            return Ok(None);
-        }
-        rows.iter()
-            .filter_map(|row| position(row, "position").transpose())
-            .collect::<Result<_, _>>()
-            .map(Some)
+        positions(&self.rows(statement).await?)
+    }
+
+    /// The ids of the last batches before this position that name `parent` as the batch around them, newest first; `None` when there is no such
+    /// thread.
+    pub async fn batches_within(
+        &self,
+        thread: &ThreadId,
+        parent: Position,
+        before: Option<Position>,
+        most: u32,
+    ) -> Result<Option<Vec<Position>>, StoreError> {
+        let statement = sqlx::query(include_str!("context/batches_within.sql"))
+            .bind(bucket(thread.as_str()))
+            .bind(thread.as_str().to_owned())
+            .bind(parent.get())
+            .bind(before.map_or(i64::MAX, Position::get))
+            .bind(i64::from(most));
+        positions(&self.rows(statement).await?)
+    }
+
+    /// The batch of a message of the thread; `None` when there is no such message.
+    pub async fn batch_of(
+        &self,
+        thread: &ThreadId,
+        message: &MessageId,
+    ) -> Result<Option<Position>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT batch_id AS position FROM messages WHERE bucket = $1 AND thread_id = $2 AND message_id = $3",
+        )
+        .bind(bucket(thread.as_str()))
+        .bind(thread.as_str().to_owned())
+        .bind(message.as_str().to_owned());
+        self.rows(statement).await?.first().map_or(Ok(None), |row| position(row, "position"))
     }
 
     /// Every compaction of the thread, the oldest first.
@@ -388,6 +414,15 @@ fn pending(row: &PgRow) -> Result<Option<PendingCompaction>, StoreError> {
         task: TaskId::parse(&task).map_err(|error| column_error("pending_task", &error))?,
         waits_ms: row.try_get("pending_ms")?,
     }))
+}
+
+/// Those of all rows, but for a row without one, which a thread without batches has; `None`: there is no row.
+fn positions(rows: &[PgRow]) -> Result<Option<Vec<Position>>, StoreError> {
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let all = rows.iter().filter_map(|row| position(row, "position").transpose());
+    all.collect::<Result<_, _>>().map(Some)
 }
 
 fn position(row: &PgRow, column: &str) -> Result<Option<Position>, StoreError> {

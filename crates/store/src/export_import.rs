@@ -201,7 +201,8 @@ impl Store {
         let statement =
             with_items(sqlx::query(include_str!("export_import/import_batches.sql")), thread, items)
                 .bind(column(beside, |batch| batch.get()))
-                .bind(column(items, |item| item.number.and_then(|number| i64::try_from(number).ok())));
+                .bind(column(items, |item| item.number.and_then(|number| i64::try_from(number).ok())))
+                .bind(column(items, started_after_ms));
         let rows = self.rows(statement).await?;
         match rows.first().map(refusal).transpose()?.flatten() {
             Some(refused) => Ok(refused),
@@ -222,7 +223,8 @@ impl Store {
             .bind(parents)
             .bind(first.position.get())
             .bind(last.position.get())
-            .bind(rising_numbers(items));
+            .bind(rising_numbers(items))
+            .bind(column(items, started_after_ms));
         match self.rows(statement).await {
             Ok(rows) if rows.is_empty() => Ok(None),
             Ok(rows) => count(&rows).map(Some),
@@ -338,6 +340,11 @@ fn with_items(statement: Statement, thread: &ThreadId, items: &[Item]) -> Statem
         .bind(column(items, |item| item.metadata.to_value().to_string()))
         .bind(column(items, |item| item.token_count.and_then(|count| i64::try_from(count).ok())))
         .bind(column(items, |item| item.created_at.0))
+}
+
+/// `None` where it is not known, or out of the column's range.
+fn started_after_ms(item: &Item) -> Option<i32> {
+    item.started_at?.0.checked_sub(item.created_at.0)?.try_into().ok()
 }
 
 /// The numbers of messages that all have one, each higher than the one before it; else none.

@@ -84,6 +84,8 @@ impl Store {
 /// The message of a row; `None` when its position is NULL.
 pub(crate) fn message(row: &PgRow) -> Result<Option<StoredMessage>, StoreError> {
     let Some(position) = row.try_get::<Option<i64>, _>("position")? else { return Ok(None) };
+    let created_at = Timestamp(row.try_get("created_ms")?);
+    let started_after_ms: Option<i32> = row.try_get("started_after_ms")?;
     let item = Item {
         position: Position::from_stored(position),
         message_id: message_id(row)?,
@@ -97,7 +99,8 @@ pub(crate) fn message(row: &PgRow) -> Result<Option<StoredMessage>, StoreError> 
         tool_call_id: row.try_get("tool_call_id")?,
         metadata: metadata(row).unwrap_or_default(),
         token_count: row.try_get::<Option<i64>, _>("token_count")?.and_then(|count| count.try_into().ok()),
-        created_at: Timestamp(row.try_get("created_ms")?),
+        created_at,
+        started_at: started_after_ms.map(|ms| created_at.plus_ms(ms.into())),
     };
     let parent = row.try_get::<Option<i64>, _>("parent_id")?.map(Position::from_stored);
     Ok(Some(StoredMessage { item, parent }))

@@ -1,13 +1,15 @@
 //! What a commit leaves in the tables.
 
-use model::{IdRange, MessageFailure, Seq, Timestamp};
+use model::{IdRange, MessageFailure, Position, Seq, Timestamp};
 use store::{Committed, Range};
 
-use crate::fixture::{Database, Owner, dead_entry, dead_message, failed, key, message, submission, thread};
+use crate::fixture::{
+    Database, Owner, dead_entry, dead_message, failed, key, message, metadata, submission, thread,
+};
 
 async fn chain(store: &store::Store, id: &str) -> Vec<(i64, Option<i64>)> {
     let history = store.history(&thread(id), Range::default(), 100).await.unwrap().unwrap();
-    history.iter().map(|m| (m.position.get(), m.parent.map(model::Position::get))).collect()
+    history.iter().map(|m| (m.position.get(), m.parent.map(Position::get))).collect()
 }
 
 #[tokio::test]
@@ -149,4 +151,65 @@ async fn large_texts_come_back_whole() {
     assert_eq!(stored.tool_calls, commit.messages[0].tool_calls);
     assert_eq!((stored.token_count, stored.metadata.get("tokens_used")), (Some(15), Some(&15.into())));
     assert!(stored.created_at.0 > 1_700_000_000_000);
+}
+
+#[tokio::test]
+async fn messages_keep_when_they_came() {
+    let (_database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    const LONG: i64 = 25 * 86_400_000;
+    let (past, future) = (1_750_000_000_000, 4_000_000_000_000);
+    let times = [
+        (Some(past), Some(past + 70)),
+        (Some(past), Some(past - 70)),
+        (Some(past), None),
+        // More than an offset of four bytes holds.
+        (Some(past), Some(past + LONG)),
+        (None, None),
+        (Some(future), None),
+    ];
+    for (number, (created_at, started_at)) in (1..).zip(times) {
+        let mut message = message("t", &format!("m{number}"), number);
+        message.times.created_at = created_at.map(Timestamp);
+        message.times.started_at = started_at.map(Timestamp);
+        commit.messages.push(message);
+    }
+    owner.commit(&commit).await.unwrap();
+    let stored = store.history(&thread("t"), Range::default(), 9).await.unwrap().unwrap();
+    let seen: Vec<_> = stored.iter().map(|it| (it.created_at.0, it.started_at.map(|at| at.0))).collect();
+    assert_eq!(seen[..4], [(past, Some(past + 70)), (past, Some(past - 70)), (past, None), (past, None)]);
+    // Without a time, or with one that is still to come, it is now.
+    assert!(
+        seen[4..].iter().all(|(at, started)| (past + 1..future).contains(at) && started.is_none()),
+        "{seen:?}"
+    );
+}
+
+#[tokio::test]
+async fn batches_within_a_batch_are_found_by_what_names_it() {
+    let (_database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    let wrong = ["7", "\"x\"", "\"-7\"", "\"07\"", "null", "\"9223372036854775808\"", "[\"7\"]"];
+    for (number, parent) in (10..).zip(["\"7\"", "\"9223372036854775807\"", "\"7\""].into_iter().chain(wrong))
+    {
+        let mut message = message("t", &format!("m{number}"), number);
+        let parent: serde_json::Value = serde_json::from_str(parent).unwrap();
+        message.metadata = metadata(serde_json::json!({ "parent_batch": parent }));
+        commit.messages.push(message);
+    }
+    owner.commit(&commit).await.unwrap();
+    let within = async |parent: i64, before: Option<i64>, most| {
+        let (parent, before) = (Position::from_stored(parent), before.map(Position::from_stored));
+        let found = store.batches_within(&thread("t"), parent, before, most).await.unwrap();
+        found.unwrap().into_iter().map(Position::get).collect::<Vec<_>>()
+    };
+    assert_eq!(within(7, None, 9).await, [12, 10]);
+    assert_eq!(within(7, None, 1).await, [12]);
+    assert_eq!(within(7, Some(12), 9).await, [10]);
+    assert_eq!(within(i64::MAX, None, 9).await, [11]);
+    assert_eq!(within(8, None, 9).await, [] as [i64; 0]);
+    let unknown = store.batches_within(&thread("u"), Position::from_stored(7), None, 9).await.unwrap();
+    assert_eq!(unknown, None);
 }

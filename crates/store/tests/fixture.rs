@@ -192,6 +192,7 @@ pub(crate) fn message(thread: &str, id: &str, position: i64) -> Message {
         metadata: metadata(serde_json::json!({"tokens_used": 15})),
         token_count: Some(15),
         attempt: 0,
+        times: model::MessageTimes::default(),
     }
 }
 

@@ -163,7 +163,7 @@ async fn indexes_keep_their_order_of_age() {
     for (table, expected) in [
         (
             "messages",
-            "messages_pkey messages_bucket_message_id_thread_id_key messages_out_of_range messages_unnumbered messages_origin",
+            "messages_pkey messages_bucket_message_id_thread_id_key messages_out_of_range messages_unnumbered messages_origin messages_parent_batch",
         ),
         (
             "failed_messages",

@@ -11,9 +11,10 @@ const LONG: i64 = 10_000;
 /// Of `ROWS`: turns of two messages, tasks of which the last ten wait, and compactions.
 const FILL: &str = "
     INSERT INTO threads (bucket, thread_id, head_position, message_count) SELECT 5, 't', ROWS, ROWS;
-    INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, number, batch_type, role, content)
+    INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, number, batch_type, role, content, metadata)
     SELECT 5, 't', n, 'u0005-' || lpad(to_hex((n + 1) / 2), 16, '0') || CASE n % 2 WHEN 1 THEN '-q' ELSE '-a' END, n - 1 + n % 2,
-           1 - n % 2, n, 'user_request', CASE n % 2 WHEN 1 THEN 'user' ELSE 'assistant' END, repeat('word ', 40)
+           1 - n % 2, n, 'user_request', CASE n % 2 WHEN 1 THEN 'user' ELSE 'assistant' END, repeat('word ', 40),
+           CASE n % 2 WHEN 1 THEN jsonb_build_object('parent_batch', CASE WHEN n < 100 THEN '1' ELSE '3' END) ELSE '{}' END
     FROM generate_series(1, ROWS) AS n;
     INSERT INTO agents (bucket, agent_id, head_position) SELECT 5, 'a', ROWS - 10;
     INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content)
@@ -52,6 +53,7 @@ fn statements() -> Vec<(&'static str, &'static str, String)> {
         ),
         (shipped!("api/turns/state.sql"), format!("5::smallint, 't', '{TURN}', '{TURN}-q'")),
         (shipped!("context/batch_ids.sql"), "5::smallint, 't', 9223372036854775807, 20".to_owned()),
+        (shipped!("context/batches_within.sql"), "5::smallint, 't', 1, 9223372036854775807, 20".to_owned()),
         (shipped!("compactions/find_summary.sql"), format!("5::smallint, 't', '{TURN}-q'")),
         (shipped!("api/messages/last_answer.sql"), "5::smallint, 't', true".to_owned()),
         (shipped!("api/tasks/one.sql"), "5::smallint, 'a', 'task-7'".to_owned()),

@@ -123,7 +123,7 @@ pub async fn messages(pool: &PgPool) -> Result<Vec<MessageRow>> {
 /// When each message was committed.
 pub async fn commit_times(pool: &PgPool) -> Result<Vec<CommitTime>> {
     let rows = sqlx::query_as(
-        "SELECT thread_id, message_id, attempt, (extract(epoch FROM created_at) * 1000)::bigint AS at_ms FROM messages",
+        "SELECT thread_id, message_id, attempt, ((position >> 22) + 1704067200000)::bigint AS at_ms FROM messages",
     );
     Ok(rows.fetch_all(pool).await?)
 }

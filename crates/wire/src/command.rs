@@ -233,6 +233,7 @@ fn options(options: pb::TurnOptions) -> Result<TurnOptions, InvalidCommand> {
         memory: options.memory,
         follow_up: follow_up(options.follow_up)?,
         correlation_id: convert::correlation_id(&options.correlation_id)?,
+        accepted_at: options.accepted_ms.map(Timestamp),
     })
 }
 
@@ -254,6 +255,7 @@ fn pb_options(options: &TurnOptions) -> pb::TurnOptions {
         memory: options.memory,
         follow_up: convert::pb_metadata(&options.follow_up),
         correlation_id: options.correlation_id.as_deref().unwrap_or_default().to_owned(),
+        accepted_ms: options.accepted_at.map(|at| at.0),
     }
 }
 

@@ -10,6 +10,7 @@ mod frame;
 mod halves;
 mod json;
 pub mod live;
+mod open_batch;
 pub mod query;
 mod query_envelope;
 mod refused;

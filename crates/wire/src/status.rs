@@ -3,21 +3,23 @@
 use bytes::Bytes;
 use model::{
     ActiveTurn, AgentId, IdRange, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, Seq, TaskId,
-    ThreadId, TurnId, WaitReason, WaitingTurn,
+    ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn,
 };
 
 use crate::query_envelope::{pb_query, pb_reply, read_reply};
-use crate::{DecodeError, InvalidField, command, convert, pb};
+use crate::{DecodeError, InvalidField, command, convert, open_batch, pb};
 
 /// The payload of a status query.
-pub fn encode_query(target: &QueryTarget) -> Bytes {
+pub fn encode_query(about: &QueryTarget) -> Bytes {
     use pb::status_query::Target;
-    let target = match target {
+    let target = match about {
         QueryTarget::Agent(agent) => Target::AgentId(agent.as_str().to_owned()),
         QueryTarget::Thread(thread) => Target::ThreadId(thread.as_str().to_owned()),
         QueryTarget::Turn(turn) => Target::TurnId(turn.as_str().to_owned()),
+        QueryTarget::Batch(thread) => Target::ThreadId(thread.as_str().to_owned()),
     };
-    pb_query(pb::query::Kind::Status(pb::StatusQuery { target: Some(target) }))
+    let with_batch = matches!(about, QueryTarget::Batch(_));
+    pb_query(pb::query::Kind::Status(pb::StatusQuery { target: Some(target), with_batch }))
 }
 
 pub(crate) fn target(query: pb::StatusQuery) -> Result<QueryTarget, InvalidField> {
@@ -26,6 +28,7 @@ pub(crate) fn target(query: pb::StatusQuery) -> Result<QueryTarget, InvalidField
         Target::AgentId(agent) => {
             QueryTarget::Agent(AgentId::parse(&agent).map_err(|error| InvalidField::Id("agent_id", error))?)
         }
+        Target::ThreadId(thread) if query.with_batch => QueryTarget::Batch(thread_id(&thread)?),
         Target::ThreadId(thread) => QueryTarget::Thread(thread_id(&thread)?),
         Target::TurnId(turn) => QueryTarget::Turn(turn_id(&turn)?),
     })
@@ -41,6 +44,9 @@ pub fn encode_reply(epoch: u64, status: &QueueStatus) -> Bytes {
         waits_for: active.waits_for.map(pb_reason),
         idle_ms: active.idle_ms,
         request: Some(pb_request(active.request)),
+        accepted_ms: active.accepted_at.0,
+        started_ms: active.started_at.map(|at| at.0),
+        batch: active.batch.as_ref().map(open_batch::encode),
     });
     let status = pb::QueueStatus {
         active,
@@ -124,6 +130,9 @@ fn active(active: pb::ActiveTurn) -> Result<ActiveTurn, InvalidField> {
         waits_for: active.waits_for.map(reason).transpose()?,
         idle_ms: active.idle_ms,
         request: active.request.map(request).unwrap_or_default(),
+        accepted_at: Timestamp(active.accepted_ms),
+        started_at: active.started_ms.map(Timestamp),
+        batch: active.batch.map(open_batch::decode).transpose()?,
     })
 }
 

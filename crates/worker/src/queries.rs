@@ -14,6 +14,8 @@ use wire::query::{self, Query, decode_query};
 pub(crate) struct PendingQueries {
     waiting: HashMap<u64, QueryRequest>,
     next_token: u64,
+    /// Bytes of text that a reply may hold.
+    page_bytes: usize,
 }
 
 impl PendingQueries {
@@ -28,6 +30,7 @@ impl PendingQueries {
         };
         let token = self.next_token;
         self.next_token += 1;
+        self.page_bytes = page_bytes;
         self.waiting.insert(token, request);
         Some(match query {
             Query::Snapshot(gateway, request) => Input::Snapshot(SnapshotRequest {
@@ -65,7 +68,10 @@ impl PendingQueries {
     }
 
     /// Sends how a queue stands.
-    pub(crate) async fn send_status(&mut self, epoch: u64, reply: StatusReply) {
+    pub(crate) async fn send_status(&mut self, epoch: u64, mut reply: StatusReply) {
+        if let Some(batch) = reply.status.active.as_mut().and_then(|active| active.batch.as_mut()) {
+            batch.cut_to(self.page_bytes);
+        }
         self.respond(reply.token, wire::status::encode_reply(epoch, &reply.status)).await;
     }
 

@@ -171,6 +171,7 @@ mod tests {
             metadata: model::Metadata::EMPTY,
             token_count: None,
             attempt: 0,
+            times: model::MessageTimes::default(),
         };
         let messages = [said("häh?", Role::User), said("so.", Role::Assistant), said("4", Role::Tool)];
         let whole = "user: häh?\nassistant: so.\nassistant calls f {}\ntool: 4\n";

@@ -139,6 +139,7 @@ pub fn input(id: MessageId, content: String, metadata: Metadata, now: Timestamp)
         metadata,
         token_count: None,
         created_at: now,
+        started_at: None,
     }
 }
 

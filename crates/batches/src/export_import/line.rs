@@ -65,6 +65,9 @@ pub(super) struct MessageLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token_count: Option<u64>,
     created_ms: i64,
+    /// Absent where it is not known, as in older exports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    started_ms: Option<i64>,
 }
 
 /// A line with a [`MessageLine`], for writing: it borrows from the message.
@@ -94,6 +97,8 @@ pub(super) struct MessageText<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     token_count: Option<u64>,
     created_ms: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_ms: Option<i64>,
 }
 
 impl<'a> MessageText<'a> {
@@ -112,6 +117,7 @@ impl<'a> MessageText<'a> {
             metadata: item.metadata.as_map(),
             token_count: item.token_count,
             created_ms: item.created_at.0,
+            started_ms: item.started_at.map(|at| at.0),
         }
     }
 }
@@ -155,6 +161,7 @@ impl MessageLine {
             metadata: Metadata::new(self.metadata).map_err(|error| unstorable(error.to_string()))?,
             token_count: self.token_count.filter(|count| i64::try_from(*count).is_ok()),
             created_at: Timestamp(self.created_ms),
+            started_at: self.started_ms.map(Timestamp),
         })
     }
 }

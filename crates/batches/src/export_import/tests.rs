@@ -120,6 +120,25 @@ fn what_was_written_is_read() {
 }
 
 #[test]
+fn when_a_message_was_begun_is_kept_and_may_be_absent() {
+    let lines = exported();
+    let begun: Vec<String> = lines
+        .iter()
+        .map(|line| line.replace("\"created_ms\":10000}", "\"created_ms\":10000,\"started_ms\":9000}"))
+        .collect();
+    // The trailer names what was written, so only the records before it count here.
+    let of_first = |lines: &[String]| {
+        let (records, _) = read(lines);
+        records.into_iter().find_map(|record| match record {
+            Record::Batch { items, .. } => Some(items[0].started_at),
+            _ => None,
+        })
+    };
+    assert_eq!(of_first(&lines), Some(None), "as in older files");
+    assert_eq!(of_first(&begun), Some(Some(model::Timestamp(9_000))));
+}
+
+#[test]
 fn a_file_that_was_cut_leaves_whole_batches_only() {
     let lines = exported();
     for end in 0..lines.len() {

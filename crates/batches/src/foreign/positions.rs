@@ -89,6 +89,7 @@ pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: T
             metadata: message.metadata,
             token_count: message.token_count,
             created_at: created_at.unwrap_or(at),
+            started_at: None,
         });
     }
     let orphans = boundaries::detect(&mut items);

@@ -188,6 +188,7 @@ impl Thread {
             metadata: Metadata::new(metadata.as_object().unwrap().clone()).unwrap(),
             token_count: None,
             created_at: Timestamp(position.get() * 1_000),
+            started_at: None,
         });
         self.items.last_mut()
     }

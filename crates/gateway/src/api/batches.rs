@@ -3,16 +3,18 @@
 use std::collections::VecDeque;
 
 use axum::response::Response;
-use model::{Position, ThreadId};
+use model::{Position, ThreadId, TurnId};
 use serde::{Deserialize, Serialize};
 use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::api::open_batch::{self, RunningBatch};
 use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::api::views::{self, BatchView, WholeBatch};
 use crate::api::{context, threads};
 use crate::app::request_context::RequestContext;
+use crate::commands::owner_query::OwnerStatus;
 use crate::error::Problem;
 use crate::extract::path::PathParam;
 use crate::extract::query;
@@ -26,40 +28,72 @@ pub(crate) struct BatchesQuery {
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
+    /// Only the batches that name this one as the batch around them.
+    #[param(value_type = Option<schemas::PositionSchema>)]
+    parent_batch: Option<String>,
 }
 
-/// Batches, newest first.
+/// Batches, newest first; before those that are stored, and beside the limit, that of the turn under way.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BatchesPage {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
+    /// Whether the owner of the thread knows of a turn under way; null after the first page, which alone has it.
+    #[schema(value_type = Option<schemas::OwnerStatusSchema>, required)]
+    owner_status: Option<&'static str>,
     batches: Vec<BatchView>,
     /// Where the next page begins; null on the last one.
     #[schema(required)]
     next: Option<String>,
 }
 
-/// Newest first.
+/// Newest first: the batch of the turn that is under way, then what is stored.
 pub(crate) async fn list(
     ctx: RequestContext,
     PathParam(thread): PathParam<String>,
     QueryParams(query): QueryParams<BatchesQuery>,
 ) -> Result<Response, Problem> {
     let (thread, before) = (ctx.thread(&thread)?, query::position("next", query.next)?);
-    let limit = query::limit(query.limit.as_deref())?;
+    let parent = query::position("parent_batch", query.parent_batch)?;
+    let (limit, backend) = (query::limit(query.limit.as_deref())?, ctx.backend()?);
+    // Before the store: a turn that is committed meanwhile is found there.
+    let (owner_status, running) = match before {
+        None => open_batch::ask(backend, &thread).await,
+        Some(_) => (None, None),
+    };
+    let running = running.filter(|running| parent.is_none() || running.parent() == parent);
     let of = &thread;
-    let ids = ctx.read_known(move |store| async move { store.batch_ids(of, before, limit + 1).await });
-    let mut ids = match ids.await? {
+    let read = move |store: Store| async move {
+        match parent {
+            Some(parent) => store.batches_within(of, parent, before, limit + 1).await,
+            None => store.batch_ids(of, before, limit + 1).await,
+        }
+    };
+    let ids = match running {
+        // A standby may lack what the owner has just committed.
+        Some(_) => read(ctx.store()?.clone()).await?,
+        None => ctx.read_known(read).await?,
+    };
+    let mut ids = match ids {
         Some(ids) => ids,
-        None => threads::check_begun(ctx.backend()?, &thread).await.map(|()| Vec::new())?,
+        None => threads::check_begun(backend, &thread).await.map(|()| Vec::new())?,
     };
     let next = query::next(&mut ids, limit, Position::to_string);
     let store = ctx.store()?;
     let messages = store.batches(&thread, &ids).await?;
-    let batches = batches::group(messages.into_iter().map(Into::into));
-    let (now, timeout_ms) = (ctx.backend()?.now(), timeout_ms(store, &thread).await?);
-    let batches = batches.iter().rev().map(|batch| BatchView::new(batch, now, timeout_ms)).collect();
-    Ok(json_no_store(BatchesPage { thread_id: thread.name().to_owned(), batches, next }))
+    let running = running.filter(|running| !running.is_in(&messages));
+    let (now, timeout_ms) = (backend.now(), timeout_ms(store, &thread).await?);
+    let mut shown = Vec::new();
+    let continued = running.as_ref().and_then(RunningBatch::continues);
+    if let Some(running) = running {
+        shown.push(running.show(store, &thread, now).await?.batch);
+    }
+    let stored = batches::group(messages.into_iter().map(Into::into));
+    let stored = stored.iter().rev().filter(|batch| Some(batch.id()) != continued);
+    let stored = stored.filter(|batch| parent.is_none() || batch.parent() == parent);
+    shown.extend(stored.map(|batch| BatchView::new(batch, now, timeout_ms)));
+    let (thread_id, owner_status) = (thread.name().to_owned(), owner_status.map(OwnerStatus::name));
+    Ok(json_no_store(BatchesPage { thread_id, owner_status, batches: shown, next }))
 }
 
 pub(crate) async fn get(
@@ -67,13 +101,40 @@ pub(crate) async fn get(
     PathParam((thread, batch)): PathParam<(String, String)>,
 ) -> Result<Response, Problem> {
     let unknown = || Problem::not_found("unknown_batch", "there is no such batch in this thread");
-    let (thread, batch) = (ctx.thread(&thread)?, query::position("batch", Some(batch))?.ok_or_else(unknown)?);
-    let store = ctx.store()?;
-    let mut messages = store.batches(&thread, &[batch]).await?;
+    let (thread, turn) = (ctx.thread(&thread)?, TurnId::parse(&batch).ok());
+    let named = match turn {
+        Some(_) => None,
+        None => query::position("batch", Some(batch))?,
+    };
+    let (store, backend) = (ctx.store()?, ctx.backend()?);
+    let (owner_status, running) = open_batch::ask(backend, &thread).await;
+    let stored = match &turn {
+        Some(turn) => store.batch_of(&thread, &turn.input()).await?,
+        None => named,
+    };
+    let mut messages = match stored {
+        Some(batch) => store.batches(&thread, &[batch]).await?,
+        None => Vec::new(),
+    };
+    let is_wanted = |running: &RunningBatch| match (stored, &turn) {
+        (Some(batch), _) => running.continues() == Some(batch) && !running.is_in(&messages),
+        (None, turn) => turn.as_ref() == Some(running.turn()),
+    };
+    if let Some(running) = running.filter(is_wanted) {
+        return Ok(json_no_store(running.show(store, &thread, backend.now()).await?));
+    }
     let batches = batches::group(messages.iter().cloned().map(Into::into));
     views::withhold(&mut messages);
-    let found = batches.first().ok_or_else(unknown)?;
-    let shown = BatchView::new(found, ctx.backend()?.now(), timeout_ms(store, &thread).await?);
+    let Some(found) = batches.first() else {
+        return Err(match owner_status {
+            Some(OwnerStatus::Unavailable) if turn.is_some() => {
+                let detail = "no worker owns the thread at the moment, and the batch is not stored";
+                Problem::unavailable("partition_unavailable", detail)
+            }
+            _ => unknown(),
+        });
+    };
+    let shown = BatchView::new(found, backend.now(), timeout_ms(store, &thread).await?);
     let mut whole = WholeBatch::new(shown, found, messages);
     views::add_remembered(store, &thread, &mut whole.messages).await?;
     Ok(json_no_store(whole))

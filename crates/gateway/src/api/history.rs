@@ -163,6 +163,7 @@ mod tests {
             metadata: Metadata::EMPTY,
             token_count: None,
             created_at: Timestamp(0),
+            started_at: None,
         };
         let message = |(position, batch)| StoredMessage { item: item(position, batch), parent: None };
         (1..).zip(batches).map(message).collect()

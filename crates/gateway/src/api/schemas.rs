@@ -197,8 +197,14 @@ schema! {
 }
 
 schema! {
-    /// Whether every message that belongs to a batch is there.
-    BatchStateSchema as "BatchStateText", one_of(["complete", "incomplete", "abandoned"])
+    /// Whether every message that belongs to a batch is there; `open`: a turn of it is under way.
+    BatchStateSchema as "BatchStateText", one_of(["open", "complete", "incomplete", "abandoned"])
+}
+
+schema! {
+    /// A batch, by its id or by the id of its first turn.
+    BatchNameSchema as "BatchName",
+    text("^([0-9]{1,19}|[ut][0-9a-f]{4}-[A-Za-z0-9_-]{1,80})$", 86, "7524873984012345344")
 }
 
 schema! {

@@ -8,13 +8,13 @@ use model::{ControlKind, FinishReason, QueryTarget, ThreadId, TimerId, TurnId, W
 use protocols::AnswerUsage;
 use serde::Serialize;
 use serde_json::Value;
-use store::TurnState;
+use store::{StoredTurnTimes, TurnState};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use crate::api::respond::json_no_store;
 use crate::api::schemas;
-use crate::api::views::ReasonView;
+use crate::api::views::{self, ReasonView};
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, owner_query};
 use crate::error::Problem;
@@ -68,6 +68,24 @@ pub(crate) struct TurnDetail {
     /// Of a completed turn: what the calls of models of its answer used together, where that is known.
     #[schema(required)]
     usage: Option<AnswerUsage>,
+    /// When its input was accepted; null where it is not known.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    created_at: Option<String>,
+    /// When the run began that is under way, or that answered.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    started_at: Option<String>,
+    /// When its answer was complete, or its last run failed.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    ended_at: Option<String>,
+}
+
+impl TurnDetail {
+    fn with_times(self, times: StoredTurnTimes) -> Self {
+        let StoredTurnTimes { accepted_at, started_at, ended_at } = times;
+        let [created_at, started_at, ended_at] =
+            [accepted_at, started_at, ended_at].map(|at| at.and_then(views::rfc3339));
+        Self { created_at, started_at, ended_at, ..self }
+    }
 }
 
 /// What a turn's follow-up is.
@@ -99,6 +117,9 @@ pub(crate) async fn get(
         follow_up: None,
         finish_reason: None,
         usage: None,
+        created_at: None,
+        started_at: None,
+        ended_at: None,
     };
     let mut pauses = PAUSES.into_iter();
     loop {
@@ -110,7 +131,13 @@ pub(crate) async fn get(
         {
             let is_waiting = explained.waiting.iter().any(|waiting| waiting.turn == turn);
             let state = if is_waiting { "waiting" } else { "running" };
-            return show(&ctx, &thread, &turn, shown(&thread, state, active.run, active.waits_for)).await;
+            let times = StoredTurnTimes {
+                accepted_at: Some(active.accepted_at),
+                started_at: active.started_at,
+                ended_at: None,
+            };
+            let found = shown(&thread, state, active.run, active.waits_for).with_times(times);
+            return show(&ctx, &thread, &turn, found).await;
         }
         let stored = match ended_in(&ctx, &turn).await? {
             Some(thread) => Some(thread),
@@ -119,7 +146,8 @@ pub(crate) async fn get(
             }
         };
         if let Some(thread) = stored {
-            let found = match backend.store().turn_state(&thread, &turn).await? {
+            let (stored, times) = backend.store().timed_turn(&thread, &turn).await?.unzip();
+            let found = match stored {
                 Some(TurnState::Failed { run }) => Some(shown(&thread, "failed", run, None)),
                 // Only its owner could say whether it runs or waits.
                 Some(TurnState::Open { run }) => {
@@ -137,6 +165,7 @@ pub(crate) async fn get(
                 Some(TurnState::Dropped) | None => None,
             };
             if let Some(found) = found {
+                let found = found.with_times(times.unwrap_or_default());
                 return show(&ctx, &thread, &turn, found).await;
             }
         }

@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 
 use auth::Permission;
-use batches::{Batch, BatchState, IncompleteReason, Item, tokens};
+use batches::Item;
 use model::{
-    AnswerReport, BatchType, FinishReason, FollowUpHint, MessageId, ModelCall, Position, Role, ThreadId,
-    Timestamp, TurnId, is_withheld_tool,
+    AnswerReport, FinishReason, FollowUpHint, MessageId, Position, Role, ThreadId, TurnId, is_withheld_tool,
 };
 use protocols::native::RememberedFact;
 use protocols::{AnswerUsage, withheld};
@@ -24,9 +23,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::{ActiveTurn, OpenMessageStatus, RequestInfo, WaitReason, WaitingTurn};
 
-/// Characters of a batch's first message that are shown of it.
-const PREVIEW_CHARS: usize = 120;
+mod batch;
 
+pub use batch::{BatchView, CallView, WholeBatch};
 pub use wire::rfc3339;
 
 /// A thread.
@@ -79,12 +78,14 @@ impl From<&ThreadRow> for ThreadView {
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct MessageView {
-    #[schema(value_type = schemas::PositionSchema)]
-    pub position: Position,
+    /// Null while its turn is under way.
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
+    pub position: Option<Position>,
     #[schema(value_type = schemas::MessageIdSchema)]
     pub message_id: String,
-    #[schema(value_type = schemas::PositionSchema)]
-    pub batch_id: Position,
+    /// Null while its turn is under way, unless that goes on with a batch.
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
+    pub batch_id: Option<Position>,
     pub sequence_num: i32,
     /// Its number in the thread, from 1, those of hidden messages counted: it never changes.
     #[schema(minimum = 1, required)]
@@ -114,8 +115,12 @@ pub struct MessageView {
     pub remembered: Vec<RememberedFact>,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub parent_id: Option<Position>,
+    /// Of an input: when it was accepted. Of any other message: when it was complete; null while it goes on.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub created_at: Option<String>,
+    /// Of an input: when the run began that answered it. Of any other message: when its first chunk came. Null where it is not known.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    pub started_at: Option<String>,
 }
 
 impl From<StoredMessage> for MessageView {
@@ -125,9 +130,9 @@ impl From<StoredMessage> for MessageView {
         Self {
             finish_reason: report.finish_reason.map(FinishReason::name),
             usage: report.usage.as_deref().map(AnswerUsage::from),
-            position: item.position,
+            position: Some(item.position),
             message_id: item.message_id.into(),
-            batch_id: item.batch_id,
+            batch_id: Some(item.batch_id),
             sequence_num: item.sequence_num,
             number: item.number,
             batch_type: item.batch_type.name(),
@@ -140,6 +145,7 @@ impl From<StoredMessage> for MessageView {
             remembered: Vec::new(),
             parent_id: parent,
             created_at: rfc3339(item.created_at),
+            started_at: item.started_at.and_then(rfc3339),
         }
     }
 }
@@ -188,124 +194,6 @@ fn answer_report(item: &Item) -> Option<AnswerReport> {
     let id = &item.message_id;
     let is_last = TurnId::of_answer(id).is_some() || !TurnId::is_reserved(id);
     (item.role == Role::Assistant && is_last).then(|| AnswerReport::of_stored(&item.metadata))
-}
-
-/// A batch, without what it consists of.
-#[derive(Debug, Serialize, ToSchema)]
-#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
-pub struct BatchView {
-    #[schema(value_type = schemas::PositionSchema)]
-    pub batch_id: Position,
-    #[schema(value_type = Option<schemas::BatchTypeSchema>, required)]
-    pub batch_type: Option<&'static str>,
-    #[schema(value_type = schemas::BatchStateSchema)]
-    pub state: &'static str,
-    #[schema(value_type = Option<String>, required)]
-    pub incomplete_code: Option<&'static str>,
-    #[schema(required)]
-    pub incomplete: Option<String>,
-    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    pub abandoned_since: Option<String>,
-    #[schema(value_type = Option<schemas::PositionSchema>, required)]
-    pub parent_batch: Option<Position>,
-    pub message_count: usize,
-    pub tokens: u64,
-    /// Why its last answer ended; null while it has none.
-    #[schema(value_type = Option<protocols::schemas::FinishReasonSchema>, required)]
-    pub finish_reason: Option<&'static str>,
-    /// What the calls of models of all its answers used together, where that is known.
-    #[schema(required)]
-    pub usage: Option<AnswerUsage>,
-    #[schema(required)]
-    pub input: Option<String>,
-    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    pub last_at: Option<String>,
-}
-
-impl BatchView {
-    /// The batch as it is `now`. `timeout_ms`: without progress for so long it is abandoned, unless it says otherwise itself.
-    pub fn new(batch: &Batch, now: Timestamp, timeout_ms: i64) -> Self {
-        let abandoned_since = batch.abandoned_since(now, timeout_ms);
-        let why = match batch.state() {
-            BatchState::Complete => None,
-            BatchState::Incomplete(why) => Some(why),
-        };
-        // What the system made up itself is not for people to see: it is neither previewed nor counted.
-        let first = batch.items().first().filter(|item| !item.is_synthetic());
-        let input = first.map(|item| item.content.chars().take(PREVIEW_CHARS).collect());
-        let reports: Vec<AnswerReport> =
-            batch.items().iter().filter_map(|item| answer_report(item)).collect();
-        let used: Vec<ModelCall> =
-            reports.iter().filter_map(|report| report.usage.as_deref().cloned()).collect();
-        Self {
-            batch_id: batch.id(),
-            batch_type: batch.batch_type().map(BatchType::name),
-            state: match (&why, abandoned_since) {
-                (None, _) => "complete",
-                (Some(_), None) => "incomplete",
-                (Some(_), Some(_)) => "abandoned",
-            },
-            incomplete_code: why.as_ref().map(IncompleteReason::code),
-            incomplete: why.map(|why| why.to_string()),
-            abandoned_since: abandoned_since.and_then(rfc3339),
-            parent_batch: batch.parent(),
-            message_count: batch.items().iter().filter(|item| !item.is_synthetic()).count(),
-            tokens: tokens::of_batch(batch, &batches::EstimatingCounter),
-            finish_reason: reports.last().and_then(|last| last.finish_reason).map(FinishReason::name),
-            usage: ModelCall::sum(&used).as_ref().map(AnswerUsage::from),
-            input,
-            last_at: rfc3339(batch.last_at()),
-        }
-    }
-}
-
-/// A batch with its calls and messages.
-#[derive(Debug, Serialize, ToSchema)]
-#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
-pub struct WholeBatch {
-    #[serde(flatten)]
-    pub batch: BatchView,
-    pub calls: Vec<CallView>,
-    pub messages: Vec<MessageView>,
-}
-
-impl WholeBatch {
-    /// The batch as it is shown, and the messages of it as they are stored; without those that the system made up itself.
-    pub fn new(shown: BatchView, batch: &Batch, messages: Vec<StoredMessage>) -> Self {
-        let messages = messages.into_iter().filter(|message| !message.item.is_synthetic());
-        Self {
-            batch: shown,
-            calls: CallView::all(batch),
-            messages: messages.map(MessageView::from).collect(),
-        }
-    }
-}
-
-/// A call of a tool, and where its result stands.
-#[derive(Debug, Serialize, ToSchema)]
-#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
-pub struct CallView {
-    pub tool_call_id: String,
-    pub name: String,
-    #[schema(value_type = schemas::PositionSchema)]
-    pub call_at: Position,
-    #[schema(value_type = Option<schemas::PositionSchema>, required)]
-    pub result_at: Option<Position>,
-    pub is_answered: bool,
-}
-
-impl CallView {
-    fn all(batch: &Batch) -> Vec<Self> {
-        let exchanges = batch.exchanges();
-        let shown = exchanges.iter().map(|exchange| Self {
-            tool_call_id: exchange.id.clone(),
-            name: exchange.name.clone(),
-            call_at: exchange.call_at,
-            result_at: exchange.result.map(|(at, _)| at),
-            is_answered: exchange.is_answered,
-        });
-        shown.collect()
-    }
 }
 
 /// An API key, without its secret.

@@ -24,9 +24,10 @@ pub(crate) fn active_turn() -> Value {
 
 pub(crate) fn batch() -> Value {
     json!({
-        "batch_id": "7524873984012345344", "batch_type": "user_request", "state": "complete",
+        "batch_id": "7524873984012345344", "turn_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "batch_type": "user_request", "state": "complete",
         "incomplete_code": null, "incomplete": null, "abandoned_since": null, "parent_batch": null, "message_count": 2, "tokens": 12,
         "finish_reason": "stop", "usage": {"input_tokens": 120, "output_tokens": 3},
-        "input": "How is the weather?", "last_at": "2026-11-22T11:49:44.123Z",
+        "input": "How is the weather?", "created_at": "2026-11-22T11:49:44.123Z", "started_at": "2026-11-22T11:49:44.125Z",
+        "last_at": "2026-11-22T11:49:47.300Z",
     })
 }

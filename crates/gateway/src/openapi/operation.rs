@@ -171,6 +171,7 @@ impl Operation {
                 "timer" => self.schema::<schemas::FollowUpIdSchema>(),
                 "schedule" => self.schema::<schemas::ScheduleNameSchema>(),
                 "budget" => self.schema::<schemas::BudgetNameSchema>(),
+                "batch" if self.path.ends_with("{batch}") => self.schema::<schemas::BatchNameSchema>(),
                 "batch" => self.schema::<schemas::PositionSchema>(),
                 "response" => self.schema::<schemas::ResponseIdSchema>(),
                 "key" => self.schema::<schemas::KeyIdSchema>(),

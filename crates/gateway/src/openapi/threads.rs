@@ -130,13 +130,17 @@ fn of_what_is_written() -> Vec<Operation> {
             "The turns of a thread, whole or why not",
             batches::list,
         )
+        .description(
+            "The first page begins with the batch of the turn that is under way, if there is one: its state is `open`, it has no `batch_id` \
+             yet unless it goes on with a stored batch, and it does not count to `limit`. `parent_batch` lists the batches within a batch.",
+        )
         .tag(THREADS)
         .scope(Scope::ReadThreads)
         .query::<BatchesQuery>()
         .response::<BatchesPage>(
             200,
             "Batches, newest first",
-            json!({ "thread_id": "hello", "batches": [batch()], "next": null }),
+            json!({ "thread_id": "hello", "owner_status": "available", "batches": [batch()], "next": null }),
         )
         .errors(&["unknown_thread", "partition_unavailable", "invalid_position", "invalid_limit"]),
         Operation::get(
@@ -145,10 +149,15 @@ fn of_what_is_written() -> Vec<Operation> {
             "A batch with its messages and calls",
             batches::get,
         )
+        .description(
+            "The batch is named by its id, or by the id of its first turn, which it has before its commit too. While its state is `open` it has \
+             the input and what has come of the answer: messages with `created_at` are finished, and `incomplete_code` is why it would be \
+             incomplete if it ended now.",
+        )
         .tag(THREADS)
         .scope(Scope::ReadThreads)
         .response::<WholeBatch>(200, "The batch", whole_batch())
-        .errors(&["unknown_batch", "invalid_position"]),
+        .errors(&["unknown_batch", "invalid_position", "partition_unavailable"]),
         Operation::post(
             "/v1/threads/{thread}/batches/{batch}/continue",
             "continueBatch",
@@ -332,7 +341,8 @@ fn turn() -> Value {
     json!({
         "turn_id": turn, "thread_id": "hello", "state": "running", "run": 0, "message_id": format!("{turn}-a"),
         "waiting": {"reason": "no_workflow", "until": null, "message": WaitReason::NoWorkflow.message()},
-        "follow_up": null, "finish_reason": null, "usage": null,
+        "follow_up": null, "finish_reason": null, "usage": null, "created_at": "2026-11-22T11:49:44.123Z",
+        "started_at": "2026-11-22T11:49:44.125Z", "ended_at": null,
     })
 }
 
@@ -342,13 +352,14 @@ fn message() -> Value {
         "batch_id": "7524873984012345344", "sequence_num": 1, "number": 2, "batch_type": "user_request", "role": "assistant",
         "content": "Sunny.", "tool_calls": null, "tool_call_id": null, "metadata": {}, "token_count": 3,
         "finish_reason": "stop", "usage": {"input_tokens": 120, "output_tokens": 3, "cached_tokens": 64},
-        "parent_id": null, "created_at": "2026-11-22T11:49:44.123Z",
+        "parent_id": null, "created_at": "2026-11-22T11:49:47.300Z", "started_at": "2026-11-22T11:49:45.012Z",
     })
 }
 
 fn whole_batch() -> Value {
     let mut batch = batch();
     batch["messages"] = json!([message()]);
+    batch["is_cut"] = json!(false);
     batch["calls"] = json!([{
         "tool_call_id": "call-1", "name": "weather", "call_at": "7524873984012345345",
         "result_at": "7524873984012345346", "is_answered": true,

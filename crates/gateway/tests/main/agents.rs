@@ -150,6 +150,9 @@ async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
         waits_for: Some(WaitReason::NoWorkflow),
         idle_ms: 7,
         request: RequestInfo::default(),
+        accepted_at: model::Timestamp(0),
+        started_at: None,
+        batch: None,
     };
     let (waiting, active) = said(None, Some(active)).await;
     assert_eq!(waiting, Value::Null);

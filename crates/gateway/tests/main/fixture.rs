@@ -269,6 +269,7 @@ impl Fixture {
             metadata: Metadata::EMPTY,
             token_count: None,
             attempt: 0,
+            times: model::MessageTimes::default(),
         };
         self.apply(Commit { messages: vec![message], ..self.empty_commit() }).await;
     }

@@ -240,6 +240,9 @@ fn busy_with(turn: &TurnId) -> QueueStatus {
         waits_for: None,
         idle_ms: 5,
         request: RequestInfo::default(),
+        accepted_at: model::Timestamp(0),
+        started_at: None,
+        batch: None,
     };
     QueueStatus { active: Some(active), ..idle() }
 }

@@ -152,7 +152,18 @@ fn under_way(waits_for: Option<WaitReason>, waiting: Vec<TurnId>) -> QueueStatus
         fails_ms: Some(5_000),
     };
     let turn = turn("a");
-    let active = ActiveTurn { turn, thread: thread(), run: 1, message, waits_for, idle_ms: 250, request };
+    let active = ActiveTurn {
+        turn,
+        thread: thread(),
+        run: 1,
+        message,
+        waits_for,
+        idle_ms: 250,
+        request,
+        accepted_at: model::Timestamp(1_800_000_000_000),
+        started_at: Some(model::Timestamp(1_800_000_001_000)),
+        batch: None,
+    };
     QueueStatus { active: Some(active), waiting: waiting.into_iter().map(behind).collect(), ..idle() }
 }
 

@@ -28,6 +28,7 @@ fn message(thread: &ThreadId, id: model::MessageId, at: i64) -> Message {
         metadata: Metadata::EMPTY,
         token_count: None,
         attempt: 0,
+        times: model::MessageTimes::default(),
     }
 }
 

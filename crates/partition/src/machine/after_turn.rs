@@ -89,7 +89,11 @@ fn opening(opened: &TurnOpened, answer: Position, metadata: Metadata) -> Option<
         content: CONTENT.to_owned(),
         metadata,
         actor: None,
-        options: TurnOptions { busy_policy: BusyPolicy::Enqueue, ..opened.options.clone() },
+        options: TurnOptions {
+            busy_policy: BusyPolicy::Enqueue,
+            accepted_at: None,
+            ..opened.options.clone()
+        },
         ..opened.clone()
     })))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     AnswerReport, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageOutcome,
-    Placement, Position, Role, Seq, ThreadId, TimerKind, Timestamp, TurnId,
+    MessageTimes, Placement, Position, Role, Seq, ThreadId, TimerKind, Timestamp, TurnId,
 };
 
 use super::{EndedInput, InFlight, InFlightCommit, NO_SLOT, Partition, refused_size};
@@ -286,6 +286,10 @@ fn message(open: &OpenMessage, position: Position) -> Result<Message, MessageFai
         metadata: folded.metadata,
         token_count: folded.token_count,
         attempt: open.attempt,
+        times: MessageTimes {
+            created_at: open.released.len().checked_sub(1).and_then(|last| open.times.at(last)),
+            started_at: open.times.at(0),
+        },
     })
 }
 

@@ -8,6 +8,7 @@ use model::{
 
 use super::after_turn::{self, Continuation};
 use super::input_message::{input_message, with_correlation_id};
+use super::message_times::{of_answer, of_input};
 use super::{InFlight, NO_SLOT, Partition, TurnInFlight};
 use crate::action::{Action, BufferState, MachineReport, MessageEnded};
 use crate::commit::Commit;
@@ -125,7 +126,8 @@ impl Partition {
             .map_err(|error| MessageFailure::Unstorable { detail: error.to_string() })?;
         let (bucket, attempt) = (turn.thread.bucket(), open.map_or(0, |open| open.attempt));
         let mut messages = Vec::with_capacity(folded.len() + 1);
-        messages.push(input_message(turn, self.positions.next(bucket, now)));
+        let input = input_message(turn, self.positions.next(bucket, now));
+        messages.push(Message { times: of_input(turn, open), ..input });
         let (batch_id, last) = (messages[0].placement.batch_id, folded.len());
         let mut results = (0, 0);
         for (number, folded) in (1_usize..).zip(folded) {
@@ -149,6 +151,11 @@ impl Partition {
                 true => with_correlation_id(folded.metadata, turn),
                 false => folded.metadata,
             };
+            // A turn that is stopped ends then, whenever its last chunk came.
+            let mut times = of_answer(turn, open, folded.chunks, Some(now));
+            if number == last && *end == TurnEnd::Stopped {
+                times.created_at = Some(now);
+            }
             messages.push(Message {
                 key: MessageKey { thread: turn.thread.clone(), message },
                 placement,
@@ -159,6 +166,7 @@ impl Partition {
                 metadata,
                 token_count: folded.token_count,
                 attempt,
+                times,
             });
         }
         Ok(messages)
@@ -210,7 +218,7 @@ impl Partition {
                 }
                 let ends_failed = (turn.run > 0).then(|| turn.thread.clone());
                 let failed = FailedTurn {
-                    opened: (**opened).clone(),
+                    opened: turn.failed_input(opened),
                     code: "rejected_by_database".to_owned(),
                     text: String::new(),
                     is_retryable: false,
@@ -287,7 +295,7 @@ impl Partition {
             TurnSource::Input(opened) => {
                 let open = turn.slot.and_then(|slot| self.messages.get(slot));
                 commit.fail_turn(FailedTurn {
-                    opened: (**opened).clone(),
+                    opened: turn.failed_input(opened),
                     code: code.clone(),
                     text: text.clone(),
                     is_retryable: judgement.class != ErrorClass::Permanent,

@@ -1,6 +1,6 @@
 //! The message that a turn answers, as it is stored.
 
-use model::{BatchType, Message, MessageKey, Metadata, Placement, Position, Role, TaskKind};
+use model::{BatchType, Message, MessageKey, MessageTimes, Metadata, Placement, Position, Role, TaskKind};
 use serde_json::json;
 
 use crate::turn_state::{TrackedTurn, TurnSource};
@@ -43,6 +43,7 @@ pub(super) fn input_message(turn: &TrackedTurn, position: Position) -> Message {
         metadata,
         token_count: None,
         attempt: 0,
+        times: MessageTimes::default(),
     }
 }
 

@@ -215,11 +215,11 @@ impl Partition {
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
-        let time = self.clock.now(now);
+        let (time, stored_at) = (self.clock.now(now), self.last_stored_at);
         let limits = self.limits;
         let Some((taken, attempt_rose)) = self.messages.account(slot, |open| {
             let attempt = open.attempt;
-            (open.take(arrival, delivery, &limits, time), open.attempt > attempt)
+            (open.take(arrival, delivery, &limits, time, stored_at), open.attempt > attempt)
         }) else {
             return;
         };

@@ -7,6 +7,7 @@ use model::{
 use scheduling::{HeadState, Readiness};
 
 use super::Partition;
+use super::message_times::began_at;
 use crate::action::BufferState;
 use crate::messages::Slot;
 use crate::open::Phase;
@@ -25,6 +26,12 @@ impl Partition {
                 self.agent_status(agent, &mut status, now);
             }
             QueryTarget::Thread(thread) => self.thread_status(thread, &mut status, now),
+            QueryTarget::Batch(thread) => {
+                self.thread_status(thread, &mut status, now);
+                if let Some(active) = &mut status.active {
+                    active.batch = self.open_batch(&active.turn);
+                }
+            }
             QueryTarget::Turn(id) => {
                 let thread = self.table.turns.get(id).map(|turn| turn.thread.clone());
                 if let Some(thread) = thread {
@@ -130,6 +137,9 @@ impl Partition {
             waits_for: waits_for(turn, has_gap, now),
             idle_ms: turn.idle_ms(now),
             request: RequestInfo { fails_ms, ..turn.request.info(now) },
+            accepted_at: turn.accepted_at(),
+            started_at: began_at(turn, turn.slot.and_then(|slot| self.messages.get(slot))),
+            batch: None,
         })
     }
 }

@@ -193,6 +193,7 @@ impl Partition {
         let Some(turn) = self.table.turns.get_mut(id) else { return };
         turn.phase = if turn.slot.is_some() { TurnPhase::Running } else { TurnPhase::Starting };
         turn.is_adopted = turn.slot.is_some();
+        turn.began_at = (!turn.is_adopted).then_some(now);
         turn.progress_at = turn.progress_at.max(time);
         self.table.active += 1;
         self.counters.turns_started += 1;
@@ -426,7 +427,7 @@ impl Partition {
             let slot = *slot.get_or_insert_with(|| {
                 self.messages.insert(OpenMessage::new(key.clone(), &arrival, Seq(0), &limits, time))
             });
-            self.messages.account(slot, |open| open.take(&arrival, None, &limits, time));
+            self.messages.account(slot, |open| open.take(&arrival, None, &limits, time, now));
         }
         let Some(slot) = slot else { return };
         self.attach(id, slot, now);
@@ -557,6 +558,7 @@ fn start(turn: &TrackedTurn) -> Start {
         content,
         metadata,
         is_adopted: turn.is_adopted,
+        waited_ms: turn.began_at.map(|at| at.since_ms(turn.accepted_at())),
         token: turn.token.clone(),
         options,
     }

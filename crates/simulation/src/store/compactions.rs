@@ -30,6 +30,7 @@ pub(super) fn item_of(message: &Message, row: Option<&TurnRow>, time: i64) -> It
         metadata: message.metadata.clone(),
         token_count: message.token_count.map(i64::unsigned_abs),
         created_at: Timestamp(START + time),
+        started_at: None,
     }
 }
 

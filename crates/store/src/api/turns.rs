@@ -44,6 +44,17 @@ pub enum TurnState {
     Dropped,
 }
 
+/// When a turn was accepted, begun and ended, as far as that is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StoredTurnTimes {
+    /// Its input was accepted.
+    pub accepted_at: Option<Timestamp>,
+    /// The run began that answered it.
+    pub started_at: Option<Timestamp>,
+    /// The answer was complete, or the last run failed.
+    pub ended_at: Option<Timestamp>,
+}
+
 /// A failed turn as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedTurnRow {
@@ -120,12 +131,22 @@ impl Store {
         thread: &ThreadId,
         turn: &TurnId,
     ) -> Result<Option<TurnState>, StoreError> {
+        Ok(self.timed_turn(thread, turn).await?.map(|(state, _)| state))
+    }
+
+    /// The same, with its times.
+    pub async fn timed_turn(
+        &self,
+        thread: &ThreadId,
+        turn: &TurnId,
+    ) -> Result<Option<(TurnState, StoredTurnTimes)>, StoreError> {
         let statement = sqlx::query(include_str!("turns/state.sql"))
             .bind(thread_bucket(thread))
             .bind(thread.as_str())
             .bind(turn.to_string())
             .bind(turn.input().to_string());
-        self.rows(statement).await?.first().map(state).transpose()
+        let rows = self.rows(statement).await?;
+        rows.first().map(|row| Ok((state(row)?, times(row)?))).transpose()
     }
 
     /// Why a run of a turn of the thread failed; `None` when it has not, as far as is stored. Only the last failure of
@@ -245,6 +266,15 @@ fn state(row: &PgRow) -> Result<TurnState, StoreError> {
         "failed" => TurnState::Failed { run: number()? },
         "open" => TurnState::Open { run: number()? },
         _ => TurnState::Dropped,
+    })
+}
+
+fn times(row: &PgRow) -> Result<StoredTurnTimes, StoreError> {
+    let at = |column| row.try_get::<Option<i64>, _>(column).map(|ms| ms.map(Timestamp));
+    Ok(StoredTurnTimes {
+        accepted_at: at("accepted_ms")?,
+        started_at: at("started_ms")?,
+        ended_at: at("ended_ms")?,
     })
 }
 

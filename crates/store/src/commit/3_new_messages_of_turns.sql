@@ -1,6 +1,7 @@
 -- $1 commit, $2 bucket, $3 thread, $4 position, $5 message, $6 batch_id, $7 sequence_num, $8 batch_type, $9 role,
--- $10 content, $11 tool_calls, $12 tool_call_id, $13 metadata, $14 token_count, $15 attempt, $16 number of the turn
--- (from 1, in the order of the part above; NULL: of none).
+-- $10 content, $11 tool_calls, $12 tool_call_id, $13 metadata, $14 token_count, $15 attempt, $16 when it was
+-- created and $17 when it was begun, in ms since 1970 (NULL: not known), $18 number of the turn (from 1, in the order of the part above; NULL: of
+-- none).
 , fresh AS MATERIALIZED (
     -- Messages that are there already must not count as anyone's predecessor, so they are left out before the chain is
     -- built. This sees the state before the statement; that is enough, because no other statement writes these threads under
@@ -8,16 +9,18 @@
     SELECT i.number, i.bucket, i.thread_id, i.position, i.message_id,
            -- An unknown batch cannot go on: the turn is a batch of its own.
            CASE WHEN i.batch_type = 'continuation' AND c.next IS NULL
-                THEN (SELECT min(o.position) FROM unnest($16::bigint[], $4::bigint[]) AS o (turn, position)
+                THEN (SELECT min(o.position) FROM unnest($18::bigint[], $4::bigint[]) AS o (turn, position)
                       WHERE o.turn = i.turn)
                 ELSE i.batch_id END AS batch_id,
            i.sequence_num + coalesce(c.next, 0) AS sequence_num,
-           i.batch_type, i.role, i.content, i.tool_calls, i.tool_call_id, i.metadata, i.token_count, i.attempt, i.turn
+           i.batch_type, i.role, i.content, i.tool_calls, i.tool_call_id, i.metadata, i.token_count, i.attempt,
+           i.created_ms, i.started_ms, i.turn
     FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::integer[],
                 $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[],
-                $16::bigint[])
+                $16::bigint[], $17::bigint[], $18::bigint[])
          AS i (number, bucket, thread_id, position, message_id, batch_id, sequence_num,
-               batch_type, role, content, tool_calls, tool_call_id, metadata, token_count, attempt, turn)
+               batch_type, role, content, tool_calls, tool_call_id, metadata, token_count, attempt, created_ms, started_ms,
+               turn)
     JOIN fence USING (number)
     LEFT JOIN LATERAL (
         -- Where the batch that goes on has ended so far.

@@ -25,22 +25,26 @@
                             ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS given
     FROM (
         SELECT NULL::bigint AS last_number, bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
-               tool_calls, tool_call_id, metadata, token_count, attempt
+               tool_calls, tool_call_id, metadata, token_count, attempt, created_ms, started_ms
         FROM fresh
         -- Above the messages of its thread: one sort. The planner, who knows of no sizes here, would join them row by row.
         UNION ALL
-        SELECT last_number, bucket, thread_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+        SELECT last_number, bucket, thread_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+               NULL, NULL
         FROM heads
     ) AS u
     WINDOW w AS (PARTITION BY u.bucket, u.thread_id ORDER BY u.position NULLS FIRST)
 )
 , written AS (
     INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content,
-                          tool_calls, tool_call_id, metadata, token_count, parent_id, attempt, out_of_range)
+                          tool_calls, tool_call_id, metadata, token_count, parent_id, attempt, out_of_range, created_at, started_after_ms)
     SELECT f.bucket, f.thread_id, f.position, f.message_id, f.batch_id, f.given, f.sequence_num, f.batch_type, f.role, f.content,
            f.tool_calls::jsonb, f.tool_call_id, f.metadata::jsonb, f.token_count, coalesce(f.before, t.head_position), f.attempt,
            -- A batch that goes on stands apart from where it began.
-           f.batch_type = 'continuation'
+           f.batch_type = 'continuation',
+           -- Another machine's clock may be ahead.
+           least(to_timestamp(0) + f.created_ms * interval '1 millisecond', clock_timestamp()),
+           CASE WHEN f.started_ms - f.created_ms BETWEEN -2147483648 AND 2147483647 THEN f.started_ms - f.created_ms END
     FROM placed AS f
     -- OFFSET 0: a look-up by key. As a plain join, planned while the table is small, it reads all threads for each message.
     LEFT JOIN LATERAL (

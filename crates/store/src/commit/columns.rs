@@ -59,6 +59,8 @@ fn placed(statement: Statement, rows: &[(i64, Option<i64>, &Message)]) -> Statem
         .bind(column(rows, |(_, _, m)| object(&m.metadata)))
         .bind(column(rows, |(_, _, m)| m.token_count))
         .bind(column(rows, |(_, _, m)| i64::from(m.attempt)))
+        .bind(column(rows, |(_, _, m)| m.times.created_at.map(|at| at.0)))
+        .bind(column(rows, |(_, _, m)| m.times.started_at.map(|at| at.0)))
 }
 
 /// The items of all commits with the numbers of their commits, from 1.

@@ -64,13 +64,13 @@ impl StatementParts {
             (
                 turns && self.has(Self::MESSAGES),
                 include_str!("3_new_messages_of_turns.sql"),
-                16,
+                18,
                 Some(columns::messages_of_turns),
             ),
             (
                 !turns && self.has(Self::MESSAGES),
                 include_str!("3_new_messages.sql"),
-                15,
+                17,
                 Some(columns::messages),
             ),
             (self.has(Self::MESSAGES), include_str!("4_messages.sql"), 0, None),

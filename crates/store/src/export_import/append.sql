@@ -1,7 +1,7 @@
 -- Whole batches that stand one after the other, behind everything that the thread has: all of them, or no row where that is not so.
 -- $1 bucket, $2 thread; arrays: $3 position, $4 message, $5 batch, $6 number, $7 batch type, $8 role, $9 content,
 -- $10 tool_calls, $11 tool_call_id, $12 metadata, $13 token_count, $14 created_ms, $15 parent; $16 the first position, $17 the last; $18 the
--- numbers that they had, rising; or none.
+-- numbers that they had, rising; or none; $19 started_after_ms.
 WITH behind AS MATERIALIZED (
     SELECT t.bucket, t.thread_id, t.head_position, t.last_number,
            -- Numbers that were given in the thread are not given again.
@@ -15,15 +15,16 @@ WITH behind AS MATERIALIZED (
 )
 , written AS (
     INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content,
-                          tool_calls, tool_call_id, metadata, token_count, parent_id, created_at, imported_at)
+                          tool_calls, tool_call_id, metadata, token_count, parent_id, created_at, started_after_ms,
+                          imported_at)
     SELECT $1, $2, i.position, i.message_id, i.batch_id,
            CASE WHEN b.keeps_numbers THEN i.number ELSE b.last_number + i.place END, i.sequence_num, i.batch_type, i.role, i.content,
            i.tool_calls::jsonb, i.tool_call_id, i.metadata::jsonb, i.token_count, coalesce(i.parent_id, b.head_position),
-           to_timestamp(0) + i.created_ms * interval '1 millisecond', clock_timestamp()
+           to_timestamp(0) + i.created_ms * interval '1 millisecond', i.started_after_ms, clock_timestamp()
     FROM unnest($3::bigint[], $4::text[], $5::bigint[], $6::integer[], $7::text[], $8::text[], $9::text[], $10::text[],
-                $11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::bigint[], $18::bigint[]) WITH ORDINALITY
+                $11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::bigint[], $18::bigint[], $19::integer[]) WITH ORDINALITY
          AS i (position, message_id, batch_id, sequence_num, batch_type, role, content, tool_calls, tool_call_id, metadata,
-               token_count, created_ms, parent_id, number, place),
+               token_count, created_ms, parent_id, number, started_after_ms, place),
          behind AS b
     RETURNING number, metadata -> 'synthetic' IS NOT DISTINCT FROM 'true'::jsonb AS is_hidden
 )

@@ -1,7 +1,7 @@
 -- Whole batches of one thread, all or nothing. $1 bucket, $2 thread; arrays: $3 position, $4 message, $5 batch, $6 number,
 -- $7 batch type, $8 role, $9 content, $10 tool_calls, $11 tool_call_id, $12 metadata, $13 token_count, $14 created_ms;
 -- $15 batches of the same file that are stored already and reach beyond the first of these; $16 the
--- numbers that they had (NULL: none).
+-- numbers that they had (NULL: none); $17 started_after_ms (NULL: not known).
 -- Another writer that gives numbers in the thread waits.
 WITH thread AS MATERIALIZED (
     SELECT t.last_number FROM threads AS t WHERE t.bucket = $1 AND t.thread_id = $2 FOR NO KEY UPDATE
@@ -9,11 +9,11 @@ WITH thread AS MATERIALIZED (
 , taken AS MATERIALIZED (
     SELECT i.position, i.message_id, i.batch_id, i.sequence_num, i.batch_type, i.role, i.content,
            i.tool_calls::jsonb AS tool_calls, i.tool_call_id, i.metadata::jsonb AS metadata, i.token_count, i.created_ms,
-           i.number, p.is_same, p.is_same IS NULL AND q.position IS NULL AS is_absent
+           i.number, i.started_after_ms, p.is_same, p.is_same IS NULL AND q.position IS NULL AS is_absent
     FROM unnest($3::bigint[], $4::text[], $5::bigint[], $6::integer[], $7::text[], $8::text[], $9::text[], $10::text[],
-                $11::text[], $12::text[], $13::bigint[], $14::bigint[], $16::bigint[])
+                $11::text[], $12::text[], $13::bigint[], $14::bigint[], $16::bigint[], $17::integer[])
          AS i (position, message_id, batch_id, sequence_num, batch_type, role, content, tool_calls, tool_call_id, metadata,
-               token_count, created_ms, number)
+               token_count, created_ms, number, started_after_ms)
     -- OFFSET 0: look-ups by key, whatever the planner thinks of the size of the table.
     LEFT JOIN LATERAL (
         SELECT (m.message_id, m.batch_id, m.sequence_num, m.batch_type, m.role, m.content, m.metadata,
@@ -21,7 +21,9 @@ WITH thread AS MATERIALIZED (
                = (i.message_id, i.batch_id, i.sequence_num, i.batch_type, i.role, i.content, i.metadata::jsonb, i.created_ms)
                AND m.tool_calls IS NOT DISTINCT FROM i.tool_calls::jsonb
                AND m.tool_call_id IS NOT DISTINCT FROM i.tool_call_id
-               AND m.token_count IS NOT DISTINCT FROM i.token_count AS is_same
+               AND m.token_count IS NOT DISTINCT FROM i.token_count
+               -- Older exports have no times of the begin.
+               AND (i.started_after_ms IS NULL OR m.started_after_ms IS NOT DISTINCT FROM i.started_after_ms) AS is_same
         FROM messages AS m
         WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position = i.position
         OFFSET 0
@@ -81,10 +83,10 @@ WITH thread AS MATERIALIZED (
 , around AS (
     -- The new ones, and what stands after the first of them: messages of batches that reach beyond it.
     SELECT f.position, f.message_id, f.batch_id, f.sequence_num, f.batch_type, f.role, f.content, f.tool_calls,
-           f.tool_call_id, f.metadata, f.token_count, f.created_ms, f.number, true AS is_fresh
+           f.tool_call_id, f.metadata, f.token_count, f.created_ms, f.started_after_ms, f.number, true AS is_fresh
     FROM fresh AS f
     UNION ALL
-    SELECT m.position, NULL, m.batch_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, m.number, false
+    SELECT m.position, NULL, m.batch_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, m.number, false
     FROM messages AS m
     WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position > (SELECT b.position FROM began AS b)
 )
@@ -120,14 +122,14 @@ WITH thread AS MATERIALIZED (
 , written AS (
     INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content,
                           tool_calls, tool_call_id, metadata, token_count, parent_id, created_at, out_of_range,
-                          imported_at)
+                          started_after_ms, imported_at)
     SELECT $1, $2, p.position, p.message_id, p.batch_id,
            CASE WHEN n.keeps THEN p.number ELSE n.last_number + row_number() OVER (ORDER BY p.position) END, p.sequence_num, p.batch_type, p.role, p.content,
            p.tool_calls, p.tool_call_id, p.metadata, p.token_count,
            coalesce(p.before, (SELECT m.position FROM messages AS m
                                WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position < p.position
                                ORDER BY m.position DESC LIMIT 1)),
-           to_timestamp(0) + p.created_ms * interval '1 millisecond', p.is_out_of_range, clock_timestamp()
+           to_timestamp(0) + p.created_ms * interval '1 millisecond', p.is_out_of_range, p.started_after_ms, clock_timestamp()
     FROM placed AS p, numbering AS n
     WHERE p.is_fresh
     ORDER BY p.position

@@ -2,7 +2,8 @@
 -- bytes together but for the last. octet_length and pg_column_size read no text that is stored apart, and what is not given is
 -- not read.
 SELECT o.position, o.message_id, o.batch_id, o.number, o.sequence_num, o.batch_type, o.role, o.content, o.tool_calls, o.tool_call_id,
-       o.metadata, o.token_count, o.parent_id, o.attempt, (extract(epoch FROM o.created_at) * 1000)::bigint AS created_ms
+       o.metadata, o.token_count, o.parent_id, o.attempt, o.started_after_ms,
+       (extract(epoch FROM o.created_at) * 1000)::bigint AS created_ms
 FROM (
     SELECT m.*,
            sum(octet_length(m.content) + coalesce(pg_column_size(m.tool_calls), 0) + pg_column_size(m.metadata))

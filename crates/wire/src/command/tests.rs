@@ -122,6 +122,7 @@ proptest! {
             actor: actor.map(Into::into),
             options: TurnOptions {
                 correlation_id: correlation_id.map(Into::into),
+                accepted_at: (run > 0).then_some(Timestamp(i64::from(run))),
                 busy_policy, parameters, work_request, memory, follow_up,
             },
             thread, run, content, metadata,

@@ -263,6 +263,7 @@ mod tests {
             metadata: Metadata::EMPTY,
             token_count: Some(3),
             attempt: 0,
+            times: model::MessageTimes::default(),
         }
     }
 

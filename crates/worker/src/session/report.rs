@@ -112,7 +112,7 @@ pub(super) fn log_failed_run(report: &MachineReport, failed: Option<&FailedRun>)
     tracing::warn!(
         %turn, run, %thread, %agent, code, text, backoff_ms,
         trace_id = failed.and_then(|failed| failed.trace_id.as_deref()), correlation_id = correlation_id.as_deref(),
-        ran_ms = failed.map(|failed| failed.ran_ms),
+        waited_ms = failed.and_then(|failed| failed.waited_ms), ran_ms = failed.map(|failed| failed.ran_ms),
         expected = buffer.as_ref().map(|buffer| buffer.expected),
         received = buffer.as_ref().map(|buffer| buffer.received),
         released = buffer.as_ref().map(|buffer| buffer.released),

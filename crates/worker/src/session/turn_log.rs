@@ -18,6 +18,7 @@ struct RunInfo {
     kind: &'static str,
     correlation_id: Option<Box<str>>,
     trace_id: Option<String>,
+    waited_ms: Option<i64>,
     began: Instant,
 }
 
@@ -29,6 +30,8 @@ impl RunInfo {
 
 /// A run that has failed.
 pub(super) struct FailedRun {
+    /// From the acceptance of its input to its begin, ms; `None`: an owner before this one has begun it.
+    pub(super) waited_ms: Option<i64>,
     /// How long it ran under this owner, ms.
     pub(super) ran_ms: u64,
     /// Of its trace.
@@ -43,6 +46,7 @@ impl TurnLog {
             kind: start.task.as_ref().map_or("message", |(_, kind)| kind.name()),
             correlation_id: start.options.correlation_id.clone(),
             trace_id,
+            waited_ms: start.waited_ms,
             began: Instant::now(),
         };
         self.runs.set((start.turn.clone(), start.run), info);
@@ -51,7 +55,7 @@ impl TurnLog {
     /// A run has failed; `None`: this owner has not begun it.
     pub(super) fn failed(&mut self, turn: &TurnId, run: u32) -> Option<FailedRun> {
         let info = self.runs.take(&(turn.clone(), run))?;
-        Some(FailedRun { ran_ms: info.ran_ms(), trace_id: info.trace_id })
+        Some(FailedRun { waited_ms: info.waited_ms, ran_ms: info.ran_ms(), trace_id: info.trace_id })
     }
 
     /// The answer of a run has ended, and that is stored. Failed runs have their line already.
@@ -70,7 +74,7 @@ impl TurnLog {
             agent = info.map(|info| info.agent.as_str()), kind = info.map(|info| info.kind),
             trace_id = info.and_then(|info| info.trace_id.as_deref()),
             correlation_id = info.and_then(|info| info.correlation_id.as_deref()),
-            ran_ms = info.map(RunInfo::ran_ms), chunks = ending.chunks,
+            waited_ms = info.and_then(|info| info.waited_ms), ran_ms = info.map(RunInfo::ran_ms), chunks = ending.chunks,
             input_tokens = usage.map(|call| call.input_tokens), output_tokens = usage.map(|call| call.output_tokens),
             finish_reason = ending.report.finish_reason.map(FinishReason::name),
             "{what}"

@@ -150,10 +150,10 @@ fn a_failed_answer_that_waits_is_restored_as_it_failed() {
     let arrivals: Vec<_> = chunks(&[0, 3, 4, 1, 2]).iter().map(arrival).collect();
     let mut open = crate::open::OpenMessage::new(key("a"), &arrivals[0], Seq(1), &limits, now);
     for arrival in &arrivals {
-        open.take(arrival, None, &limits, now);
+        open.take(arrival, None, &limits, now, now);
     }
     let part = open.save_part(usize::MAX, now);
-    let restored = crate::open::OpenMessage::restore(&part, &limits, now);
+    let restored = crate::open::OpenMessage::restore(&part, &limits, now, now);
     assert_eq!(restored.failure, open.failure);
     assert_eq!(restored.chunks_by_id(), open.chunks_by_id());
     assert_eq!((restored.received(), restored.bytes()), (open.received(), open.bytes()));

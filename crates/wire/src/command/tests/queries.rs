@@ -1,5 +1,8 @@
 //! Questions to owners, and their answers.
 
+use model::{BatchType, MessageTimes, OpenBatch, OpenBatchMessage, Role};
+use serde_json::Value;
+
 use super::*;
 
 proptest! {
@@ -34,6 +37,9 @@ proptest! {
                 alive_ms: gap_for_ms,
                 fails_ms: Some(for_ms),
             },
+            accepted_at: Timestamp(for_ms),
+            started_at: gap_for_ms.map(Timestamp),
+            batch: gap_for_ms.map(|at| open_batch(first, at, paused)),
             run, idle_ms,
         });
         let reason = reason.map(|index| reasons[index]);
@@ -51,6 +57,22 @@ proptest! {
     }
 }
 
+fn open_batch(first: &WaitingTurn, at: i64, is_cut: bool) -> OpenBatch {
+    let calls = json!([{"id": "c", "name": "f", "arguments": "{\"n\":1}"}]);
+    let message = |role, calls: Option<Value>| OpenBatchMessage {
+        id: first.turn.input(),
+        role,
+        content: format!("text {at}"),
+        tool_call_id: calls.is_none().then(|| "c".to_owned()),
+        metadata: Metadata::new(json!({"a": calls.is_some()}).as_object().unwrap().clone()).unwrap(),
+        tool_calls: calls,
+        times: MessageTimes { created_at: is_cut.then_some(Timestamp(at)), started_at: Some(Timestamp(at)) },
+    };
+    let messages = vec![message(Role::Assistant, Some(calls)), message(Role::Tool, None)];
+    let continues = is_cut.then(|| Position::from_stored(7));
+    OpenBatch { continues, batch_type: BatchType::Continuation, messages, is_cut }
+}
+
 #[test]
 fn queries_of_all_kinds_come_back() {
     let known = vec![(MessageId::parse("m1").unwrap(), 1, 9)];
@@ -62,12 +84,13 @@ fn queries_of_all_kinds_come_back() {
         QueryTarget::Agent(AgentId::parse("a1").unwrap()),
         QueryTarget::Thread(thread()),
         QueryTarget::Turn(turn()),
+        QueryTarget::Batch(thread()),
     ];
     for target in all {
         let read = query::decode_query(&status::encode_query(&target)).unwrap();
         assert_eq!(read, Query::Status(target));
     }
-    let without_target = pb::query::Kind::Status(pb::StatusQuery { target: None });
+    let without_target = pb::query::Kind::Status(pb::StatusQuery { target: None, with_batch: false });
     for nothing in [pb::Query { kind: None }, pb::Query { kind: Some(without_target) }] {
         assert!(query::decode_query(&nothing.encode_to_vec().into()).is_err());
     }

@@ -19,6 +19,7 @@ fn start() -> Start {
         content: "now?".to_owned(),
         metadata: Metadata::EMPTY,
         is_adopted: false,
+        waited_ms: None,
         token: TurnToken::received("secret"),
         options: TurnOptions::default(),
         thread,
@@ -75,6 +76,7 @@ fn stored(batch: i64, number: i32, role: Role, content: &str, call: Option<&str>
         metadata: model::Metadata::EMPTY,
         token_count: None,
         created_at: Timestamp(0),
+        started_at: None,
     };
     item.into()
 }

@@ -318,3 +318,51 @@ fn a_service_that_says_nothing_is_shown_after_a_while() {
     news(&mut script, "x", RequestNews::Taken { deliveries: 1, is_alive: true });
     assert_eq!(notices(&mut script, 6), [(5, "taken")]);
 }
+
+#[test]
+fn messages_came_when_their_chunks_did() {
+    let mut script = TurnScript::new();
+    script.open("x");
+    let at = |ms: i64| Some(T0.plus_ms(ms));
+    let told = |script: &mut TurnScript| {
+        let query = StatusQuery { token: 7, target: QueryTarget::Batch(thread("t")) };
+        let Action::Status(reply) = script.machine.handle(Input::Status(query), script.now).remove(0) else {
+            panic!("no status")
+        };
+        let active = reply.status.active.unwrap();
+        assert_eq!((active.accepted_at, active.started_at), (T0, Some(T0)));
+        let batch = active.batch.unwrap();
+        assert_eq!((batch.continues, batch.is_cut), (None, false));
+        let times =
+            batch.messages.iter().map(|it| (it.content.clone(), it.times.started_at, it.times.created_at));
+        times.collect::<Vec<_>>()
+    };
+    let input = ("ask x".to_owned(), at(0), at(0));
+    assert_eq!(told(&mut script), [input.clone()]);
+    for (number, words) in (0..).zip([&["look", "call:c:1"][..], &["result:c:C"], &["so"], &["it is!"]]) {
+        script.later(1_000);
+        // What waits behind the turn was accepted while it ran.
+        if number == 2 {
+            script.open("y");
+        }
+        script.say(if number == 0 { 0 } else { number + 1 }, words);
+        let shown = match number {
+            0 => vec![input.clone(), ("look".to_owned(), at(1_000), None)],
+            1 => vec![
+                input.clone(),
+                ("look".to_owned(), at(1_000), at(1_000)),
+                ("C".to_owned(), at(2_000), at(2_000)),
+            ],
+            _ => continue,
+        };
+        assert_eq!(told(&mut script), shown);
+    }
+    let commit = script.commits.iter().find(|commit| !commit.turns.is_empty()).unwrap();
+    let times: Vec<_> =
+        commit.turns[0].messages.iter().map(|it| (it.times.started_at, it.times.created_at)).collect();
+    assert_eq!(
+        times,
+        [(at(0), at(0)), (at(1_000), at(1_000)), (at(2_000), at(2_000)), (at(3_000), at(4_000))]
+    );
+    assert_eq!(script.last_start().waited_ms, Some(1_000), "from its acceptance to the end of the other");
+}

@@ -1,0 +1,153 @@
+//! Batches as they appear in JSON.
+
+use batches::{Batch, BatchState, IncompleteReason, tokens};
+use model::{AnswerReport, BatchType, FinishReason, ModelCall, Position, Timestamp, TurnId};
+use protocols::AnswerUsage;
+use serde::Serialize;
+use store::StoredMessage;
+use utoipa::ToSchema;
+
+use super::{MessageView, answer_report, rfc3339};
+use crate::api::schemas;
+
+/// Characters of a batch's first message that are shown of it.
+const PREVIEW_CHARS: usize = 120;
+
+/// A batch, without what it consists of.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct BatchView {
+    /// Null while its first turn is under way: it is given with the commit.
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
+    pub batch_id: Option<Position>,
+    /// Its first turn, which names the batch before and after its commit; null where no turn has begun it.
+    #[schema(value_type = Option<schemas::TurnIdSchema>, required)]
+    pub turn_id: Option<String>,
+    #[schema(value_type = Option<schemas::BatchTypeSchema>, required)]
+    pub batch_type: Option<&'static str>,
+    #[schema(value_type = schemas::BatchStateSchema)]
+    pub state: &'static str,
+    #[schema(value_type = Option<String>, required)]
+    pub incomplete_code: Option<&'static str>,
+    #[schema(required)]
+    pub incomplete: Option<String>,
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    pub abandoned_since: Option<String>,
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
+    pub parent_batch: Option<Position>,
+    pub message_count: usize,
+    pub tokens: u64,
+    /// Why its last answer ended; null while it has none.
+    #[schema(value_type = Option<protocols::schemas::FinishReasonSchema>, required)]
+    pub finish_reason: Option<&'static str>,
+    /// What the calls of models of all its answers used together, where that is known.
+    #[schema(required)]
+    pub usage: Option<AnswerUsage>,
+    #[schema(required)]
+    pub input: Option<String>,
+    /// When its input was accepted.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    pub created_at: Option<String>,
+    /// When the run began that answered its input; null where it is not known.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    pub started_at: Option<String>,
+    /// When the last of its messages was complete.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    pub last_at: Option<String>,
+}
+
+impl BatchView {
+    /// The batch as it is `now`. `timeout_ms`: without progress for so long it is abandoned, unless it says otherwise itself.
+    pub fn new(batch: &Batch, now: Timestamp, timeout_ms: i64) -> Self {
+        let abandoned_since = batch.abandoned_since(now, timeout_ms);
+        let why = match batch.state() {
+            BatchState::Complete => None,
+            BatchState::Incomplete(why) => Some(why),
+        };
+        // What the system made up itself is not for people to see: it is neither previewed nor counted.
+        let begins = batch.items().first();
+        let first = begins.filter(|item| !item.is_synthetic());
+        let input = first.map(|item| item.content.chars().take(PREVIEW_CHARS).collect());
+        let reports: Vec<AnswerReport> =
+            batch.items().iter().filter_map(|item| answer_report(item)).collect();
+        let used: Vec<ModelCall> =
+            reports.iter().filter_map(|report| report.usage.as_deref().cloned()).collect();
+        Self {
+            batch_id: Some(batch.id()),
+            turn_id: begins
+                .and_then(|item| TurnId::of_input(&item.message_id))
+                .map(|turn| turn.as_str().to_owned()),
+            batch_type: batch.batch_type().map(BatchType::name),
+            state: match (&why, abandoned_since) {
+                (None, _) => "complete",
+                (Some(_), None) => "incomplete",
+                (Some(_), Some(_)) => "abandoned",
+            },
+            incomplete_code: why.as_ref().map(IncompleteReason::code),
+            incomplete: why.map(|why| why.to_string()),
+            abandoned_since: abandoned_since.and_then(rfc3339),
+            parent_batch: batch.parent(),
+            message_count: batch.items().iter().filter(|item| !item.is_synthetic()).count(),
+            tokens: tokens::of_batch(batch, &batches::EstimatingCounter),
+            finish_reason: reports.last().and_then(|last| last.finish_reason).map(FinishReason::name),
+            usage: ModelCall::sum(&used).as_ref().map(AnswerUsage::from),
+            input,
+            created_at: begins.and_then(|item| rfc3339(item.created_at)),
+            started_at: begins.and_then(|item| item.started_at).and_then(rfc3339),
+            last_at: rfc3339(batch.last_at()),
+        }
+    }
+}
+
+/// A batch with its calls and messages.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct WholeBatch {
+    #[serde(flatten)]
+    pub batch: BatchView,
+    pub calls: Vec<CallView>,
+    pub messages: Vec<MessageView>,
+    /// While it is open: its texts are longer than one answer may be, and their ends are left out.
+    pub is_cut: bool,
+}
+
+impl WholeBatch {
+    /// The batch as it is shown, and the messages of it as they are stored; without those that the system made up itself.
+    pub fn new(shown: BatchView, batch: &Batch, messages: Vec<StoredMessage>) -> Self {
+        let messages = messages.into_iter().filter(|message| !message.item.is_synthetic());
+        Self {
+            batch: shown,
+            calls: CallView::all(batch),
+            messages: messages.map(MessageView::from).collect(),
+            is_cut: false,
+        }
+    }
+}
+
+/// A call of a tool, and where its result stands.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct CallView {
+    pub tool_call_id: String,
+    pub name: String,
+    /// Null while its turn is under way.
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
+    pub call_at: Option<Position>,
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
+    pub result_at: Option<Position>,
+    pub is_answered: bool,
+}
+
+impl CallView {
+    fn all(batch: &Batch) -> Vec<Self> {
+        let exchanges = batch.exchanges();
+        let shown = exchanges.iter().map(|exchange| Self {
+            tool_call_id: exchange.id.clone(),
+            name: exchange.name.clone(),
+            call_at: Some(exchange.call_at),
+            result_at: exchange.result.map(|(at, _)| at),
+            is_answered: exchange.is_answered,
+        });
+        shown.collect()
+    }
+}

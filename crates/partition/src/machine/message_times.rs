@@ -1,0 +1,91 @@
+//! When the messages of a turn came, and its batch while it is under way.
+
+use batches::ChunkRange;
+use model::{MessageTimes, OpenBatch, OpenBatchMessage, Role, Timestamp, TurnId};
+
+use super::Partition;
+use super::input_message::input_message;
+use crate::open::OpenMessage;
+use crate::turn_state::TrackedTurn;
+
+/// Bytes of chunks that the batch of a turn under way is made of, at most.
+const MOST_SHOWN: usize = 1 << 20;
+
+/// Of the input: when it was accepted, and when the run began.
+pub(super) fn of_input(turn: &TrackedTurn, open: Option<&OpenMessage>) -> MessageTimes {
+    MessageTimes { created_at: Some(turn.accepted_at()), started_at: began_at(turn, open) }
+}
+
+/// When the run began: where an owner before this one has begun it, with its first chunk at the latest.
+pub(super) fn began_at(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Option<Timestamp> {
+    let first_chunk = open.and_then(|open| open.times.at(0));
+    turn.began_at.into_iter().chain(first_chunk).min().map(|at| at.max(turn.accepted_at()))
+}
+
+/// Of a message of the answer. `otherwise`: when it ended, if no chunk of it shows that.
+pub(super) fn of_answer(
+    turn: &TrackedTurn,
+    open: Option<&OpenMessage>,
+    chunks: Option<ChunkRange>,
+    otherwise: Option<Timestamp>,
+) -> MessageTimes {
+    let at = |index| Some(open?.times.at(index)?.max(turn.accepted_at()));
+    let (first, last) = chunks.unzip();
+    MessageTimes { created_at: last.and_then(at).or(otherwise), started_at: first.and_then(at) }
+}
+
+impl Partition {
+    /// The batch of a turn under way; `None` of one that may still be taken back.
+    pub(super) fn open_batch(&self, id: &TurnId) -> Option<OpenBatch> {
+        let turn = self.table.turns.get(id).filter(|turn| turn.timer.is_none())?;
+        let open = turn.slot.and_then(|slot| self.messages.get(slot));
+        let released = open.map(|open| open.released.as_slice()).unwrap_or_default();
+        let mut room = MOST_SHOWN;
+        let shown = released.iter().take_while(|chunk| {
+            let fits = chunk.size() <= room;
+            room = room.saturating_sub(chunk.size());
+            fits
+        });
+        let shown = shown.count();
+        let input = input_message(turn, model::Position::MAX);
+        let mut messages = vec![OpenBatchMessage {
+            id: input.key.message,
+            role: input.role,
+            content: input.content,
+            tool_calls: None,
+            tool_call_id: None,
+            metadata: input.metadata,
+            times: of_input(turn, open),
+        }];
+        let folded = batches::fold_turn(&released[..shown], batches::Ending::Open).unwrap_or_default();
+        let count = folded.len();
+        let mut results = (0, 0);
+        for (number, folded) in (1..).zip(folded) {
+            results = if results.0 == folded.step { (results.0, results.1 + 1) } else { (folded.step, 0) };
+            let mut times = of_answer(turn, open, folded.chunks, None);
+            let id = match folded.role {
+                Role::Tool => id.result(turn.run, folded.step, results.1),
+                // What follows shows whether it is a step or the answer.
+                _ if number == count => {
+                    times.created_at = None;
+                    id.answer(turn.run)
+                }
+                Role::Assistant | Role::User | Role::System => {
+                    results.1 = 0;
+                    id.step(turn.run, folded.step)
+                }
+            };
+            messages.push(OpenBatchMessage {
+                id,
+                role: folded.role,
+                content: folded.content,
+                tool_calls: folded.tool_calls,
+                tool_call_id: folded.tool_call_id,
+                metadata: folded.metadata,
+                times,
+            });
+        }
+        let continues = turn.metadata().continues();
+        Some(OpenBatch { continues, batch_type: turn.batch_type(), messages, is_cut: shown < released.len() })
+    }
+}

@@ -43,7 +43,7 @@ async fn found(server: &Server, thread: &str, query: &str) -> (Vec<String>, Stri
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_remembers_corrects_and_forgets_for_the_user_of_its_thread_alone() {
+async fn an_agent_acts_on_the_memory_of_its_thread_alone() {
     let threads = [("t1", Some("u")), ("t2", Some("u")), ("t3", Some("v")), ("t4", None)];
     let (server, store) = server(&threads, &[]).await;
     let given = NewFact {

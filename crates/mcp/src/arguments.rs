@@ -9,6 +9,12 @@ use crate::answer::ToolError;
 
 /// Longest text that is an id, a token or a name.
 const MAX_NAME_BYTES: usize = 128;
+/// Longest question about what is remembered, characters.
+pub(crate) const MAX_QUERY_CHARS: usize = 2_000;
+/// Longest id of a fact, bytes.
+pub(crate) const MAX_FACT_ID_BYTES: usize = 512;
+/// Most facts of one answer.
+pub(crate) const MAX_FOUND: u32 = 50;
 
 /// The arguments of one call.
 #[derive(Debug)]

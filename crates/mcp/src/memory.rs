@@ -8,16 +8,9 @@ use sha2::{Digest, Sha256};
 use store::{FactCommand, FactOutcome, FactScope, FoundFact, NotedFact};
 
 use crate::answer::{ToolAnswer, ToolError};
-use crate::arguments::ToolArguments;
+use crate::arguments::{MAX_FACT_ID_BYTES, MAX_FOUND, MAX_QUERY_CHARS, ToolArguments};
 use crate::context::ToolContext;
 use crate::tools::ToolName;
-
-/// Longest question, characters.
-pub(crate) const MAX_QUERY_CHARS: usize = 2_000;
-/// Longest id of a fact, bytes.
-pub(crate) const MAX_FACT_ID_BYTES: usize = 512;
-/// Facts of one answer.
-pub(crate) const MAX_FOUND: u32 = 50;
 
 /// The agent and the thread for which a call is made.
 struct MemoryScope {

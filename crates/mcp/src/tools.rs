@@ -11,7 +11,7 @@ use reasoning::{
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
-use crate::memory::{MAX_FACT_ID_BYTES, MAX_FOUND, MAX_QUERY_CHARS};
+use crate::arguments::{MAX_FACT_ID_BYTES, MAX_FOUND, MAX_QUERY_CHARS};
 
 /// A tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -101,7 +101,7 @@ pub(crate) struct TrackedTurn {
     pub(crate) timer: Option<TimerId>,
     /// The facts that it was given.
     pub(crate) recalled: RecalledFacts,
-    /// Its answer is complete, and waits for the word of the driver that it is still wanted.
+    /// Its answer is complete, and waits for the word of the driver: whether it is still wanted, or what it was given.
     pub(crate) is_answered: bool,
 }
 
@@ -225,6 +225,11 @@ impl TrackedTurn {
     /// An input that a person has made, and no timer and no batch that goes on.
     pub(crate) fn is_real(&self) -> bool {
         matches!(&self.source, TurnSource::Input(opened) if !opened.metadata.is_synthetic())
+    }
+
+    /// Facts of it are remembered afterwards.
+    pub(crate) fn is_remembered(&self) -> bool {
+        matches!(&self.source, TurnSource::Input(opened) if opened.options.memory)
     }
 
     /// What its batch begins with.

@@ -1,6 +1,6 @@
 //! Forms in which things appear in JSON: those of the HTTP API, which the operators' commands print as well.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use auth::Permission;
 use batches::Item;
@@ -170,21 +170,28 @@ pub(crate) async fn add_remembered(
 
 /// Takes out of messages what people are not shown: what reasoning tools of the agent and its searches of memory were given and answered.
 pub(crate) fn withhold(messages: &mut [StoredMessage]) {
-    let mut ids = HashSet::new();
+    let mut ids = HashMap::new();
     for StoredMessage { item, .. } in messages {
         if let Some(calls) = &mut item.tool_calls {
-            for (id, is_withheld) in withheld::withhold_calls(calls) {
+            let each = withheld::withhold_calls(calls)
+                .into_iter()
+                .zip(calls.as_array().into_iter().flatten().filter(|call| call.is_object()));
+            for ((id, is_withheld), call) in each {
+                // An id may be that of another call now.
+                ids.remove(&id);
                 if is_withheld {
-                    ids.insert(id)
-                } else {
-                    ids.remove(&id)
-                };
+                    let tool = call.get("name").and_then(Value::as_str).unwrap_or_default();
+                    ids.insert(id, withheld::result_of(tool));
+                }
             }
         }
         let named = item.metadata.get("tool_name").and_then(Value::as_str);
-        let is_of_withheld = item.tool_call_id.as_ref().is_some_and(|id| ids.contains(id));
-        if item.role == Role::Tool && named.map_or(is_of_withheld, is_withheld_tool) {
-            withheld::result_of(named.unwrap_or_default()).clone_into(&mut item.content);
+        let of_call = item.tool_call_id.as_ref().and_then(|id| ids.get(id)).copied();
+        let of_tool = |tool: &str| is_withheld_tool(tool).then(|| withheld::result_of(tool));
+        if item.role == Role::Tool
+            && let Some(shown) = named.map_or(of_call, of_tool)
+        {
+            shown.clone_into(&mut item.content);
         }
     }
 }

@@ -440,12 +440,11 @@ impl Partition {
         let Some(open) = self.messages.get(slot) else { return };
         let Some(id) = open.turn.as_ref().map(|turn| turn.id.clone()) else { return };
         match open.failure.clone() {
-            // Of a follow-up that an owner before this one began, the driver knows whether it is still wanted.
-            None if self
-                .table
-                .turns
-                .get(&id)
-                .is_some_and(|turn| turn.timer.is_some() && turn.rules.is_none()) =>
+            // Of a follow-up that an owner before this one began, the driver knows whether it is still wanted; and of a turn of which facts are remembered,
+            // which it was given.
+            None if self.table.turns.get(&id).is_some_and(|turn| {
+                turn.rules.is_none() && (turn.timer.is_some() || turn.is_remembered())
+            }) =>
             {
                 if let Some(turn) = self.table.turns.get_mut(&id) {
                     turn.is_answered = true;

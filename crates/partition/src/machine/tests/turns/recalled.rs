@@ -97,6 +97,36 @@ fn what_tools_of_memory_have_shown_is_not_remembered() {
     }
 }
 
+/// The answer may come before the driver has said what the turn was given: a workflow is quick, or an owner takes the turn over.
+#[test]
+fn an_answer_that_comes_first_waits_for_what_its_turn_was_given() {
+    for wants_memory in [true, false] {
+        let mut script = TurnScript::new();
+        let Command::Turn(mut opened) = opened("x", 0, BusyPolicy::Enqueue) else { panic!() };
+        opened.options.memory = wants_memory;
+        script.auto = false;
+        script.command(Command::Turn(opened));
+        let key = script.checks.pop().unwrap();
+        script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+        script.auto = true;
+        let before = script.say(0, &["ok!"]);
+        assert_eq!(before.is_empty(), wants_memory, "{before:?}");
+        let facts = RecalledFacts::of_texts(["Has a dog"]);
+        script.handle(Input::Recalled { turn: turn("x"), run: 0, facts });
+        let started = Started::Requested(script.rules);
+        let after = script.handle(Input::Started { turn: turn("x"), run: 0, started });
+        assert_eq!(after.contains(&"end x run 0 complete".to_owned()), wants_memory, "{after:?}");
+        if wants_memory {
+            let outgoing = script.last_commit().outbox.iter().flat_map(|batch| &batch.outgoing);
+            let mut tasks = outgoing.filter_map(|outgoing| match outgoing {
+                Outgoing::Task(task) => Some(task),
+                _ => None,
+            });
+            assert!(tasks.next().unwrap().metadata.get("recalled").is_some());
+        }
+    }
+}
+
 /// The user's words are those of the user alone, wherever they stand and whatever others say.
 #[test]
 fn no_message_speaks_for_the_user() {

@@ -324,7 +324,7 @@ fn messages_came_when_their_chunks_did() {
     let mut script = TurnScript::new();
     script.open("x");
     let at = |ms: i64| Some(T0.plus_ms(ms));
-    let told = |script: &mut TurnScript| {
+    let times_shown = |script: &mut TurnScript| {
         let query = StatusQuery { token: 7, target: QueryTarget::Batch(thread("t")) };
         let Action::Status(reply) = script.machine.handle(Input::Status(query), script.now).remove(0) else {
             panic!("no status")
@@ -338,7 +338,7 @@ fn messages_came_when_their_chunks_did() {
         times.collect::<Vec<_>>()
     };
     let input = ("ask x".to_owned(), at(0), at(0));
-    assert_eq!(told(&mut script), [input.clone()]);
+    assert_eq!(times_shown(&mut script), [input.clone()]);
     for (number, words) in (0..).zip([&["look", "call:c:1"][..], &["result:c:C"], &["so"], &["it is!"]]) {
         script.later(1_000);
         // What waits behind the turn was accepted while it ran.
@@ -355,7 +355,7 @@ fn messages_came_when_their_chunks_did() {
             ],
             _ => continue,
         };
-        assert_eq!(told(&mut script), shown);
+        assert_eq!(times_shown(&mut script), shown);
     }
     let commit = script.commits.iter().find(|commit| !commit.turns.is_empty()).unwrap();
     let times: Vec<_> =

@@ -103,6 +103,7 @@ fn messages(turn: u32) -> Result<[Message; 2]> {
             metadata: Metadata::EMPTY,
             token_count: None,
             attempt: 0,
+            times: model::MessageTimes::default(),
         })
     };
     Ok([message(0, Role::User, "q")?, message(1, Role::Assistant, "a")?])

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{Chunk, ChunkKind, InvalidMetadata, Metadata, Role};
+use model::{Chunk, ChunkKind, InvalidMetadata, Metadata, Role, is_reasoning_tool};
 use serde_json::{Map, Value, json};
 
 use crate::calls::{CallProgress, Calls};
@@ -22,7 +22,7 @@ pub struct TurnMessage {
     pub tool_call_id: Option<String>,
     /// The step, from 0.
     pub step: u32,
-    /// Of the last message that of the final chunk, with its `timestamp` and `correlation_id`; `reasoning` when there was any; `is_error` on a result that is one, `tool_name` on one without its call; `stopped` or
+    /// Of the last message that of the final chunk, with its `timestamp` and `correlation_id`; `reasoning` when there was any; `is_error` on a result that is one, `tool_name` on one without its call, or of a reasoning tool; `stopped` or
     /// `missing` where the turn ended without it: see [`fold_turn`].
     pub metadata: Metadata,
     /// `tokens_used` of the final chunk, on the last message.
@@ -161,8 +161,8 @@ impl OpenStep {
             if call.is_error {
                 says.insert("is_error".to_owned(), Value::Bool(true));
             }
-            if call.arguments.is_none() && !call.name.is_empty() {
-                // No call says of which tool it is.
+            // Where no call says of which tool it is; and where people are not shown it, on a page of a history without its call either.
+            if !call.name.is_empty() && (call.arguments.is_none() || is_reasoning_tool(&call.name)) {
                 says.insert("tool_name".to_owned(), call.name.into());
             }
             let (content, metadata) = match (call.result, ending) {
@@ -289,6 +289,17 @@ mod tests {
             folded(&["call:a:1", "call:b:2", "result:a:n", "fault:a:o", "result:b:B", "so"]),
             "0assistant \"\"tool_a(1),tool_b(2) | 0tool a=\"no\"{\"is_error\":true} | 0tool b=\"B\" | 1assistant \"so\""
         );
+    }
+
+    #[test]
+    fn results_of_reasoning_tools_name_them() {
+        let mut chunks = answer(&["call:a:1", "result:a:A", "so"]);
+        for chunk in &mut chunks[..2] {
+            let metadata = json!({"tool_call_id": "a", "tool_name": "mcp__antiphon__frs_undo"});
+            Arc::make_mut(chunk).metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
+        }
+        let messages = fold_turn(&chunks, Ending::Final).unwrap();
+        assert_eq!(messages[1].metadata.to_value(), json!({"tool_name": "mcp__antiphon__frs_undo"}));
     }
 
     #[test]

@@ -244,3 +244,38 @@ async fn the_batches_within_a_batch_are_listed_in_pages() {
         assert_eq!(refused.json().unwrap()["code"], code, "{path}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_begins_after_the_call_hides_what_a_reasoning_tool_answered() {
+    let fixture = Fixture::with(alone).await;
+    let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    let turn = api.say("talk", "hello").await.unwrap();
+    let mut asked = asked_for(&workflow, &turn).await;
+    for (name, call) in [("frs_view_thread", "a"), ("clock", "b")] {
+        let of =
+            |kind: &str| json!({"chunk_type": kind, "metadata": {"tool_call_id": call, "tool_name": name}});
+        asked.say_with("{}", of("tool_call")).await.unwrap();
+        asked.say_with(&format!("answer of {name}"), of("tool_result")).await.unwrap();
+    }
+    asked.answer("done").await.unwrap();
+    let stored = fixture.until_messages("talk", 6).await;
+    let mut after = stored[1].position.to_string();
+    let mut seen = Vec::new();
+    loop {
+        let path = format!("/v1/threads/talk/history?limit=1&after={after}");
+        let page = api.call("GET", &path, None).await.unwrap();
+        let messages = page["messages"].as_array().unwrap().clone();
+        let Some(first) = messages.first() else { break };
+        after = first["position"].as_str().unwrap().to_owned();
+        seen.push((first["role"].clone(), first["content"].clone()));
+    }
+    let said: Vec<_> =
+        seen.iter().map(|(role, content)| (role.as_str().unwrap(), content.as_str().unwrap())).collect();
+    let [("tool", hidden), ("assistant", ""), ("tool", "answer of clock"), ("assistant", "done")] = said[..]
+    else {
+        panic!("{said:?}")
+    };
+    assert!(!hidden.contains("answer of"), "{hidden}");
+    let whole = api.call("GET", "/v1/threads/talk/history?synthetic=true", None).await.unwrap();
+    assert_eq!(whole["messages"][2]["content"], "answer of frs_view_thread", "operators are shown it");
+}

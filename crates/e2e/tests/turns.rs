@@ -536,14 +536,11 @@ async fn failed_first_turn_is_listed_while_running_and_after() {
     let turn = api.say("talk", "hello").await.unwrap();
     let path = format!("/v1/turns/{}", turn.id);
     let mut asked = asked_for(&manual_workflow, &turn).await;
-    for (list, name) in [
-        ("history", "messages"),
-        ("batches", "batches"),
-        ("audit", "entries"),
-        ("failed-turns", "failed_turns"),
-    ] {
+    for (list, name) in [("history", "messages"), ("audit", "entries"), ("failed-turns", "failed_turns")] {
         assert_eq!(get(&format!("/v1/threads/talk/{list}")).await[name], json!([]), "{list}");
     }
+    let open = get("/v1/threads/talk/batches").await["batches"].clone();
+    assert_eq!((open.as_array().unwrap().len(), &open[0]["state"]), (1, &json!("open")), "{open}");
     assert_eq!(get("/v1/threads/talk/context?format=openai").await["messages"], json!([]));
     let unknown = api.call("GET", "/v1/threads/missing/history", None).await.unwrap_err();
     assert!(unknown.to_string().contains("404"), "{unknown}");
@@ -560,6 +557,8 @@ async fn failed_first_turn_is_listed_while_running_and_after() {
     let failed = api.failed_turns("talk").await.unwrap();
     assert_eq!(failed[0]["partial"], "Half an ans");
     assert_eq!(get(&path).await["state"], "failed");
+    let stored = get("/v1/threads/talk/batches").await["batches"].clone();
+    assert_eq!((stored.as_array().unwrap().len(), &stored[0]["state"]), (1, &json!("complete")), "{stored}");
     let second = format!("/v1/turns/{}", second.id);
     assert_eq!(get(&second).await["state"], "completed");
     let late = api.call("POST", &format!("{second}/stop"), None).await.unwrap_err();

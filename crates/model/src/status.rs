@@ -91,7 +91,7 @@ pub struct ActiveTurn {
     /// When this run of it began; `None` while it waits.
     pub started_at: Option<Timestamp>,
     /// Only in the answer to [`QueryTarget::Batch`], and of a turn that people may see before it has ended.
-    pub batch: Option<OpenBatch>,
+    pub batch: Option<Box<OpenBatch>>,
 }
 
 /// The batch of a turn under way, as far as it has come.

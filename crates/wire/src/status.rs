@@ -46,7 +46,7 @@ pub fn encode_reply(epoch: u64, status: &QueueStatus) -> Bytes {
         request: Some(pb_request(active.request)),
         accepted_ms: active.accepted_at.0,
         started_ms: active.started_at.map(|at| at.0),
-        batch: active.batch.as_ref().map(open_batch::encode),
+        batch: active.batch.as_deref().map(open_batch::encode),
     });
     let status = pb::QueueStatus {
         active,
@@ -132,7 +132,7 @@ fn active(active: pb::ActiveTurn) -> Result<ActiveTurn, InvalidField> {
         request: active.request.map(request).unwrap_or_default(),
         accepted_at: Timestamp(active.accepted_ms),
         started_at: active.started_ms.map(Timestamp),
-        batch: active.batch.map(open_batch::decode).transpose()?,
+        batch: active.batch.map(open_batch::decode).transpose()?.map(Box::new),
     })
 }
 

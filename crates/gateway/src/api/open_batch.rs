@@ -26,7 +26,7 @@ pub(crate) async fn ask(backend: &Backend, thread: &ThreadId) -> (Option<OwnerSt
     let status = OwnerStatus::of(explained.as_ref());
     let running = explained.and_then(|explained| {
         let mut active = explained.active.filter(|active| active.thread == *thread)?;
-        let batch = active.batch.take()?;
+        let batch = *active.batch.take()?;
         Some(RunningBatch { active, batch })
     });
     (Some(status), running)

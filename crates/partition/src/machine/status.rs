@@ -29,7 +29,7 @@ impl Partition {
             QueryTarget::Batch(thread) => {
                 self.thread_status(thread, &mut status, now);
                 if let Some(active) = &mut status.active {
-                    active.batch = self.open_batch(&active.turn);
+                    active.batch = self.open_batch(&active.turn).map(Box::new);
                 }
             }
             QueryTarget::Turn(id) => {

@@ -39,7 +39,7 @@ proptest! {
             },
             accepted_at: Timestamp(for_ms),
             started_at: gap_for_ms.map(Timestamp),
-            batch: gap_for_ms.map(|at| open_batch(first, at, paused)),
+            batch: gap_for_ms.map(|at| Box::new(open_batch(first, at, paused))),
             run, idle_ms,
         });
         let reason = reason.map(|index| reasons[index]);

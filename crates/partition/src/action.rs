@@ -248,7 +248,7 @@ pub enum Action {
     /// Publish this; answer with [`Input::Sent`]. Ids derived from the turns make a repetition harmless.
     Send(OutboxBatch),
     /// Answer a [`StatusQuery`].
-    Status(StatusReply),
+    Status(Box<StatusReply>),
     /// Set the reader back to this sequence: messages that had to wait in the stream have room now.
     Reread(Seq),
     /// Worth a line in the log.

@@ -278,7 +278,7 @@ impl Partition {
             }
             Input::Status(query) => {
                 let status = self.status(&query.target, now);
-                actions.push(Action::Status(StatusReply { token: query.token, status }));
+                actions.push(Action::Status(Box::new(StatusReply { token: query.token, status })));
             }
             Input::Snapshot(request) => self.show(&request, now, &mut actions),
             Input::ChangedThreads(query) => actions.push(self.changed_threads(&query, now)),

@@ -88,10 +88,9 @@ impl Store {
                 .bind(of.actor.to_owned())
                 .bind(MOST_OF_SCOPE)
                 .bind(noted.corrects.map(str::to_owned));
-            match self.outcome(statement, noted.id).await? {
-                Some(outcome) => return Ok(outcome),
-                // Another command has just done it, and the next look finds that; or there is no such fact.
-                None => {}
+            // Where there is none another command has just done it, and the next look finds that; or there is no such fact.
+            if let Some(outcome) = self.outcome(statement, noted.id).await? {
+                return Ok(outcome);
             }
         }
         match noted.corrects {

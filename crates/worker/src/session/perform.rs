@@ -42,7 +42,7 @@ impl PartitionSession<'_> {
                     self.queries.send_changed_threads(changed).await;
                 }
                 Action::CheckLease(seen_epoch) => self.lease.check(seen_epoch),
-                Action::Status(reply) => self.queries.send_status(self.applied.epoch, reply).await,
+                Action::Status(reply) => self.queries.send_status(self.applied.epoch, *reply).await,
                 Action::Reread(from) => self.reader.restart(from),
                 Action::Report(report) => self.report(&report).await,
                 Action::Check(keys) => self.background.check(keys),

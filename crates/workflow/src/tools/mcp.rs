@@ -266,7 +266,8 @@ mod tests {
             let mut offered: Vec<&str> =
                 schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
             let mut wanted = shown.clone();
-            (offered.sort_unstable(), wanted.sort_unstable());
+            offered.sort_unstable();
+            wanted.sort_unstable();
             assert_eq!(offered, wanted, "{name}");
             assert_eq!(schema["required"], json!(shown), "{name}");
         }

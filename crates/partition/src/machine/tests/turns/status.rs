@@ -338,7 +338,7 @@ fn messages_came_when_their_chunks_did() {
         times.collect::<Vec<_>>()
     };
     let input = ("ask x".to_owned(), at(0), at(0));
-    assert_eq!(times_shown(&mut script), [input.clone()]);
+    assert_eq!(times_shown(&mut script), std::slice::from_ref(&input));
     for (number, words) in (0..).zip([&["look", "call:c:1"][..], &["result:c:C"], &["so"], &["it is!"]]) {
         script.later(1_000);
         // What waits behind the turn was accepted while it ran.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use embeddings::Embeddings;
 use gateway::GatewayConfig;
+use model::PriceTable;
 use runtime::shutdown::ShutdownReason;
 use runtime::{Shutdown, spawn_named, telemetry, traces};
 use scheduling::turn_limits::TurnLimits;
-use store::PriceTable;
 use tokio_util::sync::CancellationToken;
 use worker::WorkerConfig;
 

@@ -102,6 +102,7 @@ impl WorkflowSettings {
             },
             max_steps: self.max_steps,
             tools: tools.map_err(wrong)?,
+            prices: self.prices.read()?,
         };
         config.check().map_err(wrong)?;
         Ok(config)

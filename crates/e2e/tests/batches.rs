@@ -246,7 +246,7 @@ async fn the_batches_within_a_batch_are_listed_in_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_that_begins_after_the_call_hides_what_a_reasoning_tool_answered() {
+async fn results_of_reasoning_tools_are_hidden_without_their_calls() {
     let fixture = Fixture::with(alone).await;
     let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
     let turn = api.say("talk", "hello").await.unwrap();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embeddings::Embeddings;
-use store::{PriceTable, StoreConfig, TenantScope};
+use model::PriceTable;
+use store::{StoreConfig, TenantScope};
 
 use crate::auth::authenticator::Authenticator;
 use crate::auth::config::{AccessConfig, TokenError};

@@ -32,9 +32,9 @@ use std::sync::{Arc, OnceLock};
 
 use bus::Bus;
 use embeddings::Embeddings;
-use model::GatewayId;
+use model::{GatewayId, PriceTable};
 use runtime::{Clock, Health, spawn_named};
-use store::{PriceTable, Store};
+use store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

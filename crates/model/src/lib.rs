@@ -22,6 +22,7 @@ mod metadata;
 mod model_call;
 mod note;
 mod position;
+mod prices;
 pub mod quoting;
 mod reasoning_tool;
 mod status;
@@ -58,6 +59,7 @@ pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use model_call::{ListedCall, ModelCall, UsageKind};
 pub use note::Note;
 pub use position::{Position, PositionMark, Positions};
+pub use prices::{InvalidPrices, Price, PriceTable};
 pub use reasoning_tool::{REASONING_TOOLS, is_reasoning_tool};
 pub use status::{
     ActiveTurn, OpenBatch, OpenBatchMessage, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo,
@@ -72,4 +74,4 @@ pub use token_counts::TokenCounts;
 pub use turn::{
     BusyPolicy, ErrorClass, InvalidTurnId, RetryHint, TurnError, TurnId, TurnOpened, TurnOptions, Unanswered,
 };
-pub use turn_budget::{InvalidTurnBudget, TurnBudget};
+pub use turn_budget::{InvalidTurnBudget, TurnBudget, TurnUse};

@@ -29,7 +29,7 @@ pub use threads::{NamedThread, NewThread, PositionLookup, ThreadRow};
 pub use timers::{FollowUpRow, MOST_DELAYED_TASKS, TimerStatus};
 pub use turns::{FailedTurnRow, KeyClaim, RunFailure, StoredTurnTimes, TurnState};
 pub(crate) use usage::bind_prices;
-pub use usage::{InvalidPrices, Price, PriceTable, UsageGroup, UsageSum};
+pub use usage::{UsageGroup, UsageSum};
 
 use model::{AgentId, Bucket, Metadata, ThreadId, Timestamp};
 use serde_json::{Map, Value};

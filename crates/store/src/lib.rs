@@ -49,11 +49,10 @@ mod unreadable_tasks;
 
 pub use api::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,
-    COUNTED_TASKS, EndContent, EndRow, EndRows, FailedTurnRow, FollowUpRow, InvalidPrices, KeyClaim, KeyRow,
-    MOST_DELAYED_TASKS, MOST_SCHEDULES, NamedThread, NewThread, PositionLookup, Price, PriceTable, PutAgent,
-    PutOutcome, PutSchedule, ResponseRow, RotatedKey, RunFailure, ScheduleRow, StoredSchedule,
-    StoredTurnTimes, TaskFailure, TaskRow, TaskStatus, ThreadRow, TimerStatus, TurnState, UsageGroup,
-    UsageSum, key_subject,
+    COUNTED_TASKS, EndContent, EndRow, EndRows, FailedTurnRow, FollowUpRow, KeyClaim, KeyRow,
+    MOST_DELAYED_TASKS, MOST_SCHEDULES, NamedThread, NewThread, PositionLookup, PutAgent, PutOutcome,
+    PutSchedule, ResponseRow, RotatedKey, RunFailure, ScheduleRow, StoredSchedule, StoredTurnTimes,
+    TaskFailure, TaskRow, TaskStatus, ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum, key_subject,
 };
 pub use budgets::{Budget, BudgetRow, BudgetScope, MOST_BUDGETS, OverBudget, budget_subject};
 pub use command_verdicts::QueueRead;

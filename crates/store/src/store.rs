@@ -3,13 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use model::{PartitionCount, Tenant, ThreadId};
+use model::{PartitionCount, PriceTable, Tenant, ThreadId};
 use sqlx::pool::PoolConnectionMetadata;
 use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Row};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::api::PriceTable;
 use crate::commit::CommitWriter;
 use crate::config::{StoreConfig, TenantScope};
 use crate::connect::{self, run_uncancelled};

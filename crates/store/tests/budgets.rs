@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use model::{BudgetName, CommandId, Tenant};
+use model::{BudgetName, CommandId, Price, PriceTable, Tenant};
 use scheduling::Zone;
 use scheduling::budget::{BudgetPeriod, BudgetUnit};
-use store::{
-    Budget, BudgetRow, BudgetScope, ContextWanted, ErasedOwner, Gate, Price, PriceTable, Store,
-    budget_subject,
-};
+use store::{Budget, BudgetRow, BudgetScope, ContextWanted, ErasedOwner, Gate, Store, budget_subject};
 
 use crate::fixture::{Database, thread};
 use crate::values::agent;

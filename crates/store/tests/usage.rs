@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use model::{FinishReason, Metadata, ModelCall, Timestamp, TurnId, UsageKind};
+use model::{FinishReason, Metadata, ModelCall, Price, PriceTable, Timestamp, TurnId, UsageKind};
 use partition::UsageWrite;
-use store::{Committed, Price, PriceTable, UsageGroup};
+use store::{Committed, UsageGroup};
 
 use crate::fixture::{Database, Owner, key, thread};
 use crate::values::agent;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Tenant, ThreadId, Timestamp};
+use model::{Price, PriceTable, Tenant, ThreadId, Timestamp};
 use sqlx::{Connection, PgConnection, Postgres, Row, Transaction};
-use store::{ErasedOwner, Price, PriceTable, Store, StoreConfig, UsageGroup, UsageSum};
+use store::{ErasedOwner, Store, StoreConfig, UsageGroup, UsageSum};
 
 use crate::fixture::{Database, thread};
 

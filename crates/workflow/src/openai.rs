@@ -12,9 +12,11 @@ mod retries;
 mod spans;
 mod spent;
 
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
-use model::{ListedCall, ModelCall, TurnBudget};
+use model::{ListedCall, ModelCall, PriceTable, Timestamp, TurnBudget};
 use runtime::Clock;
 use runtime::traces::with_current;
 use serde_json::{Map, Value};
@@ -40,6 +42,8 @@ pub(crate) struct OpenAi {
     max_steps: u32,
     tools: Tools,
     tool_calls: ToolCalls,
+    prices: Option<Arc<PriceTable>>,
+    clock: Clock,
 }
 
 impl OpenAi {
@@ -48,13 +52,15 @@ impl OpenAi {
         tool_calls: ToolCalls,
         clock: Clock,
     ) -> Result<Self, EndpointError> {
-        let endpoint = Endpoint::new(&config, clock)?;
+        let endpoint = Endpoint::new(&config, clock.clone())?;
         Ok(Self {
             endpoint,
             model: config.model,
             max_steps: config.max_steps,
             tools: config.tools,
             tool_calls,
+            prices: config.prices,
+            clock,
         })
     }
 
@@ -71,7 +77,7 @@ impl OpenAi {
         let tool_names = messages::names_of(&tools);
         let model = messages::model(turn, &self.model);
         let mut history = messages::of_context(turn);
-        let mut spent = Spent::default();
+        let mut spent = Spent::new(self.prices.clone(), model);
         let mut known_ids = messages::call_ids(turn);
         // Whether the model has learned that an answer of it was cut.
         let mut is_cut_known = false;
@@ -82,7 +88,7 @@ impl OpenAi {
             read.inspect_err(unread).ok()
         });
         for number in 0..self.max_steps {
-            if let Some(why) = budget.and_then(|budget| budget.refusal(number.into(), spent.tokens())) {
+            if let Some(why) = budget.and_then(|budget| budget.refusal(spent.used())) {
                 return Err(Failure::permanent(TurnBudget::CODE, why));
             }
             let body = messages::request_body(turn, &self.model, &history, &tools);
@@ -136,7 +142,7 @@ impl OpenAi {
         spans::note_call(&mut span, &reply, failure);
         span.end();
         metrics::model_call(failure.map(|failure| failure.class));
-        spent.add(counted.as_ref());
+        spent.add(counted.as_ref(), step.model, Timestamp(self.clock.now_ms()));
         // The only call of a whole answer is what the metadata of its last chunk say.
         let is_only = step.number == 0 && ended.is_ok() && reply.calls.is_empty();
         if let Some(call) = counted.filter(|_| !is_only) {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{ArgGroup, Args, Subcommand};
-use model::{BudgetName, Tenant, Timestamp};
-use store::{PriceTable, UsageGroup};
+use model::{BudgetName, PriceTable, Tenant, Timestamp};
+use store::UsageGroup;
 
 use super::operator::{Database, actor, tenant};
 use crate::exit::ExitError;
@@ -51,7 +51,7 @@ pub(super) const PRICES_HEADING: &str = "Prices and limits of turns";
 #[command(next_help_heading = PRICES_HEADING)]
 pub(crate) struct Prices {
     /// What tokens of models cost, in JSON: a currency, and prices for a million tokens with the times from which they count. For reports of
-    /// usage, and for the budgets that workers keep. Read at the start.
+    /// usage, for the budgets that workers keep, and for the costs that workflow services bound in a turn. Read at the start.
     #[arg(long, env = "ANTIPHON_PRICES_FILE")]
     prices_file: Option<PathBuf>,
 }

@@ -9,6 +9,7 @@ use model::WorkflowName;
 
 use super::process::{Metrics, NatsArguments};
 use super::traces::Traces;
+use super::usage::Prices;
 use super::values::{delay, mcp_url, seconds, workflow};
 
 /// What answers turn requests.
@@ -110,6 +111,8 @@ pub(crate) struct WorkflowSettings {
     /// Sent to the MCP server as a bearer token.
     #[arg(long, env = "ANTIPHON_MCP_API_KEY", hide_env_values = true)]
     pub(crate) mcp_api_key: Option<String>,
+    #[command(flatten)]
+    pub(crate) prices: Prices,
     /// A JSON file of scripted answers; without one every input is answered with itself.
     #[arg(long, env = "ANTIPHON_SCRIPT_FILE")]
     pub(crate) script_file: Option<PathBuf>,

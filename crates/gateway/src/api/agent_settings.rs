@@ -28,7 +28,7 @@ impl PartialSchema for AgentSettings {
         let compaction = "How contexts are compacted; null: not at all.";
         let retention = "What is deleted of the agent's threads; null: nothing.";
         let follow_ups = "When the agent speaks first; null: never.";
-        let turn_budget = "Most `tokens` and `calls` of models of one turn; null: no bound.";
+        let turn_budget = "Most `tokens`, `calls` of models and `cost` of one turn; null: no bound.";
         let known = known.property(TurnBudget::KEY, rules().description(Some(turn_budget)));
         let known = known.property("compaction", rules().description(Some(compaction)));
         let known = known.property(FollowUpRules::KEY, rules().description(Some(follow_ups)));
@@ -139,7 +139,10 @@ mod tests {
             (json!({"retention": {"max_batch": 1}}), "unknown field `max_batch`"),
             (json!({"retention": [null, 3]}), "settings.retention must be null or an object"),
             (json!({"compaction": ["age"]}), "settings.compaction must be null or an object"),
-            (json!({"turn_budget": {"cost": 1}}), "settings.turn_budget.cost: expected tokens or calls"),
+            (
+                json!({"turn_budget": {"costs": 1}}),
+                "settings.turn_budget.costs: expected tokens, calls or cost",
+            ),
             (json!({"follow_ups": []}), "settings.follow_ups must be null or an object"),
             (
                 json!({"follow_ups": {"max_in_a_row": 4}}),

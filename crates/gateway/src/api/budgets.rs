@@ -2,11 +2,11 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use model::{AgentId, BudgetName, Tenant};
+use model::{AgentId, BudgetName, PriceTable, Tenant};
 use scheduling::Zone;
 use scheduling::budget::{BudgetPeriod, BudgetUnit};
 use serde::{Deserialize, Serialize};
-use store::{Budget, BudgetRow, BudgetScope, PriceTable, budget_subject};
+use store::{Budget, BudgetRow, BudgetScope, budget_subject};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::audit::{self, AuditQuery};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::Timestamp;
+use model::{Price, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
@@ -10,10 +10,6 @@ use crate::error::StoreError;
 use crate::row::{count, interval};
 use crate::statement::Statement;
 use crate::store::Store;
-
-mod prices;
-
-pub use prices::{InvalidPrices, Price, PriceTable};
 
 /// By what calls are summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,9 @@
 //! How a model is reached.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use model::PriceTable;
 use reqwest::Url;
 use runtime::http::ClientError;
 
@@ -30,6 +32,8 @@ pub struct OpenAiConfig {
     pub max_steps: u32,
     /// What the model may call.
     pub tools: Tools,
+    /// What tokens cost, for turns whose budget bounds that.
+    pub prices: Option<Arc<PriceTable>>,
 }
 
 impl OpenAiConfig {

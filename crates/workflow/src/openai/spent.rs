@@ -1,6 +1,8 @@
 //! What the calls of a turn have used, as the metadata of its last chunk tell it.
 
-use model::ModelCall;
+use std::sync::Arc;
+
+use model::{ModelCall, PriceTable, Timestamp, TurnUse};
 use serde_json::{Map, Value, json};
 
 use crate::metrics;
@@ -12,12 +14,31 @@ pub(super) struct Spent {
     /// The sum of the calls that the endpoint has counted.
     sum: Option<ModelCall>,
     steps: u32,
+    prices: Option<Arc<PriceTable>>,
+    /// In the currency of the prices.
+    cost: f64,
+    /// A model whose price is not known.
+    unpriced: Option<String>,
 }
 
 impl Spent {
-    pub(super) fn add(&mut self, counted: Option<&ModelCall>) {
+    /// Of a turn that asks this model; without prices no cost is known.
+    pub(super) fn new(prices: Option<Arc<PriceTable>>, asked: &str) -> Self {
+        let unpriced = prices.is_none().then(|| asked.to_owned());
+        Self { prices, unpriced, ..Self::default() }
+    }
+
+    /// Adds a call of the model that was asked, which the endpoint may name otherwise. The call was made at about this time.
+    pub(super) fn add(&mut self, counted: Option<&ModelCall>, asked: &str, at: Timestamp) {
         self.steps += 1;
         let Some(call) = counted else { return };
+        if let Some(prices) = &self.prices {
+            let cost = |model: &str| prices.cost(call, model, at, wire::parse_rfc3339);
+            match call.model.as_deref().and_then(cost).or_else(|| cost(asked)) {
+                Some(cost) => self.cost += cost,
+                None => self.unpriced = Some(call.model.as_deref().unwrap_or(asked).to_owned()),
+            }
+        }
         metrics::model_tokens(call.input_tokens, call.output_tokens);
         match &mut self.sum {
             Some(sum) => sum.add(call),
@@ -25,9 +46,15 @@ impl Spent {
         }
     }
 
-    /// Input and output tokens of all calls so far.
-    pub(super) fn tokens(&self) -> u64 {
-        self.sum.as_ref().map_or(0, |sum| sum.input_tokens.saturating_add(sum.output_tokens))
+    /// All calls so far.
+    pub(super) fn used(&self) -> TurnUse<'_> {
+        TurnUse {
+            calls: self.steps.into(),
+            tokens: self.sum.as_ref().map_or(0, |sum| sum.input_tokens.saturating_add(sum.output_tokens)),
+            cost: self.cost,
+            unpriced: self.unpriced.as_deref(),
+            currency: self.prices.as_ref().map_or("", |prices| &prices.currency),
+        }
     }
 
     /// The metadata of the final chunk. An endpoint that counts nothing leaves the counts out: none is not zero.

@@ -3,6 +3,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -10,7 +11,7 @@ use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull::{self, OrderedConfig};
 use async_nats::jetstream::consumer::{DeliverPolicy, PullConsumer};
 use bus::{Bus, BusConfig, StreamOptions, WorkOptions};
-use model::{Metadata, PartitionCount, RetryHint, WorkflowName};
+use model::{Metadata, PartitionCount, Price, PriceTable, RetryHint, WorkflowName};
 use prost::Message as _;
 use runtime::{Clock, Health};
 use serde_json::{Value, json};
@@ -229,8 +230,16 @@ impl Upstream {
             limits: EndpointLimits::default(),
             max_steps: 3,
             tools,
+            prices: Some(Arc::new(prices())),
         })
     }
+}
+
+/// Of the model that the script names, and of no other one.
+fn prices() -> PriceTable {
+    let price =
+        Price { model: "scripted".to_owned(), from: None, input: 1.0, cached_input: None, output: 1.0 };
+    PriceTable { currency: "USD".to_owned(), prices: vec![price] }
 }
 
 pub(crate) fn scripted(script: &Value) -> Result<EngineConfig> {

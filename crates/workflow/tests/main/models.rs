@@ -150,17 +150,23 @@ async fn a_turn_ends_by_name_when_its_budget_is_spent() -> Result<()> {
     let upstream = Upstream::new(&steps(json!([round, round, round, round]))).await?;
     let (tools, seen) = tools().await?;
     let _service = fixture.service(upstream.engine(tools)).await?;
-    for (thread, budget) in [("t1", json!({"calls": 1})), ("t2", json!({"tokens": 1}))] {
+    for (thread, budget, why) in [
+        ("t1", json!({"calls": 1}), "has made 1 calls"),
+        ("t2", json!({"tokens": 1}), "tokens; its"),
+        ("t3", json!({"cost": 0.000_001}), "USD; its"),
+    ] {
         let mut request = request(thread, "x");
         request["settings"] = json!({ "turn_budget": budget });
         fixture.publish(&request).await?;
         let chunks = fixture.chunks_until_final(thread).await?;
         let last = chunks.last().context("a last one")?;
         assert_eq!(hint(last)?, ("permanent", None, "turn_budget".to_owned()), "{thread}");
+        let said = format!("{:?}", metadata(last));
+        assert!(said.contains(why), "{thread}: {said}");
     }
     assert_eq!(
         seen.lock().unwrap().len(),
-        2,
+        3,
         "the calls of each first step are made, and no further model is called"
     );
     Ok(())

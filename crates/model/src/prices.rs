@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use model::Timestamp;
 use serde::Deserialize;
+
+use crate::{ModelCall, Timestamp};
 
 /// Most prices of a table.
 const MOST_PRICES: usize = 10_000;
@@ -96,6 +97,30 @@ impl PriceTable {
         }
         Ok(table)
     }
+
+    /// What a call costs by the price that counts at this time, in the table's currency; `None`: the table has no price of its model. `moment` reads
+    /// times as for [`PriceTable::parse`].
+    pub fn cost(
+        &self,
+        call: &ModelCall,
+        model: &str,
+        at: Timestamp,
+        moment: impl Fn(&str) -> Option<Timestamp>,
+    ) -> Option<f64> {
+        let from = |price: &Price| match price.from.as_deref() {
+            Some(text) => moment(text).or_else(|| moment(&midnight(text))),
+            None => Some(Timestamp(i64::MIN)),
+        };
+        let of_model = self.prices.iter().filter(|price| price.model == model);
+        let counting =
+            of_model.filter_map(|price| Some((from(price)?, price))).filter(|(from, _)| *from <= at);
+        let (_, price) = counting.max_by_key(|(from, _)| *from)?;
+        let cached = call.cached_tokens.unwrap_or(0).min(call.input_tokens);
+        let millionths = (call.input_tokens - cached) as f64 * price.input
+            + cached as f64 * price.cached_input.unwrap_or(price.input)
+            + call.output_tokens as f64 * price.output;
+        Some(millionths / 1e6)
+    }
 }
 
 fn midnight(day: &str) -> String {
@@ -122,6 +147,25 @@ mod tests {
             ("USD", 1.25, None, 10.0)
         );
         assert_eq!((second.from.as_deref(), second.cached_input), (Some("2026-06-01"), Some(0.1)));
+    }
+
+    #[test]
+    fn a_call_costs_what_its_model_costs_at_its_time() {
+        // The times of the tests are the lengths of their texts.
+        let json = r#"{"currency": "USD", "prices": [
+            {"model": "m", "input": 1, "output": 10},
+            {"model": "m", "from": "12345678Z", "input": 2, "cached_input": 0.5, "output": 20},
+            {"model": "n", "from": "12345678Z", "input": 3, "output": 30}]}"#;
+        let table = PriceTable::parse(json, moment).unwrap();
+        let call = ModelCall {
+            input_tokens: 1_000_000,
+            output_tokens: 100_000,
+            cached_tokens: Some(400_000),
+            ..ModelCall::default()
+        };
+        let cost = |model: &str, at: i64| table.cost(&call, model, Timestamp(at), moment);
+        assert_eq!((cost("m", 8), cost("m", 9)), (Some(1.0 + 1.0), Some(1.2 + 0.2 + 2.0)));
+        assert_eq!((cost("n", 8), cost("n", 9), cost("o", 9)), (None, Some(3.0 + 3.0), None));
     }
 
     #[test]

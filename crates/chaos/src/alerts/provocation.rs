@@ -19,6 +19,7 @@ pub(super) enum Provocation {
     FailingTurns,
     FailingTasks,
     FailingModel,
+    SilentTool,
     DyingWorkflow,
     RefusedEnds,
     SlowClients,
@@ -47,7 +48,7 @@ pub(super) enum Provocation {
 }
 
 impl Provocation {
-    pub(super) const ALL: [Self; 32] = [
+    pub(super) const ALL: [Self; 33] = [
         Self::Garbage,
         Self::LostChunks,
         Self::ForeignChunks,
@@ -55,6 +56,7 @@ impl Provocation {
         Self::FailingTurns,
         Self::FailingTasks,
         Self::FailingModel,
+        Self::SilentTool,
         Self::DyingWorkflow,
         Self::RefusedEnds,
         Self::SlowClients,
@@ -92,6 +94,7 @@ impl Provocation {
             Self::FailingTurns => "turns that fail for good",
             Self::FailingTasks => "tasks of many agents that fail for a passing reason",
             Self::FailingModel => "a model that cannot be reached",
+            Self::SilentTool => "a tool that does not answer, and must not be called twice",
             Self::DyingWorkflow => "requests whose workflow service says nothing",
             Self::RefusedEnds => "a stream of turns' ends that takes only smaller entries",
             Self::SlowClients => "clients that do not read their event streams",
@@ -130,6 +133,7 @@ impl Provocation {
             Self::FailingTurns => &["AntiphonTurnsFailing"],
             Self::FailingTasks => &["AntiphonAgentsBackingOff"],
             Self::FailingModel => &["AntiphonModelCallsFailing"],
+            Self::SilentTool => &["AntiphonToolCallsUndecided"],
             Self::DyingWorkflow => &["AntiphonRequestsRedelivered"],
             Self::RefusedEnds => &["AntiphonOutboxFailed"],
             Self::SlowClients => &["AntiphonSubscribersCut"],
@@ -174,6 +178,10 @@ impl Provocation {
                 scene.watch(alerts).await
             }
             Self::FailingModel => scene.watch_while(alerts, turns::failing_model).await,
+            Self::SilentTool => {
+                turns::silent_tool(scene).await?;
+                scene.watch(alerts).await
+            }
             Self::DyingWorkflow => {
                 scene.watch_while(alerts, async |scene| turns::say_many(scene, "dies").await).await
             }

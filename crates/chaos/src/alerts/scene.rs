@@ -2,12 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{Ipv4Addr, SocketAddr},
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     path::PathBuf,
     time::{Duration, Instant},
 };
 
 use anyhow::{Result, bail};
+use devservices::services::{Port, ScratchDir};
 use model::{PartitionCount, PartitionId, ThreadId};
 use rand::{SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
@@ -33,6 +35,8 @@ pub(super) const MANY: usize = 30;
 pub(super) const LEASE: Duration = Duration::from_secs(3);
 /// The workflow whose model cannot be reached.
 pub(super) const MODEL_WORKFLOW: &str = "model";
+/// The workflow whose tool never answers, and must not be called twice.
+pub(super) const TOOL_WORKFLOW: &str = "tool";
 /// How long an alert may take.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Between two tries to provoke it.
@@ -53,6 +57,8 @@ pub(super) struct Scene {
     pub(super) rng: StdRng,
     prometheus: Prometheus,
     count: usize,
+    /// What the service of [`TOOL_WORKFLOW`] reads and calls.
+    _tool: SilentTool,
     /// Keeps the consumer that it has made: requests come again soon.
     _consumer: ManualWorkflow,
 }
@@ -62,13 +68,15 @@ impl Scene {
         let (nats, postgres) = (NatsServer::start().await?, PostgresServer::start().await?);
         let (_, port) = testkit::host_and_port(postgres.url())?;
         let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
+        let tool = SilentTool::new()?;
         let mut options = FleetOptions::new(nats.url(), postgres.url())
             .with_env("ANTIPHON_LEASE_TTL_SECONDS", LEASE.as_secs())
             .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", 2)
             // Few entries come while Postgres is halted.
             .with_env("ANTIPHON_REPLAY_ENTRIES", 2)
             .with_workflow(WorkflowOptions::script(script()))
-            .with_workflow(unreachable_model()?);
+            .with_workflow(unreachable_model()?)
+            .with_workflow(tool.workflow()?);
         options.worker_database_url = Some(proxy.url(postgres.url())?);
         options.partitions = PARTITIONS;
         let fleet = Fleet::start(options).await?;
@@ -92,6 +100,7 @@ impl Scene {
             rng,
             prometheus,
             count: 0,
+            _tool: tool,
             _consumer: consumer,
         })
     }
@@ -213,19 +222,46 @@ fn script() -> Value {
 }
 
 fn unreachable_model() -> Result<WorkflowOptions> {
-    let arguments = [
-        "workflow",
-        "--workflow-engine",
-        "openai",
-        "--llm-base-url",
-        "http://127.0.0.1:9/v1",
-        "--llm-model",
-        "none",
-    ];
+    workflow_with_model(MODEL_WORKFLOW, "http://127.0.0.1:9/v1", &[])
+}
+
+fn workflow_with_model(name: &str, base_url: &str, further: &[&str]) -> Result<WorkflowOptions> {
+    let arguments =
+        ["workflow", "--workflow-engine", "openai", "--llm-base-url", base_url, "--llm-model", "none"];
     let program = WorkflowProgram::Program {
         binary: binary()?,
-        arguments: arguments.map(str::to_owned).to_vec(),
+        arguments: arguments.iter().chain(further).map(|word| (*word).to_owned()).collect(),
         dir: std::env::temp_dir(),
     };
-    Ok(WorkflowOptions { workflow: MODEL_WORKFLOW.to_owned(), program })
+    Ok(WorkflowOptions { workflow: name.to_owned(), program })
+}
+
+/// The files of a service whose model, a script, calls a tool that takes connections and says nothing.
+struct SilentTool {
+    scratch: ScratchDir,
+    script: Port,
+    /// Nothing is accepted from it.
+    _tool: TcpListener,
+}
+
+impl SilentTool {
+    fn new() -> Result<Self> {
+        let (scratch, tool) = (ScratchDir::new("silent-tool")?, TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
+        let url = format!("http://{}/pay", tool.local_addr()?);
+        let tools =
+            json!({"tools": [{"name": "pay", "url": url, "idempotent": false, "timeout_seconds": 0.3}]});
+        let calls = json!([{"tools": [{"name": "pay", "arguments": {}}]}]);
+        let script = json!({"scenarios": [{"name": "pays", "steps": calls}]});
+        fs::write(scratch.path().join("tools.json"), tools.to_string())?;
+        fs::write(scratch.path().join("script.json"), script.to_string())?;
+        Ok(Self { scratch, script: Port::reserve()?, _tool: tool })
+    }
+
+    fn workflow(&self) -> Result<WorkflowOptions> {
+        let file = |name: &str| self.scratch.path().join(name).display().to_string();
+        let (tools, script) = (file("tools.json"), file("script.json"));
+        let address = format!("127.0.0.1:{}", self.script.number());
+        let further = ["--tools-file", &tools, "--script-file", &script, "--serve-openai", &address];
+        workflow_with_model(TOOL_WORKFLOW, &format!("http://{address}/v1"), &further)
+    }
 }

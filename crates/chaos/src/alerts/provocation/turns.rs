@@ -9,7 +9,7 @@ use testkit::manual_workflow::ManualWorkflow;
 use tokio::time::sleep;
 use wire::subject::TURNS_STREAM;
 
-use crate::alerts::scene::{Fired, MANY, MODEL_WORKFLOW, Scene};
+use crate::alerts::scene::{Fired, MANY, MODEL_WORKFLOW, Scene, TOOL_WORKFLOW};
 
 /// Turns that are begun at a time, to have many that end in commits of their own.
 const TURNS: usize = 200;
@@ -45,8 +45,18 @@ pub(super) async fn failing_tasks(scene: &mut Scene) -> Result<()> {
 }
 
 pub(super) async fn failing_model(scene: &mut Scene) -> Result<()> {
+    say_to(scene, MODEL_WORKFLOW).await
+}
+
+/// The turn waits for a person until the fleet ends.
+pub(super) async fn silent_tool(scene: &mut Scene) -> Result<()> {
+    say_to(scene, TOOL_WORKFLOW).await
+}
+
+/// Writes to an agent of this workflow.
+async fn say_to(scene: &mut Scene, workflow: &str) -> Result<()> {
     let (agent, thread) = (scene.name("agent"), scene.name("talk"));
-    scene.api().put_agent(&agent, MODEL_WORKFLOW, json!({})).await?;
+    scene.api().put_agent(&agent, workflow, json!({})).await?;
     scene.api().create_thread(&json!({"thread_id": thread, "agent_id": agent})).await?;
     scene.api().say(&thread, "hello").await.map(drop)
 }

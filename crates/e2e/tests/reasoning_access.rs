@@ -101,7 +101,7 @@ async fn changing_contexts_of_a_thread_needs_the_right_to_write_it() {
         call(&whole, "frs_checkpoint", json!({ "session_id": session, "name": "c" })).await;
     }
     let pool = server.database.pool().await.unwrap();
-    let bound = "UPDATE reasoning_sessions SET applies_to = 'acme:t' WHERE session_id LIKE '%bound'";
+    let bound = "UPDATE reasoning_sessions SET applies_to = replace(session_id, 'bound', 't') WHERE session_id LIKE '%bound'";
     assert_eq!(sqlx::query(bound).execute(&pool).await.unwrap().rows_affected(), 1);
     for (tool, more) in [
         ("frs_compress_last", json!({ "count": 2, "summary": "s" })),

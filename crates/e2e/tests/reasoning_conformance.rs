@@ -68,7 +68,7 @@ async fn a_stateless_client_discovers_lists_and_calls() {
     let capabilities: Vec<&String> = found["result"]["capabilities"].as_object().unwrap().keys().collect();
     assert_eq!(capabilities, ["tools"]);
     let (status, listed) = ask("tools/list", json!({ "_meta": meta() }), None).await;
-    assert_eq!((status, listed["result"]["tools"].as_array().map(Vec::len)), (200, Some(11)), "{listed}");
+    assert_eq!((status, listed["result"]["tools"].as_array().map(Vec::len)), (200, Some(15)), "{listed}");
     let arguments = json!({ "agent_id": "ann", "session_id": "s" });
     let call = json!({ "name": "frs_create_session", "arguments": arguments, "_meta": meta() });
     let (status, called) = ask("tools/call", call, Some("frs_create_session")).await;

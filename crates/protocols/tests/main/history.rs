@@ -91,6 +91,11 @@ fn joined<'a>(chunks: impl Iterator<Item = &'a Chunk>, ending: Ending) -> Vec<Tu
     fold_turn(&chunks, ending).unwrap()
 }
 
+/// Without the places of the chunks, of which a history has fewer.
+fn without_chunks(messages: &[TurnMessage]) -> Vec<TurnMessage> {
+    messages.iter().cloned().map(|message| TurnMessage { chunks: None, ..message }).collect()
+}
+
 #[test]
 fn client_with_a_part_gets_the_rest_and_nothing_twice() {
     let (mut exact, mut anew) = (0, 0);
@@ -113,7 +118,12 @@ fn client_with_a_part_gets_the_rest_and_nothing_twice() {
             let had = if rest.is_anew { &[][..] } else { &scenario.chunks[..count] };
             (exact, anew) = (exact + u32::from(!rest.is_anew), anew + u32::from(rest.is_anew));
             let all = joined(had.iter().chain(rest.chunks.iter().map(|chunk| &**chunk)), ending);
-            assert_eq!(all, messages, "{} after {count} chunks", scenario.name);
+            assert_eq!(
+                without_chunks(&all),
+                without_chunks(&messages),
+                "{} after {count} chunks",
+                scenario.name
+            );
             let first = rest.progress.seen().next;
             let ids: Vec<u32> = rest.chunks.iter().map(|chunk| chunk.id).collect();
             assert_eq!(ids, (first..).take(ids.len()).collect::<Vec<_>>(), "{}", scenario.name);

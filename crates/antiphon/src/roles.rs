@@ -133,7 +133,7 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     let parts =
         WorkerParts { prices: config.prices.clone(), limits: options.worker.turn_limits()?, embeddings };
     let workflow = match options.workflow.is_wanted() {
-        true => Some(options.workflow.prepare().await?),
+        true => Some(options.workflow.prepare(config.prices.clone()).await?),
         false => None,
     };
     options.process.traces.install("all")?;

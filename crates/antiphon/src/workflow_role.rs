@@ -1,6 +1,9 @@
 //! The workflow service: its settings, and how they become an engine.
 
+use std::sync::Arc;
+
 use bus::{Bus, BusConfig};
+use model::PriceTable;
 use runtime::{Clock, Health, Shutdown, spawn_named};
 use tokio_util::sync::CancellationToken;
 use workflow::{
@@ -35,13 +38,16 @@ impl WorkflowSettings {
     /// # Errors
     /// The service would not start.
     pub(crate) fn check(&self) -> Result<(), ExitError> {
-        self.clone().read().map(drop)
+        self.clone().read(None).map(drop)
     }
 
     /// Reads the files and takes the address, so that what is wrong stops the start.
-    pub(crate) async fn prepare(self) -> Result<PreparedWorkflow, ExitError> {
+    pub(crate) async fn prepare(
+        self,
+        prices: Option<Arc<PriceTable>>,
+    ) -> Result<PreparedWorkflow, ExitError> {
         let addr = self.script_http_addr;
-        let (script, config) = self.read()?;
+        let (script, config) = self.read(prices)?;
         let script_server = match addr {
             Some(addr) => Some(ScriptServer::bind(addr, script).await.map_err(wrong)?),
             None => None,
@@ -50,7 +56,7 @@ impl WorkflowSettings {
     }
 
     /// The script, and what answers turn requests if something is to.
-    fn read(self) -> Result<(Script, Option<WorkflowConfig>), ExitError> {
+    fn read(self, prices: Option<Arc<PriceTable>>) -> Result<(Script, Option<WorkflowConfig>), ExitError> {
         let name = self.engine_name();
         if name == EngineName::None && self.script_http_addr.is_none() {
             return Err(wrong(
@@ -66,13 +72,13 @@ impl WorkflowSettings {
         let engine = match name {
             EngineName::None => return Ok((script, None)),
             EngineName::Scripted => EngineConfig::Scripted(script.clone()),
-            EngineName::Openai => EngineConfig::OpenAi(self.openai()?),
+            EngineName::Openai => EngineConfig::OpenAi(self.openai(prices)?),
         };
         let config = Some(WorkflowConfig { workflow, concurrency, drain, engine });
         Ok((script, config))
     }
 
-    fn openai(self) -> Result<OpenAiConfig, ExitError> {
+    fn openai(self, prices: Option<Arc<PriceTable>>) -> Result<OpenAiConfig, ExitError> {
         let needed = |variable: &str| wrong(format!("{variable} must be set for the engine openai"));
         let tools = match &self.tools_file {
             Some(path) => Tools::read(path),
@@ -102,7 +108,7 @@ impl WorkflowSettings {
             },
             max_steps: self.max_steps,
             tools: tools.map_err(wrong)?,
-            prices: self.prices.read()?,
+            prices,
         };
         config.check().map_err(wrong)?;
         Ok(config)
@@ -137,7 +143,7 @@ impl PreparedWorkflow {
 
 /// Runs the service alone: metrics and probes at once, then it waits for NATS.
 pub(crate) async fn run(options: Workflow, shutdown: &Shutdown) -> Result<(), ExitError> {
-    let prepared = options.workflow.prepare().await?;
+    let prepared = options.workflow.prepare(options.prices.read()?).await?;
     options.traces.install("workflow")?;
     let health = Health::default();
     health.set_ready("nats", !prepared.needs_nats());

@@ -52,7 +52,7 @@ impl OpenAi {
         tool_calls: ToolCalls,
         clock: Clock,
     ) -> Result<Self, EndpointError> {
-        let endpoint = Endpoint::new(&config, clock.clone())?;
+        let endpoint = Endpoint::new(&config, clock)?;
         Ok(Self {
             endpoint,
             model: config.model,

@@ -55,6 +55,7 @@ async fn check_settings(command: &CheckedCommand) -> Result<(), ExitError> {
         CheckedCommand::Workflow(options) => {
             options.traces.settings("workflow")?;
             check_nats(&options.nats).await?;
+            options.prices.read()?;
             options.workflow.check()
         }
         CheckedCommand::All(options) => {

@@ -49,6 +49,8 @@ pub(crate) struct Workflow {
     #[command(flatten)]
     pub(crate) traces: Traces,
     #[command(flatten)]
+    pub(crate) prices: Prices,
+    #[command(flatten)]
     pub(crate) workflow: WorkflowSettings,
 }
 
@@ -111,8 +113,6 @@ pub(crate) struct WorkflowSettings {
     /// Sent to the MCP server as a bearer token.
     #[arg(long, env = "ANTIPHON_MCP_API_KEY", hide_env_values = true)]
     pub(crate) mcp_api_key: Option<String>,
-    #[command(flatten)]
-    pub(crate) prices: Prices,
     /// A JSON file of scripted answers; without one every input is answered with itself.
     #[arg(long, env = "ANTIPHON_SCRIPT_FILE")]
     pub(crate) script_file: Option<PathBuf>,

@@ -161,8 +161,7 @@ async fn a_turn_ends_by_name_when_its_budget_is_spent() -> Result<()> {
         let chunks = fixture.chunks_until_final(thread).await?;
         let last = chunks.last().context("a last one")?;
         assert_eq!(hint(last)?, ("permanent", None, "turn_budget".to_owned()), "{thread}");
-        let said = format!("{:?}", metadata(last));
-        assert!(said.contains(why), "{thread}: {said}");
+        assert!(last.chunk.contains(why), "{thread}: {last:?}");
     }
     assert_eq!(
         seen.lock().unwrap().len(),

@@ -139,6 +139,8 @@ async fn a_batch_is_shown_while_its_turn_is_under_way() {
         (&json!("open"), &Value::Null),
         "complete for the moment"
     );
+    let reasons = [&shown["finish_reason"], &shown["messages"][3]["finish_reason"]];
+    assert_eq!(reasons, [&Value::Null; 2], "an answer under way has no end");
     assert_eq!(shown["messages"][3]["content"], "It is ");
 
     // With its commit it is the same batch under an id, and never there twice.

@@ -76,6 +76,8 @@ impl RunningBatch {
         };
         let mut shown = BatchView::new(batch, now, i64::MAX / 2);
         (shown.state, shown.abandoned_since) = ("open", None);
+        // An answer without a reason counts as ended by itself; this one has not ended.
+        shown.finish_reason = None;
         shown.batch_id = continued;
         let mut whole = WholeBatch::new(shown, batch, messages);
         whole.is_cut = self.batch.is_cut;
@@ -83,6 +85,7 @@ impl RunningBatch {
             let Some(times) = times.get(message.message_id.as_str()) else { continue };
             (message.position, message.batch_id) = (None, continued);
             message.created_at = times.created_at.and_then(views::rfc3339);
+            message.finish_reason = message.finish_reason.filter(|_| times.created_at.is_some());
         }
         for call in &mut whole.calls {
             call.call_at = call.call_at.filter(|at| at.get() < FIRST_PLACE);

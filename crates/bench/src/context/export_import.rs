@@ -159,8 +159,15 @@ pub(super) async fn copy_out(
     mut take: impl FnMut(&[u8]),
 ) -> Result<()> {
     let mut connection = environment.connection().await?;
+    // Postgres copies no columns in that it generates.
+    let columns: String = sqlx::query_scalar(
+        "SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+         WHERE attrelid = 'messages'::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''",
+    )
+    .fetch_one(&mut connection)
+    .await?;
     let statement = format!(
-        "COPY (SELECT * FROM messages WHERE bucket = {} AND thread_id = '{}' ORDER BY position) TO STDOUT",
+        "COPY (SELECT {columns} FROM messages WHERE bucket = {} AND thread_id = '{}' ORDER BY position) TO STDOUT",
         thread.bucket(),
         thread.id
     );

@@ -3,10 +3,9 @@
 use model::{AgentId, CommandId};
 use serde_json::{Value, json};
 use store::{FactFilter, FactRow, FactScope, NewFact, Store, StoreConfig};
-use testkit::fleet::invoke;
-use testkit::services::TestDatabase;
 
 use crate::reasoning::{Server, request, text};
+use crate::reasoning_access::key;
 
 fn ann() -> AgentId {
     AgentId::parse("ann").unwrap()
@@ -221,13 +220,6 @@ async fn what_cannot_be_remembered_is_refused() {
     assert!(shown.contains("Ann banks here."), "{shown}");
     let (code, _) = server.refused("memory_search", json!({ "session_id": "bare", "query": "banks" })).await;
     assert_eq!(code, "invalid_argument");
-}
-
-async fn key(database: &TestDatabase, words: &[&str]) -> String {
-    let env = [("DATABASE_URL".to_owned(), database.url().to_owned())];
-    let made = invoke(&[&["keys", "create", "test"], words].concat(), &env).await.unwrap();
-    assert_eq!(made.code, Some(0), "{}", made.stderr);
-    made.stdout.trim().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::auth::database_roles::{as_role, make_roles};
 use crate::reasoning::{Server, migrated, request, text};
 
-async fn key(database: &TestDatabase, words: &[&str]) -> String {
+pub(crate) async fn key(database: &TestDatabase, words: &[&str]) -> String {
     let env = [("DATABASE_URL".to_owned(), database.url().to_owned())];
     let made = invoke(&[&["keys", "create", "test"], words].concat(), &env).await.unwrap();
     assert_eq!(made.code, Some(0), "{}", made.stderr);

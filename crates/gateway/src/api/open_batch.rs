@@ -94,7 +94,7 @@ impl RunningBatch {
         Ok(whole)
     }
 
-    /// Its messages after so many stored ones of the batch `continued`.
+    /// Its messages as they follow the `stored` ones of the batch `continued`.
     fn items(&self, stored: usize, continued: Option<Position>) -> Vec<Item> {
         let place = |number: usize| Position::from_stored(FIRST_PLACE.saturating_add(number as i64));
         let item = |(number, message): (usize, &model::OpenBatchMessage)| Item {

@@ -57,7 +57,7 @@ pub struct BatchView {
 }
 
 impl BatchView {
-    /// The batch as it is `now`. `timeout_ms`: without progress for so long it is abandoned, unless it says otherwise itself.
+    /// The batch as it is `now`. It is abandoned after `timeout_ms` without progress, unless it says otherwise itself.
     pub fn new(batch: &Batch, now: Timestamp, timeout_ms: i64) -> Self {
         let abandoned_since = batch.abandoned_since(now, timeout_ms);
         let why = match batch.state() {

@@ -143,7 +143,7 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     let Some(services) = services else { return Ok(()) };
     let metrics = options.process.metrics.metrics_addr;
     tracing::info!(
-        "listening: API and its documents http://{}/docs, reasoning tools (MCP) http://{}/mcp, metrics and probes http://{metrics}/metrics",
+        "addresses: API and its documents http://{}/docs, tools of agents (MCP) http://{}/mcp, metrics and probes http://{metrics}/metrics",
         config.addr,
         tools.http.addr
     );

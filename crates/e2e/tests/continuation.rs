@@ -191,7 +191,8 @@ async fn an_input_names_only_a_parent_batch_that_is_there() {
         let body = json!({"content": "beside", "metadata": {"parent_batch": parent}});
         api.say_with("talk", &body, &[]).await.unwrap()
     };
-    for wrong in [json!("123456"), json!(7), json!("x"), json!("-1"), json!(null)] {
+    let (plus, zero) = (format!("+{first}"), format!("0{first}"));
+    for wrong in [json!("123456"), json!(7), json!("x"), json!("-1"), json!(null), json!(plus), json!(zero)] {
         let refused = say(wrong.clone()).await;
         let problem = refused.json().unwrap();
         assert_eq!((refused.status, &problem["code"]), (400, &json!("invalid_metadata")), "{wrong}");

@@ -74,24 +74,24 @@ impl WithheldCalls {
     }
 }
 
-/// Withholds what is stored in the calls of a message: `[{"id", "name", "arguments", "result"}]`. Gives the ids of the calls that are withheld and
-/// of those that are not.
-pub fn withhold_calls(calls: &mut Value) -> Vec<(String, bool)> {
+/// Withholds what is stored in the calls of a message: `[{"id", "name", "arguments", "result"}]`. Gives the id of each call, and
+/// what is shown in place of its result if it is withheld.
+pub fn withhold_calls(calls: &mut Value) -> Vec<(String, Option<&'static str>)> {
     let each = calls.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut);
     each.map(|call| {
         let text_at = |call: &Map<String, Value>, key: &str| {
             call.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
         };
         let name = text_at(call, "name");
-        let is_withheld = is_withheld_tool(&name);
-        if is_withheld {
-            for (key, text) in [("arguments", ARGUMENTS), ("result", result_of(&name))] {
+        let result = is_withheld_tool(&name).then(|| result_of(&name));
+        if let Some(result) = result {
+            for (key, text) in [("arguments", ARGUMENTS), ("result", result)] {
                 if let Some(value) = call.get_mut(key).filter(|value| !value.is_null()) {
                     *value = text.into();
                 }
             }
         }
-        (text_at(call, "id"), is_withheld)
+        (text_at(call, "id"), result)
     })
     .collect()
 }
@@ -158,7 +158,7 @@ mod tests {
             { "id": "a", "name": "x__frs_plan", "arguments": "{\"items\": []}", "result": "[1]" },
             { "id": "b", "name": "search", "arguments": "{\"q\": 1}" },
         ]);
-        assert_eq!(withhold_calls(&mut calls), [("a".to_owned(), true), ("b".to_owned(), false)]);
+        assert_eq!(withhold_calls(&mut calls), [("a".to_owned(), Some(RESULT)), ("b".to_owned(), None)]);
         assert_eq!(
             calls[0],
             json!({ "id": "a", "name": "x__frs_plan", "arguments": "{}", "result": RESULT })

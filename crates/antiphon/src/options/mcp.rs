@@ -1,4 +1,4 @@
-//! Options of the server of reasoning tools.
+//! Options of the server of agents' tools.
 
 use std::net::SocketAddr;
 
@@ -13,11 +13,11 @@ use crate::exit::ExitError;
 
 const HEADING: &str = "Reasoning tools";
 
-/// Where the reasoning tools are served.
+/// Where the tools of agents are served.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = HEADING)]
 pub(crate) struct McpSettings {
-    /// Where the reasoning tools are served over MCP by HTTP, at the path `/mcp`.
+    /// Where the tools of agents (reasoning, memory) are served over MCP by HTTP, at the path `/mcp`.
     #[arg(long, env = "ANTIPHON_MCP_ADDR", default_value = "127.0.0.1:8090")]
     mcp_addr: SocketAddr,
     /// Names under which they are reached, separated by commas, with or without a port; others are refused. `*` for any.
@@ -95,8 +95,35 @@ fn public_url(text: &str) -> Result<String, String> {
     let is_plain = |rest: &str| {
         !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\?#".contains(&byte))
     };
-    match rest.is_some_and(is_plain) {
-        true => Ok(text.trim_end_matches('/').to_owned()),
-        false => Err("it must begin with https:// or http://, without a query".to_owned()),
+    if !rest.is_some_and(is_plain) {
+        return Err("it must begin with https:// or http://, without a query".to_owned());
+    }
+    let url = text.trim_end_matches('/');
+    let path = rest.and_then(|rest| rest.trim_end_matches('/').split_once('/')).map_or("", |(_, path)| path);
+    // Clients that sign in compare the URL with the one that they use.
+    match path.is_empty() || path.rsplit('/').next() == Some("mcp") {
+        true => Ok(url.to_owned()),
+        false => Err("its path must be empty or end in /mcp".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::public_url;
+
+    #[test]
+    fn public_urls_are_those_of_the_server() {
+        for (text, expected) in [
+            ("https://tools.example", "https://tools.example"),
+            ("https://tools.example/mcp/", "https://tools.example/mcp"),
+            ("http://tools.example/a/mcp", "http://tools.example/a/mcp"),
+        ] {
+            assert_eq!(public_url(text).as_deref(), Ok(expected));
+        }
+        for wrong in
+            ["tools.example/mcp", "https://", "https://t/mcp?x", "https://t/tools", "https://t/a/bmcp"]
+        {
+            assert!(public_url(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -61,7 +61,6 @@ pub(crate) async fn list(
         None => open_batch::ask(backend, &thread).await,
         Some(_) => (None, None),
     };
-    let running = running.filter(|running| parent.is_none() || running.parent() == parent);
     let of = &thread;
     let read = move |store: Store| async move {
         match parent {
@@ -78,6 +77,10 @@ pub(crate) async fn list(
         Some(ids) => ids,
         None => threads::check_begun(backend, &thread).await.map(|()| Vec::new())?,
     };
+    // A turn that goes on with a batch is within what that batch is within, as its first message says.
+    let goes_on_with = |running: &RunningBatch| running.continues().is_some_and(|batch| ids.contains(&batch));
+    let is_within = |running: &RunningBatch| running.parent() == parent || goes_on_with(running);
+    let running = running.filter(|running| parent.is_none() || is_within(running));
     let next = query::next(&mut ids, limit, Position::to_string);
     let store = ctx.store()?;
     let messages = store.batches(&thread, &ids).await?;
@@ -136,7 +139,7 @@ pub(crate) async fn get(
     };
     let shown = BatchView::new(found, backend.now(), timeout_ms(store, &thread).await?);
     let mut whole = WholeBatch::new(shown, found, messages);
-    views::add_remembered(store, &thread, &mut whole.messages).await?;
+    views::add_remembered(&ctx, &thread, &mut whole.messages).await?;
     Ok(json_no_store(whole))
 }
 

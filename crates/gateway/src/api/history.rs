@@ -103,7 +103,7 @@ pub(crate) async fn list(
         views::withhold(&mut messages);
     }
     let mut messages: Vec<MessageView> = messages.into_iter().map(MessageView::from).collect();
-    views::add_remembered(ctx.store()?, &thread, &mut messages).await?;
+    views::add_remembered(&ctx, &thread, &mut messages).await?;
     Ok(json_no_store(HistoryPage { thread_id: thread.name().to_owned(), messages, next }))
 }
 

@@ -65,7 +65,8 @@ impl RunningBatch {
             None => Vec::new(),
         };
         let continued = self.batch.continues.filter(|_| !messages.is_empty());
-        let fresh = self.items(messages.len(), continued);
+        // It may have been committed since it was asked for.
+        let fresh = if self.is_in(&messages) { Vec::new() } else { self.items(messages.len(), continued) };
         messages.extend(fresh.into_iter().map(|item| StoredMessage { item, parent: None }));
         let grouped = batches::group(messages.iter().cloned().map(Into::into));
         views::withhold(&mut messages);

@@ -11,12 +11,14 @@ use protocols::native::RememberedFact;
 use protocols::{AnswerUsage, withheld};
 use serde::Serialize;
 use serde_json::Value;
-use store::{KeyRow, Store, StoreError, StoredMessage, ThreadRow};
+use store::{KeyRow, Store, StoredMessage, ThreadRow};
 use utoipa::ToSchema;
 
 use crate::api::schemas;
+use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::control::ControlOutcome;
+use crate::error::Problem;
 use crate::streaming::remembered;
 use axum::Json;
 use axum::http::StatusCode;
@@ -152,14 +154,19 @@ impl From<StoredMessage> for MessageView {
 
 /// Adds to answers of a thread what is remembered since.
 pub(crate) async fn add_remembered(
-    store: &Store,
+    ctx: &RequestContext,
     thread: &ThreadId,
     messages: &mut [MessageView],
-) -> Result<(), StoreError> {
+) -> Result<(), Problem> {
     let answers = messages.iter().filter(|message| message.role == Role::Assistant.name());
     let answers: Vec<MessageId> =
         answers.filter_map(|message| MessageId::parse(&message.message_id).ok()).collect();
-    let mut found = remembered::of_answers(store, thread, answers.iter()).await?;
+    if answers.is_empty() {
+        return Ok(());
+    }
+    let asked = &answers;
+    let read = move |store: Store| async move { remembered::of_answers(&store, thread, asked.iter()).await };
+    let mut found = ctx.read(read).await?;
     for message in messages {
         if let Some(facts) = found.remove(message.message_id.as_str()) {
             message.remembered = facts;
@@ -173,16 +180,12 @@ pub(crate) fn withhold(messages: &mut [StoredMessage]) {
     let mut ids = HashMap::new();
     for StoredMessage { item, .. } in messages {
         if let Some(calls) = &mut item.tool_calls {
-            let each = withheld::withhold_calls(calls)
-                .into_iter()
-                .zip(calls.as_array().into_iter().flatten().filter(|call| call.is_object()));
-            for ((id, is_withheld), call) in each {
+            for (id, result) in withheld::withhold_calls(calls) {
                 // An id may be that of another call now.
-                ids.remove(&id);
-                if is_withheld {
-                    let tool = call.get("name").and_then(Value::as_str).unwrap_or_default();
-                    ids.insert(id, withheld::result_of(tool));
-                }
+                match result {
+                    Some(result) => ids.insert(id, result),
+                    None => ids.remove(&id),
+                };
             }
         }
         let named = item.metadata.get("tool_name").and_then(Value::as_str);

@@ -352,7 +352,9 @@ fn refuse_unless_allowed(asked: &TurnParameters, settings: &ThreadSettings) -> R
 /// Refuses an input whose batch would lie in one that is not there.
 async fn refuse_unknown_parent(store: &Store, thread: &ThreadId, metadata: &Metadata) -> Result<(), Problem> {
     let Some(named) = metadata.get("parent_batch") else { return Ok(()) };
-    let parent = named.as_str().and_then(|text| text.parse().ok()).filter(|position: &i64| *position > 0);
+    // As positions are written: a list of what is within a batch finds no other form.
+    let position = |text: &str| text.parse().ok().filter(|it: &i64| *it > 0 && it.to_string() == text);
+    let parent = named.as_str().and_then(position);
     let is_there = match parent {
         Some(parent) => store.has_batch(thread, Position::from_stored(parent)).await?,
         None => false,

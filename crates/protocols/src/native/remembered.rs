@@ -2,10 +2,14 @@
 
 use bytes::Bytes;
 use model::{AgentId, MessageId, ThreadId, TimerId, TurnId};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{schemas, sse};
+
+/// What is escaped in a segment of a path: all but the unreserved characters of RFC 3986. An import may bring ids with any characters.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A fact that an agent remembers since an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -38,7 +42,8 @@ pub struct UndoRequest {
 impl RememberedFact {
     /// A fact that the agent remembers since this answer.
     pub fn new(agent: &AgentId, answer: &MessageId, id: &str, text: &str, kind: &str) -> Self {
-        let path = format!("/v1/agents/{}/memory/{}?restore=true", agent.name(), escaped(id));
+        let path =
+            format!("/v1/agents/{}/memory/{}?restore=true", agent.name(), utf8_percent_encode(id, SEGMENT));
         Self {
             fact_id: id.to_owned(),
             agent_id: agent.name().to_owned(),
@@ -55,20 +60,6 @@ fn source(answer: &MessageId) -> Option<MessageId> {
     let (turn, _) = TurnId::of_answer(answer)?;
     let is_of_person = turn.is_foreground() && !turn.is_continuation() && TimerId::of_turn(&turn).is_none();
     is_of_person.then(|| turn.input())
-}
-
-/// An import may bring ids with any characters.
-fn escaped(id: &str) -> String {
-    let mut path = String::with_capacity(id.len());
-    for byte in id.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                path.push(char::from(byte))
-            }
-            other => path.push_str(&format!("%{other:02X}")),
-        }
-    }
-    path
 }
 
 /// Facts are remembered since an answer was stored. It has no id: a client that was away finds them in the history, with the answer.

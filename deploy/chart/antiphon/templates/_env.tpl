@@ -18,7 +18,8 @@
       key: {{ .headers.key }}
 {{- end }}
 {{- range $name, $value := dict "OTEL_TRACES_SAMPLER" .sampler "OTEL_TRACES_SAMPLER_ARG" .samplerArg "OTEL_RESOURCE_ATTRIBUTES" .resourceAttributes }}
-{{- if $value }}
+{{- /* The number 0 is a value. */}}
+{{- if ne (toString $value) "" }}
 - name: {{ $name }}
   value: {{ $value | toString | quote }}
 {{- end }}

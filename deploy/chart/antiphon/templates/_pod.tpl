@@ -126,6 +126,13 @@ count, and null takes one away. Of a text that of the role counts. */}}
 {{- end }}
 {{- end }}
 {{- end }}
+{{- range concat ($root.extraEnv | default list) (.values.extraEnv | default list) }}
+{{- range $kind, $from := dict "Secret" (dig "valueFrom" "secretKeyRef" dict .) "ConfigMap" (dig "valueFrom" "configMapKeyRef" dict .) }}
+{{- if $from }}
+{{- $found = append $found (dict "kind" $kind "name" $from.name "key" $from.key) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- range concat ($root.extraVolumes | default list) (.values.extraVolumes | default list) }}
 {{- range prepend (dig "projected" "sources" list .) . }}
 {{- with .secret }}

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::Item;
 use crate::context::Context;
 
-pub(crate) use recalled::is_result_of;
+pub(crate) use recalled::ResultsOfKind;
 pub use recalled::{RECALLED, RecalledFacts, UserWords};
 
 /// Most facts of one turn.
@@ -87,8 +87,12 @@ pub struct InvalidFact {
 /// # Errors
 /// It has no list of facts.
 pub fn parse_facts(answer: &str) -> Result<ParsedFacts, InvalidAnswer> {
-    let Answer { facts } =
-        serde_json::from_str(unfenced(answer)).map_err(|error| InvalidAnswer(error.to_string()))?;
+    // serde's own text quotes what it found, and this one goes into the log.
+    let invalid = |error: serde_json::Error| {
+        let (kind, line, column) = (error.classify(), error.line(), error.column());
+        InvalidAnswer(format!("{kind:?} error at line {line}, column {column}"))
+    };
+    let Answer { facts } = serde_json::from_str(unfenced(answer)).map_err(invalid)?;
     let mut parsed = ParsedFacts::default();
     for (number, fact) in facts.into_iter().enumerate() {
         let fact = if parsed.facts.len() == MOST_FACTS {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{Chunk, ChunkKind, InvalidMetadata, Metadata, Role, is_reasoning_tool};
+use model::{Chunk, ChunkKind, InvalidMetadata, Metadata, Role, is_withheld_tool};
 use serde_json::{Map, Value, json};
 
 use crate::calls::{CallProgress, Calls};
@@ -162,7 +162,7 @@ impl OpenStep {
                 says.insert("is_error".to_owned(), Value::Bool(true));
             }
             // Where no call says of which tool it is; and where people are not shown it, on a page of a history without its call either.
-            if !call.name.is_empty() && (call.arguments.is_none() || is_reasoning_tool(&call.name)) {
+            if !call.name.is_empty() && (call.arguments.is_none() || is_withheld_tool(&call.name)) {
                 says.insert("tool_name".to_owned(), call.name.into());
             }
             let (content, metadata) = match (call.result, ending) {
@@ -292,14 +292,16 @@ mod tests {
     }
 
     #[test]
-    fn results_of_reasoning_tools_name_them() {
-        let mut chunks = answer(&["call:a:1", "result:a:A", "so"]);
-        for chunk in &mut chunks[..2] {
-            let metadata = json!({"tool_call_id": "a", "tool_name": "mcp__antiphon__frs_undo"});
-            Arc::make_mut(chunk).metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
+    fn results_that_people_are_not_shown_name_their_tools() {
+        for tool in ["mcp__antiphon__frs_undo", "memory_search"] {
+            let mut chunks = answer(&["call:a:1", "result:a:A", "so"]);
+            for chunk in &mut chunks[..2] {
+                let metadata = json!({"tool_call_id": "a", "tool_name": tool});
+                Arc::make_mut(chunk).metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
+            }
+            let messages = fold_turn(&chunks, Ending::Final).unwrap();
+            assert_eq!(messages[1].metadata.to_value(), json!({"tool_name": tool}));
         }
-        let messages = fold_turn(&chunks, Ending::Final).unwrap();
-        assert_eq!(messages[1].metadata.to_value(), json!({"tool_name": "mcp__antiphon__frs_undo"}));
     }
 
     #[test]

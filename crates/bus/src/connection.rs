@@ -75,7 +75,7 @@ impl Bus {
         let publishing =
             ConnectionHandle::open(&prepared, &counters, "publishing", |it| it.client_capacity(16_384))
                 .await?;
-        let max_payload = publishing.client.server_info().max_payload;
+        let max_payload = publishing.client.max_payload();
         if max_payload < MIN_MAX_PAYLOAD {
             return Err(BusError::Config(format!(
                 "the server takes messages of at most {max_payload} bytes: set its max_payload to {MIN_MAX_PAYLOAD} or more (1 MiB is its default)"
@@ -115,7 +115,7 @@ impl Bus {
 
     /// Bytes that one message may have at most, with its headers.
     pub fn max_payload(&self) -> usize {
-        self.shared.publishing.client.server_info().max_payload
+        self.shared.publishing.client.max_payload()
     }
 
     /// Bytes of text for one message that carries several chunks or frames: with what surrounds them they fit into what the server takes at

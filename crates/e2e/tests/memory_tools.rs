@@ -240,6 +240,8 @@ async fn memory_has_scopes_of_its_own_and_each_tenant_its_own_memory() {
     };
     let tea = json!({ "thread_id": "t", "text": "Likes tea" });
     let search = json!({ "thread_id": "t", "query": "tea" });
+    let of = |tenant: &str| json!({ "thread_id": "t", "query": "tea", "tenant": tenant });
+    let other_tenant = "the turn is of another tenant than the key";
     for (key, tool, arguments, begin) in [
         (&viewer, "memory_remember", &tea, "this needs the scope memory:write"),
         (&without, "memory_remember", &tea, "this needs the scope memory:write"),
@@ -249,6 +251,9 @@ async fn memory_has_scopes_of_its_own_and_each_tenant_its_own_memory() {
         (&operator, "memory_remember", &tea, "Remembered before, in the same words"),
         (&viewer, "memory_search", &search, "Facts that were remembered"),
         (&other, "memory_search", &search, "Nothing is remembered that fits."),
+        (&viewer, "memory_search", &of("acme"), "Facts that were remembered"),
+        (&viewer, "memory_search", &of("other"), other_tenant),
+        (&viewer, "memory_search", &of(""), other_tenant),
     ] {
         let said = call(key, tool, arguments.clone()).await;
         assert!(said.starts_with(begin), "{tool} {arguments}: {said}");

@@ -21,6 +21,14 @@ struct MemoryScope {
 impl MemoryScope {
     /// That of a turn in a thread, whose agent is the thread's unless the call names one, or that of a reasoning session over one thread.
     async fn of(context: &ToolContext, arguments: &ToolArguments) -> Result<Self, ToolError> {
+        // A workflow service answers the turns of all tenants, and has the key of one.
+        let own = context.tenant.as_ref().map_or("", |tenant| tenant.as_str());
+        if arguments.text("tenant")?.is_some_and(|tenant| tenant != own) {
+            return Err(ToolError::new(
+                "other_tenant",
+                "the turn is of another tenant than the key of the caller: its memory is not reached from here",
+            ));
+        }
         let session = arguments.text("session_id")?;
         match (arguments.text("thread_id")?, arguments.text("agent_id")?, session) {
             (Some(thread), agent, None) => {

@@ -211,17 +211,19 @@ impl ToolName {
                 "thread_id",
                 "agent_id",
                 "session_id",
+                "tenant",
                 "text",
                 "kind",
                 "confidence",
                 "message_id",
                 "request_id",
             ],
-            Self::MemorySearch => &["thread_id", "agent_id", "session_id", "query", "limit"],
+            Self::MemorySearch => &["thread_id", "agent_id", "session_id", "tenant", "query", "limit"],
             Self::MemoryCorrect => &[
                 "thread_id",
                 "agent_id",
                 "session_id",
+                "tenant",
                 "fact_id",
                 "text",
                 "kind",
@@ -229,7 +231,7 @@ impl ToolName {
                 "message_id",
                 "request_id",
             ],
-            Self::MemoryForget => &["thread_id", "agent_id", "session_id", "fact_id", "request_id"],
+            Self::MemoryForget => &["thread_id", "agent_id", "session_id", "tenant", "fact_id", "request_id"],
         }
     }
 
@@ -347,6 +349,8 @@ fn with_scope(mut properties: Value) -> Value {
     properties["thread_id"] = id("The thread that you answer in: its user's memory counts.");
     properties["agent_id"] = id("The agent that you are; the thread's when absent.");
     properties["session_id"] = id("Instead of a thread: your reasoning session over one thread.");
+    properties["tenant"] =
+        id("The tenant that you answer for, empty for none; refused if the key is another tenant's.");
     properties
 }
 

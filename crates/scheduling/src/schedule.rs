@@ -133,6 +133,22 @@ impl Schedule {
         Ok(Self { when, overlap, missed })
     }
 
+    /// As [`Self::parse`], for a schedule that is written now: what can be read and is hardly meant is refused, too.
+    ///
+    /// # Errors
+    /// As of [`Self::parse`]; also an empty item of a list, and a step that is greater than its range.
+    pub fn parse_new(
+        cron: Option<&str>,
+        at: Option<&str>,
+        time_zone: &str,
+        overlap: OverlapRule,
+        missed: MissedRule,
+    ) -> Result<Self, InvalidSchedule> {
+        let meant = cron.map_or(Ok(()), cron_pattern::check_meant);
+        meant.map_err(|why| InvalidSchedule::Cron(why.into()))?;
+        Self::parse(cron, at, time_zone, overlap, missed)
+    }
+
     /// When it occurs next, strictly after `after`. `None` when it does not any more.
     pub fn next_occurrence(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.when {

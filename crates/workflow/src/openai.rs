@@ -142,7 +142,10 @@ impl OpenAi {
         spans::note_call(&mut span, &reply, failure);
         span.end();
         metrics::model_call(failure.map(|failure| failure.class));
-        spent.add(counted.as_ref(), step.model, Timestamp(self.clock.now_ms()));
+        let said = reply.text.len() + reply.calls.iter().map(|call| call.arguments.len()).sum::<usize>();
+        let estimated =
+            ModelCall { output_tokens: ModelCall::estimated_tokens(said), ..begun(step.model, step.body) };
+        spent.add(counted.as_ref(), &estimated, step.model, Timestamp(self.clock.now_ms()));
         // The only call of a whole answer is what the metadata of its last chunk say.
         let is_only = step.number == 0 && ended.is_ok() && reply.calls.is_empty();
         if let Some(call) = counted.filter(|_| !is_only) {

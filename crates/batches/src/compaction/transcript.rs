@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use model::{Message, Role, is_memory_tool, is_reasoning_tool, quoting};
 
 use crate::item::ItemCall;
-use crate::memory::is_result_of;
+use crate::memory::ResultsOfKind;
 use crate::{Batch, Item};
 
 /// Bytes of a result, at most: what a tool has said at length is seldom what must be remembered.
@@ -64,9 +64,10 @@ pub fn transcript_of_turn(messages: &[Message], most_bytes: usize) -> String {
 /// The same for a task that remembers facts of the turn. What tools have shown the agent of its memory or of its own thread is not in it, and what the
 /// system made up is not said by the user: nothing is to be remembered from these.
 pub fn transcript_for_memory(messages: &[Message], most_bytes: usize) -> String {
-    let is_repeating = |name: &str| is_memory_tool(name) || is_reasoning_tool(name);
+    let is_repeating: fn(&str) -> bool = |name| is_memory_tool(name) || is_reasoning_tool(name);
+    let repeated = ResultsOfKind::new(messages, is_repeating);
     let line = |message: &Message| {
-        if is_result_of(message, messages, is_repeating) {
+        if repeated.has(message) {
             return String::new();
         }
         let mut calls = ItemCall::all_of(message.tool_calls.as_ref());

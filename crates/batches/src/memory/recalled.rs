@@ -2,6 +2,8 @@
 //!
 //! Entry type: [`RecalledFacts`]. It has digests of the facts and not their texts, so that it costs little in memory and in the metadata of a task.
 
+use std::collections::HashMap;
+
 use model::{Message, Metadata, Role, is_memory_tool};
 use serde_json::Value;
 use unicode_normalization::UnicodeNormalization as _;
@@ -38,7 +40,8 @@ impl RecalledFacts {
     /// These, and those that memory tools have shown in the messages of the turn.
     #[must_use]
     pub fn with_results(mut self, messages: &[Message]) -> Self {
-        for message in messages.iter().filter(|message| is_result_of(message, messages, is_memory_tool)) {
+        let shown = ResultsOfKind::new(messages, is_memory_tool);
+        for message in messages.iter().filter(|message| shown.has(message)) {
             for line in message.content.lines() {
                 let quoted = line.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"'));
                 if let Some((text, _)) = quoted {
@@ -69,18 +72,28 @@ impl RecalledFacts {
     }
 }
 
-/// Whether a message is the result of a tool of this kind.
-pub(crate) fn is_result_of(message: &Message, messages: &[Message], is_kind: fn(&str) -> bool) -> bool {
-    if message.role != Role::Tool {
-        return false;
+/// Which messages of a turn are results of tools of a kind.
+pub(crate) struct ResultsOfKind<'a> {
+    /// Per id of a call: whether all calls of that id are of the kind.
+    of_calls: HashMap<&'a str, bool>,
+    is_kind: fn(&str) -> bool,
+}
+
+impl<'a> ResultsOfKind<'a> {
+    pub(crate) fn new(messages: &'a [Message], is_kind: fn(&str) -> bool) -> Self {
+        let mut of_calls = HashMap::new();
+        for call in messages.iter().flat_map(|message| ItemCall::all_of(message.tool_calls.as_ref())) {
+            *of_calls.entry(call.id).or_insert(true) &= is_kind(call.name);
+        }
+        Self { of_calls, is_kind }
     }
-    if let Some(name) = message.metadata.get("tool_name").and_then(Value::as_str) {
-        return is_kind(name);
+
+    pub(crate) fn has(&self, message: &Message) -> bool {
+        let named = message.metadata.get("tool_name").and_then(Value::as_str);
+        let of_call = |id: &str| self.of_calls.get(id).copied().unwrap_or_default();
+        message.role == Role::Tool
+            && named.map_or_else(|| message.tool_call_id.as_deref().is_some_and(of_call), self.is_kind)
     }
-    let Some(id) = message.tool_call_id.as_deref() else { return false };
-    let made = messages.iter().flat_map(|message| ItemCall::all_of(message.tool_calls.as_ref()));
-    let mut named = made.filter(|call| call.id == id).peekable();
-    named.peek().is_some() && named.all(|call| is_kind(call.name))
 }
 
 /// What the user has said in a turn, each message in normal form.

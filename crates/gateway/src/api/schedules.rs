@@ -159,7 +159,7 @@ fn checked(body: ScheduleBody, now: Timestamp) -> Result<(StoredSchedule, Vec<Ti
     };
     validate::content(&body.content)?;
     let metadata = validate::metadata(body.metadata)?;
-    let schedule = Schedule::parse(body.cron.as_deref(), body.at.as_deref(), &time_zone, overlap, missed)
+    let schedule = Schedule::parse_new(body.cron.as_deref(), body.at.as_deref(), &time_zone, overlap, missed)
         .map_err(|error| invalid(error.to_string()))?;
     let occurrences = schedule.occurrences(now, SHOWN);
     let Some(first) = occurrences.first() else {

@@ -63,13 +63,14 @@ impl Partition {
         for (number, folded) in (1..).zip(folded) {
             results = if results.0 == folded.step { (results.0, results.1 + 1) } else { (folded.step, 0) };
             let mut times = of_answer(turn, open, folded.chunks, None);
+            // What follows may belong to it.
+            if number == count && folded.role != Role::Tool {
+                times.created_at = None;
+            }
             let id = match folded.role {
                 Role::Tool => id.result(turn.run, folded.step, results.1),
-                // What follows shows whether it is a step or the answer.
-                _ if number == count => {
-                    times.created_at = None;
-                    id.answer(turn.run)
-                }
+                // An answer has no calls.
+                _ if number == count && folded.tool_calls.is_none() => id.answer(turn.run),
                 Role::Assistant | Role::User | Role::System => {
                     results.1 = 0;
                     id.step(turn.run, folded.step)

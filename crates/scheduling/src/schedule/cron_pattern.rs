@@ -16,7 +16,26 @@ pub(super) fn parse(text: &str) -> Result<Cron, String> {
     if fields.len() != FIELDS.len() {
         return Err("five fields are expected: minute hour day month weekday".to_owned());
     }
-    for (number, ((name, low, high), field)) in FIELDS.iter().zip(&fields).enumerate() {
+    parser().parse(text).map_err(|error| {
+        for (number, ((name, low, high), field)) in FIELDS.iter().zip(&fields).enumerate() {
+            let mut alone = ["*"; FIELDS.len()];
+            alone[number] = field;
+            if parser().parse(&alone.join(" ")).is_err() {
+                return format!(
+                    "{name} `{field}`: expected *, or numbers from {low} to {high} with , - and /"
+                );
+            }
+        }
+        error.to_string()
+    })
+}
+
+/// Refuses what can be read and is hardly meant. Not for patterns that are stored: they were taken once.
+///
+/// # Errors
+/// A list has an empty item, or a step is greater than its range; the field is named.
+pub(super) fn check_meant(text: &str) -> Result<(), String> {
+    for ((name, low, high), field) in FIELDS.iter().zip(text.split_whitespace()) {
         if field.split(',').any(str::is_empty) {
             return Err(format!("{name} `{field}`: an item of the list is empty"));
         }
@@ -24,15 +43,8 @@ pub(super) fn parse(text: &str) -> Result<Cron, String> {
         if field.split(',').filter_map(step).any(|step| step > high - low) {
             return Err(format!("{name} `{field}`: the step is greater than the range from {low} to {high}"));
         }
-        let mut alone = ["*"; FIELDS.len()];
-        alone[number] = field;
-        if parser().parse(&alone.join(" ")).is_err() {
-            return Err(format!(
-                "{name} `{field}`: expected *, or numbers from {low} to {high} with , - and /"
-            ));
-        }
     }
-    parser().parse(text).map_err(|error| error.to_string())
+    Ok(())
 }
 
 fn parser() -> CronParser {

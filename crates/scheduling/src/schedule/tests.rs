@@ -50,8 +50,15 @@ fn patterns_have_five_fields_and_occur() {
     ];
     for (text, why) in bad {
         let error =
-            Schedule::parse(Some(text), None, "UTC", OverlapRule::Skip, MissedRule::Skip).unwrap_err();
+            Schedule::parse_new(Some(text), None, "UTC", OverlapRule::Skip, MissedRule::Skip).unwrap_err();
         assert!(error.to_string().contains(why), "{text}: {error}");
+    }
+    // Stored before it was refused, it goes on.
+    for text in ["0 */24 * * *", "*/60 * * * *", "0 0 1 */12 *"] {
+        let parse = |parse: fn(_, _, _, _, _) -> _| {
+            parse(Some(text), None, "UTC", OverlapRule::Skip, MissedRule::Skip)
+        };
+        assert!(parse(Schedule::parse).is_ok() && parse(Schedule::parse_new).is_err(), "{text}");
     }
     let parse = |cron, at, zone| Schedule::parse(cron, at, zone, OverlapRule::Skip, MissedRule::Skip);
     assert_eq!(parse(None, None, "UTC"), Err(InvalidSchedule::Form));

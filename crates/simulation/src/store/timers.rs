@@ -307,8 +307,7 @@ impl Store {
         rows.find_map(|(position, kept)| {
             let Item { role, batch_type, metadata, message_id, .. } = &kept.item;
             let is_work = matches!(batch_type, BatchType::AgentToAgent | BatchType::SystemTrigger)
-                || (message_id.as_str().starts_with('t')
-                    && model::TurnId::parse(message_id.as_str()).is_ok());
+                || model::TurnId::of_input(message_id).is_some_and(|turn| turn.task_position().is_some());
             let is_synthetic = metadata.is_synthetic();
             let is_continuation = is_any && *batch_type == BatchType::Continuation;
             let is_real = *role == Role::User && (is_continuation || !(is_work || is_synthetic));

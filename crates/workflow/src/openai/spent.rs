@@ -13,6 +13,8 @@ use crate::reader::ModelReply;
 pub(super) struct Spent {
     /// The sum of the calls that the endpoint has counted.
     sum: Option<ModelCall>,
+    /// Of the others.
+    estimated_tokens: u64,
     steps: u32,
     prices: Option<Arc<PriceTable>>,
     /// In the currency of the prices.
@@ -28,16 +30,27 @@ impl Spent {
         Self { prices, unpriced, ..Self::default() }
     }
 
-    /// Adds a call of the model that was asked, which the endpoint may name otherwise. The call was made at about this time.
-    pub(super) fn add(&mut self, counted: Option<&ModelCall>, asked: &str, at: Timestamp) {
+    /// Adds a call of the model that was asked, which the endpoint may name otherwise. The call was made at about this time. A call that the
+    /// endpoint has not counted counts for the budget alone, as it is `estimated`.
+    pub(super) fn add(
+        &mut self,
+        counted: Option<&ModelCall>,
+        estimated: &ModelCall,
+        asked: &str,
+        at: Timestamp,
+    ) {
         self.steps += 1;
-        let Some(call) = counted else { return };
+        let call = counted.unwrap_or(estimated);
         if let Some(prices) = &self.prices {
             let cost = |model: &str| prices.cost(call, model, at, wire::parse_rfc3339);
             match call.model.as_deref().and_then(cost).or_else(|| cost(asked)) {
                 Some(cost) => self.cost += cost,
                 None => self.unpriced = Some(call.model.as_deref().unwrap_or(asked).to_owned()),
             }
+        }
+        if counted.is_none() {
+            self.estimated_tokens += call.input_tokens.saturating_add(call.output_tokens);
+            return;
         }
         metrics::model_tokens(call.input_tokens, call.output_tokens);
         match &mut self.sum {
@@ -50,7 +63,11 @@ impl Spent {
     pub(super) fn used(&self) -> TurnUse<'_> {
         TurnUse {
             calls: self.steps.into(),
-            tokens: self.sum.as_ref().map_or(0, |sum| sum.input_tokens.saturating_add(sum.output_tokens)),
+            tokens: self
+                .sum
+                .as_ref()
+                .map_or(0, |sum| sum.input_tokens.saturating_add(sum.output_tokens))
+                .saturating_add(self.estimated_tokens),
             cost: self.cost,
             unpriced: self.unpriced.as_deref(),
             currency: self.prices.as_ref().map_or("", |prices| &prices.currency),

@@ -32,7 +32,7 @@ const MAX_MESSAGE_BYTES: usize = 8 << 20;
 /// The argument by which a tool does one thing once, however often it is asked for.
 const REQUEST_ID: &str = "request_id";
 /// The arguments of memory tools that say whose memory it is. The turn says that, and not its model.
-const MEMORY_SCOPE: [&str; 4] = ["thread_id", "agent_id", "session_id", "message_id"];
+const MEMORY_SCOPE: [&str; 5] = ["thread_id", "agent_id", "session_id", "message_id", "tenant"];
 
 type McpConnection = Arc<RunningService<RoleClient, ()>>;
 
@@ -120,14 +120,20 @@ impl McpServer {
         turn: &TurnAttempt,
     ) -> ToolOutcome {
         let tool = self.0.state.lock().await.tools.iter().find(|tool| tool.name == name).cloned();
-        if let Some(tool) = &tool {
-            if takes(tool, REQUEST_ID) && !arguments.contains_key(REQUEST_ID) {
-                let request = request_id(key, name, &arguments);
-                arguments.insert(REQUEST_ID.to_owned(), json!(request));
-            }
-            // Afterwards: each run of a turn has an answer of its own.
-            scope_to(turn, tool, &mut arguments);
+        let not_run = |why: String| ToolOutcome::NotRun(ToolResult::error(why));
+        // Another turn may have read a newer list since this one found it there.
+        let Some(tool) = tool else { return not_run(format!("there is no tool {name:?}")) };
+        if has_memory_scope(&tool) && turn.thread.background_kind().is_some() {
+            return not_run(
+                "work that follows a turn has no thread of its own whose memory counts".to_owned(),
+            );
         }
+        if takes(&tool, REQUEST_ID) && !arguments.contains_key(REQUEST_ID) {
+            let request = request_id(key, name, &arguments);
+            arguments.insert(REQUEST_ID.to_owned(), json!(request));
+        }
+        // Afterwards: each run of a turn has an answer of its own.
+        scope_to(turn, &tool, &mut arguments);
         let called = async {
             let connection = self.connection().await?;
             let request = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
@@ -200,6 +206,8 @@ fn scope_to(turn: &TurnAttempt, tool: &Tool, arguments: &mut Map<String, Value>)
     arguments.insert("thread_id".to_owned(), json!(turn.thread.name()));
     let agent = turn.agent.rsplit_once(TENANT_MARK).map_or(turn.agent.as_str(), |(_, name)| name);
     arguments.insert("agent_id".to_owned(), json!(agent));
+    let tenant = turn.thread.tenant();
+    arguments.insert("tenant".to_owned(), json!(tenant.as_ref().map_or("", |tenant| tenant.as_str())));
     if takes(tool, "message_id") {
         arguments.insert("message_id".to_owned(), json!(turn.message.as_str()));
     }
@@ -241,21 +249,30 @@ mod tests {
 
     #[test]
     fn memory_is_that_of_the_turn_whatever_its_model_asks_for() {
-        let scope = ["thread_id", "agent_id", "session_id", "message_id"];
+        let scope = ["thread_id", "agent_id", "session_id", "message_id", "tenant"];
         let all = [&scope[..], &["text"]].concat();
-        let turn = TurnAttempt { agent: "acme~ann".to_owned(), ..crate::request::tests::turn() };
-        let asked = json!({"thread_id": "of-bob", "agent_id": "other", "session_id": "s", "message_id": "m9", "text": "x"});
+        let turn = TurnAttempt {
+            agent: "acme~ann".to_owned(),
+            thread: model::ThreadId::parse("acme~hello").unwrap(),
+            ..crate::request::tests::turn()
+        };
+        let asked = json!({"thread_id": "of-bob", "agent_id": "other", "session_id": "s", "message_id": "m9", "tenant": "other", "text": "x"});
         let made = |tool: &Tool| {
             let mut arguments = asked.as_object().unwrap().clone();
             scope_to(&turn, tool, &mut arguments);
             Value::Object(arguments)
         };
-        let own = json!({"thread_id": turn.thread.name(), "agent_id": "ann", "message_id": turn.message.as_str(), "text": "x"});
+        let own = json!({"thread_id": "hello", "agent_id": "ann", "tenant": "acme", "message_id": turn.message.as_str(), "text": "x"});
         let mut found = own.clone();
         found.as_object_mut().unwrap().remove("message_id");
         for (name, properties, sent, shown) in [
             ("memory_remember", &all[..], own, vec!["text"]),
-            ("memory_search", &["thread_id", "agent_id", "session_id", "text"], found, vec!["text"]),
+            (
+                "memory_search",
+                &["thread_id", "agent_id", "session_id", "tenant", "text"],
+                found,
+                vec!["text"],
+            ),
             // Of another server, and not a memory tool.
             ("memory_search", &["text"], asked.clone(), vec!["text"]),
             ("frs_create_session", &all[..], asked.clone(), all.clone()),

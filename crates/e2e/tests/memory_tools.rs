@@ -112,6 +112,9 @@ async fn an_agent_acts_on_the_memory_of_its_thread_alone() {
     let twice = json!({ "thread_id": "t1", "fact_id": id, "text": "The user likes milk" });
     assert_eq!(server.refused("memory_correct", twice).await.0, "unknown_fact");
 
+    let forget = json!({ "thread_id": "t1", "fact_id": id });
+    assert_eq!(server.refused("memory_forget", forget).await.0, "unknown_fact", "it counts no more");
+
     // Forgotten with what it has replaced, and each act is in the audit log.
     server.done("memory_forget", json!({ "thread_id": "t1", "fact_id": newest })).await;
     assert_eq!(found(&server, "t1", "coffee or tea").await.0, ["Offer thirty percent"]);

@@ -142,8 +142,13 @@ impl ToolArguments {
             self.values.iter().filter(|(name, _)| *name != "request_id").collect();
         sorted.sort_by_key(|(name, _)| *name);
         let text = serde_json::to_string(&(tool, sorted)).unwrap_or_default();
-        Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&Sha256::digest(text.as_bytes()))
     }
+}
+
+/// Bytes of a digest as text.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn missing(name: &str) -> ToolError {

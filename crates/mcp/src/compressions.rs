@@ -6,7 +6,7 @@ use reasoning::{
     Compression, CompressionRequest, Reason, Refusal, Selection, Valid, compress, message_id, restorable,
 };
 use rmcp::model::JsonObject;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::{EarlierCompression, EarlierReturn, ReasoningThread, RequestId};
 
 use crate::answer::{ToolAnswer, ToolError};
@@ -82,8 +82,19 @@ async fn applied(
     mut answer: ToolAnswer,
 ) -> Result<ToolAnswer, ToolError> {
     let Some(thread) = &seen.session.applies_to else { return Ok(answer) };
-    let batches = context.store.apply_reasoning(&seen.session.id, thread, &context.actor).await?;
     let name = quoting::one_line(thread.name());
+    let batches = match context.store.apply_reasoning(&seen.session.id, thread, &context.actor).await {
+        Ok(batches) => batches,
+        // The change is done: an error would be taken for its failure, and the request would be made once more.
+        Err(error) => {
+            tracing::warn!(session = %seen.session.id, %error, "a session's change has not reached its thread");
+            answer.text.push_str(&format!(
+                "\nThe contexts of the thread {name} have not changed yet; the next change of the session makes them so."
+            ));
+            answer.json["compressed_batches"] = Value::Null;
+            return Ok(answer);
+        }
+    };
     answer.text.push_str(&match batches {
         0 => format!("\nThe contexts of the thread {name} are as they were: only whole batches leave them."),
         1 => format!("\nFrom its next turn on, contexts of the thread {name} have the summary instead of 1 batch."),

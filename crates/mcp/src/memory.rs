@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use store::{FactCommand, FactOutcome, FactScope, FoundFact, NotedFact};
 
 use crate::answer::{ToolAnswer, ToolError};
-use crate::arguments::{MAX_FACT_ID_BYTES, MAX_FOUND, MAX_QUERY_CHARS, ToolArguments};
+use crate::arguments::{MAX_FACT_ID_BYTES, MAX_FOUND, MAX_QUERY_CHARS, ToolArguments, hex};
 use crate::context::ToolContext;
 use crate::tools::ToolName;
 
@@ -225,10 +225,6 @@ fn command(tool: ToolName, scope: &MemoryScope, arguments: &ToolArguments) -> Re
         }
     };
     CommandId::parse(&made).map_err(|error| ToolError::argument(format!("request_id: {error}")))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn fact_id(arguments: &ToolArguments) -> Result<&str, ToolError> {

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use store::{Appended, CreatedReasoning, RequestId};
 
 use crate::answer::{ToolAnswer, ToolError};
-use crate::arguments::ToolArguments;
+use crate::arguments::{ToolArguments, hex};
 use crate::context::ToolContext;
 use crate::tools::ToolName;
 
@@ -84,7 +84,7 @@ pub(crate) async fn create(
 /// The name of a session that was asked for without one. Two callers whose requests have the same id get two sessions.
 fn session_of_request(agent: &AgentId, actor: &str, request: &str) -> String {
     let digest = Sha256::digest(format!("{}\n{actor}\n{request}", agent.name()).as_bytes());
-    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    hex(&digest[..16])
 }
 
 fn sources(context: &ToolContext, arguments: &ToolArguments) -> Result<Vec<ContextSource>, ToolError> {

@@ -38,6 +38,8 @@ pub enum VectorTables {
     Unavailable(String),
 }
 
+const TRIGGERS: &str = include_str!("fact_vectors/triggers.sql");
+
 /// Of what the vectors are; NULL where there are none. Never fails for want of a table, or Postgres would log an error each time.
 const VECTORS_OF: &str = "SELECT obj_description(a.attrelid, 'pg_class') AS vectors_of FROM pg_attribute AS a
      WHERE a.attrelid = to_regclass('fact_vectors') AND a.attname = 'vector' AND NOT a.attisdropped";
@@ -68,12 +70,14 @@ async fn lay_out(connection: &mut PgConnection, vectors_of: &str) -> Result<Vect
         .await?;
     let row = sqlx::query(VECTORS_OF).fetch_optional(&mut *connection).await?;
     if row.as_ref().map(stored_model).transpose()?.flatten().as_deref() == Some(vectors_of) {
+        sqlx::raw_sql(TRIGGERS).execute(&mut *connection).await?;
         return Ok(VectorTables::Ready);
     }
     if let Some(why) = missing_extension(connection).await? {
         return Ok(VectorTables::Unavailable(why));
     }
-    sqlx::raw_sql(include_str!("fact_vectors/lay_out.sql")).execute(&mut *connection).await?;
+    let tables = concat!(include_str!("fact_vectors/lay_out.sql"), include_str!("fact_vectors/triggers.sql"));
+    sqlx::raw_sql(tables).execute(&mut *connection).await?;
     for bucket in 0..model::BUCKETS {
         // A part of the facts at a time, so that no statement lasts for long. Those that go meanwhile are not seen, thanks to the lock.
         sqlx::query(

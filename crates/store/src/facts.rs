@@ -221,34 +221,18 @@ impl Store {
         self.rows(statement).await?.first().map(fact).transpose()
     }
 
-    /// Deletes a fact and all whose place it has taken, with a line in the audit log; false when there is none of that id.
+    /// Deletes a fact, with a line in the audit log; false when there is none of that id. Those whose place it has taken go with it, or count again
+    /// if it `restores` them.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn delete_fact(
         &self,
         agent: &AgentId,
         id: &str,
-        command: &CommandId,
-        actor: &str,
-    ) -> Result<bool, StoreError> {
-        self.delete_or_undo(agent, id, (command, actor), false).await
-    }
-
-    /// Deletes a fact, with a line in the audit log: those whose place it has taken count again. False when there is none of that id.
-    pub async fn undo_fact(
-        &self,
-        agent: &AgentId,
-        id: &str,
-        command: &CommandId,
-        actor: &str,
-    ) -> Result<bool, StoreError> {
-        self.delete_or_undo(agent, id, (command, actor), true).await
-    }
-
-    async fn delete_or_undo(
-        &self,
-        agent: &AgentId,
-        id: &str,
-        (command, actor): (&CommandId, &str),
         restores: bool,
+        command: &CommandId,
+        actor: &str,
     ) -> Result<bool, StoreError> {
         let statement = sqlx::query(include_str!("facts/delete.sql"))
             .bind(bucket(agent))

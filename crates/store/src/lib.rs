@@ -3,8 +3,8 @@
 //! [`Store`] reads, and keeps leases, over a small pool. A [`CommitWriter`] holds one connection and applies
 //! [`partition::Commit`]s. [`migrate`] lays out a database.
 //!
-//! Invariants: one operation is one function and one statement, but for searches of facts, which read twice; nothing here begins a transaction, and none leaves this
-//! crate. Database work runs in tasks of its own, so that a dropped future never cancels it half-way. Only the
+//! Invariants: an operation writes by one statement, so that all of it is there or nothing; a few read by statements before, and try again
+//! when another change came between. Nothing here begins a transaction, and none leaves this crate. Database work runs in tasks of its own, so that a dropped future never cancels it half-way. Only the
 //! database's clock decides about leases and ages.
 
 mod aged;

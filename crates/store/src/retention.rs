@@ -27,8 +27,8 @@ pub struct RetainedThread {
 }
 
 impl Store {
-    /// The time by the database's clock, by which messages are judged: what is deleted for its age must not depend on the clock of
-    /// a worker. `None` when no agent has rules, as in most installations.
+    /// The time by the database's clock, by which messages are judged: the clock of one machine that is behind must not delete what is
+    /// young. `None` when no agent has rules, as in most installations.
     pub async fn retention_time(&self) -> Result<Option<Timestamp>, StoreError> {
         let statement = sqlx::query(
             "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
@@ -55,7 +55,7 @@ impl Store {
     /// For how long the oldest message of a thread has been there, ms, by the database's clock; `None` when it has none.
     pub async fn oldest_ms(&self, thread: &ThreadId) -> Result<Option<i64>, StoreError> {
         let statement = sqlx::query(
-            "SELECT (extract(epoch FROM clock_timestamp() - greatest(m.created_at, m.imported_at)) * 1000)::bigint AS oldest_ms
+            "SELECT (extract(epoch FROM clock_timestamp() - greatest(m.created_at, m.imported_at, to_timestamp((m.position >> 22) / 1000.0 + 1704067200))) * 1000)::bigint AS oldest_ms
              FROM messages AS m
              WHERE m.bucket = $1 AND m.thread_id = $2 ORDER BY m.position LIMIT 1",
         )

@@ -193,7 +193,17 @@ async fn vectors_go_with_their_facts() {
         supersedes: None,
     };
     own.add_fact(&agent, &new, &CommandId::parse("g9").unwrap(), "ada").await.unwrap().unwrap();
-    assert!(own.delete_fact(&agent, "g0", &CommandId::parse("d0").unwrap(), "ada").await.unwrap());
+    assert!(own.delete_fact(&agent, "g0", false, &CommandId::parse("d0").unwrap(), "ada").await.unwrap());
+    assert_eq!(fixture.vectors().await, 8);
+
+    // The vector of a fact goes when another fact takes its place, and is wanted again when that one is taken back.
+    fixture.add("ann", "c0", user("u"), "z", Some("f0")).await;
+    assert!(!fixture.waiting().await.iter().any(|fact| fact.id == "f0"));
+    let ann = AgentId::parse("ann").unwrap();
+    assert!(
+        fixture.store.delete_fact(&ann, "c0", true, &CommandId::parse("u0").unwrap(), "ada").await.unwrap()
+    );
+    assert!(fixture.waiting().await.iter().any(|fact| fact.id == "f0"));
     assert_eq!(fixture.vectors().await, 8);
 
     let threads = [thread.clone()];

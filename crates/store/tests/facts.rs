@@ -288,7 +288,7 @@ async fn a_correction_supersedes_and_forgetting_takes_all() {
     add(&store, given("c4", Some(FactScope::Agent), "Everyone lives", None)).await.unwrap();
     assert_eq!(texts(&found(&store, "t", "lives").await), ["Everyone lives", "Lives in Basel"]);
     let forget = async |id: &str, command: &str| {
-        store.delete_fact(&agent("ann"), id, &CommandId::parse(command).unwrap(), "ada").await.unwrap()
+        store.delete_fact(&agent("ann"), id, false, &CommandId::parse(command).unwrap(), "ada").await.unwrap()
     };
     assert!(forget("c1", "d1").await && !forget("c1", "d2").await);
     assert_eq!(texts(&store.facts(&agent("ann"), &ALL).await.unwrap()), ["Everyone lives"]);

@@ -9,10 +9,9 @@ use store::{Applied, Committed, Store, StoreError, StreamGap, Submission};
 
 use crate::fixture::{Database, INCARNATION, Owner, TTL, dead_entry, message, submission};
 
-/// What a copy of the whole database, put back later, would have; without its generated columns, which no statement can write.
+/// What a copy of the whole database, put back later, would have.
 const SAVE: &str =
     "CREATE TABLE kept AS SELECT * FROM partitions; CREATE TABLE kept_messages AS SELECT * FROM messages;
-     ALTER TABLE kept_messages DROP COLUMN parent_batch;
      CREATE TABLE kept_saves AS SELECT * FROM partition_saves;";
 const PUT_BACK: &str =
     "TRUNCATE partitions, messages, threads, incidents, partition_saves; INSERT INTO partitions SELECT * FROM kept;

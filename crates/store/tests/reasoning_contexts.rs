@@ -105,6 +105,47 @@ async fn a_batch_that_has_grown_since_its_copy_stays() {
 }
 
 #[tokio::test]
+async fn a_step_of_thinking_alone_keeps_no_batch_in_contexts() {
+    let (database, store) = with_threads().await;
+    // Such a step of an answer is not copied into sessions.
+    let sql = "INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content,
+                                     metadata, parent_id)
+               SELECT bucket, thread_id, 24, 'thinks', 20, 24, 4, batch_type, 'assistant', '', '{\"reasoning\": \"hm\"}', 23
+               FROM messages WHERE thread_id = 't' AND position = 23";
+    database.execute(sql).await;
+    let id = session("s");
+    let made =
+        store.create_reasoning(&id, &agent("ann"), &[source("t", None, None)], None, "x").await.unwrap();
+    assert_eq!(made, CreatedReasoning::Made(12));
+    store.set_reasoning_thread(&id, &thread("t")).await.unwrap();
+    assert_eq!(compress(&store, &id, 5, 8, "second").await, 1);
+    assert_eq!(context(&store).await, with(&[10, 30], "second"));
+}
+
+#[tokio::test]
+async fn undoing_takes_back_what_a_later_compaction_stands_above() {
+    let (database, store, id) = over_thread().await;
+    assert_eq!(compress(&store, &id, 5, 8, "second").await, 1);
+    // One of the worker, which has the session's summary in its own.
+    let sql = format!(
+        "INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, summary, strategy, valid_from_position)
+         VALUES ({}, 't', 1000, 20, 'All before.', 'summarise', 1000)",
+        thread("t").bucket().get()
+    );
+    database.execute(&sql).await;
+    database.execute("UPDATE threads SET head_position = 1000 WHERE thread_id = 't'").await;
+    assert_eq!(context(&store).await, with(&[30], "All before."));
+    assert_eq!(undo(&store, &id).await, 0);
+    let live = "SELECT compaction_id FROM compactions WHERE undone_at_position IS NULL";
+    assert_eq!(
+        database.rows(live).await,
+        [r#"{"compaction_id":1000}"#],
+        "no compaction of the session is left"
+    );
+    assert_eq!(context(&store).await, with(&[30], "All before."));
+}
+
+#[tokio::test]
 async fn an_earlier_compaction_counts_beside_it() {
     let (database, store, id) = over_thread().await;
     let sql = format!(

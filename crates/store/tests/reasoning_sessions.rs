@@ -507,6 +507,7 @@ async fn sessions_come_back_from_an_export_as_they_were() {
         .create_reasoning(&id, &agent("ann"), &[source("t", None, Some(at(10).get()))], None, "key:1")
         .await
         .unwrap();
+    store.set_reasoning_thread(&id, &thread("t")).await.unwrap();
     appended(
         &store,
         &id,

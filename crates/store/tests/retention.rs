@@ -90,6 +90,31 @@ async fn what_was_imported_is_as_old_as_its_import() {
     assert!(store.oldest_ms(&thread("f")).await.unwrap() < Some(100_000_000));
 }
 
+/// Times of messages come from workers: one whose clock stood still for years makes no message old.
+#[tokio::test]
+async fn a_message_is_no_older_than_its_position() {
+    let (database, store) = with_turns(1).await;
+    database.execute("UPDATE messages SET created_at = '2024-02-01', imported_at = NULL").await;
+    let now = store.database_time().await.unwrap().0;
+    let age = async || {
+        let newest = store.retention_index(&thread("t"), Position::MAX, 1).await.unwrap()[0];
+        (now - newest.at.0, store.oldest_ms(&thread("t")).await.unwrap().unwrap())
+    };
+    const YEAR: i64 = 365 * 86_400_000;
+    let (newest, oldest) = age().await;
+    assert!(
+        newest > 2 * YEAR && oldest > 2 * YEAR,
+        "{newest} {oldest}: positions of the first second of 2024"
+    );
+    // The milliseconds of a position count from 2024 and stand above 22 bits.
+    let moved = (now - 60_000 - 1_704_067_200_000) << 22;
+    database
+        .execute(&format!("UPDATE messages SET position = position + {moved}, batch_id = batch_id + {moved}"))
+        .await;
+    let (newest, oldest) = age().await;
+    assert!((50_000..70_000).contains(&newest) && (50_000..90_000).contains(&oldest), "{newest} {oldest}");
+}
+
 #[tokio::test]
 async fn background_threads_have_the_retention_rules_of_their_agent() {
     let (_database, store) = Database::new(2).await;

@@ -170,7 +170,7 @@ async fn a_gateway_changes_no_rights_and_reads_no_turn_token_key() {
         "DELETE FROM audit_log",
         "UPDATE audit_log SET actor = 'x'",
         "DELETE FROM api_keys",
-        "INSERT INTO messages (bucket) SELECT bucket FROM messages",
+        "INSERT INTO messages SELECT * FROM messages",
         "UPDATE messages SET content = 'x'",
         "DELETE FROM messages",
         "INSERT INTO tasks SELECT * FROM tasks",

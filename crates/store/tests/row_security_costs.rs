@@ -11,10 +11,10 @@ const LONG: i64 = 10_000;
 /// Of `ROWS`: turns of two messages, tasks of which the last ten wait, and compactions.
 const FILL: &str = "
     INSERT INTO threads (bucket, thread_id, head_position, message_count) SELECT 5, 't', ROWS, ROWS;
-    INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, number, batch_type, role, content, metadata)
+    INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, number, batch_type, role, content, parent_batch)
     SELECT 5, 't', n, 'u0005-' || lpad(to_hex((n + 1) / 2), 16, '0') || CASE n % 2 WHEN 1 THEN '-q' ELSE '-a' END, n - 1 + n % 2,
            1 - n % 2, n, 'user_request', CASE n % 2 WHEN 1 THEN 'user' ELSE 'assistant' END, repeat('word ', 40),
-           CASE n % 2 WHEN 1 THEN jsonb_build_object('parent_batch', CASE WHEN n < 100 THEN '1' ELSE '3' END) ELSE '{}' END
+           CASE WHEN n % 2 = 1 THEN CASE WHEN n < 100 THEN 1 ELSE 3 END END
     FROM generate_series(1, ROWS) AS n;
     INSERT INTO agents (bucket, agent_id, head_position) SELECT 5, 'a', ROWS - 10;
     INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content)

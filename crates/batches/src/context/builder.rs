@@ -41,6 +41,9 @@ pub struct Builder<'a> {
     decided: BTreeSet<Position>,
 }
 
+/// Batches before the window that are read at once.
+pub(super) const BATCHES_AT_ONCE: usize = 64;
+
 impl<'a> Builder<'a> {
     /// Nothing read yet.
     pub fn new(request: ContextRequest, counter: &'a dyn TokenCounter) -> Self {
@@ -108,7 +111,8 @@ impl<'a> Builder<'a> {
         }
         match self.wanted() {
             wanted if wanted.is_empty() => NextRead::Nothing,
-            wanted => NextRead::Batches(wanted),
+            // The newest first, and not more than the budget may have room for.
+            wanted => NextRead::Batches(wanted[wanted.len().saturating_sub(BATCHES_AT_ONCE)..].to_vec()),
         }
     }
 
@@ -176,8 +180,13 @@ impl<'a> Builder<'a> {
         if self.at_end || self.low.is_some_and(|low| newest >= low) {
             return Some(newest);
         }
-        let may = self.is_window_read() && self.wanted().is_empty();
-        self.open.keys().rev().copied().find(|id| may && self.is_whole(*id))
+        if !self.is_window_read() {
+            return None;
+        }
+        // The newest that is still to be read.
+        let unread = self.wanted().last().copied();
+        let is_next = |id: &Position| unread.is_none_or(|unread| *id > unread) && self.is_whole(*id);
+        self.open.keys().rev().copied().find(is_next)
     }
 
     fn is_whole(&self, id: Position) -> bool {

@@ -1,5 +1,6 @@
 use serde_json::json;
 
+use super::builder::BATCHES_AT_ONCE;
 use super::*;
 use crate::EstimatingCounter;
 use crate::SharedItem;
@@ -221,6 +222,31 @@ fn it_reads_no_more_than_it_needs() {
         [70, 49_990, 50_000]
     );
     assert_eq!(context.older, Older::Compacted { through: position(49_980) });
+}
+
+/// A compaction may keep thousands of batches; those that have no room are not read.
+#[test]
+fn of_many_kept_batches_the_newest_are_read_first() {
+    let long: Vec<Item> = (1..=1_000).flat_map(|n| items(&format!("{n}.0u {n}.1a"))).collect();
+    let kept: Vec<i64> = (1..=900).map(|n| n * 10).collect();
+    let with = |budget| {
+        let compaction = Some(compaction(9_995, 9_990, &kept, None));
+        paged(ContextRequest { compaction, budget, ..request() }, &long, 10)
+    };
+    let asked_for = |asked: &[NextRead]| -> Vec<usize> {
+        let batches = |read: &NextRead| match read {
+            NextRead::Batches(ids) => Some(ids.len()),
+            _ => None,
+        };
+        asked.iter().filter_map(batches).collect()
+    };
+    let (context, asked) = with(14 * 11);
+    assert_eq!(asked_for(&asked), [BATCHES_AT_ONCE]);
+    let newest: Vec<i64> = (893..=900).map(|n| n * 10).chain([10_000]).collect();
+    assert_eq!(context.batches.iter().map(|batch| batch.id().get()).collect::<Vec<_>>(), newest);
+    let (context, asked) = with(1_000_000);
+    assert_eq!(asked_for(&asked), [[BATCHES_AT_ONCE; 14].as_slice(), &[900 - 14 * BATCHES_AT_ONCE]].concat());
+    assert_eq!(context.batches.len(), 901);
 }
 
 #[test]

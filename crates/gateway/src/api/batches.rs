@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use axum::response::Response;
-use model::{Position, ThreadId, TurnId};
+use model::{Position, Role, ThreadId, TurnId};
 use serde::{Deserialize, Serialize};
 use store::Store;
 use utoipa::{IntoParams, ToSchema};
@@ -19,6 +19,7 @@ use crate::error::Problem;
 use crate::extract::path::PathParam;
 use crate::extract::query;
 use crate::extract::query::QueryParams;
+use crate::streaming::remembered;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -137,9 +138,11 @@ pub(crate) async fn get(
             _ => unknown(),
         });
     };
+    let answers = messages.iter().filter(|message| message.role == Role::Assistant);
+    let facts = remembered::of_answers(store, &thread, answers.map(|answer| &answer.message_id)).await?;
     let shown = BatchView::new(found, backend.now(), timeout_ms(store, &thread).await?);
     let mut whole = WholeBatch::new(shown, found, messages);
-    views::add_remembered(&ctx, &thread, &mut whole.messages).await?;
+    views::add_remembered(&mut whole.messages, facts);
     Ok(json_no_store(whole))
 }
 

@@ -1,7 +1,7 @@
 //! What is committed in a thread.
 
 use axum::response::Response;
-use model::ThreadId;
+use model::{Role, ThreadId};
 use serde::{Deserialize, Serialize};
 use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
@@ -16,6 +16,8 @@ use crate::error::Problem;
 use crate::extract::path::PathParam;
 use crate::extract::query;
 use crate::extract::query::QueryParams;
+use crate::streaming::remembered;
+use crate::streaming::remembered::RememberedFacts;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -98,52 +100,62 @@ pub(crate) async fn list(
     if range.after.zip(range.before).is_some_and(|(after, before)| after > before) {
         return Err(Problem::bad_request("invalid_range", "after is above before"));
     }
-    let (mut messages, next) = read(&ctx, &thread, range, query.next, query.limit).await?;
+    let (mut messages, facts, next) = read(&ctx, &thread, range, query.next, query.limit, true).await?;
     if !range.with_synthetic {
         views::withhold(&mut messages);
     }
     let mut messages: Vec<MessageView> = messages.into_iter().map(MessageView::from).collect();
-    views::add_remembered(&ctx, &thread, &mut messages).await?;
+    views::add_remembered(&mut messages, facts);
     Ok(json_no_store(HistoryPage { thread_id: thread.name().to_owned(), messages, next }))
 }
 
-/// A page of whole batches, and where the next one begins. It ends at `before` unless there is an `after`.
+/// A page of whole batches, what is remembered since its answers if that is wanted, and where the next page begins. The page ends at `before`
+/// unless there is an `after`.
 pub(crate) async fn read(
     ctx: &RequestContext,
     thread: &ThreadId,
     mut range: Range,
     next: Option<String>,
     limit: Option<String>,
-) -> Result<(Vec<StoredMessage>, Option<String>), Problem> {
+    wants_facts: bool,
+) -> Result<(Vec<StoredMessage>, RememberedFacts, Option<String>), Problem> {
     let is_backwards = range.before.is_some() && range.after.is_none();
     if let Some(next) = query::position("next", next)? {
         let end = if is_backwards { &mut range.before } else { &mut range.after };
         *end = Some(next);
     }
     let limit = query::limit(limit.as_deref())?;
-    let page =
-        |most: u32| ctx.read_known(move |store| async move { store.history(thread, range, most).await });
-    let messages = match page(limit + 1).await? {
-        Some(messages) => messages,
-        None => threads::check_begun(ctx.backend()?, thread).await.map(|()| Vec::new())?,
+    let page = |most: u32| {
+        ctx.read_known(move |store| async move {
+            let Some(messages) = store.history(thread, range, most).await? else { return Ok(None) };
+            let answers = messages.iter().filter(|message| wants_facts && message.role == Role::Assistant);
+            let facts =
+                remembered::of_answers(&store, thread, answers.map(|answer| &answer.message_id)).await?;
+            Ok(Some((messages, facts)))
+        })
+    };
+    let (messages, mut facts) = match page(limit + 1).await? {
+        Some(found) => found,
+        None => threads::check_begun(ctx.backend()?, thread).await.map(|()| Default::default())?,
     };
     let (messages, has_more) = match whole_batches(messages, limit as usize, is_backwards) {
         Some(page) => page,
         // One batch that is longer than the page comes alone.
         None => {
-            let longer = page(LONGEST + 1).await?.unwrap_or_default();
+            let (longer, longer_facts) = page(LONGEST + 1).await?.unwrap_or_default();
+            facts = longer_facts;
             nearest_batch(longer, is_backwards)
         }
     };
     let last = if is_backwards { messages.first() } else { messages.last() };
     let next = last.filter(|_| has_more).map(|last| last.position.to_string());
-    Ok((messages, next))
+    Ok((messages, facts, next))
 }
 
 #[cfg(test)]
 mod tests {
     use batches::Item;
-    use model::{BatchType, MessageId, Metadata, Position, Role, Timestamp};
+    use model::{BatchType, MessageId, Metadata, Position, Timestamp};
 
     use super::*;
 

@@ -278,12 +278,12 @@ pub(crate) async fn delete(
     let (agent, actor, store) = (ctx.agent(&agent)?, ctx.actor(&headers)?, ctx.store()?);
     let fact = Some(fact).filter(|fact| is_text(fact)).ok_or_else(unknown)?;
     let command = control::new_id()?;
-    let is_gone = match query.restore.as_deref() {
-        None | Some("false") => store.delete_fact(&agent, &fact, &command, &actor).await?,
-        Some("true") => store.undo_fact(&agent, &fact, &command, &actor).await?,
+    let restores = match query.restore.as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
         Some(_) => return Err(Problem::bad_request("invalid_query", "restore must be true or false")),
     };
-    if !is_gone {
+    if !store.delete_fact(&agent, &fact, restores, &command, &actor).await? {
         return Err(unknown());
     }
     Ok(StatusCode::NO_CONTENT.into_response())

@@ -4,22 +4,18 @@ use std::collections::HashMap;
 
 use auth::Permission;
 use batches::Item;
-use model::{
-    AnswerReport, FinishReason, FollowUpHint, MessageId, Position, Role, ThreadId, TurnId, is_withheld_tool,
-};
+use model::{AnswerReport, FinishReason, FollowUpHint, Position, Role, TurnId, is_withheld_tool};
 use protocols::native::RememberedFact;
 use protocols::{AnswerUsage, withheld};
 use serde::Serialize;
 use serde_json::Value;
-use store::{KeyRow, Store, StoredMessage, ThreadRow};
+use store::{KeyRow, StoredMessage, ThreadRow};
 use utoipa::ToSchema;
 
 use crate::api::schemas;
-use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::control::ControlOutcome;
-use crate::error::Problem;
-use crate::streaming::remembered;
+use crate::streaming::remembered::RememberedFacts;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -152,27 +148,13 @@ impl From<StoredMessage> for MessageView {
     }
 }
 
-/// Adds to answers of a thread what is remembered since.
-pub(crate) async fn add_remembered(
-    ctx: &RequestContext,
-    thread: &ThreadId,
-    messages: &mut [MessageView],
-) -> Result<(), Problem> {
-    let answers = messages.iter().filter(|message| message.role == Role::Assistant.name());
-    let answers: Vec<MessageId> =
-        answers.filter_map(|message| MessageId::parse(&message.message_id).ok()).collect();
-    if answers.is_empty() {
-        return Ok(());
-    }
-    let asked = &answers;
-    let read = move |store: Store| async move { remembered::of_answers(&store, thread, asked.iter()).await };
-    let mut found = ctx.read(read).await?;
+/// Adds to answers what is remembered since.
+pub(crate) fn add_remembered(messages: &mut [MessageView], mut facts: RememberedFacts) {
     for message in messages {
-        if let Some(facts) = found.remove(message.message_id.as_str()) {
+        if let Some(facts) = facts.remove(message.message_id.as_str()) {
             message.remembered = facts;
         }
     }
-    Ok(())
 }
 
 /// Takes out of messages what people are not shown: what reasoning tools of the agent and its searches of memory were given and answered.

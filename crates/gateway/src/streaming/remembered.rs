@@ -6,6 +6,9 @@ use model::{MessageId, ThreadId, TurnId};
 use protocols::native::RememberedFact;
 use store::{AnswerFact, Store, StoreError};
 
+/// What is remembered since answers, by the answers' ids.
+pub(crate) type RememberedFacts = HashMap<MessageId, Vec<RememberedFact>>;
+
 /// Runs of a turn whose facts are shown with its answer: a tool remembers in a run that may fail afterwards.
 const MOST_RUNS: u32 = 8;
 
@@ -24,10 +27,10 @@ pub(crate) async fn of_answers<'a>(
     store: &Store,
     thread: &ThreadId,
     answers: impl Iterator<Item = &'a MessageId>,
-) -> Result<HashMap<MessageId, Vec<RememberedFact>>, StoreError> {
+) -> Result<RememberedFacts, StoreError> {
     let shown_with: HashMap<MessageId, &MessageId> = answers.flat_map(noted_with).collect();
     let asked: Vec<MessageId> = shown_with.keys().cloned().collect();
-    let mut found: HashMap<MessageId, Vec<RememberedFact>> = HashMap::new();
+    let mut found = RememberedFacts::new();
     for AnswerFact { agent, answer, fact } in store.facts_of_answers(thread, &asked).await? {
         let Some(shown) = shown_with.get(&answer) else { continue };
         let fact = RememberedFact::new(&agent, shown, &fact.id, &fact.text, &fact.kind);

@@ -37,14 +37,16 @@
 )
 , written AS (
     INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content,
-                          tool_calls, tool_call_id, metadata, token_count, parent_id, attempt, out_of_range, created_at, started_after_ms)
+                          tool_calls, tool_call_id, metadata, token_count, parent_id, attempt, out_of_range, created_at, started_after_ms,
+                          parent_batch)
     SELECT f.bucket, f.thread_id, f.position, f.message_id, f.batch_id, f.given, f.sequence_num, f.batch_type, f.role, f.content,
            f.tool_calls::jsonb, f.tool_call_id, f.metadata::jsonb, f.token_count, coalesce(f.before, t.head_position), f.attempt,
            -- A batch that goes on stands apart from where it began.
            f.batch_type = 'continuation',
            -- Another machine's clock may be ahead.
            least(to_timestamp(0) + f.created_ms * interval '1 millisecond', clock_timestamp()),
-           CASE WHEN f.started_ms - f.created_ms BETWEEN -2147483648 AND 2147483647 THEN f.started_ms - f.created_ms END
+           CASE WHEN f.started_ms - f.created_ms BETWEEN -2147483648 AND 2147483647 THEN f.started_ms - f.created_ms END,
+           antiphon_parent_batch(f.metadata::jsonb)
     FROM placed AS f
     -- OFFSET 0: a look-up by key. As a plain join, planned while the table is small, it reads all threads for each message.
     LEFT JOIN LATERAL (

@@ -16,11 +16,11 @@ WITH behind AS MATERIALIZED (
 , written AS (
     INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content,
                           tool_calls, tool_call_id, metadata, token_count, parent_id, created_at, started_after_ms,
-                          imported_at)
+                          imported_at, parent_batch)
     SELECT $1, $2, i.position, i.message_id, i.batch_id,
            CASE WHEN b.keeps_numbers THEN i.number ELSE b.last_number + i.place END, i.sequence_num, i.batch_type, i.role, i.content,
            i.tool_calls::jsonb, i.tool_call_id, i.metadata::jsonb, i.token_count, coalesce(i.parent_id, b.head_position),
-           to_timestamp(0) + i.created_ms * interval '1 millisecond', i.started_after_ms, clock_timestamp()
+           to_timestamp(0) + i.created_ms * interval '1 millisecond', i.started_after_ms, clock_timestamp(), antiphon_parent_batch(i.metadata::jsonb)
     FROM unnest($3::bigint[], $4::text[], $5::bigint[], $6::integer[], $7::text[], $8::text[], $9::text[], $10::text[],
                 $11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::bigint[], $18::bigint[], $19::integer[]) WITH ORDINALITY
          AS i (position, message_id, batch_id, sequence_num, batch_type, role, content, tool_calls, tool_call_id, metadata,

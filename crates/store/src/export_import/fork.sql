@@ -25,10 +25,10 @@ WITH next AS MATERIALIZED (
 , copied AS (
     INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content,
                           tool_calls, tool_call_id, metadata, token_count, parent_id, attempt, created_at, out_of_range,
-                          started_after_ms, imported_at)
+                          started_after_ms, imported_at, parent_batch)
     SELECT $3, $4, m.position, m.message_id, m.batch_id, m.number, m.sequence_num, m.batch_type, m.role, m.content, m.tool_calls,
            m.tool_call_id, m.metadata, m.token_count, lag(m.position) OVER (ORDER BY m.position), m.attempt, m.created_at,
-           m.out_of_range, m.started_after_ms, m.imported_at
+           m.out_of_range, m.started_after_ms, m.imported_at, m.parent_batch
     FROM messages AS m
     WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id <= $5 AND EXISTS (SELECT FROM made)
     ORDER BY m.position

@@ -122,14 +122,15 @@ WITH thread AS MATERIALIZED (
 , written AS (
     INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content,
                           tool_calls, tool_call_id, metadata, token_count, parent_id, created_at, out_of_range,
-                          started_after_ms, imported_at)
+                          started_after_ms, imported_at, parent_batch)
     SELECT $1, $2, p.position, p.message_id, p.batch_id,
            CASE WHEN n.keeps THEN p.number ELSE n.last_number + row_number() OVER (ORDER BY p.position) END, p.sequence_num, p.batch_type, p.role, p.content,
            p.tool_calls, p.tool_call_id, p.metadata, p.token_count,
            coalesce(p.before, (SELECT m.position FROM messages AS m
                                WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position < p.position
                                ORDER BY m.position DESC LIMIT 1)),
-           to_timestamp(0) + p.created_ms * interval '1 millisecond', p.is_out_of_range, p.started_after_ms, clock_timestamp()
+           to_timestamp(0) + p.created_ms * interval '1 millisecond', p.is_out_of_range, p.started_after_ms, clock_timestamp(),
+           antiphon_parent_batch(p.metadata)
     FROM placed AS p, numbering AS n
     WHERE p.is_fresh
     ORDER BY p.position

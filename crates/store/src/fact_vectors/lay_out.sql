@@ -28,30 +28,3 @@ CREATE POLICY tenant_isolation ON fact_vectors
         ELSE (SELECT antiphon_scope()) = antiphon_tenant_of(agent_id)
     END)
     WITH CHECK (antiphon_tenant_visible(agent_id));
-
--- Facts come from commits, requests and imports, and the statements of these must not name a table that most databases do not have. For the same reason
--- the functions do nothing where it is not there: a dump that is restored without the extension has them all the same.
-CREATE OR REPLACE FUNCTION antiphon_fact_added() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF to_regclass('fact_vectors') IS NOT NULL THEN
-        INSERT INTO fact_vectors (bucket, agent_id, fact_id, scope)
-        SELECT a.bucket, a.agent_id, a.fact_id, a.scope FROM added AS a WHERE a.superseded_by IS NULL
-        ON CONFLICT DO NOTHING;
-    END IF;
-    RETURN NULL;
-END
-$$;
-
-CREATE OR REPLACE FUNCTION antiphon_fact_superseded() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF to_regclass('fact_vectors') IS NOT NULL THEN
-        DELETE FROM fact_vectors AS v WHERE v.bucket = NEW.bucket AND v.agent_id = NEW.agent_id AND v.fact_id = NEW.fact_id;
-    END IF;
-    RETURN NULL;
-END
-$$;
-
-CREATE OR REPLACE TRIGGER fact_added AFTER INSERT ON facts
-    REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION antiphon_fact_added();
-CREATE OR REPLACE TRIGGER fact_superseded AFTER UPDATE OF superseded_by ON facts
-    FOR EACH ROW WHEN (NEW.superseded_by IS NOT NULL) EXECUTE FUNCTION antiphon_fact_superseded();

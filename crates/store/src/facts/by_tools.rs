@@ -104,19 +104,21 @@ impl Store {
     /// # Errors
     /// The database does not answer, or refuses the statement.
     pub async fn forget_fact(&self, of: &FactCommand<'_>, id: &str) -> Result<FactOutcome, StoreError> {
-        let statement = sqlx::query(include_str!("forget.sql"))
-            .bind(bucket(of.agent))
-            .bind(of.agent.as_str())
-            .bind(id.to_owned())
-            .bind(of.thread.as_str())
-            .bind(of.thread.bucket().get() as i16)
-            .bind(Bucket::of_key(of.agent.as_str()).get() as i16)
-            .bind(of.command.as_str())
-            .bind(of.actor.to_owned());
-        match self.outcome(statement, id).await? {
-            Some(outcome) => Ok(outcome),
-            None => self.why_not(of.agent, id).await,
+        for _ in 0..TRIES {
+            let statement = sqlx::query(include_str!("forget.sql"))
+                .bind(bucket(of.agent))
+                .bind(of.agent.as_str())
+                .bind(id.to_owned())
+                .bind(of.thread.as_str())
+                .bind(of.thread.bucket().get() as i16)
+                .bind(Bucket::of_key(of.agent.as_str()).get() as i16)
+                .bind(of.command.as_str())
+                .bind(of.actor.to_owned());
+            if let Some(outcome) = self.outcome(statement, id).await? {
+                return Ok(outcome);
+            }
         }
+        self.why_not(of.agent, id).await
     }
 
     /// The fact of this id, also one whose place another one has taken.

@@ -12,7 +12,7 @@ WITH RECURSIVE scope AS MATERIALIZED (
 , history AS (
     SELECT f.fact_id
     FROM scope AS s
-    JOIN facts AS f ON f.bucket = $1 AND f.agent_id = $2 AND f.fact_id = $3 AND f.scope = s.scope
+    JOIN facts AS f ON f.bucket = $1 AND f.agent_id = $2 AND f.fact_id = $3 AND f.scope = s.scope AND f.superseded_by IS NULL
     WHERE NOT EXISTS (SELECT FROM before)
     UNION
     SELECT f.fact_id FROM history AS h

@@ -25,12 +25,12 @@ WITH scope AS MATERIALIZED (
     FROM scope AS s
     WHERE f.bucket = $1 AND f.agent_id = $2 AND f.fact_id = $14 AND f.scope = s.scope AND f.superseded_by IS NULL
       AND NOT EXISTS (SELECT FROM before)
-    RETURNING f.thread_id, f.assistant_message_id, f.kind, f.confidence
+    RETURNING f.kind, f.confidence
 )
 , added AS (
     INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, assistant_message_id, text, kind, confidence)
-    SELECT $1, $2, $3, s.scope, CASE WHEN r.kind IS NULL OR $9::text IS NOT NULL THEN s.thread_id ELSE r.thread_id END,
-           coalesce($9, r.assistant_message_id), $6, coalesce($7::text, r.kind, 'note'), coalesce($8::real, r.confidence, 1)
+    -- Of the thread in which it is said, so that it goes when that one is erased.
+    SELECT $1, $2, $3, s.scope, s.thread_id, $9, $6, coalesce($7::text, r.kind, 'note'), coalesce($8::real, r.confidence, 1)
     FROM scope AS s LEFT JOIN replaced AS r ON true
     WHERE NOT EXISTS (SELECT FROM before) AND NOT EXISTS (SELECT FROM known) AND ($14::text IS NULL OR r.kind IS NOT NULL)
     ON CONFLICT (bucket, agent_id, fact_id) DO NOTHING

@@ -30,14 +30,17 @@ WITH RECURSIVE s AS MATERIALIZED (
     -- A batch that has gone on since it was copied stays: no summary has the rest.
     WHERE NOT b.is_shown AND b.messages >= (
         SELECT count(*)
-        FROM (SELECT FROM messages AS m
+        FROM (SELECT m.* FROM messages AS m
               WHERE m.bucket = $3 AND m.thread_id = $4 AND m.position >= b.batch_id AND m.batch_id = b.batch_id AND NOT m.out_of_range
                 AND m.position < coalesce((SELECT o.position FROM messages AS o
                                            WHERE o.bucket = $3 AND o.thread_id = $4 AND o.position > b.batch_id AND o.batch_id <> b.batch_id
                                            ORDER BY o.position LIMIT 1), 9223372036854775807)
               UNION ALL
-              SELECT FROM messages AS m
-              WHERE m.bucket = $3 AND m.thread_id = $4 AND m.batch_id = b.batch_id AND m.out_of_range) AS stored)
+              SELECT m.* FROM messages AS m
+              WHERE m.bucket = $3 AND m.thread_id = $4 AND m.batch_id = b.batch_id AND m.out_of_range) AS m
+        -- As in `create.sql`: thinking alone is not copied.
+        WHERE NOT (m.role = 'assistant' AND m.content ~ '^\s*$' AND m.metadata ? 'reasoning'
+                   AND (m.tool_calls IS NULL OR m.tool_calls IN ('null', '[]'))))
 )
 , live AS MATERIALIZED (
     SELECT c.* FROM compactions AS c
@@ -99,9 +102,12 @@ WITH RECURSIVE s AS MATERIALIZED (
       AND NOT EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of($4))
 )
 , undone AS (
+    -- All that the session has made before: another compaction may stand above one of them, or one may have been made meanwhile.
     UPDATE compactions AS c SET undone_at_position = greatest(c.compaction_id, h.head_position) + 1, undone_by = $5
-    FROM own AS o, change AS h
-    WHERE c.bucket = $3 AND c.thread_id = $4 AND c.compaction_id = o.compaction_id AND NOT h.is_same
+    FROM change AS h
+    WHERE c.bucket = $3 AND c.thread_id = $4 AND c.undone_at_position IS NULL AND c.pending_task IS NULL
+      AND c.provenance ->> 'reasoning_session' = $2
+      AND (NOT h.is_same OR c.compaction_id IS DISTINCT FROM (SELECT o.compaction_id FROM own AS o))
     RETURNING 1
 )
 , written AS (

@@ -60,7 +60,8 @@ WITH asked AS (
     FROM made CROSS JOIN base AS b
     CROSS JOIN LATERAL (
         SELECT jsonb_agg(jsonb_build_object('id', coalesce(c ->> 'id', ''), 'name', coalesce(c ->> 'name', '')) ORDER BY n) AS calls,
-               jsonb_agg(jsonb_build_object('arguments', c ->> 'arguments') ORDER BY n) AS details
+               CASE WHEN bool_or(c ->> 'arguments' IS NOT NULL)
+                    THEN jsonb_agg(jsonb_build_object('arguments', c ->> 'arguments') ORDER BY n) END AS details
         -- A call whose result stands beside it waits for nothing.
         FROM jsonb_array_elements(b.tool_calls) WITH ORDINALITY AS e (c, n) WHERE c ->> 'result' IS NULL
     ) AS c

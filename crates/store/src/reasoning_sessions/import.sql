@@ -5,8 +5,10 @@ WITH given AS (
     SELECT * FROM jsonb_populate_record(NULL::reasoning_sessions, $3::jsonb)
 )
 , made AS (
-    INSERT INTO reasoning_sessions (bucket, session_id, agent_id, sources, source_threads, sealed_number, created_by, created_at)
-    SELECT $1, $2, g.agent_id, g.sources, g.source_threads, -1, g.created_by, g.created_at FROM given AS g
+    INSERT INTO reasoning_sessions (bucket, session_id, agent_id, sources, source_threads, sealed_number, created_by, created_at,
+                                    request_id, request_hash, applies_to)
+    SELECT $1, $2, g.agent_id, g.sources, g.source_threads, -1, g.created_by, g.created_at, g.request_id, g.request_hash, g.applies_to
+    FROM given AS g
     ON CONFLICT (bucket, session_id) DO NOTHING
     RETURNING true
 )

@@ -19,6 +19,7 @@ mod item;
 pub mod memory;
 mod pairing;
 pub mod render;
+mod results_of_kind;
 pub mod retention;
 mod shared_item;
 #[cfg(test)]

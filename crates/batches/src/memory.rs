@@ -9,7 +9,6 @@ use serde_json::Value;
 use crate::Item;
 use crate::context::Context;
 
-pub(crate) use recalled::ResultsOfKind;
 pub use recalled::{RECALLED, RecalledFacts, UserWords};
 
 /// Most facts of one turn.

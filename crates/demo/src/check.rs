@@ -7,8 +7,8 @@ use testkit::from_row;
 
 use crate::{
     dialog::{AnswerEnd, Dialog},
-    environment::DemoEnvironment,
-    queues::plan::{self, Agent},
+    environment::{DemoAgent, DemoEnvironment},
+    queues::plan,
     screen::Screen,
 };
 
@@ -62,8 +62,8 @@ pub(super) async fn show(
 }
 
 impl Tasks {
-    async fn read(pool: &PgPool, agents: &[Agent]) -> Result<Self> {
-        let buckets: Vec<i16> = agents.iter().map(Agent::bucket).collect();
+    async fn read(pool: &PgPool, agents: &[DemoAgent]) -> Result<Self> {
+        let buckets: Vec<i16> = agents.iter().map(DemoAgent::bucket).collect();
         let ids: Vec<&str> = agents.iter().map(|agent| agent.id.as_str()).collect();
         let (doomed_agents, doomed_tasks): (Vec<_>, Vec<_>) = plan::doomed(agents).into_iter().unzip();
         let row = sqlx::query_as(include_str!("check/tasks.sql"))

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use model::PartitionCount;
+use model::{AgentId, Bucket, PartitionCount};
 use sqlx::PgPool;
 
-use crate::{options::DemoOptions, queues::plan::Agent};
+use crate::options::DemoOptions;
 use testkit::{api::Api, fleet::Fleet, publisher::Publisher};
 
 /// The fleet and what it is watched with.
@@ -17,7 +17,7 @@ pub(super) struct DemoEnvironment {
     /// As in the options.
     pub(super) partitions: u16,
     pub(super) count: PartitionCount,
-    pub(super) agents: Vec<Agent>,
+    pub(super) agents: Vec<DemoAgent>,
     pub(super) api: Api,
     pub(super) publisher: Publisher,
     pub(super) pool: PgPool,
@@ -29,7 +29,20 @@ impl DemoEnvironment {
         self.fleet.gateway_addrs().first().copied().context("the fleet has no gateway")
     }
 
-    pub(super) fn task_subject(&self, agent: &Agent) -> String {
+    pub(super) fn task_subject(&self, agent: &DemoAgent) -> String {
         wire::subject::partition_tasks(self.count, &agent.id)
+    }
+}
+
+/// An agent of the demo, whose id is used by this demo alone.
+#[derive(Debug, Clone)]
+pub(crate) struct DemoAgent {
+    pub(crate) id: AgentId,
+    pub(crate) name: &'static str,
+}
+
+impl DemoAgent {
+    pub(crate) fn bucket(&self) -> i16 {
+        Bucket::of_key(self.id.as_str()).get() as i16
     }
 }

@@ -8,8 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tokio::time::{interval, sleep};
 
-use self::{plan::Agent, status_table::StatusTable};
-use crate::{environment::DemoEnvironment, screen::Screen, workflows::Engine};
+use self::status_table::StatusTable;
+use crate::{
+    environment::{DemoAgent, DemoEnvironment},
+    screen::Screen,
+    workflows::Engine,
+};
 use testkit::db_snapshot;
 
 /// Between two looks at Postgres.
@@ -65,7 +69,7 @@ async fn send(environment: &DemoEnvironment) -> Result<()> {
 }
 
 /// The same task again is the same task, so it may be sent until the stream has it.
-async fn deliver(environment: &DemoEnvironment, agent: &Agent, number: usize) -> Result<()> {
+async fn deliver(environment: &DemoEnvironment, agent: &DemoAgent, number: usize) -> Result<()> {
     let (subject, payload) = (environment.task_subject(agent), agent.task(number).to_string());
     let mut tries = 0;
     while let Err(error) = environment.publisher.publish_raw(&subject, None, payload.clone().into()).await {

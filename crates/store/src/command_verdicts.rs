@@ -1,7 +1,5 @@
 //! Whether commands were taken before, and the queues that they filled.
 
-use std::time::Duration;
-
 use model::{AgentId, Bucket, Position, QueuedTask, TimerId};
 use partition::{CommandKey, CommandVerdict};
 use sqlx::Row;
@@ -100,19 +98,6 @@ impl Store {
         }
         self.fail_unreadable(&unreadable).await?;
         Ok(loaded)
-    }
-
-    /// Forgets at most `limit` ids of tasks older than seven days, and says how many; to be called until it says fewer.
-    ///
-    /// Ids of tasks that are pending or marked failed stay: operators name tasks by them.
-    pub async fn purge_task_ids(&self, limit: u32) -> Result<u64, StoreError> {
-        // Operators name pending and failed tasks by their ids, and a pending one must not come twice.
-        let which = "AND EXISTS (SELECT FROM agents AS a
-                         WHERE a.bucket = t.bucket AND a.agent_id = t.agent_id AND a.head_position >= t.position OFFSET 0)
-             AND NOT EXISTS (SELECT FROM failed_tasks AS f
-                             WHERE f.bucket = t.bucket AND f.agent_id = t.agent_id AND f.position = t.position OFFSET 0)
-             ORDER BY t.created_at";
-        self.delete_older(("task_ids", "created_at"), which, Duration::from_secs(7 * 86_400), limit).await
     }
 }
 

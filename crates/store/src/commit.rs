@@ -30,6 +30,7 @@ use crate::connect::{self, run_uncancelled};
 use crate::error::{Cause, sqlstate};
 use crate::error::{Disposition, StoreError};
 use crate::statement::Statement;
+use crate::store::Store;
 
 use self::statement::Checks;
 pub use self::submission::{StreamGap, Submission};
@@ -145,6 +146,13 @@ pub struct CommitWriter {
 struct WriterSession {
     connection: PgConnection,
     used_at: Instant,
+}
+
+impl Store {
+    /// A writer that commits as `owner`, over a connection of its own that opens with its first commit.
+    pub fn writer(&self, owner: &str) -> Result<CommitWriter, StoreError> {
+        CommitWriter::new(owner, self.config())
+    }
 }
 
 impl CommitWriter {

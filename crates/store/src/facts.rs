@@ -4,8 +4,6 @@ mod by_tools;
 mod of_answers;
 mod search;
 
-use std::time::Duration;
-
 use model::{AgentId, CommandId, ThreadId, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -243,11 +241,6 @@ impl Store {
             .bind(actor.to_owned())
             .bind(restores);
         Ok(count(&self.rows(statement).await?)? > 0)
-    }
-
-    /// Forgets at most `limit` facts that are older than `age`, and says how many; to be called until it says fewer.
-    pub async fn purge_facts(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.delete_older(("facts", "created_at"), "", age, limit).await
     }
 }
 

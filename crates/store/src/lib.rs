@@ -7,9 +7,9 @@
 //! when another change came between. Nothing here begins a transaction, and none leaves this crate. Database work runs in tasks of its own, so that a dropped future never cancels it half-way. Only the
 //! database's clock decides about leases and ages.
 
-mod aged;
 mod api;
 mod budgets;
+mod cleanup;
 mod command_verdicts;
 mod commit;
 mod compactions;
@@ -26,7 +26,6 @@ mod fact_vectors;
 mod facts;
 mod history;
 mod incidents;
-mod kept;
 mod leases;
 mod lookup;
 mod migrate;
@@ -55,6 +54,7 @@ pub use api::{
     TaskFailure, TaskRow, TaskStatus, ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum, key_subject,
 };
 pub use budgets::{Budget, BudgetRow, BudgetScope, MOST_BUDGETS, OverBudget, budget_subject};
+pub use cleanup::{CleanupKind, CleanupLimit};
 pub use command_verdicts::QueueRead;
 pub use commit::{CommitError, CommitWriter, Committed, MOST_OF_SCOPE, StreamGap, Submission};
 pub use compactions::{PendingCompaction, Written};
@@ -71,7 +71,6 @@ pub use facts::{
 };
 pub use history::{Range, StoredMessage};
 pub use incidents::IncidentRow;
-pub use kept::{Kept, KeptBound};
 pub use leases::{Applied, Grant, LiveWorkers, Reclaimed, Renewed};
 pub use migrate::{Layout, MigrateError, migrate};
 pub use partition::{DueSchedule, DueTimer, TaskDelay, TimerState};

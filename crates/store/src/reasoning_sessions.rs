@@ -9,9 +9,6 @@ mod log;
 mod shown;
 mod values;
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use model::{AgentId, Position, ReasoningSessionId, ThreadId, Timestamp};
 use reasoning::{
     ContextSource, LayerId, MAX_MESSAGES_PER_SESSION, Number, Plan, PlanItem, PlanState, ReasoningSession,
@@ -20,9 +17,10 @@ use reasoning::{
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
+use std::collections::BTreeSet;
 
 use crate::error::StoreError;
-use crate::row::{column_error, count, interval, parse_column};
+use crate::row::{column_error, parse_column};
 use crate::store::Store;
 
 use shown::{BLOCK_MESSAGES, ShownPieces, longest_result};
@@ -192,12 +190,6 @@ impl Store {
             .bind(longest_result())
             .bind(stored(BLOCK_MESSAGES));
         thread_of(id, &self.rows(statement).await?)
-    }
-
-    /// Forgets at most `limit` sessions that have not changed for so long, and says how many; to be called until it says fewer.
-    pub async fn purge_reasoning(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        let statement = sqlx::query(include_str!("reasoning_sessions/purge.sql"));
-        count(&self.rows(statement.bind(interval(age)).bind(i64::from(limit))).await?)
     }
 }
 

@@ -1,7 +1,5 @@
 //! Retention: reading what there is of a thread in numbers, and deleting batches, in small transactions.
 
-use std::time::Duration;
-
 use batches::RetentionRules;
 use batches::retention::{self, BatchSize, MessageInfo};
 use model::{AgentId, Bucket, MessageId, Position, ThreadId, Timestamp};
@@ -135,12 +133,6 @@ impl Store {
         .bind(message.as_str().to_owned())
         .bind(thread.as_str().to_owned());
         Ok(!self.rows(statement).await?.is_empty())
-    }
-
-    /// Forgets at most `limit` messages that retention has deleted longer than `age` ago, and says how many; to be called until it says
-    /// fewer.
-    pub async fn purge_expired_messages(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.delete_older(("expired_messages", "expired_at"), "ORDER BY t.expired_at", age, limit).await
     }
 }
 

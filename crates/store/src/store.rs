@@ -9,7 +9,6 @@ use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Row};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::commit::CommitWriter;
 use crate::config::{StoreConfig, TenantScope};
 use crate::connect::{self, run_uncancelled};
 use crate::error::StoreError;
@@ -176,11 +175,6 @@ impl Store {
         let rows = self.rows(sqlx::query(sql)).await?;
         let passes = rows.first().map(|row| row.try_get("passes")).transpose()?;
         Ok(passes.unwrap_or(false))
-    }
-
-    /// A writer that commits as `owner`, over a connection of its own that opens with its first commit.
-    pub fn writer(&self, owner: &str) -> Result<CommitWriter, StoreError> {
-        CommitWriter::new(owner, &self.config)
     }
 
     /// Succeeds when Postgres answers.

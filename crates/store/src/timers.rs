@@ -1,7 +1,5 @@
 //! Durable timers: the next ones of a partition, and what the rules are asked about those that are due.
 
-use std::time::Duration;
-
 use model::{AgentId, PartitionId, Position, ThreadId, TimerId, TimerKind, Timestamp};
 use partition::{DueSchedule, DueTimer, PendingTimer, TimerPage, TimerState};
 use serde_json::{Map, Value};
@@ -73,15 +71,6 @@ impl Store {
         );
         let is_owner = is_owner.bind(partition.0.cast_signed()).bind(epoch.cast_signed());
         check_owner(&self.rows(is_owner).await?)
-    }
-
-    /// Forgets at most `limit` timers that have ended longer than `age` ago, and says how many; to be called until it says fewer. Those of a
-    /// thread with one that waits stay: the rules count them.
-    pub async fn purge_timers(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        let which = "AND NOT EXISTS (SELECT FROM timers AS w
-                      WHERE w.bucket = t.bucket AND w.thread_id = t.thread_id AND w.state = 'pending' OFFSET 0)
-             ORDER BY t.ended_at";
-        self.delete_older(("timers", "ended_at"), which, age, limit).await
     }
 
     /// What decides about these timers, in their order; one that is not there has `None`.

@@ -3,8 +3,8 @@
 use model::{AgentId, BusyPolicy, CommandId, Position, TaskId, ThreadId, TurnId, WorkflowName};
 use serde_json::json;
 use store::{
-    AgentAdmission, AgentWaiting, AskedResponse, NewThread, PositionLookup, PutAgent, RunFailure, Store,
-    TaskStatus, TurnState,
+    AgentAdmission, AgentWaiting, AskedResponse, CleanupKind, CleanupLimit, NewThread, PositionLookup,
+    PutAgent, RunFailure, Store, TaskStatus, TurnState,
 };
 
 use crate::fixture::{Database, Owner, failed, key, message, metadata, thread};
@@ -72,12 +72,15 @@ async fn keys_go_when_they_are_old() {
         store.claim_key(&t, &format!("k{n}"), &[n], &turn(&t, "x")).await.unwrap();
     }
     let hour = std::time::Duration::from_secs(3_600);
-    assert_eq!(store.purge_keys(hour, 10).await.unwrap(), 0);
+    assert_eq!(store.clean_up(CleanupKind::IdempotencyKeys, CleanupLimit::Age(hour), 10).await.unwrap(), 0);
     let age = "UPDATE idempotency_keys SET created_at = now() - interval '1 hour 1 second' WHERE key < 'k5'";
     database.execute(age).await;
-    assert_eq!(store.purge_keys(2 * hour, 10).await.unwrap(), 0);
-    assert_eq!(store.purge_keys(hour, 3).await.unwrap(), 3);
-    assert_eq!(store.purge_keys(hour, 3).await.unwrap(), 2);
+    assert_eq!(
+        store.clean_up(CleanupKind::IdempotencyKeys, CleanupLimit::Age(2 * hour), 10).await.unwrap(),
+        0
+    );
+    assert_eq!(store.clean_up(CleanupKind::IdempotencyKeys, CleanupLimit::Age(hour), 3).await.unwrap(), 3);
+    assert_eq!(store.clean_up(CleanupKind::IdempotencyKeys, CleanupLimit::Age(hour), 3).await.unwrap(), 2);
     let left = database.rows("SELECT key FROM idempotency_keys ORDER BY 1").await;
     assert_eq!(left, [r#"{"key":"k5"}"#, r#"{"key":"k6"}"#]);
 }
@@ -391,12 +394,12 @@ async fn what_a_response_was_asked_for_with_stays_as_it_was_first() {
     for other in &others {
         store.put_response(&t, other, &asked("m")).await.unwrap();
     }
-    assert_eq!(store.purge_responses(hour, 10).await.unwrap(), 0);
+    assert_eq!(store.clean_up(CleanupKind::Responses, CleanupLimit::Age(hour), 10).await.unwrap(), 0);
     let age = "UPDATE responses SET created_at = now() - interval '1 hour 1 second' WHERE model = 'm'";
     database.execute(age).await;
-    assert_eq!(store.purge_responses(2 * hour, 10).await.unwrap(), 0);
-    assert_eq!(store.purge_responses(hour, 1).await.unwrap(), 1);
-    assert_eq!(store.purge_responses(hour, 10).await.unwrap(), 1);
+    assert_eq!(store.clean_up(CleanupKind::Responses, CleanupLimit::Age(2 * hour), 10).await.unwrap(), 0);
+    assert_eq!(store.clean_up(CleanupKind::Responses, CleanupLimit::Age(hour), 1).await.unwrap(), 1);
+    assert_eq!(store.clean_up(CleanupKind::Responses, CleanupLimit::Age(hour), 10).await.unwrap(), 1);
     assert_eq!(store.response(&t, &first).await.unwrap().as_ref(), Some(&rows[0]));
 }
 

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use model::{BudgetName, CommandId, Price, PriceTable, Tenant};
 use scheduling::Zone;
 use scheduling::budget::{BudgetPeriod, BudgetUnit};
-use store::{Budget, BudgetRow, BudgetScope, ContextWanted, ErasedOwner, Gate, Store, budget_subject};
+use store::{
+    Budget, BudgetRow, BudgetScope, CleanupKind, CleanupLimit, ContextWanted, ErasedOwner, Gate, Store,
+    budget_subject,
+};
 
 use crate::fixture::{Database, thread};
 use crate::values::agent;
@@ -355,7 +358,12 @@ async fn a_ledger_at_the_end_of_its_type_stops_no_turn() {
     let all = store.usage(from, to, &[], 10).await.unwrap();
     assert_eq!((all[0].calls, all[0].input_tokens, all[0].output_tokens), (4, i64::MAX, i64::MAX));
     database.execute("UPDATE usage SET created_at = created_at - interval '9 days'").await;
-    while store.roll_up_usage(std::time::Duration::from_secs(86_400), 2).await.unwrap() > 0 {}
+    while store
+        .clean_up(CleanupKind::ModelCalls, CleanupLimit::Age(std::time::Duration::from_secs(86_400)), 2)
+        .await
+        .unwrap()
+        > 0
+    {}
     let all = store.usage(from, to, &[], 10).await.unwrap();
     assert_eq!((all[0].calls, all[0].input_tokens, all[0].output_tokens), (4, i64::MAX, i64::MAX));
 }

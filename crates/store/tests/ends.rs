@@ -8,7 +8,7 @@ use model::{
 };
 use partition::Commit;
 use serde_json::{Value, json};
-use store::{Committed, EndContent, EndRow, Store, TurnState};
+use store::{CleanupKind, CleanupLimit, Committed, EndContent, EndRow, Store, TurnState};
 
 use crate::api::{messages, turn, write};
 use crate::fixture::{self, Database, Owner, key, message, metadata, thread};
@@ -273,15 +273,18 @@ async fn failures_go_when_they_are_old() {
         (0..7).map(|n| failed(&format!("m{n}"), 10 + n, MessageFailure::Stalled)).collect();
     owner.commit(&commit).await.unwrap();
     let hour = Duration::from_secs(3_600);
-    assert_eq!(store.purge_failed_messages(hour, 10).await.unwrap(), 0);
+    assert_eq!(store.clean_up(CleanupKind::FailedMessages, CleanupLimit::Age(hour), 10).await.unwrap(), 0);
     write(
         &database,
         "UPDATE failed_messages SET created_at = now() - interval '1 hour 1 second' WHERE position < 15",
     )
     .await;
-    assert_eq!(store.purge_failed_messages(2 * hour, 10).await.unwrap(), 0);
-    assert_eq!(store.purge_failed_messages(hour, 3).await.unwrap(), 3);
-    assert_eq!(store.purge_failed_messages(hour, 3).await.unwrap(), 2);
+    assert_eq!(
+        store.clean_up(CleanupKind::FailedMessages, CleanupLimit::Age(2 * hour), 10).await.unwrap(),
+        0
+    );
+    assert_eq!(store.clean_up(CleanupKind::FailedMessages, CleanupLimit::Age(hour), 3).await.unwrap(), 3);
+    assert_eq!(store.clean_up(CleanupKind::FailedMessages, CleanupLimit::Age(hour), 3).await.unwrap(), 2);
     assert_eq!(ends(&store, (0, i64::MAX), 9).await, "15!stalled 16!stalled");
 }
 

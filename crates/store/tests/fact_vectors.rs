@@ -4,8 +4,8 @@ use devservices::services::{Postgres, PostgresOptions};
 use devservices::tools;
 use model::{AgentId, Bucket, CommandId, PartitionCount, TaskKind, Tenant, ThreadId};
 use store::{
-    ErasedOwner, FactScope, FactToEmbed, FoundFact, NewFact, Store, StoreConfig, VectorTables,
-    lay_out_vectors,
+    CleanupKind, CleanupLimit, ErasedOwner, FactScope, FactToEmbed, FoundFact, NewFact, Store, StoreConfig,
+    VectorTables, lay_out_vectors,
 };
 
 use crate::fixture::Database;
@@ -215,7 +215,11 @@ async fn vectors_go_with_their_facts() {
     fixture.store.erase_owner(&ErasedOwner::Tenant(Some(acme))).await.unwrap();
     assert_eq!(fixture.vectors().await, 2);
     let exported = fixture.store.facts_after(&AgentId::parse("ann").unwrap(), "", 10).await.unwrap();
-    fixture.store.purge_facts(std::time::Duration::ZERO, 10).await.unwrap();
+    fixture
+        .store
+        .clean_up(CleanupKind::Facts, CleanupLimit::Age(std::time::Duration::ZERO), 10)
+        .await
+        .unwrap();
     assert_eq!(fixture.vectors().await, 0);
 
     // What is imported waits, too.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use model::{AgentId, CommandId, TaskKind, TurnId};
 use serde_json::{Value, json};
-use store::{Committed, ErasedOwner, FactFilter, FactRow, FactScope, NewFact, Store};
+use store::{
+    CleanupKind, CleanupLimit, Committed, ErasedOwner, FactFilter, FactRow, FactScope, NewFact, Store,
+};
 
 use crate::fixture::{Database, Owner, metadata, thread};
 use crate::values::{agent, finishes};
@@ -327,8 +329,8 @@ async fn the_oldest_of_a_scope_go_and_old_ones_by_age() {
         assert_eq!(kept, 1_000, "what is superseded counts as well");
     }
     let day = Duration::from_secs(86_400);
-    assert_eq!(store.purge_facts(day * 980, 5).await.unwrap(), 5);
-    while store.purge_facts(day * 500, 100).await.unwrap() > 0 {}
+    assert_eq!(store.clean_up(CleanupKind::Facts, CleanupLimit::Age(day * 980), 5).await.unwrap(), 5);
+    while store.clean_up(CleanupKind::Facts, CleanupLimit::Age(day * 500), 100).await.unwrap() > 0 {}
     let left = store.facts(&agent("ann"), &ALL).await.unwrap();
     assert_eq!(
         left.len(),

@@ -9,6 +9,7 @@
 mod api;
 mod budgets;
 mod cancellation;
+mod cleanup;
 mod commits;
 mod contexts;
 mod ends;
@@ -17,7 +18,6 @@ mod facts;
 mod fencing;
 mod fixture;
 mod going_back;
-mod kept;
 mod leases;
 mod list_costs;
 mod migrations;

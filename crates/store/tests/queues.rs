@@ -2,10 +2,12 @@
 
 use model::{Metadata, TaskEdit, TaskId, TaskKind};
 use partition::{CommandKey, CommandVerdict, Commit, Save, TaskChange};
-use store::{Applied, Committed, QueueRead};
+use store::{Applied, CleanupKind, CleanupLimit, Committed, QueueRead};
 
 use crate::fixture::{Database, Owner, metadata, thread};
 use crate::values::{act, agent, at, completes, failed_turn, finishes, mark, open_turn, task, turn};
+
+const WEEK: std::time::Duration = std::time::Duration::from_secs(7 * 86_400);
 
 async fn applied(owner: &Owner, fill: impl FnOnce(&mut Commit)) {
     let mut commit = owner.empty();
@@ -315,12 +317,12 @@ async fn ids_go_after_seven_days_but_for_those_that_operators_need() {
     })
     .await;
     applied(&owner, |commit| commit.agents = vec![completes("a", 7)]).await;
-    assert_eq!(store.purge_task_ids(100).await.unwrap(), 0);
+    assert_eq!(store.clean_up(CleanupKind::TaskIds, CleanupLimit::Age(WEEK), 100).await.unwrap(), 0);
     let age = "UPDATE task_ids SET created_at = now() - interval '7 days 1 second' WHERE position <> 5";
     database.execute(age).await;
-    assert_eq!(store.purge_task_ids(4).await.unwrap(), 4);
-    assert_eq!(store.purge_task_ids(4).await.unwrap(), 1);
-    assert_eq!(store.purge_task_ids(4).await.unwrap(), 0);
+    assert_eq!(store.clean_up(CleanupKind::TaskIds, CleanupLimit::Age(WEEK), 4).await.unwrap(), 4);
+    assert_eq!(store.clean_up(CleanupKind::TaskIds, CleanupLimit::Age(WEEK), 4).await.unwrap(), 1);
+    assert_eq!(store.clean_up(CleanupKind::TaskIds, CleanupLimit::Age(WEEK), 4).await.unwrap(), 0);
     let left = database.rows("SELECT position AS p FROM task_ids ORDER BY 1").await;
     assert_eq!(left, [2, 5, 8, 9].map(|position| format!(r#"{{"p":{position}}}"#)));
     assert_eq!(database.number("SELECT count(*) FROM tasks").await, 9);

@@ -12,8 +12,8 @@ use reasoning::{
     ReasoningThreadStack, Selection, SessionCall, append, compress, message_id, restorable,
 };
 use store::{
-    Appended, CreatedReasoning, DiscardedMessage, EarlierReturn, ErasedOwner, ReasoningThread, RequestId,
-    Store,
+    Appended, CleanupKind, CleanupLimit, CreatedReasoning, DiscardedMessage, EarlierReturn, ErasedOwner,
+    ReasoningThread, RequestId, Store,
 };
 
 use crate::fixture::{Database, Owner, thread};
@@ -436,10 +436,10 @@ async fn sessions_that_rest_for_long_are_forgotten() {
     busy(&store, "s1", "ann", &[]).await;
     busy(&store, "s2", "ann", &[]).await;
     let day = Duration::from_secs(86_400);
-    assert_eq!(store.purge_reasoning(day, 10).await.unwrap(), 0);
+    assert_eq!(store.clean_up(CleanupKind::ReasoningSessions, CleanupLimit::Age(day), 10).await.unwrap(), 0);
     database.execute("UPDATE reasoning_sessions SET changed_at = changed_at - interval '2 days'").await;
-    assert_eq!(store.purge_reasoning(day, 1).await.unwrap(), 1);
-    assert_eq!(store.purge_reasoning(day, 10).await.unwrap(), 1);
+    assert_eq!(store.clean_up(CleanupKind::ReasoningSessions, CleanupLimit::Age(day), 1).await.unwrap(), 1);
+    assert_eq!(store.clean_up(CleanupKind::ReasoningSessions, CleanupLimit::Age(day), 10).await.unwrap(), 1);
     assert_eq!(database.number("SELECT count(*) FROM reasoning_messages").await, 0);
     assert_eq!(database.number(LEFT).await, 0);
 }

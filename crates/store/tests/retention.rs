@@ -7,7 +7,7 @@ use batches::{Item, RetentionRules};
 use model::{Bucket, Position, Timestamp};
 use partition::{CommandKey, CommandVerdict};
 use serde_json::json;
-use store::{ImportOutcome, NewThread, Range, Store};
+use store::{CleanupKind, CleanupLimit, ImportOutcome, NewThread, Range, Store};
 
 use crate::fixture::{Database, Owner, key, metadata, thread};
 use crate::values::{agent, at, finishes, turn};
@@ -176,10 +176,10 @@ async fn what_was_deleted_is_known_when_it_comes_again() {
     assert!(!store.is_expired(&thread("t"), &new.input()).await.unwrap());
 
     let day = Duration::from_secs(86_400);
-    assert_eq!(store.purge_expired_messages(day, 10).await.unwrap(), 0);
+    assert_eq!(store.clean_up(CleanupKind::ExpiredMessages, CleanupLimit::Age(day), 10).await.unwrap(), 0);
     database.execute("UPDATE expired_messages SET expired_at = expired_at - interval '2 days'").await;
-    assert_eq!(store.purge_expired_messages(day, 3).await.unwrap(), 3);
-    assert_eq!(store.purge_expired_messages(day, 3).await.unwrap(), 1);
+    assert_eq!(store.clean_up(CleanupKind::ExpiredMessages, CleanupLimit::Age(day), 3).await.unwrap(), 3);
+    assert_eq!(store.clean_up(CleanupKind::ExpiredMessages, CleanupLimit::Age(day), 3).await.unwrap(), 1);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use partition::{
 };
 use serde_json::json;
 use sqlx::Row;
-use store::{Applied, Committed, DueTimer, Store, StoreError, TimerState};
+use store::{Applied, CleanupKind, CleanupLimit, Committed, DueTimer, Store, StoreError, TimerState};
 
 use crate::fixture::{Database, Owner, TTL, message, metadata, thread, thread_of};
 use crate::values::{agent, failed_turn};
@@ -449,7 +449,7 @@ async fn old_timers_go_and_threads_take_theirs_along() {
         .await;
     let age = Duration::from_secs(90 * 86_400);
     assert_eq!(
-        store.purge_timers(age, 100).await.unwrap(),
+        store.clean_up(CleanupKind::Timers, CleanupLimit::Age(age), 100).await.unwrap(),
         1,
         "those of a thread with one that waits are counted"
     );

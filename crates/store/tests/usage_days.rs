@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::{Price, PriceTable, Tenant, ThreadId, Timestamp};
 use sqlx::{Connection, PgConnection, Postgres, Row, Transaction};
-use store::{ErasedOwner, Store, StoreConfig, UsageGroup, UsageSum};
+use store::{CleanupKind, CleanupLimit, ErasedOwner, Store, StoreConfig, UsageGroup, UsageSum};
 
 use crate::fixture::{Database, thread};
 
@@ -61,9 +61,9 @@ async fn sums_of_long_ago_go_and_later_ones_stay() {
                   FROM unnest(ARRAY['9 days', '11 days', '12 days']::interval[]) AS age";
     database.execute(insert).await;
     let ten_days = Duration::from_secs(10 * 86_400);
-    assert_eq!(store.purge_usage_days(ten_days, 1).await.unwrap(), 1);
-    assert_eq!(store.purge_usage_days(ten_days, 10).await.unwrap(), 1);
-    assert_eq!(store.purge_usage_days(ten_days, 10).await.unwrap(), 0);
+    assert_eq!(store.clean_up(CleanupKind::UsageDays, CleanupLimit::Age(ten_days), 1).await.unwrap(), 1);
+    assert_eq!(store.clean_up(CleanupKind::UsageDays, CleanupLimit::Age(ten_days), 10).await.unwrap(), 1);
+    assert_eq!(store.clean_up(CleanupKind::UsageDays, CleanupLimit::Age(ten_days), 10).await.unwrap(), 0);
     assert_eq!(database.number("SELECT count(*) FROM usage_days").await, 1);
 }
 
@@ -98,7 +98,7 @@ async fn sums_and_costs_stay_when_calls_become_sums_of_days() {
     assert_eq!(store.usage_details_from().await.unwrap(), None);
     let mut rolled = Vec::new();
     loop {
-        rolled.push(store.roll_up_usage(age, 2).await.unwrap());
+        rolled.push(store.clean_up(CleanupKind::ModelCalls, CleanupLimit::Age(age), 2).await.unwrap());
         assert_eq!(all_sums(&store).await, before, "after {rolled:?}");
         if rolled.last() == Some(&0) {
             break;
@@ -132,11 +132,14 @@ async fn sums_that_no_bigint_holds_are_the_highest_one() {
     let age = age(&database).await;
     // In two parts, each of which a bigint holds, and then all of it on top.
     for (limit, rolled) in [(900, 900), (900, 600)] {
-        assert_eq!(store.roll_up_usage(age, limit).await.unwrap(), rolled);
+        assert_eq!(
+            store.clean_up(CleanupKind::ModelCalls, CleanupLimit::Age(age), limit).await.unwrap(),
+            rolled
+        );
         assert_eq!(sums(&store, &[]).await, before);
     }
     database.execute(calls).await;
-    assert_eq!(store.roll_up_usage(age, 5_000).await.unwrap(), 1_500);
+    assert_eq!(store.clean_up(CleanupKind::ModelCalls, CleanupLimit::Age(age), 5_000).await.unwrap(), 1_500);
     let after = sums(&store, &[]).await;
     assert!(most(&after[0]) && after[0].calls == 3_000, "{after:?}");
 }
@@ -145,7 +148,9 @@ async fn sums_that_no_bigint_holds_are_the_highest_one() {
 async fn what_sums_of_days_do_not_know_is_not_said() {
     let (database, store) = Database::new(1).await;
     database.execute(CALLS).await;
-    while store.roll_up_usage(age(&database).await, 10).await.unwrap() > 0 {}
+    while store.clean_up(CleanupKind::ModelCalls, CleanupLimit::Age(age(&database).await), 10).await.unwrap()
+        > 0
+    {}
     let threads: Vec<_> = sums(&store, &[UsageGroup::Thread])
         .await
         .into_iter()
@@ -174,7 +179,7 @@ async fn two_workers_at_once_count_each_call_once() {
     let work = async |store: &Store| {
         let mut rolled = 0;
         while database.number("SELECT count(*) FROM usage").await > 0 {
-            rolled += store.roll_up_usage(age, 7).await.unwrap();
+            rolled += store.clean_up(CleanupKind::ModelCalls, CleanupLimit::Age(age), 7).await.unwrap();
         }
         rolled
     };
@@ -203,7 +208,7 @@ async fn calls_that_another_worker_has_in_hand_are_left_to_it() {
     let first = begun(&mut session, age).await;
     let second = tokio::spawn({
         let store = store.clone();
-        async move { store.roll_up_usage(age, 100).await.unwrap() }
+        async move { store.clean_up(CleanupKind::ModelCalls, CleanupLimit::Age(age), 100).await.unwrap() }
     });
     // It has chosen its calls, and waits for a sum to which both add.
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
@@ -226,7 +231,7 @@ async fn worker_that_dies_in_between_loses_and_repeats_nothing() {
     transaction.rollback().await.unwrap();
     assert_eq!(database.number("SELECT count(*) FROM usage_days").await, 0);
     assert_eq!(all_sums(&store).await, before);
-    assert_eq!(store.roll_up_usage(age, 100).await.unwrap(), 7);
+    assert_eq!(store.clean_up(CleanupKind::ModelCalls, CleanupLimit::Age(age), 100).await.unwrap(), 7);
     assert_eq!(all_sums(&store).await, before);
 }
 
@@ -240,7 +245,7 @@ async fn sums_are_erased_with_their_agent_or_tenant() {
     let (database, store) = Database::new(1).await;
     database.execute(CALLS).await;
     let age = age(&database).await;
-    store.roll_up_usage(age, 100).await.unwrap();
+    store.clean_up(CleanupKind::ModelCalls, CleanupLimit::Age(age), 100).await.unwrap();
     let left = async || database.rows("SELECT DISTINCT agent_id FROM usage_days ORDER BY 1").await;
     let (acme, ann, bob) = (r#"{"agent_id":"acme~ann"}"#, r#"{"agent_id":"ann"}"#, r#"{"agent_id":"bob"}"#);
     erase(&store, &[thread("u")]).await;

@@ -29,8 +29,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 pub(crate) use outbox_publisher::OutboxBacklog;
-pub(crate) use thread_cache::ThreadCacheBudget;
-pub use turn_request::{LocalWorkflow, LocalWorkflows};
 
 use crate::context::Context;
 use saves::SaveTask;

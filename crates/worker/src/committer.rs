@@ -43,7 +43,7 @@ pub(crate) enum CommitOutcome {
 
 /// What a commit was decided on.
 #[derive(Debug)]
-pub(crate) struct Terms {
+pub(crate) struct CommitPrecondition {
     /// How many commits the partition has had.
     pub(crate) commits: u64,
     /// How many saves the store has acknowledged.
@@ -57,7 +57,7 @@ pub(crate) struct Terms {
     pub(crate) gone: Vec<StreamGap>,
 }
 
-impl Terms {
+impl CommitPrecondition {
     fn submission<'a>(&'a self, commit: &'a Commit) -> Submission<'a> {
         let Self { commits, saves, incarnation, read, gone, .. } = self;
         Submission { commit, commits: *commits, saves: *saves, incarnation, read: *read, gone }
@@ -67,7 +67,7 @@ impl Terms {
 #[derive(Debug)]
 struct CommitRequest {
     commit: Commit,
-    terms: Terms,
+    terms: CommitPrecondition,
     settled: oneshot::Sender<CommitOutcome>,
 }
 
@@ -107,7 +107,11 @@ impl Committers {
     }
 
     /// Hands a commit over. The receiver ends without a value only when the process is stopping.
-    pub(crate) async fn submit(&self, commit: Commit, terms: Terms) -> oneshot::Receiver<CommitOutcome> {
+    pub(crate) async fn submit(
+        &self,
+        commit: Commit,
+        terms: CommitPrecondition,
+    ) -> oneshot::Receiver<CommitOutcome> {
         let (settled, receiver) = oneshot::channel();
         let PartitionId(partition) = commit.partition;
         let queue = &self.queues[usize::from(partition) % self.queues.len()];
@@ -313,7 +317,11 @@ impl Committer {
     }
 
     /// `Err` is what the store said of data that it refuses.
-    async fn commit_alone(&self, commit: &Commit, terms: &Terms) -> Result<CommitOutcome, String> {
+    async fn commit_alone(
+        &self,
+        commit: &Commit,
+        terms: &CommitPrecondition,
+    ) -> Result<CommitOutcome, String> {
         let mut backoff = backoff();
         let (mut damaged, mut refused) = (0, None);
         loop {
@@ -367,7 +375,7 @@ mod tests {
     use super::*;
 
     fn request(partition: u16) -> CommitRequest {
-        let terms = Terms {
+        let terms = CommitPrecondition {
             commits: 0,
             saves: 0,
             checkpoint: Seq(0),

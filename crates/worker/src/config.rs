@@ -7,8 +7,8 @@ use model::{PartitionCount, WorkflowName};
 use partition::{PartitionLimits, TurnRules};
 use scheduling::turn_limits::TurnLimits;
 
-use crate::background::LocalWorkflows;
-use crate::row_limits::KeepConfig;
+use crate::cleanup::CleanupConfig;
+use crate::local_workflows::LocalWorkflows;
 
 /// Settings of a worker.
 #[derive(Debug, Clone)]
@@ -36,10 +36,8 @@ pub struct WorkerConfig {
     pub writers: usize,
     /// How long entries stay in the stream after they were used.
     pub stream_retain: Duration,
-    /// How long idempotency keys are kept.
-    pub idempotency_key_ttl: Duration,
-    /// Bounds of what is kept for people.
-    pub keep: KeepConfig,
+    /// Age and size limits of operational records.
+    pub cleanup: CleanupConfig,
     /// Interval at which the retention rules of agents are applied.
     pub retention_every: Duration,
     /// Rules of turns for agents whose settings do not set them.
@@ -69,8 +67,7 @@ impl WorkerConfig {
             thread_cache_bytes: 64 << 20,
             writers: 2,
             stream_retain: Duration::from_secs(60),
-            idempotency_key_ttl: Duration::from_secs(86_400),
-            keep: KeepConfig::default(),
+            cleanup: CleanupConfig::default(),
             retention_every: Duration::from_secs(600),
             rules: TurnRules::default(),
             default_workflow,

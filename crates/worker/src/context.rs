@@ -7,14 +7,14 @@ use model::TokenKeys;
 use runtime::{Clock, Health};
 use store::Store;
 
-use crate::background::ThreadCacheBudget;
-use crate::budget::Budget;
 use crate::committer::Committers;
 use crate::config::WorkerConfig;
 use crate::gauges::WorkerGauges;
 use crate::live_publisher::LivePublisher;
+use crate::open_message_limit::OpenMessageLimit;
 use crate::refusals::Refusals;
 use crate::request_watch::RequestWatch;
+use crate::thread_cache_limit::ThreadCacheLimit;
 use crate::turn_limiter::TurnLimiter;
 
 /// The keys of turn tokens as they were read last; none until then.
@@ -41,11 +41,11 @@ pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) health: Health,
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) open_messages: Arc<OpenMessageLimit>,
     pub(crate) committers: Arc<Committers>,
     pub(crate) live: LivePublisher,
     pub(crate) gauges: Arc<WorkerGauges>,
-    pub(crate) thread_cache: Arc<ThreadCacheBudget>,
+    pub(crate) thread_cache: Arc<ThreadCacheLimit>,
     pub(crate) limiter: Arc<TurnLimiter>,
     pub(crate) refusals: Refusals,
     pub(crate) requests: RequestWatch,

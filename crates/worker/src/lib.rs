@@ -5,28 +5,28 @@
 //! `committer` turns commits of several partitions into one statement. No decision about messages or turns is made here.
 
 mod background;
-mod budget;
 mod budget_counter;
+mod cleanup;
 mod committer;
 mod config;
 mod context;
 mod error;
-mod expiry;
 mod gauges;
 mod lease;
 mod live_publisher;
+mod local_workflows;
 mod metrics;
 mod model_usage;
+mod open_message_limit;
 mod ownership;
 mod purge;
 mod queries;
-mod reader_task;
 mod refusals;
 mod request_watch;
 mod retention;
-mod row_limits;
 mod session;
 mod stream_fill;
+mod thread_cache_limit;
 mod turn_limiter;
 
 use std::sync::Arc;
@@ -39,11 +39,11 @@ use tokio_util::sync::CancellationToken;
 
 use context::Context;
 
-pub use background::{LocalWorkflow, LocalWorkflows};
+pub use cleanup::{CleanupConfig, CleanupRule};
 pub use config::WorkerConfig;
 pub use error::WorkerError;
+pub use local_workflows::{LocalWorkflow, LocalWorkflows};
 pub use metrics::described_metrics;
-pub use row_limits::{KeepConfig, KeepLimits};
 
 /// For the last write of the turns under way when a worker ends. A database that is away must not hold up the end of the process.
 const LAST_SYNC_TIMEOUT: Duration = Duration::from_secs(5);
@@ -64,8 +64,8 @@ pub async fn run(
     ::metrics::gauge!(metrics::PARTITION_COUNT).set(f64::from(config.partitions.get()));
     let refusals = refusals::Refusals::new(health.clone());
     let committers = committer::Committers::start(&store, &config, &refusals)?;
-    let budget = budget::Budget::new(config.open_messages, config.buffer_bytes);
-    let thread_cache = background::ThreadCacheBudget::new(config.thread_cache_bytes);
+    let open_messages = open_message_limit::OpenMessageLimit::new(config.open_messages, config.buffer_bytes);
+    let thread_cache = thread_cache_limit::ThreadCacheLimit::new(config.thread_cache_bytes);
     let live = live_publisher::LivePublisher::new(bus.clone());
     let limiter = turn_limiter::TurnLimiter::new(&config);
     let context = Context {
@@ -75,7 +75,7 @@ pub async fn run(
         store,
         clock,
         health,
-        budget: Arc::new(budget),
+        open_messages: Arc::new(open_messages),
         committers: Arc::new(committers),
         gauges: Arc::default(),
         thread_cache: Arc::new(thread_cache),
@@ -84,17 +84,12 @@ pub async fn run(
         requests: request_watch::RequestWatch::default(),
         token_keys: Arc::default(),
     };
-    let idempotency_key_ttl = context.config.idempotency_key_ttl;
     runtime::spawn_named(
-        "expiry",
-        expiry::delete_expired(context.store.clone(), refusals.clone(), idempotency_key_ttl, stop.clone()),
-    );
-    runtime::spawn_named(
-        "row limits",
-        row_limits::enforce_row_limits(
+        "cleanup",
+        cleanup::enforce_limits(
             context.store.clone(),
             refusals.clone(),
-            context.config.keep.clone(),
+            context.config.cleanup.clone(),
             stop.clone(),
         ),
     );

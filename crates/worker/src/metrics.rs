@@ -188,8 +188,10 @@ const METRICS: &[MetricDescription] = &[
     .by(&["limit"]),
     MetricDescription::counter(
         DELETED_ROWS,
-        "Rows deleted that were kept for people, by `kept`: `completed_tasks`, `failed_tasks`, \
-         `failed_turns`, `dead_letters`, `audit`, `erased_threads`, `erased_tenants`; and `bound`: `age`, `bytes`",
+        "Operational records deleted by cleanup, by `kept`: `completed_tasks`, `failed_tasks`, `failed_turns`, \
+         `dead_letters`, `audit`, `erased_threads`, `erased_tenants`, `task_ids`, `idempotency_keys`, \
+         `failed_messages`, `expired_messages`, `responses`, `timers`, `facts`, `model_calls`, `usage_days`, \
+         `reasoning_sessions`; and `bound`: `age`, `bytes`",
     )
     .by(&["kept", "bound"]),
     MetricDescription::counter(

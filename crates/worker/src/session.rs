@@ -1,10 +1,11 @@
 //! One partition in this process: the loop that feeds its machine and performs what it decides.
 
 mod attach;
-mod limited;
+mod log_throttle;
 mod perform;
+pub(crate) mod reader_task;
 mod remembered;
-pub(crate) mod report;
+mod report;
 mod state;
 mod turn_log;
 mod turn_traces;
@@ -20,11 +21,11 @@ use runtime::Condition;
 use store::Grant;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use self::reader_task::ReadEvent;
 use crate::committer::CommitOutcome;
 use crate::context::Context;
 use crate::gauges::PartitionGauges;
 use crate::lease::Lease;
-use crate::reader_task::ReadEvent;
 pub(crate) use state::SessionEnd;
 
 use attach::attach;
@@ -162,7 +163,7 @@ impl PartitionSession<'_> {
             EntryBody::Command(..) => 1,
             EntryBody::Refused { .. } => 0,
         });
-        let room = self.share.reserve(wanted.sum());
+        let room = self.reservation.reserve(wanted.sum());
         self.handle(Input::Entries { entries, room }).await;
     }
 
@@ -170,11 +171,11 @@ impl PartitionSession<'_> {
         let actions = self.machine.handle(input, now(self.context));
         self.perform(actions).await;
         let (open, bytes) = self.machine.load();
-        self.share.settle(open, bytes);
-        if let Some(excess) = self.share.excess() {
+        self.reservation.settle(open, bytes);
+        if let Some(excess) = self.reservation.excess() {
             let actions = self.machine.handle(Input::Shed(excess), now(self.context));
             self.perform(actions).await;
-        } else if self.machine.is_deferring() && (self.share.has_room() || open == 0) {
+        } else if self.machine.is_deferring() && (self.reservation.has_room() || open == 0) {
             let actions = self.machine.handle(Input::Room, now(self.context));
             self.perform(actions).await;
         }

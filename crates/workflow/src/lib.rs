@@ -8,9 +8,11 @@
 //! of its own; whatever ends a turn early (a stop, a later delivery, a drain) ends the calls to the model and the
 //! tools with it; an answer of a model that was cut off is never taken for a whole one.
 
+mod endpoint_errors;
 mod engine;
 mod engine_event;
 mod frame_builder;
+mod interface;
 mod metrics;
 mod openai;
 mod reader;
@@ -28,8 +30,9 @@ use model::WorkflowName;
 use runtime::{Clock, Health};
 use tokio_util::sync::CancellationToken;
 
+pub use interface::Interface;
 pub use metrics::METRICS;
-pub use openai::{EndpointError, EndpointLimits, Interface, OpenAiConfig};
+pub use openai::{EndpointError, EndpointLimits, OpenAiConfig};
 pub use runtime::http::ClientError;
 pub use script::serve::{ScriptServer, ServedCounts};
 pub use script::{Script, ScriptError};

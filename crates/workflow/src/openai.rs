@@ -3,8 +3,6 @@
 
 mod config;
 mod endpoint;
-pub(crate) mod errors;
-mod interface;
 mod limits;
 mod messages;
 mod model_call;
@@ -30,7 +28,6 @@ use crate::tool_calls::{ToolCalls, WantedCall, call_ids};
 use crate::tools::{ToolResult, Tools};
 pub use config::{EndpointError, OpenAiConfig};
 use endpoint::Endpoint;
-pub use interface::Interface;
 pub use limits::EndpointLimits;
 use model_call::Step;
 use spent::Spent;

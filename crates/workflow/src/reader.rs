@@ -24,8 +24,9 @@ use std::collections::HashSet;
 use model::TokenCounts;
 use serde_json::Value;
 
+use crate::endpoint_errors;
 use crate::engine_event::{CallName, Failure};
-use crate::openai::{Interface, errors};
+use crate::interface::Interface;
 
 pub(crate) use arguments::object as arguments_object;
 pub(crate) use calls::ModelToolCall;
@@ -232,7 +233,7 @@ impl<'a> Reader<'a> {
             }
             None => Err(cut.unwrap_or_else(|| {
                 let is_unread = deviations.has(Deviation::NotJson) && !self.reply.has_begun;
-                if is_unread { unreadable() } else { errors::cut() }
+                if is_unread { unreadable() } else { endpoint_errors::cut() }
             })),
         }
     }
@@ -305,11 +306,11 @@ impl<'a> Reader<'a> {
         let is_json_like = data.starts_with(b"{") || data.starts_with(b"[") && data != b"[]";
         if event.name == "error" || (begins_with_error(data) && !self.is_ending()) {
             let text = String::from_utf8_lossy(data).into_owned();
-            self.fail(errors::of_object(&Value::String(text)));
+            self.fail(endpoint_errors::of_object(&Value::String(text)));
         } else if self.is_ending() || !is_json_like {
             self.reply.deviations.note(Deviation::NotJson);
         } else if event.is_open {
-            self.fail(errors::cut());
+            self.fail(endpoint_errors::cut());
         } else {
             self.fail(unreadable());
         }
@@ -325,7 +326,7 @@ impl<'a> Reader<'a> {
             self.take_message(message, said.is_piece, parts);
         }
         if let Some(error) = &said.error {
-            self.fail(errors::of_object(error));
+            self.fail(endpoint_errors::of_object(error));
         }
         self.reply.finish = self.reply.finish.max(said.finish);
         self.is_whole |= said.is_whole;

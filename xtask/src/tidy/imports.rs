@@ -59,6 +59,15 @@ fn in_crate(root: &str, files: &[&SourceFile]) -> Vec<RuleViolation> {
             format!("`{one}` uses `{other}`, which comes back to it: move what both need to a file below");
         found.push(crate_.modules[&from].file.violation(line, "import-circle", instead));
     }
+    let between = folder_edges(&edges);
+    for (from, to, (place, line)) in in_circles(&between) {
+        let instead = format!(
+            "`{}` uses `{}`, which comes back to it through other files: move what both need to a file below",
+            from.join("/"),
+            to.join("/")
+        );
+        found.push(crate_.modules[&place].file.violation(line, "folder-circle", instead));
+    }
     let Some((_, floors)) = MODULES.iter().find(|(of, _)| *of == name) else { return found };
     for ((from, to), line) in &edges {
         let (Some(from_top), Some(to_top)) = (from.first(), to.first()) else { continue };
@@ -232,8 +241,22 @@ fn paths_of(code: &str) -> Vec<Path> {
     words.filter(|word| word.contains("::") && !word.contains(":::")).map(|word| split(word, "::")).collect()
 }
 
-/// The edges between files that reach each other.
-fn in_circles(edges: &Edges) -> Vec<(Path, Path, usize)> {
+/// Where folders and files at the root of a crate use each other, with one file and its line.
+fn folder_edges(edges: &Edges) -> BTreeMap<(Path, Path), (Path, usize)> {
+    let mut between = BTreeMap::new();
+    for ((from, to), line) in edges {
+        if let (Some(one), Some(other)) = (from.first(), to.first())
+            && one != other
+        {
+            let edge = (vec![one.clone()], vec![other.clone()]);
+            between.entry(edge).or_insert_with(|| (from.clone(), *line));
+        }
+    }
+    between
+}
+
+/// The edges that are part of a circle.
+fn in_circles<Place: Clone>(edges: &BTreeMap<(Path, Path), Place>) -> Vec<(Path, Path, Place)> {
     let mut next: BTreeMap<&Path, Vec<&Path>> = BTreeMap::new();
     for (from, to) in edges.keys() {
         next.entry(from).or_default().push(to);
@@ -250,5 +273,5 @@ fn in_circles(edges: &Edges) -> Vec<(Path, Path, usize)> {
         false
     };
     let circular = edges.iter().filter(|((from, to), _)| reaches(to, from));
-    circular.map(|((from, to), line)| (from.clone(), to.clone(), *line)).collect()
+    circular.map(|((from, to), place)| (from.clone(), to.clone(), place.clone())).collect()
 }

@@ -168,6 +168,19 @@ fn import_circle_of_parent_and_child_is_reported() {
 }
 
 #[test]
+fn import_circle_between_folders_is_reported() {
+    let files = [
+        ("crates/feed/src/lib.rs", "//! Feed.\nmod one;\nmod two;\n"),
+        ("crates/feed/src/one.rs", "mod above;\nmod below;\n"),
+        ("crates/feed/src/one/above.rs", "use crate::two::Two;\n"),
+        ("crates/feed/src/one/below.rs", "pub struct One;\n"),
+        ("crates/feed/src/two.rs", "use crate::one::below::One;\npub struct Two;\n"),
+    ];
+    let expected = "crates/feed/src/one/above.rs:1: folder-circle\ncrates/feed/src/two.rs:1: folder-circle";
+    assert_eq!(found(&files), expected);
+}
+
+#[test]
 fn gateway_folder_uses_only_its_own_row() {
     let at = |path: &'static str, text: &'static str| {
         found(&[

@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use model::{PartitionCount, WorkflowName};
 use scheduling::turn_limits::TurnLimits;
-use worker::{KeepConfig, KeepLimits, WorkerConfig};
+use store::CleanupKind;
+use worker::{CleanupConfig, CleanupRule, WorkerConfig};
 
 use crate::exit::ExitError;
 
@@ -121,8 +122,12 @@ impl WorkerSettings {
         config.chunk_bytes = self.max_chunk_bytes as usize;
         config.writers = self.commit_connections.into();
         config.stream_retain = self.stream_retain_seconds;
-        config.idempotency_key_ttl = self.idempotency_key_ttl_seconds;
-        config.keep = self.keep.config();
+        self.keep.apply(&mut config.cleanup);
+        config.cleanup.set(CleanupRule {
+            kind: CleanupKind::IdempotencyKeys,
+            max_age: self.idempotency_key_ttl_seconds,
+            max_bytes: None,
+        });
         config.retention_every = self.retention_interval_seconds;
         config.rules.deadline_ms = ms(self.turn_deadline_seconds);
         config.rules.backoff_base_ms = ms(self.backoff_base_seconds);
@@ -185,22 +190,18 @@ pub(crate) struct RetentionSettings {
 }
 
 impl RetentionSettings {
-    pub(crate) fn config(&self) -> KeepConfig {
-        let limits = |days: u32, max_bytes: u64| KeepLimits {
-            max_age: Duration::from_secs(u64::from(days) * 86_400),
-            max_bytes,
-        };
-        KeepConfig {
-            every: self.cleanup_interval_seconds,
-            limits: [
-                limits(self.completed_tasks_max_days, self.completed_tasks_max_bytes),
-                limits(self.failed_tasks_max_days, self.failed_tasks_max_bytes),
-                limits(self.failed_turns_max_days, self.failed_turns_max_bytes),
-                limits(self.dead_letters_max_days, self.dead_letters_max_bytes),
-                limits(self.audit_log_max_days, self.audit_log_max_bytes),
-                limits(self.erased_threads_max_days, self.erased_threads_max_bytes),
-                limits(self.erased_threads_max_days, self.erased_threads_max_bytes),
-            ],
+    fn apply(&self, config: &mut CleanupConfig) {
+        config.every = self.cleanup_interval_seconds;
+        for (kind, days, bytes) in [
+            (CleanupKind::CompletedTasks, self.completed_tasks_max_days, self.completed_tasks_max_bytes),
+            (CleanupKind::FailedTasks, self.failed_tasks_max_days, self.failed_tasks_max_bytes),
+            (CleanupKind::FailedTurns, self.failed_turns_max_days, self.failed_turns_max_bytes),
+            (CleanupKind::DeadLetters, self.dead_letters_max_days, self.dead_letters_max_bytes),
+            (CleanupKind::Audit, self.audit_log_max_days, self.audit_log_max_bytes),
+            (CleanupKind::ErasedThreads, self.erased_threads_max_days, self.erased_threads_max_bytes),
+            (CleanupKind::ErasedTenants, self.erased_threads_max_days, self.erased_threads_max_bytes),
+        ] {
+            config.set(CleanupRule::new(kind, days, Some(bytes)));
         }
     }
 }

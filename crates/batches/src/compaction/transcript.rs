@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use model::{Message, Role, is_memory_tool, is_reasoning_tool, quoting};
 
 use crate::item::ItemCall;
-use crate::memory::ResultsOfKind;
+use crate::results_of_kind::ResultsOfKind;
 use crate::{Batch, Item};
 
 /// Bytes of a result, at most: what a tool has said at length is seldom what must be remembered.

@@ -2,14 +2,12 @@
 //!
 //! Entry type: [`RecalledFacts`]. It has digests of the facts and not their texts, so that it costs little in memory and in the metadata of a task.
 
-use std::collections::HashMap;
-
-use model::{Message, Metadata, Role, is_memory_tool};
+use model::{Message, Metadata, is_memory_tool};
 use serde_json::Value;
 use unicode_normalization::UnicodeNormalization as _;
 
 use crate::compaction::INDENT;
-use crate::item::ItemCall;
+use crate::results_of_kind::ResultsOfKind;
 
 /// In the metadata of a memory task: the facts that its turn was given.
 pub const RECALLED: &str = "recalled";
@@ -69,30 +67,6 @@ impl RecalledFacts {
     pub fn repeats(&self, fact: &str, said: &UserWords) -> bool {
         let words = normalised(fact);
         self.0.contains(&digest(&words)) && !said.contain(&words)
-    }
-}
-
-/// Which messages of a turn are results of tools of a kind.
-pub(crate) struct ResultsOfKind<'a> {
-    /// Per id of a call: whether all calls of that id are of the kind.
-    of_calls: HashMap<&'a str, bool>,
-    is_kind: fn(&str) -> bool,
-}
-
-impl<'a> ResultsOfKind<'a> {
-    pub(crate) fn new(messages: &'a [Message], is_kind: fn(&str) -> bool) -> Self {
-        let mut of_calls = HashMap::new();
-        for call in messages.iter().flat_map(|message| ItemCall::all_of(message.tool_calls.as_ref())) {
-            *of_calls.entry(call.id).or_insert(true) &= is_kind(call.name);
-        }
-        Self { of_calls, is_kind }
-    }
-
-    pub(crate) fn has(&self, message: &Message) -> bool {
-        let named = message.metadata.get("tool_name").and_then(Value::as_str);
-        let of_call = |id: &str| self.of_calls.get(id).copied().unwrap_or_default();
-        message.role == Role::Tool
-            && named.map_or_else(|| message.tool_call_id.as_deref().is_some_and(of_call), self.is_kind)
     }
 }
 

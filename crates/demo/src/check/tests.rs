@@ -21,7 +21,7 @@ const TABLES: [&str; 8] = [
 struct Tables {
     _database: TestDatabase,
     pool: PgPool,
-    agents: Vec<Agent>,
+    agents: Vec<DemoAgent>,
 }
 
 impl Tables {

@@ -4,6 +4,8 @@ use anyhow::Result;
 use model::{AgentId, Bucket, PartitionCount};
 use serde_json::{Value, json};
 
+use crate::environment::DemoAgent;
+
 /// Tasks of each agent.
 pub(crate) const TASKS: usize = 20;
 /// First backoff of these agents, ms; the default of a minute would be dull to watch.
@@ -33,19 +35,7 @@ const IMPOSSIBLE: &str = "#impossible";
 /// Tries at a tag with which the agents are spread over the partitions.
 const TRIES: usize = 500;
 
-/// An agent of the demo.
-#[derive(Debug, Clone)]
-pub(crate) struct Agent {
-    /// Unique to this demo.
-    pub(crate) id: AgentId,
-    pub(crate) name: &'static str,
-}
-
-impl Agent {
-    pub(crate) fn bucket(&self) -> i16 {
-        Bucket::of_key(self.id.as_str()).get() as i16
-    }
-
+impl DemoAgent {
     /// The least that a task must say.
     pub(super) fn example(&self) -> String {
         format!(r#"{{"task_id": "any-id", "content": "{}: {}"}}"#, self.name, WORK[0])
@@ -65,8 +55,8 @@ impl Agent {
 }
 
 /// The agents of the demo with this tag.
-pub(crate) fn agents(tag: &str) -> Result<Vec<Agent>> {
-    let agent = |name: &&'static str| Ok(Agent { id: AgentId::parse(&format!("{name}-{tag}"))?, name });
+pub(crate) fn agents(tag: &str) -> Result<Vec<DemoAgent>> {
+    let agent = |name: &&'static str| Ok(DemoAgent { id: AgentId::parse(&format!("{name}-{tag}"))?, name });
     NAMES.iter().map(agent).collect()
 }
 
@@ -87,7 +77,7 @@ pub(crate) fn tag(partitions: PartitionCount) -> Result<String> {
     Ok(best.1)
 }
 
-fn partition(agent: &Agent, partitions: PartitionCount) -> u16 {
+fn partition(agent: &DemoAgent, partitions: PartitionCount) -> u16 {
     Bucket::of_key(agent.id.as_str()).partition(partitions).0
 }
 
@@ -95,8 +85,8 @@ pub(super) fn settings() -> Value {
     json!({"backoff_base_ms": BACKOFF_BASE_MS, "backoff_cap_ms": BACKOFF_CAP_MS})
 }
 
-/// Agent and id of the tasks that must fail for good.
-pub(crate) fn doomed(agents: &[Agent]) -> Vec<(String, String)> {
+/// DemoAgent and id of the tasks that must fail for good.
+pub(crate) fn doomed(agents: &[DemoAgent]) -> Vec<(String, String)> {
     let of = |mishap: &Mishap| {
         let agent = agents.iter().find(|agent| agent.name == mishap.agent)?;
         Some((agent.id.as_str().to_owned(), task_id(mishap.number)))

@@ -6,7 +6,8 @@ use anyhow::Result;
 use sqlx::PgPool;
 use testkit::from_row;
 
-use super::plan::{Agent, TASKS};
+use super::plan::TASKS;
+use crate::environment::DemoAgent;
 
 from_row! {
     /// The status of one agent.
@@ -32,8 +33,8 @@ from_row! {
 pub(super) struct StatusTable(pub(super) Vec<AgentStatus>);
 
 impl StatusTable {
-    pub(super) async fn read(pool: &PgPool, agents: &[Agent], partitions: u16) -> Result<Self> {
-        let buckets: Vec<i16> = agents.iter().map(Agent::bucket).collect();
+    pub(super) async fn read(pool: &PgPool, agents: &[DemoAgent], partitions: u16) -> Result<Self> {
+        let buckets: Vec<i16> = agents.iter().map(DemoAgent::bucket).collect();
         let ids: Vec<&str> = agents.iter().map(|agent| agent.id.as_str()).collect();
         let rows = sqlx::query_as(include_str!("status_table.sql")).bind(buckets).bind(ids);
         Ok(Self(rows.bind(i32::from(partitions)).fetch_all(pool).await?))
@@ -45,7 +46,7 @@ impl StatusTable {
     }
 
     /// The table, with what is known of a worker that is dead.
-    pub(super) fn lines(&self, agents: &[Agent], dead: Option<&str>, since: Duration) -> Vec<String> {
+    pub(super) fn lines(&self, agents: &[DemoAgent], dead: Option<&str>, since: Duration) -> Vec<String> {
         let head =
             format!("{:<7}{:>5}  {:<9}{:<13}{:<10}{}", "agent", "queue", "head", "order", "owner", "state");
         let total = agents.len() * TASKS;

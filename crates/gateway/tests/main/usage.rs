@@ -1,6 +1,7 @@
 //! What the calls of models have used, over HTTP.
 
 use std::time::{Duration, Instant};
+use store::{CleanupKind, CleanupLimit};
 
 use futures_util::future::join_all;
 use serde_json::json;
@@ -115,7 +116,14 @@ async fn calls_in_sums_of_days_have_no_thread_and_the_same_totals() {
     };
     let (all, lines) = get("group_by=agent,model,kind").await;
     assert_eq!((&all["details_from"], &all["usage"][0]["calls"]), (&json!(null), &json!(3)));
-    assert_eq!(fixture.store.roll_up_usage(Duration::from_secs(86_400), 10).await.unwrap(), 2);
+    assert_eq!(
+        fixture
+            .store
+            .clean_up(CleanupKind::ModelCalls, CleanupLimit::Age(Duration::from_secs(86_400)), 10)
+            .await
+            .unwrap(),
+        2
+    );
     let (after, lines_after) = get("group_by=agent,model,kind").await;
     assert_eq!((&after["details_from"], &after["usage"]), (&json!("2020-02-29"), &all["usage"]));
     let last = lines.rfind(",\r\n").unwrap();

@@ -146,12 +146,6 @@ impl Store {
         Ok(rows.first().map(|row| row.try_get("position")).transpose()?.map(Position::from_stored))
     }
 
-    /// Forgets at most `limit` failures of messages older than `age`, and says how many; to be called until it says fewer. What is kept of
-    /// the inputs themselves stays.
-    pub async fn purge_failed_messages(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.delete_older(("failed_messages", "created_at"), "ORDER BY t.created_at", age, limit).await
-    }
-
     /// The last answer in the thread to an input that a client has sent, and when it was written; neither of a follow-up nor of a
     /// continuation.
     pub async fn last_answer(

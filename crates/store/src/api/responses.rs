@@ -1,7 +1,5 @@
 //! What clients of the Responses protocol asked for: kept beside the turn, for no other protocol knows of it.
 
-use std::time::Duration;
-
 use model::{Metadata, ThreadId, Timestamp, TurnId};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -87,11 +85,6 @@ impl Store {
             .bind(turn.bucket().get() as i16)
             .bind(turn.to_string());
         Ok(!self.rows(statement).await?.is_empty())
-    }
-
-    /// Forgets at most `limit` of them that are older than `age`, and says how many; to be called until it says fewer.
-    pub async fn purge_responses(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.delete_older(("responses", "created_at"), "ORDER BY t.created_at", age, limit).await
     }
 }
 

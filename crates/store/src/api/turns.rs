@@ -1,7 +1,5 @@
 //! Turns: idempotency keys, what became of a turn, and the failed ones.
 
-use std::time::Duration;
-
 use model::{AnswerReport, MessageId, ThreadId, Timestamp, TurnId, TurnOpened};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -118,11 +116,6 @@ impl Store {
         .bind(thread.as_str())
         .bind(key.to_owned());
         self.rows(statement).await?.first().map(claim).transpose()
-    }
-
-    /// Forgets at most `limit` idempotency keys older than `age`, and says how many; to be called until it says fewer.
-    pub async fn purge_keys(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.delete_older(("idempotency_keys", "created_at"), "ORDER BY t.created_at", age, limit).await
     }
 
     /// What became of a turn of the thread; `None` when nothing is stored of it, as of one that has just begun.

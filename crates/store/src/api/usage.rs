@@ -1,13 +1,10 @@
 //! The ledger of what the calls of models have used, in sums.
 
-use std::time::Duration;
-
 use model::{Price, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::error::StoreError;
-use crate::row::{count, interval};
 use crate::statement::Statement;
 use crate::store::Store;
 
@@ -97,11 +94,6 @@ pub struct UsageSum {
 }
 
 impl Store {
-    /// Deletes at most `limit` sums of days that are longer than `age` ago, and says how many; to be called until it says fewer.
-    pub async fn purge_usage_days(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.delete_older(("usage_days", "day_at"), "", age, limit).await
-    }
-
     /// The sums of the calls of turns that ended from `from` on and before `to`, at most `limit` of them, in the order of their groups. Costs
     /// are reckoned by the prices of [`Store::with_prices`]. Calls before [`Store::usage_details_from`] count as of the start of their day, and
     /// belong to no thread and user. Of a tenant's handle they are those of the tenant, also where row-level security does not apply.
@@ -121,14 +113,6 @@ impl Store {
         let statement = sqlx::query(AssertSqlSafe(sql)).bind(from.0).bind(to.0).bind(i64::from(limit));
         let statement = bind_prices(statement, prices).bind(self.tenant_setting());
         self.rows(statement).await?.iter().map(usage_sum).collect()
-    }
-
-    /// Puts at most `limit` calls of days in UTC that ended longer than `age` ago into the sums of their days, and says how many; to be called
-    /// until it says fewer. All sums stay what they are, but their threads are not known any more.
-    pub async fn roll_up_usage(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        let statement =
-            sqlx::query(include_str!("usage/roll_up.sql")).bind(interval(age)).bind(i64::from(limit));
-        count(&self.rows(statement).await?)
     }
 
     /// The first day in UTC, like `2026-12-24`, after all those of which only sums are kept; `None`: there are none.

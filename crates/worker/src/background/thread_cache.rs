@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use batches::context::LastMessages;
 use batches::{Item, SharedItem};
@@ -16,6 +15,7 @@ use model::{Message, ThreadId, Timestamp};
 use store::{StartContext, ThreadVersion};
 
 use crate::metrics::{THREAD_CACHE_BYTES, THREAD_READS};
+use crate::thread_cache_limit::ThreadCacheLimit;
 
 /// Messages of a thread that are remembered at least, where they have room: as many as are read at first.
 pub(super) const LEAST_MESSAGES: usize = 64;
@@ -24,19 +24,6 @@ const PARTS: usize = 8;
 /// What a thread and a message take beside their texts, bytes.
 const THREAD_BYTES: usize = 256;
 const MESSAGE_BYTES: usize = 320;
-
-/// What the caches of one worker may hold together, bytes.
-#[derive(Debug, Default)]
-pub(crate) struct ThreadCacheBudget {
-    most: usize,
-    used: AtomicUsize,
-}
-
-impl ThreadCacheBudget {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, used: AtomicUsize::new(0) }
-    }
-}
 
 /// The end of a thread, as of a version of it.
 #[derive(Debug, Clone)]
@@ -92,11 +79,11 @@ pub(super) fn complete(found: &mut StartContext, known: Option<&ThreadEnd>) {
 pub(super) struct ThreadCache {
     threads: LinkedHashMap<ThreadId, (Arc<ThreadEnd>, usize)>,
     bytes: usize,
-    budget: Arc<ThreadCacheBudget>,
+    budget: Arc<ThreadCacheLimit>,
 }
 
 impl ThreadCache {
-    pub(super) fn new(budget: Arc<ThreadCacheBudget>) -> Self {
+    pub(super) fn new(budget: Arc<ThreadCacheLimit>) -> Self {
         Self { threads: LinkedHashMap::new(), bytes: 0, budget }
     }
 
@@ -109,7 +96,7 @@ impl ThreadCache {
         let before = self.forget(thread);
         let Some(version) = found.version else { return };
         let mut known = before.iter().flat_map(|end| &end.newest).peekable();
-        let mut room = self.budget.most / PARTS;
+        let mut room = self.budget.max_bytes() / PARTS;
         let remembered = |item: &SharedItem| {
             let remembered = match known.next_if(|known| known.item.is_shared_with(item)) {
                 Some(known) => known.clone(),
@@ -126,7 +113,7 @@ impl ThreadCache {
         }
         let end = ThreadEnd { version, newest, is_all };
         let bytes = end.bytes();
-        let used = self.budget.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let used = self.budget.take(bytes);
         self.bytes += bytes;
         self.threads.insert(thread.clone(), (Arc::new(end), bytes));
         self.make_room(used);
@@ -147,7 +134,7 @@ impl ThreadCache {
                 self.add(&thread, &items);
             }
         }
-        self.make_room(self.budget.used.load(Ordering::Relaxed));
+        self.make_room(self.budget.used_bytes());
     }
 
     /// Adds these, in the order of their positions.
@@ -162,7 +149,7 @@ impl ThreadCache {
         end.version.messages += items.len() as i64;
         end.newest.splice(..0, items.iter().rev().map(RememberedItem::new));
         let mut size = end.bytes();
-        while size > self.budget.most / PARTS
+        while size > self.budget.max_bytes() / PARTS
             && let Some(oldest) = end.newest.pop()
         {
             (size, end.is_all) = (size - oldest.bytes, false);
@@ -170,8 +157,8 @@ impl ThreadCache {
         let before = std::mem::replace(bytes, size);
         let is_empty = end.newest.is_empty();
         self.bytes = self.bytes - before + size;
-        self.budget.used.fetch_add(size, Ordering::Relaxed);
-        self.budget.used.fetch_sub(before, Ordering::Relaxed);
+        self.budget.take(size);
+        self.budget.give_back(before);
         if is_empty {
             self.forget(thread);
         }
@@ -184,19 +171,19 @@ impl ThreadCache {
     }
 
     fn make_room(&mut self, used: usize) {
-        let mut over = used.saturating_sub(self.budget.most);
+        let mut over = used.saturating_sub(self.budget.max_bytes());
         while over > 0
             && let Some((_, (_, bytes))) = self.threads.pop_front()
         {
             self.give_back(bytes);
             over = over.saturating_sub(bytes);
         }
-        gauge!(THREAD_CACHE_BYTES).set(self.budget.used.load(Ordering::Relaxed) as f64);
+        gauge!(THREAD_CACHE_BYTES).set(self.budget.used_bytes() as f64);
     }
 
     fn give_back(&mut self, bytes: usize) {
         self.bytes -= bytes;
-        self.budget.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.budget.give_back(bytes);
     }
 }
 
@@ -237,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_is_new_stands_before_what_is_known() {
-        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(1 << 20)));
+        let mut cache = ThreadCache::new(Arc::new(ThreadCacheLimit::new(1 << 20)));
         cache.insert(&thread("a"), &found(1..=3, true));
         let known = cache.get(&thread("a"));
         let mut next = StartContext { goes_on: true, ..found(4..=5, false) };
@@ -269,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_committed_turn_is_added_to_what_is_known() {
-        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(1 << 20)));
+        let mut cache = ThreadCache::new(Arc::new(ThreadCacheLimit::new(1 << 20)));
         cache.extend(vec![written(1, BatchType::UserRequest)], Timestamp(5));
         assert!(cache.get(&thread("a")).is_none(), "nothing is known of what came before");
         cache.insert(&thread("a"), &found(1..=3, true));
@@ -283,7 +270,7 @@ mod tests {
         let newest: Vec<_> =
             after.newest.iter().map(|it| (it.item.position.get(), it.item.created_at.0)).collect();
         assert_eq!(newest, [(6, 5), (4, 5), (3, 0), (2, 0), (1, 0)]);
-        assert_eq!((cache.bytes, cache.budget.used.load(Ordering::Relaxed)), (after.bytes(), after.bytes()));
+        assert_eq!((cache.bytes, cache.budget.used_bytes()), (after.bytes(), after.bytes()));
         // The clock of an owner before was ahead; a batch goes on that the store alone knows the end of.
         cache.extend(turn(), Timestamp(5));
         cache.extend(
@@ -295,11 +282,11 @@ mod tests {
 
     #[test]
     fn committed_messages_take_no_more_than_a_threads_part() {
-        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(PARTS * 2_500)));
+        let mut cache = ThreadCache::new(Arc::new(ThreadCacheLimit::new(PARTS * 2_500)));
         cache.insert(&thread("a"), &found(1..=2, true));
         for position in 3..100 {
             cache.extend(vec![written(position, BatchType::UserRequest)], Timestamp(0));
-            assert!(cache.bytes <= 2_500 && cache.budget.used.load(Ordering::Relaxed) == cache.bytes);
+            assert!(cache.bytes <= 2_500 && cache.budget.used_bytes() == cache.bytes);
         }
         let end = cache.get(&thread("a")).unwrap();
         let newest: Vec<_> = end.newest.iter().map(|it| it.item.position.get()).collect();
@@ -307,12 +294,12 @@ mod tests {
         let large = Message { content: "x".repeat(2_000), ..written(100, BatchType::UserRequest) };
         cache.extend(vec![large], Timestamp(0));
         assert!(cache.get(&thread("a")).is_none(), "its last message has no room");
-        assert_eq!((cache.bytes, cache.budget.used.load(Ordering::Relaxed)), (0, 0));
+        assert_eq!((cache.bytes, cache.budget.used_bytes()), (0, 0));
     }
 
     #[test]
     fn a_message_is_measured_once() {
-        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(1 << 20)));
+        let mut cache = ThreadCache::new(Arc::new(ThreadCacheLimit::new(1 << 20)));
         cache.insert(&thread("a"), &found(1..=3, true));
         let first = cache.get(&thread("a")).unwrap();
         let mut next = StartContext { goes_on: true, ..found(4..=5, false) };
@@ -327,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_thread_takes_no_more_than_its_part() {
-        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(PARTS * 6_000)));
+        let mut cache = ThreadCache::new(Arc::new(ThreadCacheLimit::new(PARTS * 6_000)));
         cache.insert(&thread("a"), &found(1..=65, true));
         let end = cache.get(&thread("a")).unwrap();
         assert!(!end.is_all && (10..65).contains(&end.newest.len()), "{}", end.newest.len());
@@ -340,21 +327,21 @@ mod tests {
     #[test]
     fn the_oldest_threads_go_when_the_worker_has_no_room() {
         // For seven of them.
-        let budget = Arc::new(ThreadCacheBudget::new(15_000));
+        let budget = Arc::new(ThreadCacheLimit::new(15_000));
         let (mut one, mut two) =
             (ThreadCache::new(Arc::clone(&budget)), ThreadCache::new(Arc::clone(&budget)));
         for name in ["a", "b", "c", "d", "e", "f", "g", "a", "h", "i"] {
             one.insert(&thread(name), &found(1..=3, true));
-            assert!(budget.used.load(Ordering::Relaxed) <= 15_000);
+            assert!(budget.used_bytes() <= 15_000);
         }
         assert!(one.get(&thread("c")).is_none() && one.get(&thread("d")).is_some());
         assert!(one.get(&thread("a")).is_some(), "it was inserted again");
         two.insert(&thread("x"), &found(1..=3, true));
-        assert!(budget.used.load(Ordering::Relaxed) <= 15_000, "the last one has no room");
+        assert!(budget.used_bytes() <= 15_000, "the last one has no room");
         drop(one);
         two.insert(&thread("y"), &found(1..=3, true));
         assert!(two.get(&thread("y")).is_some());
         drop(two);
-        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.used_bytes(), 0);
     }
 }

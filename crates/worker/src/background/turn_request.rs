@@ -1,43 +1,15 @@
 //! From a turn that begins to the request that its workflow gets: pure.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
-
 use batches::context::{Builder, ContextRules, input};
 use batches::{Item, TokenCounter, render};
 use bytes::Bytes;
-use model::{AgentSetting, Chunk, PartitionCount, Role, TaskKind, Timestamp, WorkflowName};
+use model::{AgentSetting, PartitionCount, Role, TaskKind, Timestamp, WorkflowName};
 use partition::{NotNow, Start, TurnRules};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use store::{Gate, StartContext};
 use wire::subject;
 use wire::work::{ContextMessage, MaybeEncoded, TaskRef, ToolCall, TurnRequest};
-
-/// Answers a turn inside this process: all chunks of the answer, with consecutive ids from 0, the last one final.
-pub type LocalWorkflow = Arc<dyn Fn(&TurnRequest) -> Vec<Arc<Chunk>> + Send + Sync>;
-
-/// Workflows inside this process: for benches, which measure the fleet and not what it waits for.
-#[derive(Clone, Default)]
-pub struct LocalWorkflows(Arc<BTreeMap<WorkflowName, LocalWorkflow>>);
-
-impl LocalWorkflows {
-    /// These, by name; requests for others are published.
-    pub fn new(workflows: impl IntoIterator<Item = (WorkflowName, LocalWorkflow)>) -> Self {
-        Self(Arc::new(workflows.into_iter().collect()))
-    }
-
-    pub(crate) fn get(&self, name: &WorkflowName) -> Option<&LocalWorkflow> {
-        self.0.get(name)
-    }
-}
-
-impl fmt::Debug for LocalWorkflows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
-    }
-}
 
 /// How the agent's turns are run.
 pub(super) fn rules(settings: &Map<String, Value>, defaults: &TurnRules) -> TurnRules {

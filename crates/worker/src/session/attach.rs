@@ -10,6 +10,7 @@ use partition::{Compared, Found, Incident, Kept, Partition, StreamPlace, place};
 use runtime::{Backoff, Condition};
 use store::{Applied, Grant, StoreError};
 
+use super::reader_task::EntryReader;
 use super::report;
 use super::state::{LastRead, PartitionSession, now};
 use super::turn_log::TurnLog;
@@ -20,7 +21,6 @@ use crate::lease::Lease;
 use crate::metrics::WorkerMetrics;
 use crate::purge::Purge;
 use crate::queries::PendingQueries;
-use crate::reader_task::EntryReader;
 use crate::retention::RetentionSweep;
 
 /// Loads the partition and opens its stream, for as long as it takes. `None` when the lease is gone or the store has gone back in time.
@@ -116,7 +116,7 @@ async fn try_attach<'a>(
         queries: PendingQueries::default(),
         metrics: WorkerMetrics::new(partition.to_string(), Arc::clone(&context.gauges)),
         purge: Purge::new(partition, config.stream_retain),
-        share: context.budget.share(),
+        reservation: context.open_messages.reservation(),
         incarnation: incarnation.into(),
         read: place.read,
         reached: place.checkpoint,

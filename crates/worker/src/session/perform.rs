@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::report;
 use super::state::{InFlight, PartitionSession, SessionEnd, now};
-use crate::committer::{CommitOutcome, Terms};
+use crate::committer::{CommitOutcome, CommitPrecondition};
 use crate::model_usage::ModelUsage;
 
 /// Answers with contradicting chunks that are remembered, so that viewers see it once.
@@ -114,7 +114,7 @@ impl PartitionSession<'_> {
 
     async fn submit(&mut self, commit: Commit) {
         self.applied.position_high_water = commit.position_high_water;
-        let terms = Terms {
+        let terms = CommitPrecondition {
             commits: self.applied.commits,
             saves: self.applied.saves,
             checkpoint: self.applied.checkpoint,
@@ -162,7 +162,7 @@ impl PartitionSession<'_> {
                 self.perform(actions).await;
                 self.release_turns();
                 let (open, bytes) = self.machine.load();
-                self.share.settle(open, bytes);
+                self.reservation.settle(open, bytes);
                 ControlFlow::Continue(())
             }
             CommitOutcome::Fenced => {

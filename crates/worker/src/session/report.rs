@@ -3,14 +3,14 @@
 use model::{IdRange, RejectedEntry, Seq};
 use partition::{BufferState, MachineReport};
 
-use super::limited::Limited;
+use super::log_throttle::LogThrottle;
 use super::turn_log::FailedRun;
 
-static GIVEN_UP: Limited = Limited::new();
-static CONFLICTS: Limited = Limited::new();
-static NOT_ASKED: Limited = Limited::new();
-static REFUSED: Limited = Limited::new();
-static OTHER_ROLES: Limited = Limited::new();
+static GIVEN_UP: LogThrottle = LogThrottle::new();
+static CONFLICTS: LogThrottle = LogThrottle::new();
+static NOT_ASKED: LogThrottle = LogThrottle::new();
+static REFUSED: LogThrottle = LogThrottle::new();
+static OTHER_ROLES: LogThrottle = LogThrottle::new();
 
 /// An entry that cannot be used: it becomes a dead letter.
 pub(crate) fn refused(subject: &str, seq: Seq, refusal: &RejectedEntry) {

@@ -11,18 +11,18 @@ use store::{Applied, StreamGap};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::reader_task::EntryReader;
 use super::turn_log::TurnLog;
 use super::turn_traces::TurnTraces;
 use crate::background::BackgroundTasks;
-use crate::budget::Share;
 use crate::committer::CommitOutcome;
 use crate::context::Context;
 use crate::lease::Lease;
 use crate::metrics::WorkerMetrics;
 use crate::model_usage::ModelUsage;
+use crate::open_message_limit::Reservation;
 use crate::purge::Purge;
 use crate::queries::PendingQueries;
-use crate::reader_task::EntryReader;
 use crate::retention::RetentionSweep;
 
 /// How a session ended.
@@ -56,7 +56,7 @@ pub(super) struct PartitionSession<'a> {
     pub(super) queries: PendingQueries,
     pub(super) metrics: WorkerMetrics,
     pub(super) purge: Purge,
-    pub(super) share: Share<'a>,
+    pub(super) reservation: Reservation<'a>,
     pub(super) incarnation: Arc<str>,
     /// The highest entry that was read.
     pub(super) read: Option<Mark>,

@@ -9,8 +9,8 @@ use model::{MessageId, MessageOutcome, TurnId};
 use partition::{MessageEnded, Start};
 use runtime::traces::{self, Span, SpanKind, SpanStart, TraceContext};
 
+use super::reader_task::{TracedEntry, TracedSubject};
 use super::remembered::Remembered;
-use crate::reader_task::{TracedEntry, TracedSubject};
 
 /// See the module.
 pub(super) struct TurnTraces {

@@ -121,8 +121,12 @@ async fn outbox_of_last_owner_is_sent_in_order_before_new() {
 
 #[tokio::test]
 async fn old_idempotency_keys_and_responses_are_forgotten() {
-    let fixture =
-        Fixture::with(|config| config.idempotency_key_ttl = std::time::Duration::from_secs(3_600)).await;
+    let fixture = Fixture::with(|config| {
+        let hour = std::time::Duration::from_secs(3_600);
+        let kind = store::CleanupKind::IdempotencyKeys;
+        config.cleanup.set(worker::CleanupRule { kind, max_age: hour, max_bytes: None });
+    })
+    .await;
     fixture
         .execute(
             "INSERT INTO idempotency_keys (bucket, thread_id, key, digest, turn_id, created_at)

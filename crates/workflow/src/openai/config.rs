@@ -7,8 +7,8 @@ use model::PriceTable;
 use reqwest::Url;
 use runtime::http::ClientError;
 
-use super::interface::Interface;
 use super::limits::EndpointLimits;
+use crate::interface::Interface;
 use crate::tools::Tools;
 
 /// How to reach a model, and its tools.

@@ -9,10 +9,10 @@ use runtime::traces::TraceContext;
 use serde_json::Value;
 
 use super::config::{EndpointError, OpenAiConfig, url_of};
-use super::errors;
-use super::interface::Interface;
 use super::limits::Limiter;
+use crate::endpoint_errors;
 use crate::engine_event::Failure;
+use crate::interface::Interface;
 use runtime::http;
 
 /// Bytes of one response; a whole message of the fleet has 4 MiB at most.
@@ -61,11 +61,11 @@ impl Endpoint {
         for (name, value) in trace.into_iter().flat_map(TraceContext::headers) {
             request = request.header(name, value);
         }
-        let response = request.send().await.map_err(|error| errors::of_transport(&error))?;
+        let response = request.send().await.map_err(|error| endpoint_errors::of_transport(&error))?;
         let (status, headers) = (response.status(), response.headers().clone());
         if !status.is_success() {
             let (body, _) = http::read_at_most(response, LONGEST_ERROR).await.unwrap_or_default();
-            return Err(errors::of_response(status, &headers, &body, self.clock.now_ms()));
+            return Err(endpoint_errors::of_response(status, &headers, &body, self.clock.now_ms()));
         }
         // Whether the answer is a stream or whole is seen by what it says: not all endpoints say it in their headers.
         Ok(response)

@@ -6,7 +6,7 @@ use model::quoting;
 use serde_json::{Map, Value, json};
 use wire::work::ContextMessage;
 
-use super::interface::NATIVE;
+use crate::interface::NATIVE;
 use crate::reader::{ModelReply, arguments_object};
 use crate::request::TurnAttempt;
 

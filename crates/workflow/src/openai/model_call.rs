@@ -10,8 +10,8 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::endpoint::{Endpoint, LONGEST_RESPONSE};
-use super::errors;
 use super::retries::Retries;
+use crate::endpoint_errors;
 use crate::engine_event::{EngineEvent, EngineSender, Failure, ReceiverDropped};
 use crate::metrics;
 use crate::reader::{ModelReply, Part, Reader};
@@ -119,7 +119,7 @@ async fn read(
         let bytes = match next {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Ok(None),
-            Err(error) => return Ok(Some(errors::of_transport(&error))),
+            Err(error) => return Ok(Some(endpoint_errors::of_transport(&error))),
         };
         length += bytes.len();
         if length > LONGEST_RESPONSE {
@@ -158,7 +158,7 @@ mod tests {
     use futures_util::stream;
 
     use super::*;
-    use crate::openai::Interface;
+    use crate::interface::Interface;
 
     /// How a response of these events, each 10 s after the one before, is read: whether it ends within the time, the time, and the text.
     async fn read_slowly(events: &'static [&'static str]) -> (bool, Duration, String) {

@@ -3,7 +3,7 @@
 use runtime::traces::{Span, SpanKind, SpanStart};
 
 use crate::engine_event::{CallName, Failure};
-use crate::openai::Interface;
+use crate::interface::Interface;
 use crate::reader::ModelReply;
 use crate::request::TurnAttempt;
 

@@ -8,7 +8,7 @@ use super::content::{ContentPiece, content, push_reasoning, push_text, text_in};
 use super::deviations::{Deviation, Deviations};
 use super::finish::Finish;
 use super::units::clean;
-use crate::openai::errors;
+use crate::endpoint_errors;
 
 /// What one event says.
 #[derive(Debug, Default, PartialEq)]
@@ -94,8 +94,8 @@ pub(super) fn error(name: &str, value: &Value) -> Option<Value> {
         .all(|key| value.get(*key).is_none_or(Value::is_null));
     let places = ["/error", "/choices/0/error", "/response/error", "/errors", "/choices/0/delta/error"];
     let mut found = places.iter().filter_map(|place| value.pointer(place));
-    if let Some(found) = found.find(|found| errors::is_present(found, says_nothing_else)) {
-        return Some(errors::described(found, value));
+    if let Some(found) = found.find(|found| endpoint_errors::is_present(found, says_nothing_else)) {
+        return Some(endpoint_errors::described(found, value));
     }
     let has_kind = |key: &str| value.get(key).and_then(Value::as_str) == Some("error");
     let has_text = ["message", "detail", "msg", "error_msg", "error_message", "errorMessage"]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::openai::Interface;
+use crate::interface::Interface;
 
 /// A response of these events: what was shown, and its end.
 fn read_events(interface: Interface, events: &[Value]) -> (Vec<Part>, Ended) {

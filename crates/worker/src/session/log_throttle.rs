@@ -11,18 +11,18 @@ const LINES: u32 = 50;
 
 /// One kind of line.
 #[derive(Debug)]
-pub(crate) struct Limited(Mutex<LimitState>);
+pub(crate) struct LogThrottle(Mutex<ThrottleState>);
 
 #[derive(Debug)]
-struct LimitState {
+struct ThrottleState {
     began: Option<Instant>,
     lines: u32,
     left_out: u64,
 }
 
-impl Limited {
+impl LogThrottle {
     pub(crate) const fn new() -> Self {
-        Self(Mutex::new(LimitState { began: None, lines: 0, left_out: 0 }))
+        Self(Mutex::new(ThrottleState { began: None, lines: 0, left_out: 0 }))
     }
 
     /// Counts one more. When there is room for a line: how many were left out since the one before it.
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_second_has_some_lines_and_counts_the_others() {
-        let (limited, start) = (Limited::new(), Instant::now());
+        let (limited, start) = (LogThrottle::new(), Instant::now());
         let at = |ms| limited.count_at(start + Duration::from_millis(ms));
         let first: Vec<_> = (0..80).map(at).collect();
         assert!(first[..50].iter().all(|line| *line == Some(0)) && first[50..].iter().all(Option::is_none));

@@ -13,7 +13,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, Invalid
 use runtime::http;
 use serde_json::Value;
 
-pub(super) use request::NATIVE;
+pub(crate) use request::NATIVE;
 
 /// What an endpoint understands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 impl Interface {
     /// Where a model is asked; `None`: the base is no URL.
-    pub(super) fn url(self, base_url: &str, model: &str) -> Option<Url> {
+    pub(crate) fn url(self, base_url: &str, model: &str) -> Option<Url> {
         let path = match self {
             Self::ChatCompletions => "chat/completions".to_owned(),
             Self::Responses => "responses".to_owned(),
@@ -51,7 +51,7 @@ impl Interface {
     }
 
     /// The headers of each request.
-    pub(super) fn headers(self, api_key: Option<&str>) -> Result<HeaderMap, InvalidHeaderValue> {
+    pub(crate) fn headers(self, api_key: Option<&str>) -> Result<HeaderMap, InvalidHeaderValue> {
         let mut headers = HeaderMap::new();
         let bearer = http::bearer(api_key)?;
         let plain = |name: &'static str| -> Result<Option<(HeaderName, HeaderValue)>, InvalidHeaderValue> {
@@ -74,7 +74,7 @@ impl Interface {
     }
 
     /// The body of a request that is written as one of chat completions.
-    pub(super) fn body(self, mut chat: Value) -> Value {
+    pub(crate) fn body(self, mut chat: Value) -> Value {
         match self {
             Self::ChatCompletions => {
                 for message in chat["messages"].as_array_mut().into_iter().flatten() {
@@ -89,7 +89,7 @@ impl Interface {
     }
 
     /// The provider, as spans name it.
-    pub(super) fn provider(self) -> &'static str {
+    pub(crate) fn provider(self) -> &'static str {
         match self {
             Self::ChatCompletions | Self::Responses => "openai",
             Self::Anthropic => "anthropic",

@@ -5,28 +5,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// What the partitions of one worker may hold together. Messages are reserved before a batch is handled, so that the
 /// limit holds exactly although partitions run in parallel.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct OpenMessageLimit {
     most_open: usize,
     most_bytes: usize,
     open: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-/// What one partition has taken of the budget; given back when it is dropped.
+/// What one partition has taken of the limit; given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Share<'a> {
-    budget: &'a Budget,
+pub(crate) struct Reservation<'a> {
+    limit: &'a OpenMessageLimit,
     open: usize,
     bytes: usize,
 }
 
-impl Budget {
+impl OpenMessageLimit {
     pub(crate) fn new(most_open: usize, most_bytes: usize) -> Self {
         Self { most_open, most_bytes, open: AtomicUsize::new(0), bytes: AtomicUsize::new(0) }
     }
 
-    pub(crate) fn share(&self) -> Share<'_> {
-        Share { budget: self, open: 0, bytes: 0 }
+    pub(crate) fn reservation(&self) -> Reservation<'_> {
+        Reservation { limit: self, open: 0, bytes: 0 }
     }
 
     fn bytes_left(&self) -> usize {
@@ -34,44 +34,44 @@ impl Budget {
     }
 }
 
-impl Share<'_> {
+impl Reservation<'_> {
     /// Reserves room for at most `wanted` new messages.
     pub(crate) fn reserve(&mut self, wanted: usize) -> usize {
-        if self.budget.bytes_left() == 0 {
+        if self.limit.bytes_left() == 0 {
             return 0;
         }
         let take = |open: usize| {
-            let room = self.budget.most_open.saturating_sub(open).min(wanted);
+            let room = self.limit.most_open.saturating_sub(open).min(wanted);
             (room > 0).then_some(open + room)
         };
-        let before = self.budget.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        let room = before.map_or(0, |open| self.budget.most_open.saturating_sub(open).min(wanted));
+        let before = self.limit.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let room = before.map_or(0, |open| self.limit.most_open.saturating_sub(open).min(wanted));
         self.open += room;
         room
     }
 
     /// Says what the partition really holds; what was reserved beyond it goes back.
     pub(crate) fn settle(&mut self, open: usize, bytes: usize) {
-        adjust(&self.budget.open, self.open, open);
-        adjust(&self.budget.bytes, self.bytes, bytes);
+        adjust(&self.limit.open, self.open, open);
+        adjust(&self.limit.bytes, self.bytes, bytes);
         (self.open, self.bytes) = (open, bytes);
     }
 
-    /// True when a tenth of the budget is free, or the partition holds nothing itself: time to let in who waits.
+    /// True when a tenth of the limit is free, or the partition holds nothing itself: time to let in who waits.
     pub(crate) fn has_room(&self) -> bool {
-        let open = self.budget.open.load(Ordering::Relaxed);
-        let enough_open = open + self.budget.most_open.div_ceil(10) <= self.budget.most_open;
-        enough_open && self.budget.bytes_left() >= self.budget.most_bytes / 10
+        let open = self.limit.open.load(Ordering::Relaxed);
+        let enough_open = open + self.limit.most_open.div_ceil(10) <= self.limit.most_open;
+        enough_open && self.limit.bytes_left() >= self.limit.most_bytes / 10
     }
 
     /// Bytes that this partition should forget: half of its own when the worker holds twice what it should.
     pub(crate) fn excess(&self) -> Option<usize> {
-        let over = self.budget.bytes.load(Ordering::Relaxed) > self.budget.most_bytes.saturating_mul(2);
+        let over = self.limit.bytes.load(Ordering::Relaxed) > self.limit.most_bytes.saturating_mul(2);
         (over && self.bytes > 0).then_some(self.bytes / 2)
     }
 }
 
-impl Drop for Share<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         self.settle(0, 0);
     }
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn reservations_never_exceed_the_limit_and_go_back() {
-        let budget = Budget::new(10, 100);
-        let (mut one, mut two) = (budget.share(), budget.share());
+        let limit = OpenMessageLimit::new(10, 100);
+        let (mut one, mut two) = (limit.reservation(), limit.reservation());
         assert_eq!(one.reserve(7), 7);
         assert_eq!(two.reserve(7), 3);
         assert_eq!(two.reserve(1), 0);
@@ -105,9 +105,9 @@ mod tests {
     }
 
     #[test]
-    fn budget_without_bytes_has_no_room_and_then_excess() {
-        let budget = Budget::new(10, 100);
-        let mut share = budget.share();
+    fn limit_without_bytes_has_no_room_and_then_excess() {
+        let limit = OpenMessageLimit::new(10, 100);
+        let mut share = limit.reservation();
         share.settle(1, 100);
         assert_eq!(share.reserve(1), 0);
         assert_eq!(share.excess(), None);

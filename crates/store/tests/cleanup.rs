@@ -5,7 +5,7 @@ use std::time::Duration;
 use model::{CommandId, PartitionId, TaskId};
 use partition::{CommandKey, CommandVerdict};
 use serde_json::json;
-use store::{Committed, DeadLetterCursor, Kept, KeptBound, ReplayClaim, Store};
+use store::{CleanupKind, CleanupLimit, Committed, DeadLetterCursor, ReplayClaim, Store};
 
 use crate::fixture::{Database, Owner, dead_entry, key, message, metadata, thread};
 use crate::values::task;
@@ -16,8 +16,8 @@ fn act(id: &str) -> CommandId {
     CommandId::parse(id).unwrap()
 }
 
-async fn beyond(store: &Store, kept: Kept, bound: KeptBound) -> u64 {
-    store.delete_beyond(kept, bound, 1_000).await.unwrap()
+async fn beyond(store: &Store, kind: CleanupKind, bound: CleanupLimit) -> u64 {
+    store.clean_up(kind, bound, 1_000).await.unwrap()
 }
 
 #[tokio::test]
@@ -49,31 +49,31 @@ async fn everything_kept_has_a_bound_in_age_and_in_bytes() {
                     ('new', 'ada', now(), NULL)",
         )
         .await;
-    let age = |days: u32| KeptBound::Age(DAY * days);
+    let age = |days: u32| CleanupLimit::Age(DAY * days);
     // Failed ones go with their marks and their ids: nothing becomes pending or completed by it.
-    assert_eq!(beyond(&store, Kept::FailedTasks, age(5)).await, 1);
+    assert_eq!(beyond(&store, CleanupKind::FailedTasks, age(5)).await, 1);
     assert_eq!(database.number("SELECT count(*) FROM tasks WHERE position = 2").await, 0);
     assert_eq!(database.number("SELECT count(*) FROM task_ids WHERE position = 2").await, 0);
-    assert_eq!(beyond(&store, Kept::CompletedTasks, age(5)).await, 1);
+    assert_eq!(beyond(&store, CleanupKind::CompletedTasks, age(5)).await, 1);
     assert_eq!(
-        beyond(&store, Kept::CompletedTasks, KeptBound::Bytes(0)).await,
+        beyond(&store, CleanupKind::CompletedTasks, CleanupLimit::Bytes(0)).await,
         2,
         "the pending one stays, however little room there is"
     );
     assert_eq!(database.number("SELECT sum(position)::bigint FROM tasks").await, 5);
     assert_eq!(
-        beyond(&store, Kept::FailedTurns, age(5)).await,
+        beyond(&store, CleanupKind::FailedTurns, age(5)).await,
         2,
         "of the fifth day some milliseconds have passed"
     );
-    assert_eq!(beyond(&store, Kept::DeadLetters, KeptBound::Bytes(50_000)).await, 4);
+    assert_eq!(beyond(&store, CleanupKind::DeadLetters, CleanupLimit::Bytes(50_000)).await, 4);
     assert_eq!(database.number("SELECT max(stream_seq) FROM dead_letters").await, 2, "the oldest go");
-    assert_eq!(beyond(&store, Kept::DeadLetters, KeptBound::Bytes(50_000)).await, 0);
-    assert_eq!(beyond(&store, Kept::Audit, age(30)).await, 31);
-    assert_eq!(beyond(&store, Kept::ErasedThreads, age(90)).await, 511);
+    assert_eq!(beyond(&store, CleanupKind::DeadLetters, CleanupLimit::Bytes(50_000)).await, 0);
+    assert_eq!(beyond(&store, CleanupKind::Audit, age(30)).await, 31);
+    assert_eq!(beyond(&store, CleanupKind::ErasedThreads, age(90)).await, 511);
     // One that is not erased to its end stays marked.
-    assert_eq!(beyond(&store, Kept::ErasedTenants, age(90)).await, 1);
-    let bytes = store.kept_bytes().await.unwrap();
+    assert_eq!(beyond(&store, CleanupKind::ErasedTenants, age(90)).await, 1);
+    let bytes = store.cleanup_bytes().await.unwrap();
     assert!(bytes.len() == 7 && bytes.iter().all(|(_, bytes)| *bytes > 0), "{bytes:?}");
 }
 

@@ -11,7 +11,7 @@ use runtime::traces::{self, TraceContext};
 use tokio::sync::mpsc;
 use wire::{DecodeLimits, Decoded};
 
-use crate::session::report;
+use super::report;
 
 /// Entries that are decoded and handled together.
 const BATCH: usize = 512;

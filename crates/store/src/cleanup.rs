@@ -1,0 +1,294 @@
+//! Age and size limits of operational records.
+//!
+//! Each kind of record has one row in [`CleanupKind::table`], or a statement of its own. Deleting is
+//! idempotent, so every worker may do it.
+
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::error::StoreError;
+use crate::row::{count, interval};
+use crate::store::Store;
+
+/// A kind of record that is deleted when it is old, or when there are too many bytes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CleanupKind {
+    /// Tasks that are completed, with their texts. Their turns are in the history.
+    CompletedTasks,
+    /// Tasks that failed and were neither retried nor dropped.
+    FailedTasks,
+    /// Turns that failed and were neither retried nor dropped.
+    FailedTurns,
+    /// Inputs that could not be processed.
+    DeadLetters,
+    /// The audit log.
+    Audit,
+    /// Marks of erased threads. A message for a thread whose mark is gone makes a new thread.
+    ErasedThreads,
+    /// Marks of erased tenants, once nothing of them is left. After that the tenant's name can be used again.
+    ErasedTenants,
+    /// Ids by which repeated tasks are recognized. Those of pending and failed tasks stay: operators name tasks by
+    /// them, and a pending task must not be queued twice.
+    TaskIds,
+    /// Idempotency keys of messages.
+    IdempotencyKeys,
+    /// Failures of messages. The inputs themselves stay.
+    FailedMessages,
+    /// Marks of messages that retention has deleted, by which they are recognized if they come again.
+    ExpiredMessages,
+    /// Request fields of responses. The answers stay with their threads.
+    Responses,
+    /// Timers that have ended. Those of a thread with a pending timer stay: the follow-up rules count them.
+    Timers,
+    /// Facts that agents remember.
+    Facts,
+    /// Single model calls, which are added to the sums of their days.
+    ModelCalls,
+    /// Sums of model calls by day.
+    UsageDays,
+    /// Reasoning sessions that have not changed, with their part of the audit log.
+    ReasoningSessions,
+}
+
+/// The limit beyond which records are deleted, the oldest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CleanupLimit {
+    /// Records older than this.
+    Age(Duration),
+    /// Records beyond this number of bytes on disk. Only for the kinds of [`CleanupKind::SIZED`]; others have no such limit.
+    Bytes(u64),
+}
+
+/// A table whose rows are deleted as they are.
+struct CleanupTable {
+    name: &'static str,
+    /// The column with the time of a row.
+    at: &'static str,
+    /// SQL of the bytes of the row `t` on disk.
+    size: Option<&'static str>,
+    /// SQL of which rows may go.
+    only: &'static str,
+    /// Whether an index has the rows in the order of `at`.
+    is_ordered: bool,
+    /// SQL of what is deleted with the rows `gone`.
+    rest: &'static str,
+}
+
+impl CleanupTable {
+    const fn new(name: &'static str, at: &'static str) -> Self {
+        Self { name, at, size: None, only: "true", is_ordered: true, rest: "" }
+    }
+
+    const fn sized(name: &'static str, at: &'static str, size: &'static str) -> Self {
+        Self { size: Some(size), ..Self::new(name, at) }
+    }
+}
+
+impl CleanupKind {
+    /// The kinds that have a limit in bytes, too.
+    pub const SIZED: [Self; 7] = [
+        Self::CompletedTasks,
+        Self::FailedTasks,
+        Self::FailedTurns,
+        Self::DeadLetters,
+        Self::Audit,
+        Self::ErasedThreads,
+        Self::ErasedTenants,
+    ];
+
+    /// The name in metrics and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CompletedTasks => "completed_tasks",
+            Self::FailedTasks => "failed_tasks",
+            Self::FailedTurns => "failed_turns",
+            Self::DeadLetters => "dead_letters",
+            Self::Audit => "audit",
+            Self::ErasedThreads => "erased_threads",
+            Self::ErasedTenants => "erased_tenants",
+            Self::TaskIds => "task_ids",
+            Self::IdempotencyKeys => "idempotency_keys",
+            Self::FailedMessages => "failed_messages",
+            Self::ExpiredMessages => "expired_messages",
+            Self::Responses => "responses",
+            Self::Timers => "timers",
+            Self::Facts => "facts",
+            Self::ModelCalls => "model_calls",
+            Self::UsageDays => "usage_days",
+            Self::ReasoningSessions => "reasoning_sessions",
+        }
+    }
+
+    /// The most rows of one statement, which has 5 s.
+    pub fn batch(self) -> u32 {
+        match self {
+            // A session is deleted with all its messages.
+            Self::ReasoningSessions => 1,
+            kind if Self::SIZED.contains(&kind) => 20_000,
+            _ => 5_000,
+        }
+    }
+
+    /// `None`: the kind has a statement of its own.
+    fn table(self) -> Option<CleanupTable> {
+        let table = match self {
+            Self::CompletedTasks => CleanupTable {
+                only: "EXISTS (SELECT FROM agents AS a WHERE a.bucket = t.bucket AND a.agent_id = t.agent_id
+                                   AND a.head_position >= t.position OFFSET 0)
+                       AND NOT EXISTS (SELECT FROM failed_tasks AS f WHERE f.bucket = t.bucket AND f.agent_id = t.agent_id
+                                       AND f.position = t.position OFFSET 0)",
+                ..CleanupTable::sized(
+                    "tasks",
+                    "created_at",
+                    "pg_column_size(t.content) + pg_column_size(t.metadata) + 128",
+                )
+            },
+            Self::FailedTasks => CleanupTable {
+                // Without its mark a task would be pending or completed.
+                rest: ", tasks_gone AS (DELETE FROM tasks AS w USING gone AS g
+                           WHERE w.bucket = g.bucket AND w.agent_id = g.agent_id AND w.position = g.position)
+                       , ids_gone AS (DELETE FROM task_ids AS w USING gone AS g
+                           WHERE w.bucket = g.bucket AND w.agent_id = g.agent_id AND w.position = g.position)",
+                ..CleanupTable::sized(
+                    "failed_tasks",
+                    "failed_at",
+                    "pg_column_size(t.text) + 128 + coalesce((SELECT pg_column_size(w.content) + pg_column_size(w.metadata) + 128
+                         FROM tasks AS w
+                         WHERE w.bucket = t.bucket AND w.agent_id = t.agent_id AND w.position = t.position), 0)",
+                )
+            },
+            Self::FailedTurns => CleanupTable::sized(
+                "failed_turns",
+                "failed_at",
+                "pg_column_size(t.content) + pg_column_size(t.metadata) + pg_column_size(t.text) + 256",
+            ),
+            Self::DeadLetters => CleanupTable::sized(
+                "dead_letters",
+                "created_at",
+                "pg_column_size(t.raw) + pg_column_size(t.detail) + 256",
+            ),
+            Self::Audit => CleanupTable::sized("audit_log", "created_at", "pg_column_size(t.*)"),
+            Self::ErasedThreads => {
+                CleanupTable::sized("erased_threads", "erased_at", "pg_column_size(t.receipt) + 128")
+            }
+            Self::ErasedTenants => CleanupTable {
+                only: "t.erasing IS NULL",
+                ..CleanupTable::sized("erased_tenants", "erased_at", "pg_column_size(t.*)")
+            },
+            Self::TaskIds => CleanupTable {
+                only: "EXISTS (SELECT FROM agents AS a
+                               WHERE a.bucket = t.bucket AND a.agent_id = t.agent_id AND a.head_position >= t.position OFFSET 0)
+                       AND NOT EXISTS (SELECT FROM failed_tasks AS f
+                               WHERE f.bucket = t.bucket AND f.agent_id = t.agent_id AND f.position = t.position OFFSET 0)",
+                ..CleanupTable::new("task_ids", "created_at")
+            },
+            Self::IdempotencyKeys => CleanupTable::new("idempotency_keys", "created_at"),
+            Self::FailedMessages => CleanupTable::new("failed_messages", "created_at"),
+            Self::ExpiredMessages => CleanupTable::new("expired_messages", "expired_at"),
+            Self::Responses => CleanupTable::new("responses", "created_at"),
+            Self::Timers => CleanupTable {
+                only: "NOT EXISTS (SELECT FROM timers AS w
+                                   WHERE w.bucket = t.bucket AND w.thread_id = t.thread_id AND w.state = 'pending' OFFSET 0)",
+                ..CleanupTable::new("timers", "ended_at")
+            },
+            Self::Facts => CleanupTable { is_ordered: false, ..CleanupTable::new("facts", "created_at") },
+            Self::UsageDays => CleanupTable { is_ordered: false, ..CleanupTable::new("usage_days", "day_at") },
+            Self::ModelCalls | Self::ReasoningSessions => return None,
+        };
+        Some(table)
+    }
+}
+
+impl Store {
+    /// Deletes at most `most` records beyond a limit and returns how many; fewer than `most`: no more are left.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
+    pub async fn clean_up(
+        &self,
+        kind: CleanupKind,
+        limit: CleanupLimit,
+        most: u32,
+    ) -> Result<u64, StoreError> {
+        let statement = match (kind.table(), limit) {
+            (Some(table), CleanupLimit::Age(age)) => {
+                sqlx::query(AssertSqlSafe(by_age(&table))).bind(interval(age))
+            }
+            (Some(table), CleanupLimit::Bytes(bytes)) => match by_bytes(&table) {
+                Some(sql) => sqlx::query(AssertSqlSafe(sql)).bind(i64::try_from(bytes).unwrap_or(i64::MAX)),
+                None => return Ok(0),
+            },
+            (None, CleanupLimit::Age(age)) => {
+                let sql = match kind {
+                    CleanupKind::ModelCalls => include_str!("api/usage/roll_up.sql"),
+                    _ => include_str!("reasoning_sessions/purge.sql"),
+                };
+                sqlx::query(sql).bind(interval(age))
+            }
+            (None, CleanupLimit::Bytes(_)) => return Ok(0),
+        };
+        count(&self.rows(statement.bind(i64::from(most))).await?)
+    }
+
+    /// The bytes on disk of the tables of [`CleanupKind::SIZED`].
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
+    pub async fn cleanup_bytes(&self) -> Result<Vec<(CleanupKind, u64)>, StoreError> {
+        let tables = CleanupKind::SIZED.iter().filter_map(|kind| kind.table());
+        let sizes: Vec<String> = tables.map(|table| format!("pg_table_size('{}')", table.name)).collect();
+        let sql = format!("SELECT ARRAY[{}] AS sizes", sizes.join(", "));
+        let rows = self.rows(sqlx::query(AssertSqlSafe(sql))).await?;
+        let sizes: Vec<i64> = rows.first().map_or(Ok(Vec::new()), |row| row.try_get("sizes"))?;
+        Ok(CleanupKind::SIZED.into_iter().zip(sizes.into_iter().map(i64::unsigned_abs)).collect())
+    }
+}
+
+/// $1 the age, $2 the most rows.
+fn by_age(table: &CleanupTable) -> String {
+    let CleanupTable { name, at, only, .. } = table;
+    let order = if table.is_ordered { format!("ORDER BY t.{at}") } else { String::new() };
+    // now() and not clock_timestamp(): an index needs a constant time. SKIP LOCKED: a row that is being
+    // changed stays for now, and several workers share the work.
+    format!(
+        "WITH old AS MATERIALIZED (
+             SELECT t.ctid AS place FROM {name} AS t
+             WHERE t.{at} < now() - $1 AND {only} {order} LIMIT $2 FOR UPDATE OF t SKIP LOCKED
+         ) {}",
+        gone(table)
+    )
+}
+
+/// $1 the bytes, $2 the most rows.
+fn by_bytes(table: &CleanupTable) -> Option<String> {
+    let (CleanupTable { name, at, only, .. }, size) = (table, table.size?);
+    // A table that is not larger than the limit has no rows beyond it: most times nothing is read. The size is
+    // asked for once; beside the rows it would be computed for each of them. All sizes are added up, but only
+    // the oldest rows are sorted: a row goes while it and all newer ones are beyond the limit.
+    Some(format!(
+        "WITH total AS MATERIALIZED (
+             SELECT sum({size})::bigint AS bytes FROM {name} AS t
+             WHERE (SELECT pg_table_size('{name}')) > $1 AND {only}
+         )
+         , oldest AS MATERIALIZED (
+             SELECT t.ctid AS place, t.{at} AS written, {size} AS size FROM {name} AS t
+             WHERE (SELECT bytes FROM total) > $1 AND {only}
+             ORDER BY t.{at}, t.ctid LIMIT $2
+         )
+         , old AS MATERIALIZED (
+             SELECT s.place
+             FROM (SELECT place, sum(size) OVER (ORDER BY written, place) - size AS older FROM oldest) AS s, total
+             WHERE total.bytes - s.older > $1
+         ) {}",
+        gone(table)
+    ))
+}
+
+fn gone(table: &CleanupTable) -> String {
+    let CleanupTable { name, rest, .. } = table;
+    format!(
+        ", gone AS (DELETE FROM {name} AS t USING old AS o WHERE t.ctid = o.place RETURNING t.*) {rest}
+         SELECT count(*) AS count FROM gone"
+    )
+}

@@ -1,0 +1,166 @@
+//! Deletes operational records that are older or larger than their limits. Each worker does it: it is
+//! little work, and needs no coordinator.
+
+use std::time::Duration;
+
+use metrics::{counter, gauge};
+use store::{CleanupKind, CleanupLimit, Store, StoreError};
+use tokio_util::sync::CancellationToken;
+
+use crate::refusals::{Refusals, RefusedOperation};
+
+/// Pause before the first round: short, because some workers do not live long.
+const FIRST_PAUSE: Duration = Duration::from_secs(4);
+/// Rounds from one look at the kinds that have no limit in bytes to the next. Age alone is not urgent.
+const ROUNDS_OF_AGE: u64 = 10;
+
+/// The limits of one kind of record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CleanupRule {
+    /// What is deleted.
+    pub kind: CleanupKind,
+    /// Older records are deleted.
+    pub max_age: Duration,
+    /// The oldest records beyond this number of bytes on disk are deleted; `None`: no limit.
+    pub max_bytes: Option<u64>,
+}
+
+impl CleanupRule {
+    /// A rule with ages in days and sizes in bytes.
+    pub const fn new(kind: CleanupKind, days: u32, max_bytes: Option<u64>) -> Self {
+        Self { kind, max_age: Duration::from_secs(days as u64 * 86_400), max_bytes }
+    }
+}
+
+/// The limits of all kinds, and how often they are enforced.
+#[derive(Debug, Clone)]
+pub struct CleanupConfig {
+    /// Interval of rounds.
+    pub every: Duration,
+    /// One rule for each kind.
+    pub rules: Vec<CleanupRule>,
+}
+
+impl Default for CleanupConfig {
+    fn default() -> Self {
+        use CleanupKind as Kind;
+        const fn sized(kind: CleanupKind, days: u32, mebibytes: u64) -> CleanupRule {
+            CleanupRule::new(kind, days, Some(mebibytes << 20))
+        }
+        const fn aged(kind: CleanupKind, days: u32) -> CleanupRule {
+            CleanupRule::new(kind, days, None)
+        }
+        let rules = vec![
+            sized(Kind::CompletedTasks, 30, 1_024),
+            sized(Kind::FailedTasks, 90, 256),
+            sized(Kind::FailedTurns, 90, 256),
+            sized(Kind::DeadLetters, 30, 1_024),
+            sized(Kind::Audit, 365, 1_024),
+            sized(Kind::ErasedThreads, 90, 64),
+            sized(Kind::ErasedTenants, 90, 64),
+            aged(Kind::TaskIds, 7),
+            aged(Kind::IdempotencyKeys, 1),
+            // How long a client may be away and still learn that a message failed meanwhile.
+            aged(Kind::FailedMessages, 30),
+            aged(Kind::ExpiredMessages, 30),
+            // As OpenAI keeps responses.
+            aged(Kind::Responses, 30),
+            aged(Kind::Timers, 90),
+            aged(Kind::Facts, 730),
+            // A year, and the month in which its bill is checked.
+            aged(Kind::ModelCalls, 400),
+            // As most countries require books to be kept.
+            aged(Kind::UsageDays, 3_653),
+            aged(Kind::ReasoningSessions, 30),
+        ];
+        Self { every: Duration::from_secs(60), rules }
+    }
+}
+
+impl CleanupConfig {
+    /// Replaces the limits of a kind.
+    pub fn set(&mut self, rule: CleanupRule) {
+        self.rules.retain(|other| other.kind != rule.kind);
+        self.rules.push(rule);
+    }
+}
+
+/// Enforces the limits until `stop`.
+pub(crate) async fn enforce_limits(
+    store: Store,
+    refusals: Refusals,
+    config: CleanupConfig,
+    stop: CancellationToken,
+) {
+    let mut refused: Vec<Option<RefusedOperation>> = config.rules.iter().map(|_| None).collect();
+    for round in 0_u64.. {
+        let pause = if round == 0 { config.every.min(FIRST_PAUSE) } else { config.every };
+        // Workers that were started together should not run together.
+        let pause = pause.mul_f64(rand::random_range(0.5..=1.0));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = stop.cancelled() => return,
+        }
+        let is_due = |rule: &CleanupRule| rule.max_bytes.is_some() || round.is_multiple_of(ROUNDS_OF_AGE);
+        for (rule, refused) in config.rules.iter().zip(&mut refused).filter(|(rule, _)| is_due(rule)) {
+            let enforced = enforce(&store, rule, &stop).await;
+            refusals.of_round(refused, rule.kind.name(), &enforced);
+            match enforced {
+                Ok(()) => {}
+                // The next round makes up for it.
+                Err(error) if !error.is_answer() => {
+                    tracing::debug!(%error, "Postgres does not answer: a round of cleanup was not finished");
+                    break;
+                }
+                // A rule that fails keeps no other from being enforced.
+                Err(error) => {
+                    tracing::warn!(kind = rule.kind.name(), %error, "old records were not deleted")
+                }
+            }
+        }
+        show_sizes(&store).await;
+    }
+}
+
+async fn enforce(store: &Store, rule: &CleanupRule, stop: &CancellationToken) -> Result<(), StoreError> {
+    let by_age = until_none_is_left(store, rule.kind, ("age", CleanupLimit::Age(rule.max_age)), stop).await;
+    // Both are tried, and the first error counts.
+    let by_bytes = match rule.max_bytes {
+        Some(bytes) => {
+            until_none_is_left(store, rule.kind, ("bytes", CleanupLimit::Bytes(bytes)), stop).await
+        }
+        None => Ok(()),
+    };
+    by_age.and(by_bytes)
+}
+
+async fn until_none_is_left(
+    store: &Store,
+    kind: CleanupKind,
+    (bound, limit): (&'static str, CleanupLimit),
+    stop: &CancellationToken,
+) -> Result<(), StoreError> {
+    let most = kind.batch();
+    while !stop.is_cancelled() {
+        let deleted = store.clean_up(kind, limit, most).await?;
+        counter!(crate::metrics::DELETED_ROWS, "kept" => kind.name(), "bound" => bound).increment(deleted);
+        if deleted > 0 {
+            tracing::info!(kind = kind.name(), bound, rows = deleted, "old records were deleted");
+        }
+        if deleted < u64::from(most) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn show_sizes(store: &Store) {
+    match store.cleanup_bytes().await {
+        Ok(found) => {
+            for (kind, bytes) in found {
+                gauge!(crate::metrics::RETAINED_BYTES, "kept" => kind.name()).set(bytes as f64);
+            }
+        }
+        Err(error) => tracing::debug!(%error, "the sizes of operational tables were not read"),
+    }
+}

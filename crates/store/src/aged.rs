@@ -1,4 +1,4 @@
-//! Deleting rows by their age, in small statements.
+//! Deletes rows older than an age, in small statements.
 
 use std::time::Duration;
 
@@ -9,8 +9,9 @@ use crate::row::{count, interval};
 use crate::store::Store;
 
 impl Store {
-    /// Deletes at most `limit` rows of `table`, as `t`, whose time `at` is longer than `age` ago, and says how many. `which` goes on with the
-    /// condition: more of it, and an order where an index on `at` gives it.
+    /// Deletes at most `limit` rows of `table` (alias `t`) whose column `at` is older than `age`,
+    /// and returns how many. `which` is SQL appended to the condition: further conditions, and an
+    /// `ORDER BY` where an index on `at` provides the order.
     pub(crate) async fn delete_older(
         &self,
         (table, at): (&str, &str),
@@ -18,8 +19,8 @@ impl Store {
         age: Duration,
         limit: u32,
     ) -> Result<u64, StoreError> {
-        // now() and not clock_timestamp(): an index needs a time that stands still. SKIP LOCKED: a row that is being changed stays for
-        // now, and several workers share the work.
+        // now(), not clock_timestamp(): an index scan needs a stable time. SKIP LOCKED: a row that
+        // is being changed stays for now, and several workers share the work.
         let sql = format!(
             "WITH old AS MATERIALIZED (
                  SELECT t.ctid AS place FROM {table} AS t WHERE t.{at} < now() - $1 {which}

@@ -1,6 +1,7 @@
-//! What is kept for people after it has done its work, and goes when it is old or too much.
+//! Retention of records that are kept for people after use.
 //!
-//! Every kind has a bound in age and one in bytes. Deleting is idempotent, so every worker may do it.
+//! Every kind has a bound in age and one in bytes. Deleting is idempotent, so every worker may do
+//! it.
 
 use std::time::Duration;
 
@@ -10,36 +11,35 @@ use crate::error::StoreError;
 use crate::row::count;
 use crate::store::Store;
 
-/// What is kept.
+/// Kinds of kept records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// Tasks that are completed, with their texts. Their turns are in the history.
+    /// Completed tasks with their texts. Their turns are in the history.
     CompletedTasks,
-    /// Tasks that failed and were neither retried nor dropped.
+    /// Failed tasks that were neither retried nor dropped.
     FailedTasks,
-    /// Turns that failed and were neither retried nor dropped.
+    /// Failed turns that were neither retried nor dropped.
     FailedTurns,
-    /// Inputs given up on.
     DeadLetters,
-    /// Who did what.
     Audit,
-    /// Marks of erased threads. What comes for one after its mark is gone makes a new thread.
+    /// Marks of erased threads. A late command for a thread whose mark is deleted creates a new
+    /// thread.
     ErasedThreads,
-    /// Marks of erased tenants, once nothing of them is left. What comes for one after its mark is gone is taken again.
+    /// Marks of completely erased tenants. Commands for a tenant whose mark is deleted are accepted
+    /// again.
     ErasedTenants,
 }
 
-/// Which bound something has passed.
+/// The bound that a record exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeptBound {
     /// It is older than this.
     Age(Duration),
-    /// The newest of its kind have as many bytes already.
+    /// Newer records of its kind use this many bytes already.
     Bytes(u64),
 }
 
 impl Kept {
-    /// All of them.
     pub const ALL: [Self; 7] = [
         Self::CompletedTasks,
         Self::FailedTasks,
@@ -63,7 +63,7 @@ impl Kept {
         }
     }
 
-    /// Sizes are those on disk, as far as a row has some.
+    /// The table of a kind. Sizes are those on disk, as far as a row has them.
     fn parts(self) -> KeptTable {
         let plain = |table, at, size| KeptTable { table, at, size, only: "true", rest: "" };
         match self {
@@ -84,7 +84,7 @@ impl Kept {
                            FROM tasks AS w
                            WHERE w.bucket = t.bucket AND w.agent_id = t.agent_id AND w.position = t.position), 0)",
                 only: "true",
-                // Without its mark a task would be pending or completed.
+                // Without its mark a task would count as pending or completed.
                 rest: ", tasks_gone AS (DELETE FROM tasks AS w USING gone AS g
                            WHERE w.bucket = g.bucket AND w.agent_id = g.agent_id AND w.position = g.position)
                        , ids_gone AS (DELETE FROM task_ids AS w USING gone AS g
@@ -112,17 +112,18 @@ impl Kept {
 
 struct KeptTable {
     table: &'static str,
-    /// When it was written.
+    /// The column with the time of writing.
     at: &'static str,
     size: &'static str,
-    /// Which rows.
+    /// The condition that selects the rows.
     only: &'static str,
-    /// What goes with them.
+    /// CTEs that delete dependent rows.
     rest: &'static str,
 }
 
 impl Store {
-    /// Deletes at most `limit` rows beyond a bound, the oldest first, and says how many; to be called until it says fewer.
+    /// Deletes at most `limit` rows beyond a bound, the oldest first, and returns how many; call it
+    /// until it returns fewer.
     pub async fn delete_beyond(&self, kept: Kept, bound: KeptBound, limit: u32) -> Result<u64, StoreError> {
         let KeptTable { table, at, size, only, rest } = kept.parts();
         let gone = format!(
@@ -137,9 +138,10 @@ impl Store {
                      WHERE t.{at} < now() - $1 * interval '1 second' AND {only} ORDER BY t.{at} LIMIT $2
                  ) {gone}"
             ),
-            // A table that is not larger has not more in it: most times nothing is read. The size is asked for once: beside the
-            // rows it would be computed for each of them. What is there is added up, but only the oldest are put in order: a row
-            // goes while it and all newer ones are too much.
+            // A table that is smaller than the bound cannot exceed it, so usually nothing is read.
+            // The size is in a sub-query because it would otherwise be computed for each row. All
+            // rows are summed, but only the oldest are sorted: a row is deleted while it and all
+            // newer ones exceed the bound.
             KeptBound::Bytes(_) => format!(
                 "WITH total AS MATERIALIZED (
                      SELECT sum({size})::bigint AS bytes FROM {table} AS t
@@ -165,7 +167,7 @@ impl Store {
         count(&self.rows(statement).await?)
     }
 
-    /// How large the tables are on disk, in bytes, in which these things are.
+    /// The sizes on disk, in bytes, of the tables that hold these kinds.
     pub async fn kept_bytes(&self) -> Result<Vec<(Kept, u64)>, StoreError> {
         let sizes = Kept::ALL.map(|kept| format!("pg_table_size('{}')", kept.parts().table)).join(", ");
         let rows = self.rows(sqlx::query(AssertSqlSafe(format!("SELECT ARRAY[{sizes}] AS sizes")))).await?;

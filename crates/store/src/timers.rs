@@ -1,4 +1,5 @@
-//! Durable timers: the next ones of a partition, and what the rules are asked about those that are due.
+//! Durable timers: the next ones of a partition, and the facts from which the rules decide about
+//! due timers.
 
 use std::time::Duration;
 
@@ -14,14 +15,15 @@ use crate::lookup::{check_owner, columns_of};
 use crate::row::{column_error, object, parse_column};
 use crate::store::Store;
 
-/// Timers that a bucket gives to a window: the busiest ones come again with the next.
+/// Timers that a bucket contributes to a window; the rest of a busy bucket follows with the next
+/// window.
 const OF_A_BUCKET: i64 = 128;
 
 impl Store {
-    /// The next timers of the partition that are due, at most `limit`, from so many ms from now on.
+    /// The next timers of the partition, at most `limit`, due `from_ms` from now or later.
     ///
     /// # Errors
-    /// [`StoreError::NotOwner`] when `owner` is not the owner of record.
+    /// [`StoreError::NotOwner`] when `owner` is not the stored owner.
     pub async fn load_timers(
         &self,
         owner: Applied,
@@ -75,8 +77,9 @@ impl Store {
         check_owner(&self.rows(is_owner).await?)
     }
 
-    /// Forgets at most `limit` timers that have ended longer than `age` ago, and says how many; to be called until it says fewer. Those of a
-    /// thread with one that waits stay: the rules count them.
+    /// Deletes at most `limit` timers that ended longer than `age` ago, and returns how many; call
+    /// it until it returns fewer. Timers of a thread with a pending one stay, because the rules
+    /// count them.
     pub async fn purge_timers(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
         let which = "AND NOT EXISTS (SELECT FROM timers AS w
                       WHERE w.bucket = t.bucket AND w.thread_id = t.thread_id AND w.state = 'pending' OFFSET 0)
@@ -84,10 +87,11 @@ impl Store {
         self.delete_older(("timers", "ended_at"), which, age, limit).await
     }
 
-    /// What decides about these timers, in their order; one that is not there has `None`.
+    /// Reads what decides about these timers, in their order; `None` for a timer that does not
+    /// exist.
     ///
     /// # Errors
-    /// [`StoreError::NotOwner`] when `owner` is not the owner of record.
+    /// [`StoreError::NotOwner`] when `owner` is not the stored owner.
     pub async fn due_timers(
         &self,
         owner: Option<Applied>,
@@ -108,7 +112,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Whether the budgets of follow-ups are spent. None is asked of a timer whose turn has ended.
+    /// Checks the budgets for follow-ups, except those that have ended.
     async fn ask_budgets(&self, found: &mut [Option<DueTimer>]) -> Result<(), StoreError> {
         let is_asked =
             |timer: &&mut DueTimer| timer.kind == TimerKind::FollowUp && timer.state != TimerState::Ended;

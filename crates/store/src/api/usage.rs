@@ -1,4 +1,4 @@
-//! The ledger of what the calls of models have used, in sums.
+//! Sums over the ledger of model calls.
 
 use std::time::Duration;
 
@@ -11,27 +11,25 @@ use crate::row::{count, interval};
 use crate::statement::Statement;
 use crate::store::Store;
 
-/// By what calls are summed.
+/// The dimensions by which calls can be summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageGroup {
-    /// The day in UTC on which the turn ended.
+    /// The UTC day on which the turn ended.
     Day,
-    /// Whose workflow made the call.
+    /// The agent whose workflow made the call.
     Agent,
-    /// The thread.
     Thread,
     /// `user_id` in the metadata of the thread.
     User,
-    /// The model.
     Model,
-    /// For what the call was made: [`model::UsageKind`].
+    /// The purpose of the call: [`model::UsageKind`].
     Kind,
     /// Why the answer ended: [`model::FinishReason`].
     FinishReason,
 }
 
 impl UsageGroup {
-    /// All of them, in the order of [`UsageSum::of`].
+    /// All groups, in the order of [`UsageSum::of`].
     pub const ALL: [Self; 7] =
         [Self::Day, Self::Agent, Self::Thread, Self::User, Self::Model, Self::Kind, Self::FinishReason];
 
@@ -48,10 +46,10 @@ impl UsageGroup {
         }
     }
 
-    /// Those of a list with commas between the names.
+    /// Parses a comma-separated list of names.
     ///
     /// # Errors
-    /// The name that is none of them.
+    /// The first unknown name.
     pub fn list(names: &str) -> Result<Vec<Self>, String> {
         let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
         let known = |name: &str| Self::ALL.into_iter().find(|group| group.name() == name);
@@ -71,40 +69,41 @@ impl UsageGroup {
     }
 }
 
-/// What the calls of one group have used together.
+/// The total usage of one group of calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageSum {
-    /// The group, a part for each of [`UsageGroup::ALL`]; `None`: not asked for, or not known.
+    /// The key of the group, one part for each of [`UsageGroup::ALL`]; `None`: not requested or not
+    /// known.
     pub of: [Option<String>; 7],
-    /// How many calls.
     pub calls: i64,
-    /// How many of them belong to answers that did not come to their end.
+    /// Calls of answers that did not complete.
     pub partial_calls: i64,
-    /// How many of them the provider has not counted, so that their tokens are estimates.
+    /// Calls whose token counts are estimates because the provider reported none.
     pub estimated_calls: i64,
-    /// Tokens that were read.
     pub input_tokens: i64,
-    /// Tokens that were written.
     pub output_tokens: i64,
-    /// How many of the input came from a cache, as far as it was said.
+    /// Input tokens that came from a cache, as far as reported.
     pub cached_tokens: i64,
-    /// How many of the output are reasoning, as far as it was said.
+    /// Output tokens that are reasoning, as far as reported.
     pub reasoning_tokens: i64,
-    /// How many calls are of models without a price at their time.
+    /// Calls of models without a price at the time of the call.
     pub unpriced_calls: i64,
-    /// What the others cost together, exactly, as a decimal number; `None`: there are no others.
+    /// The total cost of the priced calls, as an exact decimal number; `None`: no call has a price.
     pub cost: Option<String>,
 }
 
 impl Store {
-    /// Deletes at most `limit` sums of days that are longer than `age` ago, and says how many; to be called until it says fewer.
+    /// Deletes at most `limit` daily sums older than `age`, and returns how many; call it until it
+    /// returns fewer.
     pub async fn purge_usage_days(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
         self.delete_older(("usage_days", "day_at"), "", age, limit).await
     }
 
-    /// The sums of the calls of turns that ended from `from` on and before `to`, at most `limit` of them, in the order of their groups. Costs
-    /// are reckoned by the prices of [`Store::with_prices`]. Calls before [`Store::usage_details_from`] count as of the start of their day, and
-    /// belong to no thread and user. Of a tenant's handle they are those of the tenant, also where row-level security does not apply.
+    /// Sums the calls of turns that ended at or after `from` and before `to`; returns at most
+    /// `limit` sums, ordered by their groups. Costs use the prices of [`Store::with_prices`]. Calls
+    /// before [`Store::usage_details_from`] count as made at the start of their day, and have no
+    /// thread and no user. A tenant's handle sees the calls of its tenant only, even without
+    /// row-level security.
     pub async fn usage(
         &self,
         from: Timestamp,
@@ -123,15 +122,17 @@ impl Store {
         self.rows(statement).await?.iter().map(usage_sum).collect()
     }
 
-    /// Puts at most `limit` calls of days in UTC that ended longer than `age` ago into the sums of their days, and says how many; to be called
-    /// until it says fewer. All sums stay what they are, but their threads are not known any more.
+    /// Moves at most `limit` calls of UTC days that ended longer than `age` ago into daily sums,
+    /// and returns how many; call it until it returns fewer. Totals do not change, but the threads
+    /// of these calls are no longer known.
     pub async fn roll_up_usage(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
         let statement =
             sqlx::query(include_str!("usage/roll_up.sql")).bind(interval(age)).bind(i64::from(limit));
         count(&self.rows(statement).await?)
     }
 
-    /// The first day in UTC, like `2026-12-24`, after all those of which only sums are kept; `None`: there are none.
+    /// The first UTC day, such as `2026-12-24`, after all days of which only sums are kept; `None`:
+    /// there are none.
     pub async fn usage_details_from(&self) -> Result<Option<String>, StoreError> {
         let statement = sqlx::query(
             "SELECT to_char(max(day_at) AT TIME ZONE 'UTC' + interval '1 day', 'YYYY-MM-DD') AS day
@@ -142,7 +143,7 @@ impl Store {
     }
 }
 
-/// Binds prices as five arrays: model, from when on, input, cached input, output.
+/// Binds prices as five arrays: model, start time, input, cached input, output.
 pub(crate) fn bind_prices(statement: Statement, prices: &[Price]) -> Statement {
     let amounts = |amount: fn(&Price) -> f64| -> Vec<String> {
         prices.iter().map(|price| amount(price).to_string()).collect()
@@ -155,7 +156,7 @@ pub(crate) fn bind_prices(statement: Statement, prices: &[Price]) -> Statement {
         .bind(amounts(|price| price.output))
 }
 
-/// A day begins in UTC.
+/// Converts a date to the start of that UTC day.
 fn starts(from: &str) -> String {
     if from.len() > "2026-12-24".len() { from.to_owned() } else { format!("{from}T00:00:00Z") }
 }

@@ -80,8 +80,8 @@ async fn lay_out(connection: &mut PgConnection, vectors_of: &str) -> Result<Vect
     let tables = concat!(include_str!("fact_vectors/lay_out.sql"), include_str!("fact_vectors/triggers.sql"));
     sqlx::raw_sql(tables).execute(&mut *connection).await?;
     for bucket in 0..model::BUCKETS {
-        // One bucket at a time, so that no statement takes long. The lock keeps facts from being
-        // deleted in the meantime.
+        // One bucket at a time, so that no statement takes long. FOR KEY SHARE
+        // keeps facts from being deleted in the meantime.
         sqlx::query(
             "INSERT INTO fact_vectors (bucket, agent_id, fact_id, scope)
              SELECT f.bucket, f.agent_id, f.fact_id, f.scope FROM facts AS f

@@ -4,9 +4,10 @@
 //! applies [`partition::Commit`]s. [`migrate`] lays out a database.
 //!
 //! Invariants: an operation writes with one statement, so it applies whole or not at all. Some
-//! operations read first, and try again when another change came in between. No code here begins a
-//! transaction that spans calls. Database work runs in its own tasks, so that dropping a future
-//! never cancels it half-way. Only the database clock decides about leases and ages.
+//! operations read first, and try again when another change came in between. Only `row_security`
+//! opens a transaction around another statement, and none leaves this crate. Database work runs in
+//! its own tasks, so that dropping a future never cancels it half-way. Only the database clock
+//! decides about leases and ages.
 
 mod aged;
 mod api;

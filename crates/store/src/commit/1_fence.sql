@@ -1,4 +1,4 @@
--- Commits several partitions in one statement and one round trip, all or nothing per partition.
+-- One commit of several partitions: one statement, one round trip, all or nothing per partition.
 -- statement.rs joins the parts of this statement in the order of their names and leaves out those
 -- that a group does not need. Each part numbers its parameters from $1; statement.rs renumbers
 -- them.

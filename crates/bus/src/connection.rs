@@ -36,7 +36,7 @@ pub struct Bus {
 const MIN_MAX_PAYLOAD: usize = 64 << 10;
 /// Maximum bytes of text in a message with several chunks or frames.
 const PAGE_BYTES: usize = 256 << 10;
-/// The text of such a message may take this fraction of `max_payload`: the surroundings of the text
+/// The text of such a message may take `max_payload` divided by this: the surroundings of the text
 /// and one more frame need room as well.
 const PARTS_OF_PAYLOAD: usize = 4;
 

@@ -32,7 +32,7 @@ const TURNS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Results of tools are kept for turns that are tried again: as long as a `task_id` keeps its
 /// meaning.
 const TOOL_CALLS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// The stream of tool calls gets this fraction of the bytes of other streams.
+/// The stream of tool calls gets the bytes of another stream divided by this.
 const TOOL_CALLS_PART: i64 = 4;
 /// A new owner may publish what its predecessor has published already.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(600);

@@ -1,6 +1,6 @@
-//! Queries of gateways on `query.<p>` and the owner's replies: a snapshot of a thread, which is a
-//! consistent cut with the open text that the gateway lacks; the threads with recent frames; and
-//! what [`status`] encodes.
+//! Queries of gateways on `query.<p>` and the owner's replies: snapshots of a thread, threads with
+//! recent frames, and what [`status`] encodes. A snapshot is a consistent cut with the open text
+//! that the gateway lacks.
 
 use bytes::Bytes;
 use model::{Cut, GatewayId, MessageId, PartialText, Position, QueryTarget, ThreadId};

@@ -8,10 +8,11 @@
 -- number (from 1).
 WITH fence AS MATERIALIZED (
     -- Everything below is joined to this list. So a commit that was decided on another state than
-    -- the stored one writes nothing: the lease is lost (another epoch), or the store has gone back
-    -- in time (fewer commits or saves). The lock makes a takeover wait for this statement. If this
-    -- statement waits for a takeover instead, READ COMMITTED reads the row again after the wait,
-    -- finds the new epoch and drops it. A plain SELECT would still see the old epoch.
+    -- the stored one writes nothing. Either the lease is lost (another epoch), or the store has
+    -- gone back in time (fewer commits or saves). The lock makes a takeover wait for this
+    -- statement. If this statement waits for a takeover instead, READ COMMITTED reads the row again
+    -- after the wait, finds the new epoch and drops it. A plain SELECT would still see the old
+    -- epoch.
     --
     -- FOR NO KEY UPDATE, not FOR KEY SHARE: the last part updates these rows, and two statements
     -- that both held the weaker lock would deadlock. ORDER BY: renewals and other commits lock in

@@ -56,8 +56,8 @@ impl Store {
         self.found_facts(agent, &known, &found).await
     }
 
-    /// The facts for the start of a turn about this text: those of [`Self::search_facts`], then all
-    /// other facts of the user or the thread if these have no more than `limit` in all.
+    /// The facts for the start of a turn about this text: first those of [`Self::search_facts`].
+    /// All other facts of the user or the thread follow if these have no more than `limit` in all.
     pub async fn facts_of_turn(
         &self,
         agent: &AgentId,

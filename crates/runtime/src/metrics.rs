@@ -99,8 +99,9 @@ fn without_gone(text: &str) -> String {
     text.split_inclusive('\n').filter(|line| !line.trim_end().ends_with(" NaN")).collect()
 }
 
-/// Renames metric types of the process to what Prometheus expects. Counters of `metrics` are
-/// integers, so the CPU time is recorded as a gauge, and an unlimited memory limit as 0.
+/// Corrects the metrics of the process for Prometheus. Counters of `metrics` are integers, so the
+/// CPU time is recorded as a gauge; it becomes a counter here. An unlimited memory limit is
+/// recorded as 0; it is removed here.
 fn with_types_of_process(text: &str) -> String {
     let lines = text.split_inclusive('\n').filter(|line| line.trim_end() != UNLIMITED_MEMORY);
     lines.collect::<String>().replace(CPU_AS_GAUGE, CPU_AS_COUNTER)

@@ -414,8 +414,8 @@ fn owners_mark(id: &str) -> Option<&'static str> {
     is_follow_up(id).then_some("timer_id")
 }
 
-/// The id of a continuation's input contains the position of the answer that asked for it or of a
-/// heartbeat's request. The id of a continuation's task derives from the turn.
+/// The id of a continuation's input derives from the position of the answer that asked for it, or
+/// from the request of a heartbeat. The id of a continuation's task derives from the turn.
 fn is_continuation_of(id: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if TurnId::parse(id).is_ok_and(|turn| turn.is_continuation()) {

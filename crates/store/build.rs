@@ -1,5 +1,5 @@
-//! Lists the files of `migrations/` for `migrate.rs`. `sqlx::migrate!` would do the same, but has sqlx and its dependencies compiled once
-//! more, for the compiler's own machine.
+//! Lists the files of `migrations/` for `migrate.rs`. `sqlx::migrate!` would do the same, but it
+//! compiles sqlx and its dependencies a second time, for the build host.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use std::path::Path;
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new("../../migrations");
     println!("cargo::rerun-if-changed={}", folder.display());
-    // In one order, or two builds of the same sources would differ.
+    // Sorted, so that builds of the same sources are identical.
     let entries = fs::read_dir(folder)?.map(|entry| entry?.path().canonicalize());
     let mut paths: Vec<_> = entries.collect::<Result<_, _>>()?;
     paths.sort();

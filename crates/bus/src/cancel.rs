@@ -1,5 +1,5 @@
-//! Notice to a workflow that a run of a turn is not waited for any more: core NATS, nothing stored. A workflow that misses it works for
-//! nothing, and what it writes is dropped.
+//! Tells a workflow that a run of a turn is no longer awaited. Core NATS, nothing is stored: a
+//! workflow that misses the notice works in vain, and its output is dropped.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl Bus {
         }
     }
 
-    /// Listens for a stop of this run. What was said before is not heard.
+    /// Subscribes to stop notices for this run. Earlier notices are not received.
     ///
     /// # Errors
     /// There is no connection.
@@ -45,7 +45,7 @@ impl Bus {
     }
 }
 
-/// Receives the notice that a run is not waited for any more. Dropping it ends the subscription.
+/// Receives the stop notice of a run. Dropping it ends the subscription.
 #[derive(Debug)]
 pub struct CancelSubscription {
     subscriber: Subscriber,
@@ -59,7 +59,7 @@ impl CancelSubscription {
                 return;
             }
         }
-        // The connection has ended for good: no notice will ever come here.
+        // The connection has ended for good: no notice will ever arrive.
         std::future::pending().await
     }
 }

@@ -1,4 +1,4 @@
-//! Where NATS is and who we are there.
+//! Address of NATS and credentials.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,42 +10,44 @@ use runtime::certificates::{check_authorities, check_client_certificate};
 
 use crate::error::BusError;
 
-/// A connection without a sign of life is given up when the third ping is due, after 6 s; with the library's 60 s a silent host would be
-/// noticed after three minutes.
+/// A silent connection is given up when the third ping is due, after 6 s; with the library's 60 s a
+/// silent host would be detected after three minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
-/// Over a link that takes a second each way a connection takes six, and eight with TLS. A silent host is tried last.
+/// Over a link with one second of latency each way connecting takes six seconds, and eight with
+/// TLS. A silent host is tried last.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Two round trips over such a link, and a little.
+/// Two round trips over such a link, plus a margin.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How to reach NATS. `Debug` shows no secret.
+/// How to reach NATS. `Debug` shows no secrets.
 #[derive(Clone, Default)]
 pub struct BusConfig {
-    /// One URL, or several separated by commas, of one cluster: `nats://[user:password@]host[:4222]`, `tls://…`;
-    /// a user without a password is a token. The first URL with credentials counts.
+    /// One URL, or several comma-separated ones of one cluster:
+    /// `nats://[user:password@]host[:4222]`, `tls://…`. A user without a password is a token. The
+    /// first URL with credentials is used for all.
     pub url: String,
-    /// The name that NATS's own tools show for the connections.
+    /// The connection name shown by the tools of NATS.
     pub name: String,
     /// A credentials file (JWT and seed).
     pub credentials_file: Option<PathBuf>,
     /// A file with an nkey seed.
     pub nkey_seed_file: Option<PathBuf>,
-    /// Certificates (PEM) of the authorities that sign the servers'.
+    /// Certificates (PEM) of the authorities that sign those of the servers.
     pub root_certificates: Option<PathBuf>,
-    /// A certificate and its private key (PEM), by which the servers know the client. Read with each connection.
+    /// The client certificate and its private key (PEM). Read with each connection.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
-    /// Subjects of answers begin with it; `_INBOX` when absent. A prefix per role keeps roles from reading each
-    /// other's answers.
+    /// The prefix of reply subjects; `_INBOX` when absent. A prefix per role keeps roles from
+    /// reading each other's replies.
     pub inbox_prefix: Option<String>,
 }
 
 impl BusConfig {
-    /// `url` as in [`Self::url`], `name` as in [`Self::name`]; the rest absent.
+    /// Sets `url` and `name`; the rest is absent.
     pub fn new(url: impl Into<String>, name: impl Into<String>) -> Self {
         Self { url: url.into(), name: name.into(), ..Self::default() }
     }
 
-    /// Whether it can be used at all: its URLs and files.
+    /// Checks that the URLs and files are usable.
     ///
     /// # Errors
     /// [`BusError::Config`].
@@ -61,7 +63,7 @@ impl BusConfig {
         if let Some(path) = &self.nkey_seed_file {
             let seed = tokio::fs::read_to_string(path).await;
             let seed = seed.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
-            // The client would find it with each connection, and not say where it comes from.
+            // The client would detect it with each connection, without naming the file.
             let pair = nkeys::KeyPair::from_seed(seed.trim());
             pair.map_err(|error| BusError::Config(format!("{}: no nkey seed: {error}", path.display())))?;
             options = options.nkey(seed.trim().to_owned());
@@ -71,7 +73,8 @@ impl BusConfig {
             options = loaded.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
         }
         if let Some(path) = &self.root_certificates {
-            // The client reads them with each connection: a file that is not there would look like a server that is away.
+            // The client reads them with each connection: a missing file would look like an
+            // unreachable server.
             check_authorities(path).map_err(|error| BusError::Config(error.to_string()))?;
         }
         let authorities = match &self.root_certificates {
@@ -81,7 +84,8 @@ impl BusConfig {
         Ok(PreparedConfig { servers, name: self.name.clone(), authorities, options: self.tune(options) })
     }
 
-    /// The client reads both with each connection: a file that is not there would look like a server that is away.
+    /// The client reads both with each connection: a missing file would look like an unreachable
+    /// server.
     fn check_client_certificate(&self) -> Result<(), BusError> {
         let Some((certificate, key)) = &self.client_certificate else { return Ok(()) };
         check_client_certificate(certificate, key).map_err(|error| BusError::Config(error.to_string()))
@@ -121,17 +125,17 @@ impl fmt::Debug for BusConfig {
     }
 }
 
-/// Checked settings; the servers carry no secrets.
+/// Checked settings; the servers contain no secrets.
 pub(crate) struct PreparedConfig {
     pub(crate) servers: Vec<ServerAddr>,
     pub(crate) name: String,
-    /// What the servers' certificates are checked against, for people.
+    /// The authorities that verify the servers' certificates, for people.
     pub(crate) authorities: String,
     pub(crate) options: ConnectOptions,
 }
 
 impl PreparedConfig {
-    /// The servers for a log line.
+    /// The servers, for a log line.
     pub(crate) fn describe(&self) -> String {
         describe(&self.servers)
     }
@@ -166,7 +170,8 @@ impl Login {
     }
 }
 
-/// The library ignores credentials in URLs, and logs URLs: they are taken out here and handed over apart.
+/// The library ignores credentials in URLs, and logs URLs: they are removed here and passed
+/// separately.
 fn parse_urls(urls: &str) -> Result<(Vec<ServerAddr>, Login), BusError> {
     let servers = urls.split(',').map(|url| parse_url(url.trim())).collect::<Result<Vec<_>, _>>()?;
     let login = servers.iter().find_map(Login::of).unwrap_or(Login::None);
@@ -175,7 +180,7 @@ fn parse_urls(urls: &str) -> Result<(Vec<ServerAddr>, Login), BusError> {
 }
 
 fn parse_url(url: &str) -> Result<ServerAddr, BusError> {
-    // The text is not repeated: it may hold a password.
+    // The URL is not repeated: it may hold a password.
     let server: ServerAddr =
         url.parse().map_err(|_| BusError::Config("NATS_URL cannot be read as a URL".to_owned()))?;
     match server.scheme() {
@@ -193,7 +198,7 @@ fn without_login(server: ServerAddr) -> Result<ServerAddr, BusError> {
     ServerAddr::from_url(url).map_err(|error| BusError::Config(error.to_string()))
 }
 
-/// Undoes `%41`; what is not such a code stays as it is.
+/// Decodes `%41`; anything that is not such a code stays as it is.
 fn percent_decode(text: &str) -> String {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -206,7 +211,7 @@ fn percent_decode(text: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// How long the client library waits before its `attempt`-th try to connect, from 1.
+/// The delay before the client library's `attempt`-th try to connect, from 1.
 fn reconnect_delay(attempt: usize) -> Duration {
     match attempt {
         0 | 1 => Duration::ZERO,

@@ -1,7 +1,8 @@
 //! The connections of a process to NATS.
 //!
-//! Each connection is driven by one task and parsed on one core, so kinds of traffic that must not hold each other
-//! up have their own: requests to JetStream, publishing, what gateways listen to, and what readers read.
+//! Each connection is driven by one task and parsed on one core. Kinds of traffic that must not
+//! delay each other have separate connections: requests to JetStream, publishing, subscriptions of
+//! gateways, and readers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,9 +20,10 @@ use crate::config::{BusConfig, PreparedConfig, REQUEST_TIMEOUT};
 use crate::error::BusError;
 use crate::servers::leave_lost_ones;
 
-/// Stored publishes that wait for their acks at a time.
+/// Maximum number of stored publishes without an ack.
 const ACKS_IN_FLIGHT: usize = 4096;
-/// How long one try of a stored publish waits for its ack: over a slow link one that is on its way must not be sent for again.
+/// How long one try of a stored publish waits for its ack: over a slow link, an ack in transit must
+/// not cause another publish.
 const ACK_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The connections to NATS. Clones share them.
@@ -30,11 +32,12 @@ pub struct Bus {
     pub(crate) shared: Arc<Connections>,
 }
 
-/// The least `max_payload` of a server with which the fleet can work.
+/// The smallest `max_payload` of a server with which the fleet works.
 const MIN_MAX_PAYLOAD: usize = 64 << 10;
-/// Most bytes of text in a message that carries several chunks or frames.
+/// Maximum bytes of text in a message with several chunks or frames.
 const PAGE_BYTES: usize = 256 << 10;
-/// Such a message is a part of what the server takes: what surrounds the text, and one frame that comes on top, need room as well.
+/// The text of such a message may take `max_payload` divided by this: the surroundings of the text
+/// and one more frame need room as well.
 const PARTS_OF_PAYLOAD: usize = 4;
 
 pub(crate) struct Connections {
@@ -63,7 +66,7 @@ impl fmt::Debug for Bus {
 }
 
 impl Bus {
-    /// Connects; waits for as long as NATS is not there, telling so once.
+    /// Connects; waits while NATS is unreachable, and logs that once.
     ///
     /// # Errors
     /// Only [`BusError::Config`]: the settings are wrong, or the server does not accept them.
@@ -98,12 +101,12 @@ impl Bus {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Whether the connections for requests and for publishing stand at this moment.
+    /// Whether the connections for requests and for publishing are up now.
     pub fn is_connected(&self) -> bool {
         self.shared.control.is_connected() && self.shared.publishing.is_connected()
     }
 
-    /// The connections that are open, each with its role.
+    /// The open connections, each with its role.
     pub(crate) fn connections(&self) -> Vec<(&'static str, ConnectionHandle)> {
         let shared = &self.shared;
         let mut open = vec![("control", shared.control.clone()), ("publishing", shared.publishing.clone())];
@@ -113,35 +116,36 @@ impl Bus {
         open
     }
 
-    /// Bytes that one message may have at most, with its headers.
+    /// The maximum size of a message in bytes, headers included.
     pub fn max_payload(&self) -> usize {
         self.shared.publishing.client.max_payload()
     }
 
-    /// Bytes of text for one message that carries several chunks or frames: with what surrounds them they fit into what the server takes at
-    /// this moment.
+    /// Maximum bytes of text for a message with several chunks or frames: with its surroundings it
+    /// fits the server's current limit.
     pub fn page_bytes(&self) -> usize {
         PAGE_BYTES.min(self.max_payload() / PARTS_OF_PAYLOAD)
     }
 
-    /// Messages that the client dropped because a subscription was not read fast enough; at least so many.
+    /// The minimum number of messages that the client dropped because a subscription was read too
+    /// slowly.
     pub fn slow_consumer_drops(&self) -> u64 {
         self.shared.counters.slow_consumer_drops.load(Ordering::Relaxed)
     }
 
-    /// The connection that the partitions' readers share.
+    /// The connection shared by the readers of partitions.
     pub(crate) async fn reading(&self) -> Result<ConnectionHandle, BusError> {
         self.shared.reading.link(&self.shared).await
     }
 
-    /// The connection on which gateways listen and query: in this order, so that the reply to a query cannot
-    /// overtake what is published after a subscription.
+    /// The connection on which gateways subscribe and query. One connection keeps the order: the
+    /// reply to a query cannot overtake what is published after a subscription.
     pub(crate) async fn listening(&self) -> Result<ConnectionHandle, BusError> {
         self.shared.listening.link(&self.shared).await
     }
 }
 
-/// One connection and its news.
+/// One connection and its events.
 #[derive(Clone)]
 pub(crate) struct ConnectionHandle {
     pub(crate) client: Client,
@@ -172,7 +176,7 @@ impl ConnectionHandle {
         !self.is_closed() && self.client.connection_state() == State::Connected
     }
 
-    /// A view of this connection that ends when it is replaced by a new one to the server.
+    /// A watch of this connection that fires when the client reconnects.
     pub(crate) fn watch(&self) -> LivenessWatch {
         LivenessWatch { connects: self.connects.clone(), baseline: self.connect_count(), link: self.clone() }
     }
@@ -181,13 +185,13 @@ impl ConnectionHandle {
         self.client.statistics().connects.load(Ordering::Acquire)
     }
 
-    /// Nothing will come of this connection any more: its task has ended.
+    /// The connection's task has ended for good.
     pub(crate) fn is_closed(&self) -> bool {
         self.connects.has_changed().is_err()
     }
 }
 
-/// Notices a reconnect from the moment it was made.
+/// Detects any reconnect since its creation.
 pub(crate) struct LivenessWatch {
     link: ConnectionHandle,
     connects: watch::Receiver<()>,
@@ -197,26 +201,25 @@ pub(crate) struct LivenessWatch {
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Disconnected {
-    /// There is another one to the server now.
+    /// The client has reconnected.
     Reconnected,
     /// Its task has ended.
     Closed,
 }
 
 impl LivenessWatch {
-    /// The connection.
     pub(crate) fn link(&self) -> &ConnectionHandle {
         &self.link
     }
 
-    /// Watches the connection that there is now.
+    /// Watches the current connection from now on.
     pub(crate) fn renew(&mut self) {
         self.baseline = self.link.connect_count();
     }
 
     /// Waits for the end of the connection. Cancel-safe.
     pub(crate) async fn lost(&mut self) -> Disconnected {
-        // The event of a connect comes later than the connect: only the count shows whether it is an old event.
+        // The event arrives later than the connect: only the count shows whether the event is old.
         while self.link.connect_count() == self.baseline {
             if self.connects.changed().await.is_err() {
                 return Disconnected::Closed;
@@ -226,7 +229,7 @@ impl LivenessWatch {
     }
 }
 
-/// A place for a connection that is opened when it is first needed, and again when it has ended for good.
+/// A connection that is opened on demand, and again after it has ended for good.
 struct Channel {
     role: &'static str,
     link: Mutex<Option<ConnectionHandle>>,
@@ -237,7 +240,7 @@ impl Channel {
         Self { role, link: Mutex::new(None) }
     }
 
-    /// The connection, if it was needed yet and is not just being opened.
+    /// The connection, if it exists and is not just being opened.
     fn opened(&self) -> Option<ConnectionHandle> {
         self.link.try_lock().ok()?.clone()
     }
@@ -273,7 +276,8 @@ async fn connect_until_ready(
     .await
 }
 
-/// What waiting does not cure. An unknown name is not of this kind: in a cluster names appear with what they name.
+/// Errors that waiting does not cure. An unknown host name is not one of them: in a cluster, names
+/// appear together with their hosts.
 fn final_error(prepared: &PreparedConfig, error: &ConnectError) -> Option<BusError> {
     if let Some(refused) = refused_certificate(error) {
         let why = refused.describe(&prepared.authorities);
@@ -301,7 +305,7 @@ fn observe(event: &Event, role: &'static str, connected: &watch::Sender<()>, cou
         Event::LameDuckMode => tracing::info!(role, "the NATS server is about to stop"),
         Event::SlowConsumer(_) => {
             let before = counters.slow_consumer_drops.fetch_add(1, Ordering::Relaxed);
-            // A flood of drops must not become a flood of lines.
+            // Many drops must not produce many log lines.
             if (before + 1).is_power_of_two() {
                 tracing::warn!(
                     role,
@@ -310,7 +314,7 @@ fn observe(event: &Event, role: &'static str, connected: &watch::Sender<()>, cou
                 );
             }
         }
-        // The only trace of a publish that permissions forbid.
+        // The only sign of a publish that permissions forbid.
         Event::ServerError(error) => tracing::warn!(role, %error, "NATS refused something"),
         Event::ClientError(ClientError::Other(error)) => {
             tracing::debug!(role, error, "cannot connect to NATS")

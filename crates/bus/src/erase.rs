@@ -1,4 +1,4 @@
-//! Taking single subjects out of streams, and looking at what is in them.
+//! Removes single subjects from streams, and reads their entries.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,15 @@ use model::Seq;
 use crate::connection::Bus;
 use crate::error::BusError;
 
-/// An entry as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEntry {
-    /// Its sequence in the stream.
     pub seq: Seq,
-    /// Its subject.
     pub subject: String,
-    /// The payload.
     pub payload: Bytes,
 }
 
 impl Bus {
-    /// How many entries a stream has of each subject that matches `filter`.
+    /// Counts the entries of a stream for each subject that matches `filter`.
     ///
     /// # Errors
     /// [`BusError::NoStream`] when it does not exist; otherwise the servers do not answer.
@@ -34,9 +30,11 @@ impl Bus {
         Ok(subjects.into_iter().map(|(subject, count)| (subject, count as u64)).collect())
     }
 
-    /// Removes the entries of one subject, only those below `below` if that is given, and returns how many those were.
+    /// Removes the entries of one subject (only those below `below`, if given), and returns how
+    /// many.
     ///
-    /// What is removed of a partition must be below its checkpoint: the reader takes a hole above it for a loss.
+    /// Entries removed from a partition stream must be below its checkpoint: the reader treats a
+    /// hole above it as a loss.
     ///
     /// # Errors
     /// As [`Self::subjects`].
@@ -54,7 +52,7 @@ impl Bus {
         })
     }
 
-    /// The last entry of a subject, as one of the replicas has it: it may not have the newest one yet.
+    /// The last entry of a subject at any of the replicas, which may lack the newest one.
     ///
     /// # Errors
     /// The servers do not answer, there is no such stream, or this user may not read the subject.
@@ -74,7 +72,7 @@ impl Bus {
         }
     }
 
-    /// The first entry of a subject, which may have wildcards, from `from` on.
+    /// The first entry at or after `from` of a subject, which may have wildcards.
     ///
     /// # Errors
     /// As [`Self::subjects`].

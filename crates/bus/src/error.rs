@@ -1,4 +1,4 @@
-//! What can go wrong on the bus, and what to do next.
+//! Errors of the bus, classified by what to do next.
 
 use async_nats::jetstream;
 use async_nats::jetstream::ErrorCode;
@@ -12,94 +12,87 @@ use async_nats::jetstream::stream::{
 /// What the caller does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// Try again after a pause: it is the state of the servers, not what was asked.
+    /// Try again after a pause: the cause is the state of the servers, not the request.
     Retry,
-    /// Give this one input up: it will be refused for ever.
+    /// Give up this input: it will always be refused.
     Reject,
     /// Stop the start: a person has to change something.
     Fatal,
 }
 
-/// Why something could not be done on the bus.
+/// An operation on the bus failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BusError {
     /// The URL, the credentials or the certificates are wrong, or the server does not accept them.
     #[error("the NATS settings are wrong: {0}")]
     Config(String),
-    /// There is no connection.
     #[error("NATS is away")]
     Away,
-    /// No answer in time.
     #[error("NATS did not answer in time: {0}")]
     Timeout(&'static str),
-    /// The stream does not exist, or no leader answers for it.
+    /// The stream does not exist, or has no leader.
     #[error("there is no stream: {0}")]
     NoStream(String),
-    /// What answers for the stream may have been left behind by the other replicas.
+    /// The replica that answers for the stream may lag behind the others.
     #[error("no leader that a majority of the replicas follows answers for {0}")]
     NoLeader(String),
     /// Larger than the server or the stream accepts.
     #[error("the message is too large: {0}")]
     TooLarge(String),
-    /// Not a subject.
     #[error("{0:?} is not a subject to publish to")]
     InvalidSubject(String),
-    /// The server's or the account's storage limit leaves no room for a new stream.
+    /// The storage limit of the server or the account leaves no room for a new stream.
     #[error(
         "JetStream cannot reserve {max_bytes} bytes for the stream {stream}: raise max_file_store of the NATS server (or the account's \
          limit), or lower ANTIPHON_STREAM_MAX_BYTES"
     )]
     NoStorage {
-        /// Name of the stream.
         stream: String,
-        /// What it was to reserve.
+        /// Bytes to reserve.
         max_bytes: i64,
     },
-    /// Replicas are wanted of a server that is in no cluster.
+    /// Replicas were requested of a server without a cluster.
     #[error(
         "NATS runs as one server and cannot keep {replicas} replicas of a stream: set ANTIPHON_STREAM_REPLICAS to 1, or run three servers as a \
          cluster"
     )]
     NoCluster {
-        /// How many were wanted.
+        /// The requested number.
         replicas: usize,
     },
-    /// Two fleets on one NATS account.
+    /// Two fleets use one NATS account.
     #[error(
         "the stream {stream} belongs to another installation ({theirs}; this database is {ours}): give each fleet a NATS account of its own, or \
          mend NATS_URL or DATABASE_URL; if this database takes the place of the other one, stop the other fleet and run `antiphon migrate \
          --adopt-streams`"
     )]
     OtherInstallation {
-        /// Name of the stream.
         stream: String,
-        /// The installation that the stream belongs to.
+        /// The installation to which the stream belongs.
         theirs: String,
-        /// The one that asked.
+        /// The installation of the caller.
         ours: String,
     },
-    /// The consumer of a workflow is not there, and this user of NATS may not make it.
+    /// The consumer of a workflow is missing, and this NATS user may not create it.
     #[error(
         "there is no consumer {name}, and it could not be made: run `antiphon migrate --workflows {workflow}` as an operator, or let this NATS \
          user make it"
     )]
     NoConsumer {
-        /// Its name.
         name: String,
-        /// The workflow.
         workflow: String,
     },
-    /// JetStream refused.
+    /// JetStream refused the request.
     #[error("JetStream: {detail} (error {code})")]
     JetStream {
-        /// As in an HTTP status.
+        /// Like an HTTP status.
         status: usize,
         /// JetStream's own code.
         code: u64,
-        /// What it said.
+        /// Its description.
         detail: String,
     },
-    /// Something that cannot be understood came back.
+    /// NATS answered with something unexpected.
     #[error("NATS answered with something unexpected: {0}")]
     Unexpected(String),
 }
@@ -119,9 +112,9 @@ impl BusError {
             | Self::NoStorage { .. }
             | Self::NoCluster { .. }
             | Self::OtherInstallation { .. } => Disposition::Fatal,
-            // Too many consumers: those of dead readers go away by themselves.
+            // Too many consumers: those of dead readers expire.
             Self::JetStream { code: 10026, .. } => Disposition::Retry,
-            // The same message was sent a moment ago, and a cluster has not stored it yet.
+            // The same message was sent a moment ago, and the cluster has not stored it yet.
             Self::JetStream { code: 10158, .. } => Disposition::Retry,
             Self::JetStream { status, .. } if *status >= 500 => Disposition::Retry,
             Self::JetStream { .. } => Disposition::Fatal,
@@ -139,7 +132,7 @@ impl BusError {
 
 impl From<RequestError> for BusError {
     fn from(error: RequestError) -> Self {
-        // The library wraps what JetStream itself says into "other".
+        // The library wraps JetStream's own errors in "other".
         let source = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<jetstream::Error>());
         if let Some(source) = source {
             return Self::api(source);

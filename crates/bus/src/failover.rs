@@ -1,7 +1,7 @@
-//! Leaving a server that is cut off from the rest of its cluster.
+//! Leaves a server that is cut off from the rest of its cluster.
 //!
-//! Its connections stand and its pings are answered, so no client library leaves it, but no stream can be written or read there: what has a
-//! majority is on the other side.
+//! Its connections stay up and it answers pings, so no client library leaves it. But no stream can
+//! be written or read there: the majority is on the other side.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -16,20 +16,20 @@ use crate::connection::{Bus, ConnectionHandle};
 use crate::error::BusError;
 use crate::stream::is_led;
 
-/// From one look to the next.
+/// Interval of checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// The same where the stream has one replica: it may get more while the process runs.
+/// Interval for a stream with one replica, which may get more while the process runs.
 const SINGLE_REPLICA_INTERVAL: Duration = Duration::from_secs(60);
-/// A stream without a leader for so long: longer than an election mostly takes.
+/// How long a stream may lack a leader: longer than most elections.
 const LEADERLESS_LIMIT: Duration = Duration::from_secs(10);
-/// After a change, for a cluster that has a majority nowhere: first, and at most.
+/// The first and the longest pause after a change, for a cluster without a majority anywhere.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// How long the server of one connection may know no leader.
 #[derive(Debug)]
 struct LeaderTimeout {
-    /// It begins then, maybe in the future.
+    /// Its start, perhaps in the future.
     from: Instant,
     /// Added after the next change.
     pause: Duration,
@@ -40,7 +40,7 @@ impl LeaderTimeout {
         Self { from: Instant::now(), pause: FIRST_PAUSE }
     }
 
-    /// While nothing can be known.
+    /// Called while the state is unknown.
     fn restart(&mut self) {
         self.from = self.from.max(Instant::now());
     }
@@ -57,9 +57,10 @@ impl LeaderTimeout {
 }
 
 impl Bus {
-    /// Moves each connection to another server of the cluster whenever its own has not known for ten seconds who leads the stream of turn requests:
-    /// the connections of a process may be at different servers. Never returns. Where that stream has one replica, or there is no other server, it
-    /// does nothing.
+    /// Moves each connection to another server of the cluster whenever its own server has known no
+    /// leader of the stream of turn requests for ten seconds. The connections of a process may be
+    /// at different servers. Never returns. Does nothing if that stream has one replica or there is
+    /// no other server.
     pub async fn leave_isolated_servers(self) {
         let (mut is_replicated, mut timeouts) = (false, HashMap::new());
         loop {
@@ -67,11 +68,12 @@ impl Bus {
             timeouts.retain(|role, _| connections.iter().any(|(open, _)| open == role));
             let found = join_all(connections.iter().map(|(_, connection)| leadership(connection))).await;
             let answered = || found.iter().flatten();
-            // Of a stream that has never answered it is not known that it has replicas on other servers.
+            // A stream that has never answered may have no replicas on other servers.
             if answered().next().is_some() {
                 is_replicated = answered().any(|leadership| leadership.is_replicated);
             }
-            // A server that one connection can ask is good for the others, which may have much to carry before they are answered.
+            // A server that answers one connection is good for the others, which may be busy and
+            // get their answers late.
             let led: HashSet<String> = (connections.iter().zip(&found))
                 .filter(|(_, found)| found.as_ref().is_ok_and(|leadership| leadership.is_led))
                 .map(|((_, connection), _)| connection.client.server_info().server_id)
@@ -88,7 +90,8 @@ impl Bus {
                         "this NATS server knows no leader of the streams: changing to another one"
                     );
                     crate::metrics::server_changed();
-                    // It fails where the connection's task has ended, and is opened anew; with a full queue the next look tries again.
+                    // This fails after the connection's task has ended, and the connection is
+                    // opened again; with a full queue the next check tries again.
                     let _ = timeout(REQUEST_TIMEOUT, connection.client.force_reconnect()).await;
                 }
             }
@@ -98,7 +101,7 @@ impl Bus {
     }
 }
 
-/// What a server reports of the stream of turn requests.
+/// What a server reports about the stream of turn requests.
 #[derive(Debug)]
 struct Leadership {
     is_replicated: bool,
@@ -114,7 +117,7 @@ async fn leadership(connection: &ConnectionHandle) -> Result<Leadership, BusErro
         let stream = api.get_stream_no_info(subject::WORK_STREAM).await;
         Ok(stream.map_err(|error| BusError::Unexpected(error.to_string()))?.get_info().await?)
     };
-    // What waits for room in the client's queue is not bounded by the timeout of the request.
+    // The timeout of the request does not cover waiting for room in the client's queue.
     let info = timeout(REQUEST_TIMEOUT, asking).await;
     let info = info.unwrap_or(Err(BusError::Timeout("the leader of the stream of turn requests")))?;
     Ok(Leadership { is_replicated: info.config.num_replicas > 1, is_led: is_led(&info) })
@@ -134,7 +137,7 @@ mod tests {
             }
             if leader_timeout.has_passed() {
                 left.push(began.elapsed().as_secs());
-                // The new connection is not there yet; that ends no pause.
+                // The new connection is not up yet; that ends no pause.
                 leader_timeout.restart();
             }
             sleep(Duration::from_secs(1)).await;

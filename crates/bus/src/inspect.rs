@@ -1,4 +1,4 @@
-//! Looking at streams and at who takes turn requests, for people.
+//! Reads the state of streams and of workflow consumers, for people.
 
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::GetStreamErrorKind;
@@ -12,35 +12,32 @@ use crate::error::BusError;
 /// A stream at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamUsage {
-    /// Entries that it has.
     pub entries: u64,
-    /// Bytes that they take.
     pub bytes: u64,
-    /// Bytes that they may take; `None`: without a bound.
+    /// `None`: without a limit.
     pub max_bytes: Option<u64>,
-    /// The last sequence ever given.
+    /// The last sequence ever assigned.
     pub last_seq: Seq,
-    /// Copies that it is to have.
+    /// The configured number of replicas.
     pub replicas: usize,
-    /// Copies besides the leader's that are away or behind.
+    /// Replicas other than the leader that are offline or behind.
     pub lagging_replicas: usize,
 }
 
 /// The consumer through which the services of one workflow take turn requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowConsumer {
-    /// The workflow.
     pub workflow: String,
-    /// Requests that none of them has taken yet.
+    /// Requests that no service has taken yet.
     pub pending: u64,
     /// Requests that are being answered.
     pub in_hand: usize,
-    /// Pulls that wait for a request: at least one for each service that has room.
+    /// Pulls that wait for a request: at least one for each service with free capacity.
     pub waiting_pulls: usize,
 }
 
 impl Bus {
-    /// What a stream has; `None`: there is none of that name.
+    /// The usage of a stream; `None`: there is none with that name.
     ///
     /// # Errors
     /// The servers do not answer, or refuse.
@@ -73,7 +70,8 @@ impl Bus {
     /// The consumers of all workflows whose services have ever run.
     ///
     /// # Errors
-    /// [`BusError::NoStream`] when the stream of turn requests does not exist; otherwise the servers do not answer.
+    /// [`BusError::NoStream`] when the stream of turn requests does not exist; otherwise the
+    /// servers do not answer.
     pub async fn workflow_consumers(&self) -> Result<Vec<WorkflowConsumer>, BusError> {
         let stream = self.named_stream(subject::WORK_STREAM.to_owned()).await?;
         let found: Vec<_> = stream

@@ -1,7 +1,7 @@
-//! Whose streams these are: each bears the id of its installation in its metadata.
+//! Ownership of streams: the metadata of each has the id of its installation.
 //!
-//! Entry point: [`Bus::check_installation`]. Two fleets on one NATS account would read each other's streams, so every user of streams asks
-//! first. Only [`Bus::ensure_streams`] writes the id.
+//! Entry point: [`Bus::check_installation`]. Two fleets on one NATS account would read each other's
+//! streams, so every user of streams checks first. Only [`Bus::ensure_streams`] writes the id.
 
 use async_nats::jetstream::stream::Config;
 use futures_util::{StreamExt, TryStreamExt};
@@ -11,20 +11,20 @@ use wire::subject;
 use crate::connection::Bus;
 use crate::error::BusError;
 
-/// The key in a stream's metadata of the installation that it belongs to.
+/// The key of the installation id in a stream's metadata.
 pub const INSTALLATION: &str = "antiphon.installation";
 
-/// Streams that are asked at a time.
+/// Streams checked concurrently.
 const CONCURRENT_STREAMS: usize = 8;
 
-/// The installation that a stream belongs to; `None`: nothing has marked it yet.
+/// The installation to which a stream belongs; `None`: it is not marked yet.
 pub(crate) fn of_stream(config: &Config) -> Option<&str> {
     config.metadata.get(INSTALLATION).map(String::as_str)
 }
 
 impl Bus {
-    /// Fails when a stream of a fleet with `count` partitions belongs to another installation than `ours`. Streams that are missing, or that
-    /// nothing has marked yet, belong to no one.
+    /// Fails when a stream of a fleet with `count` partitions belongs to another installation than
+    /// `ours`. Missing and unmarked streams belong to no installation.
     ///
     /// # Errors
     /// [`BusError::OtherInstallation`]; otherwise the servers do not answer.
@@ -35,7 +35,7 @@ impl Bus {
         self.check_streams(fleet_wide.into_iter().chain(partitions), ours).await
     }
 
-    /// The same for one stream: for a process that may ask of no other.
+    /// [`Self::check_installation`] for one stream: for a process that may not query any other.
     ///
     /// # Errors
     /// As [`Self::check_installation`].
@@ -48,7 +48,8 @@ impl Bus {
         }
     }
 
-    /// Streams of partitions that a fleet with `count` partitions does not have: a change of the number has left them behind.
+    /// Partition streams beyond those of a fleet with `count` partitions, left behind by a change
+    /// of the number.
     ///
     /// # Errors
     /// The servers do not answer.
@@ -72,7 +73,8 @@ impl Bus {
         checked.try_collect().await
     }
 
-    /// The installation that a stream belongs to; `None`: there is no such stream, or nothing has marked it.
+    /// The installation to which a stream belongs; `None`: the stream does not exist or is not
+    /// marked.
     ///
     /// # Errors
     /// The servers do not answer.

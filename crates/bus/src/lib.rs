@@ -1,11 +1,13 @@
-//! NATS: connections, partition streams, the partition reader, publishing, asking.
+//! NATS: connections, partition streams, the partition reader, publishing, requests.
 //!
-//! [`Bus`] is the entry; [`PartitionReader`] reads one partition's stream without acks, [`Bus::publish_live_frames`] and
-//! [`LiveSubscription`] carry live frames, [`Bus::query_owner`] and [`QueryServer`] resume them, [`Bus::publish_acked`] makes
-//! something durable, [`Bus::replace_entry`] on a condition. [`Bus::work`] hands turn requests to workflow services. Payloads are
-//! bytes here: nothing in `bus` knows what a chunk is.
+//! [`Bus`] is the entry type. [`PartitionReader`] reads one partition's stream without acks,
+//! [`Bus::publish_live_frames`] and [`LiveSubscription`] carry live frames, and
+//! [`Bus::query_owner`] and [`QueryServer`] resume them. [`Bus::publish_acked`] stores a message
+//! durably, [`Bus::replace_entry`] conditionally. [`Bus::work`] hands turn requests to workflow
+//! services. Payloads are opaque bytes here.
 //!
-//! `async-nats` logs every event at `info` itself; start the log with [`QUIET_LOGS`] as a default directive.
+//! `async-nats` logs every event at `info`; start the log with [`QUIET_LOGS`] as a default
+//! directive.
 
 mod cancel;
 mod config;
@@ -26,7 +28,7 @@ mod stream;
 mod trace;
 mod work;
 
-/// A subject; dereferences to `str`.
+/// A NATS subject; dereferences to `str`.
 pub use async_nats::Subject;
 pub use cancel::CancelSubscription;
 pub use config::BusConfig;
@@ -47,5 +49,5 @@ pub use work::{
     WorkSubscription,
 };
 
-/// The log directive that leaves of the client library what is worth a line.
+/// A log directive that keeps only the relevant lines of the client library.
 pub const QUIET_LOGS: &str = "async_nats=warn";

@@ -1,4 +1,4 @@
-//! Live frames from owners to gateways: core NATS, nothing stored.
+//! Live frames from owners to gateways: core NATS, nothing is stored.
 
 use std::time::Duration;
 
@@ -12,16 +12,17 @@ use wire::subject;
 use crate::connection::{Bus, ConnectionHandle};
 use crate::error::BusError;
 
-/// How long a publish waits for room on a connection that stands.
+/// How long a publish waits for room on an open connection.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// No process subscribes to it, so the server answers: a round trip behind everything sent before on the same connection.
-/// Clients that may query owners may use it.
+/// A subject without subscribers, which the server answers itself: the request is a round trip
+/// behind everything sent before on the same connection. Clients that may query owners may use it.
 const WITHOUT_RESPONDERS: &str = "query.none";
 
 impl Bus {
-    /// Sends frames, as [`wire::live::FrameBatch`] gathers them, to a gateway. Not stored, not confirmed: gateways notice a hole by the numbers
-    /// in them and request what is missing, so what cannot be sent now is dropped, not kept.
+    /// Sends frames, as gathered by [`wire::live::FrameBatch`], to a gateway. Not stored and not
+    /// confirmed: gateways detect a gap by the frame numbers and request what is missing. Frames
+    /// that cannot be sent now are dropped.
     ///
     /// # Errors
     /// [`BusError::Away`] or [`BusError::Timeout`]: dropped. [`BusError::TooLarge`]: must be split.
@@ -29,10 +30,11 @@ impl Bus {
         self.shared.publishing.publish_unstored(subject::live(gateway), payload).await
     }
 
-    /// Says to all gateways that this process owns a partition from now on: they then ask it for what they follow there. Sent as frames are.
+    /// Announces to all gateways that this process now owns a partition, so that they request the
+    /// threads that they follow there. Sent like frames.
     ///
     /// # Errors
-    /// As [`Bus::publish_live_frames`]; gateways find out within some seconds all the same.
+    /// As [`Bus::publish_live_frames`]; gateways find out within some seconds anyway.
     pub async fn announce_owner(&self, partition: PartitionId, epoch: u64) -> Result<(), BusError> {
         self.shared
             .publishing
@@ -40,15 +42,17 @@ impl Bus {
             .await
     }
 
-    /// Says to all gateways that facts are remembered since an answer: those that show its thread show them. Sent as frames are.
+    /// Announces to all gateways that facts were found with an answer, so that those that follow
+    /// its thread show them. Sent like frames.
     ///
     /// # Errors
-    /// As [`Bus::publish_live_frames`]; the history has them all the same.
+    /// As [`Bus::publish_live_frames`]; the history has the facts anyway.
     pub async fn announce_remembered(&self, answer: &MessageKey) -> Result<(), BusError> {
         self.shared.publishing.publish_unstored(subject::FACTS, wire::live::encode_remembered(answer)).await
     }
 
-    /// Listens to what owners send to `gateway`. When this returns, the server knows: what is published from now on comes.
+    /// Subscribes to what owners send to `gateway`. When this returns, the server has the
+    /// subscription: later messages arrive.
     ///
     /// # Errors
     /// The server does not answer.
@@ -66,7 +70,8 @@ impl Bus {
 }
 
 impl ConnectionHandle {
-    /// Publishes what is dropped when it cannot be sent now: without a connection the client queues, and then blocks without end.
+    /// Publishes a message, or drops it if it cannot be sent now: without a connection the client
+    /// queues, and then blocks without end.
     pub(crate) async fn publish_unstored(
         &self,
         subject: impl ToSubject,
@@ -82,7 +87,8 @@ impl ConnectionHandle {
     }
 }
 
-/// Waits until the server has seen everything that was sent before. A flush does not: it ends at our own socket.
+/// Waits until the server has received everything sent before. A flush does not: it ends at the
+/// local socket.
 async fn round_trip(client: &Client) -> Result<(), BusError> {
     match client.request(WITHOUT_RESPONDERS, Bytes::new()).await {
         Ok(_) => Ok(()),
@@ -92,14 +98,14 @@ async fn round_trip(client: &Client) -> Result<(), BusError> {
     }
 }
 
-/// What owners send.
+/// A message from an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LiveMessage {
-    /// Frames: [`wire::live::frames`] reads them.
+    /// Frames: read with [`wire::live::frames`].
     Frames(Bytes),
-    /// A partition has an owner: [`wire::live::decode_owner`] reads it.
+    /// A partition has a new owner: read with [`wire::live::decode_owner`].
     Owner(Bytes),
-    /// Facts are remembered: [`wire::live::decode_remembered`] reads it.
+    /// Facts were found with an answer: read with [`wire::live::decode_remembered`].
     Remembered(Bytes),
 }
 
@@ -112,8 +118,8 @@ pub struct LiveSubscription {
 }
 
 impl LiveSubscription {
-    /// The next message; `None` when the connection has ended for good. After a reconnect the subscription stands
-    /// again by itself, and what was sent meanwhile is missing. Cancel-safe.
+    /// The next message; `None` when the connection has ended for good. After a reconnect the
+    /// subscription is restored, and messages sent in between are missing. Cancel-safe.
     pub async fn next(&mut self) -> Option<LiveMessage> {
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! What the connection to NATS counts, in every process that has one.
+//! Metrics of the NATS connections, in every process that has one.
 
 use ::metrics::counter;
 use runtime::metrics::MetricDescription;
@@ -7,7 +7,7 @@ const READER_RESTARTS: &str = "antiphon_nats_reader_restarts_total";
 const SERVER_CHANGES: &str = "antiphon_nats_server_changes_total";
 const STALLED_CONSUMERS: &str = "antiphon_nats_stalled_consumers_total";
 
-/// Why readers make their consumers anew, as the metric names it.
+/// Why readers recreate their consumers, as named in the metric.
 pub(crate) const RESTART_REASONS: [&str; 6] =
     ["silent", "reconnected", "ended", "not_contiguous", "status", "replica_behind"];
 
@@ -28,7 +28,7 @@ pub const METRICS: &[MetricDescription] = &[
     ),
 ];
 
-/// Gives the recorder the help texts, and has it show what was not counted yet.
+/// Registers the help texts with the recorder, and initialises the counters to 0.
 pub(crate) fn register() {
     runtime::metrics::describe(METRICS);
     for reason in RESTART_REASONS {

@@ -1,9 +1,10 @@
-//! Moving entries from stream to stream while the number of partitions is changed.
+//! Moves entries between streams while the number of partitions is changed.
 //!
-//! Entry points: [`Bus::close_streams`] shuts publishers out, [`Bus::append_moved`] is then the only way into a stream,
-//! [`Bus::open_streams`] opens the streams again. Invariant: the n-th entry that is moved into a stream has the n-th sequence after
-//! its end, because each is stored at its own sequence or not at all ("expected last sequence"). So how far a move has come can be
-//! read from the stream, and one that was interrupted anywhere goes on there.
+//! Entry points: [`Bus::close_streams`] shuts publishers out, [`Bus::append_moved`] is then the
+//! only way into a stream, [`Bus::open_streams`] opens the streams again. Invariant: the n-th entry
+//! moved into a stream has the n-th sequence after its old end, because each is stored at its own
+//! sequence or not at all ("expected last sequence"). So the stream shows how far a move has come,
+//! and an interrupted move continues there.
 
 use std::time::Duration;
 
@@ -24,18 +25,18 @@ use crate::publish::refused;
 use crate::reader::RawEntry;
 use crate::stream::{StreamKind, StreamOptions, StreamOwner};
 
-/// Without any progress for so long moving is given up.
+/// Moving is given up after this time without progress.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(60);
-/// Entries that wait for their acks at a time.
+/// Maximum number of entries without an ack.
 const WINDOW: usize = 512;
-/// Bytes that the header with the expected sequence takes at most.
+/// Maximum bytes of the header with the expected sequence.
 const EXPECTATION_BYTES: usize = 96;
-/// How long a message of our own may take to come back.
+/// How long a message of our own may take to return.
 const ECHO_TIMEOUT: Duration = Duration::from_secs(3);
-/// Headers that are for the server: they said something of the stream where the entry was.
+/// Headers for the server, which describe the stream of the original entry.
 const SERVER_HEADERS: &str = "nats-";
 
-/// An entry on its way into the stream of another partition, or to the end of its own.
+/// An entry to be moved into the stream of another partition, or to the end of its own.
 #[derive(Debug, Clone)]
 pub struct MovedEntry {
     subject: String,
@@ -44,7 +45,8 @@ pub struct MovedEntry {
 }
 
 impl MovedEntry {
-    /// The entry as it will be stored under `subject`: with its payload and all headers of its publisher.
+    /// The entry as it will be stored under `subject`: with its payload and all headers of its
+    /// publisher.
     pub fn new(entry: RawEntry, subject: String) -> Self {
         let mut headers = HeaderMap::new();
         for (name, values) in entry.headers.iter().flat_map(HeaderMap::iter) {
@@ -58,12 +60,11 @@ impl MovedEntry {
         Self { subject, headers, payload: entry.payload }
     }
 
-    /// The payload.
     pub fn payload(&self) -> &Bytes {
         &self.payload
     }
 
-    /// The subject that it is stored under.
+    /// The subject under which it is stored.
     pub fn subject(&self) -> &str {
         &self.subject
     }
@@ -78,7 +79,7 @@ impl MovedEntry {
 }
 
 impl Bus {
-    /// How the stream of a partition is set up.
+    /// The configuration of a partition's stream.
     ///
     /// # Errors
     /// As [`Self::stream_state`].
@@ -92,7 +93,8 @@ impl Bus {
         })
     }
 
-    /// Makes the streams of these partitions, or brings them in line with `options`: they are open to publishers.
+    /// Creates the streams of these partitions, or updates them to `options`: they are open to
+    /// publishers.
     ///
     /// # Errors
     /// As [`Self::ensure_streams`].
@@ -104,7 +106,8 @@ impl Bus {
         self.ensure_all(partitions.map(StreamKind::Partition), options).await
     }
 
-    /// Closes the streams of all partitions to publishers, who get an error from then on, and makes those that are missing.
+    /// Closes the streams of all partitions to publishers, which get an error from then on, and
+    /// creates missing streams.
     ///
     /// # Errors
     /// As [`Self::ensure_streams`].
@@ -116,7 +119,7 @@ impl Bus {
         self.ensure_all(count.all().map(StreamKind::Moving), options).await
     }
 
-    /// Deletes the stream of a partition with all that it holds. Nothing happens when there is none.
+    /// Deletes the stream of a partition with its contents. Does nothing when there is none.
     ///
     /// # Errors
     /// The servers do not answer, or refuse.
@@ -133,10 +136,12 @@ impl Bus {
         }
     }
 
-    /// Stores the entries in a closed stream, in this order, from the sequence behind `after` on: each once, through elections and restarts.
+    /// Stores the entries in a closed stream, in this order, from the sequence after `after` on:
+    /// each exactly once, through elections and restarts.
     ///
     /// # Errors
-    /// Nothing was stored for a minute, a server refuses an entry, or something else writes into the stream.
+    /// Nothing was stored for a minute, a server refuses an entry, or another publisher writes into
+    /// the stream.
     pub async fn append_moved(
         &self,
         partition: PartitionId,
@@ -152,7 +157,7 @@ impl Bus {
                 return Err(error);
             }
             tokio::time::sleep(backoff.next_delay()).await;
-            // Acks may have been lost: what is stored counts.
+            // Acks may have been lost: the state of the stream decides.
             let Ok(state) = self.stream_state(partition).await else { continue };
             let stored = usize::try_from(state.last_seq.0.saturating_sub(last.0)).unwrap_or(usize::MAX);
             if stored > 0 {
@@ -165,7 +170,8 @@ impl Bus {
         Ok(())
     }
 
-    /// One window after the other. An entry that has no room for a further header goes alone: what is before it is stored by then.
+    /// Appends one window after the other. An entry without room for another header is sent alone,
+    /// after all earlier ones are stored.
     async fn append_windows(&self, entries: &[MovedEntry], after: Seq) -> Result<(), BusError> {
         let most = self.max_payload().saturating_sub(EXPECTATION_BYTES);
         let (mut left, mut last) = (entries, after);
@@ -200,11 +206,12 @@ impl Bus {
         Ok(())
     }
 
-    /// Where the account of the servers sends what is published to `<kind>.<key>`; `None`: it maps nothing. No stream stores the
-    /// question: it names one that there is not.
+    /// The partition to which the account of the servers maps `<kind>.<key>`; `None`: it maps
+    /// nothing. No stream stores the probe: it expects a stream that does not exist.
     ///
     /// # Errors
-    /// Nothing came back: the user may not publish or hear these subjects, or the servers do not answer.
+    /// Nothing came back: the user may not publish or subscribe to these subjects, or the servers
+    /// do not answer.
     pub async fn mapped_partition(&self, kind: &str, key: &str) -> Result<Option<PartitionId>, BusError> {
         let client = self.listening().await?.client;
         let (plain, mapped) = (format!("{kind}.{key}"), format!("{kind}.*.{key}"));

@@ -1,4 +1,4 @@
-//! Publishing that is durable when it returns.
+//! Durable publishing: the message is stored when a call returns.
 
 use std::time::Duration;
 
@@ -17,33 +17,32 @@ use crate::error::{BusError, Disposition};
 /// Where an entry was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishAck {
-    /// The stream.
     pub stream: String,
-    /// The sequence in it.
+    /// The sequence in the stream.
     pub seq: Seq,
-    /// The stream had an entry of this id already; `seq` is that one's.
+    /// The stream had an entry with this id already; `seq` is that entry's.
     pub is_duplicate: bool,
 }
 
-/// What is published.
+/// A message to publish.
 struct Publication<'a> {
     subject: &'a str,
     payload: Bytes,
     content_type: Option<&'a str>,
     id: Option<&'a str>,
     trace: Option<&'a TraceContext>,
-    /// The last sequence of the subject that the stream must have; 0: it has none.
+    /// The last sequence that the subject must have in the stream; 0: none.
     expected: Option<Seq>,
 }
 
 impl Bus {
-    /// Publishes into the stream that stores `subject` and waits for its ack, trying again until `timeout` has passed:
-    /// through elections, restarts and while the stream is full.
+    /// Publishes into the stream that stores `subject` and waits for its ack. Tries again until
+    /// `timeout` has passed: through elections, restarts and while the stream is full.
     ///
-    /// An ack that was lost leads to a second entry: the reader recognises it by the ids in the payload.
+    /// A lost ack leads to a second entry: the reader recognises it by the ids in the payload.
     ///
     /// # Errors
-    /// What the last try said, when the timeout has passed or the disposition is not to retry.
+    /// The error of the last try, when the timeout has passed or its disposition is not to retry.
     pub async fn publish_acked(
         &self,
         subject: &str,
@@ -55,7 +54,8 @@ impl Bus {
         self.publish_until(&entry, timeout).await
     }
 
-    /// As [`Self::publish_acked`], with an id by which the stream drops a repetition within its duplicate window.
+    /// As [`Self::publish_acked`], with an id by which the stream drops a repetition within its
+    /// duplicate window.
     ///
     /// # Errors
     /// As [`Self::publish_acked`].
@@ -71,7 +71,8 @@ impl Bus {
         self.publish_until(&entry, timeout).await
     }
 
-    /// As [`Self::publish_acked`], or with an id as [`Self::publish_with_id`], and with the trace that the entry belongs to in its headers.
+    /// As [`Self::publish_acked`], optionally with an id as in [`Self::publish_with_id`], and with
+    /// a trace in the headers.
     ///
     /// # Errors
     /// As [`Self::publish_acked`].
@@ -88,9 +89,11 @@ impl Bus {
         self.publish_until(&entry, timeout).await
     }
 
-    /// Publishes in place of the entry of this sequence, the last one of the subject (0: there is none); `None`: another one has come since.
+    /// Replaces the entry with this sequence, the last one of the subject (0: there is none).
+    /// `None`: another entry has been stored since.
     ///
-    /// After an ack that was lost the entry is there, and the answer is `None` all the same: the caller reads what there is.
+    /// After a lost ack the entry is stored, but the result is `None` all the same: the caller
+    /// reads the current entry.
     ///
     /// # Errors
     /// As [`Self::publish_acked`].
@@ -133,7 +136,8 @@ impl Bus {
     }
 
     async fn publish_once(&self, entry: &Publication<'_>) -> Result<PublishAck, BusError> {
-        // Without a connection each try would be queued, and all of them sent on the reconnect.
+        // Without a connection each try would be queued, and all of them would be sent on the
+        // reconnect.
         if !self.shared.publishing.is_connected() {
             return Err(BusError::Away);
         }
@@ -162,7 +166,7 @@ pub(crate) fn refused(error: &PublishError, subject: &str) -> BusError {
         std::error::Error::source(error).and_then(|source| source.downcast_ref::<jetstream::Error>());
     match (error.kind(), source) {
         (_, Some(source)) => BusError::api(source),
-        // Also what an election looks like from here.
+        // An election looks like this, too.
         (PublishErrorKind::StreamNotFound, _) => {
             BusError::NoStream(format!("none stores {subject}, or no leader"))
         }

@@ -17,7 +17,6 @@ pub enum QueryError {
     /// The partition has no owner at the moment.
     #[error("the partition has no owner")]
     NoOwner,
-    /// The owner did not answer in time.
     #[error("the owner did not answer in time")]
     Timeout,
     /// There is no connection, or the query cannot be sent.
@@ -54,7 +53,8 @@ impl Bus {
         let request = Request::new().payload(query).timeout(Some(timeout));
         let answer = tokio::select! {
             answer = link.client.send_request(subject::query(partition), request) => answer,
-            // What was asked over a connection that was lost is never answered: the caller sends it again at once.
+            // A query sent over a lost connection is never answered: the caller sends it again at
+            // once.
             _ = watch.lost() => return Err(QueryError::Away),
         };
         match answer {
@@ -79,7 +79,8 @@ impl Bus {
     }
 }
 
-/// The queries to one partition. Dropping it ends the subscription: queries then fail because there is no owner.
+/// The queries to one partition. Dropping it ends the subscription: queries then fail because there
+/// is no owner.
 #[derive(Debug)]
 pub struct QueryServer {
     bus: Bus,
@@ -91,7 +92,7 @@ impl QueryServer {
     pub async fn next(&mut self) -> Option<QueryRequest> {
         loop {
             let message = self.subscriber.next().await?;
-            // One without a subject for the reply is not a query.
+            // A message without a reply subject is not a query.
             if let Some(reply) = message.reply {
                 return Some(QueryRequest { bus: self.bus.clone(), reply, payload: message.payload });
             }
@@ -99,28 +100,27 @@ impl QueryServer {
     }
 }
 
-/// One query.
 #[derive(Debug)]
 pub struct QueryRequest {
     bus: Bus,
     reply: Subject,
-    /// What is asked.
     pub payload: Bytes,
 }
 
 impl QueryRequest {
-    /// Replies. Whether the gateway gets it is not known.
+    /// Replies. It is not known whether the gateway receives the reply.
     ///
     /// # Errors
-    /// The answer is too large, or there is no connection.
+    /// The reply is too large, or there is no connection.
     pub async fn respond(self, answer: Bytes) -> Result<(), BusError> {
         Ok(self.bus.shared.control.client.publish(self.reply, answer).await?)
     }
 
-    /// Replies on the connection of the live frames: the gateway receives the reply behind the frames that were sent before it.
+    /// Replies on the connection of the live frames: the gateway receives the reply after the
+    /// frames sent before it.
     ///
     /// # Errors
-    /// [`BusError::Away`] or [`BusError::Timeout`]: dropped, as frames are. [`BusError::TooLarge`].
+    /// [`BusError::Away`] or [`BusError::Timeout`]: dropped, like frames. [`BusError::TooLarge`].
     pub async fn respond_behind_frames(self, answer: Bytes) -> Result<(), BusError> {
         self.bus.shared.publishing.publish_unstored(self.reply, answer).await
     }

@@ -1,10 +1,10 @@
-//! Reading one partition's stream, in order, without acks, from a given sequence on.
+//! Reads one partition's stream, in order, without acks, from a given sequence on.
 //!
-//! Not the client library's ordered consumer: that one starts at sequence 1 when it is renewed before its first
-//! entry, and it notices a dead consumer after 44 seconds. Here every doubt (a delivery missing, two seconds without
-//! a sign of life, a lost connection, a status of the server) ends the consumer, and a new one is made behind the
-//! last entry seen. Entries come once each and in order; sequences that the stream does not have are left out, and
-//! the caller sees the jump.
+//! This is not the client library's ordered consumer: that one restarts at sequence 1 when it is
+//! renewed before its first entry, and it detects a dead consumer only after 44 seconds. Here every
+//! doubt ends the consumer: a missing delivery, two seconds of silence, a lost connection, a status
+//! of the server. A new one is created behind the last entry seen. Entries come once each and in
+//! order; missing sequences are skipped, and the caller sees the jump.
 
 mod consumer;
 mod delivery;
@@ -30,16 +30,20 @@ use crate::stream::StreamState;
 
 pub use self::entry::RawEntry;
 
-/// A stream that is still missing after this long is gone: a server that has just started may not know it yet.
+/// A stream that is still missing after this time is gone: a server that has just started may not
+/// know it yet.
 const MISSING_STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// So many consumers in a row whose connection broke before the first entry: it breaks on that entry.
+/// After this many consecutive consumers whose connection broke before the first entry, the entry
+/// is assumed to break the connection.
 const BREAKS_ON_ENTRY: u32 = 2;
 
-/// For so long, and for [`ConsumerSession::silence`] more, a replica may be behind its leader: the leader reports a commit within a second.
+/// How long a replica may lag behind its leader, in addition to [`ConsumerSession::silence`]: the
+/// leader reports a commit within a second.
 const REPLICA_BEHIND_LIMIT: Duration = Duration::from_secs(1);
 
-/// A finished reader repeats itself at this pace, so that a caller who does not drop it does not spin.
+/// A finished reader repeats its event at this interval, so that a caller that does not drop it
+/// does not spin.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a reader returns.
@@ -47,13 +51,13 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 pub enum ReaderEvent {
     /// The next entries, at least one.
     Entries(Vec<RawEntry>),
-    /// True: everything in the stream has been handed out. False: for two seconds and a round trip that has not been so, or is not
-    /// known. Returned when it changes; a new reader has not caught up.
+    /// True: everything in the stream has been returned. False: this has been untrue or unknown for
+    /// two seconds and a round trip. Returned on change; a new reader has not caught up.
     CaughtUp(bool),
-    /// Why the stream cannot be read at the moment; `None`: it is read again. Returned when it changes.
+    /// Why the stream cannot be read at the moment; `None`: it is read again. Returned on change.
     Trouble(Option<String>),
-    /// The stream is not the one that was opened: deleted, made anew, shorter than what was read, or written past a lost end. Nothing
-    /// more comes from this reader.
+    /// The stream is not the one that was opened: deleted, recreated, shorter than what was read,
+    /// or written past a lost end. The reader returns nothing more.
     StreamChanged,
 }
 
@@ -63,14 +67,14 @@ pub struct PartitionReader {
     partition: PartitionId,
     epoch: u64,
     stream: StreamState,
-    /// Everything up to here has been handed out.
+    /// Everything up to here has been returned.
     position: Seq,
     /// The highest entry ever seen; above `position` after [`Self::restart`].
     highest: Option<Mark>,
     phase: Phase,
     queued: Option<ReaderEvent>,
     caught_up: bool,
-    /// When it was last known that nothing is unread.
+    /// When nothing was last known to be unread.
     clear_at: Instant,
     backoff: Backoff,
     restarts: u64,
@@ -78,7 +82,7 @@ pub struct PartitionReader {
     missing_since: Option<Instant>,
     /// See [`ReaderEvent::Trouble`].
     trouble: Option<String>,
-    /// See [`ConsumerSession::silence`]: that of the last one.
+    /// See [`ConsumerSession::silence`]: that of the last session.
     silence: Duration,
 }
 
@@ -89,10 +93,11 @@ enum Phase {
 }
 
 impl PartitionReader {
-    /// Opens the stream of `partition` to be read from sequence `from` on, as the owner with this epoch; the
-    /// consumers of lower epochs are deleted.
+    /// Opens the stream of `partition` for reading from sequence `from` on, as the owner with this
+    /// epoch; the consumers of lower epochs are deleted.
     ///
-    /// A stream that is not `same`, or a `from` beyond its end, shows as [`ReaderEvent::StreamChanged`].
+    /// A stream that does not match `same`, or a `from` beyond its end, leads to
+    /// [`ReaderEvent::StreamChanged`].
     ///
     /// # Errors
     /// There is no such stream, or the servers do not answer.
@@ -152,15 +157,15 @@ impl PartitionReader {
         &self.stream
     }
 
-    /// How often the consumer has been made anew because of a doubt.
+    /// How often the consumer has been recreated after a doubt.
     pub fn restarts(&self) -> u64 {
         self.restarts
     }
 
-    /// What comes next; entries are taken together, as many as are there, up to `max`. Cancel-safe: nothing that
-    /// was taken is lost, and work on a new consumer goes on with the next call.
+    /// The next event; up to `max` available entries are returned together. Cancel-safe: no entry
+    /// is lost, and opening a new consumer continues with the next call.
     ///
-    /// Not being called is how a reader pauses: the server sends at most 2,000 entries or 8 MiB ahead.
+    /// Not calling it pauses the reader: the server sends at most 2,000 entries or 8 MiB ahead.
     pub async fn next_batch(&mut self, max: usize) -> ReaderEvent {
         loop {
             if let Some(event) = self.queued.take() {
@@ -176,7 +181,7 @@ impl PartitionReader {
         }
     }
 
-    /// Reads again from sequence `from` on, or jumps ahead to it.
+    /// Continues reading at sequence `from`, backwards or forwards.
     pub fn restart(&mut self, from: Seq) {
         let previous = match std::mem::replace(&mut self.phase, Phase::Changed) {
             Phase::Reading(session, _) => Some(session.consumer.clone()),
@@ -189,7 +194,8 @@ impl PartitionReader {
         self.phase = Phase::OpenConsumer(self.opening(previous, Duration::ZERO));
     }
 
-    /// Deletes the consumer on the server. A reader that is just dropped leaves it to be forgotten there.
+    /// Deletes the consumer on the server. The consumer of a reader that is just dropped expires
+    /// there.
     pub async fn close(self) {
         if let Phase::Reading(session, _) = self.phase {
             let stream = wire::subject::stream_name(self.partition);
@@ -257,7 +263,8 @@ impl PartitionReader {
         }
     }
 
-    /// A replica that cannot catch up may stay so for minutes (nats-server 2.15 after faults); a new consumer may be at another one.
+    /// A replica may fail to catch up for minutes (nats-server 2.15 after faults); a new consumer
+    /// may be at another replica.
     fn leave_replica_behind(&mut self) {
         let Phase::Reading(session, end) = &mut self.phase else { return };
         let behind =
@@ -267,7 +274,7 @@ impl PartitionReader {
         }
     }
 
-    /// Whether the end of the stream is known, if that has changed.
+    /// Returns an event when the end of the stream becomes unknown or known again.
     fn note_end(&mut self) -> Option<ReaderEvent> {
         let Phase::Reading(_, end) = &self.phase else { return None };
         let trouble = end.is_lost().then(|| "no leader that a majority of the replicas follows".to_owned());

@@ -1,12 +1,12 @@
-//! Which server of a cluster a lost connection goes to next.
+//! Chooses the next server of a cluster after a lost connection.
 
 use std::sync::{Mutex, PoisonError};
 
 use async_nats::{ConnectOptions, ReconnectToServer, Server, ServerAddr};
 use rand::seq::IteratorRandom;
 
-/// Never the one that was lost while there is another that failed no more often: a host that has become silent refuses nothing, and
-/// each try with it takes the whole connect timeout.
+/// Avoids the server that was lost while another one has no more failures. A silent host refuses
+/// nothing, so each try with it takes the whole connect timeout.
 pub(crate) fn leave_lost_ones(options: ConnectOptions) -> ConnectOptions {
     let last = Mutex::new(None);
     options.reconnect_to_server_callback(move |pool, _| {
@@ -18,7 +18,7 @@ pub(crate) fn leave_lost_ones(options: ConnectOptions) -> ConnectOptions {
     })
 }
 
-/// One of those that failed least; among them not the last one, if there is a choice.
+/// One of the servers with the fewest failures; not the last one, if there is a choice.
 fn choose<'a>(
     pool: impl Iterator<Item = (&'a ServerAddr, usize)> + Clone,
     last: Option<&ServerAddr>,

@@ -1,4 +1,5 @@
-//! Streams: those of partitions, of turn requests, of turns' ends and of tool calls. Made, described, purged.
+//! Streams: those of partitions, of turn requests, of turns' ends and of tool calls. Creates,
+//! describes and purges them.
 
 use std::time::Duration;
 
@@ -17,54 +18,59 @@ use crate::connection::Bus;
 use crate::error::{BusError, Disposition};
 use crate::installation::INSTALLATION;
 
-/// The key in a stream's metadata of the id that it got when it was made.
+/// The key of a stream's incarnation id in its metadata, assigned at its creation.
 pub const INCARNATION: &str = "antiphon.incarnation";
 
-/// Readers of one stream: its owner's, those of owners just gone, and people's tools.
+/// Readers of one stream: its owner's, those of recent owners, and tools of people.
 const MAX_CONSUMERS: i32 = 32;
 
-/// The longest life of a turn request: a turn that waits for a person's decision about a tool call must not lose it.
+/// The longest life of a turn request: a turn that waits for a person's decision about a tool call
+/// must not lose it.
 const WORK_MAX_AGE: Duration = TOOL_CALLS_MAX_AGE;
-/// Integrators may be away for so long.
+/// How long integrators may be away.
 const TURNS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// What a tool has given is kept for a turn that is tried again: as long as the same `task_id` is the same task.
+/// Results of tools are kept for turns that are tried again: as long as a `task_id` keeps its
+/// meaning.
 const TOOL_CALLS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Of the bytes of other streams, the stream of tool calls has one part in this number.
+/// The stream of tool calls gets the bytes of another stream divided by this.
 const TOOL_CALLS_PART: i64 = 4;
 /// A new owner may publish what its predecessor has published already.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(600);
 
-/// Replicas that have heard from a leader elect no other for four seconds, and a leader hears from them every second.
+/// Replicas elect no other leader for four seconds after a message from theirs, and a leader
+/// receives one from them every second.
 const LEADERSHIP: Duration = Duration::from_secs(2);
 
-/// How long [`Bus::ensure_streams`] tries while JetStream is coming up or electing.
+/// How long [`Bus::ensure_streams`] tries while JetStream is starting or electing.
 const CREATE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Streams that are made at a time.
+/// Streams created concurrently.
 const CONCURRENT_STREAMS: usize = 8;
 
-/// What an installation decides about its streams.
+/// The settings of an installation for its streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamOptions {
     /// 3 in production, with `sync_interval: always` on the servers.
     pub replicas: usize,
-    /// Bytes that each stream may hold, and that of tool calls a quarter of it. Full, those of partitions and of turn requests refuse
-    /// publishers and never drop; those of turns' ends and of tool calls drop the oldest. Reserved on disk.
+    /// Bytes per stream; the stream of tool calls gets a quarter. When full, the streams of
+    /// partitions and of turn requests refuse publishers and never drop; those of turns' ends and
+    /// of tool calls drop the oldest. Reserved on disk.
     pub max_bytes: i64,
     /// Largest entry of a partition in bytes, headers included.
     pub max_message_bytes: i32,
-    /// The installation that the streams belong to, and whether it takes over those of another one.
+    /// The installation to which the streams belong, and whether it takes over those of another
+    /// one.
     pub owner: StreamOwner,
 }
 
-/// Whose streams are made or brought in line.
+/// The ownership that is checked and written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum StreamOwner {
-    /// It is not asked, and nothing is marked: for a server that one program has to itself.
+    /// Not checked, and nothing is marked: for a server that one program has to itself.
     #[default]
     Unmarked,
-    /// This installation's, and those of none; another one's are refused.
+    /// Streams of this installation and unmarked ones; those of another one are refused.
     Installation(String),
-    /// This installation's from now on, also those that belonged to another one.
+    /// Streams belong to this installation from now on, also those of another one.
     Adopted(String),
 }
 
@@ -79,26 +85,24 @@ impl Default for StreamOptions {
 pub struct StreamState {
     /// The lowest sequence that is still there, or the one after the last when the stream is empty.
     pub first_seq: Seq,
-    /// The last sequence ever given.
+    /// The last sequence ever assigned.
     pub last_seq: Seq,
-    /// The id that the stream got when it was made. Another id: another stream, whose sequences mean other things.
+    /// The id assigned at creation. Another id means another stream with unrelated sequences.
     pub incarnation: String,
-    /// Bytes in it.
     pub bytes: u64,
-    /// Bytes that it may have; `None`: no limit of its own.
+    /// `None`: no limit of its own.
     pub max_bytes: Option<u64>,
-    /// Entries in it.
     pub messages: u64,
-    /// When it was made, by the server's clock.
+    /// When it was created, by the server clock.
     pub created_at: Timestamp,
-    /// Servers that are to store it.
+    /// The configured number of replicas.
     pub replicas: usize,
 }
 
 impl StreamState {
     fn of(info: &Info) -> Self {
         let last_seq = Seq(info.state.last_sequence);
-        // A stream that never held anything says 0.
+        // A stream that never held an entry reports 0.
         let first_seq =
             if info.state.messages == 0 { last_seq.next() } else { Seq(info.state.first_sequence) };
         Self {
@@ -114,15 +118,16 @@ impl StreamState {
     }
 }
 
-/// Whether an answer comes from the stream's leader, and a majority of the replicas follows that leader. Otherwise another one may have taken over
-/// and stored more: replicas without a leader answer too, and a leader that was cut off answers for up to 20 s.
+/// Whether an answer comes from the stream's leader, and a majority of the replicas follows that
+/// leader. Otherwise another leader may have taken over and stored more: replicas without a leader
+/// answer too, and a leader that was cut off answers for up to 20 s.
 pub(crate) fn is_led(info: &Info) -> bool {
     info.config.num_replicas <= 1 || info.cluster.as_ref().is_some_and(has_majority)
 }
 
 fn has_majority(cluster: &ClusterInfo) -> bool {
     let is_led = cluster.leader.as_ref().is_some_and(|leader| !leader.is_empty());
-    // Zero: never heard.
+    // Zero means never active.
     let follows =
         |replica: &&PeerInfo| !replica.active.is_zero() && replica.active < LEADERSHIP && !replica.offline;
     let followers = cluster.replicas.iter().filter(follows).count();
@@ -162,11 +167,13 @@ pub(crate) fn to_ns(nanos: i128) -> i64 {
 }
 
 impl Bus {
-    /// Makes all streams, or brings them in line with `options`: those of the partitions, of turn requests, of turns' ends and of tool calls.
-    /// A partition's incarnation is written when its stream has none, and never again.
+    /// Creates all streams, or updates them to `options`: those of the partitions, of turn
+    /// requests, of turns' ends and of tool calls. A partition's incarnation is written when its
+    /// stream has none, and never again.
     ///
     /// # Errors
-    /// [`BusError::OtherInstallation`], before anything is changed; JetStream refuses, or is not there after half a minute.
+    /// [`BusError::OtherInstallation`], before anything is changed; JetStream refuses, or is not
+    /// available within half a minute.
     pub async fn ensure_streams(
         &self,
         count: PartitionCount,
@@ -190,19 +197,20 @@ impl Bus {
         if let StreamOwner::Installation(ours) = &options.owner {
             self.until(give_up_at, || self.check_streams(names(), ours)).await?;
         }
-        // Several at a time: one after the other they take a minute over a slow link.
+        // Concurrently: one after the other they take a minute over a slow link.
         let is_last = |kind: &StreamKind| matches!(kind, StreamKind::ToolCalls);
         let ensured = futures_util::stream::iter(kinds.clone().filter(|kind| !is_last(kind)))
             .map(|kind| self.ensure_until(kind, options, give_up_at))
             .buffer_unordered(CONCURRENT_STREAMS);
-        // All of them to their end: a request that is given up may still be carried out, after a caller has cleaned up.
+        // All of them run to their end: an abandoned request may still be carried out after a
+        // caller has cleaned up.
         let ensured: Vec<Result<(), BusError>> = ensured.collect().await;
         ensured.into_iter().collect::<Result<(), _>>()?;
-        // It may fit where the others do not, and would keep its room from them.
+        // Last, because it may fit where the others do not and would take their room.
         for kind in kinds.clone().filter(is_last) {
             self.ensure_until(kind, options, give_up_at).await?;
         }
-        // Another fleet may have made them at the same moment.
+        // Another fleet may have created them concurrently.
         match &options.owner {
             StreamOwner::Unmarked => Ok(()),
             StreamOwner::Installation(ours) | StreamOwner::Adopted(ours) => {
@@ -269,7 +277,7 @@ impl Bus {
     async fn create_stream(&self, kind: StreamKind, options: &StreamOptions) -> Result<(), BusError> {
         let new = kind.adapt(kind.new_config(), options);
         match self.shared.api.create_stream(new).await.map_err(BusError::from) {
-            // Made by another process since we looked, with another incarnation: that one counts.
+            // Created concurrently by another process with another incarnation: that one is valid.
             Err(BusError::JetStream { code: 10058, .. }) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => {
@@ -279,11 +287,11 @@ impl Bus {
         }
     }
 
-    /// What the leader of a partition's stream says of it.
+    /// The state of a partition's stream, from its leader.
     ///
     /// # Errors
-    /// [`BusError::NoStream`] when it does not exist, [`BusError::NoLeader`] when a majority of its replicas follows none; otherwise the servers
-    /// do not answer.
+    /// [`BusError::NoStream`] when it does not exist, [`BusError::NoLeader`] when no leader has a
+    /// majority of its replicas; otherwise the servers do not answer.
     pub async fn stream_state(&self, partition: PartitionId) -> Result<StreamState, BusError> {
         let info = self.stream_info(partition).await?;
         match is_led(&info) {
@@ -292,12 +300,13 @@ impl Bus {
         }
     }
 
-    /// Removes the entries of a partition below `seq` and returns how many those were.
+    /// Removes the entries of a partition below `seq` and returns how many.
     ///
     /// # Errors
     /// As [`Self::stream_state`].
     pub async fn purge_below(&self, partition: PartitionId, seq: Seq) -> Result<u64, BusError> {
-        // A purge to sequence 0 empties the stream, and one beyond its end moves the end: neither is ever meant.
+        // A purge to sequence 0 empties the stream, and one beyond its end moves the end: neither
+        // is ever intended.
         let end = self.stream_state(partition).await?.last_seq.next();
         let keep_from = seq.min(end).0;
         if keep_from <= 1 {
@@ -325,16 +334,16 @@ impl Bus {
     }
 }
 
-/// The streams that there are.
+/// The kinds of streams.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum StreamKind {
     Partition(PartitionId),
-    /// That of a partition while the number of partitions is changed: it takes nothing from publishers, and what is moved into it
-    /// whatever its size.
+    /// The stream of a partition while the number of partitions is changed: it accepts nothing from
+    /// publishers, and moved entries of any size.
     Moving(PartitionId),
     Work,
     Turns,
-    /// A key-value bucket: of each subject it has the last entry.
+    /// A key-value bucket: it keeps the last entry of each subject.
     ToolCalls,
 }
 
@@ -350,13 +359,13 @@ impl StreamKind {
 
     fn max_bytes(self, options: &StreamOptions) -> i64 {
         match self {
-            // Without a bound it is -1, which has no part.
+            // -1 means unlimited and is not divided.
             Self::ToolCalls if options.max_bytes > 0 => (options.max_bytes / TOOL_CALLS_PART).max(1),
             _ => options.max_bytes,
         }
     }
 
-    /// What can never be changed later.
+    /// Settings that can never be changed later.
     fn new_config(self) -> Config {
         let (retention, max_consumers) = match self {
             Self::Partition(_) | Self::Moving(_) => (RetentionPolicy::Limits, MAX_CONSUMERS),
@@ -375,7 +384,7 @@ impl StreamKind {
         }
     }
 
-    /// `config` with everything in it that may be changed later as we want it.
+    /// `config` with all changeable settings set as required.
     fn adapt(self, mut config: Config, options: &StreamOptions) -> Config {
         config.num_replicas = options.replicas;
         config.max_bytes = self.max_bytes(options);
@@ -414,7 +423,7 @@ impl StreamKind {
                 config.max_age = WORK_MAX_AGE;
                 config.duplicate_window = DUPLICATE_WINDOW;
                 config.discard = DiscardPolicy::New;
-                // Requests that are not waited for any more are taken back.
+                // Requests that are no longer awaited are deleted.
                 config.deny_delete = false;
             }
             Self::Turns => {
@@ -428,7 +437,7 @@ impl StreamKind {
                     [subject::ALL_TOOL_CALLS, subject::ALL_TOOL_INCIDENTS].map(str::to_owned).to_vec();
                 config.max_messages_per_subject = 1;
                 config.max_age = TOOL_CALLS_MAX_AGE;
-                // A tool is never kept from being called by what others have given.
+                // Old results must never keep a tool from being called.
                 config.discard = DiscardPolicy::Old;
             }
         }

@@ -1,9 +1,9 @@
-//! The trace that a message belongs to, in its headers.
+//! The trace of a message, in its headers.
 
 use async_nats::HeaderMap;
 use runtime::traces::TraceContext;
 
-/// The trace that headers name.
+/// The trace named by the headers.
 pub(crate) fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     TraceContext::from_headers(|name| headers.get(name).map(|value| value.as_str()))
 }

@@ -1,7 +1,7 @@
 //! Turn requests: taken by workflow services from the stream `WORK`, one at a time.
 //!
-//! A request is fetched only when a caller waits for it: what lies ready in a client that has no time for it would be
-//! delivered again elsewhere, as another attempt, and answered twice.
+//! A request is fetched only when a caller waits for it. A request prefetched by a busy client
+//! would be redelivered elsewhere, as another attempt, and answered twice.
 
 mod progress;
 mod pull;
@@ -29,17 +29,18 @@ use crate::trace::trace_of;
 pub use progress::{StoredWork, WorkAck, WorkAckKind, WorkAcks, WorkProgress};
 use pull::PullRequests;
 
-/// Without a word from the service for so long, a request is delivered again.
+/// A request is redelivered after this time without progress from the service.
 pub const ACK_WAIT: Duration = Duration::from_secs(30);
 
-/// Deliveries of one request. A turn fails by its deadline long before; this bounds a request that kills its services.
+/// Deliveries of one request. A turn fails by its deadline long before; this bounds a request that
+/// crashes its services.
 const MAX_DELIVER: i64 = 16;
 
-/// What a workflow's services decide about their requests.
+/// Options of a workflow's services for their requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkOptions {
-    /// Requests that all services of the workflow together may have in hand. Counts only for the first that comes: the
-    /// consumer is theirs in common.
+    /// Requests that all services of the workflow together may hold. Only the first service sets
+    /// it: they share the consumer.
     pub max_in_hand: u32,
 }
 
@@ -64,7 +65,8 @@ impl Bus {
         }
     }
 
-    /// Makes the consumer that the services of a workflow share, so that they need no right to make one.
+    /// Creates the consumer shared by the services of a workflow, so that they need no right to
+    /// create one.
     ///
     /// # Errors
     /// The servers do not answer, or refuse.
@@ -72,7 +74,8 @@ impl Bus {
         consumer(&self.shared.api, workflow, &WorkOptions::default()).await.map(drop)
     }
 
-    /// Makes the durable consumer through which an integrator reads the ends of turns. One that is there stays as it is.
+    /// Creates the durable consumer through which an integrator reads the ends of turns. An
+    /// existing one stays as it is.
     ///
     /// # Errors
     /// The servers do not answer, or refuse.
@@ -87,7 +90,7 @@ impl Bus {
         known_or_made(&self.shared.api, subject::TURNS_STREAM, &name, config).await.map(drop)
     }
 
-    /// Takes a turn request back. False when it is not there any more.
+    /// Deletes a turn request. False when it does not exist any more.
     ///
     /// # Errors
     /// The servers do not answer.
@@ -101,7 +104,8 @@ impl Bus {
     }
 }
 
-/// Acknowledged, or never there. The server has one code for every deletion that fails; only the text distinguishes them.
+/// Acknowledged or never stored. The server has one code for every failed deletion; only the text
+/// distinguishes them.
 fn is_gone(error: &BusError) -> bool {
     match error {
         BusError::JetStream { code: 10057, detail, .. } => {
@@ -118,17 +122,19 @@ pub struct WorkSubscription {
     workflow: WorkflowName,
     options: WorkOptions,
     open: Option<PullRequests>,
-    /// Kept when [`WorkSubscription::next`] is dropped: over a slow link it takes longer than some callers wait.
+    /// Kept when [`WorkSubscription::next`] is dropped: over a slow link opening takes longer than
+    /// some callers wait.
     opening: Option<BoxFuture<'static, Result<PullRequests, BusError>>>,
     backoff: Backoff,
     said: bool,
 }
 
 impl WorkSubscription {
-    /// The next request; waits for as long as there is none, or NATS or the stream is away. Cancel-safe.
+    /// The next request; waits while there is none, or NATS or the stream is unavailable.
+    /// Cancel-safe.
     ///
     /// # Errors
-    /// Only what waiting does not cure: not permitted, for example.
+    /// Only errors that waiting does not cure, such as missing permissions.
     pub async fn next(&mut self) -> Result<WorkItem, BusError> {
         loop {
             let error = match self.try_next().await {
@@ -144,7 +150,8 @@ impl WorkSubscription {
         }
     }
 
-    /// Asks for nothing more, and gives back what the server had sent by then: dropped, it would be delivered again after [`ACK_WAIT`].
+    /// Stops requesting, and returns the requests already sent by the server: if dropped, they
+    /// would be redelivered only after [`ACK_WAIT`].
     pub async fn end(self) -> Vec<WorkItem> {
         let Some(open) = self.open else { return Vec::new() };
         let link = open.link().clone();
@@ -183,7 +190,8 @@ async fn open(bus: Bus, workflow: WorkflowName, options: WorkOptions) -> Result<
     PullRequests::open(&link, context, subject::WORK_STREAM, &consumer.cached_info().name).await
 }
 
-/// The consumer that the services of a workflow share. One that is there stays as it is: it may have been tuned.
+/// The consumer shared by the services of a workflow. An existing one stays as it is: it may have
+/// been tuned.
 async fn consumer(
     context: &Context,
     workflow: &WorkflowName,
@@ -200,13 +208,13 @@ async fn consumer(
         ..pull_consumer::Config::default()
     };
     match known_or_made(context, subject::WORK_STREAM, &name, config).await {
-        // A user of NATS may have no right to make one: then nothing answers.
+        // A NATS user without the right to create one gets no answer.
         Err(BusError::Timeout(MAKING)) => Err(BusError::NoConsumer { name, workflow: workflow.to_string() }),
         made => made,
     }
 }
 
-/// What the answer to the making of a consumer is waited for as.
+/// The timeout text of a consumer creation.
 const MAKING: &str = "consumer creation";
 
 async fn known_or_made(
@@ -222,18 +230,17 @@ async fn known_or_made(
     Ok(context.create_consumer_on_stream(config, stream).await?)
 }
 
-/// One turn request in hand. What is not answered for [`ACK_WAIT`] is delivered again.
+/// One turn request in hand. Without an answer within [`ACK_WAIT`] it is redelivered.
 pub struct WorkItem {
-    /// The request.
     pub payload: Bytes,
-    /// How often it has been delivered, from 1.
+    /// The number of its deliveries, from 1.
     pub delivered: u32,
     /// Its sequence in the stream.
     pub seq: Seq,
-    /// The trace that it belongs to, as the owner of the turn says.
+    /// The trace given by the owner of the turn.
     pub trace: Option<TraceContext>,
     link: ConnectionHandle,
-    /// Where the server takes what is decided about it.
+    /// The subject for acknowledgements.
     reply: Subject,
 }
 
@@ -250,16 +257,16 @@ impl WorkItem {
         Ok(Self { payload: message.payload, delivered, seq, trace, link, reply })
     }
 
-    /// Reports to the server that the work goes on: [`ACK_WAIT`] begins again. Returns when the server has answered, which it does even for a delivery
-    /// that it has forgotten.
+    /// Reports progress: [`ACK_WAIT`] restarts. Returns when the server has answered, which it does
+    /// even for a delivery that it has forgotten.
     ///
     /// # Errors
-    /// The server does not answer: the request may be delivered again.
+    /// The server does not answer: the request may be redelivered.
     pub async fn in_progress(&self) -> Result<(), BusError> {
         self.acknowledge(AckKind::Progress).await
     }
 
-    /// The work is done. Returns when the server has answered.
+    /// Acknowledges the finished request. Returns when the server has answered.
     ///
     /// # Errors
     /// As [`Self::in_progress`].
@@ -267,7 +274,7 @@ impl WorkItem {
         self.acknowledge(AckKind::Ack).await
     }
 
-    /// Hands the request back; it is delivered again after `delay`.
+    /// Hands the request back; it is redelivered after `delay`.
     ///
     /// # Errors
     /// As [`Self::in_progress`].
@@ -275,7 +282,7 @@ impl WorkItem {
         self.acknowledge(AckKind::Nak(Some(delay))).await
     }
 
-    /// It cannot be served: it is not delivered again.
+    /// Rejects the request for good: it is not redelivered.
     ///
     /// # Errors
     /// As [`Self::in_progress`].
@@ -283,8 +290,9 @@ impl WorkItem {
         self.acknowledge(AckKind::Term).await
     }
 
-    /// A request, because the acknowledgements of the client library take the status "no responders" for a confirmation: while the consumer has no
-    /// leader, nothing takes them.
+    /// Sends a request instead of using the client library's acknowledgements, which take the
+    /// status "no responders" for a confirmation: while the consumer has no leader, nothing
+    /// receives them.
     async fn acknowledge(&self, kind: AckKind) -> Result<(), BusError> {
         // Without a connection the client would queue, and then block without end.
         if !self.link.is_connected() {

@@ -1,9 +1,9 @@
-//! How long to wait before trying an input or output operation again.
+//! Delays before repeating an I/O operation.
 
 use std::time::Duration;
 
-/// Delays that double from `first` to `cap`, each drawn evenly from its upper half, so that many processes that
-/// lost the same server do not come back at the same instant.
+/// Delays that double from `first` to `cap`. Each is drawn uniformly from its upper half, so that
+/// many processes that lost the same server do not return at the same moment.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
@@ -24,7 +24,7 @@ impl Backoff {
         Self { first, cap: cap.max(first), tries: 0 }
     }
 
-    /// The delay after so many tries, from 0, between half of the nominal delay and all of it.
+    /// The delay after this many tries, from 0: between half of the nominal delay and all of it.
     pub fn delay_after(&self, tries: u32) -> Duration {
         let nominal = self.first.saturating_mul(1 << tries.min(31)).min(self.cap);
         nominal.mul_f64(rand::random_range(0.5..=1.0))
@@ -42,7 +42,7 @@ impl Backoff {
         tokio::time::sleep(self.next_delay()).await;
     }
 
-    /// Starts again at the first delay: the operation succeeded.
+    /// Restarts at the first delay, after the operation has succeeded.
     pub fn reset(&mut self) {
         self.tries = 0;
     }

@@ -1,5 +1,5 @@
-//! Files of TLS, checked before anything connects, and certificates that are refused. Waiting cures neither: the file that is wrong is to be named
-//! at once, and not to look like a server that is away.
+//! Checks TLS files before anything connects, and recognises refused certificates. Waiting cures
+//! neither: the wrong file is named at once and does not look like an unreachable server.
 
 use std::error::Error;
 use std::io;
@@ -10,50 +10,43 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{AlertDescription, ClientConfig, RootCertStore};
 
-/// A file that cannot be used for TLS.
+/// A file cannot be used for TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// It cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// It holds no certificate.
+    /// It has no certificate.
     #[error("{}: there is no certificate in it (PEM, BEGIN CERTIFICATE)", path.display())]
     NoCertificate {
-        /// The file.
         path: PathBuf,
     },
-    /// What it holds is damaged, or of another kind.
+    /// Its content is damaged or of another kind.
     #[error("{}: {why}", path.display())]
     Invalid {
-        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// It holds no private key.
+    /// It has no private key.
     #[error("{}: there is no private key in it (PEM, BEGIN PRIVATE KEY)", path.display())]
     NoKey {
-        /// The file.
         path: PathBuf,
     },
-    /// The two do not belong together.
+    /// The certificate and the key do not match.
     #[error("{} is not the private key of {}: {why}", key.display(), certificate.display())]
     OtherKey {
-        /// The file of the certificate.
         certificate: PathBuf,
-        /// The file of the key.
         key: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// Checks a file of certificates (PEM) of authorities.
+/// Checks a file of CA certificates (PEM).
 ///
 /// # Errors
 /// It cannot be read, or one of them cannot be used.
@@ -65,10 +58,10 @@ pub fn check_authorities(path: &Path) -> Result<(), CertificateError> {
     Ok(())
 }
 
-/// Checks the files (PEM) of a client's certificate and of its private key.
+/// Checks the files (PEM) of a client certificate and its private key.
 ///
 /// # Errors
-/// One cannot be read or used, or they do not belong together.
+/// One cannot be read or used, or they do not match.
 pub fn check_client_certificate(certificate: &Path, key: &Path) -> Result<(), CertificateError> {
     let chain = certificates(certificate)?;
     let private = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|error| match error {
@@ -87,17 +80,17 @@ pub fn check_client_certificate(certificate: &Path, key: &Path) -> Result<(), Ce
     })
 }
 
-/// Whose certificate kept a connection from being made, with the reason.
+/// Which certificate prevented a connection, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RefusedCertificate {
-    /// That of the server is not accepted here.
+    /// The server's certificate is not accepted here.
     OfServer(String),
-    /// Ours is not accepted there, or one is wanted.
+    /// Our certificate is not accepted there, or the server requires one.
     OfClient(String),
 }
 
 impl RefusedCertificate {
-    /// For people. `authorities`: what the certificates of servers are checked against.
+    /// A description for people. `authorities`: the authorities that verify server certificates.
     pub fn describe(&self, authorities: &str) -> String {
         match self {
             Self::OfServer(why) => {
@@ -112,14 +105,14 @@ impl RefusedCertificate {
     }
 }
 
-/// The certificate that is the cause of an error of a connection, if one is.
+/// The certificate that caused a connection error, if one did.
 pub fn refused_certificate(error: &(dyn Error + 'static)) -> Option<RefusedCertificate> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref::<rustls::Error>() {
             return of_certificate(found);
         }
-        // An I/O error leaves the error that it is made of out of its sources.
+        // The sources of an I/O error do not include its inner error.
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = match inner {
             Some(inner) => Some(inner),

@@ -1,13 +1,15 @@
-//! The clocks of a process: one that is deaf to jumps, and the system's as it is set now.
+//! The clocks of a process: one that ignores adjustments of the system clock, and the system clock
+//! itself.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since the Unix epoch that never go back: the wall time at which the clock was started plus the
-/// monotonic time since then.
+/// Milliseconds since the Unix epoch that never go back: the wall time at the start of the clock
+/// plus the monotonic time since then.
 ///
-/// When the system clock is set later, this clock does not follow: timeouts neither fire at once nor stand still.
-/// Over weeks it may therefore differ from the system clock by what that one was corrected by; use it for
-/// durations and labels, never to compare with another machine's clock ([`system_time_ms`]). Copies tick alike.
+/// The clock does not follow adjustments of the system clock: timeouts neither fire at once nor
+/// hang. Over weeks it may therefore differ from the system clock by its corrections. Use it for
+/// durations and labels, never to compare with another machine's clock ([`system_time_ms`]). Copies
+/// share the same time.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     started_at_ms: i64,
@@ -26,8 +28,8 @@ impl Clock {
     }
 }
 
-/// Milliseconds since the Unix epoch by the system clock as it is set now: for times that others have set by theirs, such as the end of a
-/// credential. It may jump in either direction.
+/// Milliseconds since the Unix epoch by the current system clock: for times set by other machines,
+/// such as the end of a credential. It may jump in either direction.
 #[allow(clippy::disallowed_methods, reason = "the one reading of the system clock in a process")]
 pub fn system_time_ms() -> i64 {
     whole_ms(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis())

@@ -1,4 +1,4 @@
-//! The probes and the metrics over HTTP.
+//! The HTTP endpoint for probes and metrics.
 
 use std::future::Future;
 use std::io;
@@ -14,17 +14,15 @@ use tokio_util::sync::CancellationToken;
 use crate::health::{Health, ProbeAnswer};
 use crate::metrics::Recorder;
 
-/// An address that could not be listened on.
+/// Listening on an address failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {addr}: {source}")]
 pub struct BindError {
-    /// The address.
     pub addr: SocketAddr,
-    /// Why.
     pub source: io::Error,
 }
 
-/// `/livez`, `/readyz` and `/startupz`: 200 or 503, with what is wrong as text.
+/// `/livez`, `/readyz` and `/startupz`: 200 or 503, with the faults as text.
 pub fn probes_router(health: Health) -> Router {
     let (live, ready, started) = (health.clone(), health.clone(), health);
     Router::new()
@@ -33,7 +31,7 @@ pub fn probes_router(health: Health) -> Router {
         .route("/startupz", get(move || probe(started.startupz())))
 }
 
-/// The probes and `/metrics`: what the metrics address serves.
+/// The probes and `/metrics`, as served on the metrics address.
 pub fn metrics_router(recorder: Recorder, health: Health) -> Router {
     let scrape = move || {
         let text = recorder.render();
@@ -45,12 +43,12 @@ pub fn metrics_router(recorder: Recorder, health: Health) -> Router {
 /// Binds `addr`, so that a port in use stops the start and not the first scrape.
 ///
 /// # Errors
-/// The address cannot be listened on.
+/// The address cannot be bound.
 pub async fn bind(addr: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(addr).await.map_err(|source| BindError { addr, source })
 }
 
-/// Serves `router` until `token` is tripped and the requests in hand have been answered.
+/// Serves `router` until `token` is cancelled and the requests in flight have been answered.
 ///
 /// # Errors
 /// The listener failed for good.

@@ -1,7 +1,7 @@
-//! Text from outside, made safe for a terminal and for one line of a log.
+//! Makes text from outside safe for a terminal and for one line of a log.
 //!
-//! A newline would begin a forged line, an escape sequence acts on the terminal, and bidirectional controls show a
-//! text in another order than it has.
+//! A newline would begin a forged line, an escape sequence acts on the terminal, and bidirectional
+//! controls change the visible order of a text.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -13,13 +13,14 @@ pub fn is_unsafe(c: char) -> bool {
         || matches!(c,
             // Line and paragraph separator.
             '\u{2028}' | '\u{2029}'
-            // Bidirectional marks, embeddings, overrides and isolates, and the deprecated controls after them.
+            // Bidirectional marks, embeddings, overrides and isolates, and the deprecated controls
+            // after them.
             | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}'
-            // A byte order mark, annotations, and tags: they have no shape of their own.
+            // Byte order mark, annotations, and tags, which are invisible.
             | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// `text` with unsafe characters as Rust writes them: `\n`, `\u{1b}`.
+/// `text` with unsafe characters in Rust notation: `\n`, `\u{1b}`.
 #[must_use]
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
@@ -31,7 +32,8 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// JSON with unsafe characters as `\uXXXX`. Serialized JSON has such characters inside strings only.
+/// JSON with unsafe characters as `\uXXXX`. In serialized JSON such characters occur inside strings
+/// only.
 #[must_use]
 pub fn escape_json(json: &str) -> Cow<'_, str> {
     // Line breaks and tabs between values are the layout of the JSON itself.
@@ -52,7 +54,7 @@ pub fn escape_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Escapes all that is written through it, as [`escape`] does.
+/// Escapes everything written through it, as [`escape`] does.
 #[derive(Debug)]
 pub struct Escaping<W>(pub W);
 

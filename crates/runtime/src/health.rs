@@ -1,16 +1,16 @@
-//! Whether the process lives, is ready, has started: three probes.
+//! Three probes: whether the process is alive, ready and started.
 //!
-//! Liveness is about our own loops only. A database or a broker that is away never makes a process look dead:
-//! restarting the fleet would not bring it back.
+//! Liveness covers only our own loops. An unreachable database or broker never makes a process look
+//! dead: restarting the fleet would not bring it back.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A loop that has not beaten for longer is stuck.
+/// A loop without a beat for longer than this is stuck.
 pub const LIVENESS_LIMIT: Duration = Duration::from_secs(10);
 
-/// The state of health of a process. Clones share it.
+/// The health of a process. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Health {
     state: Arc<Mutex<HealthState>>,
@@ -22,8 +22,8 @@ struct HealthState {
     next_loop: u64,
     loops: BTreeMap<u64, Loop>,
     next_condition: u64,
-    /// Why each is not met; `None` when it is. Those of parts have numbers of their own, for a part may be there twice while one takes
-    /// over from another.
+    /// The fault of each condition; `None` when it is met. Conditions of parts have unique numbers,
+    /// because a part may exist twice during a handover.
     conditions: BTreeMap<(String, u64), Option<String>>,
 }
 
@@ -36,9 +36,9 @@ struct Loop {
 /// The answer to a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeAnswer {
-    /// True is HTTP 200, false 503.
+    /// True: HTTP 200; false: 503.
     pub ok: bool,
-    /// `ok`, or one line for each thing that is not.
+    /// `ok`, or one line for each fault.
     pub body: String,
 }
 
@@ -52,7 +52,8 @@ impl ProbeAnswer {
 }
 
 impl Health {
-    /// Registers a loop that promises to beat at least every few seconds; dropping the handle ends the promise.
+    /// Registers a loop that must beat at least every few seconds; dropping the handle unregisters
+    /// it.
     pub fn register_loop(&self, name: impl Into<String>) -> Heartbeat {
         let mut state = self.lock();
         let id = state.next_loop;
@@ -61,29 +62,29 @@ impl Health {
         Heartbeat { health: self.clone(), id }
     }
 
-    /// Sets a condition of readiness; one that was never set does not count.
+    /// Sets a condition of readiness; a condition that was never set is ignored.
     pub fn set_ready(&self, condition: &str, ready: bool) {
         self.set_fault(condition, (!ready).then(|| "not ready".to_owned()));
     }
 
-    /// Sets a condition of readiness: what is wrong with it, if anything is.
+    /// Sets the fault of a condition of readiness, if any.
     pub fn set_fault(&self, condition: &str, fault: Option<String>) {
         self.lock().conditions.insert((condition.to_owned(), 0), fault);
     }
 
-    /// A condition of readiness for as long as a part of the process is there: met until it says otherwise.
+    /// A condition of readiness that exists as long as a part of the process; initially met.
     pub fn condition(&self, name: impl Into<String>) -> Condition {
         let mut state = self.lock();
         state.next_condition += 1;
         Condition { health: self.clone(), key: (name.into(), state.next_condition) }
     }
 
-    /// The start is over: every dependency has been reached once.
+    /// Ends the start: every dependency has been reached once.
     pub fn set_started(&self) {
         self.lock().started = true;
     }
 
-    /// Has every registered loop beaten within [`LIVENESS_LIMIT`]?
+    /// Whether every registered loop has beaten within [`LIVENESS_LIMIT`].
     pub fn livez(&self) -> ProbeAnswer {
         self.livez_at(Instant::now())
     }
@@ -98,7 +99,7 @@ impl Health {
         )
     }
 
-    /// Has the start ended and does every condition hold?
+    /// Whether the start has ended and every condition is met.
     pub fn readyz(&self) -> ProbeAnswer {
         let state = self.lock();
         let starting = (!state.started).then(|| "starting".to_owned());
@@ -108,7 +109,7 @@ impl Health {
         ProbeAnswer::of(starting.into_iter().chain(state.conditions.iter().filter_map(said)).collect())
     }
 
-    /// Has the start ended?
+    /// Whether the start has ended.
     pub fn startupz(&self) -> ProbeAnswer {
         let starting = (!self.lock().started).then(|| "starting".to_owned());
         ProbeAnswer::of(starting.into_iter().collect())
@@ -119,7 +120,7 @@ impl Health {
     }
 }
 
-/// A condition of readiness; dropping it ends it.
+/// A condition of readiness; dropping it removes it.
 #[derive(Debug)]
 pub struct Condition {
     health: Health,
@@ -127,12 +128,11 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// It is met.
     pub fn met(&self) {
         self.health.lock().conditions.remove(&self.key);
     }
 
-    /// It is not met, and why.
+    /// Marks it as not met, with the reason.
     pub fn unmet(&self, why: impl Into<String>) {
         self.health.lock().conditions.insert(self.key.clone(), Some(why.into()));
     }
@@ -152,7 +152,7 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// The loop has come round.
+    /// Records one more iteration of the loop.
     pub fn beat(&self) {
         if let Some(task) = self.health.lock().loops.get_mut(&self.id) {
             task.beaten = Instant::now();

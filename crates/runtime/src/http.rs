@@ -1,5 +1,5 @@
-//! The HTTP client for what is outside: rustls with ring, no proxy from the environment, no redirect, for a redirect would
-//! carry what is sent, and perhaps a key, to another host.
+//! The HTTP client for external services: rustls with ring, no proxy from the environment, and no
+//! redirects, which would send the request, and perhaps a key, to another host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +11,16 @@ use rustls::{ClientConfig, RootCertStore};
 
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// The HTTP client could not be made.
+/// The HTTP client could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// TLS.
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
-    /// The rest.
     #[error("the HTTP client cannot be set up: {0}")]
     Build(#[from] reqwest::Error),
 }
 
-/// A client whose responses may be silent for so long; `None`: for ever.
+/// A client with this read timeout; `None`: no timeout.
 ///
 /// # Errors
 /// TLS cannot be set up.
@@ -41,7 +39,8 @@ pub fn client(silence: Option<Duration>) -> Result<Client, ClientError> {
     .build()?)
 }
 
-/// Mozilla's authorities, and those of the machine, where there are any: an image may have none, a company its own.
+/// Mozilla's authorities and those of the machine, if any: an image may have none, and a company
+/// may have its own.
 fn tls() -> Result<ClientConfig, rustls::Error> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let own = rustls_native_certs::load_native_certs();
@@ -51,10 +50,11 @@ fn tls() -> Result<ClientConfig, rustls::Error> {
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// `Authorization` with an API key as a bearer token, kept out of logs; `None`: there is no key.
+/// An `Authorization` header with an API key as bearer token, marked sensitive to keep it out of
+/// logs; `None`: there is no key.
 ///
 /// # Errors
-/// The key holds characters that a header may not have.
+/// The key has characters that a header may not have.
 pub fn bearer(api_key: Option<&str>) -> Result<Option<HeaderValue>, InvalidHeaderValue> {
     let Some(key) = api_key.map(str::trim).filter(|key| !key.is_empty()) else { return Ok(None) };
     let mut value = HeaderValue::from_str(&format!("Bearer {key}"))?;
@@ -62,14 +62,15 @@ pub fn bearer(api_key: Option<&str>) -> Result<Option<HeaderValue>, InvalidHeade
     Ok(Some(value))
 }
 
-/// `path` appended to a base URL, which may end with a slash; `None`: the base is no URL with http or https and a host.
+/// `path` appended to a base URL, which may end with a slash; `None`: the base is not an http or
+/// https URL with a host.
 pub fn url_below(base: &str, path: &str) -> Option<Url> {
     let base = format!("{}/", base.trim().trim_end_matches('/'));
     let url = Url::parse(&base).and_then(|base| base.join(path)).ok()?;
     (matches!(url.scheme(), "http" | "https") && url.has_host()).then_some(url)
 }
 
-/// The body up to `limit` bytes, and whether there was more.
+/// Reads at most `limit` bytes of the body; returns them and whether there was more.
 ///
 /// # Errors
 /// The body broke off.

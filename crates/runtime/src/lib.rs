@@ -1,6 +1,7 @@
-//! What every process needs whatever it does: named tasks, signals, logs, traces, health, metrics, a clock, a backoff, retries.
+//! What every process needs: named tasks, signals, logs, traces, health, metrics, a clock, a
+//! backoff, retries.
 //!
-//! No word of the domain occurs here: nothing in this crate knows what a thread, a partition or a chunk is.
+//! This crate is independent of the domain: it knows nothing of threads, partitions or chunks.
 
 pub mod backoff;
 pub mod certificates;

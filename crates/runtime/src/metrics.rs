@@ -12,7 +12,7 @@ use crate::spawn_named;
 
 pub use self::description::{MetricDescription, MetricKind, describe};
 
-/// Histograms whose name ends so are durations.
+/// The suffix of histograms of durations.
 const SECONDS: &str = "_seconds";
 
 /// From half a millisecond, a commit on a local disk, to ten minutes, a long turn.
@@ -42,12 +42,12 @@ pub enum InstallError {
     /// The buckets were refused.
     #[error("the metrics recorder could not be built: {0}")]
     Build(#[from] BuildError),
-    /// There is one already in this process.
+    /// This process has one already.
     #[error("a metrics recorder is already installed")]
     AlreadyInstalled,
 }
 
-/// The installed recorder: renders what was recorded. Clones share it.
+/// The installed recorder, which renders the recorded metrics. Clones share it.
 #[derive(Clone)]
 pub struct Recorder {
     handle: PrometheusHandle,
@@ -68,15 +68,16 @@ impl Recorder {
         Ok(Self { handle, process })
     }
 
-    /// Everything recorded, with the process's own figures, in the Prometheus text format. Samples that are NaN are left
-    /// out: a gauge is set to NaN when what it measured is gone, because the recorder keeps every series.
+    /// All recorded metrics and those of the process, in the Prometheus text format. NaN samples
+    /// are left out: the recorder keeps every series, so a gauge is set to NaN when its object is
+    /// gone.
     pub fn render(&self) -> String {
         self.process.collect();
         with_types_of_process(&without_gone(&self.handle.render()))
     }
 
-    /// Keeps the recorder's memory bounded between scrapes until `token` is tripped. Without this, histograms of a
-    /// process that is never scraped grow for ever.
+    /// Keeps the recorder's memory bounded between scrapes until `token` is cancelled. Without
+    /// this, histograms of a process that is never scraped grow forever.
     pub fn spawn_upkeep(&self, token: CancellationToken) {
         let handle = self.handle.clone();
         spawn_named("metrics-upkeep", async move {
@@ -98,8 +99,9 @@ fn without_gone(text: &str) -> String {
     text.split_inclusive('\n').filter(|line| !line.trim_end().ends_with(" NaN")).collect()
 }
 
-/// The figures of the process as Prometheus names them. The counters of `metrics` are whole numbers, so the time on processors is recorded as a
-/// gauge; and no limit of memory is recorded as a limit of 0.
+/// Corrects the metrics of the process for Prometheus. Counters of `metrics` are integers, so the
+/// CPU time is recorded as a gauge; it becomes a counter here. An unlimited memory limit is
+/// recorded as 0; it is removed here.
 fn with_types_of_process(text: &str) -> String {
     let lines = text.split_inclusive('\n').filter(|line| line.trim_end() != UNLIMITED_MEMORY);
     lines.collect::<String>().replace(CPU_AS_GAUGE, CPU_AS_COUNTER)
@@ -150,7 +152,7 @@ mod tests {
             let line = text.lines().find_map(|line| line.strip_prefix("process_cpu_seconds_total "));
             line.map(str::to_owned).expect("the metric")
         };
-        // Whole numbers would show no fraction however long this takes.
+        // Integers would show no fraction however long this takes.
         while !seconds().contains('.') {
             assert!(began.elapsed() < Duration::from_secs(30), "{}", seconds());
         }

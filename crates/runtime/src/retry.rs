@@ -8,11 +8,12 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::Backoff;
 
-/// How many operations are being retried, by what they are for: an unavailable server is logged once, not once for each operation.
+/// The number of operations being retried, by purpose: an unavailable server is logged once, not
+/// once per operation.
 static WAITING: Mutex<BTreeMap<&str, usize>> = Mutex::new(BTreeMap::new());
 
-/// Calls `operation` until it succeeds, with a delay after each error. `what` is logged: once when the first operation of this
-/// kind begins to wait, and once when the last one has ended.
+/// Calls `operation` until it succeeds, with a delay after each error. `what` is logged once when
+/// the first operation of this kind begins to wait, and once when the last one has ended.
 ///
 /// Errors that no retry cures belong in `T`.
 pub async fn retry<T, E: Display, F: Future<Output = Result<T, E>>>(
@@ -26,7 +27,8 @@ pub async fn retry<T, E: Display, F: Future<Output = Result<T, E>>>(
     }
 }
 
-/// As [`retry`], but ends with the output of `stop` when that completes. It is checked only between two tries: no operation is cancelled.
+/// As [`retry`], but ends with the output of `stop` when that completes. It is checked only between
+/// two tries: no operation is cancelled.
 ///
 /// # Errors
 /// The output of `stop`.
@@ -54,7 +56,7 @@ pub async fn retry_until<T, E: Display, S, F: Future<Output = Result<T, E>>>(
     }
 }
 
-/// An operation that has failed at least once, until it is dropped.
+/// An operation that has failed at least once; dropped when it ends.
 struct Waiting(&'static str);
 
 impl Waiting {

@@ -1,4 +1,4 @@
-//! From a signal to a drain.
+//! Shutdown: from a signal to a drain.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ pub enum ShutdownReason {
     Sigterm,
     /// SIGINT: Ctrl-C.
     Sigint,
-    /// The process itself, because something that it cannot do without ended.
+    /// The process itself, because an indispensable part has ended.
     Internal,
 }
 
@@ -29,7 +29,7 @@ impl ShutdownReason {
         }
     }
 
-    /// What a shell expects as the exit code of a process that this ended before it had drained.
+    /// The exit code that shells expect of a process stopped by this before it had drained.
     fn exit_code(self) -> i32 {
         match self {
             Self::Sigterm => 143,
@@ -39,7 +39,7 @@ impl ShutdownReason {
     }
 }
 
-/// A stop that everything in the process can wait for. Clones share it.
+/// A stop signal for everything in the process. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
     token: CancellationToken,
@@ -47,7 +47,8 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// Listens for SIGTERM and SIGINT: the first trips the token, the second ends the process at once.
+    /// Listens for SIGTERM and SIGINT: the first cancels the token, the second ends the process at
+    /// once.
     ///
     /// # Errors
     /// The signal handlers could not be installed.
@@ -58,12 +59,12 @@ impl Shutdown {
         Ok(shutdown)
     }
 
-    /// Tripped when the process is to drain.
+    /// Cancelled when the process is to drain.
     pub fn token(&self) -> CancellationToken {
         self.token.clone()
     }
 
-    /// Trips the token; the first cause stays.
+    /// Cancels the token; the first reason is kept.
     pub fn trigger(&self, reason: ShutdownReason) {
         if self.reason.set(reason).is_ok() {
             tracing::info!(reason = reason.name(), "shutting down");
@@ -71,7 +72,7 @@ impl Shutdown {
         self.token.cancel();
     }
 
-    /// What tripped it, if anything has.
+    /// The reason, if the stop was triggered.
     pub fn reason(&self) -> Option<ShutdownReason> {
         self.reason.get().copied()
     }

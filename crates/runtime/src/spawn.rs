@@ -1,4 +1,4 @@
-//! Tasks with names: the only place that may call `tokio::spawn`.
+//! Named tasks: the only place that may call `tokio::spawn`.
 
 use std::any::Any;
 use std::future::Future;
@@ -7,10 +7,11 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use futures_util::FutureExt;
 use tokio::task::JoinHandle;
 
-/// Spawns `task` under a name that says what it is in the log when it panics.
+/// Spawns `task` under a name that the log shows when it panics.
 ///
-/// A panic still reaches the handle as a `JoinError`. The caller that spawns a task which the process cannot do without
-/// awaits the handle and ends the process when it ends: a process that lives on without it hangs unseen.
+/// A panic still reaches the handle as a `JoinError`. The caller of an indispensable task awaits
+/// the handle and ends the process when the task ends: a process that continued without it would
+/// hang unnoticed.
 #[allow(clippy::disallowed_methods, reason = "this is the named spawn that everything else uses")]
 pub fn spawn_named<F>(name: &'static str, task: F) -> JoinHandle<F::Output>
 where
@@ -28,7 +29,7 @@ where
     })
 }
 
-/// The message of a panic, as far as it is text.
+/// The message of a panic, if it is text.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&'static str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(not text)")

@@ -1,6 +1,7 @@
-//! Logs: one line for one fact, as text or JSON, on standard error.
+//! Logs: one line per event, as text or JSON, on standard error.
 //!
-//! Values may hold text from outside, so they are escaped here, in one place, whatever the call site writes.
+//! Values may contain text from outside, so they are escaped here, in one place, whatever the call
+//! site writes.
 
 mod lines;
 
@@ -17,12 +18,11 @@ use crate::spawn::panic_text;
 /// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    /// The filter cannot be read.
+    /// The filter cannot be parsed.
     #[error("the log filter {filter:?} is wrong: {source}")]
     Filter {
         /// As given.
         filter: String,
-        /// What is wrong with it.
         source: ParseError,
     },
     /// There is a subscriber already.
@@ -30,19 +30,20 @@ pub enum InitError {
     Already(#[from] TryInitError),
 }
 
-/// Sends everything that passes `filter` (`info`, or `warn,worker=debug`) to standard error, and panics too, with
-/// their place and without a stack trace.
+/// Sends everything that passes `filter` (`info`, or `warn,worker=debug`) to standard error. Panics
+/// are logged too, with their location and without a stack trace.
 ///
-/// `defaults` are directives that the filter may override, such as `library=warn` for a library that logs every
-/// small event at `info`.
+/// `defaults` are directives that the filter may override, such as `library=warn` for a library
+/// that logs every small event at `info`.
 ///
 /// # Errors
 /// The filter is wrong, or logging is set up already.
 pub fn init(filter: &str, format: LogFormat, defaults: &[&str]) -> Result<(), InitError> {
     let filter = parse(filter, defaults)?;
     let lines = lines::layer(format, io::stderr().is_terminal(), io::stderr);
-    // The filter is a layer of its own and none of the lines: as theirs it drops the next event of a thread on which a library has asked
-    // whether a level is enabled that is not, as sqlx does with each statement.
+    // The filter is a separate layer, not a filter of the lines layer. As the latter it drops the
+    // next event of a thread on which a library has asked whether a disabled level is enabled, as
+    // sqlx does with each statement.
     tracing_subscriber::registry().with(lines).with(filter).try_init()?;
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
@@ -52,7 +53,7 @@ pub fn init(filter: &str, format: LogFormat, defaults: &[&str]) -> Result<(), In
 }
 
 fn parse(filter: &str, defaults: &[&str]) -> Result<EnvFilter, InitError> {
-    // Of two directives for one target the later one counts: what the operator wrote comes last.
+    // The later of two directives for one target wins, so the operator's directives come last.
     let directives = defaults.iter().copied().chain([filter]).collect::<Vec<_>>().join(",");
     EnvFilter::builder()
         .parse(directives)

@@ -1,10 +1,11 @@
-//! Traces: spans of what a process does, sent to an OpenTelemetry receiver over OTLP (HTTP with protobuf).
+//! Traces: spans of a process's work, sent to an OpenTelemetry receiver over OTLP (HTTP with
+//! protobuf).
 //!
-//! Entry: [`install`], once a process; then [`Span::start`]. In a process that has not installed it every call here returns at once
-//! and allocates nothing. A span that has ended is put into a bounded queue, and is dropped and counted when that is full: nothing
-//! waits for the receiver.
+//! Entry points: [`install`], once per process; then [`Span::start`]. Without it every call here
+//! returns at once and allocates nothing. An ended span enters a bounded queue, and is dropped and
+//! counted when that is full: nothing waits for the receiver.
 //!
-//! Spans bear ids, names and numbers, never what was said.
+//! Spans carry ids, names and numbers, never the text of messages.
 
 mod context;
 mod exporter;
@@ -33,7 +34,7 @@ static INSTALLED: OnceLock<Installed> = OnceLock::new();
 
 #[derive(Debug)]
 struct Installed {
-    /// Dropped, it would end the tracer.
+    /// Dropping it would end the tracer.
     _provider: SdkTracerProvider,
     tracer: SdkTracer,
     exporter: Exporter,
@@ -42,7 +43,7 @@ struct Installed {
 /// Why traces could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallTracesError {
-    /// There is no client for the receiver.
+    /// The HTTP client could not be created.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// They are installed already in this process.
@@ -50,8 +51,8 @@ pub enum InstallTracesError {
     AlreadyInstalled,
 }
 
-/// Sends the spans of this process to a receiver from now on. To be called within a tokio runtime. Nothing is sent yet: a receiver that
-/// is away is no error.
+/// Sends the spans of this process to a receiver from now on. Call it within a tokio runtime. It
+/// sends nothing yet: an unreachable receiver is not an error.
 ///
 /// # Errors
 /// See [`InstallTracesError`].
@@ -70,7 +71,7 @@ pub fn install(settings: TraceSettings) -> Result<(), InstallTracesError> {
     INSTALLED.set(installed).map_err(|_| InstallTracesError::AlreadyInstalled)
 }
 
-/// Whether spans of this process go anywhere.
+/// Whether traces are installed in this process.
 pub fn is_on() -> bool {
     INSTALLED.get().is_some()
 }
@@ -79,7 +80,7 @@ fn tracer() -> Option<&'static SdkTracer> {
     INSTALLED.get().map(|installed| &installed.tracer)
 }
 
-/// Sends what has ended by now, and returns when that is done, or `timeout` has passed.
+/// Sends the spans that have ended, and returns when that is done or `timeout` has passed.
 pub async fn flush(timeout: Duration) {
     if let Some(installed) = INSTALLED.get()
         && !installed.exporter.flush(timeout).await

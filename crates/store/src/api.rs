@@ -1,7 +1,8 @@
-//! What the HTTP API reads and writes: threads, turns, agents, tasks, the audit.
+//! Reads and writes of the HTTP API: threads, turns, agents, tasks, the audit log.
 //!
-//! Gateways write few things only: threads that a client names, settings and schedules of agents, what they remember, budgets, tasks that enter a
-//! queue later, idempotency keys, and what responses were asked for with. All else goes through the partition's stream and is written by its owner.
+//! Gateways write only a few things: new threads, settings and schedules of agents, facts, budgets,
+//! delayed tasks, idempotency keys, and the parameters of responses. All else goes through the
+//! partition's stream and is written by its owner.
 
 mod agents;
 mod audit;
@@ -54,7 +55,7 @@ fn timestamp_opt(row: &PgRow, column: &str) -> Result<Option<Timestamp>, StoreEr
     Ok(row.try_get::<Option<i64>, _>(column)?.map(Timestamp))
 }
 
-/// A JSON object; anything else in the column was not written by Antiphon.
+/// Reads a JSON object; any other value in the column was not written by Antiphon.
 fn object(row: &PgRow, column: &str) -> Result<Map<String, Value>, StoreError> {
     match row.try_get(column)? {
         Value::Object(map) => Ok(map),

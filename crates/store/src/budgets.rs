@@ -1,7 +1,8 @@
-//! Budgets: their limits, what has been spent of them, and which turns may not begin.
+//! Budgets: limits, usage, and which turns may not begin.
 //!
-//! Nothing is written when a turn is committed. What has been spent is a total kept with each budget, which counts the ledger up to some
-//! seconds ago, plus the sum of the calls since, so that a query costs the same however much was spent in the period.
+//! A commit of a turn writes nothing here. The usage of a budget is a stored total up to some
+//! seconds ago plus the sum of later calls in the ledger. So the cost of a query does not depend on
+//! the usage in the period.
 
 use std::time::Duration;
 
@@ -17,15 +18,16 @@ use crate::row::{column_error, count, interval, parse_column, unsigned};
 use crate::statement::Statement;
 use crate::store::Store;
 
-/// Most budgets of a tenant.
+/// Maximum number of budgets per tenant.
 pub const MOST_BUDGETS: i64 = 1_000;
-/// Rows of the ledger older than this are visible to every transaction: their statements have ended long ago.
+/// Ledger rows older than this are visible to every transaction: their statements have ended.
 const VISIBLE_AFTER: Duration = Duration::from_secs(30);
-/// Most of the ledger that one statement reads.
+/// The longest part of the ledger that one statement reads.
 const COUNTED_AT_ONCE: Duration = Duration::from_secs(6 * 3_600);
-/// Most budgets whose periods one statement begins.
+/// The most budgets whose period one statement renews.
 const ENDED_AT_ONCE: i64 = 1_000;
-/// Tries to renew budgets whose periods have ended: another process may do the same, or the new period may end as well.
+/// Tries to renew budgets whose periods have ended: another process may do the same, or the new
+/// period may end as well.
 const RENEWALS: usize = 3;
 
 const COLUMNS: &str = "trim_scale(c.max_amount)::text AS limit_text,
@@ -37,14 +39,13 @@ const COLUMNS: &str = "trim_scale(c.max_amount)::text AS limit_text,
        floor(extract(epoch FROM c.updated_at) * 1000)::bigint AS updated_ms,
        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms";
 
-/// Whose calls count.
+/// The calls that a budget counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BudgetScope {
-    /// All of the tenant.
     Tenant,
-    /// Those of the agent, and of the work that follows its turns.
+    /// Calls of the agent and of the work after its turns.
     Agent(AgentId),
-    /// Those in threads with this `user_id`.
+    /// Calls in threads with this `user_id`.
     User(String),
 }
 
@@ -58,7 +59,7 @@ impl BudgetScope {
         }
     }
 
-    /// As the table has it.
+    /// The scope as stored in the table.
     fn text(&self) -> String {
         match self {
             Self::Tenant => "tenant".to_owned(),
@@ -77,53 +78,44 @@ impl BudgetScope {
     }
 }
 
-/// What may be used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Budget {
-    /// Whose calls count.
     pub scope: BudgetScope,
-    /// The unit of the limit.
     pub unit: BudgetUnit,
     /// The limit, in the smallest part of the unit.
     pub limit: u64,
-    /// How often it begins anew.
     pub period: BudgetPeriod,
-    /// Where the day or the month begins.
+    /// The time zone in which a day or a month begins.
     pub zone: Zone,
 }
 
-/// A budget as it is stored, and what has been used of it.
+/// A stored budget and its usage.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BudgetRow {
-    /// Which.
     pub name: BudgetName,
-    /// What may be used.
     pub budget: Budget,
-    /// What has been spent, in the smallest part of the unit.
+    /// In the smallest part of the unit.
     pub spent: u64,
     /// Calls of models without a price, which `spent` does not include; 0 for a budget in tokens.
     pub unpriced_calls: u64,
-    /// When its period began.
     pub period_start: Timestamp,
-    /// When the next one begins.
+    /// The start of the next period.
     pub period_end: Timestamp,
-    /// Counts the changes, from 1.
+    /// Rises by one with each change, from 1.
     pub version: u64,
-    /// When it was put first, by the database's clock.
+    /// First put (database clock).
     pub created_at: Timestamp,
-    /// When it was put last.
+    /// Last put.
     pub updated_at: Timestamp,
-    /// When this was read.
     read_at: Timestamp,
     tenant: String,
 }
 
-/// Why a turn may not begin: of the spent budgets, the one whose period ends last.
+/// Prevents a turn from beginning: of the exhausted budgets, the one whose period ends last.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverBudget {
-    /// The budget.
     pub row: BudgetRow,
-    /// Time left in its period, ms by the database's clock; at least 1.
+    /// Time left in its period, in ms by the database clock; at least 1.
     pub for_ms: i64,
 }
 
@@ -155,8 +147,8 @@ fn bucket(subject: &str) -> i16 {
 }
 
 impl Store {
-    /// Creates or replaces a budget. Unless only its limit is changed, its usage is counted anew from the ledger. `false`: the tenant has
-    /// [`MOST_BUDGETS`] others.
+    /// Creates or replaces a budget. Unless only its limit changes, its usage is counted again from
+    /// the ledger. `false`: the tenant has [`MOST_BUDGETS`] others.
     pub async fn put_budget(
         &self,
         tenant: Option<&Tenant>,
@@ -186,7 +178,7 @@ impl Store {
         if count(&self.rows(statement).await?)? == 0 {
             return Ok(false);
         }
-        // A part of the ledger at a time. If this stops early, workers count the rest.
+        // Counts the ledger part by part. If this stops early, workers count the rest.
         let counting = self.wide();
         loop {
             match counting.count_usage(Some(&[tenant_text(tenant)]), Some(name)).await {
@@ -197,7 +189,7 @@ impl Store {
         }
     }
 
-    /// Deletes a budget: turns that it kept from beginning may begin. False when there is none of that name.
+    /// Deletes a budget; turns that it blocked may begin. False when there is none of that name.
     pub async fn delete_budget(
         &self,
         tenant: Option<&Tenant>,
@@ -216,7 +208,7 @@ impl Store {
         Ok(count(&self.rows(statement).await?)? > 0)
     }
 
-    /// A budget, and what has been used of it.
+    /// Reads a budget and its usage.
     pub async fn budget(
         &self,
         tenant: Option<&Tenant>,
@@ -226,7 +218,7 @@ impl Store {
         Ok(rows.into_iter().next())
     }
 
-    /// At most `limit` budgets of a tenant, by their names, after `after`.
+    /// Lists at most `limit` budgets of a tenant after `after`, ordered by name.
     pub async fn budgets(
         &self,
         tenant: Option<&Tenant>,
@@ -255,7 +247,8 @@ impl Store {
         Ok(rows.into_iter().map(|(_, row)| row).collect())
     }
 
-    /// For each of these turns, given by thread and agent: why it may not begin.
+    /// For each of these turns, given by thread and agent: the budget that prevents it from
+    /// beginning.
     pub async fn over_budget(
         &self,
         turns: &[(&ThreadId, &AgentId)],
@@ -278,17 +271,19 @@ impl Store {
         Ok(found)
     }
 
-    /// Begins the periods of budgets whose last one is over, adds recent usage to the totals, and returns how many have more to be counted: of
-    /// these tenants, as [`Store::budgeted_tenants`] names them, or of all. Any number of processes may do it.
+    /// Renews budgets whose period has ended, adds recent usage to the totals, and returns how many
+    /// budgets are not fully counted yet. `tenants` are named as by [`Store::budgeted_tenants`];
+    /// `None`: all. Any number of processes may call this.
     ///
-    /// A period that began only when its budget is read would have to be counted from its start by that one statement.
+    /// Without it, a period that begins only when its budget is read would have to be counted from
+    /// its start by that one statement.
     pub async fn count_budgets(&self, tenants: Option<&[String]>) -> Result<u64, StoreError> {
         let begun = self.start_ended_periods(tenants).await;
         let behind = self.count_usage(tenants, None).await?;
         begun.map(|()| behind)
     }
 
-    /// The tenants that have budgets, as the table names them: `-` is the default one.
+    /// The tenants that have budgets, as named in the table: `-` is the default one.
     pub async fn budgeted_tenants(&self) -> Result<Vec<String>, StoreError> {
         let rows = self.rows(sqlx::query("SELECT DISTINCT tenant FROM budgets ORDER BY tenant")).await?;
         rows.iter().map(|row| Ok(row.try_get("tenant")?)).collect()
@@ -315,14 +310,15 @@ impl Store {
         count(&self.rows(statement).await?)
     }
 
-    /// A statement about budgets with the sums of the ledger, and the prices bound.
+    /// A statement about budgets, with the sums of the ledger and the prices bound.
     fn summed(&self, sql: &str) -> Statement {
         let sql = sql.replace("{sums}", include_str!("budgets/sums.sql")).replace("{columns}", COLUMNS);
         let prices = self.prices().map_or(&[][..], |table| &table.prices);
         bind_prices(sqlx::query(AssertSqlSafe(sql)), prices)
     }
 
-    /// Rows of budgets, each with the index of what it is for. Budgets whose period is over get the current one, and all are read again.
+    /// Reads budgets, each with the index of the turn that it applies to. Renews those whose period
+    /// has ended, and then reads all again.
     async fn renewed(
         &self,
         statement: impl Fn() -> Statement,
@@ -349,7 +345,8 @@ impl Store {
     }
 
     async fn start_periods(&self, mut ended: Vec<EndedPeriod>) -> Result<(), StoreError> {
-        // In one order, because processes do this at the same time: the rows are locked in that of the arrays.
+        // A fixed order prevents deadlocks between processes: rows are locked in the order of the
+        // arrays.
         ended.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
         ended.dedup_by(|a, b| (&a.tenant, &a.name) == (&b.tenant, &b.name));
         let periods: Vec<_> = ended.iter().map(|row| row.period.around(&row.zone, row.read_at)).collect();
@@ -364,7 +361,6 @@ impl Store {
     }
 }
 
-/// A budget whose period is over.
 struct EndedPeriod {
     tenant: String,
     name: String,
@@ -405,7 +401,7 @@ fn period_of(row: &PgRow) -> Result<BudgetPeriod, StoreError> {
     parse_column(row, "period", |name| BudgetPeriod::from_name(name).ok_or("no such period"))
 }
 
-/// A zone that a later version of the database lacks counts as UTC: turns go on.
+/// A time zone that a later version of the database lacks counts as UTC, so that turns go on.
 fn zone_of(row: &PgRow) -> Result<Zone, StoreError> {
     Ok(Zone::named(row.try_get("time_zone")?).unwrap_or(Zone::UTC))
 }

@@ -1,4 +1,4 @@
-//! Whether commands were taken before, and the queues that they filled.
+//! Checks whether commands were taken before, and reads the queues that they filled.
 
 use model::{AgentId, Bucket, Position, QueuedTask, TimerId};
 use partition::{CommandKey, CommandVerdict};
@@ -14,11 +14,12 @@ use crate::takeover::{is_null, limit_beyond};
 use crate::unreadable_tasks::UnreadableTask;
 
 impl Store {
-    /// What the store knows of each of these commands, in their order.
+    /// Returns what the store knows of each of these commands, in their order.
     ///
-    /// Unless `create_agents`, a new task of an agent without settings and a new turn in a thread that does not exist are
-    /// [`CommandVerdict::Unknown`]; so is an act on an agent that does not exist, whatever `create_agents` says. What belongs to a thread that was erased, or carries its text, is [`CommandVerdict::Erased`]: nothing of it is
-    /// kept.
+    /// Unless `create_agents`, a new task of an agent without settings and a new turn in a thread
+    /// that does not exist are [`CommandVerdict::Unknown`]. An act on an agent that does not exist
+    /// is always unknown. A command for an erased thread, or with the text of one, is
+    /// [`CommandVerdict::Erased`]: nothing of it is kept.
     ///
     /// # Errors
     /// [`StoreError::NotOwner`]: see [`Store::lookup`].
@@ -59,8 +60,8 @@ impl Store {
             .collect()
     }
 
-    /// The next tasks of these agents that are not marked failed, in the order of their queues, and whether an agent has more: in
-    /// the order of `queues`, in one statement.
+    /// Reads the next tasks of these agents that are not marked failed, in queue order, and whether
+    /// an agent has more. The result has the order of `queues`; it takes one statement.
     ///
     /// # Errors
     /// [`StoreError::NotOwner`]: see [`Store::lookup`].
@@ -101,14 +102,13 @@ impl Store {
     }
 }
 
-/// What is read of an agent's queue.
+/// A range of an agent's queue to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueRead {
-    /// Whose.
     pub agent: AgentId,
-    /// Only tasks behind this one.
+    /// Only tasks behind this position.
     pub after: Position,
-    /// At most so many.
+    /// Maximum number of tasks.
     pub limit: usize,
 }
 
@@ -121,7 +121,7 @@ struct Wanted<'a> {
     input: Option<String>,
     task: Option<&'a str>,
     origin: Option<String>,
-    /// Whose follow-up a turn is.
+    /// The follow-up that started the turn.
     timer: Option<TimerId>,
 }
 
@@ -153,7 +153,8 @@ impl<'a> From<&'a CommandKey> for Wanted<'a> {
 fn verdict(key: &CommandKey, row: &PgRow, create_agents: bool) -> Result<CommandVerdict, StoreError> {
     let (is_known, has_subject): (bool, bool) = (row.try_get("is_known")?, row.try_get("has_subject")?);
     let position: Option<i64> = row.try_get("position")?;
-    // A control command that was done is known to be done: the one that erases passes the mark.
+    // A control command that was carried out stays known: the command that erases a thread passes
+    // the mark.
     let is_done = is_known && matches!(key, CommandKey::Control(..));
     if row.try_get::<bool, _>("is_erased")? && !is_done {
         return Ok(CommandVerdict::Erased);
@@ -164,7 +165,7 @@ fn verdict(key: &CommandKey, row: &PgRow, create_agents: bool) -> Result<Command
             CommandVerdict::Known { digest: digest.unwrap_or_default().cast_unsigned() }
         }
         _ if is_known => CommandVerdict::Known { digest: 0 },
-        // Its agent has had the turn that this follows.
+        // The turn that this task follows proves that the agent exists.
         (CommandKey::Task(agent, ..), _) if agent.background_kind().is_some() => CommandVerdict::New,
         (CommandKey::Control(..), Some(position)) => CommandVerdict::Task {
             position: Position::from_stored(position),

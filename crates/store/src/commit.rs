@@ -1,7 +1,9 @@
-//! Applying commits: one statement per group, each commit fenced by the epoch of its lease and the number of commits before it.
+//! Applies commits: one statement per group; each commit is fenced by the epoch of its lease and
+//! the number of earlier commits.
 //!
-//! The statement lives in `commit/*.sql`, in parts, so that a group that needs little costs little: `parts` joins them, the
-//! modules beside it turn commits into arrays. [`CommitWriter`] is the entry.
+//! The statement is in parts in `commit/*.sql`, so that a group runs only the parts it needs.
+//! `statement.rs` joins them, and the other modules beside it turn commits into arrays.
+//! [`CommitWriter`] is the entry type.
 
 mod coalesce;
 mod columns;
@@ -36,49 +38,50 @@ use self::statement::Checks;
 pub use self::submission::{StreamGap, Submission};
 pub use facts::MOST_OF_SCOPE;
 
-/// After this much idleness the connection is tried first, so that one that died meanwhile costs no doubt.
+/// After this much idle time the connection is probed first. A dead connection then does not lead
+/// to an unknown outcome.
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 const UNIQUE_VIOLATION: &str = "23505";
 
-/// What became of one commit.
+/// The outcome of one commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committed {
-    /// Durable, all of it.
+    /// All of it is durable.
     Applied,
-    /// Durable, but for queues whose stored heads were not below their guards any more, and for the turns and marks that
-    /// belong to them. The owner has a wrong idea of these queues: rebuild the partition from the store.
+    /// Durable, except for queues whose stored heads were no longer below their guards, and the
+    /// turns and marks that belong to them. The owner's state of these queues is wrong: rebuild the
+    /// partition from the store.
     Stale,
-    /// Nothing was written: the lease is gone, or the store has gone back in time. [`crate::Store::reclaim`] decides which.
+    /// Nothing was written: the lease is lost, or the store has gone back in time.
+    /// [`crate::Store::reclaim`] decides which.
     Fenced,
 }
 
-/// A group of commits that was not applied, or whose outcome is unknown.
+/// A group of commits was not applied, or its outcome is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
-    /// The server says that nothing was applied, or nothing was sent.
+    /// Nothing was sent, or the server reports that nothing was applied.
     #[error("not committed, may be tried again: {0}")]
     Retry(String),
-    /// It took longer than a statement may; nothing was applied.
+    /// The statement timeout expired; nothing was applied.
     #[error("not committed in time: {0}")]
     TooSlow(String),
-    /// The connection broke, or no answer came, after it was sent.
+    /// The connection broke or timed out after the statement was sent.
     #[error("the outcome of the commit is unknown: {0}")]
     Unknown(String),
     /// Something in the group cannot be stored; nothing was applied.
     #[error("not committed, the store refuses the data: {sqlstate} {detail}")]
     Data {
-        /// The SQLSTATE.
         sqlstate: String,
-        /// What Postgres says.
+        /// The message of Postgres.
         detail: String,
     },
-    /// The server met something damaged; nothing was applied.
+    /// The server found damaged data; nothing was applied.
     #[error("not committed, something in the store is damaged: {sqlstate} {detail}")]
     Damaged {
-        /// The SQLSTATE.
         sqlstate: String,
-        /// What Postgres says.
+        /// The message of Postgres.
         detail: String,
     },
     /// A defect or a foreign database; nothing was applied.
@@ -87,7 +90,6 @@ pub enum CommitError {
 }
 
 impl CommitError {
-    /// What to do next.
     pub fn disposition(&self) -> Disposition {
         match self {
             Self::Retry(_) => Disposition::Retry,
@@ -99,7 +101,7 @@ impl CommitError {
         }
     }
 
-    /// Nothing was sent, for want of a connection.
+    /// Nothing was sent, because no connection could be opened.
     fn unsent(error: sqlx::Error) -> Self {
         match StoreError::of_connect(error) {
             error @ (StoreError::Url(_) | StoreError::Refused(_)) => Self::Fatal(error.to_string()),
@@ -118,7 +120,8 @@ impl CommitError {
                 sqlstate: sqlstate(error.as_ref()).into_owned(),
                 detail: error.message().to_owned(),
             },
-            // Too large for the protocol: found before anything is sent, and as hopeless as what the server refuses.
+            // Too large for the protocol: sqlx finds this before anything is sent. It is permanent,
+            // like data that the server refuses.
             (_, sqlx::Error::Encode(error)) => {
                 Self::Data { sqlstate: "54000".to_owned(), detail: error.to_string() }
             }
@@ -132,8 +135,8 @@ impl CommitError {
 
 /// Commits as one owner over one connection, on which the statements stay prepared.
 ///
-/// Groups are applied one after the other. The connection opens when it is needed and is never used again after
-/// an outcome that is not certain.
+/// Groups are applied one after the other. The connection opens on demand and is never reused after
+/// an uncertain outcome.
 #[derive(Debug)]
 pub struct CommitWriter {
     owner: String,
@@ -156,7 +159,7 @@ impl Store {
 }
 
 impl CommitWriter {
-    /// A writer that commits as `owner`. The connection opens with the first commit.
+    /// Creates a writer that commits as `owner`. The connection opens with the first commit.
     pub fn new(owner: &str, config: &StoreConfig) -> Result<Self, StoreError> {
         Ok(Self {
             owner: owner.to_owned(),
@@ -166,10 +169,11 @@ impl CommitWriter {
         })
     }
 
-    /// Applies a group, each commit whole or not at all, and says what became of each, in order.
+    /// Applies a group, each commit whole or not at all, and returns the outcome of each, in order.
     ///
-    /// At most one commit per partition may be in a group, or under way at all. On an error none was applied, unless
-    /// its disposition is [`Disposition::Unknown`]. Dropping the future does not stop the statement.
+    /// A group may hold at most one commit per partition, and at most one commit of a partition may
+    /// be in flight. On an error nothing was applied, unless its disposition is
+    /// [`Disposition::Unknown`]. Dropping the future does not stop the statement.
     pub async fn commit(&self, group: &[Submission<'_>]) -> Result<Vec<Committed>, CommitError> {
         if group.is_empty() {
             return Ok(Vec::new());
@@ -178,7 +182,7 @@ impl CommitWriter {
         let lean = self.apply(statement::statement(&self.owner, group, Checks::Lean)).await?;
         let rows = match lean {
             Ok(rows) => rows,
-            // A message is stored already, from before an outcome that was unknown.
+            // A message is stored already, by an earlier statement whose outcome was unknown.
             Err(_) => {
                 let careful = self.apply(statement::statement(&self.owner, group, Checks::Careful)).await?;
                 careful.map_err(|twice| CommitError::Fatal(twice.0))?
@@ -196,7 +200,7 @@ impl CommitWriter {
     }
 }
 
-/// A unique key has refused the statement, with these words; nothing was applied.
+/// A unique key has rejected the statement, with this message; nothing was applied.
 struct StoredTwice(String);
 
 fn check_distinct(group: &[Submission<'_>]) -> Result<(), CommitError> {
@@ -209,7 +213,7 @@ fn check_distinct(group: &[Submission<'_>]) -> Result<(), CommitError> {
     }
 }
 
-/// Holds the session for as long as the statement runs, and puts it back only after a certain outcome.
+/// Holds the session while the statement runs, and puts it back only after a certain outcome.
 async fn apply(
     mut slot: OwnedMutexGuard<Option<WriterSession>>,
     options: &PgConnectOptions,
@@ -220,7 +224,8 @@ async fn apply(
         Some(connection) => connection,
         None => connect::open(options).await.map_err(CommitError::unsent)?,
     };
-    // All rows, to the very end: a row comes before the transaction is committed, and an error may follow it.
+    // Reads to the very end: rows arrive before the transaction is committed, and an error may
+    // follow them.
     let outcome = match timeout(limit, statement.fetch_all(&mut connection)).await {
         Ok(Ok(rows)) => Ok(Ok(rows)),
         Ok(Err(sqlx::Error::Database(error))) if sqlstate(error.as_ref()) == UNIQUE_VIOLATION => {

@@ -1,4 +1,5 @@
-//! Compactions: what contexts show of what is older. Messages stay where they are.
+//! Compactions: summaries that replace older messages in contexts. The messages themselves stay
+//! stored.
 
 use batches::Compaction;
 use model::{AgentId, Bucket, Position, TaskId, ThreadId, TurnId};
@@ -9,36 +10,37 @@ use crate::error::StoreError;
 use crate::store::Store;
 use crate::thread_version::ThreadVersion;
 
-/// A task that has not entered its queue after so long was never published.
+/// A task that has not entered its queue after this time was never published.
 const LOST_AFTER_MS: i64 = 600_000;
 
 /// A compaction that waits for its summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingCompaction {
-    /// Which.
     pub id: Position,
     /// The agent that writes the summary.
     pub agent: AgentId,
-    /// The task for it.
+    /// The task of that agent.
     pub task: TaskId,
     /// How long it has waited, ms.
     pub waits_ms: i64,
 }
 
-/// What has become of a summary.
+/// The state of a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Written {
-    /// It is there.
+    /// It is written.
     Text(String),
     /// Its task waits or runs.
     NotYet,
-    /// There will be none: its task failed, was dropped, or never came.
+    /// There will be none: its task failed, was dropped, or was never published.
     Never,
 }
 
 impl Store {
-    /// Writes a compaction, if the one before it is still the newest of the thread, the message before its id is still there, and nothing of
-    /// what it was `planned` with has been changed; false if not. With `pending` it waits for its summary.
+    /// Writes a compaction; returns false if the thread has changed since it was planned. The
+    /// previous compaction must still be the newest, the message before its id must still exist,
+    /// and nothing that it was `planned` with may have changed. With `pending` the compaction waits
+    /// for its summary.
     pub async fn add_compaction(
         &self,
         thread: &ThreadId,
@@ -66,8 +68,8 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// The summary of a pending compaction has come, or never will: then the compaction never counts. False when
-    /// another caller has settled it.
+    /// Finishes a pending compaction with its summary; `None`: there will be no summary, and the
+    /// compaction never takes effect. False when another caller has settled it.
     pub async fn finish_compaction(
         &self,
         thread: &ThreadId,
@@ -82,7 +84,8 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// The newest compaction does not count any more, and the one before it counts again. `None` when there is none.
+    /// Undoes the newest compaction, so that the one before it takes effect again. `None` when
+    /// there is none.
     pub async fn undo_compaction(
         &self,
         thread: &ThreadId,
@@ -98,7 +101,7 @@ impl Store {
         Ok(id.map(Position::from_stored))
     }
 
-    /// What has become of the summary that a task was to write.
+    /// Finds the state of the summary that a task writes.
     pub async fn find_summary(&self, pending: &PendingCompaction) -> Result<Written, StoreError> {
         let Some(row) = self.task(&pending.agent, &pending.task).await? else {
             let is_lost = pending.waits_ms > LOST_AFTER_MS;

@@ -1,35 +1,36 @@
-//! How to reach Postgres, and for how long to wait for it.
+//! Address of Postgres, timeouts and the tenant scope of sessions.
 
 use std::fmt;
 use std::time::Duration;
 
 use model::Tenant;
 
-/// Where the database is and what its sessions may take. The defaults suit everything but the URL.
+/// Connection settings. The defaults suit everything but the URL.
 #[derive(Clone)]
 pub struct StoreConfig {
     /// `postgres://user:password@host:port/database`.
     pub url: String,
     /// Connections for reads and leases. Each [`crate::CommitWriter`] holds one more.
     pub read_connections: u32,
-    /// The server gives a statement up after this.
+    /// The server cancels a statement after this time.
     pub statement_timeout: Duration,
-    /// The server gives waiting for a lock up after this.
+    /// The server stops waiting for a lock after this time.
     pub lock_timeout: Duration,
-    /// What statements see unless [`crate::Store::for_tenant`] or [`crate::Store::unscoped`] sets another scope.
+    /// The scope of statements unless [`crate::Store::for_tenant`] or [`crate::Store::unscoped`]
+    /// sets another.
     pub tenant_scope: TenantScope,
 }
 
-/// Which rows a statement sees and may write, by Postgres' row-level security.
+/// The rows that a statement can read and write, enforced by Postgres row-level security.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TenantScope {
-    /// Everything: for workers and operators. A role that may not see all tenants sees nothing.
+    /// All rows: for workers and operators. A role without the right to see all tenants sees
+    /// nothing.
     All,
     /// What gateways need of the installation itself, and API keys by their ids.
     Installation,
-    /// What belongs to a tenant; `None`: to the default tenant.
+    /// Rows of a tenant; `None`: of the default tenant.
     Tenant(Option<Tenant>),
-    /// Nothing.
     Nothing,
 }
 
@@ -47,7 +48,8 @@ impl TenantScope {
 }
 
 impl StoreConfig {
-    /// The defaults: 8 connections for reads, statements of 5 s, locks of 2 s, and everything is seen.
+    /// The defaults: 8 connections for reads, 5 s per statement, 2 s for locks, and all tenants
+    /// visible.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -58,14 +60,14 @@ impl StoreConfig {
         }
     }
 
-    /// How long a caller waits for a statement's answer: longer than the server takes to give it up, so that
-    /// running into it means that the server or the way to it is gone.
+    /// How long a caller waits for the answer to a statement. It exceeds the server's own timeout,
+    /// so a timeout here means that the server or the network is down.
     pub(crate) fn answer_timeout(&self) -> Duration {
         self.statement_timeout + Duration::from_secs(1)
     }
 }
 
-/// Without the URL, which may hold a password.
+/// Omits the URL, which may hold a password.
 impl fmt::Debug for StoreConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreConfig")

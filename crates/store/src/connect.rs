@@ -1,4 +1,4 @@
-//! Sessions: how they are opened, what is set in them, and how their work is kept from being cancelled.
+//! Sessions: opening them, their settings, and protecting their work from cancellation.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -15,9 +15,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What every session has set, sent with its first packet and so without a round trip.
+/// Settings of every session, sent with its first packet and so without a round trip.
 pub(crate) fn options(config: &StoreConfig) -> Result<PgConnectOptions, StoreError> {
-    // sqlx takes any scheme, and would then wait for a server of another kind.
+    // sqlx accepts any scheme and would then wait for a server of another kind.
     if !["postgres://", "postgresql://"].iter().any(|scheme| config.url.starts_with(scheme)) {
         let error = "it must start with postgres:// or postgresql://";
         return Err(StoreError::Url(sqlx::Error::Configuration(error.into())));
@@ -29,7 +29,8 @@ pub(crate) fn options(config: &StoreConfig) -> Result<PgConnectOptions, StoreErr
         ("statement_timeout", millis(config.statement_timeout)),
         ("lock_timeout", millis(config.lock_timeout)),
         ("idle_in_transaction_session_timeout", "5000".to_owned()),
-        // A client that vanished must not keep its locks: the server notices within about ten seconds.
+        // A client that vanished must not keep its locks: the server notices within about ten
+        // seconds.
         ("tcp_keepalives_idle", "5".to_owned()),
         ("tcp_keepalives_interval", "2".to_owned()),
         ("tcp_keepalives_count", "3".to_owned()),
@@ -37,7 +38,8 @@ pub(crate) fn options(config: &StoreConfig) -> Result<PgConnectOptions, StoreErr
     ]))
 }
 
-/// The files that the URL names are read by sqlx with each connection: one that is missing would look like a server that is away.
+/// sqlx reads the files named in the URL with each connection, so a missing file would look like an
+/// unreachable server.
 fn check_tls_files(options: &PgConnectOptions) -> Result<(), StoreError> {
     let files = TlsFiles::of(options);
     let wrong = |error: runtime::certificates::CertificateError| StoreError::Tls(error.to_string());
@@ -54,7 +56,8 @@ fn check_tls_files(options: &PgConnectOptions) -> Result<(), StoreError> {
     }
 }
 
-/// The files of TLS that a URL or the variables of Postgres name (`sslrootcert` and the like). What is given as text is no file.
+/// The TLS files named in the URL or in Postgres variables (`sslrootcert` and the like). Inline
+/// certificates are not files.
 #[derive(Default)]
 struct TlsFiles {
     root: Option<String>,
@@ -66,7 +69,7 @@ impl TlsFiles {
     fn of(options: &PgConnectOptions) -> Self {
         let (mut files, mut is_used) = (Self::default(), true);
         for (name, value) in options.to_url_lossy().query_pairs() {
-            // How sqlx shows a file; it shows a text as it is.
+            // sqlx displays a file with this prefix, and inline text as it is.
             let file = value.strip_prefix("file: ").map(str::to_owned);
             match name.as_ref() {
                 "sslmode" => is_used = !matches!(value.as_ref(), "disable" | "allow"),
@@ -80,7 +83,8 @@ impl TlsFiles {
     }
 }
 
-/// Why no connection was made, if certificates or the settings of TLS are the cause: waiting does not cure that.
+/// The TLS error behind a failed connection, if certificates or TLS settings are the cause: waiting
+/// does not cure it.
 fn wrong_tls(error: &sqlx::Error, options: &PgConnectOptions) -> Option<StoreError> {
     let source: &(dyn std::error::Error + 'static) = match error {
         sqlx::Error::Tls(source) => source.as_ref(),
@@ -98,7 +102,7 @@ fn wrong_tls(error: &sqlx::Error, options: &PgConnectOptions) -> Option<StoreErr
 }
 
 impl StoreConfig {
-    /// Whether the URL can be used at all, and the files that it names.
+    /// Checks that the URL and the files it names are usable.
     ///
     /// # Errors
     /// [`StoreError::Url`], [`StoreError::Tls`].
@@ -107,11 +111,12 @@ impl StoreConfig {
     }
 }
 
-/// What sessions of the fleet have set beside that; those of migrations have not.
+/// Additional settings for all sessions except those of migrations.
 ///
-/// Every statement finds few rows by their keys and is prepared once. Planning it anew costs more than running it, and
-/// for a long array may end in reading whole tables, hence the generic plan. That plan is made when the tables may still be empty, when reading them whole looks
-/// cheapest, and lives until the next ANALYZE: with only index look-ups left to choose from it is right from the start.
+/// Every statement finds few rows by their keys and is prepared once. Planning costs more than
+/// running it, and for a long array the plan may read whole tables, hence the generic plan. It is
+/// made when the tables may still be empty, when a sequential scan looks cheapest, and it lives
+/// until the next ANALYZE. With only index look-ups allowed, it is right from the start.
 pub(crate) fn session_options(config: &StoreConfig) -> Result<PgConnectOptions, StoreError> {
     Ok(options(config)?.options([
         ("plan_cache_mode", "force_generic_plan"),
@@ -122,7 +127,7 @@ pub(crate) fn session_options(config: &StoreConfig) -> Result<PgConnectOptions, 
     ]))
 }
 
-/// One connection, or why there is none.
+/// Opens one connection within the timeout.
 pub(crate) async fn open(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     match tokio::time::timeout(CONNECT_TIMEOUT, options.connect()).await {
         Ok(opened) => opened,
@@ -130,7 +135,7 @@ pub(crate) async fn open(options: &PgConnectOptions) -> Result<PgConnection, sql
     }
 }
 
-/// Waits until Postgres is there; fails only for what waiting cannot cure.
+/// Waits until Postgres is reachable; fails only for causes that waiting cannot cure.
 pub(crate) async fn wait(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
     let mut pause = FIRST_PAUSE;
     let mut is_logged = false;
@@ -157,8 +162,9 @@ pub(crate) async fn wait(options: &PgConnectOptions) -> Result<PgConnection, Sto
     }
 }
 
-/// Fails when a pooler stands between us and the server: our settings have not arrived, or two connections that stand have one session.
-/// Behind it a statement would see another's tenant or none, and meet what another had prepared.
+/// Fails when a pooler sits between this process and the server: our settings did not arrive, or
+/// two open connections share one session. Behind a pooler a statement would see another tenant or
+/// none, and find statements prepared by others.
 pub(crate) async fn refuse_pooler(
     first: &mut PgConnection,
     options: &PgConnectOptions,
@@ -177,7 +183,8 @@ pub(crate) async fn refuse_pooler(
     }
 }
 
-/// What a session sees, and its number. A simple query: a pooler that cannot prepare statements answers it, too.
+/// The scope and the process id of a session. A simple query: a pooler that cannot prepare
+/// statements answers it, too.
 async fn session(connection: &mut PgConnection) -> Result<(Option<String>, i32), StoreError> {
     let sql = "SELECT current_setting('antiphon.tenant', true) AS seen, pg_backend_pid() AS session";
     let asked = sqlx::raw_sql(sql).fetch_one(connection);
@@ -193,10 +200,10 @@ fn may_pass(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Runs database work to its end even if the caller loses interest.
+/// Runs database work to its end even if the caller's future is dropped.
 ///
-/// A future of sqlx 0.9.0 that is dropped during a round trip can hand a session in an unknown state back to the pool.
-/// `None`: the process is stopping.
+/// A future of sqlx 0.9.0 that is dropped during a round trip can return a session in an unknown
+/// state to the pool. `None`: the process is stopping.
 pub(crate) async fn run_uncancelled<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Option<T> {

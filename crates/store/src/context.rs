@@ -1,4 +1,4 @@
-//! What a turn starts from, and what contexts are built from: settings, compactions, and as many messages as are wanted.
+//! What a turn starts from: settings, compactions, and as many messages as its context needs.
 
 use batches::compaction::{Compaction, Provenance, Strategy};
 use batches::context::{Builder, ContextRules, LastMessages, NextRead};
@@ -17,83 +17,82 @@ use crate::row::column_error;
 use crate::store::Store;
 use crate::thread_version::ThreadVersion;
 
-/// Messages of a thread that are read at first; most contexts need no more.
+/// Messages of a thread that are read first; most contexts need no more.
 const FIRST_PAGE: i64 = 64;
-/// However small the budget is: that a whole batch has no room is seen only when it was read.
+/// The minimum for small budgets: a batch must be read whole before it is clear that it does not
+/// fit.
 const LEAST_PAGE: i64 = 8;
-/// Pages after the first one double up to this: what is read for nothing is never more than what is needed.
+/// Pages after the first one double up to this size, so that never more is read in vain than is
+/// needed.
 const MOST_PAGE: i64 = 512;
 
 /// A turn that is to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextWanted {
-    /// Where it takes place.
     pub thread: ThreadId,
-    /// Whose settings count.
+    /// The agent whose settings apply.
     pub agent: AgentId,
-    /// What of the agent's backoff and pause is checked.
+    /// Which of the agent's backoff and pause is checked.
     pub gate: Gate,
-    /// The thread whose text the input carries, if it carries one's; see [`model::origin`].
+    /// The thread whose text the input carries, if any; see [`model::origin`].
     pub origin: Option<ThreadId>,
-    /// What the thread is believed to be by one who knows its last messages: while it holds, only those behind it are read.
+    /// The version of the thread whose last messages the caller remembers: if it still holds, only
+    /// later messages are read.
     pub known: Option<ThreadVersion>,
 }
 
-/// What of an agent's backoff and pause counts for a turn.
+/// Which of an agent's backoff and pause applies to a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
-    /// Nothing: it is a task of the agent's own queue, which has checked both.
+    /// Neither: it is a task of the agent's own queue, which has checked both.
     Queue,
-    /// A person's input: the backoff, where the settings say `foreground_during_backoff: refuse`.
+    /// A person's input: the backoff, if the settings have `foreground_during_backoff: refuse`.
     Foreground,
     /// A background turn: backoff and pause.
     Background,
 }
 
-/// What a turn starts from.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StartContext {
     /// The thread, or the one whose text the input carries, was erased: the turn must not begin.
     pub is_erased: bool,
-    /// Whose services think for the agent; `None` when the agent has no settings.
+    /// The workflow that takes the turn; `None` when the agent has no settings.
     pub workflow: Option<String>,
-    /// The agent's settings; empty when it has none.
+    /// Empty when the agent has none.
     pub settings: Map<String, Value>,
-    /// The agent is paused, and that counts for the turn.
+    /// The agent is paused, and that applies to the turn.
     pub paused: bool,
-    /// The agent backs off for so long still, ms by the database's clock, and that counts for the turn.
+    /// Remaining backoff in ms by the database clock, if it applies to the turn.
     pub wait_ms: Option<i64>,
-    /// A budget is spent, and lasts for so long still, ms by the database's clock.
+    /// A budget is exhausted; the time left in its period, in ms by the database clock.
     pub over_budget_ms: Option<i64>,
-    /// The compaction that counts in the thread. Its provenance is not read.
+    /// The effective compaction of the thread, without its provenance.
     pub compaction: Option<Compaction>,
-    /// A newer one that waits for its summary.
+    /// A newer compaction that waits for its summary.
     pub pending: Option<PendingCompaction>,
-    /// The thread as it was when the turn began; `None` when it has no message.
+    /// The version of the thread when the turn began; `None` when it has no message.
     pub version: Option<ThreadVersion>,
     /// [`ContextWanted::known`] holds: `messages` has only what came after its head.
     pub goes_on: bool,
-    /// The last messages of the thread: as many as the agent's contexts may have room for, 64 at most. More come with
-    /// [`Store::fill`].
+    /// The last messages of the thread: at most 64, or fewer if the agent's contexts have less
+    /// room. [`Store::fill`] reads more.
     pub messages: LastMessages,
 }
 
-/// A compaction, and who did it when.
+/// A compaction with its author and time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredCompaction {
-    /// What it says.
     pub compaction: Compaction,
-    /// Who wanted it.
     pub actor: String,
-    /// By the database's clock.
+    /// Database clock.
     pub created_at: Timestamp,
-    /// It waits for its summary, and does not count yet.
+    /// It waits for its summary and has no effect yet.
     pub is_pending: bool,
 }
 
 impl Store {
-    /// What each of these turns starts from, in their order, in two statements for all of them, one where nothing is new, and one more for
-    /// those whose tenant has budgets.
+    /// Reads what each of these turns starts from, in their order. It takes two statements for all
+    /// of them, one if there are no new messages, and one more for those whose tenant has budgets.
     pub async fn contexts(&self, wanted: &[ContextWanted]) -> Result<Vec<StartContext>, StoreError> {
         let mut contexts = vec![StartContext::default(); wanted.len()];
         if wanted.is_empty() {
@@ -137,7 +136,7 @@ impl Store {
         Ok(contexts)
     }
 
-    /// Notes the budgets that are spent of the turns in these places, which count from 1.
+    /// Records exhausted budgets for the turns with these indices, which count from 1.
     async fn check_budgets(
         &self,
         wanted: &[ContextWanted],
@@ -156,7 +155,7 @@ impl Store {
         Ok(())
     }
 
-    /// The newest messages of those threads that have any which are not known, as of their versions.
+    /// Reads the newest unknown messages of the threads, as of their versions.
     async fn newest(
         &self,
         wanted: &[ContextWanted],
@@ -177,7 +176,8 @@ impl Store {
             }
         }
         self.read_newest(&reads, contexts).await?;
-        // There are not so many messages behind the head that is known: others were written or deleted before it. All is read, then.
+        // Fewer messages than expected follow the known head: others were written or deleted before
+        // it. All are read again.
         let is_false = |read: &NewestRead<'_>| read.known.is_some() && !contexts[read.place].goes_on;
         let again: Vec<_> =
             reads.into_iter().filter(is_false).map(|read| NewestRead { known: None, ..read }).collect();
@@ -217,10 +217,11 @@ impl Store {
         Ok(())
     }
 
-    /// Gives the builder what it wants until it has enough: of the last messages that are `known`, and what it reads. Costs the same
-    /// however long the thread is, because the builder wants no more than what has room.
+    /// Feeds the builder until it has enough: first the last messages, which are `known`, then
+    /// older ones that it reads. The cost does not depend on the length of the thread, because the
+    /// builder stops when its budget is full.
     ///
-    /// Returns what it has read before those that are known.
+    /// Returns the older messages that it has read.
     pub async fn fill(
         &self,
         thread: &ThreadId,
@@ -280,7 +281,7 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// All messages of these batches of the thread, by batch and number; a batch that is not there has none.
+    /// All messages of these batches of the thread, by batch and number; a missing batch has none.
     pub async fn batches(
         &self,
         thread: &ThreadId,
@@ -298,7 +299,8 @@ impl Store {
         Ok(found)
     }
 
-    /// The ids of the last batches that begin before this position, newest first; `None` when there is no such thread.
+    /// The ids of the last batches that begin before this position, newest first; `None` when there
+    /// is no such thread.
     pub async fn batch_ids(
         &self,
         thread: &ThreadId,
@@ -313,8 +315,8 @@ impl Store {
         positions(&self.rows(statement).await?)
     }
 
-    /// The ids of the last batches before this position that name `parent` as the batch around them, newest first; `None` when there is no such
-    /// thread.
+    /// The ids of the last batches before this position whose parent batch is `parent`, newest
+    /// first; `None` when there is no such thread.
     pub async fn batches_within(
         &self,
         thread: &ThreadId,
@@ -346,7 +348,7 @@ impl Store {
         self.rows(statement).await?.first().map_or(Ok(None), |row| position(row, "position"))
     }
 
-    /// Every compaction of the thread, the oldest first.
+    /// All compactions of the thread, the oldest first.
     pub async fn compactions(&self, thread: &ThreadId) -> Result<Vec<StoredCompaction>, StoreError> {
         let statement = sqlx::query(include_str!("context/compactions.sql"))
             .bind(bucket(thread.as_str()))
@@ -363,16 +365,16 @@ impl Store {
 
 /// A row of the parameters of `newest.sql`.
 struct NewestRead<'a> {
-    /// Where its context is.
+    /// The index of its context.
     place: usize,
     thread: &'a ThreadId,
-    /// The head that is known, and how many messages there should be behind it.
+    /// The known head, and how many messages should follow it.
     known: Option<(Position, i64)>,
     until: Position,
     most: i64,
 }
 
-/// Each message takes some tokens, so a small budget has no room for many: what would be read for nothing is not read.
+/// Each message takes some tokens, so a small budget has no room for many; the rest is not read.
 fn first_page(settings: &Map<String, Value>) -> i64 {
     let (rules, _) = ContextRules::of(settings);
     i64::try_from(rules.tokens / PER_MESSAGE).unwrap_or(i64::MAX).clamp(LEAST_PAGE, FIRST_PAGE)
@@ -416,7 +418,8 @@ fn pending(row: &PgRow) -> Result<Option<PendingCompaction>, StoreError> {
     }))
 }
 
-/// Those of all rows, but for a row without one, which a thread without batches has; `None`: there is no row.
+/// The positions of all rows. A thread without batches has one row without a position; `None`:
+/// there is no row.
 fn positions(rows: &[PgRow]) -> Result<Option<Vec<Position>>, StoreError> {
     if rows.is_empty() {
         return Ok(None);

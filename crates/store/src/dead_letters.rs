@@ -1,4 +1,4 @@
-//! Inputs given up on, for operators: read by pages, put into the stream again, dropped.
+//! Dead letters, for operators: listed by page, replayed into the stream, dropped.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::row::partition_id;
 use crate::row::{count, interval, unsigned};
 use crate::store::Store;
 
-/// Under this name stands in the audit log what was done to dead letters whose owner is unknown.
+/// The subject in the audit log for dead letters whose owner is unknown.
 const UNKNOWN_OWNER: &str = "dead-letters";
 
-/// Which dead letter: `<kind>:<bucket>:<key>`.
+/// The id of a dead letter: `<kind>:<bucket>:<key>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetterId {
-    /// The bucket: of the thread, or the partition's number for an entry.
+    /// The bucket of the thread; for an entry the number of the partition.
     pub bucket: u16,
     /// `entry` or `message`.
     pub kind: String,
@@ -28,7 +28,7 @@ pub struct DeadLetterId {
 }
 
 impl DeadLetterId {
-    /// Reads what [`DeadLetterId::text`] has written.
+    /// Parses the output of [`DeadLetterId::text`].
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, rest) = text.split_once(':')?;
         let (bucket, key) = rest.split_once(':')?;
@@ -37,13 +37,13 @@ impl DeadLetterId {
         is_known.then(|| Self { bucket, kind: kind.to_owned(), key: key.to_owned() })
     }
 
-    /// The id as text.
     pub fn text(&self) -> String {
         format!("{}:{}:{}", self.kind, self.bucket, self.key)
     }
 }
 
-/// Where a page of them ended: `<microseconds of Unix time>:<id>`. Good also when that letter has been dropped since.
+/// The end of a page: `<microseconds of Unix time>:<id>`. It stays valid when that dead letter has
+/// been dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetterCursor {
     created_us: i64,
@@ -51,67 +51,64 @@ pub struct DeadLetterCursor {
 }
 
 impl DeadLetterCursor {
-    /// Reads what [`DeadLetterCursor::text`] has written.
+    /// Parses the output of [`DeadLetterCursor::text`].
     pub fn parse(text: &str) -> Option<Self> {
         let (created_us, id) = text.split_once(':')?;
-        // What timestamps of Postgres can be added to.
+        // The range that can be added to a Postgres timestamp.
         let created_us = created_us.parse().ok().filter(|us| (0..1 << 55).contains(us))?;
         Some(Self { created_us, id: DeadLetterId::parse(id)? })
     }
 
-    /// The cursor as text.
     pub fn text(&self) -> String {
         format!("{}:{}", self.created_us, self.id.text())
     }
 }
 
-/// A dead letter as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredDeadLetter {
-    /// Which one it is.
     pub id: DeadLetterId,
-    /// The partition.
     pub partition: PartitionId,
     /// The entry, or the first entry of the message.
     pub seq: Seq,
-    /// The subject of an entry.
+    /// For entries only.
     pub subject: Option<String>,
-    /// The thread of a message.
+    /// For messages only.
     pub thread: Option<String>,
-    /// The message.
+    /// For messages only.
     pub message: Option<String>,
-    /// The attempt of a message.
+    /// For messages only.
     pub attempt: Option<u32>,
-    /// The code of the reason.
+    /// Machine-readable code.
     pub reason: String,
-    /// `text`, and what else is known.
+    /// An object with `text` and further details.
     pub detail: Value,
-    /// The payload as it came, or the message's chunks as a JSON array.
+    /// The payload as received, or the message's chunks as a JSON array.
     pub raw: Bytes,
-    /// When it was written, by the database's clock.
+    /// Database clock.
     pub created_at: Timestamp,
-    /// The same to the microsecond, for [`StoredDeadLetter::cursor`].
+    /// `created_at` in microseconds, for [`StoredDeadLetter::cursor`].
     created_us: i64,
     /// When its payload was put into the stream again.
     pub replayed_at: Option<Timestamp>,
 }
 
-/// What becomes of the claim to replay a dead letter.
+/// The outcome of claiming a dead letter for a replay.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplayClaim {
-    /// It is the caller's for a minute.
+    /// The claim belongs to the caller for a minute.
     Claimed(Box<StoredDeadLetter>),
     /// It has been replayed already.
     Replayed,
     /// Another caller is about to replay it.
     Busy,
-    /// There is none.
+    /// It does not exist.
     Unknown,
 }
 
 impl Store {
-    /// At most `limit` dead letters, the newest first; with `before`, those that come after that one in this order. With a `reason`
-    /// only those. Of a tenant's handle they are those of the tenant, also where row-level security does not apply.
+    /// Lists at most `limit` dead letters, the newest first; with `before`, those after that one in
+    /// this order; with `reason`, only those with this reason. A tenant's handle sees those of its
+    /// tenant only, even without row-level security.
     pub async fn list_dead_letters(
         &self,
         reason: Option<&str>,
@@ -129,7 +126,7 @@ impl Store {
         self.rows(statement).await?.iter().map(dead_letter).collect()
     }
 
-    /// How many dead letters there are of the last time, by their reasons, most first.
+    /// Counts the dead letters of the last `within` by reason, the most frequent first.
     pub async fn recent_dead_letters(&self, within: Duration) -> Result<Vec<(String, u64)>, StoreError> {
         let sql = "SELECT reason, count(*) AS count FROM dead_letters
              WHERE created_at > clock_timestamp() - $1 GROUP BY reason ORDER BY count DESC, reason";
@@ -137,7 +134,6 @@ impl Store {
         rows.iter().map(|row| Ok((row.try_get("reason")?, unsigned(row, "count")?))).collect()
     }
 
-    /// One dead letter.
     pub async fn dead_letter(&self, id: &DeadLetterId) -> Result<Option<StoredDeadLetter>, StoreError> {
         let statement = sqlx::query(
             "SELECT *, (extract(epoch FROM created_at) * 1000000)::bigint AS created_us,
@@ -147,7 +143,8 @@ impl Store {
         self.rows(bound(statement, id)).await?.first().map(dead_letter).transpose()
     }
 
-    /// Claims a dead letter to replay it: no other caller can claim it for a minute, and none at all after [`Store::replayed`].
+    /// Claims a dead letter for a replay: no other caller can claim it for a minute, and none at
+    /// all after [`Store::replayed`].
     pub async fn claim_replay(&self, id: &DeadLetterId) -> Result<ReplayClaim, StoreError> {
         let statement = sqlx::query(
             "UPDATE dead_letters SET claimed_at = clock_timestamp()
@@ -166,7 +163,7 @@ impl Store {
         })
     }
 
-    /// The letter was replayed; audited with it, once.
+    /// Marks a dead letter as replayed and writes the audit entry, once.
     pub async fn replayed(
         &self,
         id: &DeadLetterId,
@@ -177,7 +174,7 @@ impl Store {
         self.audited(statement, id, act, actor).await
     }
 
-    /// Drops a letter; audited with it. False when there is none.
+    /// Drops a dead letter and writes the audit entry. False when there is none.
     pub async fn drop_dead_letter(
         &self,
         id: &DeadLetterId,
@@ -208,12 +205,12 @@ impl Store {
 }
 
 impl StoredDeadLetter {
-    /// Where a page ends with it.
+    /// The cursor of a page that ends with this dead letter.
     pub fn cursor(&self) -> DeadLetterCursor {
         DeadLetterCursor { created_us: self.created_us, id: self.id.clone() }
     }
 
-    /// The thread, or the agent as its own thread, that it came for, if that is known.
+    /// The thread, or the agent's own thread, for which it was meant, if known.
     pub fn owner(&self) -> Option<String> {
         let of_subject = |subject: &String| {
             let mut parts = subject.split('.');

@@ -1,7 +1,8 @@
-//! Erasing threads, also those of a tenant or a user: everything that Postgres has of them, in small statements.
+//! Erases threads, also all of a tenant or a user, from Postgres in small statements.
 //!
-//! Entry points: [`Store::mark_erased`], then [`Store::erase_some`] until nothing is left; in between [`Store::renounce`], which makes the
-//! owners forget what they hold in memory. From the mark on nothing that is read from a stream for such a thread is taken.
+//! Entry points: [`Store::mark_erased`], then [`Store::erase_some`] until nothing is left. Between
+//! the two, [`Store::renounce`] makes the owners forget what they hold in memory. Once a thread is
+//! marked, nothing read from a stream for it is accepted.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +16,12 @@ use crate::error::StoreError;
 use crate::row::{count, parse_column};
 use crate::store::Store;
 
-/// Rows that one statement takes.
+/// Rows per statement.
 const ROWS_AT_ONCE: i64 = 500;
-/// Batches of agents' threads that one statement takes.
+/// Batches of agents' threads per statement.
 const BATCHES_AT_ONCE: i64 = 20;
 
-/// The tasks that follow turns of the thread, beside `k` (bucket, id), the threads that are erased.
+/// The tasks after turns of the erased threads, joined to `k` (bucket, id), the erased threads.
 const FOLLOWING: &str =
     "JOIN tasks AS d ON d.kind <> 'task' AND antiphon_origin_thread(d.agent_id, d.metadata) = k.id";
 /// The first messages of the turns of such tasks.
@@ -29,7 +30,7 @@ const INPUTS: &str = "JOIN messages AS q ON q.sequence_num = 0 AND q.metadata ? 
         AND antiphon_origin_thread(q.thread_id, q.metadata) = k.id AND q.message_id LIKE 't____-%-q'
         AND q.metadata ->> 'task_kind' IS DISTINCT FROM 'task'";
 
-/// What a tenant has besides its threads: the table, and whose a row is.
+/// Rows of a tenant other than its threads: the table, and an expression for the owner of a row.
 const OF_TENANTS: [(&str, &str); 11] = [
     ("timers", "antiphon_tenant_of(agent_id)"),
     ("schedules", "antiphon_tenant_of(agent_id)"),
@@ -39,20 +40,23 @@ const OF_TENANTS: [(&str, &str); 11] = [
     ("api_keys", "coalesce(tenant, '-')"),
     ("usage_days", "tenant"),
     ("budgets", "tenant"),
-    // What its turns count against limits of the tenant.
+    // The use of limits by the turns of the tenant.
     ("turn_limits", "CASE WHEN starts_with(key, 'tenant:') THEN substr(key, 8) END"),
     ("turn_limit_turns", "CASE WHEN starts_with(key, 'tenant:') THEN substr(key, 8) END"),
-    // Of the budgets and keys, and of reasoning sessions that earlier builds have forgotten: all other entries are of threads and agents, and go with these.
+    // Entries about budgets, keys, and reasoning sessions that earlier builds deleted. All other
+    // entries belong to threads and agents and are erased with them.
     (
         "audit_log",
         "CASE WHEN subject_id LIKE '%+budget' OR subject_id LIKE '%+key' OR subject_id LIKE '%+reasoning' THEN antiphon_tenant_of(subject_id) END",
     ),
 ];
 
-/// What is for one user by its scope, in whatever thread it came about: the table, and whose a row is.
+/// Rows of one user by scope, in whatever thread they were made: the table, and an expression for
+/// the tenant of a row.
 const OF_USERS: [(&str, &str); 2] = [("facts", "antiphon_tenant_of(agent_id)"), ("budgets", "tenant")];
 
-/// Where the names of users stand who did something: the table, the column, and whose a row is. Another tenant's user may have the same name.
+/// Columns with the names of acting users: the table, the column, and an expression for the tenant
+/// of a row. A user of another tenant may have the same name.
 const ACTORS: [(&str, &str, &str); 12] = [
     ("audit_log", "actor", "antiphon_tenant_of(subject_id)"),
     ("spilled_turns", "actor", "antiphon_tenant_of(thread_id)"),
@@ -68,10 +72,10 @@ const ACTORS: [(&str, &str, &str); 12] = [
     ("api_keys", "revoked_by", "coalesce(tenant, '-')"),
 ];
 
-/// What is erased, and how many rows of each table.
+/// The number of erased rows by table.
 pub type ErasedRows = BTreeMap<String, u64>;
 
-/// Whose threads are erased.
+/// The owner whose threads are erased.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ErasedOwner {
     /// Everything of a tenant; `None`: the default one.
@@ -80,25 +84,24 @@ pub enum ErasedOwner {
     User(Option<Tenant>, String),
 }
 
-/// What is known of a thread that was erased.
+/// The receipt of an erased thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Erased {
-    /// When it was erased last, by the database's clock.
+    /// The last erasure (database clock).
     pub at: Timestamp,
-    /// Who.
     pub actor: String,
-    /// How many rows of each table, all times together.
+    /// Erased rows by table, over all erasures of this thread.
     pub counts: Value,
-    /// It was named again since, and takes messages.
+    /// The thread was created again since, and accepts messages.
     pub is_named: bool,
 }
 
 /// Rows of one table that belong to threads.
 struct ErasedTable {
     table: &'static str,
-    /// In the receipt.
+    /// The name in the receipt.
     name: &'static str,
-    /// Joins the rows, as `t`, to the threads, `k`.
+    /// SQL that joins the rows, as `t`, to the threads, `k`.
     rows: String,
 }
 
@@ -128,32 +131,34 @@ fn places() -> Vec<ErasedTable> {
     places.push(place(
         "timers",
         "timers",
-        // What would fire in the thread, and of the agent whose thread it is its schedules and delayed tasks.
+        // Timers of the thread; for an agent's own thread also the agent's schedules and delayed
+        // tasks.
         "JOIN timers AS t ON t.bucket = k.bucket AND (t.thread_id = k.id OR (t.thread_id IS NULL AND t.agent_id = k.id))"
             .to_owned(),
     ));
     places.push(place(
         "usage_days",
         "usage_days",
-        // Of the agent whose thread it is, wherever its calls were.
+        // For an agent's own thread: its calls in any thread.
         "JOIN usage_days AS t ON t.agent_id = k.id".to_owned(),
     ));
     places.push(place(
         "budgets",
         "budgets",
-        // Of the agent whose thread it is.
+        // For an agent's own thread.
         "JOIN budgets AS t ON t.tenant = antiphon_tenant_of(k.id) AND t.scope = 'agent:' || k.id".to_owned(),
     ));
     places.push(place(
         "facts",
         "facts",
-        // What was found in the thread or counts in it alone, and of the agent whose thread it is all that it remembers.
+        // Facts found in the thread or scoped to it; for an agent's own thread all facts of the
+        // agent.
         "JOIN facts AS t ON t.thread_id = k.id OR t.agent_id = k.id".to_owned(),
     ));
     places.push(place(
         "dead_letters",
         "dead_letters",
-        // An entry that could not be read says by its subject alone whose it was.
+        // For an unreadable entry only the subject names the owner.
         "JOIN dead_letters AS t ON t.thread_id = k.id
              OR (t.kind = 'entry' AND antiphon_dead_letter_owner(t.thread_id, t.subject) = k.id)"
             .to_owned(),
@@ -167,13 +172,14 @@ fn places() -> Vec<ErasedTable> {
     places.push(place(
         "audit_log",
         "audit_log_about",
-        // Of budgets and facts of the agent or the thread, also of those that were deleted before.
+        // Entries about budgets and facts of the agent or the thread, including deleted ones.
         "JOIN audit_log AS t ON t.about = ANY (ARRAY[antiphon_audit_about(antiphon_tenant_of(k.id), 'agent:' || k.id),
                                                      antiphon_audit_about(antiphon_tenant_of(k.id), 'thread:' || k.id)])"
             .to_owned(),
     ));
-    // Sessions that have copied messages of the thread, and those of the agent whose thread it is. The sessions last: the rest is found
-    // by them, and goes with them where something is written meanwhile.
+    // Sessions that have copied messages of the thread, and those of the agent whose own thread it
+    // is. The sessions are erased last: the other rows are found through them, and rows written in
+    // the meantime go with them.
     let sessions = "JOIN reasoning_sessions AS s ON s.source_threads @> ARRAY[k.id]";
     for table in ["reasoning_messages", "reasoning_blocks", "reasoning_layers", "reasoning_checkpoints"] {
         let rows =
@@ -192,7 +198,8 @@ fn places() -> Vec<ErasedTable> {
         "reasoning_sessions",
         "JOIN reasoning_sessions AS t ON t.source_threads @> ARRAY[k.id]".to_owned(),
     ));
-    // What became of the tasks that follow its turns, in the threads of their agents. A turn's id comes from its task's place.
+    // The outcome of the tasks after its turns, in the threads of their agents. A turn's id is
+    // derived from its task's position.
     let turn = "'t' || lpad(to_hex(d.bucket::integer), 4, '0') || '-' || d.position";
     for (table, name) in [
         ("failed_messages", "failed_messages_of_agents"),
@@ -211,7 +218,7 @@ fn places() -> Vec<ErasedTable> {
         );
         places.push(place(table, name, rows));
     }
-    // After all that is found by them.
+    // After all rows that are found through the tasks.
     places.push(place(
         "tasks",
         "tasks_of_agents",
@@ -222,7 +229,7 @@ fn places() -> Vec<ErasedTable> {
 }
 
 impl Store {
-    /// How many rows each table has of these threads, and of what followed their turns.
+    /// Counts the rows of each table that belong to these threads or to the work after their turns.
     pub async fn rows_of_threads(&self, threads: &[ThreadId]) -> Result<ErasedRows, StoreError> {
         let mut counts = ErasedRows::new();
         for place in places() {
@@ -238,13 +245,15 @@ impl Store {
         Ok(counts)
     }
 
-    /// The threads of a tenant or a user, also those of which nothing but a failure, a task or a dead letter is there.
+    /// Lists the threads of a tenant or a user, including those of which only a failure, a task or
+    /// a dead letter is stored.
     pub async fn threads_to_erase(&self, owner: &ErasedOwner) -> Result<Vec<ThreadId>, StoreError> {
         let of = |tenant: &Option<Tenant>| name(tenant.as_ref());
         let statement = match owner {
             ErasedOwner::Tenant(tenant) => sqlx::query(include_str!("erase/of_tenant.sql")).bind(of(tenant)),
             ErasedOwner::User(tenant, user) => sqlx::query(
-                // Those of an earlier run that did not come to its end have no row any more that names the user.
+                // After an incomplete earlier run no row is left that names the user, except the
+                // mark.
                 "SELECT thread_id FROM threads WHERE antiphon_tenant_of(thread_id) = $1 AND metadata ->> 'user_id' = $2
                  UNION SELECT thread_id FROM erased_threads
                  WHERE erasing_user = sha256(convert_to($1 || '~' || $2, 'UTF8')) AND recreated_at IS NULL
@@ -257,7 +266,8 @@ impl Store {
         rows.iter().map(|row| parse_column(row, "thread_id", ThreadId::parse)).collect()
     }
 
-    /// The agents that may hold text of these threads: who answers there, and whose tasks follow their turns.
+    /// The agents that may hold text of these threads: those that answer there, and those with
+    /// tasks after their turns.
     pub async fn agents_of_threads(&self, threads: &[ThreadId]) -> Result<Vec<AgentId>, StoreError> {
         let sql = format!(
             "SELECT DISTINCT agent_id FROM (
@@ -275,7 +285,7 @@ impl Store {
         rows.iter().map(|row| parse_column(row, "agent_id", AgentId::parse)).collect()
     }
 
-    /// Keeps with the marks of these threads which agents may hold text of them.
+    /// Stores with the marks of these threads the agents that may hold text of them.
     pub async fn note_agents(&self, threads: &[ThreadId], agents: &[AgentId]) -> Result<(), StoreError> {
         let statement = sqlx::query(
             "UPDATE erased_threads AS e SET agents = ARRAY(SELECT DISTINCT unnest(e.agents || $3::text[]))
@@ -287,8 +297,9 @@ impl Store {
         self.rows(statement.bind(buckets).bind(ids).bind(agents)).await.map(drop)
     }
 
-    /// Marks the threads as erased: from now on nothing that is read for them is taken. They can be named anew after
-    /// [`Store::finish_erasing`] with the same `run`, a text that no other run has. `owner`: whose threads they are, if that is why they go.
+    /// Marks the threads as erased: from now on nothing read for them is accepted. They can be
+    /// created again after [`Store::finish_erasing`] with the same `run`, a text unique to the run.
+    /// `owner` is set when the threads are erased because of their owner.
     pub async fn mark_erased(
         &self,
         threads: &[ThreadId],
@@ -314,7 +325,8 @@ impl Store {
         self.rows(statement.bind(tenant).bind(user)).await.map(drop)
     }
 
-    /// Nothing is left of these threads. Those that are being erased once more meanwhile stay as they are.
+    /// Records that nothing is left of these threads. Threads that another run is erasing again
+    /// stay as they are.
     pub async fn finish_erasing(&self, threads: &[ThreadId], run: &str) -> Result<(), StoreError> {
         let statement = sqlx::query(
             "UPDATE erased_threads AS e SET erasing = NULL, erasing_user = NULL
@@ -325,9 +337,10 @@ impl Store {
         self.rows(statement.bind(buckets).bind(ids).bind(run.to_owned())).await.map(drop)
     }
 
-    /// Takes the leases of these partitions from their owners, so that their next commits are refused, and the workers that take the partitions read
-    /// them again as the store has them now. What was decided before writes nothing, also when the store has gone back in time: to raise the
-    /// number of commits without a commit would not be enough then. Waits for commits under way.
+    /// Takes the leases of these partitions from their owners. Their next commits are refused, and
+    /// the next owners load the partitions from the current state of the store. Nothing decided
+    /// earlier is written, even when the store has gone back in time; raising the number of commits
+    /// without a commit would not guarantee that. Waits for commits in flight.
     pub async fn renounce(&self, partitions: &[PartitionId]) -> Result<(), StoreError> {
         let statement = sqlx::query(
             "WITH held AS MATERIALIZED (
@@ -340,8 +353,8 @@ impl Store {
         self.rows(statement.bind(ids)).await.map(drop)
     }
 
-    /// Erases what there is of these threads, counts it in their receipts, and says how many rows of each table; to be called until
-    /// it says none. They must be marked.
+    /// Erases rows of these threads, adds them to their receipts, and returns the counts by table;
+    /// call it until the result is empty. The threads must be marked.
     pub async fn erase_some(&self, threads: &[ThreadId]) -> Result<ErasedRows, StoreError> {
         let mut counts = ErasedRows::new();
         let mut gone = |name: &str, rows: u64| {
@@ -385,14 +398,15 @@ impl Store {
         Ok(counts)
     }
 
-    /// What waits to be published of these threads.
+    /// Removes unpublished outbox entries of these threads.
     async fn erase_outbox(&self, threads: &[ThreadId]) -> Result<u64, StoreError> {
         let (buckets, ids) = columns(threads);
         let statement = sqlx::query(include_str!("erase/outbox.sql")).bind(buckets).bind(ids);
         count(&self.rows(statement).await?)
     }
 
-    /// What agents last failed with: those of that name, and those whose tasks follow turns of the threads. Before these tasks go.
+    /// Clears the last errors of agents: those with these ids, and those with tasks after turns of
+    /// the threads. Runs before these tasks are erased.
     async fn forget_errors(&self, threads: &[ThreadId]) -> Result<u64, StoreError> {
         let sql = format!(
             "WITH gone AS (
@@ -407,7 +421,8 @@ impl Store {
         count(&self.of_threads(sql, threads).await?)
     }
 
-    /// Erases what a tenant has besides threads (agents, their settings, keys), or takes the name of a user out of what was done.
+    /// Erases what a tenant has besides threads (agents, their settings, keys), or removes the name
+    /// of a user from records of acts.
     pub async fn erase_owner(&self, owner: &ErasedOwner) -> Result<ErasedRows, StoreError> {
         let mut counts = ErasedRows::new();
         match owner {
@@ -452,8 +467,9 @@ impl Store {
         Ok(counts)
     }
 
-    /// Deletes the entries of the audit about budgets and facts of a user: their names and ids may name the user. Before the budgets and facts
-    /// go: entries that an earlier build wrote are found by those.
+    /// Deletes the audit entries about budgets and facts of a user, whose names and ids may name
+    /// the user. Runs before the budgets and facts are erased: entries of an earlier build are
+    /// found through them.
     async fn erase_audit_about(&self, tenant: &str, user: &str) -> Result<u64, StoreError> {
         let statement = sqlx::query(
             "WITH gone AS (
@@ -469,7 +485,8 @@ impl Store {
         count(&self.rows(statement.bind(tenant.to_owned()).bind(user.to_owned())).await?)
     }
 
-    /// Deletes the marks of a tenant's threads and the audit of their erasing: the tenant's own mark replaces them.
+    /// Deletes the marks of a tenant's threads and the audit of their erasure: the tenant's own
+    /// mark replaces them.
     pub async fn delete_thread_marks(&self, tenant: Option<&Tenant>) -> Result<ErasedRows, StoreError> {
         let mut counts = ErasedRows::new();
         for (table, id) in [("erased_threads", "thread_id"), ("audit_log", "subject_id")] {
@@ -490,7 +507,8 @@ impl Store {
         Ok(counts)
     }
 
-    /// Dead letters of tasks, after this key, for a caller that can decode them: bucket, key and payload.
+    /// Dead letters of tasks after this key, for a caller that can decode them: bucket, key,
+    /// subject and payload.
     pub async fn dead_tasks(
         &self,
         after: &(u16, String),
@@ -510,7 +528,8 @@ impl Store {
         self.rows(statement).await?.iter().map(letter).collect()
     }
 
-    /// Deletes a dead letter of an entry, without a word in the audit: that it was there is part of what is erased.
+    /// Deletes a dead letter of an entry without an audit entry: its existence is part of what is
+    /// erased.
     pub async fn erase_dead_task(&self, bucket: u16, key: &str) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             "WITH gone AS (DELETE FROM dead_letters WHERE bucket = $1 AND kind = 'entry' AND key = $2 RETURNING 1)
@@ -519,7 +538,7 @@ impl Store {
         Ok(count(&self.rows(statement.bind(bucket as i16).bind(key.to_owned())).await?)? > 0)
     }
 
-    /// The receipt of a thread that was erased.
+    /// The receipt of an erased thread.
     pub async fn erased(&self, thread: &ThreadId) -> Result<Option<Erased>, StoreError> {
         let statement = sqlx::query(
             "SELECT actor, receipt, recreated_at IS NOT NULL AS is_named,
@@ -546,7 +565,7 @@ fn keys() -> &'static str {
     "unnest($1::smallint[], $2::text[]) AS k (bucket, id)"
 }
 
-/// A statement that deletes, with what it deleted `per` thread, and their receipts.
+/// Completes a deleting statement: counts its rows `per` thread and adds them to the receipts.
 fn counted(delete: &str, name: &str) -> String {
     format!(
         "WITH {delete}

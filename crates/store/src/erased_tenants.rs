@@ -1,7 +1,8 @@
-//! Marks of tenants that were erased.
+//! Marks of erased tenants.
 //!
-//! While a mark is there nothing can be written for the tenant: statements in its scope are refused ([`crate::Store::for_tenant`]), and owners drop what
-//! they read for it from streams. A mark goes when an operator reopens the name, or by age ([`crate::Kept::ErasedTenants`]).
+//! While a mark exists nothing can be written for the tenant. Statements in its scope are refused
+//! ([`crate::Store::for_tenant`]), and owners drop what they read for it from streams. A mark is
+//! deleted when an operator reopens the name, or by age ([`crate::Kept::ErasedTenants`]).
 
 use model::{Tenant, Timestamp};
 use sqlx::postgres::PgRow;
@@ -12,38 +13,38 @@ use crate::error::StoreError;
 use crate::row::parse_column;
 use crate::store::Store;
 
-/// Marks of one read: more tenants than any fleet erases within the time that marks are kept.
+/// Maximum number of marks read: more tenants than any fleet erases while marks are kept.
 const MOST_MARKS: i64 = 10_000;
 
-/// The mark of a tenant that was erased.
+/// The mark of an erased tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasedTenant {
-    /// The tenant; `None`: the default one.
+    /// `None`: the default tenant.
     pub tenant: Option<Tenant>,
-    /// When the last run that erased it began, by the database's clock.
+    /// When the last erasing run began (database clock).
     pub at: Timestamp,
-    /// Who erased it.
     pub actor: String,
-    /// Something of it may be left: a run is under way, or ended with something pending.
+    /// Some rows may be left: a run is in progress, or ended with something pending.
     pub is_being_erased: bool,
 }
 
 /// The outcome of reopening a tenant's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReopenedTenant {
-    /// The mark is gone, and the name can be used.
+    /// The mark is deleted, and the name can be used.
     Reopened,
-    /// Something of the tenant may be left, so that the mark stays.
+    /// Some rows may be left, so the mark stays.
     BeingErased,
-    /// There is no mark of it.
+    /// The tenant has no mark.
     Unmarked,
 }
 
 impl Store {
-    /// Marks a tenant as erased, and waits for the transactions in its scope: afterwards none writes anything for it.
+    /// Marks a tenant as erased and waits for the transactions in its scope: afterwards none writes
+    /// for it.
     ///
     /// # Errors
-    /// One of these transactions took longer than the session waits for locks: try again.
+    /// One of these transactions took longer than the lock timeout of the session: try again.
     pub async fn mark_tenant_erased(
         &self,
         tenant: Option<&Tenant>,
@@ -55,14 +56,15 @@ impl Store {
         self.rows(statement).await.map(drop)
     }
 
-    /// Nothing of the tenant is left. A tenant that another run erases meanwhile stays as it is.
+    /// Records that nothing is left of the tenant. A tenant that another run is erasing stays as it
+    /// is.
     pub async fn finish_erasing_tenant(&self, tenant: Option<&Tenant>, run: &str) -> Result<(), StoreError> {
         let statement =
             sqlx::query("UPDATE erased_tenants SET erasing = NULL WHERE tenant = $1 AND erasing = $2");
         self.rows(statement.bind(name(tenant)).bind(run.to_owned())).await.map(drop)
     }
 
-    /// Deletes the mark of a tenant of which nothing is left.
+    /// Deletes the mark of a completely erased tenant.
     pub async fn reopen_tenant(&self, tenant: Option<&Tenant>) -> Result<ReopenedTenant, StoreError> {
         let statement = sqlx::query(
             "WITH gone AS (DELETE FROM erased_tenants WHERE tenant = $1 AND erasing IS NULL RETURNING 1)
@@ -83,7 +85,7 @@ impl Store {
         self.rows(sqlx::query(AssertSqlSafe(sql)).bind(name(tenant))).await?.first().map(mark).transpose()
     }
 
-    /// All marks, by the names of the tenants.
+    /// All marks, ordered by tenant.
     pub async fn erased_tenants(&self) -> Result<Vec<ErasedTenant>, StoreError> {
         let sql = format!("{MARKS} ORDER BY tenant LIMIT {MOST_MARKS}");
         self.rows(sqlx::query(AssertSqlSafe(sql))).await?.iter().map(mark).collect()
@@ -103,7 +105,7 @@ fn mark(row: &PgRow) -> Result<ErasedTenant, StoreError> {
     })
 }
 
-/// As it is in tables: `-` for the default tenant.
+/// The name in tables: `-` for the default tenant.
 pub(crate) fn name(tenant: Option<&Tenant>) -> String {
     tenant.map_or_else(|| "-".to_owned(), Tenant::to_string)
 }

@@ -1,4 +1,4 @@
-//! What went wrong, sorted by what to do next.
+//! Errors, classified by what to do next.
 
 use std::borrow::Cow;
 
@@ -8,36 +8,37 @@ use sqlx::error::DatabaseError;
 /// What to do after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// Nothing was changed, and waiting may cure it: try again after a pause.
+    /// Nothing was changed, and waiting may help: try again after a pause.
     Retry,
-    /// Nothing was changed, because it took longer than a statement may: try less at once.
+    /// Nothing was changed, because the statement timeout expired: try less at once.
     TooSlow,
-    /// It is unknown whether it was applied: raise the own epoch with [`crate::Store::reclaim`], which waits for
-    /// the doubtful statement, and rebuild from the store.
+    /// It is unknown whether it was applied. Raise the own epoch with [`crate::Store::reclaim`],
+    /// which waits for the doubtful statement, and rebuild from the store.
     Unknown,
-    /// Something in it can never be stored or read: halve the batch until it is alone, then give that one up.
+    /// Some value can never be stored or read: bisect the batch until that value is alone, then
+    /// give it up.
     Data,
-    /// The server met something damaged, or a defect of its own: try a few times, and then as [`Self::Data`], so that a
-    /// damaged page holds up nothing but what lies on it.
+    /// The server found damaged data, or has a defect: retry a few times, then treat as
+    /// [`Self::Data`], so that a damaged page blocks only the rows on it.
     Damaged,
-    /// Neither waiting nor another batch helps: stop and say so.
+    /// Neither waiting nor another batch helps: stop and report it.
     Fatal,
 }
 
-/// An operation that did not succeed. Except for [`crate::CommitWriter::commit`], which has an error of its own, every
-/// operation may be tried again whatever became of the first try.
+/// An operation failed. Every operation may be repeated, whatever the first try did, except
+/// [`crate::CommitWriter::commit`], which has its own error type.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The URL cannot be understood.
+    /// The URL cannot be parsed.
     #[error("the database URL is not usable: {0}")]
     Url(#[source] sqlx::Error),
-    /// A file of certificates that the URL names, or a certificate in a connection, cannot be used.
+    /// A certificate file named in the URL, or a certificate of a connection, is unusable.
     #[error("the TLS settings of the database URL do not work: {0}")]
     Tls(String),
-    /// The server is there and refuses us: wrong user, password or database name.
+    /// The server refuses the login: wrong user, password or database name.
     #[error("Postgres refuses the connection: {0}")]
     Refused(#[source] sqlx::Error),
-    /// Between us and the server stands a pooler that hands out server sessions as it likes.
+    /// A pooler sits between this process and the server and shares server sessions.
     #[error(
         "DATABASE_URL leads to a connection pooler ({0}); Antiphon needs sessions of its own, for their settings and prepared \
          statements, and keeps few: give it the address of Postgres itself"
@@ -46,13 +47,12 @@ pub enum StoreError {
     /// No answer in time; the connection was closed.
     #[error("Postgres did not answer in time")]
     TimedOut,
-    /// As many statements of [`crate::Store::wide`] run as may.
+    /// The limit of concurrent statements of [`crate::Store::wide`] is reached.
     #[error("too many expensive reads are running")]
     Busy,
-    /// The statement failed.
     #[error(transparent)]
     Statement(sqlx::Error),
-    /// A row holds what this version cannot read.
+    /// A row has a value that this version cannot read.
     #[error("a stored row cannot be read: {0}")]
     Row(String),
     /// The database is laid out for another number of partitions.
@@ -60,41 +60,38 @@ pub enum StoreError {
         "the database is laid out for {stored} partitions, not for {wanted}; only `antiphon partitions change` changes the number"
     )]
     PartitionCount {
-        /// What the database says.
+        /// The number in the database.
         stored: u16,
-        /// What was asked for.
+        /// The configured number.
         wanted: u16,
     },
-    /// The number of partitions is being changed, and no process may use them meanwhile.
+    /// The number of partitions is being changed, and no process may use them in the meantime.
     #[error(
         "the number of partitions is being changed from {from} to {to}: run `antiphon partitions change {to}` to its end"
     )]
     PartitionsChanging {
-        /// What it was.
         from: u16,
-        /// What it will be.
         to: u16,
     },
-    /// Who asks has lost its partition to another owner, as the store has it now.
+    /// The caller has lost its partition to another owner, according to the store.
     #[error("another worker owns the partition")]
     NotOwner,
-    /// The statement was for a tenant that is marked as erased, and was not run.
+    /// The statement was for a tenant marked as erased, and was not run.
     #[error(
         "the tenant was erased, and nothing is read or written for it; an operator can let its name be used again with `antiphon tenants reopen`"
     )]
     TenantErased,
-    /// The process is stopping.
     #[error("the process is stopping")]
     Stopping,
 }
 
 impl StoreError {
-    /// Whether it is an answer of the server, which is there.
+    /// Whether the server answered, and so is reachable.
     pub fn is_answer(&self) -> bool {
         matches!(self, Self::Statement(sqlx::Error::Database(_)))
     }
 
-    /// The session is at a server that takes no writes, as a primary that has become a standby.
+    /// Whether the session is at a read-only server, such as a primary that has become a standby.
     pub(crate) fn is_read_only(&self) -> bool {
         match self {
             Self::Statement(sqlx::Error::Database(error)) => sqlstate(error.as_ref()) == "25006",
@@ -102,7 +99,8 @@ impl StoreError {
         }
     }
 
-    /// Whether something that the statement names is the cause, so that the same statement may succeed without it.
+    /// Whether a value in the statement is the cause, so that the same statement may succeed
+    /// without it.
     pub fn refuses_data(&self) -> bool {
         matches!(self.disposition(), Disposition::Data | Disposition::Damaged)
     }
@@ -110,7 +108,8 @@ impl StoreError {
     /// What to do next; never [`Disposition::Unknown`].
     pub fn disposition(&self) -> Disposition {
         match self {
-            // Its lease ends it, unless the store goes back to when it was the owner.
+            // Losing the lease ends it, unless the store goes back to a state in which this worker
+            // was the owner.
             Self::TimedOut | Self::Busy | Self::NotOwner => Disposition::Retry,
             Self::Statement(error) => match Cause::of(error) {
                 Cause::Connect | Cause::NotNow | Cause::TooSlow | Cause::Lost => Disposition::Retry,
@@ -130,7 +129,7 @@ impl StoreError {
         }
     }
 
-    /// Fails unless `stored` is what this process was configured with.
+    /// Fails unless `stored` equals the configured number.
     pub(crate) fn check_count(stored: PartitionCount, wanted: PartitionCount) -> Result<(), Self> {
         match stored == wanted {
             true => Ok(()),
@@ -140,7 +139,7 @@ impl StoreError {
 }
 
 impl StoreError {
-    /// Of a connection that could not be opened.
+    /// Classifies an error of opening a connection.
     pub(crate) fn of_connect(error: sqlx::Error) -> Self {
         match error {
             sqlx::Error::Database(ref refusal) if is_of_pooler(refusal.as_ref()) => {
@@ -152,7 +151,7 @@ impl StoreError {
     }
 }
 
-/// Of a session that is open.
+/// Classifies an error of an open session.
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         match error {
@@ -162,33 +161,33 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
-/// Why a statement failed, as far as it matters for what comes next.
+/// Why a statement failed, as far as it decides what to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// There is no connection; nothing was sent.
     Connect,
-    /// The server says that nothing was applied, and that it may be later.
+    /// The server reports that nothing was applied, and that a later try may succeed.
     NotNow,
-    /// It took longer than a statement may; nothing was applied.
+    /// The statement timeout expired; nothing was applied.
     TooSlow,
-    /// The connection or the server broke while the statement was under way.
+    /// The connection or the server failed while the statement was in flight.
     Lost,
-    /// The server can never store what is in it.
+    /// The server can never store a value in it.
     Data,
-    /// A page or an index that is damaged, or a defect of the server.
+    /// A damaged page or index, or a defect of the server.
     Damaged,
-    /// A defect of ours, or a database that is not ours.
+    /// A defect of Antiphon, or a foreign database.
     Other,
 }
 
 impl Cause {
-    /// Of an error of a statement that was sent.
+    /// Classifies an error of a statement that was sent.
     pub(crate) fn of(error: &sqlx::Error) -> Self {
         match error {
             sqlx::Error::Database(error) => Self::of_sqlstate(&sqlstate(error.as_ref())),
             sqlx::Error::PoolTimedOut => Self::Connect,
             sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => Self::Lost,
-            // A value of a row has no place in the type that it is read as.
+            // A value of a row does not fit the type it is read as.
             sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => Self::Data,
             // Too large for the protocol: found before anything is sent.
             sqlx::Error::Encode(_) => Self::Data,
@@ -198,19 +197,22 @@ impl Cause {
 
     fn of_sqlstate(code: &str) -> Self {
         match code {
-            // Own keys: every insert says which conflict it expects, so any other is a defect.
+            // Every insert names the conflict it expects, so any other unique violation is a
+            // defect.
             "23505" => Self::Other,
-            // The server itself does not know.
+            // The server itself does not know the outcome.
             "40003" => Self::Lost,
-            // A primary that has become a standby; the pool or the writer finds the new one.
+            // A primary that has become a standby; the pool or the writer finds the new primary.
             "25006" | "25P03" => Self::NotNow,
-            // A right was taken away, or not given yet: that is mended without restarting anything.
+            // A privilege was revoked or is not granted yet: that is fixed without restarting
+            // anything.
             "42501" => Self::NotNow,
             "57014" => Self::TooSlow,
             _ => match code.get(..2) {
-                // Inside a session this is a proxy that lost its server.
+                // Inside a session this comes from a proxy that lost its server.
                 Some("08") => Self::Lost,
-                // Rolled back; out of resources; a lock not free; cancelled, or the server stops or starts; its disk.
+                // Rolled back; out of resources; a lock not available; cancelled, or the server is
+                // stopping or starting; disk errors.
                 Some("40" | "53" | "55" | "57" | "58") => Self::NotNow,
                 // Values, constraints, limits.
                 Some("22" | "23" | "54") => Self::Data,
@@ -221,13 +223,13 @@ impl Cause {
     }
 }
 
-/// True for what waiting for a server to come up does not cure. Of a connection that is being opened: in a session some of these codes
-/// say something else.
+/// True for refusals that waiting does not cure. Only for a connection that is being opened: inside
+/// a session some of these codes have another meaning.
 pub(crate) fn refuses_login(error: &dyn DatabaseError) -> bool {
     matches!(sqlstate(error).as_ref(), "28000" | "28P01" | "3D000" | "42501")
 }
 
-/// What pgbouncer says to settings that come with the first packet. Postgres has none that it would not take there.
+/// The error of pgbouncer for settings in the first packet. Postgres accepts any setting there.
 pub(crate) fn is_of_pooler(error: &dyn DatabaseError) -> bool {
     error.message().contains("unsupported startup parameter")
 }

@@ -1,4 +1,5 @@
-//! Export and import: reads threads from their beginning, and writes messages and compactions that were exported.
+//! Export and import: reads threads from their beginning, and writes exported messages and
+//! compactions.
 
 use batches::Item;
 use batches::compaction::Compaction;
@@ -18,30 +19,28 @@ use crate::store::Store;
 /// The place of a message in its thread, without its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexedMessage {
-    /// Its position.
     pub position: Position,
-    /// Its batch.
     pub batch_id: Position,
-    /// Whether it is marked as standing apart from its batch.
+    /// Whether it is marked as stored apart from its batch.
     pub is_out_of_range: bool,
-    /// Whether it was found that its batch has no first message. Only the first of several that stand together says so.
+    /// Whether its batch lacks its first message. Of several adjacent messages only the first has
+    /// this set.
     pub is_headless: bool,
-    /// What it takes, about.
+    /// Approximate size.
     pub bytes: u64,
 }
 
 /// The outcome of an import of batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportOutcome {
-    /// All of them are stored now; so many messages are new.
+    /// All of them are stored now; the number of new messages.
     Stored(u64),
-    /// None of them was written.
+    /// Nothing was written.
     Refused {
         /// The first batch that cannot be written.
         batch: Position,
-        /// The message of it that is another one here.
+        /// The id of its message that differs from the stored one.
         message: Option<String>,
-        /// Why not.
         why: ImportRefusal,
     },
 }
@@ -49,16 +48,17 @@ pub enum ImportOutcome {
 /// Why a batch cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ImportRefusal {
-    /// There is one of its id, or a message of its place or id, that says something else.
+    /// A batch with its id, or a message with the position or id of one of its messages, has
+    /// another content.
     #[error("it is there already in another form")]
     Other,
-    /// The stored one has more messages.
+    /// The stored batch has more messages.
     #[error("it is there already and has gone on since")]
     Longer,
-    /// There are messages of other batches after its beginning.
+    /// Messages of other batches follow its beginning.
     #[error("it comes before what the thread already has")]
     Before,
-    /// Later messages would come before it.
+    /// Its position is in the future, so later messages would precede it.
     #[error("its position is later than now by the database's clock")]
     Future,
     /// The thread was erased after the import had begun.
@@ -71,18 +71,18 @@ pub enum ImportRefusal {
 pub enum CompactionImport {
     /// It is new.
     Written,
-    /// It was there.
+    /// It existed already.
     Same,
-    /// One of its id was there that says something else.
+    /// Another compaction with its id exists.
     Other,
-    /// There are later ones.
+    /// Later compactions exist.
     Before,
     /// The thread was erased after the import had begun.
     Erased,
 }
 
 impl Store {
-    /// The ids of threads after this one, in an order of their own that never changes.
+    /// Lists the ids of threads after this one, in a fixed order.
     pub async fn thread_ids(
         &self,
         after: Option<&ThreadId>,
@@ -98,7 +98,8 @@ impl Store {
         self.rows(statement).await?.iter().map(id).collect()
     }
 
-    /// Where the messages of the thread stand after one position and up to another, in their order.
+    /// The places of the thread's messages after one position and up to another, ordered by
+    /// position.
     pub async fn message_index(
         &self,
         thread: &ThreadId,
@@ -115,7 +116,7 @@ impl Store {
         self.rows(statement).await?.iter().map(place).collect()
     }
 
-    /// Whether any message of the thread is marked as standing apart from its batch.
+    /// Whether any message of the thread is marked as stored apart from its batch.
     pub async fn has_out_of_range(&self, thread: &ThreadId) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             "SELECT EXISTS (SELECT FROM messages WHERE bucket = $1 AND thread_id = $2 AND out_of_range) AS has",
@@ -124,8 +125,9 @@ impl Store {
         rows.first().map_or(Ok(false), |row| Ok(row.try_get("has")?))
     }
 
-    /// The messages of the thread after one position and up to another, in their order: at most `limit`, and no more than
-    /// `bytes` bytes but for the last. None: there are no more.
+    /// The messages of the thread after one position and up to another, ordered by position: at
+    /// most `limit`, and at most `bytes` bytes except for the last message. Empty: there are no
+    /// more.
     pub async fn messages_range(
         &self,
         thread: &ThreadId,
@@ -144,8 +146,8 @@ impl Store {
         self.rows(statement).await?.iter().filter_map(|row| message(row).transpose()).collect()
     }
 
-    /// All messages of a batch wherever they stand, by position. [`Store::batches`] finds the same, unless the marks of those
-    /// that stand apart are wrong; this reads the whole thread from the batch on.
+    /// All messages of a batch, ordered by position. [`Store::batches`] finds the same unless marks
+    /// of messages stored apart are wrong; this reads the whole thread from the batch on.
     pub async fn messages_of_batch(
         &self,
         thread: &ThreadId,
@@ -158,7 +160,7 @@ impl Store {
         self.rows(statement).await?.iter().filter_map(|row| message(row).transpose()).collect()
     }
 
-    /// Makes sure that a thread exists; false when it did, and stays as it is.
+    /// Creates a thread unless it exists; returns false and changes nothing if it does.
     pub async fn import_thread(&self, named: &NewThread) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             "INSERT INTO threads (bucket, thread_id, agent_id, busy_policy, metadata) SELECT $1, $2, $3, $4, $5
@@ -174,7 +176,8 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// Numbers up to this one were given in the thread, whatever is left of it: they are not given again.
+    /// Raises the last number of a thread, so that numbers up to this one are not assigned again,
+    /// even if their messages are gone.
     pub async fn raise_last_number(&self, thread: &ThreadId, number: u64) -> Result<(), StoreError> {
         let statement = sqlx::query(
             "UPDATE threads SET last_number = $3 WHERE bucket = $1 AND thread_id = $2 AND last_number < $3",
@@ -183,9 +186,10 @@ impl Store {
         self.rows(statement.bind(i64::try_from(number).unwrap_or(i64::MAX))).await.map(drop)
     }
 
-    /// Writes whole batches of a thread that were read elsewhere: all of them or none. Those that are there already in the
-    /// same form stay; new ones must come after everything else in the thread, but for `beside`: batches from the same source
-    /// that were written before, begin earlier and reach beyond the first of these.
+    /// Writes whole batches of a thread from an export: all of them or none. Batches that exist in
+    /// the same form stay. New ones must follow everything else in the thread, except `beside`:
+    /// batches from the same source, written before, that begin earlier and extend beyond the first
+    /// of these.
     pub async fn import_batches(
         &self,
         thread: &ThreadId,
@@ -210,8 +214,8 @@ impl Store {
         }
     }
 
-    /// What an import of a new thread does all the time, without the look-ups of the general case. `None` when it is not
-    /// that: nothing was written.
+    /// The usual case of importing a new thread, without the look-ups of the general case. `None`
+    /// when the general case is needed; nothing was written.
     async fn append(&self, thread: &ThreadId, items: &[Item]) -> Result<Option<u64>, StoreError> {
         let (Some(first), Some(last)) = (items.first(), items.last()) else { return Ok(None) };
         if !stand_one_after_the_other(items) {
@@ -228,7 +232,7 @@ impl Store {
         match self.rows(statement).await {
             Ok(rows) if rows.is_empty() => Ok(None),
             Ok(rows) => count(&rows).map(Some),
-            // An id is there already: the general case says which.
+            // An id exists already: the general case finds out which.
             Err(StoreError::Statement(sqlx::Error::Database(error))) if error.is_unique_violation() => {
                 Ok(None)
             }
@@ -236,7 +240,7 @@ impl Store {
         }
     }
 
-    /// Writes a compaction that was read elsewhere.
+    /// Writes a compaction from an export.
     pub async fn import_compaction(
         &self,
         thread: &ThreadId,
@@ -269,8 +273,9 @@ impl Store {
         rows.first().map_or_else(|| Err(StoreError::Row("no outcome".to_owned())), outcome)
     }
 
-    /// Copies a thread up to a batch, with everything that those batches have, and its compactions as they counted then; says how
-    /// many messages. `None` when there is no such thread, or one of the new id.
+    /// Copies a thread up to and including a batch, with the compactions that were effective then;
+    /// returns the number of messages. `None` when the thread does not exist, or one with the new
+    /// id does.
     pub async fn fork(
         &self,
         thread: &ThreadId,
@@ -342,19 +347,20 @@ fn with_items(statement: Statement, thread: &ThreadId, items: &[Item]) -> Statem
         .bind(column(items, |item| item.created_at.0))
 }
 
-/// `None` where it is not known, or out of the column's range.
+/// `None` when it is not known or out of the column's range.
 fn started_after_ms(item: &Item) -> Option<i32> {
     item.started_at?.0.checked_sub(item.created_at.0)?.try_into().ok()
 }
 
-/// The numbers of messages that all have one, each higher than the one before it; else none.
+/// The numbers of the messages if all have one and they rise strictly; otherwise empty.
 fn rising_numbers(items: &[Item]) -> Vec<i64> {
     let number = |item: &Item| item.number.and_then(|number| i64::try_from(number).ok());
     let numbers: Option<Vec<i64>> = items.iter().map(number).collect();
     numbers.filter(|numbers| numbers.is_sorted_by(|a, b| a < b)).unwrap_or_default()
 }
 
-/// Whether each begins where its batch does or goes on with the batch of the one before, at a higher place.
+/// Whether each message begins a batch or continues the batch of the message before, at a higher
+/// position.
 fn stand_one_after_the_other(items: &[Item]) -> bool {
     let is_start = |item: &Item| item.position == item.batch_id;
     items.first().is_some_and(is_start)

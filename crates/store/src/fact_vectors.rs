@@ -1,8 +1,10 @@
-//! The vectors of facts, in a database that has the extension `vector`. They are derived from the facts' texts, so that they can be made anew at any time.
+//! Vectors of facts, in a database with the extension `vector`. They are derived from the facts'
+//! texts, so they can be rebuilt at any time.
 //!
-//! Entry: [`lay_out_vectors`]. Triggers put what is remembered in line, and take what is superseded out, however it is written; workers ask for what
-//! waits ([`Store::facts_to_embed`]) and keep its vectors. The comment of the table says of what they are, once everything is in line: until
-//! then, and in a database without them, nothing is searched or kept by vector.
+//! Entry point: [`lay_out_vectors`]. Triggers enqueue new facts and remove superseded ones,
+//! whatever statement writes them. Workers fetch waiting facts ([`Store::facts_to_embed`]) and
+//! store their vectors. Once every fact is enqueued, the comment of the table names the model.
+//! Until then, and in a database without the table, nothing is searched or stored by vector.
 
 use std::fmt::Write as _;
 
@@ -19,38 +21,37 @@ use crate::store::Store;
 /// A fact that waits for its vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FactToEmbed {
-    /// Whose.
     pub agent: AgentId,
-    /// Which.
     pub id: String,
-    /// What is remembered.
     pub text: String,
 }
 
-/// What came of laying out the vectors of facts.
+/// The outcome of laying out the vectors of facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VectorTables {
-    /// They were there.
+    /// They existed already.
     Ready,
-    /// They are there now, and every fact waits for its vector.
+    /// They were created, and every fact waits for its vector.
     Made,
-    /// The database cannot have them, and why.
+    /// The database does not support them; the reason.
     Unavailable(String),
 }
 
 const TRIGGERS: &str = include_str!("fact_vectors/triggers.sql");
 
-/// Of what the vectors are; NULL where there are none. Never fails for want of a table, or Postgres would log an error each time.
+/// The model of the vectors; NULL where there are none. It must not fail when the table is missing,
+/// or Postgres would log an error each time.
 const VECTORS_OF: &str = "SELECT obj_description(a.attrelid, 'pg_class') AS vectors_of FROM pg_attribute AS a
      WHERE a.attrelid = to_regclass('fact_vectors') AND a.attname = 'vector' AND NOT a.attisdropped";
 
-/// Lays out the vectors of facts for a model, if Postgres has the extension `vector`, 0.7 or newer, or lets this role create it. Those of another model are
-/// dropped, and wait to be made anew. Safe to run twice and at the same time.
+/// Lays out the vectors of facts for a model, if Postgres has the extension `vector`, 0.7 or newer,
+/// or lets this role create it. Vectors of another model are dropped and rebuilt. Safe to run
+/// repeatedly and concurrently.
 ///
 /// # Errors
-/// No connection, or a statement failed. That there is no extension is an outcome.
+/// No connection, or a statement failed. A missing extension is an outcome, not an error.
 pub async fn lay_out_vectors(url: &str, vectors_of: &str) -> Result<VectorTables, StoreError> {
-    // As for migrations: all facts are read.
+    // The same timeouts as for migrations: all facts are read.
     let options = connect::options(&StoreConfig::new(url))?
         .options([("statement_timeout", "0"), ("lock_timeout", "60000")]);
     let mut connection = connect::wait(&options).await?;
@@ -64,7 +65,7 @@ pub async fn lay_out_vectors(url: &str, vectors_of: &str) -> Result<VectorTables
 }
 
 async fn lay_out(connection: &mut PgConnection, vectors_of: &str) -> Result<VectorTables, StoreError> {
-    // Of the session, and so until it is closed.
+    // A lock of the session, held until it is closed.
     sqlx::raw_sql("SELECT pg_advisory_lock(hashtextextended('antiphon fact_vectors', 0))")
         .execute(&mut *connection)
         .await?;
@@ -79,7 +80,8 @@ async fn lay_out(connection: &mut PgConnection, vectors_of: &str) -> Result<Vect
     let tables = concat!(include_str!("fact_vectors/lay_out.sql"), include_str!("fact_vectors/triggers.sql"));
     sqlx::raw_sql(tables).execute(&mut *connection).await?;
     for bucket in 0..model::BUCKETS {
-        // A part of the facts at a time, so that no statement lasts for long. Those that go meanwhile are not seen, thanks to the lock.
+        // One bucket at a time, so that no statement takes long. FOR KEY SHARE
+        // keeps facts from being deleted in the meantime.
         sqlx::query(
             "INSERT INTO fact_vectors (bucket, agent_id, fact_id, scope)
              SELECT f.bucket, f.agent_id, f.fact_id, f.scope FROM facts AS f
@@ -94,7 +96,7 @@ async fn lay_out(connection: &mut PgConnection, vectors_of: &str) -> Result<Vect
     Ok(VectorTables::Made)
 }
 
-/// Why vectors cannot be kept; `None`: the extension is there, or is now.
+/// Why vectors cannot be stored; `None`: the extension exists, or was created now.
 async fn missing_extension(connection: &mut PgConnection) -> Result<Option<String>, StoreError> {
     match sqlx::raw_sql("CREATE EXTENSION IF NOT EXISTS vector").execute(&mut *connection).await {
         Ok(_) => {}
@@ -112,13 +114,14 @@ fn stored_model(row: &PgRow) -> Result<Option<String>, StoreError> {
 }
 
 impl Store {
-    /// Of what the vectors of facts are; `None`: the database has none, or they are being laid out.
+    /// The model of the stored vectors; `None`: there are none, or they are being laid out.
     pub async fn vectors_of(&self) -> Result<Option<String>, StoreError> {
         let rows = self.rows(sqlx::query(VECTORS_OF)).await?;
         Ok(rows.first().map(stored_model).transpose()?.flatten())
     }
 
-    /// At most `limit` facts of these buckets of memory queues that wait for their vectors; none in a database without them.
+    /// At most `limit` facts that wait for their vectors, in these buckets of memory queues; empty
+    /// in a database without vectors.
     pub async fn facts_to_embed(
         &self,
         buckets: &[Bucket],
@@ -140,15 +143,17 @@ impl Store {
         }
     }
 
-    /// Keeps the vectors of these facts, in their order and each of length 1, unless the database holds those of another model by now, and says how many.
-    /// What has gone meanwhile is left out.
+    /// Stores the vectors of these facts, in their order and each of length 1, and returns how
+    /// many. It stores nothing if the database now holds vectors of another model, and skips facts
+    /// that were deleted in the meantime.
     pub async fn keep_vectors(
         &self,
         vectors_of: &str,
         facts: &[FactToEmbed],
         vectors: &[Vec<f32>],
     ) -> Result<u64, StoreError> {
-        // A table that is laid out anew is locked until this statement has ended, or has the other model by the time that this one is read.
+        // A table that is being laid out again is either locked until this statement has ended, or
+        // has the other model when this statement reads it.
         let statement = sqlx::query(
             "WITH kept AS (
                  UPDATE fact_vectors AS v SET vector = g.vector::halfvec
@@ -169,7 +174,7 @@ impl Store {
         }
     }
 
-    /// Lets a fact do without a vector: it is found by its words alone.
+    /// Gives up the vector of a fact: the fact is found by its words only.
     pub async fn give_up_vector(&self, fact: &FactToEmbed) -> Result<(), StoreError> {
         let statement = sqlx::query(
             "DELETE FROM fact_vectors WHERE bucket = $1 AND agent_id = $2 AND fact_id = $3 AND vector IS NULL",
@@ -188,7 +193,7 @@ pub(crate) fn bucket(agent: &AgentId) -> i16 {
     agent.queue_of(TaskKind::Memory).thread().bucket().get() as i16
 }
 
-/// As Postgres reads a vector.
+/// A vector as a Postgres literal.
 pub(crate) fn literal(vector: &[f32]) -> String {
     let mut text = String::with_capacity(2 + 12 * vector.len());
     for (place, number) in vector.iter().enumerate() {
@@ -199,7 +204,7 @@ pub(crate) fn literal(vector: &[f32]) -> String {
     text
 }
 
-/// The table, its column, a type or a function of the extension, or its library is not there.
+/// Whether the table, its column, a type, a function or the library of the extension is missing.
 pub(crate) fn are_missing(error: &StoreError) -> bool {
     matches!(error, StoreError::Statement(sqlx::Error::Database(error))
         if matches!(sqlstate(error.as_ref()).as_ref(), "42P01" | "42703" | "42704" | "42883" | "58P01"))

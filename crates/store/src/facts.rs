@@ -1,4 +1,4 @@
-//! What agents remember: searched when turns begin, listed, given and deleted over HTTP.
+//! Facts that agents remember: searched when turns begin; listed, added and deleted over HTTP.
 
 mod by_tools;
 mod of_answers;
@@ -17,19 +17,19 @@ use crate::store::Store;
 pub use by_tools::{FactCommand, FactOutcome, NotedFact};
 pub use of_answers::AnswerFact;
 
-/// For whom a fact is used.
+/// Where a fact applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FactScope {
-    /// In all threads with this `user_id`.
+    /// All threads with this `user_id`.
     User(String),
-    /// In this thread, which has no user.
+    /// This thread, which has no user.
     Thread(ThreadId),
-    /// In all threads of the agent.
+    /// All threads of the agent.
     Agent,
 }
 
 impl FactScope {
-    /// As the table has it.
+    /// The scope as stored in the table.
     fn text(&self) -> String {
         match self {
             Self::User(user) => format!("user:{user}"),
@@ -50,65 +50,57 @@ impl FactScope {
     }
 }
 
-/// A fact as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FactRow {
-    /// Which.
     pub id: String,
-    /// For whom it is used.
     pub scope: FactScope,
-    /// The thread it was found in; `None`: it was given.
+    /// The thread in which it was found; `None`: it was added over HTTP.
     pub thread: Option<ThreadId>,
     /// The answer after which it was found.
     pub assistant_message_id: Option<String>,
-    /// What is remembered.
     pub text: String,
-    /// What it is about.
     pub kind: String,
     /// From 0 to 1.
     pub confidence: f32,
-    /// The fact that has taken its place.
+    /// The id of the newer fact.
     pub superseded_by: Option<String>,
-    /// When it was written, by the database's clock.
+    /// Database clock.
     pub created_at: Timestamp,
 }
 
-/// A fact that a search has found, and where it came: 1 is the best.
+/// A fact found by a search, with its ranks from 1, the best.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundFact {
-    /// The fact.
     pub fact: FactRow,
-    /// By its words; `None`: no word fits well enough.
+    /// The rank by words; `None`: the words do not match well enough.
     pub place_by_words: Option<u32>,
-    /// By its vector; `None`: it was searched by words alone, or others are nearer.
+    /// The rank by vector; `None`: the search used words only, or other facts are nearer.
     pub place_by_vector: Option<u32>,
 }
 
-/// A fact as it is given.
+/// A fact to add.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewFact {
-    /// Its id.
     pub id: String,
-    /// For whom; `None`: as the one whose place it takes.
+    /// `None`: the scope of the superseded fact.
     pub scope: Option<FactScope>,
-    /// What is remembered.
     pub text: String,
-    /// What it is about; `None`: as the one whose place it takes, else a `note`.
+    /// `None`: the kind of the superseded fact, or `note`.
     pub kind: Option<String>,
-    /// From 0 to 1; `None`: likewise, else 1.
+    /// From 0 to 1; `None`: that of the superseded fact, or 1.
     pub confidence: Option<f32>,
-    /// The fact whose place it takes.
+    /// The id of the fact that it supersedes.
     pub supersedes: Option<String>,
 }
 
-/// Which facts are listed.
+/// Filter of fact lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FactFilter {
-    /// Of this scope; `None`: of all.
+    /// `None`: all scopes.
     pub scope: Option<FactScope>,
-    /// Also those that others have taken the place of.
+    /// Whether to include superseded facts.
     pub with_superseded: bool,
-    /// At most so many.
+    /// Maximum number of facts.
     pub limit: u32,
 }
 
@@ -128,7 +120,7 @@ impl Store {
         self.rows(statement).await?.iter().map(fact).collect()
     }
 
-    /// Facts of an agent by their ids, those that others have taken the place of, too: at most `limit` after this one.
+    /// Facts of an agent ordered by id, including superseded ones: at most `limit` after this one.
     pub async fn facts_after(
         &self,
         agent: &AgentId,
@@ -146,8 +138,9 @@ impl Store {
         self.rows(statement).await?.iter().map(fact).collect()
     }
 
-    /// Stores facts as they were exported, with one line in the audit log, and says how many are new. One that is there already, or was found in a
-    /// thread that was erased, is left out. [`Store::trim_facts`] must follow.
+    /// Stores exported facts, with one entry in the audit log, and returns how many are new. Facts
+    /// that exist already, or were found in an erased thread, are skipped. [`Store::trim_facts`]
+    /// must follow.
     pub async fn import_facts(
         &self,
         agent: &AgentId,
@@ -175,7 +168,8 @@ impl Store {
         count(&self.rows(statement).await?)
     }
 
-    /// Deletes the oldest facts of an agent's scopes that have more than are kept, and says how many.
+    /// Deletes the oldest facts of an agent's scopes that exceed the limit per scope, and returns
+    /// how many.
     pub async fn trim_facts(&self, agent: &AgentId) -> Result<u64, StoreError> {
         let statement = sqlx::query(
             "WITH ranked AS (
@@ -194,8 +188,8 @@ impl Store {
         count(&self.rows(statement).await?)
     }
 
-    /// Stores a fact that is given, with its line in the audit log of the agent; the oldest of its scope go where there are too many. `None`: what
-    /// it would take the place of is not there, or another one has.
+    /// Adds a fact, with an entry in the audit log of the agent; deletes the oldest of its scope
+    /// beyond the limit. `None`: the fact to be superseded does not exist or is superseded already.
     pub async fn add_fact(
         &self,
         agent: &AgentId,
@@ -219,8 +213,8 @@ impl Store {
         self.rows(statement).await?.first().map(fact).transpose()
     }
 
-    /// Deletes a fact, with a line in the audit log; false when there is none of that id. Those whose place it has taken go with it, or count again
-    /// if it `restores` them.
+    /// Deletes a fact, with an entry in the audit log; false when there is none with that id. The
+    /// facts that it superseded are deleted too, or become current again if `restores`.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.

@@ -1,4 +1,4 @@
-//! Reading a thread.
+//! Reads the messages of a thread.
 
 use batches::Item;
 use model::{Position, ThreadId, Timestamp};
@@ -9,21 +9,22 @@ use crate::error::StoreError;
 use crate::row::{batch_type, message_id, metadata, role};
 use crate::store::Store;
 
-/// Which part of a thread to read; both ends are left out of it.
+/// A range of a thread; both ends are exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Range {
     /// Only messages after this position.
     pub after: Option<Position>,
     /// Only messages before this position.
     pub before: Option<Position>,
-    /// Also those that the system made up (`synthetic: true` in the metadata), which people do not see.
+    /// Includes synthetic messages (`synthetic: true` in the metadata), which are hidden from
+    /// people.
     pub with_synthetic: bool,
 }
 
-/// A message as it is stored, and what it follows.
+/// A stored message and its predecessor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredMessage {
-    /// The message. What its metadata may not hold reads as empty.
+    /// Metadata that is not valid reads as empty.
     pub item: Item,
     /// The position of its predecessor in the thread; `None` for the first message.
     pub parent: Option<Position>,
@@ -44,10 +45,11 @@ impl From<StoredMessage> for Item {
 }
 
 impl Store {
-    /// At most `limit` messages of the thread within `range`, in the order of their positions; `None` when there is no
-    /// such thread.
+    /// Reads at most `limit` messages of the thread within `range`, ordered by position; `None`
+    /// when there is no such thread.
     ///
-    /// With `before` alone these are the last ones before it; otherwise the first ones after `after`.
+    /// With `before` alone these are the last ones before it; otherwise the first ones after
+    /// `after`.
     pub async fn history(
         &self,
         thread: &ThreadId,
@@ -71,7 +73,7 @@ impl Store {
         if rows.is_empty() {
             return Ok(None);
         }
-        // A thread without such messages has one row without a message.
+        // A thread without such messages yields one row without a message.
         let mut messages =
             rows.iter().filter_map(|row| message(row).transpose()).collect::<Result<Vec<_>, _>>()?;
         if backwards {

@@ -1,4 +1,4 @@
-//! What stores and streams that went back in time have cost, for operators.
+//! Incidents: losses from stores and streams that went back in time, for operators.
 
 use model::{PartitionId, Seq};
 use sqlx::Row;
@@ -9,38 +9,36 @@ use crate::row::partition_id;
 use crate::row::unsigned;
 use crate::store::Store;
 
-/// Who acknowledges what has cost nothing.
+/// The name under which incidents without a loss are acknowledged.
 pub(crate) const BY_ITSELF: &str = "antiphon";
 
-/// One incident.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IncidentRow {
-    /// The partition.
     pub partition: PartitionId,
     /// [`partition::IncidentKind::name`].
     pub kind: String,
-    /// The stream that the sequences count in.
+    /// The stream to which the sequences belong.
     pub incarnation: String,
-    /// The first sequence that it is about.
+    /// The first affected sequence.
     pub first: Seq,
-    /// The last one; `None` when it is unknown how far the stream had come.
+    /// The last affected sequence; `None` when the end of the stream is unknown.
     pub last: Option<Seq>,
-    /// What happened, in words.
+    /// A description for people.
     pub detail: String,
-    /// When it was noticed, RFC 3339.
+    /// RFC 3339.
     pub detected_at: String,
-    /// When it was acknowledged, and by whom; `None`: it is not.
+    /// Time and actor; `None`: not acknowledged.
     pub acknowledged: Option<(String, String)>,
 }
 
 impl Store {
-    /// Incidents, the newest first; without `all` those that are not acknowledged.
+    /// Lists incidents, the newest first; only unacknowledged ones unless `all`.
     pub async fn incidents(&self, all: bool) -> Result<Vec<IncidentRow>, StoreError> {
         let statement = sqlx::query(include_str!("incidents/list.sql")).bind(all);
         self.rows(statement).await?.iter().map(incident).collect()
     }
 
-    /// Acknowledges what is open of a partition, or of all partitions, and says how many incidents those were.
+    /// Acknowledges the open incidents of a partition, or of all partitions, and returns how many.
     pub async fn acknowledge_incidents(
         &self,
         partition: Option<PartitionId>,

@@ -1,8 +1,9 @@
-//! Who owns which partition, and for how long.
+//! Leases: which worker owns which partition, and for how long.
 //!
-//! A lease is courtesy: it says when others may take a partition. Safety is the fence of every write of its owner: the epoch, which
-//! rises with every grant, and the numbers of commits and saves, which rise with every write. All rows are locked in the order of their ids, so that no
-//! statements wait for each other in a circle.
+//! A lease is only a courtesy: it tells other workers when they may take a partition. Safety comes
+//! from the fence of every write of an owner. The fence consists of the epoch, which rises with
+//! every grant, and the numbers of commits and saves, which rise with every write. All rows are
+//! locked in the order of their ids, so statements cannot deadlock.
 
 use std::time::Duration;
 
@@ -19,14 +20,15 @@ use crate::store::Store;
 /// The live workers, as of one heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveWorkers {
-    /// Ids of the live workers in order, the caller among them.
+    /// Sorted ids of the live workers, including the caller.
     pub workers: Vec<String>,
-    /// The caller's place among them, from 0.
+    /// The caller's index among them.
     pub rank: usize,
 }
 
 impl LiveWorkers {
-    /// How many of `count` partitions the caller should own: shares differ by at most one and add up to `count`.
+    /// How many of `count` partitions the caller should own: shares differ by at most one and add
+    /// up to `count`.
     pub fn share(&self, count: PartitionCount) -> usize {
         let (count, workers) = (usize::from(count.get()), self.workers.len().max(1));
         count / workers + usize::from(self.rank < count % workers)
@@ -36,34 +38,31 @@ impl LiveWorkers {
 /// A lease just granted, under a new epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The partition.
     pub partition: PartitionId,
-    /// The new epoch.
     pub epoch: u64,
-    /// How many commits the partition has had.
+    /// The number of commits of the partition.
     pub commits: u64,
-    /// Everything in the stream up to here has been used.
+    /// Everything in the stream up to here has been processed.
     pub checkpoint: Seq,
-    /// The stream that the checkpoint counts in; `None` before the first [`Store::rebase`].
+    /// The stream to which the checkpoint belongs; `None` before the first [`Store::rebase`].
     pub incarnation: Option<String>,
     /// The highest millisecond used in a position.
     pub position_high_water: Timestamp,
-    /// The database's clock at the grant.
+    /// The database time of the grant.
     pub granted_at: Timestamp,
     /// The last entry that had been read when the newest commit was decided.
     pub read: Option<Mark>,
 }
 
-/// What the store has acknowledged to an owner of its partition.
+/// What the store has acknowledged to the owner of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applied {
-    /// The partition.
     pub partition: PartitionId,
     /// The epoch of the grant.
     pub epoch: u64,
-    /// How many commits the partition has had.
+    /// The number of commits of the partition.
     pub commits: u64,
-    /// How many saves the partition has had, at least: see [`Store::saves`].
+    /// The minimum number of saves of the partition: see [`Store::saves`].
     pub saves: u64,
     /// The checkpoint of the last commit.
     pub checkpoint: Seq,
@@ -84,46 +83,48 @@ impl From<&Grant> for Applied {
     }
 }
 
-/// A lease that was prolonged.
+/// A renewed lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renewed {
-    /// The partition.
     pub partition: PartitionId,
-    /// How many of its incidents are not acknowledged.
+    /// The number of its unacknowledged incidents.
     pub incidents: u64,
 }
 
-/// An own lease under a new epoch.
+/// The caller's lease under a new epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reclaimed {
-    /// What to start from.
+    /// The state to start from.
     pub grant: Grant,
-    /// The store had less than it had acknowledged to the owner, or a lower epoch than others know of. An incident records it.
+    /// The store had less than it had acknowledged to the owner, or a lower epoch than others know
+    /// of. An incident records it.
     pub stepped_back: bool,
 }
 
 impl Store {
-    /// Says that the worker lives for another `ttl`, and asks who else does.
+    /// Keeps the worker alive for another `ttl`, and returns the live workers.
     pub async fn heartbeat(&self, worker: &str, ttl: Duration) -> Result<LiveWorkers, StoreError> {
         let statement = sqlx::query(include_str!("leases/heartbeat.sql")).bind(worker).bind(interval(ttl));
         live_workers(worker, &self.rows(statement).await?)
     }
 
-    /// Asks who lives, without saying anything of the worker, which counts as one of them.
+    /// Returns the live workers without a heartbeat; the caller counts as one of them.
     pub async fn live_workers(&self, worker: &str) -> Result<LiveWorkers, StoreError> {
         let others =
             "SELECT worker_id FROM workers WHERE lease_until > clock_timestamp() AND worker_id <> $1";
         live_workers(worker, &self.rows(sqlx::query(others).bind(worker)).await?)
     }
 
-    /// Ends the worker's heartbeats, so that others need not wait for them to run out. Its leases are not touched.
+    /// Ends the worker's heartbeats, so that others need not wait for them to expire. Its leases
+    /// are not changed.
     pub async fn deregister(&self, worker: &str) -> Result<(), StoreError> {
         self.rows(sqlx::query("DELETE FROM workers WHERE worker_id = $1").bind(worker)).await.map(drop)
     }
 
-    /// Takes at most `max` partitions that are free or whose lease has run out, each under a new epoch.
+    /// Takes at most `max` partitions that are free or whose lease has expired, each under a new
+    /// epoch.
     ///
-    /// A partition whose row is locked, by a commit under way say, is passed over: try again.
+    /// A partition whose row is locked, for example by a commit in flight, is skipped: try again.
     pub async fn acquire(&self, worker: &str, ttl: Duration, max: usize) -> Result<Vec<Grant>, StoreError> {
         let statement = sqlx::query(include_str!("leases/acquire.sql"))
             .bind(worker)
@@ -132,7 +133,7 @@ impl Store {
         self.rows(statement).await?.iter().map(grant).collect()
     }
 
-    /// How many partitions have no owner whose lease runs.
+    /// The number of partitions without an owner or with an expired lease.
     pub async fn unowned_partitions(&self) -> Result<u64, StoreError> {
         let statement = "SELECT count(*) AS unowned FROM partitions
              WHERE owner IS NULL OR lease_until IS NULL OR lease_until <= clock_timestamp()";
@@ -140,8 +141,8 @@ impl Store {
         rows.first().map_or(Ok(0), |row| unsigned(row, "unowned"))
     }
 
-    /// Prolongs leases to `ttl` from now, and says which of them are still held by a store that has not gone back in time, in order of
-    /// their ids.
+    /// Renews leases to `ttl` from now. Returns those that are still held in a store that has not
+    /// gone back in time, ordered by id.
     pub async fn renew(
         &self,
         worker: &str,
@@ -163,7 +164,8 @@ impl Store {
         Ok(still)
     }
 
-    /// Gives a partition back; the next one may have it at once. False when the lease was gone already.
+    /// Releases a partition, so that another worker may take it at once. False when the lease was
+    /// lost already.
     pub async fn release(
         &self,
         worker: &str,
@@ -179,14 +181,16 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// After a commit that was not applied for certain, a lease that was not renewed, or word of a higher epoch: raises the own epoch.
+    /// Raises the own epoch. Call it after a commit with an uncertain outcome, a lease that was not
+    /// renewed, or notice of a higher epoch.
     ///
-    /// This waits for a doubtful statement, which holds the row's lock while it runs, and fences it when it has not
-    /// come so far. Afterwards the store's state is the one that counts: build the partition anew from this grant. `None` when the
-    /// lease is gone. A wait longer than the lock timeout is an error to be tried again.
+    /// This waits for a doubtful statement, which holds the row's lock while it runs, and fences it
+    /// if it has not started. Afterwards the state of the store is authoritative: rebuild the
+    /// partition from this grant. `None` when the lease is lost. A wait longer than the lock
+    /// timeout is an error; try again.
     ///
-    /// `seen_epoch`: the highest epoch of the partition that others know of, or 0. The new one is above it; a store that does not know it has gone
-    /// back in time.
+    /// `seen_epoch` is the highest epoch of the partition that others know of, or 0. The new epoch
+    /// is above it. A store that does not know it has gone back in time.
     pub async fn reclaim(
         &self,
         worker: &str,
@@ -210,8 +214,9 @@ impl Store {
         self.rows(statement).await?.first().map(reclaimed).transpose()
     }
 
-    /// Sets the checkpoint, backwards too, for a stream that is not what it was, names that stream, and records what it has cost.
-    /// The grant as it is then; `None` when the lease is gone or the store has gone back in time.
+    /// Sets the checkpoint, possibly backwards, for a stream that has changed, stores the identity
+    /// of that stream, and records the loss. Returns the resulting grant; `None` when the lease is
+    /// lost or the store has gone back in time.
     pub async fn rebase(
         &self,
         worker: &str,
@@ -245,7 +250,7 @@ impl Store {
     }
 }
 
-/// What an operator reads of an incident of a stream.
+/// The description of a stream incident for operators.
 fn detail(incident: &Incident) -> &'static str {
     match incident.kind {
         IncidentKind::StoreSteppedBack => "Postgres went back in time",

@@ -1,11 +1,13 @@
 //! Postgres: every query and transaction of Antiphon; embeds `migrations/`.
 //!
-//! [`Store`] reads, and keeps leases, over a small pool. A [`CommitWriter`] holds one connection and applies
-//! [`partition::Commit`]s. [`migrate`] lays out a database.
+//! [`Store`] reads and keeps leases over a small pool. A [`CommitWriter`] holds one connection and
+//! applies [`partition::Commit`]s. [`migrate`] lays out a database.
 //!
-//! Invariants: an operation writes by one statement, so that all of it is there or nothing; a few read by statements before, and try again
-//! when another change came between. Nothing here begins a transaction, and none leaves this crate. Database work runs in tasks of its own, so that a dropped future never cancels it half-way. Only the
-//! database's clock decides about leases and ages.
+//! Invariants: an operation writes with one statement, so it applies whole or not at all. Some
+//! operations read first, and try again when another change came in between. Only `row_security`
+//! opens a transaction around another statement, and none leaves this crate. Database work runs in
+//! its own tasks, so that dropping a future never cancels it half-way. Only the database clock
+//! decides about leases and ages.
 
 mod api;
 mod budgets;

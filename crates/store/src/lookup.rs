@@ -1,4 +1,4 @@
-//! What is known of messages by their ids.
+//! Looks up messages by their ids.
 
 use model::MessageKey;
 use partition::Lookup;
@@ -11,14 +11,15 @@ use crate::row::columns;
 use crate::store::Store;
 
 impl Store {
-    /// What the store knows of each of these messages, in the order of `keys`.
+    /// Returns what the store knows of each of these messages, in the order of `keys`.
     ///
-    /// Unless `create_threads`, a message that is absent and whose thread does not exist is [`Lookup::NoThread`]. Messages of a
-    /// thread that was erased have all ended: nothing of them is kept, not even as a dead letter.
+    /// Unless `create_threads`, a message that is absent and whose thread does not exist is
+    /// [`Lookup::NoThread`]. Messages of an erased thread have all ended: nothing of them is kept,
+    /// not even as a dead letter.
     ///
     /// # Errors
-    /// [`StoreError::NotOwner`] when `owner` is not the owner of record: what its successor did may be undone by a store that goes back in
-    /// time, and then nothing that was heard of it may count.
+    /// [`StoreError::NotOwner`] when `owner` is not the stored owner. What its successor wrote may
+    /// be undone by a store that goes back in time, so the answers must not be used.
     pub async fn lookup(
         &self,
         owner: Option<Applied>,
@@ -42,8 +43,8 @@ impl Store {
         keys.iter().zip(&rows).map(|(key, row)| Ok((key.clone(), known(row)?))).collect()
     }
 
-    /// Whether the message has failed before, or its thread was erased: what is still asked of a message for which [`Store::lookup`] is refused for
-    /// good, so that it fails once.
+    /// Whether the message has failed before, or its thread was erased. It is called for a message
+    /// for which [`Store::lookup`] is refused permanently, so that the message fails only once.
     ///
     /// # Errors
     /// See [`Store::lookup`].
@@ -61,13 +62,13 @@ impl Store {
     }
 }
 
-/// As a statement takes them.
+/// The owner as parameters of a statement.
 pub(crate) fn columns_of(owner: Option<Applied>) -> (Option<i16>, Option<i64>) {
     let partition = owner.map(|owner| owner.partition.0.cast_signed());
     (partition, owner.map(|owner| owner.epoch.cast_signed()))
 }
 
-/// Of a statement that says so in every row.
+/// Checks the column `is_owner`, which the statement returns in every row.
 pub(crate) fn check_owner(rows: &[PgRow]) -> Result<(), StoreError> {
     match rows.first().map(|row| row.try_get::<bool, _>("is_owner")).transpose()? {
         Some(false) => Err(StoreError::NotOwner),

@@ -1,4 +1,4 @@
-//! Laying out a database.
+//! Lays out a database: applies migrations, fixes the number of partitions, grants rights.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -21,14 +21,15 @@ use crate::store::count_of;
 /// Version, description and SQL of each file in `migrations/`.
 const FILES: &[(i64, &str, &str)] = &include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
-/// Between two attempts to get a lock.
+/// The pause between two attempts to get a lock.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Versions that are applied but unknown here are from a newer binary: rolling deployments run both for a while.
+/// Applied versions that are unknown here belong to a newer binary: rolling deployments run both
+/// for a while.
 static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     let migration = |&(version, description, sql): &(i64, &'static str, &'static str)| {
-        // As sqlx itself reads it.
+        // The same test as in sqlx.
         let no_transaction = sql.starts_with("-- no-transaction");
         let sql = SqlStr::from_static(sql);
         Migration::new(version, description.into(), MigrationType::Simple, sql, no_transaction)
@@ -38,7 +39,7 @@ static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     migrations
 });
 
-/// A database that could not be laid out.
+/// A database could not be laid out.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
     /// A migration failed, or was changed after it had been applied.
@@ -49,15 +50,17 @@ pub enum MigrateError {
     Store(#[from] StoreError),
 }
 
-/// Applies the migrations that are missing, fixes the number of partitions, and numbers messages that have no number yet. Safe to run twice and at the same time.
+/// Applies missing migrations, fixes the number of partitions, and numbers messages without a
+/// number. Safe to run repeatedly and concurrently.
 ///
-/// Waits for Postgres as [`crate::Store::connect`] does, and for sessions that hold locks which migrations need; others get on meanwhile. It uses a connection of its own and closes it: a
+/// Waits for Postgres as [`crate::Store::connect`] does, and for sessions that hold locks which
+/// migrations need; others are not blocked for long. It uses its own connection and closes it: a
 /// migration that fails leaves its advisory lock to the session.
 pub async fn migrate(url: &str, count: PartitionCount) -> Result<(), MigrateError> {
     let config = StoreConfig::new(url);
     let options = connect::options(&config)?;
-    // Building an index on a large table takes as long as it takes. What waits for the lock of a table makes every statement wait that
-    // comes after it: so briefly, and again.
+    // Building an index on a large table has no time limit. A statement that waits for a table lock
+    // blocks every later statement, so the wait is short and is repeated.
     let options = options.options([("statement_timeout", "0"), ("lock_timeout", "2000")]);
     let mut connection = connect::wait(&options).await?;
     connect::refuse_pooler(&mut connection, &options, &config).await?;
@@ -69,21 +72,23 @@ pub async fn migrate(url: &str, count: PartitionCount) -> Result<(), MigrateErro
     outcome.await.unwrap_or(Err(MigrateError::Store(StoreError::Stopping)))
 }
 
-/// How a database is laid out, compared with what this version knows.
+/// The layout of a database compared with this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Everything that this version needs is there.
+    /// It has everything that this version needs.
     Enough,
-    /// Nothing is.
+    /// It is empty.
     Nothing,
-    /// `antiphon migrate` of this version has not run yet: this migration is missing.
+    /// This migration is missing: `antiphon migrate` of this version has not run yet.
     Lacks(i64),
-    /// This migration is not the one that this version knows: the database belongs to another build, and cannot be used.
+    /// This migration differs from the one in this version: the database belongs to another build
+    /// and cannot be used.
     Differs(i64),
 }
 
 impl Store {
-    /// Whether the database has all migrations of this version. It may have more: those of a newer one, which goes on beside it.
+    /// Whether the database has all migrations of this version. It may have more, those of a newer
+    /// version that runs beside it.
     pub async fn layout(&self) -> Result<Layout, StoreError> {
         let applied = self.applied_migrations().await?;
         for known in MIGRATIONS.iter() {
@@ -97,13 +102,14 @@ impl Store {
         Ok(Layout::Enough)
     }
 
-    /// The newest migration that is applied and that this version does not know; `None`: the database is not newer.
+    /// The newest applied migration that this version does not know; `None`: the database is not
+    /// newer.
     pub async fn newest_unknown_migration(&self) -> Result<Option<i64>, StoreError> {
         let applied = self.applied_migrations().await?;
         Ok(applied.into_keys().filter(|version| !MIGRATIONS.version_exists(*version)).max())
     }
 
-    /// Version and checksum of each; none while the database is not laid out.
+    /// Version and checksum of each applied migration; empty while the database is not laid out.
     async fn applied_migrations(&self) -> Result<HashMap<i64, Vec<u8>>, StoreError> {
         let applied = sqlx::query("SELECT version, checksum FROM _sqlx_migrations WHERE success");
         match self.rows(applied).await {
@@ -134,7 +140,7 @@ async fn lay_out(connection: &mut PgConnection, count: PartitionCount) -> Result
             outcome => break outcome?,
         }
     }
-    // From here on there are rows to wait for, and no tables.
+    // The remaining steps wait for row locks, not for table locks.
     sqlx::query("SET lock_timeout = '60s'").execute(&mut *connection).await.map_err(StoreError::from)?;
     fix_count(connection, count).await?;
     number_messages(connection).await?;
@@ -142,7 +148,7 @@ async fn lay_out(connection: &mut PgConnection, count: PartitionCount) -> Result
     Ok(())
 }
 
-/// Whether the time for a lock has run out. A transaction that did is rolled back.
+/// Whether the lock timeout expired. The transaction was rolled back.
 fn is_locked(error: &sqlx::migrate::MigrateError) -> bool {
     use sqlx::migrate::MigrateError::{Execute, ExecuteMigration};
     match error {
@@ -153,8 +159,8 @@ fn is_locked(error: &sqlx::migrate::MigrateError) -> bool {
     }
 }
 
-/// Gives the messages numbers that have none. In small parts, each a transaction of its own, so that no writer waits for long and an
-/// interruption loses nothing; what has a number keeps it.
+/// Assigns numbers to messages without one. It works in small parts, each its own transaction, so
+/// that no writer waits for long and an interruption loses nothing. Existing numbers stay.
 async fn number_messages(connection: &mut PgConnection) -> Result<(), StoreError> {
     loop {
         if rows_of(&number_some(None).fetch_all(&mut *connection).await?)? == 0 {
@@ -168,7 +174,7 @@ async fn fix_count(connection: &mut PgConnection, count: PartitionCount) -> Resu
         .bind(i32::from(count.get()))
         .execute(&mut *connection)
         .await?;
-    // Streams that are being moved must not be opened by the way.
+    // Migrating must not open streams that are being moved.
     if let Some(change) = PartitionChange::read(&mut *connection).await? {
         return Err(change.refusal());
     }

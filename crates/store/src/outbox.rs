@@ -1,4 +1,4 @@
-//! What is published after a commit, as it stands in the outbox.
+//! The JSON form of outbox entries, which are published after a commit.
 
 use model::{
     AgentId, CommandId, MessageId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
@@ -8,7 +8,7 @@ use partition::{Outgoing, Pause, TurnEnded, TurnStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// An entry of a batch. Short names: there is one with every turn.
+/// An entry of a batch. The names are short because every turn writes one.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum OutboxEntry {
@@ -17,7 +17,8 @@ enum OutboxEntry {
         id: TaskId,
         kind: String,
         content: String,
-        /// A JSON object as text: jsonb writes numbers in another way, and then the digest of the task would be another.
+        /// A JSON object as text: jsonb would change the notation of numbers, and with it the
+        /// digest of the task.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<String>,
     },
@@ -52,14 +53,14 @@ enum OutboxEntry {
     },
 }
 
-/// A batch as JSON.
+/// Encodes a batch as JSON.
 pub(crate) fn encoded(outgoing: &[Outgoing]) -> String {
     let entries: Vec<OutboxEntry> = outgoing.iter().map(OutboxEntry::from).collect();
-    // Nothing in an entry can fail to become JSON; should it, an unreadable batch would stop the next owner.
+    // No entry can fail to encode. If one did, an unreadable batch would stop the next owner.
     serde_json::to_string(&entries).unwrap_or_else(|_| "[]".to_owned())
 }
 
-/// The batch that [`encoded`] has written, or what is wrong with it.
+/// Decodes a batch written by [`encoded`], or describes what is wrong with it.
 pub(crate) fn decoded(json: &str) -> Result<Vec<Outgoing>, String> {
     let entries: Vec<OutboxEntry> = serde_json::from_str(json).map_err(|error| error.to_string())?;
     entries.into_iter().map(Outgoing::try_from).collect()
@@ -150,9 +151,9 @@ fn text(metadata: &Metadata) -> Option<String> {
     metadata.as_map().and_then(|map| serde_json::to_string(map).ok())
 }
 
-/// The options of a turn as JSON.
+/// Encodes the options of a turn as JSON.
 pub(crate) fn options(options: &TurnOptions) -> String {
-    // Nothing in them can fail to become JSON.
+    // Encoding them cannot fail.
     serde_json::to_string(options).unwrap_or_else(|_| "{}".to_owned())
 }
 
@@ -167,7 +168,7 @@ fn turn_status(name: &str) -> Option<TurnStatus> {
         .find(|status| status.name() == name)
 }
 
-/// jsonb refuses NUL, and what is published must not stop a commit.
+/// jsonb refuses NUL, and an outgoing entry must not stop a commit.
 fn storable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

@@ -1,8 +1,8 @@
-//! Changing the number of partitions while no worker owns any of them.
+//! Changes the number of partitions while no worker owns any of them.
 //!
-//! Entry points, in order: [`Store::begin_partition_change`], [`Store::set_stream_ends`], [`Store::apply_partition_change`],
-//! [`Store::end_partition_change`]. Each is one statement that changes nothing when it is repeated, so that a change that was interrupted
-//! goes on where it was.
+//! Entry points, in order: [`Store::begin_partition_change`], [`Store::set_stream_ends`],
+//! [`Store::apply_partition_change`], [`Store::end_partition_change`]. Each is one idempotent
+//! statement, so that an interrupted change can be continued.
 
 use std::time::Duration;
 
@@ -25,74 +25,69 @@ const LOCK: i64 = 0x7061_7274_6974_696f;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(12);
 const LOCK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Held by the run that may change the number of partitions; given back when it is dropped.
+/// Held by the run that may change the number of partitions; dropping it releases the lock.
 #[derive(Debug)]
 pub struct ChangeLock {
-    /// The lock belongs to this session.
+    /// The session that owns the lock.
     _connection: PgConnection,
 }
 
-/// How the streams of partitions are set up.
+/// The configuration of partition streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Replicas of each.
     pub replicas: u8,
-    /// Bytes that each may hold.
+    /// Bytes per stream.
     pub max_bytes: i64,
     /// Bytes of the largest entry.
     pub max_message_bytes: i32,
 }
 
-/// A change of the number of partitions that is under way.
+/// A change of the number of partitions in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionChange {
-    /// What the number was.
     pub from: PartitionCount,
-    /// What it will be.
     pub to: PartitionCount,
-    /// How the streams were set up.
+    /// The configuration of the streams before the change.
     pub limits: StreamLimits,
-    /// The last sequence of each stream before anything was moved, by partition; `None`: they are not closed yet.
+    /// The last sequence of each stream, by partition, before anything was moved; `None`: they are
+    /// not closed yet.
     pub ends: Option<Vec<Seq>>,
-    /// The rows of partitions are those of the new number.
+    /// The rows of `partitions` are those of the new number.
     pub is_moved: bool,
-    /// How long ago it began, ms by the database's clock.
+    /// Time since it began, in ms by the database clock.
     pub age_ms: i64,
 }
 
 /// The outcome of [`Store::begin_partition_change`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BeginChange {
-    /// It is under way, and no worker owns a partition.
+    /// It is in progress, and no worker owns a partition.
     Begun,
     /// A worker owns a partition.
     Held {
-        /// The partition.
         partition: PartitionId,
-        /// The worker.
         owner: String,
-        /// How long its lease lasts, ms.
+        /// Time left in its lease, ms.
         left_ms: i64,
     },
-    /// Another change is under way, or the number is the wanted one already.
+    /// Another change is in progress, or the number is the requested one already.
     Refused,
 }
 
 /// The stream of a partition after the change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamEnd {
-    /// The partition.
     pub partition: PartitionId,
     /// The new checkpoint.
     pub end: Seq,
-    /// The incarnation of the stream.
     pub incarnation: String,
-    /// When it stored the entry at `end`, in ns of Unix time; `None` when it has none there.
+    /// When the stream stored the entry at `end`, in ns of Unix time; `None` when it has no entry
+    /// there.
     pub stored_at_ns: Option<i64>,
 }
 
 impl PartitionChange {
-    /// The error for a process that needs the partitions meanwhile.
+    /// The error for a process that needs the partitions during the change.
     pub fn refusal(&self) -> StoreError {
         StoreError::PartitionsChanging { from: self.from.get(), to: self.to.get() }
     }
@@ -123,13 +118,14 @@ impl Store {
         }
     }
 
-    /// The change that is under way.
+    /// The change in progress, if any.
     pub async fn partition_change(&self) -> Result<Option<PartitionChange>, StoreError> {
         let rows = self.rows(sqlx::query(include_str!("partition_change/read.sql"))).await?;
         rows.first().map(change).transpose()
     }
 
-    /// Marks the installation as being changed and takes all partitions under new epochs, unless a worker owns one.
+    /// Marks the installation as being changed and takes all partitions under new epochs, unless a
+    /// worker owns one.
     pub async fn begin_partition_change(
         &self,
         to: PartitionCount,
@@ -164,7 +160,8 @@ impl Store {
         self.rows(statement.bind(OWNER)).await.map(drop)
     }
 
-    /// Moves all rows that depend on the number of partitions to the new ones, in one transaction. `streams` has an entry for each of these.
+    /// Moves all rows that depend on the number of partitions, in one transaction. `streams` has an
+    /// entry for each new partition.
     pub async fn apply_partition_change(&self, streams: &[StreamEnd]) -> Result<(), StoreError> {
         let ids: Vec<i16> = streams.iter().map(|stream| stream.partition.0.cast_signed()).collect();
         let statement = sqlx::query(include_str!("partition_change/apply.sql"))

@@ -10,23 +10,21 @@ use crate::row::partition_id;
 use crate::row::unsigned;
 use crate::store::Store;
 
-/// One partition as the store sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionStatus {
-    /// The partition.
     pub partition: PartitionId,
     /// The epoch of its last lease.
     pub epoch: u64,
-    /// How many commits it has had.
+    /// The number of its commits.
     pub commits: u64,
-    /// Who has it; `None` when it is free.
+    /// `None` when it is free.
     pub owner: Option<String>,
-    /// For how long the lease still lasts, ms by the database's clock; negative when it has run out, `None` before
-    /// the first one.
+    /// Time left in the lease, in ms by the database clock; negative when it has expired, `None`
+    /// before the first lease.
     pub lease_left_ms: Option<i64>,
-    /// Everything in the stream up to here has been used.
+    /// Everything in the stream up to here has been processed.
     pub checkpoint: Seq,
-    /// The stream that the checkpoint counts in.
+    /// The stream to which the checkpoint belongs.
     pub incarnation: Option<String>,
     /// The last entry that had been read when the newest commit was decided.
     pub read: Option<Mark>,
@@ -35,7 +33,7 @@ pub struct PartitionStatus {
 }
 
 impl Store {
-    /// All partitions in order.
+    /// All partitions, ordered by id.
     pub async fn partitions_status(&self) -> Result<Vec<PartitionStatus>, StoreError> {
         let statement = sqlx::query(
             "SELECT *, (extract(epoch FROM lease_until - clock_timestamp()) * 1000)::bigint AS lease_left_ms

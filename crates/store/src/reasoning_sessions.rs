@@ -1,6 +1,8 @@
-//! Focused reasoning sessions: what is shown of them, and the changes that `reasoning` has decided on.
+//! Focused reasoning sessions: reads of what they show, and writes of changes that the crate
+//! `reasoning` has decided.
 //!
-//! Every change is one statement that compares what it was decided on: it is made whole, or another change was faster and nothing is.
+//! Every change is one statement that compares the state on which it was decided: it applies whole,
+//! or not at all if another change came first.
 
 mod apply;
 mod changes;
@@ -33,58 +35,55 @@ pub use log::{
     ReadReasoningMessage,
 };
 
-/// Base messages of a session.
+/// Maximum number of base messages of a session.
 const MAX_BASE_MESSAGES: i64 = 10_000;
 
-/// What became of a session that was to be made.
+/// The outcome of creating a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CreatedReasoning {
-    /// It is there, with this many base messages.
+    /// It was created with this many base messages.
     Made(u64),
-    /// The same request has made it before, with this many base messages.
+    /// The same request created it before, with this many base messages.
     Before(u64),
     /// The request id was used for another session.
     Reused,
-    /// There is one of that id already, which stays as it is.
+    /// A session with that id exists and stays as it is.
     Exists,
-    /// This thread has no messages in the range of batches that was asked for.
+    /// This thread has no messages in the requested range of batches.
     Nothing(String),
-    /// There are more base messages than a session takes: at most so many.
+    /// There are more base messages than this maximum.
     TooMany(u64),
 }
 
-/// What is shown of a session, as of one moment.
+/// The visible state of a session at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReasoningThread {
-    /// The session.
     pub session: ReasoningSession,
-    /// What is shown, in order.
+    /// The visible entries, in order.
     pub thread: ShownThread,
-    /// Its texts, where they were asked for, and the tools of results. Its entries are in [`ReasoningThread::thread`].
+    /// The texts, if requested, and the tools of results. The entries are in
+    /// [`ReasoningThread::thread`].
     shown: ShownPieces,
-    /// The agent's plan.
     pub plan: Plan,
     /// The newest layer that is not undone.
     pub head: LayerId,
-    /// Calls of the temp layer whose results have not come.
+    /// Calls of the temp layer without a result.
     pub waiting: BTreeSet<String>,
-    /// What an earlier request with the same id has made.
+    /// The result of an earlier request with the same id.
     pub earlier: Option<EarlierCompression>,
 }
 
-/// A compression that was asked for with a request id.
+/// A compression that was requested with a request id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierCompression {
-    /// Its layer.
     pub layer: LayerId,
-    /// The number of its summary.
     pub summary: Number,
-    /// A digest of what was asked for.
+    /// Digest of the request.
     pub digest: String,
 }
 
 impl ReasoningThread {
-    /// What a model sees.
+    /// The view for a model.
     pub fn view(&self, with_plan: bool) -> String {
         let called = self.thread.called_tools();
         let lines = self.thread.entries.iter().enumerate().map(|(index, entry)| ViewLine {
@@ -98,14 +97,15 @@ impl ReasoningThread {
         render(lines, with_plan.then_some(&self.plan), self.token())
     }
 
-    /// What names this state.
+    /// The token that identifies this state.
     pub fn token(&self) -> SnapshotToken {
         self.thread.token()
     }
 }
 
 impl Store {
-    /// Makes a session; its base messages are copied as they are now. With a `request`, once.
+    /// Creates a session with copies of the current messages of its sources as base messages. With
+    /// a `request`, once.
     pub async fn create_reasoning(
         &self,
         id: &ReasoningSessionId,
@@ -116,7 +116,7 @@ impl Store {
     ) -> Result<CreatedReasoning, StoreError> {
         let created = self.try_create_reasoning(id, agent, sources, request, actor).await?;
         match created {
-            // The same request may have been made at this moment: now its session is seen.
+            // The same request may be running concurrently: the second try sees its session.
             CreatedReasoning::Exists if request.is_some() => {
                 self.try_create_reasoning(id, agent, sources, request, actor).await
             }
@@ -174,8 +174,9 @@ impl Store {
         })
     }
 
-    /// What is shown of a session; `None` when there is none of that id. `with_contents` for a view, without for a decision. `request` is
-    /// one that may have been made before.
+    /// The visible state of a session; `None` when there is none with that id. A view needs
+    /// `with_contents`, a decision does not. `request` is the id of a request that may have been
+    /// made before.
     pub async fn reasoning_thread(
         &self,
         id: &ReasoningSessionId,
@@ -193,7 +194,7 @@ impl Store {
     }
 }
 
-/// Of the session's row and those of its pieces; `None` when there is no session.
+/// Builds it from the session's row and the rows of its pieces; `None` when there is no session.
 fn thread_of(id: &ReasoningSessionId, rows: &[PgRow]) -> Result<Option<ReasoningThread>, StoreError> {
     let (mut of_session, mut pieces) = (None, Vec::with_capacity(rows.len()));
     for row in rows {
@@ -217,7 +218,8 @@ fn thread_of(id: &ReasoningSessionId, rows: &[PgRow]) -> Result<Option<Reasoning
     }))
 }
 
-/// Calls as they are stored: `[{"id", "name"}]`, with what else is known of each: `[{"arguments", "signature"}]`.
+/// Calls as stored: `[{"id", "name"}]`, with further details of each: `[{"arguments",
+/// "signature"}]`.
 fn calls_of(value: &Value, details: &Value) -> Vec<SessionCall> {
     let text = |call: &Value, key: &str| call[key].as_str().map(str::to_owned);
     let call = |(place, call): (usize, &Value)| SessionCall {
@@ -279,12 +281,12 @@ fn earlier_of(row: &PgRow) -> Result<Option<EarlierCompression>, StoreError> {
     }))
 }
 
-/// Runs as they are stored: first, last, first, last.
+/// Runs as stored: first, last, first, last.
 fn flat(runs: &Runs) -> Vec<i64> {
     runs.runs().iter().flat_map(|(first, last)| [stored(*first), stored(*last)]).collect()
 }
 
-/// The highest number that a session gives.
+/// The highest message number of a session.
 fn highest() -> i64 {
     stored(MAX_MESSAGES_PER_SESSION)
 }

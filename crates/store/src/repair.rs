@@ -1,4 +1,4 @@
-//! Repair of stored batches.
+//! Repairs stored batches and missing message numbers.
 
 use batches::check::Change;
 use model::{CommandId, Position, ThreadId};
@@ -10,40 +10,37 @@ use crate::row::count;
 use crate::statement::Statement;
 use crate::store::Store;
 
-/// Messages that are numbered in one transaction.
+/// Messages numbered per transaction.
 const NUMBERED_AT_ONCE: i64 = 1_000;
 
-/// A message whose number cannot be.
+/// A message with an invalid number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NumberFault {
-    /// Where it stands.
     pub position: Position,
-    /// Its batch.
     pub batch_id: Position,
-    /// Its number; `None`: it has none yet.
+    /// `None`: it has none yet.
     pub number: Option<u64>,
-    /// Another message of the thread has it too.
+    /// Another message of the thread has the same number.
     pub is_twice: bool,
 }
 
-/// A message of a batch that is mended.
+/// A message of a batch to repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowRepair {
-    /// Where it stands.
     pub position: Position,
-    /// As it was examined.
+    /// The values found by the examination.
     pub old: Change,
-    /// As it becomes.
+    /// The values after the repair.
     pub new: Change,
-    /// Messages of other batches stand between it and the beginning of its batch.
+    /// Messages of other batches lie between it and the beginning of its batch.
     pub is_apart: bool,
-    /// What the audit log has of it, and under which id; `None` when only its surroundings change.
+    /// The id and text of the audit entry; `None` when only its surroundings change.
     pub said: Option<(CommandId, String)>,
 }
 
 impl Store {
-    /// Repairs messages of one batch, all of them or none, and writes that into the audit log. False when one of them is not
-    /// any more as it was examined: then nothing was done.
+    /// Repairs messages of one batch, all or none, and writes that into the audit log. False when
+    /// one of them has changed since it was examined: then nothing was done.
     pub async fn repair_messages(
         &self,
         thread: &ThreadId,
@@ -74,7 +71,8 @@ impl Store {
 }
 
 impl Store {
-    /// Messages of a thread whose numbers are missing, doubled, or above `last_number`; at most `limit`.
+    /// Messages of a thread whose numbers are missing, duplicate, or above `last_number`; at most
+    /// `limit`.
     pub async fn number_faults(
         &self,
         thread: &ThreadId,
@@ -89,7 +87,7 @@ impl Store {
         self.rows(statement).await?.iter().map(fault).collect()
     }
 
-    /// Gives the messages of a thread numbers that have none, and says how many they were.
+    /// Numbers the messages of a thread that have no number, and returns how many.
     pub async fn number_messages(&self, thread: &ThreadId) -> Result<u64, StoreError> {
         let mut all = 0;
         loop {
@@ -102,7 +100,7 @@ impl Store {
     }
 }
 
-/// Numbers some messages, of this thread or of any.
+/// Numbers some messages of this thread, or of any thread.
 pub(crate) fn number_some(thread: Option<&ThreadId>) -> Statement {
     sqlx::query(include_str!("repair/number_messages.sql"))
         .bind(NUMBERED_AT_ONCE)

@@ -1,4 +1,4 @@
-//! A standby that answers reads which may be some moments old.
+//! A standby that answers reads which may be slightly stale.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,41 +12,42 @@ use crate::config::{StoreConfig, TenantScope};
 use crate::error::StoreError;
 use crate::store::Store;
 
-/// How often it is measured how far the standby is.
+/// How often the lag of the standby is measured.
 const MEASURED_EVERY: Duration = Duration::from_millis(250);
 
-/// A standby of the database, used while it is known to be near enough. Cheap to clone.
+/// A standby of the database, used while its lag is known to be small enough. Cheap to clone.
 ///
-/// How far it is behind is measured without clocks: the primary is asked how much it has written, and the standby how much of it it has
-/// replayed. What was written by a moment and is replayed now is as old as that moment, at most.
+/// The lag is measured without clocks: the primary reports how much it has written, and the standby
+/// how much of that it has replayed. What the primary had written at a moment and is replayed now
+/// is at most as old as that moment.
 #[derive(Debug, Clone, Default)]
 pub struct Replica {
     store: Arc<OnceLock<Store>>,
     is_near: Arc<AtomicBool>,
 }
 
-/// What a standby was found to be.
+/// The state of a standby.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaState {
-    /// What it shows is as old as this, at most.
+    /// The maximum age of what it shows.
     Behind(Duration),
-    /// It is not used, and why.
+    /// It is not used; the reason.
     Unusable(String),
 }
 
 impl Replica {
-    /// The standby, with what `primary` sees of the database, if it is near enough.
+    /// The standby with the scope of `primary`, if its lag is small enough.
     pub fn near(&self, primary: &Store) -> Option<Store> {
         let store = self.store.get().filter(|_| self.is_near.load(Ordering::Relaxed))?;
         Some(store.seeing_as(primary))
     }
 
-    /// After an error: the standby is not used until it has been measured again.
+    /// Stops using the standby after an error, until it has been measured again.
     pub fn avoid(&self) {
         self.is_near.store(false, Ordering::Relaxed);
     }
 
-    /// Connects to the standby, and measures it for ever. `report` gets each measurement.
+    /// Connects to the standby and measures it forever. `report` receives each measurement.
     pub async fn follow(
         self,
         config: StoreConfig,
@@ -72,7 +73,7 @@ impl Replica {
             return Ok(store);
         }
         let store = Store::connect(config).await?;
-        // A role of its own, perhaps.
+        // The standby may have another role.
         if config.tenant_scope != TenantScope::All && store.bypasses_rls().await? {
             tracing::warn!(
                 "the role of the standby passes row-level security: only the gateway separates tenants there"
@@ -82,7 +83,7 @@ impl Replica {
     }
 }
 
-/// What the primary had written by a moment, in bytes of its log.
+/// The log position of the primary, in bytes, at a moment.
 type WritePosition = (Instant, i64);
 
 async fn measure(
@@ -108,7 +109,8 @@ async fn measure(
     })
 }
 
-/// How old what is replayed is at most; `None`: older than `max_lag`. Forgets what is older than that.
+/// The maximum age of what is replayed; `None`: older than `max_lag`. Removes measurements that are
+/// older.
 fn lag(
     written: &mut VecDeque<WritePosition>,
     replayed: i64,
@@ -123,7 +125,7 @@ fn lag(
 }
 
 impl Store {
-    /// The cluster, and how much a primary has written.
+    /// The cluster id and the write position of a primary.
     async fn write_position(&self) -> Result<(i64, i64), StoreError> {
         let sql = "SELECT system_identifier, (pg_current_wal_lsn() - '0/0')::bigint AS position FROM pg_control_system()";
         let rows = self.rows(sqlx::query(sql)).await?;
@@ -131,7 +133,7 @@ impl Store {
         Ok((row.try_get("system_identifier")?, row.try_get("position")?))
     }
 
-    /// The cluster, and how much a standby has replayed; `None`: it is none.
+    /// The cluster id and the replay position of a standby; `None`: it is not a standby.
     async fn replay_position(&self) -> Result<(i64, Option<i64>), StoreError> {
         let sql = "SELECT system_identifier,
                    CASE WHEN pg_is_in_recovery() THEN (pg_last_wal_replay_lsn() - '0/0')::bigint END AS position

@@ -1,4 +1,5 @@
-//! Retention: reading what there is of a thread in numbers, and deleting batches, in small transactions.
+//! Retention: reads the sizes and ages of a thread's messages, and deletes batches in small
+//! transactions.
 
 use batches::RetentionRules;
 use batches::retention::{self, BatchSize, MessageInfo};
@@ -11,22 +12,20 @@ use crate::error::StoreError;
 use crate::row::{column_error, count};
 use crate::store::Store;
 
-/// A thread as retention sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetainedThread {
-    /// The thread.
     pub thread: ThreadId,
-    /// Whose rules count.
+    /// The agent whose rules apply.
     pub agent: AgentId,
-    /// How many messages it has.
+    /// The number of its messages.
     pub messages: u64,
-    /// The position of the last one that was written.
+    /// The position of its last message.
     pub head: Option<Position>,
 }
 
 impl Store {
-    /// The time by the database's clock, by which messages are judged: the clock of one machine that is behind must not delete what is
-    /// young. `None` when no agent has rules, as in most installations.
+    /// The time by the database clock, used to judge ages: a machine whose clock is wrong must not
+    /// delete recent messages. `None` when no agent has rules, as in most installations.
     pub async fn retention_time(&self) -> Result<Option<Timestamp>, StoreError> {
         let statement = sqlx::query(
             "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
@@ -36,7 +35,7 @@ impl Store {
         rows.first().map(|row| Ok(Timestamp(row.try_get("now_ms")?))).transpose()
     }
 
-    /// Threads of a bucket by id, after this one.
+    /// Threads of a bucket after this one, ordered by id.
     pub async fn retained_threads(
         &self,
         bucket: Bucket,
@@ -50,7 +49,8 @@ impl Store {
         self.rows(statement).await?.iter().map(kept).collect()
     }
 
-    /// For how long the oldest message of a thread has been there, ms, by the database's clock; `None` when it has none.
+    /// The age of the oldest message of a thread, in ms by the database clock; `None` when it has
+    /// none.
     pub async fn oldest_ms(&self, thread: &ThreadId) -> Result<Option<i64>, StoreError> {
         let statement = sqlx::query(
             "SELECT (extract(epoch FROM clock_timestamp() - greatest(m.created_at, m.imported_at, to_timestamp((m.position >> 22) / 1000.0 + 1704067200))) * 1000)::bigint AS oldest_ms
@@ -63,7 +63,7 @@ impl Store {
         rows.first().map_or(Ok(None), |row| Ok(row.try_get("oldest_ms")?))
     }
 
-    /// The rules of these agents, as far as they have some that can be read.
+    /// The readable rules of these agents.
     pub async fn retention_rules(
         &self,
         agents: &[AgentId],
@@ -74,13 +74,13 @@ impl Store {
         let read = |row: &PgRow| -> Result<Option<(AgentId, RetentionRules)>, StoreError> {
             let (id, value): (String, Value) = (row.try_get("agent_id")?, row.try_get("rules")?);
             let agent = AgentId::parse(&id).map_err(|error| column_error("agent_id", &error))?;
-            // What cannot be read deletes nothing.
+            // Unreadable rules delete nothing.
             Ok(retention::rules(&value).ok().map(|rules| (agent, rules)))
         };
         self.rows(statement).await?.iter().filter_map(|row| read(row).transpose()).collect()
     }
 
-    /// Where the messages of a thread before this position stand, the newest first.
+    /// Sizes and ages of the messages of a thread before this position, the newest first.
     pub async fn retention_index(
         &self,
         thread: &ThreadId,
@@ -104,8 +104,8 @@ impl Store {
         self.rows(statement).await?.iter().map(place).collect()
     }
 
-    /// Deletes these batches, all or none. The number of messages; `None` when the thread has gone on since `head` was its last
-    /// position, and nothing was deleted.
+    /// Deletes these batches, all or none, and returns the number of messages. `None`: `head` is no
+    /// longer the last position of the thread, and nothing was deleted.
     pub async fn delete_batches(
         &self,
         thread: &ThreadId,
@@ -124,7 +124,7 @@ impl Store {
 }
 
 impl Store {
-    /// Whether retention has deleted this message not long ago.
+    /// Whether retention has deleted this message recently.
     pub async fn is_expired(&self, thread: &ThreadId, message: &MessageId) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             "SELECT FROM expired_messages WHERE bucket = $1 AND message_id = $2 AND thread_id = $3",

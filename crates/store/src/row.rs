@@ -1,4 +1,4 @@
-//! Reading the model's types back from rows.
+//! Reads types of the model from rows.
 
 use std::time::Duration;
 
@@ -50,7 +50,8 @@ pub(crate) fn queued(row: &PgRow, agent: &AgentId) -> Result<QueuedTask, StoreEr
     })
 }
 
-/// An input from the columns that `spilled_turns` and `failed_turns` share; without its actor, which only the former has.
+/// An input from the columns common to `spilled_turns` and `failed_turns`; without its actor, which
+/// only the former has.
 pub(crate) fn opened(row: &PgRow) -> Result<TurnOpened, StoreError> {
     Ok(TurnOpened {
         turn: parse_column(row, "turn_id", TurnId::parse)?,
@@ -80,7 +81,7 @@ pub(crate) fn object(row: &PgRow, column: &str) -> Result<Metadata, StoreError> 
     }
 }
 
-/// A number that was stored from an unsigned one.
+/// A number stored from an unsigned one.
 pub(crate) fn unsigned<T: TryFrom<i64, Error: std::fmt::Display>>(
     row: &PgRow,
     column: &str,
@@ -88,7 +89,7 @@ pub(crate) fn unsigned<T: TryFrom<i64, Error: std::fmt::Display>>(
     T::try_from(row.try_get(column)?).map_err(|error| column_error(column, &error))
 }
 
-/// The text of `column` as what `parse` makes of it.
+/// Parses the text of `column`.
 pub(crate) fn parse_column<T, E: std::fmt::Display>(
     row: &PgRow,
     column: &str,
@@ -118,7 +119,7 @@ pub(crate) fn count(rows: &[PgRow]) -> Result<u64, StoreError> {
     Ok(count.unwrap_or(0).unsigned_abs())
 }
 
-/// A duration as Postgres adds it to a timestamp.
+/// A duration that Postgres can add to a timestamp.
 pub(crate) fn interval(duration: Duration) -> PgInterval {
     PgInterval { months: 0, days: 0, microseconds: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX) }
 }

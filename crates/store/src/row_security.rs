@@ -1,6 +1,8 @@
-//! Statements in the scope of a tenant: the only place that opens a transaction around another statement.
+//! Statements in the scope of a tenant: the only place that opens a transaction around another
+//! statement.
 //!
-//! It runs in a task of its own ([`crate::connect::run_uncancelled`]), so that a dropped future cannot leave the transaction open.
+//! It runs in its own task ([`crate::connect::run_uncancelled`]), so that a dropped future cannot
+//! leave the transaction open.
 
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
@@ -8,24 +10,24 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 use crate::config::TenantScope;
 use crate::statement::Statement;
 
-/// The outcome of a statement, and the state of the session that it ran in.
+/// The outcome of a statement and the state of its session.
 pub(crate) enum SessionState {
-    /// The session is as it was before.
+    /// The session is unchanged.
     Clean(Result<Vec<PgRow>, sqlx::Error>),
-    /// The tenant is marked as erased: the statement was not run, and the session is as it was before.
+    /// The tenant is marked as erased: the statement was not run, and the session is unchanged.
     TenantErased,
     /// The transaction may still be open.
     Unknown(sqlx::Error),
 }
 
-/// Runs one statement in the scope of a tenant, unless the tenant is marked as erased. The setting is the transaction's and never the session's:
-/// the pool gives the session to the next statement.
+/// Runs one statement in the scope of a tenant, unless the tenant is marked as erased. The setting
+/// is local to the transaction, because the pool gives the session to the next statement.
 pub(crate) async fn in_tenant_transaction(
     connection: &mut PgConnection,
     statement: Statement,
     scope: &TenantScope,
 ) -> SessionState {
-    // Names of tenants are of an alphabet that needs no quoting.
+    // Names of tenants use an alphabet that needs no quoting.
     let begin = match scope {
         TenantScope::Tenant(_) => {
             format!("BEGIN; SELECT antiphon_enter_tenant('{}') AS is_there", scope.setting())

@@ -1,4 +1,4 @@
-//! The type of statements.
+//! The type of a prepared SQL statement with its bound values.
 
 use sqlx::Postgres;
 use sqlx::postgres::PgArguments;

@@ -1,4 +1,4 @@
-//! The handle that everything but commits goes through.
+//! The handle for everything except commits.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,23 +16,26 @@ use crate::error::sqlstate;
 use crate::row_security::{SessionState, in_tenant_transaction};
 use crate::statement::Statement;
 
-/// After this much idleness a connection is tried before it is used: the other end may be gone without a word.
+/// After this much idle time a connection is probed before use: its other end may have vanished
+/// silently.
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(30);
-/// How long a statement waits for a connection. With its own time a caller whose server is silent knows after nine seconds.
+/// How long a statement waits for a connection. Together with the statement's own timeout, a caller
+/// learns within nine seconds that the server does not answer.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Statements of [`Store::wide`] that run at a time.
+/// Concurrent statements of [`Store::wide`].
 const WIDE_STATEMENTS: usize = 2;
-/// How long one waits for the end of others.
+/// How long such a statement waits for others.
 const WIDE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long such a trial may take. The next statement must not wait for each session of a host that is gone.
+/// How long a probe may take. The next statement must not wait for each session of a vanished host.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Between two times that the same is noted of sessions: while a server stays as it is, new sessions are found to be so again.
+/// The minimum time between two notes of the same failure: while a server stays as it is, each new
+/// session fails the same way.
 const BETWEEN_NOTES: Duration = Duration::from_secs(1);
 
-/// When something was last found of a session that may hold for others as well.
+/// When a failure was last noted that may affect other sessions.
 #[derive(Debug, Default)]
 struct LastFound(Mutex<Option<Instant>>);
 
@@ -44,20 +47,21 @@ impl LastFound {
         }
     }
 
-    /// Whether it was found within this time.
+    /// Whether it was noted within this time.
     fn is_within(&self, time: Duration) -> bool {
         let noted = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         noted.is_some_and(|noted| time >= noted.elapsed())
     }
 }
 
-/// What failures of single sessions tell about the other ones in the pool.
+/// Failures of single sessions that tell something about the others in the pool.
 #[derive(Debug, Default)]
 struct SessionFailures {
-    /// A session was read-only. After a switchover the sessions that were opened at the old primary stay there, whatever its name leads
-    /// to since: they answer, but only reads, and those from the past.
+    /// A session was read-only. After a switchover the sessions opened at the old primary stay
+    /// there, wherever its name leads now: they answer only reads, with old data.
     read_only: LastFound,
-    /// A session did not answer at all. When a host or the way to it is gone without a word, none does that was opened there.
+    /// A session did not answer at all. When a host or the network to it vanishes silently, no
+    /// session opened there answers.
     silent: LastFound,
 }
 
@@ -74,7 +78,7 @@ pub struct Store {
     pool: PgPool,
     failures: Arc<SessionFailures>,
     config: Arc<StoreConfig>,
-    /// `None`: that of the session.
+    /// `None`: the scope of the session.
     scope: Option<TenantScope>,
     prices: Option<Arc<PriceTable>>,
     wide_statements: Arc<Semaphore>,
@@ -82,12 +86,13 @@ pub struct Store {
 }
 
 impl Store {
-    /// Waits until Postgres is there. Fails only for what waiting cannot cure: a wrong URL, user or password.
+    /// Waits until Postgres is reachable. Fails only for causes that waiting cannot cure: a wrong
+    /// URL, user or password.
     pub async fn connect(config: &StoreConfig) -> Result<Self, StoreError> {
         let options = connect::session_options(config)?;
         let mut first = connect::wait(&options).await?;
         connect::refuse_pooler(&mut first, &options, config).await?;
-        // A failed goodbye is of no consequence: this connection has done nothing.
+        // An error here does not matter: this connection has done nothing.
         first.close().await.ok();
         let failures = Arc::new(SessionFailures::default());
         let known = Arc::clone(&failures);
@@ -114,46 +119,48 @@ impl Store {
         })
     }
 
-    /// The same database as a tenant sees it: every statement is a transaction of its own in which row-level security shows what is
-    /// the tenant's, and nothing else can be written. `None`: the default tenant. Statements of a tenant that is marked as erased fail with
-    /// [`StoreError::TenantErased`].
+    /// The same database in the scope of a tenant; `None`: the default tenant. Every statement is
+    /// its own transaction, in which row-level security hides everything else and refuses other
+    /// writes. Statements of a tenant marked as erased fail with [`StoreError::TenantErased`].
     #[must_use]
     pub fn for_tenant(&self, tenant: Option<Tenant>) -> Self {
         Self { scope: Some(TenantScope::Tenant(tenant)), ..self.clone() }
     }
 
-    /// The same database, with what tokens of models cost.
+    /// The same database with the prices of model tokens.
     #[must_use]
     pub fn with_prices(&self, prices: Option<Arc<PriceTable>>) -> Self {
         Self { prices, ..self.clone() }
     }
 
-    /// What tokens of models cost; `None`: it is not known.
+    /// The prices of model tokens, if configured.
     pub fn prices(&self) -> Option<&PriceTable> {
         self.prices.as_deref()
     }
 
-    /// The same database for statements that may read much. Two of them run at a time, so that they leave connections to others; one that
-    /// has waited for three seconds fails with [`StoreError::Busy`].
+    /// The same database for statements that may read much. Two of them run at a time, so that
+    /// connections remain for others. A statement that has waited for three seconds fails with
+    /// [`StoreError::Busy`].
     #[must_use]
     pub fn wide(&self) -> Self {
         Self { is_wide: true, ..self.clone() }
     }
 
-    /// The same database without a tenant scope, for what concerns the whole installation.
+    /// The same database without a tenant scope, for operations on the whole installation.
     #[must_use]
     pub fn unscoped(&self) -> Self {
         let scope = (self.config.tenant_scope != TenantScope::All).then_some(TenantScope::All);
         Self { scope, ..self.clone() }
     }
 
-    /// The same database for what gateways need of the installation: the number of partitions, keys of tickets, and API keys of all tenants.
+    /// The same database for what gateways need of the installation: the number of partitions, keys
+    /// of tickets, and API keys of all tenants.
     #[must_use]
     pub fn of_installation(&self) -> Self {
         Self { scope: Some(TenantScope::Installation), ..self.clone() }
     }
 
-    /// This database, with the scope and the prices of another handle.
+    /// This database with the scope and the prices of another handle.
     pub(crate) fn seeing_as(&self, other: &Self) -> Self {
         let (scope, prices) = (other.scope.clone(), other.prices.clone());
         Self { scope, prices, is_wide: other.is_wide, ..self.clone() }
@@ -169,7 +176,8 @@ impl Store {
         (*scope != TenantScope::All).then(|| scope.setting())
     }
 
-    /// Whether the role bypasses row-level security, as superusers do: then only the gateway's own checks separate tenants.
+    /// Whether the role bypasses row-level security, as superusers do: then only the gateway's own
+    /// checks separate tenants.
     pub async fn bypasses_rls(&self) -> Result<bool, StoreError> {
         let sql = "SELECT rolsuper OR rolbypassrls AS passes FROM pg_roles WHERE rolname = current_user";
         let rows = self.rows(sqlx::query(sql)).await?;
@@ -182,7 +190,7 @@ impl Store {
         self.rows(sqlx::query("SELECT 1")).await.map(drop)
     }
 
-    /// The number of partitions that the database is laid out for; `None` before the first [`crate::migrate`].
+    /// The number of partitions of the database; `None` before the first [`crate::migrate`].
     pub async fn partition_count(&self) -> Result<Option<PartitionCount>, StoreError> {
         match self.of_installation().rows(sqlx::query("SELECT partitions FROM installation")).await {
             Ok(rows) => rows.first().map(count_of).transpose(),
@@ -195,23 +203,23 @@ impl Store {
         }
     }
 
-    /// Names the installation: its streams bear the same id.
+    /// Identifies the installation: its streams have the same id.
     pub async fn installation_id(&self) -> Result<String, StoreError> {
-        // In the scope that gateways have as well.
+        // In a scope that gateways have as well.
         let rows =
             self.of_installation().rows(sqlx::query("SELECT installation_id FROM installation")).await?;
         let row = rows.first().ok_or_else(|| StoreError::Row("the database is not migrated".to_owned()))?;
         Ok(row.try_get("installation_id")?)
     }
 
-    /// Gives the installation another id: its database is a copy that is to run beside the original.
+    /// Gives the installation another id: its database is a copy that runs beside the original.
     pub async fn renew_installation_id(&self) -> Result<(), StoreError> {
         let statement = "UPDATE installation SET installation_id = gen_random_uuid()::text RETURNING true";
         self.rows(sqlx::query(statement)).await.map(drop)
     }
 
-    /// Fails with [`StoreError::PartitionCount`] when the database is laid out for another number, and with
-    /// [`StoreError::PartitionsChanging`] while the number is changed.
+    /// Fails with [`StoreError::PartitionCount`] when the database has another number of
+    /// partitions, and with [`StoreError::PartitionsChanging`] while the number is being changed.
     pub async fn check_partition_count(&self, wanted: PartitionCount) -> Result<(), StoreError> {
         if let Some(change) = self.partition_change().await? {
             return Err(change.refusal());
@@ -222,7 +230,7 @@ impl Store {
         }
     }
 
-    /// Makes sure that the thread exists; true when it did not.
+    /// Creates the thread unless it exists; true when it did not exist.
     pub async fn create_thread(&self, thread: &ThreadId) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             "INSERT INTO threads (bucket, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING true",
@@ -231,18 +239,19 @@ impl Store {
         Ok(!self.rows(statement.bind(bucket).bind(thread.as_str())).await?.is_empty())
     }
 
-    /// Closes the pool when the statements under way have ended.
+    /// Closes the pool after the statements in flight have ended.
     pub async fn close(&self) {
         self.pool.close().await;
     }
 
-    /// Runs one statement to its end, in a task of its own, and gives its rows.
+    /// Runs one statement to its end, in its own task, and returns its rows.
     pub(crate) async fn rows(&self, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
         let (pool, limit, scope) = (self.pool.clone(), self.config.answer_timeout(), self.scope.clone());
         let turn = if self.is_wide { Some(Box::pin(self.wide_turn()).await?) } else { None };
-        // On the heap: else it would be a part of every future that may once call the store, requests above all.
+        // On the heap: otherwise it would enlarge every future that may call the store, above all
+        // those of requests.
         let answering = Box::pin(async move {
-            // Until the statement ends, and not only until its caller goes.
+            // Held until the statement ends, even if its caller is dropped.
             let _turn = turn;
             answer(&pool, statement, limit, scope).await
         });
@@ -265,7 +274,7 @@ impl Store {
     }
 }
 
-/// Whether a session that was idle for long answers at once.
+/// Whether a session answers promptly after a long idle time.
 async fn answers(connection: &mut PgConnection, failures: &SessionFailures) -> bool {
     match tokio::time::timeout(PROBE_TIMEOUT, connection.ping()).await {
         Ok(answered) => answered.is_ok(),
@@ -293,19 +302,19 @@ async fn answer(
         Ok(SessionState::Clean(rows)) => Ok(rows?),
         Ok(SessionState::TenantErased) => Err(StoreError::TenantErased),
         Ok(SessionState::Unknown(error)) => {
-            // Its transaction may be open still, and with it what it sees.
+            // Its transaction may still be open, with its scope.
             drop(connection.detach());
             Err(error.into())
         }
         Err(_) => {
-            // Its answer may still come: it must never be taken for that of another statement.
+            // Its answer may still arrive and must never be taken for that of another statement.
             drop(connection.detach());
             Err(StoreError::TimedOut)
         }
     }
 }
 
-/// The number of partitions in a row of `fleet`.
+/// The number of partitions in a row of `installation`.
 pub(crate) fn count_of(row: &PgRow) -> Result<PartitionCount, StoreError> {
     let count: i32 = row.try_get("partitions")?;
     PartitionCount::new(count.unsigned_abs().into()).map_err(|error| StoreError::Row(error.to_string()))

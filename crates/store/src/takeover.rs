@@ -1,4 +1,4 @@
-//! What a new owner starts from.
+//! Loads the state from which a new owner starts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,25 +20,27 @@ use crate::store::Store;
 use crate::store::count_of;
 use crate::unreadable_tasks::UnreadableTask;
 
-/// Buckets whose queues are read in one statement: even a partition of a million agents stays below the time that a
-/// statement may take.
+/// Buckets whose queues one statement reads: even with a million agents in a partition it stays
+/// below the statement timeout.
 const BUCKETS_AT_ONCE: usize = 16;
 
-/// Most batches of the outbox that are handed over at once.
+/// Maximum number of outbox batches loaded at once.
 const OUTBOX_AT_ONCE: usize = 1_000;
 
-/// Most timers that are handed over at once; see [`Store::load_timers`].
+/// Maximum number of timers loaded at once; see [`Store::load_timers`].
 const TIMERS_AT_ONCE: usize = 4_096;
 
 impl Store {
-    /// Loads what was saved of the partition: open messages and inputs, queues with their first `window` tasks each,
-    /// the oldest 1,000 batches of the outbox, and the next timers; [`Store::outbox`] and [`Store::load_timers`] read on. Ages and waits are as of now, by the database's clock.
+    /// Loads the saved state of the partition: open messages and inputs, queues with their first
+    /// `window` tasks each, the oldest 1,000 batches of the outbox, and the next timers.
+    /// [`Store::outbox`] and [`Store::load_timers`] read the rest. Ages and waits are as of now, by
+    /// the database clock.
     ///
-    /// To be called once per grant and before the first commit under it: nothing can change in between, because
-    /// every other writer is fenced.
+    /// Call it once per grant and before the first commit under it: nothing can change in between,
+    /// because every other writer is fenced.
     ///
     /// # Errors
-    /// [`StoreError::NotOwner`] when another grant had been given by the time that all was read.
+    /// [`StoreError::NotOwner`] when another grant was given before everything was read.
     pub async fn load(&self, grant: &Grant, window: usize) -> Result<Takeover, StoreError> {
         let (count, token_keys) = self.laid_out().await?;
         let buckets = buckets_of(grant.partition, count);
@@ -70,7 +72,7 @@ impl Store {
         Ok(takeover)
     }
 
-    /// The keys of turn tokens that count now.
+    /// The valid keys of turn tokens.
     pub async fn token_keys(&self) -> Result<TokenKeys, StoreError> {
         Ok(self.laid_out().await?.1)
     }
@@ -122,8 +124,8 @@ impl Store {
         self.rows(statement).await?.iter().map(open).collect()
     }
 
-    /// At most `limit` batches of the partition's outbox that have not been published, the oldest first, beginning after
-    /// `after`.
+    /// At most `limit` unpublished batches of the partition's outbox after `after`, the oldest
+    /// first.
     pub async fn outbox(
         &self,
         partition: PartitionId,
@@ -139,7 +141,7 @@ impl Store {
         let batch = |row: &PgRow| {
             let id = Position::from_stored(row.try_get("position")?);
             let outgoing = parse_column(row, "entries", outbox::decoded).unwrap_or_else(|error| {
-                // It must not hold up what comes after it. Nothing is sent of it.
+                // An unreadable batch must not block later ones. Nothing of it is published.
                 tracing::error!(%partition, batch = %id, %error, "a batch of the outbox cannot be read: nothing of it is sent");
                 Vec::new()
             });
@@ -148,7 +150,7 @@ impl Store {
         self.rows(statement).await?.iter().map(batch).collect()
     }
 
-    /// How many batches there are after this one.
+    /// The number of batches after this one.
     async fn outbox_after(&self, partition: PartitionId, after: Position) -> Result<usize, StoreError> {
         let statement = sqlx::query("SELECT count(*) FROM outbox WHERE bucket = $1 AND position > $2")
             .bind(i16::try_from(partition.0).unwrap_or(i16::MAX))
@@ -157,18 +159,18 @@ impl Store {
     }
 }
 
-/// The buckets of a partition.
 pub(crate) fn buckets_of(partition: PartitionId, count: PartitionCount) -> Vec<i16> {
     let buckets = (partition.0..BUCKETS).step_by(usize::from(count.get()));
     buckets.map(|bucket| i16::try_from(bucket).unwrap_or(i16::MAX)).collect()
 }
 
-/// One more than is wanted, which shows whether there are more.
+/// One more than requested, which shows whether there are more.
 pub(crate) fn limit_beyond(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)
 }
 
-/// Rows come grouped by agent, one per task, and one without a task for an agent that has none. Returns the tasks that cannot be read.
+/// Rows are grouped by agent: one per task, or one without a task for an agent that has none.
+/// Returns the tasks that cannot be read.
 fn append_queues(
     agents: &mut Vec<SavedAgent>,
     rows: &[PgRow],
@@ -212,7 +214,8 @@ pub(crate) fn is_null(row: &PgRow, column: &str) -> bool {
     row.try_get_raw(column).is_ok_and(|value| value.is_null())
 }
 
-/// Rows come grouped by message, one for each part, in the order of the parts; those of lower attempts come last and do not count.
+/// Rows are grouped by message: one per part, in the order of the parts. Parts of lower attempts
+/// come last and are ignored.
 fn spilled_messages_of(rows: &[PgRow]) -> Result<Vec<SpilledMessage>, StoreError> {
     let mut spilled_messages: Vec<SpilledMessage> = Vec::new();
     for row in rows {
@@ -222,7 +225,8 @@ fn spilled_messages_of(rows: &[PgRow]) -> Result<Vec<SpilledMessage>, StoreError
             if last.attempt != attempt {
                 continue;
             }
-            // A chunk that waited when an earlier part was saved may have been released, and joined with others, since.
+            // A chunk that was waiting when an earlier part was saved may since have been released
+            // and joined with others.
             let again: BTreeSet<u32> = part.iter().map(|chunk| chunk.id).collect();
             chunks.extend(last.chunks.drain(..).filter(|chunk| !again.contains(&chunk.id)));
             spilled_messages.pop();
@@ -251,7 +255,8 @@ fn earlier_calls(row: &PgRow) -> Result<Vec<ModelCall>, StoreError> {
     }
 }
 
-/// One message that cannot be read must not hold up its partition: it goes on without the part, and fails for the gap.
+/// One unreadable message must not block its partition: it continues without the part and fails for
+/// the gap.
 fn readable_chunks(row: &PgRow, key: &MessageKey) -> Vec<Arc<Chunk>> {
     saved_chunks(row).unwrap_or_else(|error| {
         tracing::error!(%key, %error, "a saved part of a message cannot be read; the message goes on without it");

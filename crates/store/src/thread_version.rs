@@ -1,22 +1,23 @@
-//! Whether what is known of a thread is still so.
+//! Checks whether remembered messages of a thread are still current.
 
 use model::Position;
 
-/// What proves that the last messages of a thread that are known are its messages, all of them up to `head`.
+/// Proves that the remembered last messages of a thread are its messages, all of them up to `head`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadVersion {
-    /// When its row was made, microseconds since 1970: a thread that was erased and made again is another one.
+    /// When its row was created, microseconds since 1970: a thread that was erased and created
+    /// again differs.
     pub created_us: i64,
-    /// Counts what has changed it other than by messages behind its head.
+    /// Counts all changes except messages appended behind its head.
     pub revision: i32,
     /// Its last message.
     pub head: Position,
-    /// How many messages it has.
     pub messages: i64,
 }
 
 impl ThreadVersion {
-    /// How many messages that version has behind this one's head, if everything up to there can be as it was.
+    /// How many messages version `now` has behind this one's head; `None` if earlier messages have
+    /// changed.
     pub(crate) fn behind(self, now: Self) -> Option<i64> {
         let is_same = (self.created_us, self.revision) == (now.created_us, now.revision);
         let more = now.messages - self.messages;

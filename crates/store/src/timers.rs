@@ -1,4 +1,5 @@
-//! Durable timers: the next ones of a partition, and what the rules are asked about those that are due.
+//! Durable timers: the next ones of a partition, and the facts from which the rules decide about
+//! due timers.
 
 use model::{AgentId, PartitionId, Position, ThreadId, TimerId, TimerKind, Timestamp};
 use partition::{DueSchedule, DueTimer, PendingTimer, TimerPage, TimerState};
@@ -12,14 +13,15 @@ use crate::lookup::{check_owner, columns_of};
 use crate::row::{column_error, object, parse_column};
 use crate::store::Store;
 
-/// Timers that a bucket gives to a window: the busiest ones come again with the next.
+/// Timers that a bucket contributes to a window; the rest of a busy bucket follows with the next
+/// window.
 const OF_A_BUCKET: i64 = 128;
 
 impl Store {
-    /// The next timers of the partition that are due, at most `limit`, from so many ms from now on.
+    /// The next timers of the partition, at most `limit`, due `from_ms` from now or later.
     ///
     /// # Errors
-    /// [`StoreError::NotOwner`] when `owner` is not the owner of record.
+    /// [`StoreError::NotOwner`] when `owner` is not the stored owner.
     pub async fn load_timers(
         &self,
         owner: Applied,
@@ -76,7 +78,7 @@ impl Store {
     /// What decides about these timers, in their order; one that is not there has `None`.
     ///
     /// # Errors
-    /// [`StoreError::NotOwner`] when `owner` is not the owner of record.
+    /// [`StoreError::NotOwner`] when `owner` is not the stored owner.
     pub async fn due_timers(
         &self,
         owner: Option<Applied>,
@@ -97,7 +99,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Whether the budgets of follow-ups are spent. None is asked of a timer whose turn has ended.
+    /// Checks the budgets for follow-ups, except those that have ended.
     async fn ask_budgets(&self, found: &mut [Option<DueTimer>]) -> Result<(), StoreError> {
         let is_asked =
             |timer: &&mut DueTimer| timer.kind == TimerKind::FollowUp && timer.state != TimerState::Ended;

@@ -1,4 +1,4 @@
-//! What is used of the limits of turns, by all workers together.
+//! Use of the limits on turns, shared by all workers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,32 +10,33 @@ use crate::error::StoreError;
 use crate::row::interval;
 use crate::store::Store;
 
-/// A limit of whose key nothing has begun for so long is as one that was never used.
+/// A limit under whose key no turn has begun for this time counts as never used.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 
-/// Turns of a worker that has been away for so long are not gone on with any more.
+/// Turns of a worker that has been gone for this time are no longer continued.
 const GONE_AFTER: Duration = Duration::from_secs(600);
 
-/// A key of a limit, and a turn that comes under it.
+/// The key of a limit, and a turn under it.
 pub type LimitedTurn = (String, TurnId);
 
-/// What has changed at a worker since it said so last.
+/// Changes at a worker since its last report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeldTurns {
-    /// Turns that run and that it goes on with, without having asked for them.
+    /// Running turns that it continues without having asked for them.
     pub entered: Vec<LimitedTurn>,
-    /// Turns that do not run any more, where they are still counted for it.
+    /// Turns that no longer run, as far as they are counted for this worker.
     pub ended: Vec<LimitedTurn>,
-    /// Turns whose ends it has committed, also those that another worker had let begin.
+    /// Turns whose ends it has committed, including turns that another worker had admitted.
     pub finished: Vec<TurnId>,
-    /// Tokens that turns have used which have ended, by key.
+    /// Tokens used by ended turns, by key.
     pub tokens: BTreeMap<String, u64>,
 }
 
 impl Store {
-    /// Lets a turn begin that comes under these limits, in the order of their keys, and counts it for `worker`, as long as that says within
-    /// `held_for` that it is there. One that was counted for another worker is this one's. `Some`: it may not begin, and may be tried again in
-    /// so long, ms; where it waits for another turn to end: `busy`.
+    /// Admits a turn under these limits, in the order of their keys, and counts it for `worker`.
+    /// The count stays valid while the worker reports within `held_for`. A turn that was counted
+    /// for another worker moves to this one. `Some`: the turn may not begin; try again after this
+    /// many ms, which is `busy` if it waits for another turn to end.
     pub async fn admit_turn(
         &self,
         worker: &str,
@@ -61,7 +62,8 @@ impl Store {
         Ok(sqlx::Row::try_get(row, "wait_ms")?)
     }
 
-    /// Says that `worker` is there, and what has changed. A repetition after an unknown outcome may count tokens twice.
+    /// Reports that `worker` is alive, and its changes. A repetition after an unknown outcome may
+    /// count tokens twice.
     pub async fn hold_turns(
         &self,
         worker: &str,
@@ -86,7 +88,8 @@ impl Store {
         self.rows(statement).await.map(drop)
     }
 
-    /// Deletes what is known of limits that nothing has come under for an hour, of workers that are gone, and of turns of `worker` but these.
+    /// Deletes limits unused for an hour, workers that are gone, and turns of `worker` other than
+    /// these.
     pub async fn forget_unused_limits(&self, worker: &str, turns: &[TurnId]) -> Result<(), StoreError> {
         let statement = sqlx::query(include_str!("turn_limits/forget.sql"))
             .bind(interval(FORGOTTEN_AFTER))

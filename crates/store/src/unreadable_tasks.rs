@@ -1,4 +1,4 @@
-//! Tasks whose rows cannot be read: they are marked failed, so that their queues go on behind them.
+//! Marks tasks with unreadable rows as failed, so that their queues continue behind them.
 
 use model::{AgentId, Bucket, Position};
 use sqlx::Row;
@@ -7,7 +7,6 @@ use sqlx::postgres::PgRow;
 use crate::error::StoreError;
 use crate::store::Store;
 
-/// A task whose row cannot be read.
 #[derive(Debug)]
 pub(crate) struct UnreadableTask {
     agent: AgentId,
@@ -24,7 +23,7 @@ impl UnreadableTask {
 }
 
 impl Store {
-    /// Marks tasks failed that cannot be read from their rows, so that their queues go on behind them.
+    /// Marks unreadable tasks as failed, so that their queues continue behind them.
     pub(crate) async fn fail_unreadable(&self, tasks: &[UnreadableTask]) -> Result<(), StoreError> {
         if tasks.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What the HTTP API reads and writes.
+//! Reads and writes of the HTTP API.
 
 use model::{AgentId, BusyPolicy, CommandId, Position, TaskId, ThreadId, TurnId, WorkflowName};
 use serde_json::json;
@@ -17,7 +17,7 @@ pub(crate) fn turn(thread: &ThreadId, unique: &str) -> TurnId {
     TurnId::foreground(thread, unique).unwrap()
 }
 
-/// Runs a statement in which `$b(<key>)` stands for the bucket of a key.
+/// Runs a statement in which `$b(<key>)` is replaced by the bucket of a key.
 pub(crate) async fn write(database: &Database, statement: &str) {
     let mut parts = statement.split("$b(");
     let mut sql = parts.next().unwrap().to_owned();
@@ -85,7 +85,7 @@ async fn keys_go_when_they_are_old() {
     assert_eq!(left, [r#"{"key":"k5"}"#, r#"{"key":"k6"}"#]);
 }
 
-/// Rows of messages of the thread `t`: position, batch, id, batch type, role, content.
+/// Inserts messages of the thread `t`: position, batch, id, batch type, role, content.
 pub(crate) async fn messages(database: &Database, rows: &[(i64, i64, &str, &str, &str, &str)]) {
     let row = |(position, batch, id, kind, role, content): &(i64, i64, &str, &str, &str, &str)| {
         format!(

@@ -1,4 +1,4 @@
-//! What is kept for people, erased, and replayed.
+//! Records kept for people: retention, erasure and replay.
 
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ async fn beyond(store: &Store, kind: CleanupKind, bound: CleanupLimit) -> u64 {
 #[tokio::test]
 async fn everything_kept_has_a_bound_in_age_and_in_bytes() {
     let (database, store) = Database::new(2).await;
-    // Of each kind: three that are old and three that are new, but for the tasks: 1 and 2 are old, and 5 is pending.
+    // Three old and three new rows of each kind, except for tasks: 1 and 2 are old, and 5 is
+    // pending.
     database
         .execute(
             "INSERT INTO agents (bucket, agent_id, head_position) VALUES (1, 'a', 4);
@@ -127,7 +128,7 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     assert_eq!(store.erase_some(&[thread("t")]).await.unwrap()["messages"], 1);
     assert_eq!(database.number("SELECT count(*) FROM messages").await, 0);
 
-    // Nor do owners who were not made to forget write what carries its text.
+    // Owners that still hold such text in memory cannot write it either.
     let owner = Owner::new(&store, "a").await;
     let mut late = owner.empty();
     let following = |id: &str, position: i64, origin: &str| {
@@ -140,7 +141,8 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     assert_eq!(database.number("SELECT count(*) FROM tasks").await, 1);
     assert_eq!(database.number("SELECT count(*) FROM task_ids WHERE task_id = 'k2'").await, 1);
 
-    // Whatever is asked about the thread, or carries its text, is known to be erased, until the thread is named again.
+    // Every lookup about the thread, or with its text, reports it as erased until the thread is
+    // created again.
     let asked = |origin: Option<&str>| {
         CommandKey::Task(thread("a").agent(), TaskId::parse("k").unwrap(), origin.map(thread))
     };
@@ -151,7 +153,7 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     assert_eq!(verdicts().await, [CommandVerdict::New, CommandVerdict::Erased, CommandVerdict::New]);
     let known = store.lookup(None, &[key("t", "m9")], true).await.unwrap();
     assert_eq!(known[0].1, partition::Lookup::Ended);
-    // A row that a commit wrote which was under way names nothing.
+    // A row written by a commit in flight does not create the thread.
     database
         .execute("INSERT INTO threads (bucket, thread_id) SELECT bucket, thread_id FROM erased_threads")
         .await;
@@ -159,7 +161,7 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     database.execute("DELETE FROM threads").await;
     let named =
         store::NewThread { thread: thread("t"), agent: None, policy: None, metadata: model::Metadata::EMPTY };
-    // Not before everything is gone, nor because another one is done that began earlier.
+    // Not before everything is erased, and not because an earlier run has finished.
     let settings = store::PutAgent {
         agent: thread("t").agent(),
         workflow: model::WorkflowName::parse("default").unwrap(),
@@ -197,13 +199,13 @@ async fn an_interrupted_erasing_of_an_owner_is_found_again() {
     assert_eq!(found(store::ErasedOwner::Tenant(None)).await, [thread("t1"), thread("t2")]);
     let marks = database.rows("SELECT e::text AS row FROM erased_threads AS e").await;
     assert!(!marks.concat().contains("ann"), "the name itself is not kept: {marks:?}");
-    // One of another kind, which is broken off as well.
+    // A run for another reason, which is interrupted as well.
     store.mark_erased(&[thread("t1")], "op", "run-3", None).await.unwrap();
     assert_eq!(found(ann.clone()).await, [thread("t1")]);
     store.finish_erasing(&[thread("t1")], "run-3").await.unwrap();
     assert_eq!(found(ann).await, []);
     assert_eq!(found(store::ErasedOwner::Tenant(None)).await, [thread("t2")]);
-    // Named anew by a build that does not know of it.
+    // Created again by a build that does not know of it.
     database.execute("UPDATE erased_threads SET recreated_at = clock_timestamp()").await;
     assert_eq!(found(other).await, []);
     assert_eq!(found(store::ErasedOwner::Tenant(None)).await, []);

@@ -112,7 +112,8 @@ async fn turn_start_reads_settings_compactions_and_thread_end() {
     assert_eq!(store.contexts(&[]).await.unwrap(), []);
 }
 
-/// What a turn in `t` starts from when so much is known: the positions that were read, the newest first.
+/// The start context of a turn in `t` with this known version, and the positions that were read,
+/// the newest first.
 async fn start_knowing(store: &Store, known: Option<ThreadVersion>) -> (Vec<i64>, StartContext) {
     let wanted = ContextWanted {
         thread: thread("t"),
@@ -151,7 +152,7 @@ async fn only_what_is_not_known_of_a_thread_is_read() {
     write(&[40]).await;
     let (new, next) = start_knowing(&store, first.version).await;
     assert_eq!((new, next.goes_on), (vec![43, 42, 41, 40], true));
-    // The clock of an owner before was ahead: what is new stands below what is known.
+    // The clock of an earlier owner was ahead: a new message has a lower position than known ones.
     write(&[30]).await;
     let (all, behind) = start_knowing(&store, next.version).await;
     assert_eq!((all.len(), behind.goes_on, behind.messages.is_all), (16, false, true));
@@ -159,13 +160,14 @@ async fn only_what_is_not_known_of_a_thread_is_read() {
     write(&(5..22).map(|turn| turn * 10).collect::<Vec<_>>()).await;
     let (newest, far) = start_knowing(&store, behind.version).await;
     assert_eq!((newest.len(), newest[0], far.goes_on, far.messages.is_all), (64, 213, false, false));
-    // A false belief: one more message was written before its head, and the thread has gone on.
+    // A wrong version: one more message was written before its head, and the thread has new
+    // messages.
     let believed = far.version.unwrap();
     let believed = ThreadVersion { messages: believed.messages - 1, ..believed };
     write(&[220]).await;
     let (all, not_so) = start_knowing(&store, Some(believed)).await;
     assert_eq!((all.len(), all[0], not_so.goes_on), (64, 223, false));
-    // The store has gone back to before what is known.
+    // The store has gone back to before the known version.
     database.execute("DELETE FROM messages WHERE position > 210").await;
     database.execute("UPDATE threads SET head_position = 203, message_count = message_count - 8").await;
     assert!(!start_knowing(&store, far.version).await.1.goes_on);
@@ -208,7 +210,7 @@ async fn what_is_known_of_a_thread_ends_with_every_other_change() {
     };
     assert!(store.repair_messages(&thread("t"), &[repair], "me").await.unwrap());
     let (_, now) = is_false(now).await;
-    // Erased and made again, with as many messages.
+    // Erased and created again, with as many messages.
     store.mark_erased(&[thread("t")], "me", "run", None).await.unwrap();
     store.erase_some(&[thread("t")]).await.unwrap();
     database.execute("DELETE FROM erased_threads").await;
@@ -264,7 +266,7 @@ async fn what_is_compacted_is_not_read_but_for_what_was_kept() {
     let newest: Vec<i64> = (391..=400).map(|number| number * 10).collect();
     assert_eq!(ids(&shown), [vec![20, 1_000], newest].concat());
     assert_eq!(shown.summary.as_deref(), Some("They talked."));
-    // A batch of before goes on.
+    // An earlier batch continues.
     let owner = Owner::new(&store, "b").await;
     let mut commit = owner.empty();
     let mut more = finishes("t", &turn("t", "more"), 0, 5_000, None);
@@ -326,7 +328,7 @@ async fn only_what_stands_before_known_messages_is_read() {
     all.extend(older);
     let (batches, older) = fill(&LastMessages::default(), 1_000_000).await;
     assert_eq!((batches, &older), (40, &all));
-    // What is known is not read, whatever is stored there now.
+    // Known messages are not read, whatever is stored now.
     database.execute("DELETE FROM messages").await;
     assert_eq!(fill(&all, 1_000_000).await, (40, LastMessages::default()));
     assert_eq!(fill(&known, 1_000_000).await, (16, LastMessages { newest: vec![], is_all: true }));

@@ -1,4 +1,4 @@
-//! Vectors of facts, on a Postgres with pgvector, and what becomes of them without it.
+//! Vectors of facts, on a Postgres with pgvector, and the behaviour without it.
 
 use devservices::services::{Postgres, PostgresOptions};
 use devservices::tools;
@@ -66,7 +66,7 @@ impl Fixture {
             .await;
     }
 
-    /// What waits for its vector, by text.
+    /// The facts that wait for their vectors, ordered by text.
     async fn waiting(&self) -> Vec<FactToEmbed> {
         let buckets: Vec<Bucket> = (0..model::BUCKETS).map(Bucket::from_number).collect();
         let mut waiting = self.store.facts_to_embed(&buckets, 100).await.unwrap();
@@ -102,7 +102,7 @@ async fn vectors_are_laid_out_for_one_model_at_a_time() {
     fixture.add("ann", "f0", user("u"), "Likes tea", None).await;
     fixture.add("ann", "f1", user("u"), "Lived in Bern", None).await;
     fixture.add("ann", "f2", user("u"), "Lives in Oslo", Some("f1")).await;
-    // The role of the fleet is no superuser.
+    // The role of the fleet is not a superuser.
     let VectorTables::Unavailable(why) = fixture.lay_out(MODEL).await else { panic!("laid out") };
     assert!(why.contains("permission denied"), "{why}");
     assert_eq!(fixture.store.vectors_of().await.unwrap(), None);
@@ -118,7 +118,7 @@ async fn vectors_are_laid_out_for_one_model_at_a_time() {
     assert_eq!(fixture.keep(&waiting[0], [1.0, 0.0, 0.0]).await, 1);
     assert_eq!(fixture.waiting().await, waiting[1..]);
 
-    // Of another model all wait again, and a worker that still has the first one writes nothing.
+    // With another model all facts wait again, and a worker with the first model writes nothing.
     assert_eq!(fixture.lay_out("other").await, VectorTables::Made);
     assert_eq!(fixture.waiting().await, waiting);
     assert_eq!(fixture.keep(&waiting[0], [1.0, 0.0, 0.0]).await, 0);
@@ -154,11 +154,12 @@ async fn facts_are_found_by_words_and_vectors_together() {
     let places: Vec<_> = found.iter().map(|found| (found.place_by_words, found.place_by_vector)).collect();
     assert_eq!(places, [(Some(1), Some(2)), (None, Some(1)), (None, Some(3)), (None, Some(4))]);
 
-    // Vectors of another length are of a model that has changed under its name: words alone count.
+    // Vectors of another dimension belong to a model that changed under its name: only words count.
     let found = fixture.search("t", "sunday", &[1.0, 0.0]).await;
     assert_eq!(texts(&found), ["Cooks on Sunday"]);
     assert_eq!((found[0].place_by_words, found[0].place_by_vector), (Some(1), None));
-    // What takes the place of another waits, and what it has replaced is not found by its vector any more.
+    // A fact that supersedes another waits for its vector, and the superseded one is not found by
+    // vector any more.
     fixture.add("ann", "f5", user("u"), "Eats meat again", Some("f0")).await;
     let found = fixture.search("t", "", &[0.8, 0.6, 0.0]).await;
     assert_eq!(texts(&found), ["Cooks on Sunday", "Menus are short", "Cooks with gas"]);
@@ -178,7 +179,7 @@ async fn vectors_go_with_their_facts() {
         fixture.add("acme~ann", &format!("g{number}"), scope, "x", None).await;
     }
     assert_eq!((fixture.vectors().await, fixture.waiting().await.len()), (8, 8));
-    // Row-level security, also for what a trigger writes.
+    // Row-level security also applies to rows written by a trigger.
     let own = fixture.store.for_tenant(Some(acme.clone()));
     let buckets: Vec<Bucket> = (0..model::BUCKETS).map(Bucket::from_number).collect();
     assert_eq!(own.facts_to_embed(&buckets, 100).await.unwrap().len(), 4);
@@ -196,7 +197,8 @@ async fn vectors_go_with_their_facts() {
     assert!(own.delete_fact(&agent, "g0", false, &CommandId::parse("d0").unwrap(), "ada").await.unwrap());
     assert_eq!(fixture.vectors().await, 8);
 
-    // The vector of a fact goes when another fact takes its place, and is wanted again when that one is taken back.
+    // The vector of a fact is deleted when the fact is superseded, and wanted again when that is
+    // undone.
     fixture.add("ann", "c0", user("u"), "z", Some("f0")).await;
     assert!(!fixture.waiting().await.iter().any(|fact| fact.id == "f0"));
     let ann = AgentId::parse("ann").unwrap();
@@ -222,7 +224,7 @@ async fn vectors_go_with_their_facts() {
         .unwrap();
     assert_eq!(fixture.vectors().await, 0);
 
-    // What is imported waits, too.
+    // Imported facts wait, too.
     let (agent, command) = (AgentId::parse("ann").unwrap(), CommandId::parse("import").unwrap());
     assert_eq!(fixture.store.import_facts(&agent, &exported, &command, "ada").await.unwrap(), 2);
     let waiting: Vec<_> = fixture.waiting().await.into_iter().map(|fact| fact.id).collect();
@@ -238,7 +240,8 @@ async fn what_is_taken_away_keeps_nothing_from_working() {
     fixture.thread(&thread, "u").await;
     fixture.add("ann", "f0", user("u"), "Likes tea", None).await;
     let waiting = fixture.waiting().await;
-    // The type goes, and with it the column; then the table, as in a dump that was restored without the extension.
+    // First the type is dropped, and with it the column; then the table, as in a dump restored
+    // without the extension.
     for (step, sql) in ["DROP EXTENSION vector CASCADE", "DROP TABLE fact_vectors"].into_iter().enumerate() {
         fixture.database.execute_as_superuser(sql).await;
         assert_eq!(fixture.store.vectors_of().await.unwrap(), None, "{sql}");

@@ -1,4 +1,4 @@
-//! What agents remember: written with memory tasks, searched, corrected and forgotten.
+//! Facts of agents: written with memory tasks, searched, corrected and forgotten.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use store::{
 use crate::fixture::{Database, Owner, metadata, thread};
 use crate::values::{agent, finishes};
 
-/// Everything that is remembered, also what is superseded.
+/// All facts, including superseded ones.
 const ALL: FactFilter = FactFilter { scope: None, with_superseded: true, limit: 5_000 };
 
 fn queue() -> AgentId {
     agent("ann").queue_of(TaskKind::Memory)
 }
 
-/// A thread with this user, if it has one.
+/// Inserts a thread with this user, if any.
 async fn talk(database: &Database, name: &str, user: Option<&str>) {
     let said = user.map_or(json!({}), |user| json!({ "user_id": user }));
     let bucket = thread(name).bucket().get();
@@ -29,7 +29,7 @@ async fn talk(database: &Database, name: &str, user: Option<&str>) {
         .await;
 }
 
-/// The turn of a memory task about an answer in a thread is committed, with this answer of its own.
+/// Commits the turn of a memory task about an answer in a thread, with `said` as its own answer.
 async fn note(owner: &Owner, about: &str, answer: &str, said: &str, position: i64) {
     let thread = queue().thread();
     let turn = TurnId::foreground(&thread, &format!("n{position}")).unwrap();
@@ -77,7 +77,8 @@ async fn facts_are_written_once_and_found_by_their_user_alone() {
         talk(&database, name, user).await;
     }
     note(&owner, "t1", "m1", &facts(&["Lives in Bern", "Has a dog's bowl"]), 10).await;
-    // Once more, by a task that was sent again; then the same in other turns, and of a thread that is not there any more.
+    // Again by a redelivered task; then the same facts in other turns, and one of a thread that no
+    // longer exists.
     note(&owner, "t1", "m1", &facts(&["Lives in Basel", "Has a cat"]), 20).await;
     note(&owner, "t2", "m2", &facts(&["lives in bern", "Likes tea", "likes TEA"]), 30).await;
     note(&owner, "gone", "m3", &facts(&["Was erased"]), 40).await;
@@ -97,7 +98,7 @@ async fn facts_are_written_once_and_found_by_their_user_alone() {
     for other in ["t3", "t5", "none"] {
         assert_eq!(found(&store, other, "lives in bern").await, [], "{other}");
     }
-    // What means something to the search does not, in a message.
+    // Operators of the search syntax have no meaning in a message.
     assert_eq!(texts(&found(&store, "t1", r"a dog's & | ! ( :* \ bowl").await), ["Has a dog's bowl"]);
     assert_eq!(found(&store, "t1", "").await, []);
     assert_eq!(found(&store, "t1", " ' \\ \0 ").await, []);
@@ -117,7 +118,7 @@ async fn found_facts_take_the_place_of_those_that_they_name() {
         let fact = json!({"text": text, "kind": "note", "confidence": 0.8, "supersedes": supersedes});
         json!({ "facts": [fact] }).to_string()
     };
-    // From another thread of the user; what is another user's stays, and what is not there is no error.
+    // From another thread of the user; facts of another user stay, and unknown ids are no error.
     note(&owner, "t2", "m2", &newer("Moved to Oslo", &["m1-f0", "m1-f2", "m3-f0", "m9-f9"]), 30).await;
     let left = store.facts(&agent("ann"), &CURRENT).await.unwrap();
     assert_eq!(texts(&left), ["Has a dog", "Lives in Bonn", "Moved to Oslo"]);
@@ -125,13 +126,13 @@ async fn found_facts_take_the_place_of_those_that_they_name() {
     let all = store.facts(&agent("ann"), &ALL).await.unwrap();
     let replaced: Vec<_> = all.iter().filter_map(|fact| fact.superseded_by.as_deref()).collect();
     assert_eq!((all.len(), replaced), (5, vec!["m2-f0"; 2]));
-    // What is known in the same words is not noted again, and takes no place.
+    // A fact that is known in the same words is not stored again and supersedes nothing.
     note(&owner, "t1", "m4", &newer("moved to oslo", &["m1-f1"]), 40).await;
     assert_eq!(
         texts(&store.facts(&agent("ann"), &CURRENT).await.unwrap()),
         ["Has a dog", "Lives in Bonn", "Moved to Oslo"]
     );
-    // Nor does what a fact has replaced already come to another.
+    // A superseded fact is not superseded again.
     note(&owner, "t1", "m5", &newer("Lives in Rome", &["m1-f0", "m2-f0"]), 50).await;
     let all = store.facts(&agent("ann"), &ALL).await.unwrap();
     let by = |id: &str| all.iter().find(|fact| fact.id == id).unwrap().superseded_by.clone();
@@ -156,7 +157,7 @@ async fn the_language_of_the_settings_counts() {
     note(&owner, "t", "m", &facts(&["She runs marathons"]), 10).await;
     assert_eq!(texts(&found(&store, "t", "the run of a marathon").await), ["She runs marathons"]);
     assert_eq!(found(&store, "t", "the of a").await, [], "words without meaning");
-    // One that there is not is none, and keeps nothing from being written.
+    // An unknown language counts as none and does not prevent writing.
     settings("klingon").await;
     note(&owner, "t", "n", &facts(&["Heghlu meH"]), 20).await;
     assert_eq!(texts(&found(&store, "t", "heghlu").await), ["Heghlu meH"]);
@@ -179,16 +180,16 @@ async fn rare_words_come_first_and_compounds_fit() {
         add(&store, given(&format!("c{number}"), scope(), text, None)).await.unwrap();
     }
     let best = async |text: &str| found(&store, "t", text).await.first().map(|fact| fact.text.clone());
-    // Two words that five facts have count less than one that only one has.
+    // Two words common to five facts count less than one word of a single fact.
     assert_eq!(best("Das im Sommer, und zu?").await.as_deref(), Some(known[5]));
-    // Of two words one begins with the other, from four letters on.
+    // One word may be a prefix of the other, from four letters on.
     assert_eq!(best("Fahrrad").await.as_deref(), Some(known[1]));
     assert_eq!(best("Fahrradschlosser").await.as_deref(), Some(known[1]));
     assert_eq!((best("Fahrt").await, best("Boo").await, best("Radio").await), (None, None, None));
     assert_eq!(best(r"o'n\eil").await.as_deref(), Some(known[5]));
 }
 
-/// Facts of one user in several scripts, as of a user who writes in more than one, and whatever the agent's language is.
+/// Facts of one user in several scripts, with any language setting of the agent.
 #[tokio::test]
 async fn facts_of_every_script_are_found() {
     let (database, store) = Database::new(1).await;
@@ -248,7 +249,7 @@ async fn a_user_with_few_facts_is_given_all_of_them() {
     assert_eq!((all.len(), all[0].as_str(), all[1].as_str()), (16, "Owns boat 7", "Owns boat 15"));
     assert_eq!(known("t", "Tell me a joke!").await.len(), 16);
     assert_eq!(known("many", "Is number 7 a good one?").await, ["Owns boat 7"], "seventeen are not few");
-    // What counts for everybody and fits comes first, and takes no place of theirs.
+    // Matching facts for all threads come first and do not displace the user's own.
     for number in 0..20 {
         let text = format!("Number {number} of the rules: a joke is short");
         add(&store, given(&format!("a{number}"), Some(FactScope::Agent), &text, None)).await.unwrap();
@@ -259,7 +260,7 @@ async fn a_user_with_few_facts_is_given_all_of_them() {
     assert!(all[..16].iter().all(|text| text.ends_with("a joke is short")), "{all:?}");
 }
 
-/// The settings name languages, and the ranking knows each of them.
+/// The ranking knows every language that the settings allow.
 #[test]
 fn every_language_of_the_settings_is_known() {
     let known: Vec<&str> = recall::Language::all().map(recall::Language::name).collect();
@@ -315,7 +316,7 @@ async fn the_oldest_of_a_scope_go_and_old_ones_by_age() {
     note(&owner, "t", "n", &facts(&["three"]), 20).await;
     let rows = store.facts(&agent("ann"), &ALL).await.unwrap();
     let has = |id: &str| rows.iter().any(|row| row.id == id);
-    // A statement sees what was there before it.
+    // A statement sees only rows from before it.
     assert!(
         (1_000..=1_002).contains(&rows.len()) && has("m-f0") && has("o1") && !has("o1000"),
         "{}",
@@ -368,7 +369,7 @@ async fn erasing_leaves_no_fact() {
 async fn texts_with_many_words_are_found_as_well() {
     let (database, store) = Database::new(1).await;
     talk(&database, "t", None).await;
-    // No two alike, of four bytes a letter: more than an entry of an index has room for.
+    // No two characters are alike, and each has four bytes: more than an index entry can hold.
     let many: String = (0..330).map(|n| format!("{} ", char::from_u32(0x2_0000 + n).unwrap())).collect();
     let long: String = (0..160).map(|n| format!("w{n} ")).collect();
     for (id, text) in

@@ -1,4 +1,4 @@
-//! Two sessions and a defined interleaving: a bare session holds the lock that decides.
+//! Two sessions with a defined interleaving: a bare session holds the lock that decides.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn run(session: &mut PgConnection, sql: &str) {
     sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(session).await.unwrap();
 }
 
-/// A transaction that holds the row of thread `t`, at which a commit waits after it has passed its fence.
+/// A transaction that holds the row of thread `t`: a commit waits for it after passing its fence.
 async fn hold_thread(database: &Database) -> PgConnection {
     let mut session = database.session().await;
     run(&mut session, "BEGIN").await;
@@ -44,7 +44,7 @@ async fn a_takeover_waits_for_a_commit_under_way() {
     let committing = owner.commit(&commit);
     let taking = async {
         until_waiting(&database, 1).await;
-        // The lease has run out, but the row is locked: passed over.
+        // The lease has expired, but the row is locked and so skipped.
         assert_eq!(store.acquire("b", TTL, 1).await.unwrap(), []);
         let known = owner.applied().await;
         let mut reclaiming = Box::pin(store.reclaim("a", &known, 0, TTL));
@@ -101,8 +101,8 @@ async fn a_commit_that_waited_behind_a_renewal_is_applied() {
     assert!(status.lease_left_ms.unwrap() > 3_000_000, "the renewal is kept: {status:?}");
 }
 
-/// Passes bytes between one client and the server until the client's side is cut. The server's side stays open, as it
-/// does when a network breaks.
+/// Passes bytes between one client and the server until the client side is cut. The server side
+/// stays open, as when a network breaks.
 async fn cuttable(server: String) -> (std::net::SocketAddr, tokio::sync::oneshot::Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -130,7 +130,7 @@ async fn reclaim_waits_for_a_commit_with_unknown_outcome() {
     let server = place.rsplit('@').next().unwrap().to_owned();
     let (proxy, cut) = cuttable(server.clone()).await;
     let config = StoreConfig::new(database.url.replace(&server, &proxy.to_string()));
-    // Only the writer goes through the proxy.
+    // Only the writer uses the proxy.
     owner.writer = store::CommitWriter::new("a", &config).unwrap();
 
     let mut commit = owner.empty();

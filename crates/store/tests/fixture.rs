@@ -1,4 +1,4 @@
-//! A database per test, and short words for the values that tests commit.
+//! A database per test, and short constructors for the values that tests commit.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use store::{Applied, CommitError, CommitWriter, Committed, Grant, Store, StoreCo
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 pub(crate) const INCARNATION: &str = "stream-1";
 
-/// Several tests do it at once.
+/// Several tests do it concurrently.
 const OWNER: &str = "DO $$ BEGIN
     CREATE ROLE antiphon LOGIN PASSWORD 'antiphon' IN ROLE pg_monitor, pg_signal_backend, pg_checkpoint;
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 END $$";
 
-/// A database that goes with the value.
+/// A database that is dropped with the value.
 pub(crate) struct Database {
     pub(crate) url: String,
     server: String,
@@ -28,7 +28,7 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// A new one without tables.
+    /// A new database without tables.
     pub(crate) async fn empty() -> Self {
         #[allow(clippy::disallowed_methods, reason = "`cargo xtask test` sets where Postgres is")]
         let server =
@@ -36,7 +36,7 @@ impl Database {
         Self::empty_on(server).await
     }
 
-    /// A new one without tables, on the server of this url.
+    /// A new database without tables, on the server of this URL.
     pub(crate) async fn empty_on(server: String) -> Self {
         let name = format!("store_{:016x}", rand::random::<u64>());
         let (front, query) = server
@@ -46,7 +46,8 @@ impl Database {
             .rfind('/')
             .filter(|at| *at > front.find("//").map_or(0, |at| at + 1))
             .unwrap_or(front.len());
-        // The role that owns the tables is no superuser, as in production, so that row-level security applies to it.
+        // The owner of the tables is not a superuser, as in production, so row-level security
+        // applies to it.
         let (scheme, host) = front[..slash].split_once("://").unwrap();
         let host = &host[host.rfind('@').map_or(0, |at| at + 1)..];
         let joint = if query.is_empty() { '?' } else { '&' };
@@ -57,7 +58,7 @@ impl Database {
         Self { url, server, name }
     }
 
-    /// A new one laid out for `count` partitions.
+    /// A new database laid out for `count` partitions.
     pub(crate) async fn new(count: u64) -> (Self, Store) {
         let database = Self::empty().await;
         store::migrate(&database.url, PartitionCount::new(count).unwrap()).await.unwrap();
@@ -65,18 +66,17 @@ impl Database {
         (database, store)
     }
 
-    /// Runs something as the superuser of the server.
+    /// Runs SQL as the superuser of the server.
     pub(crate) async fn execute_as_superuser(&self, sql: &str) {
         execute_at(&self.superuser_url(), sql).await;
     }
 
-    /// The same database for the superuser of the server, whom row-level security does not concern.
+    /// The URL of the same database for the superuser, to whom row-level security does not apply.
     pub(crate) fn superuser_url(&self) -> String {
         let (front, _) = self.server.rsplit_once('/').unwrap();
         format!("{front}/{}", self.name)
     }
 
-    /// A bare session.
     pub(crate) async fn session(&self) -> PgConnection {
         PgConnection::connect(&self.url).await.unwrap()
     }
@@ -129,7 +129,7 @@ impl Owner {
         Self { writer: store.writer(name).unwrap(), grant, store: store.clone() }
     }
 
-    /// What the store has of its partition now, under the epoch that it was granted.
+    /// The stored state of its partition, under the epoch that it was granted.
     pub(crate) async fn applied(&self) -> Applied {
         Applied { commits: commits(&self.store, self.grant.partition).await, ..Applied::from(&self.grant) }
     }
@@ -142,7 +142,7 @@ impl Owner {
         self.commit_of(INCARNATION, commit).await
     }
 
-    /// A commit of the stream of that name, on what the store has now.
+    /// Applies a commit of the stream with this incarnation to the current state of the store.
     pub(crate) async fn commit_of(
         &self,
         incarnation: &str,
@@ -153,13 +153,13 @@ impl Owner {
     }
 }
 
-/// How many commits the partition has had.
+/// The number of commits of the partition.
 pub(crate) async fn commits(store: &Store, partition: PartitionId) -> u64 {
     let all = store.partitions_status().await.unwrap();
     all.iter().find(|status| status.partition == partition).map_or(0, |status| status.commits)
 }
 
-/// A commit that expects so many before it.
+/// A commit that expects this many earlier commits.
 pub(crate) fn submission(commit: &Commit, commits: u64) -> Submission<'_> {
     Submission { commit, commits, saves: 0, incarnation: INCARNATION, read: None, gone: &[] }
 }

@@ -1,11 +1,11 @@
-//! The lists that a tenant may make long: what the statements read that stand in the way of turns, with a few entries and with as many as there may be.
-//! The table in the README has the pages that this prints.
+//! Lists that a tenant may make long: the pages that statements in the path of turns read, with few
+//! entries and with the maximum. The README table has the pages that this prints.
 
 use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::fixture::Database;
 
-/// What a session of the store says.
+/// The settings of a session of the store.
 const SESSION: &str = "
     SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
     SET jit = off";
@@ -13,13 +13,13 @@ const SESSION: &str = "
 /// A list, and a statement that reads one thing of it.
 struct List {
     name: &'static str,
-    /// As many entries as there may be, or more than anybody has.
+    /// The maximum number of entries, or more than anybody has.
     most: u32,
-    /// Makes `ROWS` entries.
+    /// Creates `ROWS` entries.
     fill: &'static str,
     sql: &'static str,
     values: &'static str,
-    /// Most pages with all of them.
+    /// The page limit with all of them.
     pages: i64,
 }
 
@@ -133,7 +133,7 @@ impl List {
         }
         let explain = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE listed({})", self.values);
         let mut pages = 0;
-        // The first run reads what the session has not looked up yet.
+        // The first run also reads catalog pages that the session has not cached yet.
         for _ in 0..2 {
             let row = sqlx::raw_sql(AssertSqlSafe(explain.clone())).fetch_one(&mut session).await.unwrap();
             let plan: serde_json::Value =

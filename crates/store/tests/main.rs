@@ -1,4 +1,4 @@
-//! The store on a real Postgres. Each test has a database of its own on the server of `DATABASE_URL`.
+//! The store on a real Postgres. Each test has its own database on the server of `DATABASE_URL`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(

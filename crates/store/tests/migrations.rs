@@ -1,4 +1,4 @@
-//! Laying out a database, and finding it.
+//! Laying out a database, and checking its layout.
 
 use model::PartitionCount;
 use store::{Disposition, Layout, MigrateError, Store, StoreConfig, StoreError};
@@ -89,7 +89,7 @@ async fn a_server_that_is_not_there_is_waited_for() {
     assert!(waited.is_err(), "{waited:?}");
 }
 
-/// What belongs to the whole fleet: small, and read or written beside the commits of turns, or once a day.
+/// Tables of the whole fleet: small, and used beside the commits of turns or once a day.
 const FLEET_WIDE: &[&str] = &[
     "_sqlx_migrations",
     "api_keys",
@@ -107,7 +107,8 @@ const FLEET_WIDE: &[&str] = &[
     "workers",
 ];
 
-/// A schema can be spread over servers by its buckets as long as nothing about a thread or an agent is unique beyond its own.
+/// A schema can be spread over servers by bucket if nothing about a thread or an agent is unique
+/// beyond its bucket.
 #[tokio::test]
 async fn keys_of_threads_and_agents_begin_with_the_bucket() {
     let (database, _) = Database::new(8).await;
@@ -130,7 +131,7 @@ async fn keys_of_threads_and_agents_begin_with_the_bucket() {
     assert!(gone.is_empty(), "not there any more: {gone:?}");
 }
 
-/// Beside sessions that have statements prepared, and on large tables, that would not be safe.
+/// Changing them would be unsafe beside sessions with prepared statements, and on large tables.
 #[tokio::test]
 async fn databases_in_use_keep_their_collations() {
     let (database, _) = Database::new(8).await;
@@ -142,11 +143,12 @@ async fn databases_in_use_keep_their_collations() {
     assert_eq!(database.rows(by_language).await, [r#"{"collation":"\"default\""}"#]);
 }
 
-/// An index that is sorted by the rules of a language is slow, and corrupt once the operating system has other rules.
+/// An index sorted by the rules of a language is slow, and is corrupt once the operating system
+/// changes the rules.
 #[tokio::test]
 async fn indexes_compare_text_by_its_bytes() {
     let database = Database::empty().await;
-    // Of another application.
+    // A table of another application.
     database.execute("CREATE TABLE users (email text PRIMARY KEY)").await;
     store::migrate(&database.url, count(8)).await.unwrap();
     let by_language = "SELECT i.indexrelid::regclass AS name FROM pg_index i
@@ -180,11 +182,12 @@ async fn indexes_keep_their_order_of_age() {
     }
 }
 
-/// `pg_dump` reads a table for an hour: what else reads it must not wait behind a migration that waits for that.
+/// `pg_dump` may read a table for an hour: other reads must not queue behind a migration that waits
+/// for it.
 #[tokio::test]
 async fn reads_go_on_while_a_migration_waits_for_a_lock() {
     let (database, _) = Database::new(1).await;
-    // This one alters the table of facts each time.
+    // This migration alters the table of facts each time.
     database.execute("DELETE FROM _sqlx_migrations WHERE version = 29").await;
     let mut dump = database.session().await;
     sqlx::raw_sql("BEGIN; LOCK TABLE facts IN ACCESS SHARE MODE").execute(&mut dump).await.unwrap();

@@ -11,7 +11,7 @@ use crate::values::{at, finishes, turn};
 
 const NUMBERS: &str = "SELECT number FROM messages WHERE thread_id = 't' ORDER BY position";
 
-/// A turn of four messages in this thread, with these positions on.
+/// A turn of four messages in this thread, from this position on.
 fn turn_at(commit: &mut Commit, of: &str, position: i64) {
     commit.turns.push(finishes(of, &turn(of, &format!("n{position}")), 0, position, None));
 }
@@ -55,7 +55,7 @@ async fn numbers_are_dense_in_the_order_of_commits() {
     turn_at(&mut next, "u", 30);
     turn_at(&mut next, "t", 40);
     next.messages = vec![message("t", "bare", 50), message("v", "bare", 51), message("t", "other", 52)];
-    // What is there already gets no other number.
+    // Stored messages keep their numbers.
     turn_at(&mut next, "t", 20);
     assert_eq!(owner.commit(&next).await.unwrap(), Committed::Applied);
     assert_eq!(numbers(&database).await, from_to(1, 14));
@@ -157,9 +157,10 @@ async fn imported_numbers_stay_where_they_fit() {
     tangled.iter_mut().skip(4).zip(0..).for_each(|(item, more)| item.number = Some(107 + more));
     assert_eq!(numbers(&database).await, from_to(101, 108));
     assert_eq!(last_number(&database).await, 108);
-    // Twice is once.
+    // Repeating it changes nothing.
     assert_eq!(store.import_batches(&thread("t"), &items[..4], &[]).await.unwrap(), ImportOutcome::Stored(0));
-    // By the general statement: the batch stands between messages of another one. Its numbers are given already.
+    // Through the general statement: the batch lies between messages of another one, and its
+    // numbers are taken.
     let outcome = store.import_batches(&thread("t"), &tangled[4..], &[at(20)]).await.unwrap();
     assert_eq!(outcome, ImportOutcome::Stored(4));
     let of_last = "SELECT (min(number) + max(number))::bigint FROM messages WHERE batch_id = 30";

@@ -1,4 +1,4 @@
-//! Tasks: how they enter queues, what operators do to them, and what is known of orders.
+//! Tasks: how they enter queues, what operators do to them, and what is known of commands.
 
 use model::{Metadata, TaskEdit, TaskId, TaskKind};
 use partition::{CommandKey, CommandVerdict, Commit, Save, TaskChange};
@@ -142,7 +142,7 @@ async fn an_edit_keeps_what_the_system_wrote_into_a_task() {
             metadata(serde_json::json!({"synthetic": true, "continues": "7", "own": 1}));
     })
     .await;
-    // Each part by itself, and what is said last counts.
+    // Content and metadata separately: the last edit of each takes effect.
     let mut edits: Vec<_> = (1..=4).flat_map(|n| ["", "new"].map(|text| edit(n, text))).collect();
     for (n, change) in edits.iter_mut().enumerate() {
         let TaskChange::Edit { edit, .. } = change else { panic!() };
@@ -282,7 +282,7 @@ async fn verdicts_report_what_has_been_taken() {
         Task { position: at(2), is_failed: true },
         New,
         New,
-        // Acts make no agent, whatever may be created by use.
+        // Acts create no agent, even if use creates agents.
         Unknown,
         Unknown,
         Unknown,
@@ -342,7 +342,7 @@ async fn unreadable_task_fails_and_the_others_are_read() {
         .await;
     let positions =
         |tasks: &[model::QueuedTask]| tasks.iter().map(|task| task.position.get()).collect::<Vec<_>>();
-    // A new owner, and one that reads on.
+    // A new owner, and an owner that reads on.
     let loaded = store.load(&owner.grant, 2).await.unwrap();
     let found: Vec<_> = loaded.agents.iter().map(|agent| (positions(&agent.tasks), agent.more)).collect();
     assert_eq!(found, [(vec![1], true), (vec![1, 2], true)], "two rows of each are read at first");

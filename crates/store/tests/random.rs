@@ -1,4 +1,4 @@
-//! The same random commits to Postgres and to a model in memory, then all tables compared.
+//! Applies the same random commits to Postgres and to a model in memory, and compares all tables.
 
 mod orders;
 mod queues;
@@ -24,7 +24,7 @@ const OPERATIONS: usize = 400;
 /// A part of a saved message: attempt, age, chunk ids.
 type Saved = (u32, i64, Vec<u32>);
 
-/// A commit, and how many commits and saves it expects before it.
+/// A commit, and the numbers of commits and saves that it expects.
 type Decided = (Commit, u64, u64);
 
 #[derive(Default)]
@@ -37,14 +37,14 @@ struct Lease {
     position_ms: i64,
 }
 
-/// What the tables should hold, written down in the simplest way.
+/// The expected contents of the tables, in the simplest form.
 #[derive(Default)]
 struct Expected {
     leases: [Lease; PARTITIONS as usize],
     /// By thread and position: id, parent and number.
     messages: BTreeMap<(String, i64), (String, Option<i64>, u64)>,
     letters: BTreeMap<String, u16>,
-    /// Failures by message, with their positions.
+    /// Positions of failures, by message.
     failures: BTreeMap<MessageKey, i64>,
     /// By message and first chunk.
     spilled_messages: BTreeMap<(MessageKey, u32), Saved>,
@@ -83,7 +83,7 @@ impl Expected {
         if won.contains(&false) { Committed::Stale } else { Committed::Applied }
     }
 
-    /// A turn is written whole or not at all: its first and its last message show it.
+    /// A turn is written whole or not at all: its first and its last message prove it.
     fn is_known(&self, messages: &[Message]) -> bool {
         let is_known = |message: &Message| {
             let key = &message.key;
@@ -110,7 +110,7 @@ impl Expected {
         }
     }
 
-    /// Whether the save is written.
+    /// Returns whether the save is written.
     fn save(&mut self, known: &Applied, save: &Save) -> bool {
         let lease = &mut self.leases[usize::from(known.partition.0)];
         let is_behind = lease.commits < known.commits || lease.saves < known.saves;
@@ -185,7 +185,7 @@ async fn stored(database: &Database) -> Vec<Value> {
     rows
 }
 
-/// Makes up commits; positions rise, everything else repeats often.
+/// Generates commits; positions rise, everything else repeats often.
 struct Author {
     random: StdRng,
     position: i64,
@@ -228,7 +228,7 @@ impl Author {
         (commit, commits, self.saves_known(lease.saves))
     }
 
-    /// What was committed before comes again, as after a store that went back in time, or as a statement that comes twice.
+    /// Repeats an earlier commit, as after a store went back in time, or as a repeated statement.
     fn again(&mut self, expected: &Expected, past: &[Vec<Decided>]) -> Vec<Decided> {
         let mut group = past[self.random.random_range(0..past.len())].clone();
         if self.random.random() {
@@ -254,7 +254,8 @@ impl Author {
         commit.ended_spills.push(ended);
     }
 
-    /// Of an owner that may not have heard of the newest save yet, or knows of one that the store has not.
+    /// The saves known to an owner that has not heard of the newest save yet, or that knows of one
+    /// the store lacks.
     fn saves_known(&mut self, saves: u64) -> u64 {
         match self.random.random_range(0..10) {
             0 => saves.saturating_sub(1),
@@ -263,7 +264,7 @@ impl Author {
         }
     }
 
-    /// What is open, and what its owner knows of the store, which may be wrong.
+    /// Open messages and turns, and the owner's knowledge of the store, which may be wrong.
     fn save(&mut self, expected: &Expected, partition: usize) -> (Applied, Save) {
         let lease = &expected.leases[partition];
         let stale = u64::from(self.random.random_ratio(1, 8));
@@ -369,7 +370,7 @@ fn beyond<'a>(one: &'a [Value], other: &[Value]) -> Vec<&'a Value> {
     one.iter().filter(|row| !other.contains(row)).collect()
 }
 
-/// The partition is released by its owner, if any, and taken by `worker`.
+/// Releases the partition of its owner, if any, and grants it to `worker`.
 async fn hand_over(store: &store::Store, expected: &mut Expected, partition: u16, worker: &'static str) {
     let lease = &mut expected.leases[usize::from(partition)];
     if let Some(owner) = lease.owner.take() {

@@ -29,7 +29,7 @@ async fn a_look_up_tells_ended_from_absent_from_no_thread() {
     assert!(!store.create_thread(&thread("v")).await.unwrap());
     assert_eq!(answer(false).await, [Absent, Ended, Ended, Absent, Ended]);
     assert_eq!(store.lookup(None, &[], false).await.unwrap(), []);
-    // Only the owner of record gets an answer.
+    // Only the stored owner gets an answer.
     let mine = Applied::from(&owner.grant);
     assert_eq!(store.lookup(Some(mine), &keys, true).await.unwrap().len(), keys.len());
     let before = Applied { epoch: mine.epoch - 1, ..mine };
@@ -39,7 +39,8 @@ async fn a_look_up_tells_ended_from_absent_from_no_thread() {
     assert_eq!(store.check(Some(mine), &task, true).await.unwrap().len(), 1);
     let refused = store.check(Some(before), &task, true).await.unwrap_err();
     assert!(matches!(refused, StoreError::NotOwner), "{refused}");
-    // Nor does one whose lease was taken: what it would read may be undone by a store that goes back, and gives it the lease again.
+    // An owner whose lease was taken is refused, too: its reads may be undone by a store that goes
+    // back and returns the lease to it.
     store.renounce(&[mine.partition]).await.unwrap();
     let refused = [
         store.lookup(Some(mine), &keys, true).await.unwrap_err(),
@@ -110,7 +111,7 @@ async fn rows_of_an_answer_stay_in_its_steps() {
     let [x, y] = ["x", "y"].map(|unique| turn("u", unique));
     let mut commit = owner.empty();
     commit.turns = vec![finishes("u", &x, 1, 10, None), finishes("u", &y, 0, 20, None)];
-    // The second turn goes on with the batch of the first: it is no part of the second answer.
+    // The second turn continues the batch of the first, but is not part of the first answer.
     for (message, number) in commit.turns[1].messages.iter_mut().zip(4..) {
         (message.placement.batch_id, message.placement.sequence_num) = (Position::from_stored(10), number);
     }

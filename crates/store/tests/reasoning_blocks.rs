@@ -1,4 +1,4 @@
-//! Long reasoning sessions, which are read in blocks: they show what the stack in memory shows.
+//! Long reasoning sessions, which are read in blocks: they show the same as the stack in memory.
 
 use batches::export_import::ReasoningRow;
 use model::ReasoningSessionId;
@@ -10,10 +10,10 @@ use store::{Appended, Store};
 use crate::fixture::Database;
 use crate::reasoning_sessions::{appended, both_append, both_compress, made, range, says, seen};
 
-/// Messages of a block.
+/// Messages per block.
 const BLOCK: i64 = 256;
 
-/// Messages as they come: texts with line breaks and tabs, calls with results, short and long.
+/// Typical messages: texts with line breaks and tabs, calls with results, short and long.
 fn step(random: &mut SmallRng, number: usize) -> Vec<NewMessage> {
     let call = SessionCall::new(format!("c\u{e9}{number}"), "search \"web\"");
     let answers = Some(call.id.clone());
@@ -26,7 +26,8 @@ fn step(random: &mut SmallRng, number: usize) -> Vec<NewMessage> {
     ]
 }
 
-/// The number up to which there are blocks, how many there are, and the messages up to that number.
+/// The number up to which there are blocks, the number of blocks, and the messages up to that
+/// number.
 async fn blocks(database: &Database, id: &ReasoningSessionId) -> [i64; 3] {
     let count = async |what: &str| {
         let sql = format!("SELECT ({what})::bigint FROM reasoning_sessions AS s WHERE session_id = '{id}'");
@@ -74,7 +75,7 @@ async fn blocks_show_what_their_messages_are() {
     came_back(&store, &id, &stack, count).await;
 }
 
-/// Blocks are no part of an export: an import makes them.
+/// An export has no blocks: an import rebuilds them.
 async fn came_back(from: &Store, id: &ReasoningSessionId, stack: &ReasoningThreadStack, count: i64) {
     let (other, to) = Database::new(1).await;
     let rows = from.reasoning_rows(id).await.unwrap().unwrap();
@@ -105,7 +106,7 @@ async fn appends_at_once_leave_no_message_out_of_a_block() {
     for appended in (0..100).map(append).collect::<Vec<_>>() {
         assert!(matches!(appended.await.unwrap(), Appended::Done(_)));
     }
-    // The last of them may have found messages that were not committed yet; the next one makes the block.
+    // The last append may have found uncommitted messages; the next one writes the block.
     appended(&store, &id, vec![says(ReasoningRole::User, "last")]).await;
     let [sealed, count, messages] = blocks(&database, &id).await;
     assert_eq!([sealed, count, messages], [1_792, 7, 1_792]);

@@ -1,4 +1,5 @@
-//! Sessions over a living thread: contexts of the thread show what was compressed as its summary, until it is taken back.
+//! Sessions that apply to a thread: contexts of the thread show a summary instead of compressed
+//! messages, until that is undone.
 
 use batches::EstimatingCounter;
 use batches::context::{Builder, ContextRules, LastMessages};
@@ -20,7 +21,7 @@ async fn over_thread() -> (Database, Store, ReasoningSessionId) {
     (database, store, id)
 }
 
-/// Compresses, and applies it; the batches that left.
+/// Compresses and applies; returns the number of replaced batches.
 async fn compress(store: &Store, id: &ReasoningSessionId, from: i64, to: i64, summary: &str) -> u64 {
     let shown = seen(store, id).await;
     assert_eq!(shown.session.applies_to, Some(thread("t")));
@@ -34,7 +35,7 @@ async fn undo(store: &Store, id: &ReasoningSessionId) -> u64 {
     store.apply_reasoning(id, &thread("t"), "x").await.unwrap()
 }
 
-/// The batches of the context that the next turn gets, and what stands before them.
+/// The batches of the next turn's context, and the summary before them.
 async fn context(store: &Store) -> (Vec<i64>, Option<String>) {
     let wanted = ContextWanted {
         thread: thread("t"),
@@ -63,7 +64,7 @@ async fn whole_batches_leave_contexts_until_they_come_back() {
     let history = database.rows("SELECT * FROM messages ORDER BY thread_id, position").await;
     assert_eq!(compress(&store, &id, 5, 8, "second").await, 1);
     assert_eq!(context(&store).await, with(&[10, 30], "second"));
-    // A part of a batch is compressed for the session alone.
+    // Compressing part of a batch affects only the session.
     assert_eq!(compress(&store, &id, 1, 3, "a part").await, 1);
     assert_eq!(context(&store).await, with(&[10, 30], "second"));
     // [1] the part, [2] the rest of the batch, [3] the second.
@@ -79,7 +80,7 @@ async fn whole_batches_leave_contexts_until_they_come_back() {
 #[tokio::test]
 async fn a_batch_that_has_grown_since_its_copy_stays() {
     let (database, store, id) = over_thread().await;
-    // The batch 30 goes on beside itself, the batch 10 after others.
+    // Batch 30 continues directly behind itself, batch 10 after other batches.
     for (position, batch, beside) in [(34, 30, false), (35, 10, true)] {
         let sql = format!(
             "INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content,
@@ -126,7 +127,7 @@ async fn a_step_of_thinking_alone_keeps_no_batch_in_contexts() {
 async fn undoing_takes_back_what_a_later_compaction_stands_above() {
     let (database, store, id) = over_thread().await;
     assert_eq!(compress(&store, &id, 5, 8, "second").await, 1);
-    // One of the worker, which has the session's summary in its own.
+    // A compaction of the worker, whose summary includes the session's.
     let sql = format!(
         "INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, summary, strategy, valid_from_position)
          VALUES ({}, 't', 1000, 20, 'All before.', 'summarise', 1000)",
@@ -178,7 +179,7 @@ async fn applying_it_again_or_at_once_changes_nothing() {
     let live = "SELECT count(*) FROM compactions WHERE undone_at_position IS NULL";
     assert_eq!(database.number(live).await, 1);
     assert_eq!(context(&store).await, with(&[30], "both"));
-    // A session that does not apply to the thread leaves it alone.
+    // A session that does not apply to the thread does not change it.
     let other = session("other");
     store.create_reasoning(&other, &agent("ann"), &[source("t", None, None)], None, "x").await.unwrap();
     assert_eq!(store.apply_reasoning(&other, &thread("t"), "x").await.unwrap(), 0);

@@ -1,4 +1,4 @@
-//! The discarded log in pages, single messages as a whole, and requests that make a session once.
+//! Pages of the discarded log, single messages in full, and requests that create a session once.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::reasoning_sessions::{
 };
 use crate::values::{agent, finishes, turn};
 
-/// All pages one after another, with the parts of each compression put together.
+/// All pages in sequence, with the parts of each compression joined.
 pub(crate) async fn whole_log(store: &Store, id: &ReasoningSessionId, limit: u32) -> Vec<DiscardedLayer> {
     let mut log: Vec<DiscardedLayer> = Vec::new();
     let mut from = None;
@@ -47,7 +47,7 @@ async fn hundred_times(store: &Store, id: &ReasoningSessionId, hundreds: usize, 
 async fn pages_are_short_and_quick_however_much_was_compressed() {
     let (_database, store) = Database::new(1).await;
     let id = made(&store, "s").await;
-    // Behind the wall of a tenant's role the planner has less to choose from.
+    // Under row-level security the planner has fewer choices.
     let scoped = store.for_tenant(None);
     hundred_times(&store, &id, 100, "short").await;
     let shown = seen(&store, &id).await;
@@ -109,7 +109,7 @@ async fn long_texts_are_cut_in_pages_and_whole_by_their_number() {
     assert_eq!(read(4).await.message.unwrap().content, "Searched.");
     assert_eq!((read(5).await.message, read(5).await.last_number), (None, 4));
     assert_eq!(store.reasoning_message(&session("unknown"), 1).await.unwrap(), None);
-    // What was kept comes back with an export.
+    // An export contains everything that is stored.
     let rows = store.reasoning_message_rows(&id, 0, 4).await.unwrap();
     assert_eq!(rows[0]["call_details"][0]["signature"], "signed");
 }
@@ -146,7 +146,7 @@ async fn a_request_makes_a_session_once() {
     assert_eq!(create(None).await, CreatedReasoning::Exists);
     let other = Some(RequestId { id: "other", digest: "1" });
     assert_eq!(create(other).await, CreatedReasoning::Exists);
-    // Compressed since, it has the base messages that it had.
+    // Compressed since, it keeps its base messages.
     let shown = seen(&store, &id).await;
     compressed(&store, &shown, &range(1, 2, "AB")).await.unwrap();
     assert_eq!(create(request("1")).await, CreatedReasoning::Before(count));

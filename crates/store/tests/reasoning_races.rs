@@ -1,4 +1,4 @@
-//! Several who change a reasoning session at once, and connections that are killed in the middle.
+//! Concurrent changes of a reasoning session, and connections that are killed half-way.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -62,7 +62,8 @@ async fn of_two_compressions_at_once_one_wins() {
     assert_eq!(database.number("SELECT count(*) FROM reasoning_messages WHERE role = 'summary'").await, 20);
 }
 
-/// Every change of a row waits for the connection that holds the lock: a connection can be killed at each place of a statement.
+/// Every change of a row waits for the connection that holds the lock, so that a connection can be
+/// killed at each point of a statement.
 const STOP: &str = "CREATE OR REPLACE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN NEW; END $$";
 
@@ -107,7 +108,7 @@ async fn change(store: &Store, id: &ReasoningSessionId, what: &str) -> Result<()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_in_the_middle_there_is_all_or_nothing() {
     let (database, store) = Database::new(1).await;
-    // Behind a wall a statement is a transaction of three.
+    // In a tenant scope a statement is a transaction of three.
     let scoped = store.for_tenant(None);
     database.execute(STOP).await;
     let id = made(&store, "s").await;

@@ -12,7 +12,8 @@ use store::{CleanupKind, CleanupLimit, ImportOutcome, NewThread, Range, Store};
 use crate::fixture::{Database, Owner, key, metadata, thread};
 use crate::values::{agent, at, finishes, turn};
 
-/// Turns of four messages in `t`: batches 10, 20, … The system made up the inputs of the first and the third.
+/// Turns of four messages in `t`: batches 10, 20, … The inputs of the first and the third are
+/// synthetic.
 async fn with_turns(count: i64) -> (Database, Store) {
     let (database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
@@ -27,12 +28,12 @@ async fn with_turns(count: i64) -> (Database, Store) {
     (database, store)
 }
 
-/// How many messages of `t` people are not shown.
+/// The number of messages of `t` that are hidden from people.
 async fn hidden(store: &Store) -> i64 {
     store.thread(&thread("t")).await.unwrap().unwrap().hidden
 }
 
-/// All batches of `t`, the newest first, read by pages of three.
+/// All batches of `t`, the newest first, read in pages of three.
 async fn extents(store: &Store) -> Vec<BatchSize> {
     let (mut assembler, mut whole, mut before) = (BatchAssembler::default(), Vec::new(), Position::MAX);
     loop {
@@ -71,7 +72,7 @@ async fn what_was_imported_is_as_old_as_its_import() {
     assert_eq!(ages("t").await, [true; 4]);
     assert!(store.oldest_ms(&t).await.unwrap() < Some(60_000));
 
-    // Later imports, of the same file or of more, make nothing younger that is there.
+    // Later imports, of the same file or of a larger one, do not make existing messages younger.
     database.execute("UPDATE messages SET imported_at = imported_at - interval '1 day'").await;
     let mut tangled = items[4..8].to_vec();
     tangled[3].position = Position::from_stored(40);
@@ -90,7 +91,7 @@ async fn what_was_imported_is_as_old_as_its_import() {
     assert!(store.oldest_ms(&thread("f")).await.unwrap() < Some(100_000_000));
 }
 
-/// Times of messages come from workers: one whose clock stood still for years makes no message old.
+/// Times of messages come from workers: one whose clock was years behind makes no message old.
 #[tokio::test]
 async fn a_message_is_no_older_than_its_position() {
     let (database, store) = with_turns(1).await;
@@ -106,7 +107,7 @@ async fn a_message_is_no_older_than_its_position() {
         newest > 2 * YEAR && oldest > 2 * YEAR,
         "{newest} {oldest}: positions of the first second of 2024"
     );
-    // The milliseconds of a position count from 2024 and stand above 22 bits.
+    // The milliseconds of a position count from 2024, shifted by 22 bits.
     let moved = (now - 60_000 - 1_704_067_200_000) << 22;
     database
         .execute(&format!("UPDATE messages SET position = position + {moved}, batch_id = batch_id + {moved}"))
@@ -141,14 +142,14 @@ async fn batches_are_measured_and_deleted_whole() {
     assert_eq!(hidden(&store).await, 2, "only the boolean true is hidden");
     assert_eq!(store.retained_threads(thread("t").bucket(), "t", 10).await.unwrap(), []);
 
-    // Not if the thread has gone on since.
+    // Not if the thread has new messages.
     assert_eq!(store.delete_batches(&thread("t"), Some(at(33)), &all[2..]).await.unwrap(), None);
     assert_eq!(database.number("SELECT count(*) FROM messages").await, 16);
     assert_eq!(store.delete_batches(&thread("t"), Some(at(43)), &all[2..]).await.unwrap(), Some(8));
     assert_eq!(database.number("SELECT min(position) FROM messages").await, 30);
     assert_eq!(database.number("SELECT message_count FROM threads").await, 8);
     assert_eq!(hidden(&store).await, 1, "that of the third turn");
-    // Twice is once.
+    // Repeating it changes nothing.
     assert_eq!(store.delete_batches(&thread("t"), Some(at(43)), &all[2..]).await.unwrap(), Some(0));
     assert_eq!(database.number("SELECT message_count FROM threads").await, 8);
     assert_eq!(store.delete_batches(&thread("none"), None, &all).await.unwrap(), None);

@@ -1,4 +1,4 @@
-//! The roles of deploy/postgres-roles.sql: what each may do, and above all what not.
+//! The roles of deploy/postgres-roles.sql: what each may do, and above all what it may not.
 
 use auth::{AccessRole, StoredKey, TenantName};
 use model::{AgentId, CommandId, Metadata, PartitionCount, Tenant, ThreadId};
@@ -10,7 +10,8 @@ use crate::fixture::Database;
 const ROLES: &str = include_str!("../../../deploy/postgres-roles.sql");
 const PASSWORD: &str = "of-a-test";
 
-/// The shipped file, but for what `psql` replaces, and for roles that another test has made.
+/// The shipped file, except for variables that `psql` replaces, and for roles that another test has
+/// made.
 pub(crate) async fn make_roles(database: &Database) {
     let statements = ROLES.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
     for statement in statements.split(';').map(str::trim).filter(|statement| !statement.is_empty()) {
@@ -24,7 +25,7 @@ pub(crate) async fn make_roles(database: &Database) {
     }
 }
 
-/// The database's url for the login role of a group.
+/// The database URL for the login role of a group.
 fn url_of(database: &Database, role: &str) -> String {
     let (front, _) = database.url.split_once('?').unwrap();
     front.replacen("antiphon:antiphon", &format!("antiphon_{role}_login:{PASSWORD}"), 1)
@@ -39,7 +40,7 @@ async fn connected(database: &Database, role: &str, tenant_scope: TenantScope) -
     Store::connect(&config).await.unwrap()
 }
 
-/// With a thread of each of two tenants, and a key of the second one.
+/// A database with a thread of each of two tenants, and a key of the second one.
 async fn laid_out() -> (Database, Store) {
     let database = Database::empty().await;
     make_roles(&database).await;
@@ -81,7 +82,8 @@ async fn refused(session: &mut PgConnection, sql: &str) {
     let done = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut *session).await;
     let error = done.map(|done| done.rows_affected()).expect_err(sql);
     let code = error.as_database_error().and_then(|error| error.code().map(|code| code.into_owned()));
-    // Not allowed, not the owner, or a row that the policy refuses; a cast of `*` is no way round either.
+    // No privilege, not the owner, or a row that the policy refuses; a cast of `*` does not bypass
+    // it either.
     assert_eq!(code.as_deref(), Some("42501"), "{sql}: {error}");
 }
 
@@ -110,7 +112,7 @@ async fn a_gateway_sees_one_tenant_at_a_time_and_never_all() {
         let page = "SELECT FROM antiphon_agents_page('all', -1::smallint, '', 10::bigint, NULL)";
         assert_eq!(count(&mut session, page).await, 0, "{setting:?}");
     }
-    // Tables of its own do not stand in for those that the owner reads for it.
+    // A role's temporary tables do not replace those that the function reads as its owner.
     let own = "CREATE TEMPORARY TABLE tasks AS SELECT 0::smallint AS bucket, 'acme~forged' AS agent_id";
     sqlx::raw_sql(own).execute(&mut session).await.unwrap();
     let page = "SELECT agent_id FROM antiphon_agents_page('all', -1::smallint, '', 10::bigint, 'acme')";
@@ -202,7 +204,7 @@ async fn a_gateway_does_its_work_under_its_role() {
         assert_eq!(agents.iter().map(|row| row.agent.as_str()).collect::<Vec<_>>(), [format!("{tenant}~a")]);
         assert!(own.agent(&AgentId::parse("acme~a").unwrap()).await.unwrap().is_some() == (tenant == "acme"));
     }
-    // Also of a session that asks for everything, as at the start of a process.
+    // Also for a session that asks for all tenants, as at the start of a process.
     let all = connected(&database, "gateway", TenantScope::All).await;
     assert_eq!(all.partition_count().await.unwrap(), PartitionCount::new(2).ok());
     assert!(all.agents(None, None, 10).await.unwrap().is_empty());
@@ -259,7 +261,7 @@ async fn keys_are_rotated_with_an_overlap_and_without() {
     let (database, store) = Database::new(1).await;
     let first = store.ticket_keys().await.unwrap();
     assert!(store.rotate_key(RotatedKey::Tickets, true, &command(), "ann").await.unwrap().is_some());
-    // Signed with the one that all gateways know, until they know the new one.
+    // Signed with the key that all gateways know, until they know the new one.
     let fresh = store.ticket_keys().await.unwrap();
     assert_eq!((fresh.len(), &fresh[0]), (2, &first[0]));
     database
@@ -301,7 +303,7 @@ async fn keys_are_rotated_with_an_overlap_and_without() {
     assert!(store.rotate_key(RotatedKey::TurnTokens, false, &command(), "ann").await.unwrap().is_some());
     let third = store.token_keys().await.unwrap();
     assert!(!third.accepts(&thread, &turn, 0, &second.token(&thread, &turn, 0)));
-    // Each rotation that was done is in the audit log, and no other.
+    // Each completed rotation is in the audit log, and no other.
     for (kind, details) in
         [(RotatedKey::Tickets, [3_600, 0, 3_600].as_slice()), (RotatedKey::TurnTokens, &[0, 86_400])]
     {

@@ -20,7 +20,7 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
     Ok(named == store::NamedThread::New)
 }
 
-/// Every table that holds something of a tenant, and the column with the tenant.
+/// Every table with rows of tenants, and the column from which the tenant follows.
 const OWNED: [(&str, &str); 27] = [
     ("threads", "thread_id"),
     ("messages", "thread_id"),
@@ -73,7 +73,7 @@ async fn a_tenant_sees_and_writes_what_is_its_own() {
             }
         }
     }
-    // A statement that failed left no transaction behind, and nothing of what it saw.
+    // A failed statement leaves no transaction open and none of its scope.
     assert!(store.thread(&thread_of(Some("acm"), "t")).await.unwrap().is_some());
     assert!(acme.thread(&thread_of(Some("acme"), "t")).await.unwrap().is_some());
 }
@@ -103,7 +103,7 @@ async fn a_marked_tenant_reads_and_writes_nothing() {
     }
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     store.mark_tenant_erased(Some(&acme), "ada", "run").await.unwrap();
-    // None of theirs comes after the mark.
+    // None of their rows is written after the mark.
     let count = "SELECT count(*) FROM threads WHERE thread_id LIKE 'acme~t%'";
     let there = database.number(count).await;
     let mut written = 0;
@@ -112,7 +112,7 @@ async fn a_marked_tenant_reads_and_writes_nothing() {
     }
     assert!(there > 0 && written == there, "{written} {there}");
     assert!(matches!(scoped.thread(&before).await, Err(StoreError::TenantErased)));
-    // Other tenants and the fleet itself go on.
+    // Other tenants and the fleet itself are not affected.
     for other in [store.for_tenant(Some(tenant("acm"))), store.for_tenant(None), store.clone()] {
         assert_eq!(other.thread(&thread_of(None, "x")).await.unwrap(), None);
     }
@@ -141,7 +141,7 @@ async fn a_session_that_says_nothing_sees_nothing() {
         .fetch_all(&mut blind_session(&database).await)
         .await;
     assert!(count.unwrap().is_empty());
-    // One connection serves all of them in turn: what one saw is not what the next sees.
+    // One connection serves all of them in turn: the scope of one does not carry over to the next.
     assert!(blind.for_tenant(None).thread(&thread).await.unwrap().is_some());
     assert_eq!(blind.thread(&thread).await.unwrap(), None);
     assert!(blind.unscoped().thread(&thread).await.unwrap().is_some());
@@ -149,14 +149,15 @@ async fn a_session_that_says_nothing_sees_nothing() {
     assert!(!blind.bypasses_rls().await.unwrap());
 }
 
-/// A session of the owner that says nothing.
+/// A session of the owner without a scope.
 async fn blind_session(database: &Database) -> sqlx::PgConnection {
     let mut session = database.session().await;
     sqlx::raw_sql("SET antiphon.tenant = ''").execute(&mut session).await.unwrap();
     session
 }
 
-/// The other way round: lists that no id in a request narrows are a tenant's also for a role that row-level security does not concern.
+/// The reverse: lists without an id in the request are limited to a tenant even for a role that
+/// bypasses row-level security.
 #[tokio::test]
 async fn usage_and_dead_letters_are_own_for_a_superuser_too() {
     let (database, _store) = Database::new(2).await;
@@ -260,7 +261,8 @@ async fn who_loses_interest_leaves_no_transaction_open() {
     panic!("a transaction is open");
 }
 
-/// Any role may set `antiphon.tenant`: that it is `*` counts only where the function also asks whether the role may see all tenants.
+/// Any role may set `antiphon.tenant`: the value `*` counts only where the function also checks
+/// that the role may see all tenants.
 #[tokio::test]
 async fn no_policy_believes_the_setting_alone() {
     let (database, _) = Database::new(2).await;

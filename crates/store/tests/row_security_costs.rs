@@ -1,4 +1,4 @@
-//! Row security costs no scans: statements that look rows up read as many pages in a long thread as in a short one.
+//! Row security causes no scans: look-ups read as many pages in a long thread as in a short one.
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 
@@ -8,7 +8,7 @@ use crate::fixture::Database;
 const SHORT: i64 = 100;
 const LONG: i64 = 10_000;
 
-/// Of `ROWS`: turns of two messages, tasks of which the last ten wait, and compactions.
+/// Inserts `ROWS` rows: turns of two messages, tasks of which the last ten wait, and compactions.
 const FILL: &str = "
     INSERT INTO threads (bucket, thread_id, head_position, message_count) SELECT 5, 't', ROWS, ROWS;
     INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, number, batch_type, role, content, parent_batch)
@@ -24,15 +24,15 @@ const FILL: &str = "
     SELECT 5, 't', n, n, 's', 'summarise', n FROM generate_series(1, ROWS) AS n;
     VACUUM (ANALYZE) messages, tasks, agents, task_ids, compactions, threads";
 
-/// What a session of the store says, and for whom.
+/// The settings of a session of the store, with a tenant scope.
 const SESSION: &str = "
     SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
     SET jit = off; SET antiphon.tenant = '-'";
 
-/// The first turn of the thread, so that all others come after it.
+/// The first turn of the thread, so that all others follow it.
 const TURN: &str = "u0005-0000000000000001";
 
-/// Statements with their values, of which `ROWS` is one.
+/// Statements with their values, one of which is `ROWS`.
 fn statements() -> Vec<(&'static str, &'static str, String)> {
     macro_rules! shipped {
         ($path:literal) => {
@@ -61,7 +61,7 @@ fn statements() -> Vec<(&'static str, &'static str, String)> {
     all.into_iter().map(|((path, sql), values)| (path, sql, values)).collect()
 }
 
-/// Rows that each statement gives and pages that it reads.
+/// The rows that each statement returns and the pages that it reads.
 async fn pages(rows: i64) -> Vec<(i64, i64)> {
     let (database, _store) = Database::new(1).await;
     let mut session = database.session().await;
@@ -74,7 +74,7 @@ async fn pages(rows: i64) -> Vec<(i64, i64)> {
         execute(&mut session, &format!("PREPARE shipped AS {sql}")).await;
         let values = values.replace("ROWS", &rows.to_string());
         let explain = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE shipped({values})");
-        // The first run reads what the session has not looked up yet.
+        // The first run also reads catalog pages that the session has not cached yet.
         sqlx::raw_sql(AssertSqlSafe(explain.clone())).fetch_one(&mut session).await.unwrap();
         let row = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_one(&mut session).await.unwrap();
         let plan: serde_json::Value =

@@ -1,4 +1,4 @@
-//! What is saved of open messages and inputs, and how it comes back.
+//! Saving open messages and inputs, and loading them again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,7 +103,8 @@ async fn saves_and_commits_do_not_wait_for_each_other_and_grants_do() {
         .unwrap();
     store.save(known, "s", &save).await.unwrap();
     commit.rollback().await.unwrap();
-    // A save that has locked it and does not end: a commit goes through, and a new epoch has to wait.
+    // A save that has locked the row and does not end: a commit passes, and a new epoch has to
+    // wait.
     let mut saving = pool.begin().await.unwrap();
     sqlx::query("SELECT FROM partitions WHERE partition_id = $1 FOR KEY SHARE")
         .bind(known.partition.0.cast_signed())

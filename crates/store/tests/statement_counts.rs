@@ -1,4 +1,4 @@
-//! What turns cost the database.
+//! The cost of turns for the database.
 
 use model::{Message, ModelCall, Seq, TurnId, UsageKind};
 use partition::{Commit, OutboxBatch, Outgoing, TurnEnded, TurnStatus, UsageWrite};
@@ -8,16 +8,17 @@ use store::{Committed, Store};
 use crate::fixture::{Database, Owner, thread};
 use crate::values::{agent, at, completes, finishes, task};
 
-/// Turns in a statement, as they come together under load.
+/// Turns per statement, as under load.
 const TURNS: i64 = 16;
-/// Agents with a queue each, one turn of each in a statement.
+/// Rounds, each with one turn for every agent's queue.
 const ROUNDS: i64 = 50;
 
 fn agent_id(number: i64) -> String {
     format!("agent-{number}")
 }
 
-/// A commit that completes one task of each agent, as the machine writes it, with texts of 400 bytes.
+/// A commit that completes one task of each agent, as the worker writes it, with texts of 400
+/// bytes.
 fn round(owner: &Owner, round: i64) -> Commit {
     let mut commit = owner.empty();
     let first = 1_000_000 * (round + 1);
@@ -47,7 +48,7 @@ fn round(owner: &Owner, round: i64) -> Commit {
     commit
 }
 
-/// 400 bytes that are not the same in every message and do not compress to nothing.
+/// 400 bytes that differ in every message and do not compress well.
 fn text(message: &Message) -> String {
     let seed = message.placement.position.get();
     let words = (0..80).map(|n| format!("{:05}", (seed * 7_919 + n * 104_729) % 99_991));
@@ -59,8 +60,8 @@ async fn wal(session: &mut PgConnection) -> i64 {
     sqlx::query(sql).fetch_one(session).await.unwrap().get(0)
 }
 
-/// What the server has computed for the sessions of this database that have written messages, by the last thing that they did, microseconds;
-/// `None` where its processes are not to be seen.
+/// CPU time in microseconds of the server process whose session last ran a statement like `what`;
+/// `None` if the process is not visible.
 async fn computed(session: &mut PgConnection, what: &str) -> Option<u64> {
     let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE $1";
     let pid: i32 = sqlx::query(sql).bind(what).fetch_optional(session).await.unwrap()?.get(0);
@@ -119,10 +120,11 @@ async fn a_turn_writes_little_more_than_its_messages() {
     let owner = Owner::new(&store, "a").await;
     queues(&store, &owner).await;
     database.execute("CREATE TABLE raw (LIKE messages INCLUDING ALL)").await;
-    // Images of whole pages come with the first change after a checkpoint.
+    // Full page images are written with the first change after a checkpoint.
     database.execute("CHECKPOINT").await;
     let (mut session, mut raw_session) = (database.session().await, database.session().await);
-    // Others write to this server as well, and all of it counts: the least of many is what it is without them.
+    // Other tests write to this server as well, and all of it counts: the minimum of many rounds is
+    // the cost without them.
     let (mut ours, mut raw) = (i64::MAX, i64::MAX);
     let mut rounds = 0;
     while rounds < ROUNDS || (rounds < 10 * ROUNDS && ours * 4 > raw * 5) {
@@ -149,7 +151,7 @@ async fn a_turn_writes_little_more_than_its_messages() {
     assert_eq!(database.number("SELECT count(*) FROM messages").await, 4 * TURNS * rounds);
 }
 
-/// The same with the call of a model for each turn, as the ledger has it.
+/// The same with a model call per turn in the ledger.
 fn round_with_usage(owner: &Owner, number: i64) -> Commit {
     let mut commit = round(owner, number);
     let answers = commit.turns.iter().filter_map(|turn| {
@@ -212,7 +214,7 @@ async fn queues_move_in_place_and_tasks_are_never_touched() {
     for number in 0..ROUNDS {
         assert_eq!(owner.commit(&round(&owner, number)).await.unwrap(), Committed::Applied);
     }
-    // A session reports what it has done when it ends, at the latest.
+    // A session reports its statistics when it ends, at the latest.
     drop(owner);
     let completed = TURNS * ROUNDS;
     let of = |table: &str, column: &str| {
@@ -223,8 +225,9 @@ async fn queues_move_in_place_and_tasks_are_never_touched() {
     }
     assert_eq!(database.number(&of("agents", "n_tup_upd")).await, completed);
     let in_place = database.number(&of("agents", "n_tup_hot_upd")).await;
-    // A page is not pruned while a session that starts anywhere on the server holds back its horizon, so that some
-    // updates move on a busy server. An index over a column that is updated would leave none in place.
+    // A page is not pruned while a starting session anywhere on the server holds back the horizon,
+    // so some updates move on a busy server. With an index over an updated column none would stay
+    // in place.
     assert!(in_place >= completed / 2, "{in_place} of {completed}");
     let untouched = "n_tup_upd + n_tup_del + n_dead_tup";
     for table in ["tasks", "task_ids", "messages"] {

@@ -57,7 +57,7 @@ async fn takeover_loads_queues_with_heads_waits_and_first_tasks() {
     let owner = Owner::new(&store, "a").await;
     let ids: Vec<String> = (0..7).map(|n| thread_of(PartitionId(0), 2, n)).collect();
     let mut commit = owner.empty();
-    // 0 has tasks beyond the window and failed ones among them, 1 few, 2 none that is left.
+    // Agent 0 has tasks beyond the window with failed ones among them, 1 has few, 2 has none left.
     commit.tasks = (1..=8).map(|n| task(&ids[0], &format!("t{n}"), n)).collect();
     commit.tasks.extend([task(&ids[1], "t1", 11), task(&ids[2], "t1", 12), task(&ids[2], "t2", 13)]);
     commit.failed_tasks = vec![mark(&ids[0], 4), mark(&ids[0], 6), mark(&ids[2], 13)];
@@ -74,7 +74,7 @@ async fn takeover_loads_queues_with_heads_waits_and_first_tasks() {
         completes(&ids[6], 3),
     ];
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
-    // Of another partition.
+    // An agent of another partition.
     let other = Owner::new(&store, "a").await;
     let mut commit = other.empty();
     commit.tasks = vec![task(&thread_of(PartitionId(1), 2, 0), "t1", 1)];
@@ -115,7 +115,7 @@ async fn saved_inputs_come_in_the_order_in_which_they_came() {
     let mut ended = owner.empty();
     ended.ended_turns = vec![(thread("u"), turn("u", "gone"))];
     assert_eq!(owner.commit_of("stream-2", &ended).await.unwrap(), Committed::Applied);
-    // Saved again with another run, it stays where it stands.
+    // Saved again with another run, it keeps its place.
     save("stream-2", vec![open("a", 1, 90), open("c", 2, 7)]).await;
     let grant = store.reclaim("a", &owner.applied().await, 0, TTL).await.unwrap().unwrap().grant;
     let mut takeover = store.load(&grant, 8).await.unwrap();
@@ -146,7 +146,7 @@ fn pause() -> Outgoing {
     Outgoing::Pause(Pause { turn: turn("u", "x"), id, agent: agent("b") })
 }
 
-/// A task whose metadata jsonb would write in another way.
+/// A task whose metadata jsonb would rewrite.
 fn exact(id: &str) -> Outgoing {
     let mut task = task("a", id, 1).queued.task;
     task.kind = TaskKind::Memory;
@@ -221,7 +221,7 @@ async fn thousands_of_queues_are_read_within_a_second() {
              FROM generate_series(0, 49999) AS n, generate_series(91, 110) AS p WHERE n % 8 = 0",
         )
         .await;
-    // The best of some: other work shares the machine.
+    // The best of some runs: other work shares the machine.
     let mut best = Duration::MAX;
     for _ in 0..5 {
         let start = Instant::now();

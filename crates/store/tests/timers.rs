@@ -1,4 +1,4 @@
-//! Timers: set, fired and ended by commits, loaded by owners, and what decides about them.
+//! Timers: set, fired and ended by commits, loaded by owners, and the facts that decide about them.
 
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ async fn due(store: &Store, of: &str, position: i64) -> DueTimer {
     store.due_timers(None, &[id(of, position)]).await.unwrap().remove(0).unwrap()
 }
 
-/// The timer fired and its commit was applied before the client's command was taken.
+/// The timer fired, and its commit was applied, before the client's command was taken.
 #[tokio::test]
 async fn the_audit_says_when_a_timer_did_not_wait_any_more() {
     let (database, store) = Database::new(1).await;
@@ -116,7 +116,7 @@ async fn timers_are_set_fired_and_ended_by_commits() {
     write(&owner, vec![arm("t", 1, 1)]).await;
     let wait_ms = store.load(&owner.grant, 8).await.unwrap().timers.timers[0].wait_ms;
     assert!((50_000..=60_000).contains(&wait_ms), "set once: {wait_ms}");
-    // A newer one takes its place, in one commit with others of other threads.
+    // A newer one replaces it, in one commit with those of other threads.
     write(&owner, vec![arm("t", 2, 60_000), arm("u", 3, 0)]).await;
     write(&owner, vec![fire("t", 1), fire("u", 3), end("t", 2, TimerEnd::Refused, "cooldown")]).await;
     let f = |of: &str, n| id(of, n).to_string();
@@ -141,7 +141,7 @@ async fn timers_are_set_fired_and_ended_by_commits() {
         rows
     };
     assert_eq!(sorted(states(&database).await), expected(row(f("u", 3), "fired", "-", &fired)));
-    // What was fired can be taken back; what has ended stays so.
+    // What was fired can be withdrawn; what has ended stays ended.
     write(&owner, vec![end("u", 3, TimerEnd::Withdrawn, "message"), fire("t", 2)]).await;
     write(&owner, vec![fire("u", 3), end("u", 3, TimerEnd::Cancelled, "x")]).await;
     let last = row(f("u", 3), "withdrawn", "message", &fired);
@@ -149,7 +149,7 @@ async fn timers_are_set_fired_and_ended_by_commits() {
     assert_eq!(store.load(&owner.grant, 8).await.unwrap().timers.timers, []);
 }
 
-/// Its input is sent at least once, and leaves nothing else.
+/// Its input is sent at least once, and a withdrawn follow-up leaves no other trace.
 #[tokio::test]
 async fn a_follow_up_that_was_taken_back_is_known() {
     let (_database, store) = Database::new(1).await;
@@ -185,14 +185,16 @@ async fn each_follow_up_is_changed_once_in_a_statement() {
     assert_eq!(state("t", 1).await, "cancelled replaced false");
     assert_eq!(state("t", 3).await, "pending - false");
     assert_eq!(state("u", 2).await, "pending quiet_hours true");
-    // What is fired or ended is not replaced: its turn is sent all the same, and finds out by itself that it comes late.
+    // A fired or ended timer is not replaced: its turn is sent all the same and detects that it is
+    // late.
     let over = TimerWrite::End { id: id("u", 2), state: TimerEnd::Withdrawn, by: "message".into() };
     write(&owner, vec![fire("t", 3), arm("t", 4, 60_000), over, arm("u", 5, 60_000)]).await;
     assert_eq!(state("t", 3).await, "fired - false");
     assert_eq!(state("t", 4).await, "pending - false");
     assert_eq!(state("u", 2).await, "withdrawn message true");
     assert_eq!(state("u", 5).await, "pending - false");
-    // A person has written in one of two threads, and the turn fails: nothing of before is sent there.
+    // A person has written in one of two threads, and the turn fails: no earlier follow-up is sent
+    // there.
     let mut commit = owner.empty();
     commit.failed_turns = vec![failed_turn("t", &TurnId::foreground(&thread("t"), "x").unwrap(), 0)];
     commit.timers = vec![later("t", 4), later("u", 5)];
@@ -239,7 +241,7 @@ async fn rules_are_asked_with_what_is_stored() {
     assert_eq!((position, said), (Position::from_stored(10), real()), "only true is synthetic");
     assert_eq!((timer.fired_since_real_input, timer.fired_at.len()), (2, 2));
     assert!(timer.fired_at[0] >= timer.fired_at[1] && !timer.is_answered() && !timer.is_superseded());
-    // Only what a person says begins a new count: no task does.
+    // Only input of a person starts a new count; tasks do not.
     let mut of_a_task = turn("t", 35, Metadata::EMPTY);
     of_a_task.messages.iter_mut().for_each(|one| one.placement.batch_type = model::BatchType::AgentToAgent);
     let mut commit = owner.empty();
@@ -254,7 +256,7 @@ async fn rules_are_asked_with_what_is_stored() {
     assert_eq!(timer.fired_since_real_input, 0);
     write(&owner, vec![arm("u", 50, 60_000)]).await;
     assert!(!due(&store, "u", 50).await.is_due);
-    // Settings, pause and backoff of the agent, wherever it lives.
+    // Settings, pause and backoff of the agent, in any partition.
     let bucket = model::Bucket::of_key("helper").get();
     database
         .execute(&format!(
@@ -269,7 +271,7 @@ async fn rules_are_asked_with_what_is_stored() {
     assert_eq!(store.due_timers(None, &[id("t", 99)]).await.unwrap(), [None]);
 }
 
-/// Tasks have ids of a form that only looks like those of other systems.
+/// Ids of tasks have a form that ids of other systems only resemble.
 #[tokio::test]
 async fn a_message_of_a_person_counts_whatever_its_id_looks_like() {
     let (_database, store) = Database::new(1).await;
@@ -299,7 +301,7 @@ async fn a_message_of_a_person_counts_whatever_its_id_looks_like() {
 async fn messages_whose_rows_are_gone_keep_follow_ups_back() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
-    // One that failed, and was dropped before the timer is due.
+    // One that failed and was dropped before the timer is due.
     write(&owner, vec![arm("u", 50, 60_000)]).await;
     let failed = TurnId::foreground(&thread("u"), "x").unwrap();
     let mut commit = owner.empty();
@@ -330,10 +332,11 @@ async fn messages_whose_rows_are_gone_keep_follow_ups_back() {
 async fn a_failed_message_of_a_person_ends_follow_ups() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
-    // Of t one was fired and answered, one was fired and one waits; x has had a failure of what no person has written.
+    // In t one follow-up was fired and answered, one was fired and one waits; in x a turn without
+    // input of a person has failed.
     let of_t = vec![arm("t", 1, 0), arm("t", 3, 0), arm("t", 5, 60_000)];
     for armed in of_t.into_iter().chain([arm("u", 1, 60_000), arm("x", 1, 60_000)]) {
-        // A newer one of a thread replaces the one that waits.
+        // A newer follow-up of a thread replaces the pending one.
         let is_fired = matches!(&armed, TimerWrite::Arm(armed) if armed.wait_ms == 0);
         let id = armed.id().clone();
         write(&owner, vec![armed]).await;
@@ -373,7 +376,7 @@ async fn a_failed_message_of_a_person_ends_follow_ups() {
     };
     assert_eq!(rows().await, expected);
     assert!(due(&store, "t", 3).await.is_superseded() && due(&store, "t", 5).await.is_superseded());
-    // Nothing of it hangs on the failed turn, which is dropped, retried or deleted by age.
+    // It does not depend on the failed turn, which is dropped, retried or deleted by age.
     let mut commit = owner.empty();
     commit.dropped_turns = vec![(thread("t"), TurnId::foreground(&thread("t"), "f").unwrap())];
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
@@ -389,7 +392,7 @@ async fn a_delayed_task_written_again_keeps_its_time() {
         id: TimerId::of_task(&agent("helper"), &task),
         thread: None,
         agent: agent("helper"),
-        // As the clock of a worker has it that is an hour behind.
+        // As computed by a worker whose clock is an hour behind.
         wait_ms: 3_600_000,
         body: metadata(json!({"task": {"id": "k", "content": "x"}, "not_before_ms": 4_102_444_800_123_i64})),
         armed_by: None,
@@ -461,12 +464,13 @@ async fn old_timers_go_and_threads_take_theirs_along() {
     assert_eq!(database.number("SELECT count(*) FROM timers").await, 0);
 }
 
-/// 10,000 of one partition: what a takeover reads, and how long it takes.
+/// 10,000 timers of one partition: what a takeover reads, and how long it takes.
 #[tokio::test]
 async fn a_window_of_thousands_is_read_in_time() {
     let (database, store) = Database::new(8).await;
     let owner = Owner::new(&store, "a").await;
-    // Of partition 0, some buckets with many, another partition's, and four times as many that have ended.
+    // Timers of partition 0, of which some buckets have many; of another partition; and four times
+    // as many that have ended.
     let ids: Vec<String> = (0..40).map(|n| thread_of(PartitionId(0), 8, n)).collect();
     let other = thread_of(PartitionId(1), 8, 0);
     for (n, of) in ids.iter().chain([&other]).enumerate() {
@@ -494,7 +498,7 @@ async fn a_window_of_thousands_is_read_in_time() {
     println!("10,000 timers, a window of {}: {best:?}", page.timers.len());
     assert!(best < Duration::from_millis(200), "{best:?}");
     assert!(!page.is_all && page.timers.windows(2).all(|pair| pair[0].wait_ms <= pair[1].wait_ms));
-    // Reading on comes to all of them, each once.
+    // Reading on reaches all of them, each once.
     let mut all: std::collections::BTreeSet<TimerId> =
         page.timers.iter().map(|timer| timer.id.clone()).collect();
     while !page.is_all {

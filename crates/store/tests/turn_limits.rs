@@ -1,4 +1,5 @@
-//! Limits of turns: what several workers run together, what begins in a minute, and what a turn that has ended has used.
+//! Limits of turns: the turns that several workers run together, the turns that begin in a minute,
+//! and the usage of ended turns.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +25,7 @@ async fn admit_turn(store: &Store, worker: &str, name: &str, limits: &[TurnLimit
     store.admit_turn(worker, &turn(name), limits, HELD_FOR, BUSY).await.unwrap()
 }
 
-/// A turn that there was not before.
+/// Admits a turn with a new id.
 async fn admit(store: &Store, worker: &str, limits: &[TurnLimit]) -> Option<i64> {
     admit_turn(store, worker, &format!("n{}", rand::random::<u64>()), limits).await
 }
@@ -47,9 +48,9 @@ async fn workers_together_run_as_many_as_may() {
         assert_eq!(admit(&store, worker, &two).await, Some(700), "{worker}");
     }
     assert_eq!(admit(&store, "w1", &[limit("model:other", Some(1))]).await, None);
-    // What runs is admitted again, and once.
+    // A running turn is admitted again and counted once.
     assert_eq!(admit_turn(&store, "w1", "a", &two).await, None);
-    // One has ended; and no worker ends what is another's.
+    // One has ended; and no worker ends a turn of another.
     let ended = HeldTurns { ended: limited("model:m", &["a", "b"]), ..HeldTurns::default() };
     hold(&store, "w1", ended).await;
     assert_eq!(admit(&store, "w3", &two).await, None);
@@ -63,7 +64,7 @@ async fn turns_of_a_dead_worker_stay_counted_for_who_goes_on() {
     for name in ["a", "b"] {
         assert_eq!(admit_turn(&store, "dead", name, &two).await, None);
     }
-    // The next owner of one goes on with it by asking, of the other because its answer has begun.
+    // The next owner continues one by asking, the other because its answer has begun.
     assert_eq!(admit_turn(&store, "w1", "a", &two).await, None);
     hold(&store, "w1", HeldTurns { entered: limited("model:m", &["b"]), ..HeldTurns::default() }).await;
     let dies =
@@ -72,20 +73,20 @@ async fn turns_of_a_dead_worker_stay_counted_for_who_goes_on() {
     assert_eq!(admit(&store, "w2", &two).await, Some(700), "both run");
     let ended = HeldTurns { ended: limited("model:m", &["b"]), ..HeldTurns::default() };
     hold(&store, "w1", ended).await;
-    // Who commits the end of a turn need not have gone on with it before.
+    // A worker may commit the end of a turn that it has not continued before.
     let finished = HeldTurns { finished: vec![turn("a")], ..HeldTurns::default() };
     hold(&store, "w2", finished).await;
     assert_eq!(admit_turn(&store, "w1", "a", &two).await, None);
     assert_eq!(admit_turn(&store, "dead2", "c", &two).await, None);
     assert_eq!(admit(&store, "w2", &two).await, Some(700));
-    // What no owner goes on with does not count for ever, and is forgotten.
+    // A turn that no owner continues does not count forever, and is deleted.
     database.execute(&dies.replace("'dead'", "'dead2'")).await;
     assert_eq!(admit(&store, "w2", &two).await, None);
     database.execute(&dies.replace("31 s", "11 minutes").replace("'dead'", "'dead2'")).await;
     store.forget_unused_limits("w9", &[]).await.unwrap();
     assert_eq!(database.number("SELECT count(*) FROM turn_limit_turns WHERE worker_id = 'dead2'").await, 0);
     assert_eq!(database.number("SELECT count(*) FROM turn_limit_turns").await, 2);
-    // A worker that has started anew under the same name has none of its turns.
+    // A restarted worker with the same name has none of its turns.
     store.forget_unused_limits("w1", &[turn("a")]).await.unwrap();
     assert_eq!(database.number("SELECT count(*) FROM turn_limit_turns").await, 2);
     store.forget_unused_limits("w1", &[]).await.unwrap();
@@ -130,7 +131,7 @@ async fn turns_of_a_minute_come_back_with_time() {
     database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '20 s'").await;
     assert_eq!(admit(&store, "w1", &limits).await, None);
     assert!(admit(&store, "w1", &limits).await.is_some());
-    // However long nothing came, no more than those of a minute come at once.
+    // After any idle time no more than the turns of one minute begin at once.
     database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '1 day'").await;
     for _ in 0..3 {
         assert_eq!(admit(&store, "w1", &limits).await, None);
@@ -152,7 +153,7 @@ async fn tokens_of_ended_turns_are_owed() {
     database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '31 s'").await;
     assert_eq!(admit(&store, "w1", &limits).await, None);
 
-    // A limit that comes later owes nothing of what was not limited.
+    // A limit added later does not count earlier, unlimited turns.
     let turns = LimitAmounts { turns_per_minute: Some(600), ..LimitAmounts::default() };
     let turns = [TurnLimit { key: "model:m".to_owned(), limit: turns }];
     database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '1 s'").await;
@@ -161,13 +162,13 @@ async fn tokens_of_ended_turns_are_owed() {
     assert_eq!(admit(&store, "w1", &[limit("model:m", Some(100))]).await, None);
     assert_eq!(database.number("SELECT turns_left::bigint FROM turn_limits").await, 0);
 
-    // What nothing has come under for an hour is forgotten.
+    // A limit without turns for an hour is deleted.
     database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '61 minutes'").await;
     store.forget_unused_limits("w9", &[]).await.unwrap();
     assert_eq!(database.number("SELECT count(*) FROM turn_limits").await, 0);
 }
 
-/// The limit of a model is one of several tenants.
+/// The limit of a model may be shared by several tenants.
 #[tokio::test]
 async fn what_is_owed_ends_within_an_hour() {
     let (_database, store) = Database::new(1).await;

@@ -1,4 +1,4 @@
-//! What finished turns, queues and orders leave in the tables.
+//! The rows that finished turns, queues and commands leave.
 
 use model::{Seq, TurnId};
 use partition::{BackoffChange, Commit, OutboxBatch, Outgoing, TurnEnded, TurnStatus};
@@ -29,7 +29,7 @@ async fn contents(database: &Database) -> Vec<String> {
     rows
 }
 
-/// Something of everything. The agent `a` must have tasks at 5 and 6.
+/// A commit with every kind of change. The agent `a` must have tasks at 5 and 6.
 fn everything(commit: &mut Commit) {
     let [u, v] = ["u", "v"].map(|thread| turn(thread, "x"));
     commit.messages = vec![message("t", "bare", 40)];
@@ -68,10 +68,11 @@ async fn everything_twice_is_once() {
     everything(&mut commit);
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
     let once = contents(&database).await;
-    // The statement as it was sent meets its fence.
+    // The repeated statement is fenced.
     assert_eq!(owner.writer.commit(&[submission(&commit, 1)]).await.unwrap(), [Committed::Fenced]);
     assert_eq!(contents(&database).await, once);
-    // The same, decided again from the stream: the head of `a` is where the commit wanted it. Failures alone count again.
+    // The same commit, decided again from the stream: the head of `a` is where the commit puts it.
+    // Only failures count again.
     commit.agents.retain(|write| !matches!(write.wait, BackoffChange::Start(_)));
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Stale);
     assert_eq!(contents(&database).await, once);
@@ -97,7 +98,7 @@ async fn of_two_writers_one_completes_a_task() {
     let owner = Owner::new(&store, "a").await;
     let other =
         Owner { writer: store.writer("a").unwrap(), grant: owner.grant.clone(), store: store.clone() };
-    // The first rounds meet no row of the agent, the others one.
+    // The first rounds find no row of the agent, the others one.
     for round in 0..20 {
         if round >= 10 {
             let mut commit = owner.empty();
@@ -109,7 +110,7 @@ async fn of_two_writers_one_completes_a_task() {
         let mut outcomes = [first.unwrap(), second.unwrap()];
         let answer = if outcomes[0] == Committed::Applied { "-a" } else { "-a1" };
         outcomes.sort_by_key(|outcome| *outcome != Committed::Applied);
-        // The one that came second was decided before the first, or knows of it and meets the guard.
+        // The second commit was decided before the first, or knows of it and fails the guard.
         assert!(
             matches!(outcomes, [Committed::Applied, Committed::Fenced | Committed::Stale]),
             "{outcomes:?}"
@@ -135,7 +136,7 @@ async fn stale_queue_write_changes_nothing_of_its_turn() {
     commit.failed_tasks = vec![mark("a", 5)];
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Stale);
     assert_eq!(contents(&database).await, before);
-    // What does not belong to it is written all the same, in whatever commit of the group.
+    // What does not belong to it is written anyway, in any commit of the group.
     commit.turns.push(finishes("u", &turn("u", "x"), 0, 70, None));
     commit.agents.push(completes("b", 8));
     commit.failed_tasks.push(mark("b", 8));
@@ -143,7 +144,7 @@ async fn stale_queue_write_changes_nothing_of_its_turn() {
     assert_eq!(database.number("SELECT count(*) FROM messages").await, 4);
     let marks = database.rows("SELECT agent_id AS a, position AS p FROM failed_tasks").await;
     assert_eq!(marks, [r#"{"a":"b","p":8}"#]);
-    // A head never goes back, and an index without an agent is no reason to write.
+    // A head never goes back, and an index without an agent writes nothing.
     let mut commit = owner.empty();
     let mut write = completes("b", i64::MAX);
     (write.head, write.paused) = (at(3), true);
@@ -250,7 +251,7 @@ async fn repeated_commit_keeps_the_backoff_and_its_error() {
     assert!(row[0].contains(r#""error_code":"stalled","error_text":"failure 1","error_at":"2"#), "{row:?}");
     assert_eq!(owner.writer.commit(&[submission(&commit, 0)]).await.unwrap(), [Committed::Fenced]);
     assert_eq!(database.rows("SELECT * FROM agents").await, row);
-    // The next failure counts anew; a pause keeps it.
+    // The next failure restarts the backoff; a pause keeps it.
     commit.agents = vec![backs_off("a", 0, 9, 2, 1_000_000)];
     owner.commit(&commit).await.unwrap();
     assert!((990..=1_000).contains(&database.number(state).await));

@@ -1,4 +1,4 @@
-//! What turns have used: written with their commit, under its fence, once.
+//! The usage of turns: written with their commit, under its fence, once.
 
 use std::sync::Arc;
 

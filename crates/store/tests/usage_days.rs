@@ -1,4 +1,4 @@
-//! Calls of long ago become sums of days, and all sums stay what they were.
+//! Old calls become daily sums, and all totals stay the same.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use store::{CleanupKind, CleanupLimit, ErasedOwner, Store, StoreConfig, UsageGro
 
 use crate::fixture::{Database, thread};
 
-/// What remains of a call when only the sum of its day is kept.
+/// The groups that remain for a call when only its daily sum is kept.
 const KEPT: [UsageGroup; 4] = [UsageGroup::Day, UsageGroup::Agent, UsageGroup::Model, UsageGroup::Kind];
 
 const CALLS: &str =
@@ -26,10 +26,10 @@ const CALLS: &str =
     ('2026-03-01T00:00:00Z', 1, 't', 'g', 0, 'ann', 'turn', 'm', 1000, 100, 1, 1, false, false),
     ('2026-03-01T08:00:00Z', 1, 't', 'h', 0, 'ann', 'turn', 'm', 1000, 100, 1, 1, false, false)";
 
-/// The start of the 28th of February 2026 in UTC.
+/// Midnight of 28 February 2026, UTC.
 const MIDNIGHT: Timestamp = Timestamp(1_772_236_800_000);
 
-/// The age of the noon of the first of March 2026: the days before it are old.
+/// The age of noon of 1 March 2026: the days before it are old.
 async fn age(database: &Database) -> Duration {
     let seconds =
         database.number("SELECT extract(epoch FROM now() - '2026-03-01T12:00Z'::timestamptz)::bigint").await;
@@ -71,7 +71,8 @@ async fn sums(store: &Store, by: &[UsageGroup]) -> Vec<UsageSum> {
     store.usage(Timestamp(0), Timestamp(i64::from(u32::MAX) * 1_000), by, 100).await.unwrap()
 }
 
-/// The sums that stay: all together, by each group and by all of them; of all tenants, and of two.
+/// The totals that must not change: overall, by each group and by all of them; for all tenants, and
+/// for two.
 async fn all_sums(store: &Store) -> Vec<Vec<UsageSum>> {
     let store = priced(store);
     let acme = store.for_tenant(Some(Tenant::parse("acme").unwrap()));
@@ -93,7 +94,8 @@ async fn sums_and_costs_stay_when_calls_become_sums_of_days() {
     let age = age(&database).await;
     let before = all_sums(&store).await;
     let costs: Vec<_> = before[2].iter().map(|sum| (sum.calls, sum.cost.as_deref())).collect();
-    // 600 * 2 + 400 * 0.5 + 1000; then 1000 * 1.1 + 800, 10 * 0.1 + 8, 17 * 1.1 + 152; then 2 * (900 + 700).
+    // 600 * 2 + 400 * 0.5 + 1000; then 1000 * 1.1 + 800, 10 * 0.1 + 8, 17 * 1.1 + 152; then 2 *
+    // (900 + 700).
     assert_eq!(costs, [(1, Some("0.0024")), (6, Some("0.0020797")), (2, Some("0.0032"))]);
     assert_eq!(store.usage_details_from().await.unwrap(), None);
     let mut rolled = Vec::new();
@@ -117,7 +119,7 @@ async fn sums_and_costs_stay_when_calls_become_sums_of_days() {
 #[tokio::test]
 async fn sums_that_no_bigint_holds_are_the_highest_one() {
     let (database, store) = Database::new(1).await;
-    // The most that a call can report is 2^53: 1,024 of them are one too many.
+    // A call can report at most 2^53: the sum of 1,024 of them overflows.
     let calls = "INSERT INTO usage (created_at, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens,
                                     cached_tokens, reasoning_tokens, is_partial)
                  SELECT '2026-02-28T12:00Z', 1, 't', gen_random_uuid()::text, 0, 'ann', 'turn', 'm', 1::bigint << 53, 1::bigint << 53,
@@ -130,7 +132,7 @@ async fn sums_that_no_bigint_holds_are_the_highest_one() {
     let before = sums(&store, &[]).await;
     assert!(most(&before[0]), "{before:?}");
     let age = age(&database).await;
-    // In two parts, each of which a bigint holds, and then all of it on top.
+    // First in two parts that each fit a bigint, then everything on top.
     for (limit, rolled) in [(900, 900), (900, 600)] {
         assert_eq!(
             store.clean_up(CleanupKind::ModelCalls, CleanupLimit::Age(age), limit).await.unwrap(),
@@ -157,7 +159,7 @@ async fn what_sums_of_days_do_not_know_is_not_said() {
         .map(|sum| (sum.of[2].clone(), sum.calls))
         .collect();
     assert_eq!(threads, [(Some("t".to_owned()), 2), (None, 7)]);
-    // All calls of a day are at its start.
+    // All calls of a day count at its start.
     let calls = async |from: Timestamp, to: Timestamp| {
         store.usage(from, to, &[], 10).await.unwrap().first().map_or(0, |sum| sum.calls)
     };
@@ -190,7 +192,7 @@ async fn two_workers_at_once_count_each_call_once() {
     assert_eq!(database.number("SELECT count(*) FROM usage_days").await, 15);
 }
 
-/// A worker that has put four calls into sums, and has not committed.
+/// A worker that has put four calls into sums and has not committed.
 async fn begun(session: &mut PgConnection, age: Duration) -> Transaction<'_, Postgres> {
     let mut transaction = session.begin().await.unwrap();
     let statement = sqlx::query(include_str!("../src/api/usage/roll_up.sql")).bind(age).bind(4_i64);
@@ -210,7 +212,7 @@ async fn calls_that_another_worker_has_in_hand_are_left_to_it() {
         let store = store.clone();
         async move { store.clean_up(CleanupKind::ModelCalls, CleanupLimit::Age(age), 100).await.unwrap() }
     });
-    // It has chosen its calls, and waits for a sum to which both add.
+    // It has chosen its calls and waits for a sum to which both add.
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     while database.number(waiting).await == 0 {
         assert!(!second.is_finished(), "the two have no sum in common");

@@ -1,4 +1,4 @@
-//! Short words for turns, tasks and agents.
+//! Short constructors for turns, tasks and agents.
 
 use model::{
     AgentId, BatchType, BusyPolicy, CommandId, Message, Position, QueuedTask, Role, Seq, Task, TaskId,

@@ -1,5 +1,6 @@
-//! Encoding of commands: inputs that open turns, tasks, and control commands of operators and clients. They carry text of users, so
-//! everything that Postgres or a workflow would choke on is refused here.
+//! Encodes and decodes commands: inputs that open turns, tasks, and control commands of operators
+//! and clients. They carry text of users, so values that Postgres or a workflow could not handle
+//! are refused here.
 
 use bytes::Bytes;
 use model::{
@@ -13,56 +14,53 @@ use crate::convert::{self, InvalidField};
 use crate::pb;
 use crate::subject::SubjectClass;
 
-/// Bytes of the text of an input or a task.
+/// Maximum bytes of the text of an input or a task.
 pub const MAX_INPUT_BYTES: usize = 256 << 10;
 
-/// Bytes of the name of the actor.
+/// Maximum bytes of the actor's name.
 const MAX_ACTOR_BYTES: usize = 256;
-/// Runs are stored as 32 bits with a sign.
+/// Runs are stored as signed 32-bit integers.
 const MAX_RUN: u32 = i32::MAX as u32;
 
-/// What is wrong with a command.
+/// Why a command is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCommand {
-    /// A field that breaks a rule of its own.
+    /// A field breaks its own rule.
     #[error(transparent)]
     Field(#[from] InvalidField),
     /// A turn of another thread, or of a task.
     #[error("turn {turn} is none that {place} may have")]
     TurnElsewhere {
-        /// The turn.
         turn: TurnId,
         /// The thread of the subject.
         place: ThreadId,
     },
-    /// No id of a timer.
+    /// Not an id of a timer.
     #[error(transparent)]
     Timer(#[from] model::InvalidTimerId),
     /// A timer of another thread or agent, or of another kind.
     #[error("timer {timer} is none that {place} may have")]
     TimerElsewhere {
-        /// The timer.
         timer: TimerId,
         /// The thread or agent of the subject.
         place: String,
     },
-    /// A note with the id of a message of a turn.
+    /// A note with the id of a turn's message.
     #[error("message_id {0} is that of a turn's message, which only the turn may have")]
     OfTurn(MessageId),
-    /// Above what can be stored.
+    /// The run exceeds what can be stored.
     #[error("run is {0}; at most {MAX_RUN} is allowed")]
     RunNumber(u32),
-    /// A text with a NUL, which Postgres cannot store.
+    /// A text contains NUL, which Postgres cannot store.
     #[error("{0} holds a NUL character")]
     Nul(&'static str),
-    /// A text that is too long for what it is.
+    /// A text is too long.
     #[error("{field} has {bytes} bytes; at most {most} are allowed")]
     TooLong {
-        /// Which.
         field: &'static str,
-        /// How long it is.
+        /// Its length.
         bytes: usize,
-        /// How long it may be.
+        /// The maximum length.
         most: usize,
     },
     /// An input or a task without text.
@@ -74,28 +72,27 @@ pub enum InvalidCommand {
     /// A task of one kind in the queue of another.
     #[error("a task of kind {kind} belongs on tasks.{queue}")]
     WrongQueue {
-        /// What it is about.
+        /// The kind of the task.
         kind: &'static str,
-        /// Where tasks of that kind wait.
+        /// The queue for tasks of that kind.
         queue: AgentId,
     },
     /// A time for which a task cannot wait.
     #[error("not_before {0}")]
     NotBefore(&'static str),
-    /// Something that only the system may send to what follows turns.
+    /// Only the system may send this to the queues of work after turns.
     #[error(
         "{0} belongs to what follows an agent's turns: no input is taken there, and no message but the answers of its turns"
     )]
     Internal(ThreadId),
-    /// An agent answers in threads of its own tenant alone.
+    /// An agent answers in threads of its own tenant only.
     #[error("agent {agent} and thread {thread} are of different tenants")]
     OtherTenant {
-        /// The agent that is named.
         agent: AgentId,
         /// The thread of the subject.
         thread: ThreadId,
     },
-    /// A command on a subject that others than the fleet may publish.
+    /// A command on a subject to which others than the fleet may publish.
     #[error(
         "{0} came on {1}.<key>: commands are taken on commands.<key> alone, which only gateways, workers and operators may publish"
     )]
@@ -103,7 +100,7 @@ pub enum InvalidCommand {
 }
 
 impl InvalidCommand {
-    /// The code that dead letters and problems carry.
+    /// The code in dead letters and problem responses.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Field(InvalidField::Chunk(model::InvalidChunk::Metadata(
@@ -134,10 +131,10 @@ impl From<InvalidCommand> for RejectedEntry {
     }
 }
 
-/// Checks the text of an input or a task, as the owner of the partition will.
+/// Checks the text of an input or a task with the rules of the partition's owner.
 ///
 /// # Errors
-/// It is empty, too large, or holds a NUL.
+/// It is empty, too large, or contains NUL.
 pub fn check_input(text: &str) -> Result<(), InvalidCommand> {
     match text.len() {
         0 => Err(InvalidCommand::EmptyInput),
@@ -165,10 +162,10 @@ fn turn_of(thread: &ThreadId, text: &str) -> Result<TurnId, InvalidCommand> {
     }
 }
 
-/// An input, of which the session is known to be the subject's.
+/// Decodes an input whose session is known to match the subject.
 pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOpened, InvalidCommand> {
     let turn = turn_of(thread, &opened.turn_id)?;
-    // A task's turn is opened by its task alone.
+    // The turn of a task is opened by its task only.
     if !turn.as_str().starts_with('u') {
         return Err(InvalidCommand::TurnElsewhere { turn, place: thread.clone() });
     }
@@ -198,7 +195,7 @@ pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOp
     })
 }
 
-/// A note, of which the session is known to be the subject's.
+/// Decodes a note whose session is known to match the subject.
 pub(crate) fn note(thread: &ThreadId, note: pb::Note) -> Result<Note, InvalidCommand> {
     if thread.background_kind().is_some() {
         return Err(InvalidCommand::Internal(thread.clone()));
@@ -259,7 +256,8 @@ fn pb_options(options: &TurnOptions) -> pb::TurnOptions {
     }
 }
 
-/// Each kind of task has its queue: what follows turns must not stand before tasks, wherever it comes from.
+/// Each kind of task has its queue: work after turns must not precede tasks, wherever it comes
+/// from.
 pub(crate) fn in_its_queue(agent: &AgentId, kind: TaskKind) -> Result<TaskKind, InvalidCommand> {
     let queue = agent.queue_of(kind);
     match queue == *agent {
@@ -268,20 +266,21 @@ pub(crate) fn in_its_queue(agent: &AgentId, kind: TaskKind) -> Result<TaskKind, 
     }
 }
 
-/// A task on `tasks.<agent>`.
+/// Decodes a task on `tasks.<agent>`.
 pub(crate) fn task(agent: &AgentId, task: pb::Task) -> Result<Command, InvalidCommand> {
     let kind = kind_of_others(agent, numbered("kind", task.kind, &TaskKind::ALL)?)?;
     read_task(agent, task, kind, None)
 }
 
-/// A task on `commands.<agent>`.
+/// Decodes a task on `commands.<agent>`.
 pub(crate) fn task_of_fleet(agent: &AgentId, task: pb::Task) -> Result<Command, InvalidCommand> {
     let kind = in_its_queue(agent, numbered("kind", task.kind, &TaskKind::ALL)?)?;
     let mark = owners_mark(&task.task_id);
     read_task(agent, task, kind, mark)
 }
 
-/// Tasks of the other kinds carry what the fleet found in a thread, and what comes of them is remembered or replaces messages.
+/// Tasks of the other kinds carry what the fleet found in a thread, and their results become facts
+/// or replace messages.
 pub(crate) fn kind_of_others(agent: &AgentId, kind: TaskKind) -> Result<TaskKind, InvalidCommand> {
     match kind {
         TaskKind::Task => in_its_queue(agent, kind),
@@ -311,7 +310,7 @@ fn read_task(
     from_then_on(task, not_before)
 }
 
-/// A task that may have to wait for its time.
+/// A task, or a delayed task if it has a time.
 pub(crate) fn from_then_on(task: Task, not_before: Option<Timestamp>) -> Result<Command, InvalidCommand> {
     let Some(not_before) = not_before else { return Ok(Command::Task(task)) };
     match (task.kind, not_before) {
@@ -323,7 +322,7 @@ pub(crate) fn from_then_on(task: Task, not_before: Option<Timestamp>) -> Result<
     }
 }
 
-/// A control command about a thread or an agent, by its key.
+/// Decodes a control command about a thread or an agent, by its key.
 pub(crate) fn control(key: &AgentId, control: pb::Control) -> Result<Control, InvalidCommand> {
     use pb::control::Kind;
     let read = control.kind.ok_or(InvalidField::Missing("kind"))?;
@@ -373,7 +372,8 @@ fn checked_control(
     Ok(Control { id, actor: actor.into(), subject, kind })
 }
 
-/// The timer of a thread or an agent: the command is in the partition that has it.
+/// The timer of a thread or an agent; it must be in the same bucket, and so in the partition of the
+/// command.
 fn timer_of(place: &AgentId, text: &str) -> Result<TimerId, InvalidCommand> {
     let timer = TimerId::parse(text)?;
     match timer.bucket() == Bucket::of_key(place.as_str()) {
@@ -390,8 +390,8 @@ pub(crate) fn task_id(text: &str) -> Result<TaskId, InvalidField> {
     TaskId::parse(text).map_err(|error| InvalidField::Id("task_id", error))
 }
 
-/// The metadata of what becomes a message. What a chunk may not say, an input may not either, unless an owner has made it up: then it has
-/// the key `mark`.
+/// Metadata of a future message. Reserved keys are refused, as in chunks, unless an owner made the
+/// input: then it has the key `mark`.
 fn metadata(
     fields: Option<prost_types::Struct>,
     mark: Option<&'static str>,
@@ -405,7 +405,8 @@ fn metadata(
     Ok(metadata)
 }
 
-/// The key of the metadata of an input that an owner has made up, by the input's id: a continuation, or a follow-up.
+/// The metadata key that marks an input made by an owner, a continuation or a follow-up, derived
+/// from the input's id.
 fn owners_mark(id: &str) -> Option<&'static str> {
     if is_continuation_of(id) {
         return Some("continuation_number");
@@ -413,8 +414,8 @@ fn owners_mark(id: &str) -> Option<&'static str> {
     is_follow_up(id).then_some("timer_id")
 }
 
-/// The id of a continuation's input comes from the place of the answer that asked for it or from the request of a heartbeat, that of a
-/// continuation's task from the turn.
+/// The id of a continuation's input derives from the position of the answer that asked for it, or
+/// from the request of a heartbeat. The id of a continuation's task derives from the turn.
 fn is_continuation_of(id: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if TurnId::parse(id).is_ok_and(|turn| turn.is_continuation()) {
@@ -427,7 +428,7 @@ fn is_continuation_of(id: &str) -> bool {
     }
 }
 
-/// The id of a follow-up's input comes from its timer.
+/// The id of a follow-up's input derives from its timer.
 fn is_follow_up(id: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     id.starts_with('u') && id.split_once("-f").is_some_and(|(_, place)| is_number(place))
@@ -465,7 +466,7 @@ pub fn encode_note(note: &Note) -> Bytes {
     command_entry(pb::CommandEntry { note: Some(note), ..pb::CommandEntry::default() })
 }
 
-/// The payload of a control command, for the subject that [`crate::subject::control_subject`] names.
+/// The payload of a control command, for the subject from [`crate::subject::control_subject`].
 pub fn encode_control(control: &Control) -> Bytes {
     let encoded = pb::Control {
         command_id: control.id.as_str().to_owned(),
@@ -491,7 +492,7 @@ fn pb_kind(kind: &ControlKind) -> pb::control::Kind {
         ControlKind::EditTask { task, edit } => Kind::EditTask(pb::EditTask {
             task_id: task.as_str().to_owned(),
             content: edit.content.clone(),
-            // An empty object is another thing than none.
+            // An empty object differs from an absent one.
             metadata: edit.metadata.as_ref().map(|new| convert::pb_metadata(new).unwrap_or_default()),
         }),
         ControlKind::DropFailedTurn(turn) => Kind::DropFailedTurn(turn.as_str().to_owned()),
@@ -506,17 +507,17 @@ fn pb_kind(kind: &ControlKind) -> pb::control::Kind {
     }
 }
 
-/// The payload of a task of others, for `tasks.<agent>`.
+/// The payload of a task from outside the fleet, for `tasks.<agent>`.
 pub fn encode_task(task: &Task) -> Bytes {
     pb::TaskEntry { task: Some(pb_task(task, None)) }.encode_to_vec().into()
 }
 
-/// The payload of a task of others that enters its queue later, for `tasks.<agent>`.
+/// The payload of a delayed task from outside the fleet, for `tasks.<agent>`.
 pub fn encode_delayed_task(delayed: &DelayedTask) -> Bytes {
     pb::TaskEntry { task: Some(pb_task(&delayed.task, Some(delayed.not_before))) }.encode_to_vec().into()
 }
 
-/// The payload of a task that the fleet sends, for `commands.<agent>`.
+/// The payload of a task from the fleet, for `commands.<agent>`.
 pub fn encode_task_of_fleet(task: &Task) -> Bytes {
     command_entry(pb::CommandEntry { task: Some(pb_task(task, None)), ..pb::CommandEntry::default() })
 }

@@ -1,4 +1,4 @@
-//! Between protobuf types and the model.
+//! Converts between protobuf types and the model.
 
 use std::sync::Arc;
 
@@ -13,37 +13,32 @@ use serde_json::{Map, Number, Value as Json};
 use crate::pb;
 use crate::zero_copy::ChunkRef;
 
-/// Bytes of the id of a delivery.
+/// Maximum bytes of a delivery id.
 const MAX_DELIVERY_ID: usize = 64;
 
-/// A field that breaks a rule; names the field.
+/// A field breaks a rule; names the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidField {
-    /// An id that breaks the rule of ids.
     #[error("{0}: {1}")]
     Id(&'static str, InvalidId),
-    /// `turn_id`.
     #[error("turn_id: {0}")]
     Turn(InvalidTurnId),
     /// A number that the enum does not have.
     #[error("{0} has the unknown value {1}")]
     Enum(&'static str, String),
-    /// A rule of chunks.
+    /// A rule of chunks is broken.
     #[error(transparent)]
     Chunk(#[from] InvalidChunk),
-    /// Not RFC 3339.
     #[error("timestamp {0:?} is not RFC 3339")]
     Timestamp(String),
-    /// Longer than 256 bytes.
     #[error("correlation_id has {0} bytes; at most 256 are allowed")]
     CorrelationId(usize),
-    /// Chunks of one frame that come with different tokens, or of different deliveries.
+    /// Chunks of one frame have different tokens or deliveries.
     #[error("the chunks of one frame carry different turn tokens or delivery ids")]
     Tokens,
     /// Longer than [`MAX_DELIVERY_ID`].
     #[error("delivery_id has {0} bytes; at most {MAX_DELIVERY_ID} are allowed")]
     DeliveryId(usize),
-    /// A required part is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
 }
@@ -54,7 +49,7 @@ impl From<InvalidMetadata> for InvalidField {
     }
 }
 
-/// The token that a frame bears, and the delivery that it names.
+/// The token of a frame, and its delivery.
 pub(crate) fn token(token: &str, delivery: &str) -> Result<Option<TurnToken>, InvalidField> {
     if delivery.len() > MAX_DELIVERY_ID {
         return Err(InvalidField::DeliveryId(delivery.len()));
@@ -136,7 +131,8 @@ pub(crate) fn chunk(read: ChunkRef<'_>) -> Result<Arc<Chunk>, InvalidField> {
     Ok(Arc::new(chunk))
 }
 
-/// A chunk of a publisher's frame. `last` is the message id of the chunk before: frames mostly hold one message.
+/// A chunk of a publisher's frame. `last` is the message id of the previous chunk: most frames have
+/// one message.
 pub(crate) fn arrival(read: ChunkRef<'_>, last: Option<&MessageId>) -> Result<IncomingChunk, InvalidField> {
     let message = match last {
         Some(last) if last.as_str() == read.message_id => last.clone(),
@@ -172,7 +168,8 @@ fn json_value(value: Value) -> Result<Json, InvalidField> {
     })
 }
 
-/// Protobuf's Struct has doubles only: whole ones become integers again, as their publisher wrote them.
+/// Protobuf's Struct has doubles only: whole numbers become integers again, as their publisher
+/// wrote them.
 fn json_number(number: f64) -> Result<Number, InvalidField> {
     let exact = model::MAX_EXACT_INTEGER as f64;
     if number.fract() == 0.0 && number.abs() <= exact && !(number == 0.0 && number.is_sign_negative()) {

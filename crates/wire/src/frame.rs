@@ -22,29 +22,29 @@ pub const CONTENT_TYPE_JSON: &str = "application/json";
 /// Content type of a protobuf payload.
 pub const CONTENT_TYPE_PROTOBUF: &str = "application/x-protobuf";
 
-/// What an entry must obey.
+/// The limits for an entry.
 #[derive(Debug, Clone, Copy)]
 pub struct DecodeLimits {
-    /// Bytes of text and metadata of one chunk.
+    /// Maximum bytes of text and metadata of one chunk.
     pub chunk_bytes: usize,
-    /// Partitions of the fleet: a thread in a stream that is not its own is refused, or two owners would write it.
+    /// Partitions of the fleet. A thread in another partition's stream is refused, or two owners
+    /// would write it.
     pub partitions: PartitionCount,
 }
 
-/// What an entry of the stream says.
+/// The content of a stream entry.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decoded {
     /// Chunks of one thread.
     Frame(Frame),
-    /// Something to be done.
     Command(Command),
 }
 
-/// Decodes one entry of the stream of partition `p`. The class of its subject says what it may be: nothing else in it proves who sent it, for
-/// only the right to publish on that subject does.
+/// Decodes one entry of the stream of partition `p`. The class of its subject decides what it may
+/// contain: the right to publish on that subject is the only proof of its sender.
 ///
 /// # Errors
-/// A [`RejectedEntry`] says what was wrong with the entry as a whole: nothing of it is used.
+/// A [`RejectedEntry`] describes what was wrong; the whole entry is rejected.
 pub fn decode_entry(
     p: PartitionId,
     subject: &str,
@@ -84,8 +84,8 @@ fn in_its_partition(p: PartitionId, key: &str, limits: &DecodeLimits) -> Result<
     }
 }
 
-/// What a publisher may say without a turn: on the subject of every publisher as assistant only. A result of a tool is nothing without the
-/// call before it, which is in another message.
+/// Checks the role of a bare message. Ordinary publishers may only use assistant. A tool result is
+/// useless without its call, which is in another message.
 fn check_role(role: Role, class: SubjectClass) -> Result<(), RejectedEntry> {
     match (role, class) {
         (Role::Assistant, _) | (Role::User | Role::System, SubjectClass::Messages) => Ok(()),
@@ -125,7 +125,7 @@ fn chunks_of(
         );
     }
     let bare = |arrival: &&IncomingChunk| TurnId::of_answer(&arrival.message).is_none();
-    // A token is for one answer. To take the chunk as an unrequested one would be to leave the token unread.
+    // A token is valid for one answer. Accepting the chunk as unrequested would ignore the token.
     if let (Some(_), Some(stray)) = (&token, chunks.iter().find(bare)) {
         let detail = format!("the frame bears a turn token, and {} is no turn's answer", stray.message);
         return refuse("turn_mismatch", detail);
@@ -145,7 +145,7 @@ fn chunks_of(
     Ok(Frame { thread, chunks, token })
 }
 
-/// In the answer of a turn a call and its result are found by their id.
+/// In the answer of a turn a call and its result are matched by their id.
 fn check_call(arrival: &IncomingChunk) -> Result<(), RejectedEntry> {
     let chunk = &arrival.chunk;
     let id = chunk.metadata.get("tool_call_id").and_then(|id| id.as_str()).unwrap_or_default();
@@ -162,8 +162,9 @@ fn check_call(arrival: &IncomingChunk) -> Result<(), RejectedEntry> {
     }
 }
 
-/// A note that only models are to read, of those who may write as `system`: it is one chunk, so that nothing of it is shown before that is known.
-/// Any other is refused, for it would be shown.
+/// Hides a note for models only, from publishers with the right to write as `system`. It must be
+/// one chunk, so that nothing of it is shown before it is known to be hidden. Any other note is
+/// refused, because it would be shown.
 fn hide_note(arrival: &mut IncomingChunk, class: SubjectClass) -> Result<(), RejectedEntry> {
     let is_whole = arrival.chunk.is_final && arrival.chunk.id == 0;
     let is_of_system = arrival.role == Role::System && class == SubjectClass::Messages;
@@ -234,8 +235,9 @@ pub(crate) enum Form {
     Protobuf,
 }
 
-/// The Content-Type header decides; without it the first byte that is no white space does. Protobuf may begin with 0x0A, which
-/// is also a line feed, so that a brace must follow white space to count as JSON.
+/// The Content-Type header decides; without it the first non-blank byte does. Protobuf may begin
+/// with 0x0A, which is also a line feed, so a payload that begins with white space needs a brace
+/// after it to count as JSON.
 pub(crate) fn form(content_type: Option<&str>, payload: &[u8], is_protobuf: impl Fn(&[u8]) -> bool) -> Form {
     let json = match content_type {
         Some(kind) if kind.trim_start().starts_with(CONTENT_TYPE_JSON) => true,
@@ -255,7 +257,8 @@ fn looks_like_json(payload: &[u8], is_protobuf: impl Fn(&[u8]) -> bool) -> bool 
     }
 }
 
-/// True when the whole payload reads as a protobuf frame. Seldom asked: only where a line feed comes first.
+/// True when the whole payload decodes as a protobuf frame. Rarely called: only when a line feed
+/// comes first.
 pub(crate) fn is_frame(payload: &[u8]) -> bool {
     pb::Frame::decode(payload).is_ok()
 }
@@ -264,7 +267,7 @@ fn is_task_entry(payload: &[u8]) -> bool {
     pb::TaskEntry::decode(payload).is_ok()
 }
 
-/// The fields of a frame beside its chunks.
+/// The fields of a frame other than its chunks.
 #[derive(Default)]
 struct OtherFields<'a> {
     token: &'a str,
@@ -293,7 +296,8 @@ fn decode_protobuf(
     Ok((chunks, token))
 }
 
-/// The next chunk of a frame; what stands before it goes into `rest`, and fields of later versions are not for us.
+/// The next chunk of a frame. Fields before it go into `rest`; unknown fields of later versions are
+/// skipped.
 fn next_chunk<'a>(
     fields: &mut Fields<'a>,
     rest: &mut OtherFields<'a>,
@@ -317,7 +321,8 @@ fn malformed(error: Malformed) -> RejectedEntry {
     RejectedEntry { code: "malformed", detail: format!("not a protobuf frame: {error}") }
 }
 
-/// Halves of UTF-16 pairs are taken as escapes only: their bytes, which CESU-8 has, are no UTF-8, and JSON is nothing else.
+/// Halves of UTF-16 pairs are accepted as escapes only: their raw bytes (CESU-8) are not UTF-8, and
+/// JSON must be UTF-8.
 fn check_utf8(payload: &[u8]) -> Result<(), RejectedEntry> {
     match str::from_utf8(payload) {
         Ok(_) => Ok(()),
@@ -354,7 +359,7 @@ fn decode_json(
     Ok((chunks, token))
 }
 
-/// The token and the delivery that all chunks of an array agree on.
+/// The token and the delivery, which must be equal in all chunks of an array.
 fn token_of(chunks: &[JsonChunk]) -> Result<Option<TurnToken>, InvalidField> {
     let mut all = chunks.iter().map(|chunk| {
         let [token, delivery] = [&chunk.turn_token, &chunk.delivery_id].map(|text| text.as_deref());

@@ -1,5 +1,5 @@
-//! Halves of UTF-16 pairs in JSON: a publisher that cuts a text between the two units of a character writes `\ud83d` in one chunk and `\udea4`
-//! in the next.
+//! Halves of UTF-16 pairs in JSON: a publisher that splits a text between the two units of a
+//! character writes `\ud83d` in one chunk and `\udea4` in the next.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use model::Halves;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// The text of a chunk, and the halves at its ends. A half within it is U+FFFD.
+/// The text of a chunk, and the halves at its ends. A half within the text becomes U+FFFD.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct CutText {
     pub(crate) text: String,
@@ -16,7 +16,7 @@ pub(crate) struct CutText {
 
 impl<'de> Deserialize<'de> for CutText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // As bytes, serde_json gives halves in the form that UTF-8 would have for them; as a text, it refuses them.
+        // As bytes, serde_json returns halves as three-byte sequences; as text, it refuses them.
         deserializer.deserialize_bytes(CutTextVisitor)
     }
 }
@@ -65,7 +65,7 @@ fn read(bytes: &[u8]) -> Option<CutText> {
     Some(CutText { text, halves: Halves::new(first, last) })
 }
 
-/// The half that the bytes begin with.
+/// The half at the beginning of the bytes.
 fn half(bytes: &[u8]) -> Option<u16> {
     match bytes {
         [0xED, middle @ 0xA0..=0xBF, last @ 0x80..=0xBF, ..] => {
@@ -75,8 +75,9 @@ fn half(bytes: &[u8]) -> Option<u16> {
     }
 }
 
-/// The payload with U+FFFD for every half, but for those in the texts of one key of its objects; `None` when there is none. The key counts in the
-/// object that the payload is, or in the objects of its list: further inside, it is a field of something else.
+/// Replaces every half in the payload by U+FFFD, except in the values of one key of its objects;
+/// `None` when there is none. The key counts at the top level, in the payload's object or the
+/// objects of its list. Deeper it is a field of something else.
 pub(crate) fn replaced(payload: &[u8], but: Option<&str>) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(payload.len());
     let mut rest = payload;
@@ -92,7 +93,7 @@ pub(crate) fn replaced(payload: &[u8], but: Option<&str>) -> Option<Vec<u8>> {
                 b'}' | b']' => depth.saturating_sub(1),
                 _ => depth,
             };
-            // What follows a colon is the value of the text before it.
+            // The text after a colon is the value of the key before it.
             is_value = first == b':' || (is_value && first.is_ascii_whitespace());
             out.push(first);
             rest = after;
@@ -115,7 +116,7 @@ pub(crate) fn replaced(payload: &[u8], but: Option<&str>) -> Option<Vec<u8>> {
     is_changed.then_some(out)
 }
 
-/// The length of a text up to its quotation mark.
+/// The length of a string up to its closing quotation mark.
 fn string(text: &[u8]) -> usize {
     let mut at = 0;
     loop {
@@ -127,7 +128,7 @@ fn string(text: &[u8]) -> usize {
     }
 }
 
-/// Copies a text; true when it had a half.
+/// Copies a string; true when it had a half.
 fn copy(text: &[u8], out: &mut Vec<u8>) -> bool {
     let mut is_changed = false;
     let mut rest = text;
@@ -140,7 +141,7 @@ fn copy(text: &[u8], out: &mut Vec<u8>) -> bool {
                 rest = rest.get(6..).unwrap_or_default();
                 continue;
             }
-            // Of an escaped backslash, the second one begins nothing.
+            // The second backslash of an escaped one starts no escape.
             _ if first == b'\\' && !after.is_empty() => 2,
             _ => 1,
         };

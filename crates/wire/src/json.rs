@@ -1,4 +1,4 @@
-//! The JSON forms of chunks and tasks: exactly the names of C1 and our optional ones, nothing else.
+//! The JSON forms of chunks and tasks: exactly the names of C1 and our optional ones.
 
 use std::sync::Arc;
 
@@ -115,7 +115,7 @@ fn named<T: Default>(
     }
 }
 
-/// What a publisher writes, for tests and tools; reading is [`JsonChunk`].
+/// The output of a publisher, for tests and tools; [`JsonChunk`] is for reading.
 #[derive(Serialize)]
 pub(crate) struct JsonChunkOut<'a> {
     pub(crate) session_id: &'a str,

@@ -1,8 +1,9 @@
-//! Encoded forms of what crosses NATS: subjects, frames of chunks (protobuf and JSON), commands, what owners send to
-//! gateways and to workflows, and the queries of gateways to owners.
+//! Encoded forms of what crosses NATS: subjects, frames of chunks (protobuf and JSON), commands,
+//! messages from owners to gateways and workflows, and queries of gateways to owners.
 //!
-//! Entry points: [`decode_entry`] for what publishers send, [`live`], [`query`] and [`status`] between owners and gateways,
-//! [`work`] for workflows and integrators, [`tool_calls`] for what is known of tool calls, [`subject`] for names. Nothing here reads or writes a socket.
+//! Entry points: [`decode_entry`] for what publishers send; [`live`], [`query`] and [`status`]
+//! between owners and gateways; [`work`] for workflows and integrators; [`tool_calls`] for records
+//! of tool calls; [`subject`] for names. No code here reads or writes a socket.
 
 mod command;
 mod convert;
@@ -40,10 +41,10 @@ pub use zero_copy::Malformed;
 /// Invalid bytes from another process of the fleet.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Not this protobuf message.
+    /// Not the expected protobuf message.
     #[error("not a valid message: {0}")]
     Protobuf(#[from] Malformed),
-    /// A field that breaks a rule of the model.
+    /// A field breaks a rule of the model.
     #[error(transparent)]
     Field(#[from] InvalidField),
 }

@@ -1,4 +1,4 @@
-//! What owners send to gateways on `live.<gateway>`, `live.owners` and `live.facts`.
+//! Messages from owners to gateways on `live.<gateway>`, `live.owners` and `live.facts`.
 
 use bytes::Bytes;
 use model::{
@@ -37,7 +37,7 @@ pub fn encode(frame: &LiveFrame) -> Bytes {
     out.0.into()
 }
 
-/// The payload of a notice, which goes where frames go.
+/// The payload of a notice, which is sent like frames.
 pub fn encode_notice(notice: &WaitNotice) -> Bytes {
     let mut out = ProtobufWriter(Vec::with_capacity(128));
     out.bytes(1, notice.thread.as_str().as_bytes());
@@ -46,17 +46,16 @@ pub fn encode_notice(notice: &WaitNotice) -> Bytes {
     out.0.into()
 }
 
-/// What an owner sends to a gateway.
+/// A message from an owner to a gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FromOwner {
-    /// What [`encode`] gave.
+    /// Encoded by [`encode`].
     Frame(LiveFrame),
-    /// What [`encode_notice`] gave.
+    /// Encoded by [`encode_notice`].
     Notice(WaitNotice),
 }
 
 impl FromOwner {
-    /// The frame, if it is one.
     pub fn into_frame(self) -> Option<LiveFrame> {
         match self {
             Self::Frame(frame) => Some(frame),
@@ -70,28 +69,28 @@ impl FromOwner {
 pub struct FrameBatch(Vec<u8>);
 
 impl FrameBatch {
-    /// Adds what [`encode`] gave.
+    /// Adds a frame or notice encoded by [`encode`] or [`encode_notice`].
     pub fn push(&mut self, frame: &[u8]) {
         let mut out = ProtobufWriter(std::mem::take(&mut self.0));
         out.bytes(1, frame);
         self.0 = out.0;
     }
 
-    /// Bytes of the payload so far.
+    /// Current size of the payload in bytes.
     pub fn size(&self) -> usize {
         self.0.len()
     }
 
-    /// The payload.
     pub fn into_payload(self) -> Bytes {
         self.0.into()
     }
 }
 
-/// The frames of a payload that [`FrameBatch`] gave, each with its thread and not decoded further. They share the payload's memory.
+/// Splits a payload of [`FrameBatch`] into frames, each with its thread and not decoded further.
+/// They share the payload's memory.
 ///
 /// # Errors
-/// The bytes are not such a payload, or a thread's id breaks its rule.
+/// The bytes are not such a payload, or the id of a thread is invalid.
 pub fn frames(payload: &Bytes) -> Result<Vec<(ThreadId, Bytes)>, DecodeError> {
     let mut fields = Fields(payload);
     let mut frames = Vec::new();
@@ -122,31 +121,31 @@ fn parse_thread(id: &str) -> Result<ThreadId, InvalidField> {
     ThreadId::parse(id).map_err(|error| InvalidField::Id("session_id", error))
 }
 
-/// The payload that says that a partition has an owner of this epoch.
+/// The payload that announces the owner of a partition, with its epoch.
 pub fn encode_owner(partition: PartitionId, epoch: u64) -> Bytes {
     pb::OwnerAnnouncement { partition: partition.0.into(), epoch }.encode_to_vec().into()
 }
 
-/// Reads what [`encode_owner`] gave: the partition, and the epoch of its owner.
+/// Decodes the output of [`encode_owner`]: the partition, and the epoch of its owner.
 ///
 /// # Errors
-/// The bytes are no announcement.
+/// The bytes are not an announcement.
 pub fn decode_owner(payload: &Bytes) -> Result<(PartitionId, u64), DecodeError> {
     let owner = pb::OwnerAnnouncement::decode(payload.as_ref())?;
     let partition = u16::try_from(owner.partition).map_err(|_| InvalidField::Missing("partition"))?;
     Ok((PartitionId(partition), owner.epoch))
 }
 
-/// The payload that says that facts are remembered since an answer.
+/// The payload that announces facts found with an answer.
 pub fn encode_remembered(answer: &MessageKey) -> Bytes {
     let (session_id, message_id) = (answer.thread.to_string(), answer.message.to_string());
     pb::Remembered { session_id, message_id }.encode_to_vec().into()
 }
 
-/// Reads what [`encode_remembered`] gave.
+/// Decodes the output of [`encode_remembered`].
 ///
 /// # Errors
-/// The bytes are no such payload, or an id breaks its rule.
+/// The bytes are not such a payload, or an id is invalid.
 pub fn decode_remembered(payload: &Bytes) -> Result<MessageKey, DecodeError> {
     let remembered = pb::Remembered::decode(payload.as_ref())?;
     let (thread, message) =
@@ -154,7 +153,7 @@ pub fn decode_remembered(payload: &Bytes) -> Result<MessageKey, DecodeError> {
     Ok(MessageKey { thread, message })
 }
 
-/// Reads the payload of a frame or a notice.
+/// Decodes a frame or a notice.
 ///
 /// # Errors
 /// The bytes are neither, or a field breaks a rule of the model.
@@ -231,7 +230,7 @@ fn failure(failed: pb::Failed) -> Result<MessageFailure, InvalidField> {
         }
         "too_many_chunks" => MessageFailure::TooManyChunks { limit: failed.limit as u32 },
         "message_too_large" => MessageFailure::MessageTooLarge { limit: failed.limit as usize },
-        // How long to wait concerns the owner alone.
+        // The retry delay concerns the owner only.
         "producer_error" => {
             let class = ErrorClass::from_name(&failed.class).unwrap_or(ErrorClass::Transient);
             MessageFailure::ProducerError {
@@ -308,8 +307,8 @@ fn pb_failed(failure: &MessageFailure) -> pb::Failed {
     }
 }
 
-/// Writes protobuf fields straight from the model. The generated types would copy every text into a `String` first,
-/// and this runs for every chunk of the fleet.
+/// Writes protobuf fields directly from the model. The generated types would first copy every text
+/// into a `String`, and this runs for every chunk of the fleet.
 struct ProtobufWriter(Vec<u8>);
 
 impl ProtobufWriter {

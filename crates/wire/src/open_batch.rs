@@ -1,4 +1,4 @@
-//! The batch of a turn under way, in the reply to a status query.
+//! The batch of a running turn, in the reply to a status query.
 
 use model::{MessageTimes, OpenBatch, OpenBatchMessage, Position, Timestamp};
 use serde_json::Value;
@@ -30,7 +30,7 @@ pub(crate) fn decode(batch: pb::OpenBatch) -> Result<OpenBatch, InvalidField> {
             id: convert::message_id(&message.message_id)?,
             role: convert::role(message.role)?,
             content: message.content,
-            // What the fleet has made of the calls is an array.
+            // The fleet encodes the calls as an array.
             tool_calls: serde_json::from_str(&message.tool_calls).ok(),
             tool_call_id: message.tool_call_id,
             metadata: convert::metadata(message.metadata)?,

@@ -1,5 +1,6 @@
-//! Queries of gateways on `query.<p>` and the owner's replies: a snapshot of a thread, which is one consistent cut with the open text that
-//! the gateway lacks; the threads with recent frames; and what [`status`] encodes.
+//! Queries of gateways on `query.<p>` and the owner's replies: snapshots of a thread, threads with
+//! recent frames, and what [`status`] encodes. A snapshot is a consistent cut with the open text
+//! that the gateway lacks.
 
 use bytes::Bytes;
 use model::{Cut, GatewayId, MessageId, PartialText, Position, QueryTarget, ThreadId};
@@ -8,7 +9,6 @@ use prost::Message as _;
 use crate::query_envelope::{pb_query, pb_reply, read_reply};
 use crate::{DecodeError, InvalidField, convert, pb, status};
 
-/// Any query.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Query {
     /// Answered with [`encode_snapshot`]. From then on the gateway follows the thread.
@@ -19,23 +19,22 @@ pub enum Query {
     Status(QueryTarget),
 }
 
-/// Asks for the open text of a thread.
+/// Requests the open text of a thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotRequest {
-    /// The thread.
     pub thread: ThreadId,
-    /// Messages that the gateway knows: id, attempt, and the first chunk id that it lacks.
+    /// Messages that the gateway knows: id, attempt, and the first missing chunk id.
     pub known: Vec<(MessageId, u32, u32)>,
-    /// Most open messages in the reply; those in `known` are always in it.
+    /// Maximum number of open messages in the reply; those in `known` are always included.
     pub max_messages: u32,
 }
 
-/// One cut of a thread.
+/// A consistent snapshot of a thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotReply {
-    /// As of when.
+    /// The point of the snapshot.
     pub cut: Cut,
-    /// Messages that are open in the thread.
+    /// Open messages of the thread.
     pub open: Vec<PartialText>,
     /// More messages are open than `open` has.
     pub left_out: bool,
@@ -43,14 +42,14 @@ pub struct SnapshotReply {
     pub more: bool,
 }
 
-/// Asks for the threads with frames after a given one.
+/// Requests the threads with frames after a given one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChangedThreadsQuery {
-    /// The epoch in which the number counts: the highest that the gateway knows.
+    /// The epoch of the number: the highest that the gateway knows.
     pub epoch: u64,
-    /// The frame's number.
+    /// The number of that frame.
     pub number: u64,
-    /// Threads that the gateway does not follow any more.
+    /// Threads that the gateway no longer follows.
     pub unfollowed: Vec<ThreadId>,
 }
 
@@ -59,11 +58,11 @@ pub struct ChangedThreadsQuery {
 pub struct ChangedThreads {
     /// The epoch of the owner's lease.
     pub epoch: u64,
-    /// The last frame of all.
+    /// The number of the owner's last frame.
     pub number: u64,
-    /// Threads with later frames than the one that was named, and the last of each.
+    /// Threads with later frames than the given one, with the number of the last frame of each.
     pub threads: Vec<(ThreadId, u64)>,
-    /// False when there may be other threads.
+    /// False when other threads may have changed too.
     pub is_complete: bool,
 }
 
@@ -92,10 +91,10 @@ pub fn encode_changed_threads_query(gateway: &GatewayId, query: &ChangedThreadsQ
     }))
 }
 
-/// Reads a query.
+/// Decodes a query.
 ///
 /// # Errors
-/// The bytes are not a query, or an id breaks its rule.
+/// The bytes are not a query, or an id is invalid.
 pub fn decode_query(payload: &Bytes) -> Result<Query, DecodeError> {
     use pb::query::Kind;
     let query = pb::Query::decode(payload.as_ref())?;
@@ -149,7 +148,7 @@ pub fn encode_snapshot(reply: &SnapshotReply) -> Bytes {
     pb_reply(epoch, pb::query_reply::Reply::Snapshot(snapshot))
 }
 
-/// Reads a snapshot.
+/// Decodes a snapshot.
 ///
 /// # Errors
 /// The bytes are not a snapshot, or a field breaks a rule of the model.
@@ -192,10 +191,10 @@ pub fn encode_changed_threads(changed: &ChangedThreads) -> Bytes {
     pb_reply(changed.epoch, pb::query_reply::Reply::ChangedThreads(reply))
 }
 
-/// Reads a reply about changed threads.
+/// Decodes a reply about changed threads.
 ///
 /// # Errors
-/// The bytes are not such a reply, or an id breaks its rule.
+/// The bytes are not such a reply, or an id is invalid.
 pub fn decode_changed_threads(payload: &Bytes) -> Result<ChangedThreads, DecodeError> {
     let (epoch, reply) = read_reply(payload)?;
     let pb::query_reply::Reply::ChangedThreads(reply) = reply else {

@@ -1,4 +1,4 @@
-//! What all queries, and all replies to them, are wrapped in.
+//! The envelopes of all queries and of their replies.
 
 use bytes::Bytes;
 use prost::Message as _;

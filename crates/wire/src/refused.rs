@@ -5,10 +5,12 @@ use model::TurnToken;
 use crate::frame::{Form, form, is_frame};
 use crate::zero_copy::{Fields, Malformed};
 
-/// The turn token that a refused payload bears, as far as it can be read. Nothing else of the payload is believed: who has the token speaks for
-/// the turn, and learns at once that the payload was refused.
+/// The turn token of a refused payload, as far as it is readable. Nothing else of the payload is
+/// trusted: the holder of the token acts for the turn, and learns at once that the payload was
+/// refused.
 ///
-/// The outermost token counts, and of several the first. `None`: there is none, or the payload is cut off before it.
+/// The outermost token is used, the first of several. `None`: there is none, or the payload is cut
+/// off before it.
 pub fn token_of_refused(content_type: Option<&str>, payload: &[u8]) -> Option<TurnToken> {
     let token = match form(content_type, payload, is_frame) {
         Form::Json => token_in_json(payload)?,
@@ -17,7 +19,8 @@ pub fn token_of_refused(content_type: Option<&str>, payload: &[u8]) -> Option<Tu
     (!token.is_empty()).then(|| TurnToken::received(token))
 }
 
-/// Looks for the key itself, because the payload may not be JSON. Within a string the quotes of the key would be escaped.
+/// Searches for the key itself, because the payload may not be JSON. Within a string the quotes of
+/// the key would be escaped.
 fn token_in_json(payload: &[u8]) -> Option<&str> {
     const KEY: &[u8] = b"\"turn_token\"";
     let mut found: Option<(usize, &str)> = None;
@@ -26,7 +29,7 @@ fn token_in_json(payload: &[u8]) -> Option<&str> {
     let mut at = 0;
     while let Some(byte) = payload.get(at) {
         let after = payload[at..].strip_prefix(KEY);
-        // The key may be a value as well, or a field of the metadata.
+        // The key may also occur as a value, or as a field of the metadata.
         if let Some(token) = after.and_then(text_after_colon)
             && found.is_none_or(|(outermost, _)| depth < outermost)
         {
@@ -44,7 +47,7 @@ fn token_in_json(payload: &[u8]) -> Option<&str> {
     found.map(|(_, token)| token)
 }
 
-/// The text that is the value of the key before it.
+/// The string value after the key.
 fn text_after_colon(after: &[u8]) -> Option<&str> {
     let value = after.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start().strip_prefix(b"\"")?;
     let end = value.iter().position(|byte| *byte == b'"')?;

@@ -1,4 +1,5 @@
-//! Encoding of status queries and their replies: what runs in a queue or a thread, and why something waits.
+//! Encodes status queries and their replies: what runs in a queue or a thread, and why something
+//! waits.
 
 use bytes::Bytes;
 use model::{
@@ -34,7 +35,7 @@ pub(crate) fn target(query: pb::StatusQuery) -> Result<QueryTarget, InvalidField
     })
 }
 
-/// The payload of a reply, by the owner of that epoch.
+/// The payload of a reply, by the owner with that epoch.
 pub fn encode_reply(epoch: u64, status: &QueueStatus) -> Bytes {
     let active = status.active.as_ref().map(|active| pb::ActiveTurn {
         turn_id: active.turn.as_str().to_owned(),
@@ -60,10 +61,10 @@ pub fn encode_reply(epoch: u64, status: &QueueStatus) -> Bytes {
     pb_reply(epoch, pb::query_reply::Reply::Status(status))
 }
 
-/// Reads a reply.
+/// Decodes a reply.
 ///
 /// # Errors
-/// The bytes are no status, or a field breaks a rule of the model.
+/// The bytes are not a status, or a field breaks a rule of the model.
 pub fn decode_reply(payload: &Bytes) -> Result<QueueStatus, DecodeError> {
     let (_, reply) = read_reply(payload)?;
     let pb::query_reply::Reply::Status(status) = reply else {

@@ -6,25 +6,25 @@ use model::{
     AgentId, Bucket, Control, GatewayId, PartitionCount, PartitionId, ThreadId, TurnId, WorkflowName,
 };
 
-/// The class of a subject of a partition's stream: what its entries may hold, and so the right to publish that a NATS user needs for it. The
-/// name is the first part of the subject.
+/// The class of a subject of a partition's stream: what its entries may contain, and so which right
+/// to publish a NATS user needs. Its name is the first token of the subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SubjectClass {
-    /// `chunks.<p>.<thread>`: chunks of answers, and of bare messages of the role assistant.
+    /// `chunks.<p>.<thread>`: chunks of answers, and of bare messages with the role assistant.
     Chunks,
-    /// `commands.<p>.<thread or agent>`: what opens turns, controls agents, and follows turns. For gateways, workers and operators alone.
+    /// `commands.<p>.<thread or agent>`: opens turns, controls agents, and carries work after
+    /// turns. For gateways, workers and operators only.
     Commands,
-    /// `messages.<p>.<thread>`: chunks of bare messages of the roles user and system as well.
+    /// `messages.<p>.<thread>`: also chunks of bare messages with the roles user and system.
     Messages,
     /// `tasks.<p>.<agent>`: tasks of kind `task`.
     Tasks,
 }
 
 impl SubjectClass {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Chunks, Self::Commands, Self::Messages, Self::Tasks];
 
-    /// The first part of its subjects.
+    /// The first token of its subjects.
     pub fn name(self) -> &'static str {
         match self {
             Self::Chunks => "chunks",
@@ -55,7 +55,7 @@ impl fmt::Display for SubjectClass {
     }
 }
 
-/// Where publishers send chunks when the account maps `chunks.*` to the partitions.
+/// The subject of chunks when the account maps `chunks.*` to the partitions.
 pub fn chunks(thread: &ThreadId) -> String {
     format!("chunks.{thread}")
 }
@@ -65,7 +65,8 @@ pub fn chunks_in(p: PartitionId, thread: &ThreadId) -> String {
     SubjectClass::Chunks.subject(p, thread.as_str())
 }
 
-/// The exact subject for a thread in a fleet of `count` partitions: for publishers without the account mapping.
+/// The exact subject for a thread in a fleet of `count` partitions: for publishers without the
+/// account mapping.
 pub fn partition_chunks(count: PartitionCount, thread: &ThreadId) -> String {
     chunks_in(thread.bucket().partition(count), thread)
 }
@@ -80,23 +81,24 @@ pub fn partition_commands(count: PartitionCount, key: &str) -> String {
     SubjectClass::Commands.partition_subject(count, key)
 }
 
-/// Where owners send a gateway the frames of the threads that it follows (core NATS only).
+/// The subject on which owners send a gateway the frames of the threads that it follows (core NATS
+/// only).
 pub fn live(gateway: &GatewayId) -> String {
     format!("live.{gateway}")
 }
 
-/// Where owners say that they own a partition from now on (core NATS only).
+/// The subject on which owners announce partitions that they now own (core NATS only).
 pub const OWNERS: &str = "live.owners";
 
-/// Where owners say that facts are remembered since an answer (core NATS only).
+/// The subject on which owners announce facts found with an answer (core NATS only).
 pub const FACTS: &str = "live.facts";
 
-/// Where the owner of a partition answers gateways.
+/// The subject on which the owner of a partition answers gateways.
 pub fn query(p: PartitionId) -> String {
     format!("query.{p}")
 }
 
-/// Where anyone sends tasks when the account maps `tasks.*` to the partitions.
+/// The subject of tasks when the account maps `tasks.*` to the partitions.
 pub fn tasks(agent: &AgentId) -> String {
     format!("tasks.{agent}")
 }
@@ -117,39 +119,40 @@ pub const WORK_STREAM: &str = "WORK";
 /// The stream of turn events.
 pub const TURNS_STREAM: &str = "TURNS";
 
-/// The stream of tool calls: the last entry of each subject is what is known of a call.
+/// The stream of tool calls: the last entry of each subject is the current record of a call.
 pub const TOOL_CALLS_STREAM: &str = "TOOL_CALLS";
 
-/// What the stream of tool calls stores.
+/// The records of calls in the stream of tool calls.
 pub const ALL_TOOL_CALLS: &str = "tool_calls.*.*.*.*";
 
-/// What it stores besides: calls of unknown outcome, which a person decides.
+/// The other subjects of that stream: calls of unknown outcome, which a person decides.
 pub const ALL_TOOL_INCIDENTS: &str = "tool_incidents.*.*.*.*";
 
-/// What the stream of turn requests stores.
+/// The subjects of the stream of turn requests.
 pub const ALL_WORK: &str = "work.*";
 
-/// Where services answer the server about turn requests.
+/// The subjects on which services acknowledge turn requests.
 pub const WORK_ACKS: &str = "$JS.ACK.WORK.>";
 
-/// The same where subjects name the domain and the account.
+/// [`WORK_ACKS`] with the domain and the account in the subject.
 pub const WORK_ACKS_OF_DOMAIN: &str = "$JS.ACK.*.*.WORK.>";
 
-/// What the stream of turn events stores.
+/// The subjects of the stream of turn events.
 pub const ALL_TURNS: &str = "turns.*";
 
-/// Where turn requests for a workflow go.
+/// The subject of turn requests for a workflow.
 pub fn work(workflow: &WorkflowName) -> String {
     format!("work.{workflow}")
 }
 
-/// The workflow of which [`work`] is.
+/// The inverse of [`work`].
 pub fn workflow_of_work(subject: &str) -> Option<WorkflowName> {
     WorkflowName::parse(subject.strip_prefix("work.")?).ok()
 }
 
-/// The id by which the stream of requests drops a repetition: another owner that begins the same run again asks for the same.
-/// A request whose answer goes to another subject, of another number of partitions, is no repetition.
+/// The id by which the stream of requests drops a repetition: another owner that begins the same
+/// run again publishes the same request. A request with another answer subject, after a change of
+/// the number of partitions, is not a repetition.
 pub fn work_id(turn: &str, run: u32, answer_subject: &str) -> String {
     let partition = answer_subject.split('.').nth(1).unwrap_or_default();
     format!("{turn}.{run}.{partition}")
@@ -167,48 +170,47 @@ pub fn integrator_consumer(integrator: &WorkflowName) -> String {
     format!("INTEGRATOR_{integrator}")
 }
 
-/// The payload of a notice on [`stop`]. Anything else there is not from a worker: who may publish elsewhere can have JetStream answer to any subject.
+/// The payload of a notice on [`stop`]. Any other payload there is not from a worker: other
+/// publishers can make JetStream reply to any subject.
 pub const STOP: &[u8] = b"stop";
 
-/// The workflow of which [`work_consumer`] is.
+/// The inverse of [`work_consumer`].
 pub fn workflow_of_consumer(consumer: &str) -> Option<&str> {
     consumer.strip_prefix(CONSUMER_OF_WORKFLOW)
 }
 
-/// Where a workflow hears that a run is not waited for any more (core NATS).
+/// The subject that tells a workflow that a run is no longer awaited (core NATS).
 pub fn stop(turn: &TurnId, run: u32) -> String {
     format!("stop.{turn}.{run}")
 }
 
-/// Where integrators hear how the turns of a thread ended.
+/// The subject of the ends of a thread's turns, for integrators.
 pub fn turns(thread: &ThreadId) -> String {
     format!("turns.{thread}")
 }
 
-/// Where a workflow service keeps what it knows of a tool call.
+/// The subject of a workflow service's record of a tool call.
 pub fn tool_call(workflow: &WorkflowName, thread: &ThreadId, turn: &TurnId, call: &str) -> String {
     format!("tool_calls.{workflow}.{thread}.{turn}.{call}")
 }
 
-/// Where a person decides about a tool call of unknown outcome.
+/// The subject for a person's decision about a tool call of unknown outcome.
 pub fn tool_incident(workflow: &WorkflowName, thread: &ThreadId, turn: &TurnId, call: &str) -> String {
     format!("tool_incidents.{workflow}.{thread}.{turn}.{call}")
 }
 
-/// What a subject of [`TOOL_CALLS_STREAM`] names.
+/// The parts of a subject of [`TOOL_CALLS_STREAM`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCallPlace {
-    /// Whose service has made the call.
+    /// The workflow whose service has made the call.
     pub workflow: WorkflowName,
-    /// The thread of the turn.
     pub thread: ThreadId,
-    /// The turn.
     pub turn: TurnId,
-    /// The call in the turn.
+    /// The id of the call within the turn.
     pub call: String,
 }
 
-/// Reads a subject of the stream of tool calls; `None` when it is not one.
+/// Parses a subject of the stream of tool calls; `None` when it is not one.
 pub fn parse_tool_call(subject: &str) -> Option<ToolCallPlace> {
     let rest = subject.strip_prefix("tool_calls.").or_else(|| subject.strip_prefix("tool_incidents."))?;
     let [workflow, thread, turn, call] = rest.split('.').collect::<Vec<_>>().try_into().ok()?;
@@ -230,25 +232,29 @@ pub fn stream_subjects(p: PartitionId) -> Vec<String> {
     SubjectClass::ALL.map(|class| class.subject(p, "*")).to_vec()
 }
 
-/// The only subject that the stream of partition `p` takes while the number of partitions is changed.
+/// The only subject that the stream of partition `p` accepts while the number of partitions is
+/// changed.
 pub fn moving_subjects(p: PartitionId) -> String {
     format!("{MOVING}*.{p}.*")
 }
 
-/// What the stream of partition `p` makes of [`moving_subjects`]: what is published to [`moving`] of a subject is stored under that subject.
+/// The subject transform of [`moving_subjects`] in the stream of partition `p`: a message on
+/// [`moving`] of a subject is stored under that subject.
 pub fn moved_subjects(p: PartitionId) -> String {
     format!("{{{{wildcard(1)}}}}.{p}.{{{{wildcard(2)}}}}")
 }
 
-/// Where an entry that is to be stored under `stored` is published while the number of partitions is changed.
+/// The subject to which an entry for `stored` is published while the number of partitions is
+/// changed.
 pub fn moving(stored: &str) -> String {
     format!("{MOVING}{stored}")
 }
 
 const MOVING: &str = "moving.";
 
-/// Where the key of a stored subject belongs in a fleet of `count` partitions, and the subject that it has there; `None` when it is no stored
-/// subject. The key need not be a valid id: it is refused there as well.
+/// The partition and the subject of a stored subject's key in a fleet of `count` partitions; `None`
+/// when it is not a stored subject. The key need not be a valid id: the new partition refuses it as
+/// well.
 pub fn in_fleet(count: PartitionCount, stored: &str) -> Option<(PartitionId, String)> {
     let mut tokens = stored.splitn(3, '.');
     let (class, _, key) = (SubjectClass::of_name(tokens.next()?)?, tokens.next()?, tokens.next()?);
@@ -259,16 +265,16 @@ pub fn in_fleet(count: PartitionCount, stored: &str) -> Option<(PartitionId, Str
     Some((p, class.subject(p, key)))
 }
 
-/// What a stored subject names.
+/// The parts of a stored subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored<'a> {
-    /// What may be there.
+    /// Decides what the entry may contain.
     pub class: SubjectClass,
-    /// The thread or the agent, not yet checked.
+    /// The thread or the agent, not yet validated.
     pub key: &'a str,
 }
 
-/// Reads a subject as the stream of partition `p` stores it; `None` when it is not one.
+/// Parses a subject as stored by the stream of partition `p`; `None` when it is not one.
 pub fn parse_stored(p: PartitionId, subject: &str) -> Option<Stored<'_>> {
     let (class, rest) = subject.split_once('.')?;
     let (partition, key) = rest.split_once('.')?;

@@ -124,7 +124,7 @@ fn a_turn_token_goes_with_the_frame() {
     }
     with.token = token.clone().map(|token| token.of_delivery(&"d".repeat(65)));
     assert_eq!([code(encode_frame(&with)), code(encode_json(&with))], ["invalid_chunk"; 2]);
-    // A token is for the answer of a turn alone: a chunk of another message that comes with one is refused.
+    // A token is for the answer of a turn only: a chunk of another message with a token is refused.
     for other in ["m1", "u0001-x", "u0001-x-q", "u0001-x-a-s0", "t0001-1-a-s0-r1"] {
         let mut with = Frame { token: token.clone(), ..frame(chunks.clone()) };
         for (arrival, id) in with.chunks.iter_mut().zip(["u0001-x-a", other]) {

@@ -1,25 +1,24 @@
-//! What is known of tool calls, in the stream `TOOL_CALLS`: JSON, written by workflow services and read by gateways.
+//! Records of tool calls, in the stream `TOOL_CALLS`: JSON, written by workflow services and read
+//! by gateways.
 
 use serde::{Deserialize, Serialize};
 
-/// What is known of one call of a turn. The last one of its subject counts.
+/// The record of one call of a turn. The last entry of its subject is valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCallRecord {
-    /// Random for each time that the tool is called: incidents name it.
+    /// A random id of each execution of the tool; incidents refer to it.
     pub start: String,
-    /// The tool.
     pub tool: String,
-    /// How far the call has come.
     pub state: ToolCallState,
-    /// When it began, RFC 3339.
+    /// Start time, RFC 3339.
     pub started_at: String,
 }
 
-/// How far a call has come.
+/// The progress of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolCallState {
-    /// The tool is being called, or it is not known what has become of the call.
+    /// The tool is being called, or the outcome of the call is unknown.
     Started,
     /// The tool was not reached.
     NotRun,
@@ -27,35 +26,34 @@ pub enum ToolCallState {
     Done(KeptResult),
 }
 
-/// What a tool has answered.
+/// The result of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptResult {
-    /// As the model reads it.
+    /// The text for the model.
     pub text: String,
-    /// Whether the model reads it as an error.
+    /// Whether it is an error for the model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
 }
 
-/// A call whose outcome is unknown, of a tool that must not be called twice.
+/// A call with unknown outcome, of a tool that must not be called twice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolIncident {
-    /// [`ToolCallRecord::start`] of the call that it is about.
+    /// [`ToolCallRecord::start`] of the call.
     pub start: String,
-    /// The agent, as the turn request names it.
+    /// The agent named in the turn request.
     pub agent_id: String,
-    /// The tool.
     pub tool: String,
-    /// A JSON text, shortened where it is long.
+    /// JSON as text, shortened if long.
     pub arguments: String,
-    /// When the call began, RFC 3339.
+    /// Start of the call, RFC 3339.
     pub started_at: String,
-    /// When it was found that its outcome is unknown, RFC 3339.
+    /// When its outcome was found to be unknown, RFC 3339.
     pub detected_at: String,
-    /// What a person has decided.
+    /// The decision of a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<ToolDecision>,
-    /// Who has decided.
+    /// The person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
 }
@@ -64,9 +62,9 @@ pub struct ToolIncident {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolDecision {
-    /// The tool is called again.
+    /// Call the tool again.
     RunAgain,
-    /// The tool is not called again: the turn goes on with this result.
+    /// Do not call it again: the turn continues with this result.
     Result(KeptResult),
 }
 

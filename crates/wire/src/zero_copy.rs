@@ -1,7 +1,8 @@
-//! Reads chunks out of a payload without copying them first.
+//! Reads chunks from a payload without copying them first.
 //!
-//! The generated types own every text, so that a chunk would be allocated twice: as they have it and as the model has it.
-//! This runs for every chunk of the fleet, at its owner and at its gateways. It accepts what the generated types accept.
+//! The generated types own every text, so a chunk would be allocated twice: by them and by the
+//! model. This runs for every chunk of the fleet, at its owner and at its gateways. It accepts the
+//! same input as the generated types.
 
 use prost::Message as _;
 use prost::encoding::{DecodeContext, WireType, check_wire_type, decode_key, decode_varint, skip_field};
@@ -9,21 +10,21 @@ use prost_types::Struct;
 
 use crate::pb;
 
-/// Bytes that are not the protobuf message that they should be.
+/// Bytes that are not the expected protobuf message.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Malformed {
-    /// What protobuf itself forbids.
+    /// Invalid protobuf.
     #[error(transparent)]
     Protobuf(#[from] prost::DecodeError),
-    /// A field that is longer than what holds it.
+    /// A field is longer than its container.
     #[error("field {0} is cut off")]
     CutOff(u32),
-    /// A text that is none.
+    /// A text field is not UTF-8.
     #[error("field {0} is not UTF-8")]
     NotText(u32),
 }
 
-/// A [`pb::Chunk`] whose texts stand in the payload.
+/// A [`pb::Chunk`] whose texts are in the payload.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkRef<'a> {
     pub(crate) session_id: &'a str,
@@ -88,7 +89,7 @@ impl<'a> From<&'a mut pb::Chunk> for ChunkRef<'a> {
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// The next one, of which the value must be taken or skipped.
+    /// The next field, whose value must be taken or skipped.
     pub(crate) fn next(&mut self) -> Result<Option<Field<'a, '_>>, Malformed> {
         if self.0.is_empty() {
             return Ok(None);
@@ -134,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// What both readers make of the same bytes.
+    /// Checks that both readers agree on the same bytes.
     fn agree(bytes: &[u8]) -> Result<(), TestCaseError> {
         let (ours, theirs) = (ChunkRef::read(bytes), pb::Chunk::decode(bytes));
         prop_assert_eq!(ours.is_ok(), theirs.is_ok(), "{:?} {:?}", ours, theirs);

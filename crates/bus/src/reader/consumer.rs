@@ -1,4 +1,4 @@
-//! Making a consumer to read with, and clearing away what others left.
+//! Creates the consumer of a reader and removes those of predecessors.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,20 +22,21 @@ use crate::connection::Bus;
 use crate::error::BusError;
 use crate::stream::{StreamState, to_ns};
 
-/// The server deletes a consumer that was not read from for so long.
+/// The server deletes a consumer that was not read from for this time.
 const CONSUMER_INACTIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Opening is some round trips, of which each has a limit of its own.
+/// Opening takes several round trips, each with its own limit.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 const CONNECTED_CHECK: Duration = Duration::from_millis(50);
 
-/// What is to be opened. Owns everything, so that the work survives a caller who stops waiting.
+/// The parameters of an opening. It owns everything, so that the work survives a caller that stops
+/// waiting.
 pub(super) struct OpenConsumer {
     pub(super) bus: Bus,
     pub(super) partition: PartitionId,
     pub(super) epoch: u64,
-    /// The first sequence to be read.
+    /// The first sequence to read.
     pub(super) from: Seq,
-    /// Nothing was read by this reader yet: consumers of predecessors are in its way.
+    /// This reader has read nothing yet: consumers of predecessors are deleted.
     pub(super) is_first: bool,
     /// What the stream must still be.
     pub(super) same: ExpectedStream,
@@ -49,14 +50,14 @@ pub(super) struct OpenConsumer {
 /// What a stream must still be.
 #[derive(Debug, Clone, Default)]
 pub struct ExpectedStream {
-    /// The stream; `None`: whichever there is.
+    /// `None`: any stream.
     pub incarnation: Option<String>,
-    /// An entry that it must still have, or have purged: the last one that was read.
+    /// The last entry that was read: the stream must still have it, or have purged it.
     pub read: Option<Mark>,
 }
 
 pub(super) enum OpenResult {
-    /// A new consumer, the stream that it reads, and where that ends.
+    /// A new consumer, its stream, and the known end of that stream.
     Session(Box<ConsumerSession>, StreamState, KnownEnd),
     /// Another stream, or one that has lost its end.
     Changed(StreamState),
@@ -67,14 +68,14 @@ pub(super) enum OpenResult {
 impl OpenConsumer {
     pub(super) async fn run(self) -> Result<OpenResult, BusError> {
         tokio::time::sleep(self.delay).await;
-        // Requests without a connection would be queued and all be sent on the reconnect.
+        // Without a connection requests would be queued, and all be sent on the reconnect.
         while !self.bus.shared.control.is_connected() {
             tokio::time::sleep(CONNECTED_CHECK).await;
         }
         let mut control = self.bus.shared.control.watch();
         tokio::select! {
             opened = self.open() => opened,
-            // What was asked over a connection that was lost is never answered.
+            // A request sent over a lost connection is never answered.
             _ = control.lost() => Err(BusError::Away),
             () = tokio::time::sleep(OPEN_TIMEOUT) => Err(BusError::Timeout("opening a reader")),
         }
@@ -88,8 +89,8 @@ impl OpenConsumer {
         }
         let (session, _) = tokio::join!(self.create(), self.delete_previous());
         let session = session?;
-        // Asked after the consumer was made: a stream that is replaced before that shows here, and one that is
-        // replaced later takes the consumer with it.
+        // Read after the consumer was created: a stream that is replaced before is detected here,
+        // and one that is replaced later takes the consumer with it.
         let asked_at = Instant::now();
         let (stream, ()) =
             tokio::try_join!(self.bus.stream_state(self.partition), self.evict_predecessors())?;
@@ -101,7 +102,8 @@ impl OpenConsumer {
         Ok(OpenResult::Changed(stream))
     }
 
-    /// A stream that has lost its end and was written past it is as long as it was: only its entries show it.
+    /// A stream that has lost its end and was written past it may be as long as before: only its
+    /// entries show it.
     async fn is_same(&self, stream: &StreamState) -> Result<bool, BusError> {
         let ExpectedStream { incarnation, read } = &self.same;
         if stream.last_seq < self.from.before()
@@ -143,13 +145,14 @@ impl OpenConsumer {
         }
     }
 
-    /// Best effort: what is not deleted is forgotten by the server after a while.
+    /// Best effort: consumers that are not deleted expire on the server.
     async fn delete(&self, consumer: &str) {
         let stream = subject::stream_name(self.partition);
         let _ = self.bus.shared.api.delete_consumer_from_stream(consumer, stream).await;
     }
 
-    /// Deletes the consumers of lower epochs, once: a predecessor that is only slow reads no more.
+    /// Deletes the consumers of lower epochs, once: a predecessor that is only slow can no longer
+    /// read.
     async fn evict_predecessors(&self) -> Result<(), BusError> {
         if !self.is_first {
             return Ok(());
@@ -163,7 +166,8 @@ impl OpenConsumer {
         Ok(())
     }
 
-    /// The next entry by request: its headers come encoded, so that the client does not stumble over them.
+    /// Fetches the next entry by request: its headers come encoded, so that the client does not
+    /// break on them.
     async fn fetch(&self) -> Result<Option<OpenResult>, BusError> {
         let stream = self.bus.stream_state(self.partition).await?;
         if !self.is_same(&stream).await? {
@@ -176,7 +180,8 @@ impl OpenConsumer {
 }
 
 impl Bus {
-    /// When the stream stored what it has under this sequence, in ns of Unix time; `None` when it has nothing there.
+    /// When the stream stored the entry with this sequence, in ns of Unix time; `None` when it has
+    /// no such entry.
     ///
     /// # Errors
     /// As [`Self::stream_state`].
@@ -185,7 +190,7 @@ impl Bus {
         Ok(stored.map(|stored| to_ns(stored.message.time.unix_timestamp_nanos())))
     }
 
-    /// Of the stream's leader.
+    /// Reads an entry from the stream's leader.
     async fn stored(&self, partition: PartitionId, at: &NextAt) -> Result<Option<Stored>, BusError> {
         let subject = format!("STREAM.MSG.GET.{}", subject::stream_name(partition));
         match self.shared.api.request::<_, _, Response<Stored>>(subject, at).await? {
@@ -196,7 +201,7 @@ impl Bus {
     }
 }
 
-/// The entry of a sequence, or the first one at or after it, whatever its subject.
+/// Selects the entry with a sequence, or the first one at or after it with any subject.
 #[derive(Serialize)]
 struct NextAt {
     seq: u64,
@@ -222,13 +227,13 @@ impl TryFrom<Stored> for RawEntry {
             payload: payload.into(),
             headers: None,
             stored_at_ns: to_ns(message.time.unix_timestamp_nanos()),
-            // The server does not say it of an entry that was asked for.
+            // The server does not report it for a requested entry.
             unread: 0,
         })
     }
 }
 
-/// The one header that matters, in headers of which nothing else is known.
+/// The one header that is needed, from otherwise unknown headers.
 fn content_type(encoded: &str) -> Option<String> {
     let headers = BASE64.decode(encoded).ok()?;
     let mut lines = std::str::from_utf8(&headers).ok()?.lines().filter_map(|line| line.split_once(':'));
@@ -236,12 +241,13 @@ fn content_type(encoded: &str) -> Option<String> {
     Some(value.trim().to_owned())
 }
 
-/// `p<partition>-e<epoch>-<number>`: a worker that takes a partition over sees by it which consumers are older.
+/// `p<partition>-e<epoch>-<number>`: a worker that takes over a partition recognises older
+/// consumers by it.
 fn consumer_name(partition: PartitionId, epoch: u64, number: u64) -> String {
     format!("p{partition}-e{epoch}-{number}")
 }
 
-/// The epoch in a reader's name; `None` for what is no reader of this partition.
+/// The epoch in a reader's name; `None` for names of other consumers.
 fn epoch_of(partition: PartitionId, name: &str) -> Option<u64> {
     let rest = name.strip_prefix(&format!("p{partition}-e"))?;
     let (epoch, _) = rest.split_once('-')?;

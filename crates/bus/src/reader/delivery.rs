@@ -1,22 +1,22 @@
 //! The reply subject of a delivered entry.
 
-/// The fields of a delivery's reply subject, `$JS.ACK.…` (ADR-15): nine tokens, or, with the domain
-/// and the account in front of the stream, eleven or more.
+/// The fields of a delivery's reply subject, `$JS.ACK.…` (ADR-15): nine tokens, or eleven or more
+/// with the domain and the account before the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Delivery {
     /// Sequence in the stream.
     pub(crate) stream_seq: u64,
-    /// Sequence among what the consumer delivered, from 1.
+    /// Sequence among the deliveries of the consumer, from 1.
     pub(crate) consumer_seq: u64,
-    /// When it was stored, by the server's clock: ns of Unix time.
+    /// When it was stored, by the server clock: ns of Unix time.
     pub(crate) stored_at_ns: i64,
-    /// How many entries the consumer has not delivered yet.
+    /// Entries that the consumer has not delivered yet.
     pub(crate) unread: u64,
 }
 
 impl Delivery {
-    /// `None` when the reply is not that of a delivery: a status of the server has no such reply, whatever headers a
-    /// publisher wrote into an entry.
+    /// `None` when the reply is not that of a delivery. A status of the server has no such reply,
+    /// whatever headers a publisher wrote into an entry.
     pub(crate) fn parse(reply: &str) -> Option<Self> {
         let tokens = SubjectTokens::of(reply.strip_prefix("$JS.ACK.")?);
         let first = match tokens.count {
@@ -32,13 +32,13 @@ impl Delivery {
     }
 }
 
-/// Tokens of a reply that are of interest.
+/// Number of tokens whose ends are kept.
 const KEPT: usize = 9;
 
-/// The tokens of a subject, found in one pass: this is done for every entry that is read.
+/// The tokens of a subject, found in one pass: this runs for every entry that is read.
 struct SubjectTokens<'a> {
     text: &'a str,
-    /// Where the first ones end.
+    /// The ends of the first tokens.
     ends: [usize; KEPT],
     count: usize,
 }
@@ -56,7 +56,7 @@ impl<'a> SubjectTokens<'a> {
         tokens
     }
 
-    /// The token at `at`, counted from 0; the first one cannot be read.
+    /// The token at index `at` from 0; the first one cannot be read.
     fn get(&self, at: usize) -> Option<&'a str> {
         self.text.get(self.ends.get(at - 1)? + 1..*self.ends.get(at)?)
     }

@@ -1,8 +1,9 @@
-//! Where the stream ends: what the server that a reader reads from has not, another one may have.
+//! Detects where the stream ends: another server may have entries that the reader's server lacks.
 //!
-//! A consumer reads from its own server's replica. One that is cut off from the other servers, or has not caught up with them yet, delivers
-//! nothing more and looks like one that has delivered everything. Only the stream's leader knows the end, and only while a majority of the
-//! replicas follows it: so it is asked, once a second while nothing seems unread.
+//! A consumer reads from its own server's replica. A replica that is cut off from the other
+//! servers, or has not caught up with them yet, delivers nothing more and looks as if everything
+//! was delivered. Only the stream's leader knows the end, and only while a majority of the replicas
+//! follows it. So the leader is asked once a second while nothing seems unread.
 
 use std::time::Duration;
 
@@ -15,27 +16,28 @@ use crate::connection::Bus;
 use crate::error::BusError;
 use crate::stream::StreamState;
 
-/// From one question to the next.
+/// Interval of requests.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long no leader may answer for the stream before that is worth a word: an election takes up to nine seconds, but mostly less.
+/// How long the stream may lack an answering leader before this is reported: an election takes up
+/// to nine seconds, but mostly less.
 const UNKNOWN_LIMIT: Duration = Duration::from_secs(5);
 
 /// What is known of a stream's end.
 pub(super) struct KnownEnd {
     /// At that moment nothing was stored beyond this entry.
     known: (Instant, Seq),
-    /// The oldest known end that the reader has not come to.
+    /// The oldest known end that the reader has not reached.
     not_reached: Option<(Instant, Seq)>,
-    /// A stream with one replica is where its reader reads.
+    /// A stream with one replica ends where its reader reads.
     is_replicated: bool,
     asking: Option<(Instant, BoxFuture<'static, Result<StreamState, BusError>>)>,
     ask_at: Instant,
-    /// Since when there is no answer that counts.
+    /// Since when there has been no valid answer.
     failing_since: Option<Instant>,
 }
 
 impl KnownEnd {
-    /// What a stream's state said that was asked for at `asked_at`.
+    /// From the state of a stream that was requested at `asked_at`.
     pub(super) fn new(stream: &StreamState, asked_at: Instant) -> Self {
         Self {
             known: (asked_at, last_entry(stream)),
@@ -47,7 +49,7 @@ impl KnownEnd {
         }
     }
 
-    /// Asks when it is time to, and returns when there was an answer. Cancel-safe.
+    /// Asks when it is due, and returns when there was an answer. Cancel-safe.
     pub(super) async fn ask(&mut self, bus: &Bus, partition: PartitionId) {
         if !self.is_replicated {
             return std::future::pending().await;
@@ -72,7 +74,8 @@ impl KnownEnd {
         }
     }
 
-    /// When, at the latest, a reader at `position` that its server has nothing more for had read everything; `None`: it is not known.
+    /// The latest time at which a reader at `position`, whose server has nothing more, had read
+    /// everything; `None`: not known.
     pub(super) fn reached_at(&self, position: Seq) -> Option<Instant> {
         match self.is_replicated {
             false => Some(Instant::now()),
@@ -80,7 +83,7 @@ impl KnownEnd {
         }
     }
 
-    /// How long ago it was known that the leader has entries beyond `position`, and where they end.
+    /// How long the leader has been known to have entries beyond `position`, and where they end.
     pub(super) fn behind(&mut self, position: Seq) -> Option<(Duration, Seq)> {
         if self.not_reached.is_none_or(|(_, end)| position >= end) {
             self.not_reached = (self.is_replicated && position < self.known.1).then_some(self.known);
@@ -88,13 +91,13 @@ impl KnownEnd {
         self.not_reached.map(|(asked_at, end)| (asked_at.elapsed(), end))
     }
 
-    /// No leader that a majority follows has answered for long.
+    /// No leader with a majority has answered for too long.
     pub(super) fn is_lost(&self) -> bool {
         self.failing_since.is_some_and(|since| since.elapsed() > UNKNOWN_LIMIT)
     }
 }
 
-/// Zero of a stream that has none: its last one was purged.
+/// Zero for an empty stream: its last entry was purged.
 fn last_entry(stream: &StreamState) -> Seq {
     if stream.messages == 0 { Seq(0) } else { stream.last_seq }
 }
@@ -122,7 +125,7 @@ mod tests {
         assert_eq!(end.behind(Seq(10)), None);
         tokio::time::advance(Duration::from_secs(5)).await;
         assert_eq!(end.behind(Seq(9)), Some((Duration::from_secs(5), Seq(10))));
-        // A later answer does not make it younger.
+        // A later answer does not reset the time.
         end.known = (Instant::now(), Seq(12));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(end.behind(Seq(9)), Some((Duration::from_secs(6), Seq(10))));

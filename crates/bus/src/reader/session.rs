@@ -1,4 +1,4 @@
-//! One consumer, read for as long as nothing about it is in doubt.
+//! One consumer, read while nothing about it is in doubt.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,23 +17,24 @@ use super::entry::{CONTENT_TYPE, RawEntry};
 use crate::connection::{ConnectionHandle, Disconnected, LivenessWatch};
 use crate::metrics::RESTART_REASONS;
 
-/// Neither an entry nor a heartbeat for so long, and for a round trip more: the consumer, its host or the connection is gone.
+/// Without an entry or heartbeat for this time and a round trip, the consumer, its host or the
+/// connection is gone.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Entries asked for at a time; two such requests are open when the stream is busy.
+/// Entries per request; two requests are open when the stream is busy.
 const PULL_MESSAGES: usize = 1000;
-/// Bytes asked for at a time; must exceed the largest entry, or it would never come.
+/// Bytes per request; must exceed the largest entry, or that entry would never be delivered.
 const PULL_BYTES: usize = 4 << 20;
 /// 30 s and 1 s in nanoseconds.
 const PULL_EXPIRES_NS: u64 = 30_000_000_000;
 const PULL_HEARTBEAT_NS: u64 = 1_000_000_000;
 
-/// Why a consumer is given up and a new one made.
+/// Why a consumer is replaced by a new one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RestartReason {
     /// See [`SILENCE_LIMIT`].
     Silent,
-    /// The connection was lost and is back; what was on its way is lost.
+    /// The connection was lost and is back; messages in transit are lost.
     Reconnected,
     /// The connection or the subscription has ended.
     Ended,
@@ -41,7 +42,7 @@ pub(crate) enum RestartReason {
     NotContiguous { expected: u64, got: u64 },
     /// The server ended the request: consumer deleted, leader changed, shutting down.
     Status(String),
-    /// The replica that the consumer reads has had nothing more for seconds, but the stream's leader has.
+    /// The replica of the consumer has had nothing more for seconds, but the stream's leader has.
     ReplicaBehind { end: Seq },
 }
 
@@ -80,12 +81,12 @@ impl fmt::Display for RestartReason {
     }
 }
 
-/// What came.
+/// What was received.
 #[derive(Debug)]
 pub(crate) enum SessionEvent {
     /// At least one entry.
     Entries(Vec<RawEntry>),
-    /// A sign of life.
+    /// Only a sign of life.
     Nothing,
 }
 
@@ -97,7 +98,7 @@ pub(crate) struct ConsumerSession {
     next_request: Subject,
     pub(crate) consumer: String,
     expected_delivery: u64,
-    /// What is still open of the requests sent.
+    /// The open part of the requests sent.
     messages_open: usize,
     bytes_open: usize,
     /// Entries that the consumer has not delivered, by its last report.
@@ -109,8 +110,9 @@ pub(crate) struct ConsumerSession {
 }
 
 impl ConsumerSession {
-    /// `watch` must be older than `subscriber`, so that no reconnect in between is missed. `round_trip` is what one took just now: the
-    /// first sign of a request comes so much later than the signs after it.
+    /// `watch` must be older than `subscriber`, so that no reconnect in between is missed.
+    /// `round_trip` is the current duration of one: the first answer to a request arrives that much
+    /// later than the following ones.
     pub(crate) fn new(
         watch: LivenessWatch,
         inbox: Subject,
@@ -138,17 +140,18 @@ impl ConsumerSession {
         }
     }
 
-    /// True while nothing is unread. A purge may take unread entries away: so two heartbeats in a row say it too.
+    /// True while nothing is unread. A purge may remove unread entries, so two consecutive
+    /// heartbeats prove it too.
     pub(crate) fn is_clear(&self) -> bool {
         self.unread == 0 || self.beats >= 2
     }
 
-    /// True when the consumer says for two heartbeats in a row that it has nothing more.
+    /// True after two consecutive heartbeats without an entry.
     pub(crate) fn is_idle(&self) -> bool {
         self.beats >= 2
     }
 
-    /// For how long nothing may be heard while nothing is wrong.
+    /// How long silence is normal.
     pub(crate) fn silence(&self) -> Duration {
         self.silence
     }
@@ -158,8 +161,8 @@ impl ConsumerSession {
         self.expected_delivery > 1
     }
 
-    /// Waits for the next sign of the consumer and takes everything that is there, up to `max` entries. Cancel-safe:
-    /// nothing is taken before the last point of waiting.
+    /// Waits for the next message of the consumer and takes everything available, up to `max`
+    /// entries. Cancel-safe: nothing is taken before the last await point.
     pub(crate) async fn receive(&mut self, max: usize) -> Result<SessionEvent, RestartReason> {
         if let Some(doubt) = self.doubt.take() {
             return Err(doubt);
@@ -170,7 +173,7 @@ impl ConsumerSession {
         }
         let first = self.wait().await?;
         let entries = self.take_ready(first, max);
-        // Usually there is room, and the next entries are on their way while these are worked on.
+        // Usually there is room, and the next entries are in transit while these are processed.
         let _ = self.request_more().now_or_never();
         match (entries.is_empty(), &self.doubt) {
             (false, _) => Ok(SessionEvent::Entries(entries)),
@@ -191,7 +194,7 @@ impl ConsumerSession {
         }
     }
 
-    /// Sends a request when less than one is open. Cancel-safe: it counts when it was sent.
+    /// Sends a request when less than one is open. Cancel-safe: it is counted once it was sent.
     async fn request_more(&mut self) -> Result<(), RestartReason> {
         if self.messages_open >= PULL_MESSAGES && self.bytes_open >= PULL_BYTES {
             return Ok(());
@@ -206,7 +209,8 @@ impl ConsumerSession {
         );
         sent.await.map_err(|_| RestartReason::Ended)?;
         if self.messages_open == 0 {
-            // Nothing was asked for, so nothing could be heard: it may be long since the consumer was made.
+            // Nothing was requested, so nothing could arrive: the consumer may have been created
+            // long ago.
             self.heard_at = Instant::now();
         }
         self.messages_open += PULL_MESSAGES;
@@ -218,7 +222,8 @@ impl ConsumerSession {
         let mut entries = Vec::with_capacity(max.min(self.unread.min(256) as usize + 1));
         self.heard_at = Instant::now();
         self.take(first, &mut entries);
-        // Without `unconstrained` the scheduler's budget would end this after 128 entries, as if nothing were left.
+        // Without `unconstrained` the scheduler's budget would end this after 128 entries, as if
+        // nothing were left.
         let drain = std::future::poll_fn(|cx| {
             while self.doubt.is_none() && entries.len() < max {
                 match Pin::new(&mut self.subscriber).poll_next(cx) {
@@ -275,7 +280,7 @@ impl ConsumerSession {
         }
     }
 
-    /// A heartbeat that knows of deliveries that we do not: the last ones were lost on the way.
+    /// A heartbeat that counts deliveries not received here: the last ones were lost in transit.
     fn take_heartbeat(&mut self, headers: Option<&HeaderMap>) {
         self.beats += 1;
         if let Some(delivered) = number(headers, "Nats-Last-Consumer")
@@ -288,7 +293,7 @@ impl ConsumerSession {
         }
     }
 
-    /// A request ended unfulfilled: what was left of it will not come.
+    /// A request ended unfulfilled: its rest will not arrive.
     fn close_request(&mut self, headers: Option<&HeaderMap>) {
         let messages = number(headers, "Nats-Pending-Messages").unwrap_or(PULL_MESSAGES);
         let bytes = number(headers, "Nats-Pending-Bytes").unwrap_or(PULL_BYTES);

@@ -1,8 +1,9 @@
-//! What becomes of turn requests at the services of a workflow, as the server knows it.
+//! The progress of turn requests at the services of a workflow, as known to the server.
 //!
-//! The state of a consumer says up to which sequence requests were delivered, the stream which ones are stored still. What services answer to the
-//! server is published in core NATS, so that workers hear it as well (ADR-15: `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.…`). What is
-//! missed there is not repeated.
+//! The state of a consumer shows up to which sequence requests were delivered, the stream which
+//! ones are still stored. Acknowledgements of services are published in core NATS, so that workers
+//! receive them as well (ADR-15: `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.…`). Missed
+//! ones are not repeated.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,41 +19,41 @@ use wire::subject;
 use crate::connection::Bus;
 use crate::error::BusError;
 
-/// Deleted sequences that one answer of the server may name: about 160 KB.
+/// Deleted sequences that one answer of the server may list: about 160 KB.
 const MOST_DELETED: u64 = 20_000;
 
-/// How far the services of a workflow have come.
+/// The progress of the services of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkProgress {
     /// Requests up to here were delivered.
     pub delivered: Seq,
     /// Requests up to here were acknowledged.
     pub acknowledged: Seq,
-    /// Deliveries that a request has at most; `None`: without a bound.
+    /// Maximum deliveries of a request; `None`: unlimited.
     pub max_deliveries: Option<u32>,
 }
 
-/// The turn requests that are stored: those that were neither acknowledged nor taken back.
+/// The stored turn requests: those neither acknowledged nor deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredWork {
     first: Seq,
     last: Seq,
-    /// Between the first and the last; `None`: too many to ask for.
+    /// Between the first and the last; `None`: too many to list.
     deleted: Option<BTreeSet<Seq>>,
 }
 
 impl StoredWork {
-    /// First and last sequence, and what is deleted between them, if that is known.
+    /// From the first and last sequence, and the deleted ones between them, if known.
     pub fn of(first: u64, last: u64, deleted: Option<Vec<u64>>) -> Self {
         let deleted = deleted.map(|deleted| deleted.into_iter().map(Seq).collect());
         Self { first: Seq(first), last: Seq(last), deleted }
     }
 
-    /// Whether the request is not stored any more; `None`: it is not known.
+    /// Whether the request is no longer stored; `None`: not known.
     pub fn is_gone(&self, seq: Seq) -> Option<bool> {
         match &self.deleted {
             _ if seq < self.first => Some(true),
-            // It came after the answer was made.
+            // It was stored after the answer was made.
             _ if seq > self.last => Some(false),
             Some(deleted) => Some(deleted.contains(&seq)),
             None => None,
@@ -60,35 +61,36 @@ impl StoredWork {
     }
 }
 
-/// What a service has answered to the server about a request.
+/// An acknowledgement by a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkAck {
-    /// The workflow whose consumer has delivered it: a service can answer for its own workflow only, whatever sequence it names.
+    /// The workflow whose consumer has delivered it: a service can answer for its own workflow
+    /// only, whatever sequence it names.
     pub workflow: WorkflowName,
-    /// Which request.
+    /// The sequence of the request.
     pub seq: Seq,
-    /// Deliveries so far.
+    /// Deliveries up to now.
     pub deliveries: u32,
-    /// What it has answered.
     pub kind: WorkAckKind,
 }
 
-/// See [`WorkAck`].
+/// The kind of a [`WorkAck`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkAckKind {
-    /// It is done with it, or has refused it for good (`+TERM`).
+    /// Finished, or refused for good (`+TERM`).
     Done,
-    /// It works on it.
+    /// The service works on it.
     InProgress,
-    /// It has handed it back, to be delivered again after this delay.
+    /// Handed back, to be redelivered after this delay.
     HandedBack(Duration),
 }
 
 impl WorkAck {
-    /// Reads the subject and the payload of an answer; `None` for what is none.
+    /// Parses the subject and the payload of an acknowledgement; `None` for anything else.
     fn parse(subject: &str, payload: &[u8]) -> Option<Self> {
         let tokens: Vec<&str> = subject.split('.').collect();
-        // With a domain and the hash of an account before the stream's name, and more after the rest.
+        // With a domain and the hash of an account before the stream's name, and more after the
+        // rest.
         let place = if tokens.len() < 11 { 4 } else { 6 };
         let workflow = subject::workflow_of_consumer(tokens.get(place - 1)?)?;
         let workflow = WorkflowName::parse(workflow).ok()?;
@@ -103,7 +105,8 @@ impl WorkAck {
     }
 }
 
-/// The delay until a request that is handed back is delivered again: nanoseconds in an object, or a duration as Go writes it, which is not read.
+/// The delay before a request that was handed back is redelivered: nanoseconds in an object. A
+/// duration in Go's format is not read.
 fn delay(options: &[u8]) -> Duration {
     #[derive(Deserialize)]
     struct NakOptions {
@@ -114,7 +117,7 @@ fn delay(options: &[u8]) -> Duration {
     Duration::from_nanos(options.map_or(0, |options| options.delay.unsigned_abs()))
 }
 
-/// The answers of services about turn requests. Dropping it ends the subscriptions.
+/// The acknowledgements of turn requests. Dropping it ends the subscriptions.
 #[derive(Debug)]
 pub struct WorkAcks {
     acks: Subscriber,
@@ -122,7 +125,7 @@ pub struct WorkAcks {
 }
 
 impl Bus {
-    /// How far a workflow's services have come; `None`: none has ever run.
+    /// The progress of a workflow's services; `None`: none has ever run.
     ///
     /// # Errors
     /// The servers do not answer, or refuse.
@@ -143,7 +146,7 @@ impl Bus {
         }))
     }
 
-    /// Which turn requests are stored still.
+    /// The turn requests that are still stored.
     ///
     /// # Errors
     /// The servers do not answer, or refuse.
@@ -159,7 +162,7 @@ impl Bus {
         Ok(StoredWork::of(state.first_sequence, state.last_sequence, deleted))
     }
 
-    /// Listens to what services answer about requests. What was answered before is not heard.
+    /// Subscribes to acknowledgements of requests. Earlier ones are not received.
     ///
     /// # Errors
     /// There is no connection.
@@ -176,7 +179,7 @@ impl Bus {
 }
 
 impl WorkAcks {
-    /// The next answer; `None` when the connection has ended for good. Cancel-safe.
+    /// The next acknowledgement; `None` when the connection has ended for good. Cancel-safe.
     pub async fn next(&mut self) -> Option<WorkAck> {
         loop {
             let message = tokio::select! {

@@ -1,7 +1,8 @@
-//! Pulls turn requests one by one, over a subscription of our own.
+//! Pulls turn requests one by one, over our own subscription.
 //!
-//! The client library has a stream that pulls in the same way, but ending it loses messages that the server has sent or is about to send: these are
-//! delivered again only after [`super::ACK_WAIT`] without progress. So each restart of a busy service would have a client wait for that long. Here a
+//! The client library has a stream that pulls in the same way, but ending it loses messages that
+//! the server has sent or is about to send. These are redelivered only after [`super::ACK_WAIT`]
+//! without progress, so each restart of a busy service would delay clients by that time. Here a
 //! pull is answered within a second, and a service that ends waits for the answer.
 
 use std::time::Duration;
@@ -17,10 +18,10 @@ use crate::config::REQUEST_TIMEOUT;
 use crate::connection::{ConnectionHandle, Disconnected, LivenessWatch};
 use crate::error::BusError;
 
-/// How long the server keeps a pull. It answers in any case, so this is also how long a drain may have to wait, and how long a server that does not
-/// know yet that a connection is dead sends requests there.
+/// How long the server keeps a pull. It always answers, so this is also how long a drain may have
+/// to wait. For the same time a server that has not noticed a dead connection sends requests there.
 const EXPIRES: Duration = Duration::from_secs(1);
-/// After this time no answer comes any more.
+/// After this time no answer will arrive.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The messages of a consumer, each delivered by a pull.
@@ -30,9 +31,9 @@ pub(super) struct PullRequests {
     subscriber: Subscriber,
     /// The subject of pulls.
     subject: String,
-    /// The subject of the answers is this, a dot and the number of the pull.
+    /// The prefix of reply subjects; a dot and the number of the pull follow.
     inbox: String,
-    /// How many pulls were sent.
+    /// The number of pulls sent.
     pulls: u64,
     /// When the last pull was sent, if it has not been answered yet.
     asked_at: Option<Instant>,
@@ -62,15 +63,15 @@ impl PullRequests {
         })
     }
 
-    /// The connection on which it is read.
+    /// The connection of the subscription.
     pub(super) fn link(&self) -> &ConnectionHandle {
         self.connection.link()
     }
 
-    /// The next message; waits until there is one. Cancel-safe: a pull that is not answered yet is not repeated.
+    /// The next message; waits until there is one. Cancel-safe: an unanswered pull is not repeated.
     ///
     /// # Errors
-    /// No further message can come: it must be opened again.
+    /// No further message can arrive: it must be opened again.
     pub(super) async fn next(&mut self) -> Result<Message, BusError> {
         loop {
             let answer = match self.asked_at {
@@ -89,7 +90,7 @@ impl PullRequests {
         }
     }
 
-    /// Stops pulling, and returns the messages that are still on their way.
+    /// Stops pulling, and returns the messages that are still in transit.
     pub(super) async fn end(mut self) -> Vec<Message> {
         let mut messages = Vec::new();
         while self.link().is_connected() {
@@ -156,7 +157,7 @@ impl PullRequests {
             }
             Some(status) => status,
         };
-        // Of a pull that counts as lost.
+        // The answer to a pull that counts as lost.
         if message.subject.as_str() != self.inbox_of_last() {
             return Ok(None);
         }
@@ -164,7 +165,7 @@ impl PullRequests {
         match status {
             StatusCode::TIMEOUT | StatusCode::NOT_FOUND => Ok(None),
             StatusCode::NO_RESPONDERS => Err(BusError::Away),
-            // The consumer is gone, or has another leader, or its server ends.
+            // The consumer is gone or has another leader, or its server is stopping.
             status => {
                 Err(BusError::Unexpected(format!("{status}: {}", message.description.unwrap_or_default())))
             }

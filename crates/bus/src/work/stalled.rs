@@ -1,8 +1,9 @@
-//! Consumers of turn requests that have stalled.
+//! Detects stalled consumers of turn requests.
 //!
-//! When servers of a cluster have been killed or cut off, a consumer may miss what its stream stored while the consumer's leader caught up: the
-//! stream has requests, but the consumer delivers nothing to the services that wait, without an error, until it gets another leader (seen with
-//! nats-server 2.15.1). So workers compare what the two report.
+//! When servers of a cluster have been killed or cut off, a consumer may miss what its stream
+//! stored while the consumer's leader caught up. The stream has requests, but the consumer delivers
+//! nothing to waiting services, without an error, until it gets another leader (seen with
+//! nats-server 2.15.1). So workers compare the reports of both.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,18 +22,23 @@ use crate::stream::is_led;
 
 /// Interval of comparisons.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// The same with one replica, which may change while the process runs, and while comparing fails.
+/// The interval with one replica, which may change while the process runs, and while comparing
+/// fails.
 const LONG_INTERVAL: Duration = Duration::from_secs(60);
-/// Failures in a row that are more than an election, or a server that restarts: the NATS user may lack the permissions.
+/// Consecutive failures beyond an election or a restarting server: the NATS user may lack the
+/// permissions.
 const FAILURES_TO_LOG: u32 = 4;
-/// Comparisons in a row that must find a stall: of a busy consumer one answer may be from before an acknowledgement, the other from after it.
+/// Consecutive comparisons that must find a stall: for a busy consumer one answer may be from
+/// before an acknowledgement, the other from after it.
 const STALLED_CHECKS: u32 = 3;
-/// The number doubles after each change of leader, up to ten minutes: requests beyond their delivery limit stay stored and are not pending.
+/// The number doubles after each change of leader, up to ten minutes: requests beyond their
+/// delivery limit stay stored and are not pending.
 const MOST_CHECKS: u32 = 120;
 
 impl Bus {
-    /// Changes the leader of consumers of turn requests that deliver nothing for ten seconds although the stream has requests that they do not know
-    /// of, or that services wait for. Never returns. With one replica it does nothing.
+    /// Changes the leader of stalled consumers of turn requests. A consumer is stalled if it
+    /// delivers nothing for ten seconds although the stream has requests that it does not know of,
+    /// or that services wait for. Never returns. With one replica it does nothing.
     pub async fn recover_stalled_consumers(self) {
         let (mut watched, mut failures) = (HashMap::new(), 0_u32);
         loop {
@@ -73,7 +79,7 @@ impl Bus {
         for (subject, stored) in stored {
             let Some(workflow) = subject::workflow_of_work(&subject) else { continue };
             let watched = watched.entry(subject).or_default();
-            // One that does not answer keeps none of the others from being checked.
+            // A consumer that does not answer must not keep the others from being checked.
             if let Err(error) =
                 self.check_consumer(&workflow, stored as u64, leader.as_deref(), watched).await
             {
@@ -112,7 +118,8 @@ impl Bus {
         }
     }
 
-    /// To the stream's leader, which has all entries; to any other server, if the consumer has that leader already.
+    /// Moves it to the stream's leader, which has all entries, or to any other server if it is
+    /// there already.
     async fn change_leader(
         &self,
         consumer: &str,
@@ -151,13 +158,13 @@ struct Done {
 /// The state that a consumer reports.
 #[derive(Debug, Clone, Copy)]
 struct ConsumerProgress {
-    /// The last sequence that it has delivered.
+    /// The last delivered sequence.
     delivered: u64,
-    /// Requests that it has not delivered, as far as it knows.
+    /// Undelivered requests, as far as it knows.
     pending: u64,
-    /// Requests that were delivered and not acknowledged.
+    /// Requests delivered but not acknowledged.
     in_hand: u64,
-    /// It may have so many in hand.
+    /// The limit of `in_hand`.
     most_in_hand: u64,
     /// Services wait for requests.
     is_waited_for: bool,
@@ -174,7 +181,8 @@ impl ConsumerProgress {
         }
     }
 
-    /// Whether it should be delivering requests, of which the stream has `stored`, or does not know of all of them.
+    /// Whether it should be delivering some of the `stored` requests, or does not know of all of
+    /// them.
     fn is_suspicious(&self, stored: u64) -> bool {
         let misses_some = stored > self.pending + self.in_hand;
         let should_deliver = stored > self.in_hand && self.is_waited_for && self.in_hand < self.most_in_hand;
@@ -182,12 +190,12 @@ impl ConsumerProgress {
     }
 }
 
-/// What the last comparisons have shown.
+/// The result of the last comparisons.
 #[derive(Debug)]
 struct Watched {
     delivered: u64,
     checks: u32,
-    /// How many make a stall.
+    /// How many suspicious checks make a stall.
     limit: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Questions with and without an owner.
+//! Queries with and without an owner.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Live frames, and what happens while the server is away.
+//! Live frames, and the behaviour while the server is away.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The bus against real servers: each test starts its own `nats-server` (the binary that `ANTIPHON_NATS_SERVER`
-//! names) with its own store, and may kill it.
+//! The bus against real servers: each test starts its own `nats-server` (the binary named by
+//! `ANTIPHON_NATS_SERVER`) with its own store, and may kill it.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests spawn what they await, and are told by a variable where servers are"

@@ -16,7 +16,7 @@ use crate::server::{P0, Server, TEST_TIMEOUT, publish, small_streams};
 
 const MAX: usize = 500;
 
-/// Entries until `count` are there, with the other events in between left out.
+/// Reads `count` entries and ignores other events in between.
 async fn read(reader: &mut PartitionReader, count: usize) -> Result<Vec<RawEntry>> {
     let mut read = Vec::new();
     while read.len() < count {
@@ -29,7 +29,7 @@ async fn read(reader: &mut PartitionReader, count: usize) -> Result<Vec<RawEntry
     Ok(read)
 }
 
-/// The next event that is no trouble on the way.
+/// The next event except troubles.
 async fn next(reader: &mut PartitionReader) -> Result<ReaderEvent> {
     loop {
         let event = tokio::time::timeout(TEST_TIMEOUT, reader.next_batch(MAX)).await?;
@@ -219,7 +219,7 @@ async fn a_server_that_hangs_is_noticed_and_read_again() -> Result<()> {
     let _ = tokio::time::timeout(Duration::from_secs(4), reader.next_batch(MAX)).await;
     server.resume()?;
     publish(&bus, 11..=20).await?;
-    // One whose ack was lost may have been published again, and come with the others.
+    // An entry whose ack was lost may have been published again.
     assert_eq!(seqs(&read(&mut reader, 10).await?)[..10], (11..=20).collect::<Vec<_>>());
     Ok(())
 }
@@ -350,7 +350,8 @@ async fn a_call_given_up_loses_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A publisher that speaks the protocol itself can store headers that the client library breaks on.
+/// A publisher with its own implementation of the protocol can store headers that break the client
+/// library.
 #[tokio::test]
 async fn entries_with_broken_headers_do_not_stop_it() -> Result<()> {
     let server = Server::start()?;
@@ -383,7 +384,7 @@ async fn entries_with_broken_headers_do_not_stop_it() -> Result<()> {
     Ok(())
 }
 
-/// The next thing that is not about having caught up.
+/// The next event except troubles and catching up.
 async fn telling(reader: &mut PartitionReader) -> Result<ReaderEvent> {
     loop {
         match next(reader).await? {
@@ -410,7 +411,7 @@ async fn truncated_and_rewritten_stream_is_another_stream() -> Result<()> {
     server.kill()?;
     server.put_back(&copy)?;
     server.run()?;
-    // Longer than before and of the same name: only its entries show it.
+    // Longer than before and with the same name: only its entries show the change.
     publish(&bus, 100..=105).await?;
     assert_eq!(telling(&mut reader).await?, ReaderEvent::StreamChanged);
     let incarnation = Some(bus.stream_state(P0).await?.incarnation);
@@ -419,7 +420,7 @@ async fn truncated_and_rewritten_stream_is_another_stream() -> Result<()> {
     assert_eq!(telling(&mut other).await?, ReaderEvent::StreamChanged);
     let mut same = PartitionReader::open(&bus, P0, 3, Seq(8), of(seventh)).await?;
     assert_eq!(numbers(&read(&mut same, 6).await?)?, [100, 101, 102, 103, 104, 105]);
-    // What is purged cannot be compared.
+    // A purged entry cannot be compared.
     bus.purge_below(P0, Seq(12)).await?;
     let mut purged = PartitionReader::open(&bus, P0, 4, Seq(11), of(tenth)).await?;
     assert_eq!(seqs(&read(&mut purged, 2).await?), [12, 13]);

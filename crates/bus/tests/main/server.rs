@@ -1,4 +1,4 @@
-//! A `nats-server` process of one test.
+//! The `nats-server` process of a test.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use bus::{Bus, BusConfig, StreamOptions};
 use bytes::Bytes;
 use model::{PartitionCount, PartitionId, Seq, ThreadId};
 
-/// Long enough for anything that a test waits for.
+/// Longer than any wait of a test.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const P0: PartitionId = PartitionId(0);
 
@@ -33,7 +33,7 @@ impl Server {
         Ok(server)
     }
 
-    /// A server that has an address and is not there yet.
+    /// A server that has an address but is not started.
     pub(crate) fn absent() -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let store = std::env::temp_dir().join(format!("bus-test-{}", uuid::Uuid::new_v4()));
@@ -77,14 +77,14 @@ impl Server {
         Ok(())
     }
 
-    /// A copy of everything that is stored, while it does not run.
+    /// A copy of the store, made while the server is stopped.
     pub(crate) fn copy(&self) -> Result<PathBuf> {
         let copy = self.store.with_extension("copy");
         ensure!(Command::new("cp").arg("-a").arg(&self.store).arg(&copy).status()?.success());
         Ok(copy)
     }
 
-    /// Replaces what is stored by a copy, while it does not run.
+    /// Replaces the store by a copy while the server is stopped.
     pub(crate) fn put_back(&self, copy: &Path) -> Result<()> {
         std::fs::remove_dir_all(&self.store)?;
         Ok(std::fs::rename(copy, &self.store)?)

@@ -1,4 +1,4 @@
-//! Streams are made as the design says, and keep their incarnation.
+//! The configuration of streams, and their incarnation.
 
 use anyhow::Result;
 use async_nats::jetstream::stream::{DiscardPolicy, RetentionPolicy, StorageType};
@@ -34,7 +34,8 @@ async fn streams_are_as_promised_and_keep_their_incarnation() -> Result<()> {
     Ok(())
 }
 
-/// Of two writers that have read the same entry one replaces it, and the stream keeps the last entry of each subject.
+/// Of two writers that have read the same entry only one replaces it, and the stream keeps the last
+/// entry of each subject.
 #[tokio::test]
 async fn an_entry_replaces_only_the_one_that_was_read() -> Result<()> {
     let server = Server::start()?;
@@ -58,7 +59,8 @@ async fn an_entry_replaces_only_the_one_that_was_read() -> Result<()> {
     Ok(())
 }
 
-/// Streams of a build before the subjects of commands, and of one before the id, are brought in line.
+/// Streams of a build before the subjects of commands, and of one before the installation id, are
+/// updated.
 #[tokio::test]
 async fn streams_of_earlier_builds_get_their_subjects_and_their_owner() -> Result<()> {
     let server = Server::start()?;
@@ -110,7 +112,7 @@ async fn foreign_streams_are_refused_and_adopted_when_asked() -> Result<()> {
     assert_eq!(calls.max_bytes, 16 << 20, "a quarter of the others");
     assert_eq!(calls.metadata.get(INSTALLATION).map(String::as_str), Some("theirs"));
     assert!(context.get_stream("PARTITION_1").await.is_err(), "nothing was made");
-    // One stream alone is enough: what a fleet would write there, another one reads.
+    // One stream is enough: another fleet would read what this fleet writes there.
     context.delete_stream("WORK").await?;
     context.delete_stream("TURNS").await?;
     refusal(bus.ensure_streams(two, &installation("ours")).await.unwrap_err());
@@ -118,7 +120,7 @@ async fn foreign_streams_are_refused_and_adopted_when_asked() -> Result<()> {
     bus.check_installation("ours", two).await?;
     bus.ensure_streams(two, &installation("ours")).await?;
     assert!(bus.check_installation("theirs", two).await.is_err());
-    // What is made without an installation bears no id, and is claimed by the next migration.
+    // A stream created without an installation has no id, and the next migration claims it.
     context.delete_stream("TURNS").await?;
     bus.ensure_streams(two, &small_streams()).await?;
     assert_eq!(bus.installation_of("TURNS").await?, None);
@@ -128,7 +130,7 @@ async fn foreign_streams_are_refused_and_adopted_when_asked() -> Result<()> {
     Ok(())
 }
 
-/// At most one of two migrations at the same moment succeeds.
+/// At most one of two concurrent migrations succeeds.
 #[tokio::test]
 async fn of_two_installations_that_begin_at_once_at_most_one_goes_on() -> Result<()> {
     for _ in 0..5 {

@@ -1,28 +1,27 @@
-//! What metrics count: said once, for the metrics endpoint and for the reference of operators.
+//! Descriptions of metrics, shared by the metrics endpoint and the reference for operators.
 
 use ::metrics::Unit;
 
-/// What is kept of the values of a metric.
+/// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// It only rises.
+    /// A value that only rises.
     Counter,
-    /// It is what it was set to last.
+    /// The last value set.
     Gauge,
-    /// How many values were how large.
+    /// A distribution of values.
     Histogram,
 }
 
-/// A metric. Its unit is in its name.
+/// A metric. Its name includes its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricDescription {
-    /// Its whole name.
+    /// The full name.
     pub name: &'static str,
-    /// What is kept of its values.
     pub kind: MetricKind,
     /// Names of its labels.
     pub labels: &'static [&'static str],
-    /// What it counts, and which values its labels have.
+    /// What it counts, and the values of its labels.
     pub help: &'static str,
 }
 
@@ -42,12 +41,12 @@ impl MetricDescription {
         Self { name, kind: MetricKind::Histogram, labels: &[], help }
     }
 
-    /// The same with these labels.
+    /// Returns it with these labels.
     pub const fn by(self, labels: &'static [&'static str]) -> Self {
         Self { labels, ..self }
     }
 
-    /// What its values are measured in.
+    /// The unit, from the name.
     pub fn unit(&self) -> Option<Unit> {
         [Unit::Seconds, Unit::Bytes]
             .into_iter()
@@ -55,7 +54,7 @@ impl MetricDescription {
     }
 }
 
-/// Gives the recorder the help texts.
+/// Registers the help texts with the recorder.
 pub fn describe(metrics: &[MetricDescription]) {
     ::metrics::with_recorder(|recorder| {
         for metric in metrics {

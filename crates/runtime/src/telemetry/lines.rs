@@ -1,4 +1,4 @@
-//! One event is one line without control characters, whatever its values hold.
+//! Writes each event as one line without control characters, whatever its values contain.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ pub enum LogFormat {
     /// For people.
     #[default]
     Text,
-    /// One JSON object a line, for collectors.
+    /// One JSON object per line, for collectors.
     Json,
 }
 
@@ -62,8 +62,8 @@ where
     }
 }
 
-/// The usual `name=value`, with the message and all values escaped. Names are not coloured, so every control character
-/// comes from a value.
+/// The usual `name=value`, with the message and all values escaped. Names are not coloured, so
+/// every control character comes from a value.
 struct EscapedFields;
 
 impl<'writer> FormatFields<'writer> for EscapedFields {
@@ -73,8 +73,8 @@ impl<'writer> FormatFields<'writer> for EscapedFields {
     }
 }
 
-/// The usual JSON. Its strings are escaped by the rules of JSON already, which leave out DEL, C1 controls, line
-/// separators and bidirectional controls.
+/// The usual JSON. JSON escaping leaves out DEL, C1 controls, line separators and bidirectional
+/// controls.
 struct EscapedJson(Format<Json>);
 
 impl<S> FormatEvent<S, JsonFields> for EscapedJson

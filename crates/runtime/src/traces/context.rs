@@ -1,4 +1,4 @@
-//! The context of a trace, as it travels in headers: W3C Trace Context.
+//! The context of a trace as carried in headers: W3C Trace Context.
 
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{SpanContext, TraceContextExt};
@@ -7,18 +7,18 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 /// Longest `tracestate` that is propagated, bytes: the minimum of the standard.
 const MAX_STATE_BYTES: usize = 512;
 
-/// A trace, its span that is the parent of what follows, and whether it is recorded.
+/// A trace, the span that is the parent of what follows, and whether it is recorded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceContext(SpanContext);
 
 impl TraceContext {
-    /// The header that names trace and span.
+    /// The header with the ids of trace and span.
     pub const PARENT: &str = "traceparent";
-    /// The header with the data of tracing systems.
+    /// The header with data of tracing systems.
     pub const STATE: &str = "tracestate";
 
-    /// Reads the two headers; `None` without a `traceparent` that can be read. A `tracestate` that cannot be read, or is longer than
-    /// 512 bytes, counts as absent.
+    /// Reads the two headers; `None` without a valid `traceparent`. A `tracestate` that is invalid
+    /// or longer than 512 bytes counts as absent.
     pub fn from_headers<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
         let parent = header(Self::PARENT)?;
         let state = header(Self::STATE).filter(|state| state.len() <= MAX_STATE_BYTES);
@@ -39,7 +39,7 @@ impl TraceContext {
         format!("00-{}-{}-{recorded:02x}", self.0.trace_id(), self.0.span_id())
     }
 
-    /// The value of [`TraceContext::STATE`], if there is any.
+    /// The value of [`TraceContext::STATE`], if any.
     pub fn tracestate(&self) -> Option<String> {
         Some(self.0.trace_state().header()).filter(|state| !state.is_empty())
     }
@@ -82,7 +82,7 @@ tokio::task_local! {
     static CURRENT: TraceContext;
 }
 
-/// Runs `work` so that [`current`] is `context` in it, but not in tasks that it spawns.
+/// Runs `work` with `context` as [`current`], but not in tasks that it spawns.
 pub async fn with_current<T>(context: Option<TraceContext>, work: impl Future<Output = T>) -> T {
     match context {
         Some(context) => CURRENT.scope(context, work).await,
@@ -90,7 +90,7 @@ pub async fn with_current<T>(context: Option<TraceContext>, work: impl Future<Ou
     }
 }
 
-/// The context in which this runs, if there is one.
+/// The context of the current task, if any.
 pub fn current() -> Option<TraceContext> {
     CURRENT.try_with(Clone::clone).ok()
 }

@@ -1,4 +1,4 @@
-//! Sends spans to the receiver, many at a time, in a task of its own.
+//! Sends spans to the receiver in batches, in its own task.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::spawn_named;
 const EXPORTED: &str = "antiphon_traces_spans_exported_total";
 const DROPPED: &str = "antiphon_traces_spans_dropped_total";
 
-/// What a process that sends traces counts.
+/// Metrics of a process that sends traces.
 pub const METRICS: &[MetricDescription] = &[
     MetricDescription::counter(EXPORTED, "Spans that the receiver of traces has taken"),
     MetricDescription::counter(
@@ -38,29 +38,29 @@ pub const METRICS: &[MetricDescription] = &[
     .by(&["reason"]),
 ];
 
-/// Spans of one request.
+/// Spans per request.
 const BATCH: usize = 512;
-/// A span that has ended waits so long for others.
+/// How long an ended span waits for others.
 const GATHER: Duration = Duration::from_secs(1);
-/// One try.
+/// The timeout of one try.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Tries of one request: about a minute.
+/// Tries of one request: about a minute in total.
 const TRIES: u32 = 8;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const LONGEST_DELAY: Duration = Duration::from_secs(15);
-/// Between two lines of the log about a receiver that takes nothing.
+/// The interval of log lines about a receiver that accepts nothing.
 const LOG_EVERY: Duration = Duration::from_secs(60);
-/// Of what the receiver answers no more is read.
+/// Maximum bytes read of the receiver's response.
 const ANSWER_BYTES: usize = 64 << 10;
 
 /// Why spans were not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DropReason {
-    /// More ended than the receiver takes.
+    /// More spans ended than the receiver accepts.
     QueueFull,
-    /// The receiver was away for too long.
+    /// The receiver was unreachable for too long.
     Unavailable,
-    /// The receiver does not want them.
+    /// The receiver refused them.
     Rejected,
 }
 
@@ -86,7 +86,7 @@ pub(super) fn describe() {
     DropReason::ALL.into_iter().for_each(|reason| count_dropped(reason, 0));
 }
 
-/// Where spans wait for the exporter. Never blocks.
+/// The queue of spans before the exporter. Never blocks.
 #[derive(Debug)]
 pub(super) struct QueueProcessor(pub(super) mpsc::Sender<SpanData>);
 
@@ -151,7 +151,7 @@ struct ExportTask {
     settings: TraceSettings,
     spans: mpsc::Receiver<SpanData>,
     flush_requests: mpsc::Receiver<oneshot::Sender<()>>,
-    /// Informed when the queue is empty; while it is there nothing is waited for.
+    /// Notified when the queue is empty; while it is set the task waits for nothing.
     flushed: Option<oneshot::Sender<()>>,
     complaint: Complaint,
 }
@@ -170,7 +170,7 @@ impl ExportTask {
         }
     }
 
-    /// The next spans; none when a flush finds nothing, `None` when the process ends.
+    /// The next spans; empty when a flush finds none, `None` when the process ends.
     async fn gather(&mut self) -> Option<Vec<SpanData>> {
         let mut batch = Vec::new();
         let mut until = Instant::now();
@@ -226,7 +226,7 @@ impl ExportTask {
         self.complaint.is_over();
     }
 
-    /// False when a flush is wanted: another try comes too late.
+    /// False when a flush is requested: another try would come too late.
     async fn wait(&mut self, delay: Duration) -> bool {
         if self.flushed.is_some() {
             return false;
@@ -239,7 +239,7 @@ impl ExportTask {
         true
     }
 
-    /// How many spans the receiver did not want.
+    /// Posts the spans, and returns how many the receiver refused.
     async fn post(&self, body: Bytes) -> Result<u64, ExportError> {
         let request = self.client.post(self.settings.endpoint.clone()).headers(self.settings.headers.clone());
         let request = request.header(CONTENT_TYPE, "application/x-protobuf").timeout(TIMEOUT).body(body);
@@ -251,7 +251,7 @@ impl ExportTask {
                 let rejected = answer.partial_success.map_or(0, |partial| partial.rejected_spans);
                 Ok(u64::try_from(rejected).unwrap_or(0))
             }
-            // What the protocol says is worth another try.
+            // Statuses that the protocol declares retryable.
             status @ (StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE

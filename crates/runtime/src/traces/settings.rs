@@ -7,10 +7,10 @@ use opentelemetry_sdk::trace::{Sampler, ShouldSample};
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 
-/// Where traces go, and which.
+/// The receiver, and which traces are sent.
 #[derive(Debug, Clone)]
 pub struct TraceSettings {
-    /// The whole URL; see [`parse_endpoint`].
+    /// The full URL; see [`parse_endpoint`].
     pub endpoint: Url,
     /// Sent with every request, such as a key of the receiver.
     pub headers: HeaderMap,
@@ -18,36 +18,35 @@ pub struct TraceSettings {
     pub service_name: String,
     /// Attributes of the process.
     pub attributes: Vec<(String, String)>,
-    /// Which traces are recorded.
     pub sampler: TraceSampler,
-    /// Most spans that wait for the receiver.
+    /// Maximum number of spans that wait for the receiver.
     pub max_queue: usize,
 }
 
-/// A setting that cannot be used; its text says which values can.
+/// An unusable setting; the text lists valid values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTraceSetting {
-    /// No URL of HTTP.
+    /// Not an HTTP URL.
     #[error("{0:?} is no http or https URL, such as http://collector:4318")]
     Endpoint(String),
-    /// No list of names and values; the text is not repeated, for it may be a secret.
+    /// Not a list of names and values; the text is not repeated, because it may be a secret.
     #[error("it must be a list such as name=value,other=value")]
     List,
-    /// No name of a sampler.
+    /// Not the name of a sampler.
     #[error(
         "{0:?} is no sampler; one of always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, \
          parentbased_traceidratio"
     )]
     Sampler(String),
-    /// No ratio.
+    /// Not a ratio.
     #[error("{0:?} is no ratio from 0 to 1")]
     Ratio(String),
 }
 
-/// The URL to which spans are posted, from the one of the receiver.
+/// The URL to which spans are posted, derived from that of the receiver.
 ///
 /// # Errors
-/// It is no URL of HTTP.
+/// It is not an HTTP URL.
 pub fn parse_endpoint(text: &str) -> Result<Url, InvalidTraceSetting> {
     let wrong = || InvalidTraceSetting::Endpoint(text.to_owned());
     let base = Url::parse(text).map_err(|_| wrong())?;
@@ -60,10 +59,10 @@ pub fn parse_endpoint(text: &str) -> Result<Url, InvalidTraceSetting> {
     Ok(url)
 }
 
-/// Headers as a list of `name=value`, separated by commas, with `%2C` for a comma.
+/// Parses headers from a comma-separated list of `name=value`, with `%2C` for a comma.
 ///
 /// # Errors
-/// It is no such list, or holds what cannot be a header.
+/// It is not such a list, or has values that are not valid headers.
 pub fn parse_headers(text: &str) -> Result<HeaderMap, InvalidTraceSetting> {
     let mut headers = HeaderMap::new();
     for (name, value) in parse_attributes(text)? {
@@ -75,10 +74,10 @@ pub fn parse_headers(text: &str) -> Result<HeaderMap, InvalidTraceSetting> {
     Ok(headers)
 }
 
-/// Attributes in the same form.
+/// Parses attributes from a list of the same form.
 ///
 /// # Errors
-/// It is no such list.
+/// It is not such a list.
 pub fn parse_attributes(text: &str) -> Result<Vec<(String, String)>, InvalidTraceSetting> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     let pair = |pair: &str| {
@@ -94,17 +93,19 @@ pub fn parse_attributes(text: &str) -> Result<Vec<(String, String)>, InvalidTrac
     pairs.map(pair).collect()
 }
 
-/// Which traces are recorded.
+/// Selects the traces to record.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TraceSampler {
-    /// The part of the traces that begin here which is recorded; of all traces without `follows_parent`.
+    /// The ratio of recorded traces among those that begin here; without `follows_parent`, among
+    /// all traces.
     ratio: f64,
     /// A trace that began elsewhere is recorded when its parent is.
     follows_parent: bool,
 }
 
 impl TraceSampler {
-    /// The sampler of this name; `ratio` is for those that have it in their name, 1 when absent.
+    /// The sampler with this name. `ratio` applies to those with a ratio in their name; 1 when
+    /// absent.
     ///
     /// # Errors
     /// There is no such sampler, or the ratio is invalid.

@@ -1,4 +1,4 @@
-//! A span: something that takes time, in a trace.
+//! A span: a timed operation in a trace.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use opentelemetry_sdk::trace::Span as SdkSpan;
 use super::context::TraceContext;
 use super::tracer;
 
-/// How a span stands to the other side.
+/// The role of a span towards its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
     /// It answers a request.
@@ -19,29 +19,28 @@ pub enum SpanKind {
     Client,
     /// It sends a message.
     Producer,
-    /// It works on a message.
+    /// It processes a message.
     Consumer,
-    /// It stays inside.
+    /// It has no peer.
     Internal,
 }
 
 /// When a span begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanStart {
-    /// Now.
     Now,
-    /// So long ago.
+    /// This long ago.
     Ago(Duration),
-    /// By the clock of another machine, ns of Unix time; now, when that is later.
+    /// By the clock of another machine, ns of Unix time; now, if that is in the future.
     AtNs(i64),
 }
 
-/// A span that has begun, or nothing when traces are off. It ends when it is dropped.
+/// A started span, or nothing when traces are off. It ends when it is dropped.
 #[derive(Debug, Default)]
 pub struct Span(Option<SdkSpan>);
 
 impl Span {
-    /// Begins a span below `parent`; without one it is the first of its trace.
+    /// Begins a span below `parent`; without one it is the root of its trace.
     pub fn start(
         name: impl Into<Cow<'static, str>>,
         kind: SpanKind,
@@ -57,30 +56,29 @@ impl Span {
         Self(Some(tracer.build_with_context(builder, &parent)))
     }
 
-    /// What belongs to it bears this; `None` when traces are off.
+    /// The context for child spans; `None` when traces are off.
     pub fn context(&self) -> Option<TraceContext> {
         self.0.as_ref().and_then(|span| TraceContext::of(span.span_context()))
     }
 
-    /// Whether it will be sent: attributes of others need not be made.
+    /// Whether it will be sent; if not, attributes need not be computed.
     pub fn is_recorded(&self) -> bool {
         self.0.as_ref().is_some_and(SdkSpan::is_recording)
     }
 
-    /// Sets an attribute.
     pub fn set(&mut self, key: &'static str, value: impl Into<Value>) {
         if let Some(span) = self.0.as_mut().filter(|span| span.is_recording()) {
             span.set_attribute(KeyValue::new(key, value));
         }
     }
 
-    /// Sets an attribute that is a list.
+    /// Sets an attribute to a list.
     pub fn set_list(&mut self, key: &'static str, values: impl IntoIterator<Item = String>) {
         let values = values.into_iter().map(StringValue::from).collect();
         self.set(key, Value::Array(Array::String(values)));
     }
 
-    /// It has failed, with this code.
+    /// Marks it as failed, with this code.
     pub fn fail(&mut self, code: impl Into<String>) {
         if self.is_recorded() {
             self.set("error.type", code.into());
@@ -90,7 +88,6 @@ impl Span {
         }
     }
 
-    /// Ends it now.
     pub fn end(self) {}
 }
 

@@ -77,7 +77,7 @@ fn samplers_have_the_names_of_the_standard() {
     assert!(matches!(TraceSampler::parse("jaeger_remote", None), Err(InvalidTraceSetting::Sampler(_))));
 }
 
-/// The first answer is 503.
+/// A receiver whose first answer is 503.
 async fn receiver() -> (String, Arc<Mutex<Vec<(HeaderMap, Bytes)>>>) {
     let received = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&received);
@@ -93,7 +93,7 @@ async fn receiver() -> (String, Arc<Mutex<Vec<(HeaderMap, Bytes)>>>) {
     (format!("http://{address}"), received)
 }
 
-/// The only test that installs traces: they are those of the process.
+/// The only test that installs traces: they belong to the process.
 #[tokio::test]
 async fn spans_are_sent_again_after_a_refusal_that_passes() {
     let off = Span::start("x", SpanKind::Internal, None, SpanStart::Now);

@@ -1,4 +1,4 @@
-//! Agents: what operators say of them, and where their queues stand.
+//! Agents: their settings and the state of their queues.
 
 use model::{AgentId, Bucket, CommandId, Position, TaskId, Timestamp, WorkflowName};
 use serde_json::{Map, Value};
@@ -10,98 +10,89 @@ use crate::error::StoreError;
 use crate::row::{parse_column, unsigned};
 use crate::store::Store;
 
-/// Counts of tasks go no higher: a queue that is longer is long.
+/// Counts of tasks stop at this number.
 pub const COUNTED_TASKS: i64 = 10_000;
 
-/// An agent as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentRow {
-    /// Which.
     pub agent: AgentId,
-    /// What operators say of it, if they have said something.
+    /// Settings put by an operator; `None`: there are none.
     pub settings: Option<AgentSettings>,
-    /// Tasks that wait; at most [`COUNTED_TASKS`] are counted.
+    /// Pending tasks; at most [`COUNTED_TASKS`] are counted.
     pub pending: i64,
-    /// Tasks marked failed; likewise.
+    /// Tasks marked failed; at most [`COUNTED_TASKS`] are counted.
     pub failed: i64,
-    /// The oldest task that waits.
+    /// The oldest pending task.
     pub head: Option<(TaskId, Position)>,
-    /// Its tasks do not start.
+    /// While true, its tasks do not start.
     pub paused: bool,
-    /// Failures since the last success.
     pub backoff_attempt_count: u32,
-    /// When the head may run again, by the database's clock.
+    /// When the head may run again (database clock).
     pub backoff_next_run_at: Option<Timestamp>,
-    /// For how long it backs off still, ms by the database's clock; `None`: it does not.
+    /// Remaining backoff in ms by the database clock; `None`: it is not backing off.
     pub backoff_left_ms: Option<i64>,
-    /// Why the head failed last.
+    /// The last failure of the head.
     pub error: Option<AgentError>,
 }
 
-/// See [`AgentRow::settings`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentSettings {
-    /// Whose services think for it.
+    /// The workflow whose services take the agent's turns.
     pub workflow: WorkflowName,
-    /// The rest.
+    /// All settings except the workflow.
     pub settings: Map<String, Value>,
-    /// One more with each change, from 1.
+    /// Rises by one with each change, from 1.
     pub version: u64,
-    /// When they were first put, by the database's clock.
+    /// First put (database clock).
     pub created_at: Timestamp,
-    /// When they were put last.
+    /// Last put.
     pub updated_at: Timestamp,
 }
 
-/// Why an agent's head failed last.
+/// The last failure of an agent's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentError {
-    /// A code for machines.
+    /// Machine-readable code.
     pub code: String,
-    /// For people.
+    /// Human-readable text.
     pub text: Option<String>,
-    /// When, by the database's clock.
+    /// Database clock.
     pub at: Option<Timestamp>,
 }
 
-/// What agents are listed by.
+/// Filter of agent lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AgentWaiting {
-    /// Those that back off.
+    /// Agents that are backing off.
     Backoff,
-    /// Those that are paused.
     Paused,
 }
 
-/// What decides whether and how an agent takes an input.
+/// Decides whether and how an agent accepts an input.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AgentAdmission {
     /// See [`AgentSettings::settings`]; empty when there are none.
     pub settings: Map<String, Value>,
-    /// See [`AgentRow::backoff_left_ms`].
     pub backoff_left_ms: Option<i64>,
     /// Its tenant has budgets: see [`Store::over_budget`].
     pub has_budgets: bool,
 }
 
-/// Settings as they are put, with the row of the audit that goes with them.
+/// New settings, with their row of the audit log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PutAgent {
-    /// Whose.
     pub agent: AgentId,
-    /// See [`AgentSettings::workflow`].
     pub workflow: WorkflowName,
-    /// See [`AgentSettings::settings`].
     pub settings: Map<String, Value>,
-    /// The act's id.
+    /// The id of the command in the audit log.
     pub act: CommandId,
-    /// Who does it.
     pub actor: String,
 }
 
 impl Store {
-    /// Writes an agent's settings and the audit in one statement; says which version they are, from 1. `None`: the agent's own thread is being
-    /// erased, and nothing was written.
+    /// Writes an agent's settings and the audit entry in one statement, and returns the version of
+    /// the settings, from 1. `None`: the agent's own thread is being erased, and nothing was
+    /// written.
     pub async fn put_agent(&self, put: &PutAgent) -> Result<Option<u64>, StoreError> {
         let statement = sqlx::query(include_str!("agents/put.sql"))
             .bind(agent_bucket(&put.agent))
@@ -116,12 +107,14 @@ impl Store {
         Ok(version.map(i64::unsigned_abs))
     }
 
-    /// An agent; `None` when there is neither settings, nor a queue, nor a thread of that name or that it answers in.
+    /// Reads an agent; `None` when it has no settings, no queue, no thread of its own name and no
+    /// thread that it answers in.
     pub async fn agent(&self, agent: &AgentId) -> Result<Option<AgentRow>, StoreError> {
         Ok(self.agent_rows(vec![agent.to_string()]).await?.pop())
     }
 
-    /// What decides whether an agent takes an input now; one that is not known has no settings and does not back off.
+    /// Reads what decides whether an agent accepts an input now. An unknown agent has no settings
+    /// and no backoff.
     pub async fn agent_admission(&self, agent: &AgentId) -> Result<AgentAdmission, StoreError> {
         let statement =
             sqlx::query(include_str!("agents/admission.sql")).bind(agent_bucket(agent)).bind(agent.as_str());
@@ -135,7 +128,8 @@ impl Store {
         })
     }
 
-    /// At most `limit` agents after `after`, in the order of buckets and ids; only those that this handle sees.
+    /// Lists at most `limit` agents after `after`, ordered by bucket and id; only those visible to
+    /// this handle.
     pub async fn agents(
         &self,
         waiting: Option<AgentWaiting>,
@@ -153,7 +147,7 @@ impl Store {
             .bind(after.map(AgentId::to_string).unwrap_or_default())
             .bind(i64::from(limit))
             .bind(self.tenant_setting());
-        // The function passes row-level security; what is shown of the agents is read behind it.
+        // The function bypasses row-level security; the details of the agents are read under it.
         let rows = self.unscoped().rows(statement).await?;
         let ids = rows.iter().map(|row| row.try_get("agent_id")).collect::<Result<_, sqlx::Error>>()?;
         self.agent_rows(ids).await
@@ -161,7 +155,7 @@ impl Store {
 
     async fn agent_rows(&self, ids: Vec<String>) -> Result<Vec<AgentRow>, StoreError> {
         let buckets: Vec<_> = ids.iter().map(|id| Bucket::of_key(id).get() as i16).collect();
-        // The settings of a queue that follows turns are those of its agent.
+        // A queue for work after turns uses the settings of its agent.
         let owners: Vec<String> = ids
             .iter()
             .map(|id| AgentId::parse(id).map_or_else(|_| id.clone(), |queue| queue.agent().to_string()))

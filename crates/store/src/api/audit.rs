@@ -1,4 +1,4 @@
-//! The audit log.
+//! The audit log: outcomes of control commands, and acts of gateways and operators.
 
 use model::{Bucket, CommandId, Timestamp};
 use sqlx::Row;
@@ -12,24 +12,23 @@ use crate::store::Store;
 /// A control command in the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRow {
-    /// Its id.
     pub command_id: CommandId,
-    /// Who gave it.
+    /// The user or system that gave the command.
     pub actor: String,
-    /// [`model::ControlKind::name`], `retry_turn`, `put_settings`, `decide_tool_call`, `make_key` or another.
+    /// Its name: [`model::ControlKind::name`], or another such as `retry_turn` or `put_settings`.
     pub action: String,
-    /// The task or turn that it is about.
+    /// The task or turn that the command is about.
     pub target: Option<String>,
-    /// More about it: what a key grants.
+    /// Further details: for a key, what it grants.
     pub detail: Option<String>,
-    /// `None`: done. Else why it was rejected, for people.
+    /// Why the command was rejected, for people; `None`: it was carried out.
     pub error: Option<String>,
-    /// When it was written, by the database's clock.
+    /// Database clock.
     pub created_at: Timestamp,
 }
 
 impl Store {
-    /// The outcome of a control command to an agent or a thread; `None` while it has none.
+    /// Reads the outcome of a control command to an agent or a thread; `None` while there is none.
     pub async fn control_outcome(
         &self,
         subject: &str,
@@ -45,7 +44,7 @@ impl Store {
         self.rows(statement).await?.first().map(audit_row).transpose()
     }
 
-    /// Writes an act that no owner carries out into the audit log of an agent or a thread.
+    /// Writes an act that no owner carries out to the audit log of an agent or a thread.
     pub async fn log_act(
         &self,
         subject: &str,
@@ -69,7 +68,8 @@ impl Store {
         self.rows(statement).await.map(drop)
     }
 
-    /// At most `limit` control commands to an agent or a thread, the newest first; with `before`, those before that one.
+    /// Lists at most `limit` control commands to an agent or a thread, the newest first; with
+    /// `before`, those before that one.
     pub async fn control_log(
         &self,
         subject: &str,

@@ -1,4 +1,4 @@
-//! API keys: their digests, and who made and ended them.
+//! API keys: their digests, creation and revocation.
 
 use std::time::Duration;
 
@@ -14,23 +14,20 @@ use crate::store::Store;
 
 /// Longer than a turn lasts.
 pub(crate) const TURN_TOKENS_OVERLAP: Duration = Duration::from_secs(24 * 3_600);
-/// Longer than the longest ticket.
+/// Longer than the longest lifetime of a ticket.
 const TICKETS_OVERLAP: Duration = Duration::from_secs(3_600);
-/// Longer than gateways take to read the keys again.
+/// Longer than the interval at which gateways read the keys.
 const UNTIL_SIGNED_WITH: Duration = Duration::from_secs(15);
 
-/// A key as people look at it.
+/// A key with its history, as shown to people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRow {
-    /// The key.
     pub key: StoredKey,
-    /// Who made it.
     pub created_by: String,
-    /// When, by the database's clock.
+    /// Database clock.
     pub created_at: Timestamp,
-    /// Who ended it.
     pub revoked_by: Option<String>,
-    /// When it was last used, to the quarter of an hour.
+    /// Accurate to a quarter of an hour.
     pub last_used_at: Option<Timestamp>,
 }
 
@@ -41,7 +38,7 @@ const COLUMNS: &str = "key_id, digest, tenant, role, scopes, name, created_by, r
     (extract(epoch FROM last_used_at) * 1000)::bigint AS used_ms";
 
 impl Store {
-    /// Stores a key that `actor` has made, with the entry `make_key` of the audit log.
+    /// Stores a key made by `actor`, with a `make_key` entry in the audit log.
     pub async fn add_key(&self, key: &StoredKey, command: &CommandId, actor: &str) -> Result<(), StoreError> {
         let scopes = key.scopes.map(|scopes| -> Vec<String> {
             scopes.iter().map(|permission| permission.scope().to_owned()).collect()
@@ -72,21 +69,21 @@ impl Store {
         self.rows(statement).await.map(drop)
     }
 
-    /// The key of this id, whatever became of it; `None` when there is none that this handle sees.
+    /// Reads the key with this id, revoked or not; `None` when this handle sees none.
     pub async fn key(&self, id: KeyId) -> Result<Option<KeyRow>, StoreError> {
         let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM api_keys WHERE key_id = $1"));
         let rows = self.rows(sqlx::query(sql).bind(id.to_string())).await?;
         rows.first().map(key_row).transpose()
     }
 
-    /// Those of these keys that there are.
+    /// Reads those of these keys that exist.
     pub async fn keys_of(&self, ids: &[KeyId]) -> Result<Vec<KeyRow>, StoreError> {
         let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM api_keys WHERE key_id = ANY ($1)"));
         let ids: Vec<_> = ids.iter().map(KeyId::to_string).collect();
         self.rows(sqlx::query(sql).bind(ids)).await?.iter().map(key_row).collect()
     }
 
-    /// At most `limit` keys that are not revoked: those that were used or created last.
+    /// Lists at most `limit` keys that are not revoked, those used or created last.
     pub async fn recent_keys(&self, limit: u32) -> Result<Vec<KeyRow>, StoreError> {
         let sql = sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM api_keys WHERE revoked_at IS NULL
@@ -95,7 +92,8 @@ impl Store {
         self.rows(sqlx::query(sql).bind(i64::from(limit))).await?.iter().map(key_row).collect()
     }
 
-    /// At most `limit` keys of a tenant (`None`: the default one), in the order of their ids, after `after`.
+    /// Lists at most `limit` keys of a tenant (`None`: the default one) after `after`, ordered by
+    /// id.
     pub async fn keys(
         &self,
         tenant: Option<&Tenant>,
@@ -113,8 +111,9 @@ impl Store {
         self.rows(statement).await?.iter().map(key_row).collect()
     }
 
-    /// Ends a key (of this tenant, if one is named), with the entry `revoke_key` of the audit log, and gives it as it is then. A key that was
-    /// ended before stays as it is, without another entry. `None` when there is none that this handle sees.
+    /// Revokes a key (of this tenant, if one is named), with a `revoke_key` entry in the audit log,
+    /// and returns the revoked key. A key that is revoked already stays as it is, without another
+    /// entry. `None` when this handle sees no such key.
     pub async fn revoke_key(
         &self,
         id: KeyId,
@@ -146,7 +145,7 @@ impl Store {
         self.key(id).await
     }
 
-    /// Notes that keys were used, a quarter of an hour after the last time at the earliest.
+    /// Records that keys were used, at most once per key and quarter of an hour.
     pub async fn touch_keys(&self, ids: &[KeyId]) -> Result<(), StoreError> {
         let ids: Vec<_> = ids.iter().map(KeyId::to_string).collect();
         let statement = sqlx::query(
@@ -157,9 +156,10 @@ impl Store {
         self.rows(statement.bind(ids)).await.map(drop)
     }
 
-    /// The keys of tickets, 32 bytes each: the one to sign with, then the others that count.
+    /// The keys for tickets, 32 bytes each: first the one to sign with, then the others that are
+    /// valid.
     pub async fn ticket_keys(&self) -> Result<Vec<Vec<u8>>, StoreError> {
-        // All gateways know a new key before the first one signs with it.
+        // All gateways must know a new key before the first one signs with it.
         let statement = sqlx::query(
             "SELECT ticket_key, coalesce(ticket_key_changed_at > clock_timestamp() - $2, false) AS is_fresh,
                     CASE WHEN ticket_key_changed_at > clock_timestamp() - $1 THEN previous_ticket_key END AS previous
@@ -176,9 +176,10 @@ impl Store {
         Ok(keys)
     }
 
-    /// Makes a new key of this kind, with the entry `rotate_key` of the audit log. What was made with the one before counts for the kind's
-    /// overlap, or not at all if `is_overlapping` is false. `None`: the overlap of the last rotation has not passed, and a third key would have
-    /// to count; nothing was done.
+    /// Makes a new key of this kind, with a `rotate_key` entry in the audit log. What the previous
+    /// key signed stays valid for the kind's overlap, or becomes invalid at once if
+    /// `is_overlapping` is false. `None`: the overlap of the last rotation has not passed, so a
+    /// third key would have to be valid; nothing was done.
     pub async fn rotate_key(
         &self,
         kind: RotatedKey,
@@ -205,20 +206,19 @@ impl Store {
     }
 }
 
-/// Keys of the installation that can be replaced while it works.
+/// Keys of the installation that can be replaced at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RotatedKey {
-    /// Of the tokens with which workflows answer turns.
+    /// Signs the tokens with which workflows answer turns.
     TurnTokens,
-    /// Of the tickets with which browsers follow threads.
+    /// Signs the tickets with which browsers follow threads.
     Tickets,
 }
 
 impl RotatedKey {
-    /// All kinds.
     pub const ALL: [Self; 2] = [Self::TurnTokens, Self::Tickets];
 
-    /// As operators write it: `turn-tokens` or `tickets`.
+    /// The name for operators: `turn-tokens` or `tickets`.
     pub fn name(self) -> &'static str {
         match self {
             Self::TurnTokens => "turn-tokens",
@@ -226,12 +226,12 @@ impl RotatedKey {
         }
     }
 
-    /// The subject of its rotations in the audit log. No thread or agent can bear it.
+    /// The subject of its rotations in the audit log. No thread or agent can have this name.
     pub fn audit_subject(self) -> String {
         format!("{}+key", self.name())
     }
 
-    /// For how long what was made with the key before a rotation counts.
+    /// How long what the previous key signed stays valid after a rotation.
     pub fn overlap(self) -> Duration {
         match self {
             Self::TurnTokens => TURN_TOKENS_OVERLAP,
@@ -240,12 +240,12 @@ impl RotatedKey {
     }
 }
 
-/// The subject of a key's entries in the audit log. No thread or agent can bear it.
+/// The subject of a key's entries in the audit log. No thread or agent can have this name.
 pub fn key_subject(tenant: Option<&Tenant>, id: KeyId) -> String {
     tenant.map_or(format!("{id}+key"), |tenant| format!("{tenant}{TENANT_MARK}{id}+key"))
 }
 
-/// What a key grants, for people.
+/// Describes for people what a key grants.
 fn granted(key: &StoredKey) -> String {
     match key.scopes {
         None => format!("role {}", key.role.name()),

@@ -1,4 +1,5 @@
-//! How the messages of a thread ended that viewers are shown: answers of turns, messages that no turn asked for, and those that failed.
+//! Ends of the messages of a thread that subscribers see: answers of turns, messages without a
+//! turn, and failed messages.
 
 use std::time::Duration;
 
@@ -12,64 +13,61 @@ use crate::error::StoreError;
 use crate::row::{batch_type, message_id, metadata, missing, role, unsigned};
 use crate::store::Store;
 
-/// A row that belongs to an end: a message, a step of an answer or its result before it, or a failure.
+/// A row that belongs to an end: a message, an earlier step of an answer or its result, or a
+/// failure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndRow {
-    /// Its place in the thread.
     pub position: Position,
-    /// Its id.
     pub message_id: MessageId,
-    /// What its batch began with.
+    /// The type of its batch.
     pub batch_type: BatchType,
-    /// Who speaks.
     pub role: Role,
     /// The attempt that produced it.
     pub attempt: u32,
-    /// What it says.
     pub said: EndContent,
 }
 
-/// What an [`EndRow`] says.
+/// The content of an [`EndRow`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum EndContent {
-    /// It is persisted.
+    /// A persisted message.
     Message {
-        /// Its text.
         content: String,
         /// Calls of an assistant message, as a JSON array.
         tool_calls: Option<Value>,
-        /// Which call a tool message answers.
+        /// The call that a tool message answers.
         tool_call_id: Option<String>,
-        /// The final chunk's metadata.
+        /// The metadata of the final chunk.
         metadata: Metadata,
     },
-    /// It was given up.
+    /// A message that was given up.
     Failure {
         /// See [`model::MessageFailure::code`].
         code: String,
-        /// What went wrong, for people.
+        /// Human-readable reason.
         text: String,
-        /// Chunk ids that never came.
+        /// Ids of chunks that never arrived.
         missing: Vec<IdRange>,
-        /// Whether the same again may succeed.
         is_retryable: bool,
     },
 }
 
-/// Positions of ends that are stored at the same time differ by less: clocks differ, and an owner may have been paused since it gave them.
+/// Upper bound for the difference between positions of ends that are stored at the same time:
+/// clocks differ, and an owner may have been paused after it assigned the positions.
 const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
 /// Rows of what ended in a thread after a position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndRows {
-    /// Whether a message is stored at the position itself, or it is 0: a store that has gone back in time, or deleted it, has none.
+    /// Whether a message is stored at the position itself, or the position is 0. False when the
+    /// message was deleted or the store has gone back in time.
     pub has_after: bool,
-    /// In the order of their positions. The rows of an answer stand side by side, the answer last.
+    /// Ordered by position. The rows of an answer are adjacent, the answer last.
     pub rows: Vec<EndRow>,
 }
 
 impl Store {
-    /// At most `limit` rows of what ended in the thread after `after` and up to `through`.
+    /// Reads at most `limit` rows of what ended in the thread after `after` and up to `through`.
     pub async fn ends(
         &self,
         thread: &ThreadId,
@@ -91,8 +89,10 @@ impl Store {
         Ok(EndRows { has_after: has_after || after.get() == 0, rows })
     }
 
-    /// Where a reader has to go back to who was shown everything up to `place`, where nothing is stored: the last end that is older by more than clocks
-    /// differ, 0 without one. `None`: the store has not gone back, but deletes messages of the thread in time, or a failure that it keeps no more.
+    /// The position to which a subscriber must go back that has seen everything up to `place`, at
+    /// which nothing is stored. It is the last end that is older by more than the clock skew, or 0
+    /// without one. `None`: the store has not gone back; retention deletes messages of the thread,
+    /// or the failure is no longer kept.
     pub async fn end_to_go_back_to(
         &self,
         thread: &ThreadId,
@@ -127,7 +127,8 @@ impl Store {
         Ok(position.flatten().map(Position::from_stored))
     }
 
-    /// Where a message of the thread ended; `None` when it has not, as far as is kept.
+    /// The position at which a message of the thread ended; `None` when it has not, as far as is
+    /// stored.
     pub async fn end_of(
         &self,
         thread: &ThreadId,

@@ -1,4 +1,5 @@
-//! What clients of the Responses protocol asked for: kept beside the turn, for no other protocol knows of it.
+//! Parameters of requests of the Responses protocol, kept beside the turn because no other protocol
+//! uses them.
 
 use model::{Metadata, ThreadId, Timestamp, TurnId};
 use sqlx::Row;
@@ -9,39 +10,40 @@ use crate::error::StoreError;
 use crate::row::{metadata, object};
 use crate::store::Store;
 
-/// What a client asked for with an input, as far as its response says it again.
+/// The parameters of a request that its response repeats.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AskedResponse {
-    /// What the client called the model.
+    /// The model name given by the client.
     pub model: String,
-    /// Whether it was asked for without a connection to wait on.
+    /// Whether the client asked for a response without a connection to wait on.
     pub background: bool,
-    /// What the client named as the response before.
+    /// The response that the client named as the previous one.
     pub previous_response_id: Option<String>,
-    /// The request's metadata.
+    /// Metadata of the request.
     pub metadata: Metadata,
-    /// What it asked of the model, by the fields of the request.
+    /// Options for the model, keyed by the fields of the request.
     pub options: Metadata,
 }
 
-/// The same as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResponseRow {
-    /// What was asked first under the turn's id.
+    /// The parameters of the first request with the turn's id.
     pub asked: AskedResponse,
-    /// When, by the database's clock.
+    /// Database clock.
     pub created_at: Timestamp,
 }
 
 impl Store {
-    /// Keeps what a turn was asked for with, and returns what was kept first: a request that is sent again changes nothing.
+    /// Stores the parameters of a turn and returns those that were stored first: a repeated request
+    /// changes nothing.
     pub async fn put_response(
         &self,
         thread: &ThreadId,
         turn: &TurnId,
         asked: &AskedResponse,
     ) -> Result<ResponseRow, StoreError> {
-        // DO UPDATE and not DO NOTHING: of two that come together the later one must see the row of the first.
+        // DO UPDATE, not DO NOTHING: of two concurrent requests the later one must see the row of
+        // the first.
         let statement = sqlx::query(
             "INSERT INTO responses AS r (bucket, thread_id, turn_id, model, background, previous_response_id, metadata, options)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
@@ -61,7 +63,8 @@ impl Store {
         response(rows.first().ok_or_else(|| StoreError::Row("no row was returned".to_owned()))?)
     }
 
-    /// What a turn was asked for with; `None` when it was not by that protocol, or too long ago.
+    /// The parameters of a turn; `None` when the turn was not requested by this protocol, or too
+    /// long ago.
     pub async fn response(
         &self,
         thread: &ThreadId,
@@ -78,9 +81,9 @@ impl Store {
         self.rows(statement).await?.first().map(response).transpose()
     }
 
-    /// Whether a turn was asked for by that protocol, in whatever thread.
+    /// Whether a turn of any thread was requested by this protocol.
     pub async fn is_response(&self, turn: &TurnId) -> Result<bool, StoreError> {
-        // The index narrows it down to the bucket, whose responses are those of thirty days.
+        // The index narrows the search to the bucket, which has the responses of thirty days.
         let statement = sqlx::query("SELECT 1 FROM responses WHERE bucket = $1 AND turn_id = $2 LIMIT 1")
             .bind(turn.bucket().get() as i16)
             .bind(turn.to_string());

@@ -1,4 +1,4 @@
-//! Schedules of agents, as they are put and as people look at them.
+//! Schedules of agents: written by clients and shown to people.
 
 use model::{AgentId, CommandId, Metadata, ScheduleName, TimerId, Timestamp};
 use sqlx::Row;
@@ -9,17 +9,17 @@ use crate::error::StoreError;
 use crate::row::{metadata, parse_column, unsigned};
 use crate::store::Store;
 
-/// Most schedules of an agent.
+/// Maximum number of schedules per agent.
 pub const MOST_SCHEDULES: i64 = 64;
 
 /// When an agent's work falls due, and what it is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredSchedule {
-    /// Five fields; or `at`.
+    /// Five fields; `None` when `at` is set.
     pub cron: Option<String>,
-    /// One time.
+    /// A single occurrence.
     pub at: Option<Timestamp>,
-    /// IANA.
+    /// IANA name.
     pub time_zone: String,
     /// `skip` or `queue`.
     pub overlap: String,
@@ -27,54 +27,47 @@ pub struct StoredSchedule {
     pub missed: String,
     /// The text of its tasks.
     pub content: String,
-    /// Their metadata.
+    /// Metadata of its tasks.
     pub metadata: Metadata,
-    /// It occurs.
+    /// While false, it does not occur.
     pub enabled: bool,
 }
 
-/// A schedule as it is put.
+/// A schedule to be written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PutSchedule {
-    /// Whose.
     pub agent: AgentId,
-    /// Which.
     pub name: ScheduleName,
-    /// What it is.
     pub schedule: StoredSchedule,
-    /// When it occurs next, by the database's clock; `None`: it does not.
+    /// The next occurrence (database clock); `None`: there is none.
     pub next_due: Option<Timestamp>,
-    /// The command that puts it.
+    /// The command that writes it.
     pub command: CommandId,
-    /// Who does it.
     pub actor: String,
 }
 
-/// A schedule as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleRow {
-    /// Which.
     pub name: ScheduleName,
-    /// What it is.
     pub schedule: StoredSchedule,
-    /// One more with each change, from 1.
+    /// Rises by one with each change, from 1.
     pub version: u64,
-    /// Who put it first.
+    /// The actor that wrote it first.
     pub created_by: String,
-    /// When, by the database's clock.
+    /// Database clock.
     pub created_at: Timestamp,
-    /// When it was put last.
+    /// Last written.
     pub updated_at: Timestamp,
-    /// When it occurs next; `None`: it does not any more.
+    /// The next occurrence; `None`: there are no more.
     pub next_due: Option<Timestamp>,
 }
 
-/// What came of putting a schedule.
+/// The outcome of writing a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutOutcome {
-    /// It is stored, in this version.
+    /// Stored, in this version.
     Stored(u64),
-    /// See [`MOST_SCHEDULES`].
+    /// The agent has [`MOST_SCHEDULES`].
     Full,
     /// The agent was erased.
     Erased,
@@ -89,8 +82,8 @@ const ROWS: &str = "SELECT s.*, floor(extract(epoch FROM s.at) * 1000)::bigint A
     WHERE s.bucket = $1 AND s.agent_id = $2";
 
 impl Store {
-    /// Writes a schedule with the timer of its next occurrence, in the place of what the schedule had. A command announces it to
-    /// its owner, which otherwise finds it within a minute.
+    /// Writes a schedule with the timer of its next occurrence, and replaces its previous timer. A
+    /// command announces it to its owner, which otherwise finds it within a minute.
     pub async fn put_schedule(&self, put: &PutSchedule) -> Result<PutOutcome, StoreError> {
         let schedule = &put.schedule;
         let statement = sqlx::query(include_str!("schedules/put.sql"))
@@ -118,7 +111,7 @@ impl Store {
         })
     }
 
-    /// Deletes a schedule with its next occurrence; false when there is none of that name.
+    /// Deletes a schedule and its next occurrence; false when no schedule has that name.
     pub async fn delete_schedule(&self, agent: &AgentId, name: &ScheduleName) -> Result<bool, StoreError> {
         let statement = sqlx::query(include_str!("schedules/delete.sql"))
             .bind(agent_bucket(agent))
@@ -127,14 +120,13 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// The schedules of an agent, by their names: all of them, for they are few.
+    /// Lists all schedules of an agent, ordered by name: there are at most [`MOST_SCHEDULES`].
     pub async fn schedules(&self, agent: &AgentId) -> Result<Vec<ScheduleRow>, StoreError> {
         let sql = format!("{ROWS} ORDER BY s.name");
         let statement = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(agent_bucket(agent)).bind(agent.as_str());
         self.rows(statement).await?.iter().map(schedule).collect()
     }
 
-    /// One schedule.
     pub async fn schedule(
         &self,
         agent: &AgentId,

@@ -1,4 +1,4 @@
-//! Tasks with their status.
+//! Reads of tasks with their status, which follows from the head of the queue and the marks.
 
 use model::{AgentId, Metadata, Position, TaskId, TaskKind, Timestamp};
 use sqlx::Row;
@@ -9,10 +9,10 @@ use crate::error::StoreError;
 use crate::row::{metadata, parse_column};
 use crate::store::Store;
 
-/// What became of a task: never "in progress".
+/// The status of a task: never "in progress".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TaskStatus {
-    /// It waits, or its turn is under way.
+    /// It waits, or its turn is running.
     Pending,
     /// Its turn is in the history.
     Completed,
@@ -21,7 +21,6 @@ pub enum TaskStatus {
 }
 
 impl TaskStatus {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Pending, Self::Completed, Self::Failed];
 
     /// The name in JSON and in the view.
@@ -33,46 +32,38 @@ impl TaskStatus {
         }
     }
 
-    /// The status of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.name() == name)
     }
 }
 
-/// A task as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskRow {
     /// Its place in the queue.
     pub position: Position,
-    /// Its id.
     pub task: TaskId,
-    /// What it is about.
     pub kind: TaskKind,
-    /// What became of it.
     pub status: TaskStatus,
-    /// The text.
     pub content: String,
-    /// Free-form.
     pub metadata: Metadata,
-    /// Why it failed.
+    /// Set when the status is failed.
     pub failure: Option<TaskFailure>,
-    /// When it entered the queue, by the database's clock.
+    /// When it entered the queue (database clock).
     pub created_at: Timestamp,
 }
 
-/// Why a task failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskFailure {
-    /// A code for machines.
+    /// Machine-readable code.
     pub code: String,
-    /// For people.
+    /// Human-readable text.
     pub text: String,
-    /// When, by the database's clock.
+    /// Database clock.
     pub at: Timestamp,
 }
 
 impl Store {
-    /// At most `limit` tasks of the agent after `after`, in the order of the queue.
+    /// Lists at most `limit` tasks of the agent after `after`, in queue order.
     pub async fn tasks(
         &self,
         agent: &AgentId,
@@ -94,7 +85,6 @@ impl Store {
         self.rows(statement).await?.iter().map(task_row).collect()
     }
 
-    /// One task.
     pub async fn task(&self, agent: &AgentId, task: &TaskId) -> Result<Option<TaskRow>, StoreError> {
         let statement = sqlx::query(include_str!("tasks/one.sql"))
             .bind(agent_bucket(agent))
@@ -103,7 +93,7 @@ impl Store {
         self.rows(statement).await?.first().map(task_row).transpose()
     }
 
-    /// [`model::Task::digest`] of the task that the agent knows by this id.
+    /// [`model::Task::digest`] of the task with this id.
     pub async fn task_digest(&self, agent: &AgentId, task: &TaskId) -> Result<Option<u64>, StoreError> {
         let statement =
             sqlx::query("SELECT digest FROM task_ids WHERE bucket = $1 AND agent_id = $2 AND task_id = $3")

@@ -1,4 +1,4 @@
-//! Threads as clients name them.
+//! Threads as clients see them.
 
 use model::{AgentId, BusyPolicy, Metadata, Position, ThreadId, Timestamp};
 use sqlx::Row;
@@ -9,60 +9,58 @@ use crate::error::StoreError;
 use crate::row::{metadata, parse_column};
 use crate::store::Store;
 
-/// A thread that a client names before anything is said in it.
+/// A thread that a client creates before its first message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewThread {
-    /// Its id.
     pub thread: ThreadId,
-    /// Whose workflow answers; `None`: the agent that bears the thread's id.
+    /// The agent that answers; `None`: the agent with the thread's id.
     pub agent: Option<AgentId>,
-    /// What a second input does to a turn under way; `None`: it waits.
+    /// What a second input does to a running turn; `None`: it waits.
     pub policy: Option<BusyPolicy>,
-    /// Free-form.
     pub metadata: Metadata,
 }
 
-/// A thread as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThreadRow {
-    /// What a client said of it.
+    /// The values given by the client.
     pub named: NewThread,
-    /// How many messages it has.
     pub messages: i64,
-    /// How many of them the system made up: people are not shown them.
+    /// The number of synthetic messages, which are hidden from people.
     pub hidden: i64,
-    /// The highest number that one of them was given.
+    /// The highest message number assigned.
     pub last_number: u64,
-    /// The position of the last one.
+    /// The position of the last message.
     pub head: Option<Position>,
-    /// When it was written first, by the database's clock.
+    /// When it was first written (database clock).
     pub created_at: Timestamp,
 }
 
-/// Where a position stands in a thread.
+/// Where a position lies in a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PositionLookup {
-    /// A message of the thread is there.
+    /// A message of the thread has this position.
     Found,
-    /// None is, and later ones are there: it is not of this thread, or its message was deleted since.
+    /// No message has this position, but later ones exist: it belongs to another thread, or its
+    /// message was deleted.
     Missing,
-    /// All of the thread's messages are before it.
+    /// All messages of the thread are before it.
     Ahead,
 }
 
-/// What became of a thread that was to be named.
+/// The outcome of creating a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamedThread {
-    /// It is there now.
+    /// It was created.
     New,
-    /// It was there.
+    /// It existed already.
     Known,
     /// It is being erased, and nothing was done.
     BeingErased,
 }
 
 impl Store {
-    /// Names a thread. One of that id that is there already stays as it is; one that was erased takes messages again, once it is gone.
+    /// Creates a thread. An existing one stays as it is; an erased one accepts messages again once
+    /// its erasure is complete.
     pub async fn upsert_thread(&self, new: &NewThread) -> Result<NamedThread, StoreError> {
         let statement = sqlx::query(
             "WITH mark AS MATERIALIZED (
@@ -93,7 +91,6 @@ impl Store {
         })
     }
 
-    /// What is stored of a thread.
     pub async fn thread(&self, thread: &ThreadId) -> Result<Option<ThreadRow>, StoreError> {
         let statement = sqlx::query(
             "SELECT thread_id, agent_id, busy_policy, metadata, message_count, hidden_count, last_number, head_position,
@@ -105,7 +102,8 @@ impl Store {
         self.rows(statement).await?.first().map(thread_row).transpose()
     }
 
-    /// At most `limit` threads that an agent answers after `after`, in the order of buckets and ids: those that name it, and its own.
+    /// Lists at most `limit` threads that an agent answers after `after`, ordered by bucket and id:
+    /// those that name it, and its own.
     pub async fn threads_of_agent(
         &self,
         agent: &AgentId,
@@ -131,7 +129,7 @@ impl Store {
         rows.iter().map(|row| parse_column(row, "thread_id", ThreadId::parse)).collect()
     }
 
-    /// Where a position stands in a thread, also in one of which nothing is stored.
+    /// Finds where a position lies in a thread, which may be empty.
     pub async fn find_position(
         &self,
         thread: &ThreadId,

@@ -1,4 +1,4 @@
-//! Follow-ups and delayed tasks, as people look at them, and delayed tasks as gateways write them.
+//! Follow-ups and delayed tasks as shown to people, and delayed tasks as written by gateways.
 
 use model::{AgentId, DelayedTask, Metadata, Task, TaskId, TaskKind, ThreadId, TimerId, Timestamp, TurnId};
 use partition::TaskDelay;
@@ -11,26 +11,24 @@ use crate::error::StoreError;
 use crate::row::{column_error, object, parse_column};
 use crate::store::Store;
 
-/// Most tasks of an agent that wait for their time. Two that come at the same moment may both find room for the last one.
+/// Maximum number of delayed tasks per agent. Two concurrent requests may both find room for the
+/// last one.
 pub const MOST_DELAYED_TASKS: i64 = 10_000;
 
-/// What became of a timer.
+/// The status of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TimerStatus {
-    /// It waits.
     Pending,
-    /// It has fired.
     Fired,
-    /// A message of a person, a client, or a newer timer ended it.
+    /// It was ended by a message of a person, by a client, or by a newer timer.
     Cancelled,
-    /// It had fired, and what it fired was taken back before anything of it was seen.
+    /// It had fired, and its turn was taken back before anything of it was visible.
     Withdrawn,
-    /// A rule was against it.
+    /// A rule prevented it.
     Refused,
 }
 
 impl TimerStatus {
-    /// All of them.
     pub const ALL: [Self; 5] = [Self::Pending, Self::Fired, Self::Cancelled, Self::Withdrawn, Self::Refused];
 
     /// The name in JSON and Postgres.
@@ -44,38 +42,33 @@ impl TimerStatus {
         }
     }
 
-    /// The status of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.name() == name)
     }
 }
 
-/// A follow-up as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FollowUpRow {
-    /// Which.
     pub timer: TimerId,
-    /// Where it takes place.
     pub thread: ThreadId,
-    /// Who speaks.
+    /// The agent that sends it.
     pub agent: AgentId,
-    /// What became of it.
     pub status: TimerStatus,
-    /// See the table.
+    /// The column `timers.body`.
     pub body: Metadata,
-    /// When it was armed, by the database's clock, like all times here.
+    /// When it was armed. All times here are by the database clock.
     pub created_at: Timestamp,
-    /// When it is due, or was.
     pub due_at: Timestamp,
     /// When it fired or ended.
     pub ended_at: Option<Timestamp>,
-    /// The rule or event that ended it, or keeps it waiting.
+    /// The rule or event that ended it or keeps it waiting.
     pub ended_by: Option<String>,
-    /// The turn that it fired.
+    /// The turn that it started.
     pub fired_turn: Option<TurnId>,
 }
 
-/// One that a person has answered is shown as cancelled at once; its owner writes it when it would be due.
+/// A follow-up that a person has answered is shown as cancelled at once; its owner records that
+/// only when it would be due.
 const FOLLOW_UP_COLUMNS: &str = "t.timer_id, t.thread_id, t.agent_id, t.body, t.fired_turn,
     CASE WHEN r.created_at IS NULL THEN t.state ELSE 'cancelled' END AS state,
     CASE WHEN r.created_at IS NULL THEN t.ended_by ELSE 'message' END AS ended_by,
@@ -83,8 +76,8 @@ const FOLLOW_UP_COLUMNS: &str = "t.timer_id, t.thread_id, t.agent_id, t.body, t.
     floor(extract(epoch FROM t.due_at) * 1000)::bigint AS due_ms,
     floor(extract(epoch FROM coalesce(t.ended_at, r.created_at)) * 1000)::bigint AS ended_ms";
 
-/// The first input of a person after the answer that armed a follow-up which waits. Of what came since, only the first messages are looked at:
-/// the owner reads all of it when the follow-up is due.
+/// The first input of a person after the answer that armed a pending follow-up. Only the first
+/// messages since then are examined; the owner reads all of them when the follow-up is due.
 const ANSWERED: &str = "LEFT JOIN LATERAL (
         SELECT m.created_at
         FROM (
@@ -101,7 +94,7 @@ const ANSWERED: &str = "LEFT JOIN LATERAL (
     ) AS r ON true";
 
 impl Store {
-    /// The database's clock.
+    /// The current time by the database clock.
     pub async fn database_time(&self) -> Result<Timestamp, StoreError> {
         let statement =
             sqlx::query("SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms");
@@ -109,7 +102,8 @@ impl Store {
         timestamp(rows.first().ok_or_else(no_row)?, "now_ms")
     }
 
-    /// At most `limit` follow-ups of the thread, the newest first; with `before`, those that were armed before that one.
+    /// Lists at most `limit` follow-ups of the thread, the newest first; with `before`, those armed
+    /// before that one.
     pub async fn follow_ups(
         &self,
         thread: &ThreadId,
@@ -132,7 +126,6 @@ impl Store {
         self.rows(statement).await?.iter().map(follow_up).collect()
     }
 
-    /// A follow-up of the thread.
     pub async fn follow_up(
         &self,
         thread: &ThreadId,
@@ -149,10 +142,10 @@ impl Store {
         self.rows(statement).await?.first().map(follow_up).transpose()
     }
 
-    /// Ends the follow-up of the thread that waits: a person has written, or has tried to. One that fires at this moment is taken back when its
-    /// turn begins.
+    /// Ends the pending follow-up of the thread, because a person has written or has tried to. A
+    /// follow-up that fires at this moment is taken back when its turn begins.
     pub async fn supersede_follow_up(&self, thread: &ThreadId) -> Result<(), StoreError> {
-        // A thread has one that waits, and it is the newest.
+        // A thread has at most one pending follow-up, and it is the newest.
         let statement = sqlx::query(
             "UPDATE timers SET state = 'cancelled', ended_at = clock_timestamp(), ended_by = 'message'
              WHERE bucket = $1 AND state = 'pending' AND timer_id = (
@@ -164,7 +157,8 @@ impl Store {
         self.rows(statement.bind(thread_bucket(thread)).bind(thread.as_str())).await.map(drop)
     }
 
-    /// Writes a follow-up that was read elsewhere, unless it is there; says whether it was written. One that waited there does not fire here.
+    /// Writes a follow-up read from an export unless it exists, and returns whether it was written.
+    /// A pending one is stored as cancelled, so that it does not fire here.
     pub async fn import_follow_up(&self, row: &FollowUpRow) -> Result<bool, StoreError> {
         let statement = sqlx::query(include_str!("timers/import.sql"))
             .bind(thread_bucket(&row.thread))
@@ -182,10 +176,11 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// Stores a task that enters the queue later; a command announces it to its owner, which otherwise finds it within a minute.
+    /// Stores a task that enters the queue later. A command announces it to its owner, which
+    /// otherwise finds it within a minute.
     pub async fn delay_task(&self, delayed: &DelayedTask) -> Result<TaskDelay, StoreError> {
         let done = match self.try_delay_task(delayed).await? {
-            // Another request has stored one of that id at the same moment, and now it is seen.
+            // A concurrent request has stored a task with this id; the second try sees it.
             None => self.try_delay_task(delayed).await?,
             done => done,
         };
@@ -215,7 +210,8 @@ impl Store {
         })
     }
 
-    /// At most `limit` tasks of the agent that wait for their time, in the order in which they are due; with `after`, those behind that one.
+    /// Lists at most `limit` delayed tasks of the agent, ordered by due time; with `after`, those
+    /// behind that one.
     pub async fn delayed_tasks(
         &self,
         agent: &AgentId,
@@ -237,7 +233,7 @@ impl Store {
         self.rows(statement).await?.iter().map(delayed).collect()
     }
 
-    /// A task of the agent that waits for its time.
+    /// Reads a delayed task of the agent that has not entered the queue yet.
     pub async fn delayed_task(
         &self,
         agent: &AgentId,

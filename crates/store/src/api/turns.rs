@@ -1,4 +1,4 @@
-//! Turns: idempotency keys, what became of a turn, and the failed ones.
+//! Turns: idempotency keys, the state of a turn, and failed turns.
 
 use model::{AnswerReport, MessageId, ThreadId, Timestamp, TurnId, TurnOpened};
 use sqlx::Row;
@@ -9,80 +9,76 @@ use crate::error::StoreError;
 use crate::row::{metadata, opened, parse_column, unsigned};
 use crate::store::Store;
 
-/// Who had an idempotency key first.
+/// The first use of an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyClaim {
-    /// The turn that it names.
     pub turn: TurnId,
-    /// Of the payload that it was first used with.
+    /// Digest of the payload of the first use.
     pub digest: Vec<u8>,
 }
 
-/// What the store knows of a turn.
+/// The state of a turn as far as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TurnState {
     /// Its messages are in the history.
     Done {
-        /// The answer.
         answer: MessageId,
-        /// Why it ended and what it used.
+        /// Finish reason and usage.
         report: AnswerReport,
     },
     /// Its last run failed.
     Failed {
-        /// That run.
+        /// The run that failed.
         run: u32,
     },
-    /// It waits or is under way, and has for long.
+    /// It has been waiting or running for long enough to be saved.
     Open {
-        /// The run that it is in.
+        /// The current run.
         run: u32,
     },
-    /// It failed, and was dropped.
+    /// It failed, and an operator dropped it.
     Dropped,
 }
 
-/// When a turn was accepted, begun and ended, as far as that is stored.
+/// The times of a turn, as far as they are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoredTurnTimes {
-    /// Its input was accepted.
+    /// When its input was accepted.
     pub accepted_at: Option<Timestamp>,
-    /// The run began that answered it.
+    /// When the run that answered it began.
     pub started_at: Option<Timestamp>,
-    /// The answer was complete, or the last run failed.
+    /// When the answer was complete or the last run failed.
     pub ended_at: Option<Timestamp>,
 }
 
-/// A failed turn as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedTurnRow {
-    /// The input; its run is the one that failed.
+    /// The input, with the run that failed.
     pub opened: TurnOpened,
-    /// A code for machines.
+    /// Machine-readable code.
     pub code: String,
-    /// For people.
+    /// Human-readable text.
     pub text: String,
-    /// Whether trying again may help.
+    /// Whether a retry may succeed.
     pub is_retryable: bool,
-    /// The text of the answer as far as it had come.
+    /// The text of the answer received before the failure.
     pub partial: String,
-    /// When, by the database's clock.
+    /// Database clock.
     pub failed_at: Timestamp,
 }
 
-/// Why a run of a turn failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFailure {
-    /// A code for machines.
+    /// Machine-readable code.
     pub code: String,
-    /// For people.
+    /// Human-readable text.
     pub text: String,
-    /// Whether trying again may help.
+    /// Whether a retry may succeed.
     pub is_retryable: bool,
 }
 
 impl Store {
-    /// Takes an idempotency key for a turn, or says whose it is already.
+    /// Claims an idempotency key for a turn, or returns the earlier claim.
     pub async fn claim_key(
         &self,
         thread: &ThreadId,
@@ -90,7 +86,8 @@ impl Store {
         digest: &[u8],
         turn: &TurnId,
     ) -> Result<KeyClaim, StoreError> {
-        // DO UPDATE and not DO NOTHING: of two that come together the later one must see the row of the first.
+        // DO UPDATE, not DO NOTHING: of two concurrent claims the later one must see the row of the
+        // first.
         let statement = sqlx::query(
             "INSERT INTO idempotency_keys AS k (bucket, thread_id, key, digest, turn_id)
              VALUES ($1, $2, $3, $4, $5)
@@ -107,7 +104,7 @@ impl Store {
         claim(row)
     }
 
-    /// The turn that an idempotency key names.
+    /// The first claim of an idempotency key.
     pub async fn key_claim(&self, thread: &ThreadId, key: &str) -> Result<Option<KeyClaim>, StoreError> {
         let statement = sqlx::query(
             "SELECT turn_id, digest FROM idempotency_keys WHERE bucket = $1 AND thread_id = $2 AND key = $3",
@@ -127,7 +124,7 @@ impl Store {
         Ok(self.timed_turn(thread, turn).await?.map(|(state, _)| state))
     }
 
-    /// The same, with its times.
+    /// [`Store::turn_state`] with the times of the turn.
     pub async fn timed_turn(
         &self,
         thread: &ThreadId,
@@ -142,8 +139,8 @@ impl Store {
         rows.first().map(|row| Ok((state(row)?, times(row)?))).transpose()
     }
 
-    /// Why a run of a turn of the thread failed; `None` when it has not, as far as is stored. Only the last failure of
-    /// a turn is kept: earlier runs get that one.
+    /// Why a run of a turn failed; `None` when no failure is stored. Only the last failure of a
+    /// turn is kept, and it is returned for earlier runs too.
     pub async fn run_failure(
         &self,
         thread: &ThreadId,
@@ -172,7 +169,7 @@ impl Store {
         rows.first().map(failure).transpose()
     }
 
-    /// The thread of a turn that is saved as open: it waits or runs for long.
+    /// The thread of a turn that is saved as open: it has been waiting or running for long.
     pub async fn thread_of_open_turn(&self, turn: &TurnId) -> Result<Option<ThreadId>, StoreError> {
         let statement = sqlx::query("SELECT thread_id FROM spilled_turns WHERE bucket = $1 AND turn_id = $2")
             .bind(turn.bucket().get() as i16)
@@ -181,7 +178,7 @@ impl Store {
         rows.first().map(|row| parse_column(row, "thread_id", ThreadId::parse)).transpose()
     }
 
-    /// The thread in whose history a message of this turn stands, or that has the turn as a failed one.
+    /// The thread whose history has a message of this turn, or that has the turn as a failed one.
     pub async fn thread_of_turn(
         &self,
         turn: &TurnId,
@@ -200,8 +197,8 @@ impl Store {
         rows.first().map(|row| parse_column(row, "thread_id", ThreadId::parse)).transpose()
     }
 
-    /// At most `limit` failed turns of the thread with ids after `after`, in the order of their ids; `None` when there is
-    /// no such thread.
+    /// Lists at most `limit` failed turns of the thread with ids after `after`, ordered by id;
+    /// `None` when there is no such thread.
     pub async fn failed_turns(
         &self,
         thread: &ThreadId,
@@ -217,11 +214,10 @@ impl Store {
         if rows.is_empty() {
             return Ok(None);
         }
-        // A thread without any has one row without a turn.
+        // For a thread without failed turns the statement returns one row without a turn.
         rows.iter().filter_map(|row| failed(row).transpose()).collect::<Result<_, _>>().map(Some)
     }
 
-    /// One failed turn.
     pub async fn failed_turn(
         &self,
         thread: &ThreadId,
@@ -239,7 +235,7 @@ impl Store {
     }
 }
 
-/// The place of the task whose turn it is; `None` for the turn of a person's input.
+/// The queue position of the task whose turn this is; `None` for a turn with another origin.
 fn task_position(turn: &TurnId) -> Option<i64> {
     let (kind, position) = turn.as_str().split_once('-')?;
     if kind.starts_with('t') { position.parse().ok() } else { None }

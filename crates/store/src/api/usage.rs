@@ -1,4 +1,4 @@
-//! The ledger of what the calls of models have used, in sums.
+//! Sums over the ledger of model calls.
 
 use model::{Price, Timestamp};
 use sqlx::postgres::PgRow;
@@ -8,27 +8,25 @@ use crate::error::StoreError;
 use crate::statement::Statement;
 use crate::store::Store;
 
-/// By what calls are summed.
+/// The dimensions by which calls can be summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageGroup {
-    /// The day in UTC on which the turn ended.
+    /// The UTC day on which the turn ended.
     Day,
-    /// Whose workflow made the call.
+    /// The agent whose workflow made the call.
     Agent,
-    /// The thread.
     Thread,
     /// `user_id` in the metadata of the thread.
     User,
-    /// The model.
     Model,
-    /// For what the call was made: [`model::UsageKind`].
+    /// The purpose of the call: [`model::UsageKind`].
     Kind,
     /// Why the answer ended: [`model::FinishReason`].
     FinishReason,
 }
 
 impl UsageGroup {
-    /// All of them, in the order of [`UsageSum::of`].
+    /// All groups, in the order of [`UsageSum::of`].
     pub const ALL: [Self; 7] =
         [Self::Day, Self::Agent, Self::Thread, Self::User, Self::Model, Self::Kind, Self::FinishReason];
 
@@ -45,10 +43,10 @@ impl UsageGroup {
         }
     }
 
-    /// Those of a list with commas between the names.
+    /// Parses a comma-separated list of names.
     ///
     /// # Errors
-    /// The name that is none of them.
+    /// The first unknown name.
     pub fn list(names: &str) -> Result<Vec<Self>, String> {
         let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
         let known = |name: &str| Self::ALL.into_iter().find(|group| group.name() == name);
@@ -68,28 +66,26 @@ impl UsageGroup {
     }
 }
 
-/// What the calls of one group have used together.
+/// The total usage of one group of calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageSum {
-    /// The group, a part for each of [`UsageGroup::ALL`]; `None`: not asked for, or not known.
+    /// The key of the group, one part for each of [`UsageGroup::ALL`]; `None`: not requested or not
+    /// known.
     pub of: [Option<String>; 7],
-    /// How many calls.
     pub calls: i64,
-    /// How many of them belong to answers that did not come to their end.
+    /// Calls of answers that did not complete.
     pub partial_calls: i64,
-    /// How many of them the provider has not counted, so that their tokens are estimates.
+    /// Calls whose token counts are estimates because the provider reported none.
     pub estimated_calls: i64,
-    /// Tokens that were read.
     pub input_tokens: i64,
-    /// Tokens that were written.
     pub output_tokens: i64,
-    /// How many of the input came from a cache, as far as it was said.
+    /// Input tokens that came from a cache, as far as reported.
     pub cached_tokens: i64,
-    /// How many of the output are reasoning, as far as it was said.
+    /// Output tokens that are reasoning, as far as reported.
     pub reasoning_tokens: i64,
-    /// How many calls are of models without a price at their time.
+    /// Calls of models without a price at the time of the call.
     pub unpriced_calls: i64,
-    /// What the others cost together, exactly, as a decimal number; `None`: there are no others.
+    /// The total cost of the priced calls, as an exact decimal number; `None`: no call has a price.
     pub cost: Option<String>,
 }
 
@@ -126,7 +122,7 @@ impl Store {
     }
 }
 
-/// Binds prices as five arrays: model, from when on, input, cached input, output.
+/// Binds prices as five arrays: model, start time, input, cached input, output.
 pub(crate) fn bind_prices(statement: Statement, prices: &[Price]) -> Statement {
     let amounts = |amount: fn(&Price) -> f64| -> Vec<String> {
         prices.iter().map(|price| amount(price).to_string()).collect()
@@ -139,7 +135,7 @@ pub(crate) fn bind_prices(statement: Statement, prices: &[Price]) -> Statement {
         .bind(amounts(|price| price.output))
 }
 
-/// A day begins in UTC.
+/// Converts a date to the start of that UTC day.
 fn starts(from: &str) -> String {
     if from.len() > "2026-12-24".len() { from.to_owned() } else { format!("{from}T00:00:00Z") }
 }

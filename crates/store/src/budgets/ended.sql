@@ -1,4 +1,4 @@
--- Budgets whose period is over, at most $1, of the tenants $2 (NULL: of all).
+-- At most $1 budgets whose period has ended, of the tenants $2 (NULL: all).
 SELECT b.tenant, b.name, b.version, b.period, b.time_zone,
        floor(extract(epoch FROM b.period_end) * 1000)::bigint AS ends_ms, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
 FROM budgets AS b

@@ -1,5 +1,6 @@
--- Of turns that would begin: $6 bucket of the thread, $7 thread, $8 agent. For each turn and each scope that it counts in, the spent budget whose
--- period ends last, with the turn's place; and once each budget of these scopes whose period is over.
+-- Turns that would begin: $6 bucket of the thread, $7 thread, $8 agent. Returns, for each turn and
+-- each scope it counts in, the exhausted budget whose period ends last, with the index of the turn.
+-- Each budget of these scopes whose period has ended is returned once.
 WITH asked AS MATERIALIZED (
     SELECT k.place, antiphon_tenant_of(k.thread_id) AS tenant, v.scope
     FROM unnest($6::smallint[], $7::text[], $8::text[]) WITH ORDINALITY AS k (bucket, thread_id, agent_id, place)

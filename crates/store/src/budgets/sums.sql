@@ -1,7 +1,9 @@
--- Goes on after a CTE `counted`: rows of `budgets` whose calls from `counted_to` and before `counts_before` are summed.
--- Prices: $1 model, $2 from, as text (NULL: always), $3 input, $4 cached input, $5 output, each for a million tokens.
+-- Continues after a CTE `counted`: rows of `budgets` whose calls from `counted_to` and before
+-- `counts_before` are summed. Prices per million tokens: $1 model, $2 from, as text (NULL: always),
+-- $3 input, $4 cached input, $5 output.
 --
--- Calls are read once and summed once for each scope, however many budgets a scope has. No call of a tenant without such a budget is summed.
+-- Calls are read once and summed once per scope, however many budgets a scope has. Calls of a
+-- tenant without such a budget are not summed.
 , prices AS (
     SELECT p.model, coalesce(p.starts, '-infinity'::timestamptz) AS starts, p.input, p.cached, p.output,
            lead(p.starts, 1, 'infinity'::timestamptz) OVER (PARTITION BY p.model ORDER BY p.starts NULLS FIRST) AS ends
@@ -11,13 +13,14 @@
 , tenants AS MATERIALIZED (
     SELECT c.tenant, min(c.counted_to) AS since, max(c.counts_before) AS before,
            bool_or(c.unit = 'cost') AS has_costs, bool_or(starts_with(c.scope, 'user:')) AS has_users,
-           -- An object: sessions of the store join by nested loops alone, and there may be a thousand.
+           -- An object, not rows: sessions of the store use nested loop joins only, and there may
+           -- be a thousand scopes.
            jsonb_object_agg(c.scope, true) AS scopes
     FROM counted AS c
     GROUP BY c.tenant
 )
--- A row for each scope with a budget that a call counts in. Numeric: a sum of bigint may have no bigint, and an error would concern all
--- budgets of the statement.
+-- One row per call and scope with a budget. Numeric: a sum of bigint may overflow, and the error
+-- would fail all budgets of the statement.
 , recent AS (
     SELECT t.tenant, v.scope, u.created_at AS at, u.input_tokens::numeric + u.output_tokens AS tokens,
            CASE WHEN t.has_costs AND p.model IS NULL THEN 1 ELSE 0 END AS unpriced_calls,
@@ -25,21 +28,21 @@
                - least(coalesce(u.cached_tokens, 0), u.input_tokens) * (p.input - p.cached) AS millionths
     FROM usage AS u
     JOIN tenants AS t ON t.tenant = antiphon_tenant_of(u.thread_id) AND u.created_at >= t.since AND u.created_at < t.before
-    -- No price is looked up where no budget is a cost, and no thread where none is a user's.
+    -- Prices are looked up only for budgets on cost, and threads only for budgets of users.
     LEFT JOIN prices AS p ON t.has_costs AND p.model = u.model AND u.created_at >= p.starts AND u.created_at < p.ends
     CROSS JOIN LATERAL unnest(ARRAY[
         'tenant',
-        -- The work that follows an agent's turns, in queues of its own, is the agent's.
+        -- Work after an agent's turns runs in separate queues and counts for the agent.
         'agent:' || split_part(u.agent_id, '+', 1),
         CASE WHEN t.has_users
              THEN 'user:' || (SELECT h.metadata ->> 'user_id' FROM threads AS h WHERE h.bucket = u.bucket AND h.thread_id = u.thread_id) END
     ]) AS v (scope)
-    -- For the index, which knows no tenants.
+    -- For the index, which has no tenant column.
     WHERE u.created_at >= (SELECT min(since) FROM tenants) AND u.created_at < (SELECT max(before) FROM tenants)
       AND t.scopes ? v.scope
 )
--- The calls of each scope, and among them where its budgets begin (1) and end (-1) to count. Budgets take their columns along: a join of one CTE
--- with another may compare each row with each.
+-- The calls of each scope, with the start (1) and end (-1) of each of its budgets among them.
+-- Budgets carry their columns along: a join of two CTEs may compare each row with each.
 , placed AS (
     SELECT r.tenant, r.scope, r.at, r.tokens, r.millionths, r.unpriced_calls, 0 AS sign, NULL AS name, NULL AS unit, NULL::bigint AS version,
            NULL::timestamptz AS counted_to, NULL::timestamptz AS counts_before, NULL::timestamptz AS period_end, NULL::numeric AS amount_left
@@ -50,14 +53,14 @@
     FROM counted AS c
     CROSS JOIN LATERAL (VALUES (c.counted_to, 1), (c.counts_before, -1)) AS e (at, sign)
 )
--- In each row what has been used from its time on; rows of one time count together.
+-- Each row has the usage from its time on; rows with the same time count together.
 , running AS (
     SELECT p.*, sum(p.tokens) OVER w AS tokens_since, sum(p.millionths) OVER w AS millionths_since,
            sum(p.unpriced_calls) OVER w AS unpriced_since
     FROM placed AS p
     WINDOW w AS (PARTITION BY p.tenant, p.scope ORDER BY p.at DESC)
 )
--- A row for each budget of `counted`.
+-- One row for each budget of `counted`.
 , summed AS MATERIALIZED (
     SELECT r.tenant, r.name, r.scope, r.version, r.counted_to, r.counts_before, r.period_end, r.amount_left,
            CASE r.unit WHEN 'tokens' THEN sum(r.sign * r.tokens_since) ELSE sum(r.sign * r.millionths_since) / 1000000 END AS amount,

@@ -1,10 +1,13 @@
--- Arrays: $1 kind, $2 bucket, $3 agent or thread, $4 turn, task or act, $5 run of a turn, $6 input message of a turn,
--- $7 the task itself, or the task that an act is about; $8 bucket and $9 thread whose text a task carries, or the agent of an act's queue. $10 partition and
--- $11 epoch of the owner that asks, if one does. $12 the timer that has fired a turn. One row each, in their order.
+-- Arrays: $1 kind, $2 bucket, $3 agent or thread, $4 turn, task or act, $5 run of a turn, $6 input
+-- message of a turn, $7 the task itself, or the task that an act is about; $8 bucket and $9 thread
+-- whose text a task carries, or the agent of an act's queue. $10 partition and $11 epoch of the
+-- asking owner, or NULL. $12 the timer that fired a turn. Returns one row each, in their order.
 --
--- OFFSET 0: each look-up is by key, whatever the planner thinks of the size of the tables. CASE: only those of the kind.
+-- OFFSET 0 makes each look-up use the key, whatever the planner thinks of the size of the tables.
+-- CASE restricts look-ups to those of the kind.
 SELECT CASE k.kind
-           -- Every committed turn has its input in the history, whatever its run, or retention has deleted it there.
+           -- Every committed turn has its input in the history, whatever its run, unless retention
+           -- has deleted it there.
            WHEN 'turn' THEN
                EXISTS (SELECT FROM messages AS m
                        WHERE m.bucket = k.bucket AND m.thread_id = k.subject_id AND m.message_id = k.input_id
@@ -18,13 +21,13 @@ SELECT CASE k.kind
                OR EXISTS (SELECT FROM spilled_turns AS o
                           WHERE o.bucket = k.bucket AND o.thread_id = k.subject_id AND o.turn_id = k.id
                           OFFSET 0)
-               -- A follow-up that was taken back leaves nothing else.
+               -- A withdrawn follow-up leaves no other trace.
                OR CASE WHEN k.timer_id IS NOT NULL THEN
                       EXISTS (SELECT FROM timers AS w
                               WHERE w.bucket = k.bucket AND w.timer_id = k.timer_id AND w.thread_id = k.subject_id
                                 AND w.state = 'withdrawn'
                               OFFSET 0) ELSE false END
-           -- After seven days the id of a completed task may mean another one.
+           -- After seven days the id of a completed task may be used for another task.
            WHEN 'task' THEN
                CASE WHEN t.position IS NULL THEN false
                     WHEN t.created_at >= clock_timestamp() - interval '7 days' THEN true
@@ -40,7 +43,8 @@ SELECT CASE k.kind
                        WHERE a.bucket = k.bucket AND a.subject_id = k.subject_id AND a.command_id = k.id
                        OFFSET 0)
        END AS is_known,
-       -- What comes late for a tenant or a thread that was erased is dropped: refused, it would be kept as a dead letter.
+       -- Late commands for an erased tenant or thread are dropped: if they were refused, they would
+       -- be kept as dead letters.
        EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of(k.subject_id) OFFSET 0)
        OR k.kind <> 'act' AND EXISTS (SELECT FROM erased_threads AS e
                                    WHERE e.bucket = k.bucket AND e.thread_id = k.subject_id AND e.recreated_at IS NULL
@@ -54,7 +58,8 @@ SELECT CASE k.kind
                EXISTS (SELECT FROM threads AS h WHERE h.bucket = k.bucket AND h.thread_id = k.subject_id OFFSET 0)
            WHEN 'task' THEN
                EXISTS (SELECT FROM agent_settings AS s WHERE s.bucket = k.bucket AND s.agent_id = k.subject_id OFFSET 0)
-           -- An act makes no agent: there are settings, a queue, or a thread that it answers in.
+           -- An act does not create an agent: the agent must have settings, a queue, or a thread
+           -- that it answers in.
            ELSE
                EXISTS (SELECT FROM agents AS a WHERE a.bucket = k.bucket AND a.agent_id = k.subject_id OFFSET 0)
                OR EXISTS (SELECT FROM tasks AS q WHERE q.bucket = k.bucket AND q.agent_id = k.subject_id OFFSET 0)

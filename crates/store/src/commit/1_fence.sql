@@ -1,27 +1,31 @@
 -- One commit of several partitions: one statement, one round trip, all or nothing per partition.
--- The parts of this statement are joined by parts.rs, in the order of their names; what a group does not need is left out.
--- Each part numbers its parameters from $1; parts.rs moves them to their place.
+-- statement.rs joins the parts of this statement in the order of their names and leaves out those
+-- that a group does not need. Each part numbers its parameters from $1; statement.rs renumbers
+-- them.
 --
--- $1 owner; arrays with one item per commit: $2 partition, $3 epoch, $4 commits, $5 checkpoint, $6 position_ms, $7 read_seq,
--- $8 read_at_ns, $9 saves.
--- Rows of the later parts say by number (from 1) to which of these commits they belong.
+-- $1 owner; arrays with one item per commit: $2 partition, $3 epoch, $4 commits, $5 checkpoint, $6
+-- position_ms, $7 read_seq, $8 read_at_ns, $9 saves. Rows of the later parts name their commit by
+-- number (from 1).
 WITH fence AS MATERIALIZED (
-    -- Everything below is joined to this list, so a commit that was decided on another state than the stored one writes nothing
-    -- at all: the lease is gone (another epoch), or the store has gone back in time (fewer commits or saves). The lock makes a
-    -- takeover wait for this statement. When this statement waits for a takeover instead, READ COMMITTED looks at the
-    -- row again after the wait, finds the new epoch and drops it: a plain SELECT would still see the old one.
+    -- Everything below is joined to this list. So a commit that was decided on another state than
+    -- the stored one writes nothing. Either the lease is lost (another epoch), or the store has
+    -- gone back in time (fewer commits or saves). The lock makes a takeover wait for this
+    -- statement. If this statement waits for a takeover instead, READ COMMITTED reads the row again
+    -- after the wait, finds the new epoch and drops it. A plain SELECT would still see the old
+    -- epoch.
     --
-    -- FOR NO KEY UPDATE and not FOR KEY SHARE: the last part updates these rows. Two statements that had both
-    -- taken the weaker lock would then wait for each other. ORDER BY: renewals and other commits lock in the same
-    -- order, so there is no cycle.
+    -- FOR NO KEY UPDATE, not FOR KEY SHARE: the last part updates these rows, and two statements
+    -- that both held the weaker lock would deadlock. ORDER BY: renewals and other commits lock in
+    -- the same order, so there is no cycle.
     SELECT c.number, p.partition_id, c.checkpoint, c.position_ms, c.read_seq, c.read_at_ns
     FROM unnest($2::smallint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
                 $9::bigint[])
          WITH ORDINALITY
          AS c (partition_id, epoch, commits, checkpoint, position_ms, read_seq, read_at_ns, saves, number)
     JOIN partitions AS p ON p.partition_id = c.partition_id AND p.epoch = c.epoch AND p.commits = c.commits
-    -- Saves are counted beside the commits: more than the owner knows of are those that it has not heard of yet. Most owners know of none, and
-    -- for them nothing is looked up.
+    -- Saves are counted beside the commits: a stored count above the owner's means saves whose
+    -- answer it has not received yet. Most owners know of no saves, and for them nothing is looked
+    -- up.
     WHERE p.owner = $1
       AND (c.saves = 0 OR c.saves <= (SELECT s.saves FROM partition_saves AS s WHERE s.partition_id = c.partition_id))
     ORDER BY p.partition_id

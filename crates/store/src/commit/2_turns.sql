@@ -1,7 +1,7 @@
--- Queues of agents: $1 commit, $2 bucket, $3 agent, $4 guard, $5 head, $6 run, $7 failures, $8 wait: 'keep', 'clear' or
--- 'start', $9 for so many ms, $10 paused, $11 error_code, $12 error_text.
+-- Queues of agents: $1 commit, $2 bucket, $3 agent, $4 guard, $5 head, $6 run, $7 failures, $8
+-- wait: 'keep', 'clear' or 'start', $9 the wait in ms, $10 paused, $11 error_code, $12 error_text.
 , wanted AS MATERIALIZED (
-    -- `is_same`: the row says all of this already, so no new version of it is written.
+    -- `is_same`: the row already has all these values, so no new version of it is written.
     SELECT i.*, a.agent_id IS NULL AS is_absent,
            a.head_position < i.guard
            AND (a.head_position >= i.head AND a.head_run = i.run AND a.backoff_attempt_count = i.failures
@@ -21,8 +21,8 @@
     LEFT JOIN agents AS a ON a.bucket = i.bucket AND a.agent_id = i.agent_id
 )
 , moved AS (
-    -- The guard is asked of the row itself, which READ COMMITTED reads again when it had to wait for it. An UPDATE and
-    -- not an upsert: that would write a record for the lock as well.
+    -- The guard is compared with the row itself, which READ COMMITTED reads again if it had to wait
+    -- for it. An UPDATE, not an upsert, which would also write a WAL record for the lock.
     UPDATE agents AS a
     SET head_position = greatest(a.head_position, w.head),
         head_run = w.run,
@@ -54,14 +54,16 @@
     UNION ALL
     SELECT item FROM wanted WHERE is_same
     UNION ALL
-    -- IS TRUE: as a plain condition it would become a join, and each agent would be compared with every other.
+    -- IS TRUE: as a plain condition it would become a join, and each agent would be compared with
+    -- every other.
     SELECT item FROM wanted WHERE is_absent AND ((bucket, agent_id) IN (SELECT bucket, agent_id FROM created)) IS TRUE
 )
--- Finished turns: $13 commit, $14 bucket, $15 turn, $16 its thread, $17 first and $18 last message (NULL: it has none),
--- $19 item of the agents above (NULL: of none), $20 true when a failed turn of this id goes.
+-- Finished turns: $13 commit, $14 bucket, $15 turn, $16 its thread, $17 first and $18 last message
+-- (NULL: it has none), $19 item of the agents above (NULL: none), $20 true when a failed turn with
+-- this id is deleted.
 , begun AS MATERIALIZED (
-    -- Every committed turn has its input, whatever its run, and a message that is there already under the id of the answer
-    -- would make half a turn of it.
+    -- Every committed turn has its input, whatever its run. A stored message with the id of the
+    -- answer would leave only half of the turn to be written.
     SELECT i.turn, i.bucket, i.thread_id, i.turn_id, i.ends_failed,
            /*lean*/ true /*careful*/
            NOT EXISTS (SELECT FROM messages AS m

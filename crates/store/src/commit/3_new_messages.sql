@@ -1,10 +1,12 @@
--- $1 commit, $2 bucket, $3 thread, $4 position, $5 message, $6 batch_id, $7 sequence_num, $8 batch_type, $9 role,
--- $10 content, $11 tool_calls, $12 tool_call_id, $13 metadata, $14 token_count, $15 attempt,
--- $16 when it was created and $17 when it was begun, in ms since 1970 (NULL: not known).
+-- $1 commit, $2 bucket, $3 thread, $4 position, $5 message, $6 batch_id, $7 sequence_num, $8
+-- batch_type, $9 role, $10 content, $11 tool_calls, $12 tool_call_id, $13 metadata, $14
+-- token_count, $15 attempt, $16 creation time and $17 start time in ms since 1970 (NULL: not
+-- known).
 , fresh AS MATERIALIZED (
-    -- Messages that are there already must not count as anyone's predecessor, so they are left out before the chain is
-    -- built. This sees the state before the statement; that is enough, because no other statement writes these threads under
-    -- this epoch: after an unknown outcome the owner raises its epoch, which waits for the doubtful statement.
+    -- Messages that are stored already must not become a predecessor, so they are removed before
+    -- the chain is built. This reads the state before the statement. That is enough: no other
+    -- statement writes these threads under this epoch. After an unknown outcome the owner raises
+    -- its epoch, which waits for the doubtful statement.
     SELECT i.*
     FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::integer[],
                 $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[],

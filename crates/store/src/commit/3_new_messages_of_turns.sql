@@ -1,13 +1,14 @@
--- $1 commit, $2 bucket, $3 thread, $4 position, $5 message, $6 batch_id, $7 sequence_num, $8 batch_type, $9 role,
--- $10 content, $11 tool_calls, $12 tool_call_id, $13 metadata, $14 token_count, $15 attempt, $16 when it was
--- created and $17 when it was begun, in ms since 1970 (NULL: not known), $18 number of the turn (from 1, in the order of the part above; NULL: of
--- none).
+-- $1 commit, $2 bucket, $3 thread, $4 position, $5 message, $6 batch_id, $7 sequence_num, $8
+-- batch_type, $9 role, $10 content, $11 tool_calls, $12 tool_call_id, $13 metadata, $14
+-- token_count, $15 attempt, $16 creation time and $17 start time in ms since 1970 (NULL: not
+-- known), $18 number of the turn (from 1, in the order of the part above; NULL: none).
 , fresh AS MATERIALIZED (
-    -- Messages that are there already must not count as anyone's predecessor, so they are left out before the chain is
-    -- built. This sees the state before the statement; that is enough, because no other statement writes these threads under
-    -- this epoch: after an unknown outcome the owner raises its epoch, which waits for the doubtful statement.
+    -- Messages that are stored already must not become a predecessor, so they are removed before
+    -- the chain is built. This reads the state before the statement. That is enough: no other
+    -- statement writes these threads under this epoch. After an unknown outcome the owner raises
+    -- its epoch, which waits for the doubtful statement.
     SELECT i.number, i.bucket, i.thread_id, i.position, i.message_id,
-           -- An unknown batch cannot go on: the turn is a batch of its own.
+           -- An unknown batch cannot be continued: the turn becomes a batch of its own.
            CASE WHEN i.batch_type = 'continuation' AND c.next IS NULL
                 THEN (SELECT min(o.position) FROM unnest($18::bigint[], $4::bigint[]) AS o (turn, position)
                       WHERE o.turn = i.turn)
@@ -23,13 +24,13 @@
                turn)
     JOIN fence USING (number)
     LEFT JOIN LATERAL (
-        -- Where the batch that goes on has ended so far.
+        -- The next sequence number of the continued batch.
         SELECT max(m.sequence_num) + 1 AS next FROM messages AS m
         WHERE i.batch_type = 'continuation' AND m.bucket = i.bucket AND m.thread_id = i.thread_id
           AND m.position >= i.batch_id AND m.batch_id = i.batch_id
     ) AS c ON true
-    -- A turn is written whole or not at all, so its messages are not asked about one by one. OFFSET 0: a look-up by key,
-    -- whatever the planner thinks.
+    -- A turn is written whole or not at all, so its messages are not checked one by one. OFFSET 0:
+    -- a look-up by key, whatever the planner thinks.
     WHERE CASE WHEN i.turn IS NOT NULL THEN i.turn IN (SELECT b.turn FROM begun AS b WHERE b.is_new)
                ELSE /*lean*/ true /*careful*/ NOT EXISTS (
                    SELECT FROM messages AS m

@@ -1,15 +1,16 @@
--- Tasks that enter queues: $1 commit, $2 bucket, $3 agent, $4 position, $5 task, $6 kind, $7 content, $8 metadata, $9 digest;
--- $10 bucket and $11 thread whose text it carries.
+-- Tasks that enter queues: $1 commit, $2 bucket, $3 agent, $4 position, $5 task, $6 kind, $7
+-- content, $8 metadata, $9 digest; $10 bucket and $11 thread whose text it carries.
 , queued AS MATERIALIZED (
     SELECT i.*
     FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
                 $9::bigint[], $10::smallint[], $11::text[])
          AS i (number, bucket, agent_id, position, task_id, kind, content, metadata, digest, origin_bucket, origin_id)
     JOIN fence USING (number)
-    -- An id is free again after seven days, once its task is completed: operators still name pending and failed tasks by
-    -- theirs. Asked here already: what is not free is not touched, as it may be changed by another part of this statement.
+    -- An id becomes free after seven days once its task is completed; operators name pending and
+    -- failed tasks by their ids. The check is repeated here so that a row whose id is not free is
+    -- not touched: another part of this statement may change it.
     WHERE (i.origin_id IS NULL OR NOT EXISTS (
-        -- It was erased after its owner had asked.
+        -- The thread was erased after the owner had checked it.
         SELECT FROM erased_threads AS e
         WHERE e.bucket = i.origin_bucket AND e.thread_id = i.origin_id AND e.recreated_at IS NULL
         OFFSET 0
@@ -29,7 +30,7 @@
     )
 )
 , named AS (
-    -- Only the task that has won its id enters the queue.
+    -- Only the task that has claimed its id enters the queue.
     INSERT INTO task_ids AS t (bucket, agent_id, task_id, position, digest)
     SELECT q.bucket, q.agent_id, q.task_id, q.position, q.digest
     FROM queued AS q
@@ -42,10 +43,11 @@
     INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content, metadata)
     SELECT q.bucket, q.agent_id, q.position, q.task_id, q.kind, q.content, q.metadata::jsonb
     FROM queued AS q
-    -- IS TRUE: as a plain condition it would become a join, and each task would be compared with every other.
+    -- IS TRUE: as a plain condition it would become a join, and each task would be compared with
+    -- every other.
     WHERE (q.position IN (SELECT n.position FROM named AS n)) IS TRUE
 )
--- Their agents, but for those that are written above: $12 commit, $13 bucket, $14 agent, each once.
+-- Their agents, except those written above: $12 commit, $13 bucket, $14 agent, each once.
 , introduced AS (
     -- Every agent that has a task has a row: a new owner finds the queues by these rows.
     INSERT INTO agents (bucket, agent_id)

@@ -1,16 +1,17 @@
--- Marks: $1 commit, $2 bucket, $3 agent, $4 position, $5 code, $6 text, $7 item of the agents above, if this commit has one.
+-- Marks: $1 commit, $2 bucket, $3 agent, $4 position, $5 code, $6 text, $7 item of the agents
+-- above, if this commit has one.
 , marks AS (
     INSERT INTO failed_tasks (bucket, agent_id, position, code, text)
     SELECT i.bucket, i.agent_id, i.position, i.code, i.text
     FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[])
          AS i (number, bucket, agent_id, position, code, text, item)
     JOIN fence USING (number)
-    -- A queue that has moved on already must not get a mark for what it has done.
+    -- A queue that has already moved on must not get a mark for a completed task.
     WHERE i.item IS NULL OR i.item IN (SELECT item FROM won)
     ON CONFLICT (bucket, agent_id, position) DO NOTHING
 )
--- Changes of tasks, one a task: $8 commit, $9 bucket, $10 agent, $11 where it stands, $12 where it will stand (NULL: it goes),
--- $13 content, $14 metadata (NULL: as they are).
+-- Changes of tasks, one per task: $8 commit, $9 bucket, $10 agent, $11 old position, $12 new
+-- position (NULL: the task is deleted), $13 content, $14 metadata (NULL: unchanged).
 , changes AS MATERIALIZED (
     SELECT i.*, t.task_id
     FROM unnest($8::bigint[], $9::smallint[], $10::text[], $11::bigint[], $12::bigint[], $13::text[], $14::text[])
@@ -22,7 +23,8 @@
     UPDATE tasks AS t
     SET position = c.new, content = coalesce(c.content, t.content),
         metadata = CASE WHEN c.metadata IS NULL THEN t.metadata
-                        -- As `model::Task::edit` has it: what the system wrote stays, and is not added to.
+                        -- The same rule as `model::Task::edit`: keys that the system wrote stay,
+                        -- and an edit cannot add any.
                         WHEN t.kind <> 'task' OR t.metadata -> 'synthetic' = 'true'
                         THEN (c.metadata::jsonb - system_tasks.keys)
                              || coalesce((SELECT jsonb_object_agg(k.key, k.value) FROM jsonb_each(t.metadata) AS k
@@ -33,7 +35,7 @@
     WHERE t.bucket = c.bucket AND t.agent_id = c.agent_id AND t.position = c.old AND c.new IS NOT NULL
 )
 , renamed AS (
-    -- The position: the id may mean a later task by now.
+    -- Compared with the position too: the id may belong to a later task by now.
     UPDATE task_ids AS t
     SET position = c.new
     FROM changes AS c
@@ -48,8 +50,8 @@
     DELETE FROM failed_tasks AS f USING changes AS c
     WHERE f.bucket = c.bucket AND f.agent_id = c.agent_id AND f.position = c.old AND c.new IS DISTINCT FROM c.old
 )
--- Turns that failed, each once: $15 commit, $16 bucket, $17 thread, $18 turn, $19 agent, $20 run, $21 content, $22 metadata,
--- $23 options, $24 code, $25 text, $26 is_retryable, $27 partial.
+-- Turns that failed, each once: $15 commit, $16 bucket, $17 thread, $18 turn, $19 agent, $20 run,
+-- $21 content, $22 metadata, $23 options, $24 code, $25 text, $26 is_retryable, $27 partial.
 , failures AS (
     INSERT INTO failed_turns AS t (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, code, text,
                                    is_retryable, partial)
@@ -68,7 +70,8 @@
     RETURNING t.bucket, t.thread_id, t.metadata
 )
 , answered AS (
-    -- A person has written: no follow-up of before is sent, nor one that was fired and has not been answered yet.
+    -- A person has written: earlier pending follow-ups are cancelled, and a fired one without an
+    -- answer is withdrawn.
     UPDATE timers AS t
     SET state = CASE t.state WHEN 'pending' THEN 'cancelled' ELSE 'withdrawn' END, ended_at = clock_timestamp(), ended_by = 'message'
     FROM failures AS f
@@ -80,7 +83,7 @@
                WHERE m.bucket = t.bucket AND m.message_id = t.fired_turn || '-q' AND m.thread_id = t.thread_id
                OFFSET 0)))
 )
--- Failed turns that go: $28 commit, $29 bucket, $30 thread, $31 turn.
+-- Failed turns to delete: $28 commit, $29 bucket, $30 thread, $31 turn.
 , dropped AS (
     DELETE FROM failed_turns AS f
     USING unnest($28::bigint[], $29::smallint[], $30::text[], $31::text[]) AS i (number, bucket, thread_id, turn_id)
@@ -94,12 +97,13 @@
     JOIN fence USING (number)
     WHERE o.bucket = i.bucket AND o.thread_id = i.thread_id AND o.turn_id = i.turn_id
 )
--- Audit log: $36 commit, $37 bucket, $38 subject, $39 command, $40 actor, $41 action, $42 target, $43 error.
+-- Audit log: $36 commit, $37 bucket, $38 subject, $39 command, $40 actor, $41 action, $42 target,
+-- $43 error.
 , audited AS (
     INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, error)
     SELECT i.bucket, i.subject_id, i.command_id, i.actor, i.action, i.target,
            CASE WHEN i.error IS NULL AND i.action IN ('cancel_timer', 'snooze_timer')
-                     -- Its owner does not know how timers stand that it does not decide about.
+                     -- The owner does not know the state of timers that it is not deciding about.
                      AND NOT EXISTS (SELECT FROM timers AS t
                                      WHERE t.bucket = i.bucket AND t.timer_id = i.target AND t.state = 'pending'
                                      OFFSET 0)

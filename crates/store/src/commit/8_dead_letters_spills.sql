@@ -1,10 +1,12 @@
--- $1 commit, $2 bucket, $3 kind, $4 key, $5 partition, $6 stream_seq, $7 subject, $8 thread, $9 message,
--- $10 attempt, $11 reason, $12 detail, $13 raw, $14 bucket of the thread or agent that it belongs to, as far as its subject says it.
+-- $1 commit, $2 bucket, $3 kind, $4 key, $5 partition, $6 stream_seq, $7 subject, $8 thread, $9
+-- message, $10 attempt, $11 reason, $12 detail, $13 raw, $14 bucket of the thread or agent that it
+-- belongs to, as far as its subject names one.
 , letters AS (
     INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, subject, thread_id, message_id, attempt,
                               reason, detail, raw)
     SELECT i.bucket, i.kind,
-           -- A stream that lost its end gives its sequences out again: another entry under the same one is another letter.
+           -- A stream that lost its end assigns the same sequences again: a different entry with
+           -- the same sequence is another dead letter.
            CASE WHEN i.kind = 'entry'
                      AND EXISTS (SELECT FROM dead_letters AS d
                                  WHERE d.bucket = i.bucket AND d.kind = i.kind AND d.key = i.key AND d.raw <> i.raw
@@ -18,7 +20,8 @@
                reason, detail, raw, owner_bucket)
     JOIN fence USING (number)
     CROSS JOIN LATERAL (SELECT antiphon_dead_letter_owner(i.thread_id, i.subject) AS id OFFSET 0) AS w
-    -- What cannot be read was not looked up before it came here: nothing is kept of a thread or a tenant that was erased.
+    -- An unreadable entry was not looked up before it came here: nothing is kept of an erased
+    -- thread or tenant.
     WHERE NOT EXISTS (SELECT FROM erased_threads AS e
                       WHERE e.bucket = i.owner_bucket AND e.thread_id = w.id AND e.recreated_at IS NULL OFFSET 0)
       AND NOT EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of(w.id) OFFSET 0)
@@ -31,8 +34,8 @@
     JOIN fence USING (number)
     WHERE s.bucket = i.bucket AND s.thread_id = i.thread_id AND s.message_id = i.message_id
 )
--- Failed: $19 commit, $20 bucket, $21 thread, $22 position, $23 message, $24 attempt, $25 role, $26 batch_type, $27 code, $28 text,
--- $29 missing, $30 is_retryable.
+-- Failed: $19 commit, $20 bucket, $21 thread, $22 position, $23 message, $24 attempt, $25 role, $26
+-- batch_type, $27 code, $28 text, $29 missing, $30 is_retryable.
 , failed_ends AS (
     INSERT INTO failed_messages (bucket, thread_id, position, message_id, attempt, role, batch_type, code, text, missing,
                                  is_retryable)
@@ -43,6 +46,6 @@
          AS i (number, bucket, thread_id, position, message_id, attempt, role, batch_type, code, text, missing,
                is_retryable)
     JOIN fence USING (number)
-    -- What failed once has been told so.
+    -- Subscribers were told of the first failure.
     ON CONFLICT DO NOTHING
 )

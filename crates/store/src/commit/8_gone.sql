@@ -1,11 +1,11 @@
--- Entries that the stream does not have any more, and that the checkpoint passes: $1 commit, $2 incarnation, $3 first, $4 last,
--- $5 detail.
+-- Entries that are missing from the stream and that the checkpoint passes: $1 commit, $2
+-- incarnation, $3 first, $4 last, $5 detail.
 , gone AS (
     INSERT INTO incidents (partition_id, incarnation, first_seq, kind, last_seq, detail)
     SELECT f.partition_id, i.incarnation, i.first_seq, 'entries_gone', i.last_seq, i.detail
     FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::text[])
          AS i (number, incarnation, first_seq, last_seq, detail)
     JOIN fence AS f USING (number)
-    -- An owner before has named it, and did not come to pass it.
+    -- An earlier owner has recorded it, but did not commit past it.
     ON CONFLICT (partition_id, incarnation, first_seq, kind) DO NOTHING
 )

@@ -1,6 +1,6 @@
--- Calls of models: $1 commit, $2 bucket, $3 thread, $4 answer, $5 number of the call, $6 agent, $7 kind, $8 model, $9 input tokens,
--- $10 output tokens, $11 cached, $12 reasoning, $13 true when the answer did not come to its end, $14 true when the counts are estimates,
--- $15 why the answer ended.
+-- Calls of models: $1 commit, $2 bucket, $3 thread, $4 answer, $5 number of the call, $6 agent, $7
+-- kind, $8 model, $9 input tokens, $10 output tokens, $11 cached, $12 reasoning, $13 true when the
+-- answer did not complete, $14 true when the counts are estimates, $15 why the answer ended.
 , used AS (
     INSERT INTO usage (bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens, cached_tokens,
                        reasoning_tokens, is_partial, is_estimated, finish_reason)
@@ -11,14 +11,15 @@
          AS i (number, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens, cached_tokens,
                reasoning_tokens, is_partial, is_estimated, finish_reason)
     JOIN fence USING (number)
-    -- A turn that is decided again, by an owner that did not know of the first time, has used nothing more. Not ON CONFLICT, which writes
-    -- another record a row: under this epoch no other statement writes these rows, and none is twice in this one.
+    -- A turn that is decided again, by an owner that did not know of the first time, adds no usage.
+    -- Not ON CONFLICT, which writes another WAL record per row: under this epoch no other statement
+    -- writes these rows, and no row occurs twice in this one.
     WHERE NOT EXISTS (
         SELECT FROM usage AS u
         WHERE u.bucket = i.bucket AND u.thread_id = i.thread_id AND u.message_id = i.message_id AND u.call = i.call
         OFFSET 0
     )
-    -- Calls from 1024 on come after the end of their turn, and so may come after the thread was erased.
+    -- Calls from 1024 on arrive after the end of their turn, perhaps after the thread was erased.
     AND (i.call < 1024 OR NOT EXISTS (
         SELECT FROM erased_threads AS e
         WHERE e.bucket = i.bucket AND e.thread_id = i.thread_id AND e.recreated_at IS NULL

@@ -1,4 +1,4 @@
--- Together with the rows, or not at all.
+-- Written together with the rows above, or not at all.
 UPDATE partitions AS p
 SET commits = p.commits + 1,
     checkpoint = f.checkpoint,

@@ -1,4 +1,4 @@
--- Together with the rows, or not at all.
+-- Written together with the rows above, or not at all.
 UPDATE partitions AS p
 SET commits = p.commits + 1,
     checkpoint = f.checkpoint,
@@ -8,7 +8,7 @@ SET commits = p.commits + 1,
     updated_at = clock_timestamp()
 FROM fence AS f
 WHERE p.partition_id = f.partition_id
--- Stale: a queue was further than its owner thought.
+-- Stale: a queue was further ahead than its owner assumed.
 RETURNING f.number,
           EXISTS (SELECT FROM wanted AS w
                   WHERE w.number = f.number AND w.item NOT IN (SELECT item FROM won)) AS is_stale

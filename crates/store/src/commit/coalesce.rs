@@ -1,28 +1,27 @@
-//! What touches the same row several times in one commit, folded into once.
+//! Folds several changes of the same row in one commit into one.
 //!
-//! The parts of one statement do not see each other's rows, and none may touch a row that another one touches. Operators
-//! may do two things to one task between two commits, and a turn may fail and be dropped.
+//! The parts of one statement do not see each other's rows, and no two of them may change the same
+//! row. Between two commits an operator may change a task twice, and a turn may fail and be
+//! dropped.
 
 use std::collections::{HashMap, HashSet};
 
 use model::{AgentId, Metadata, Position, TaskId, ThreadId, TurnId};
 use partition::{Commit, FailedTask, FailedTurn, TaskChange, TaskWrite};
 
-/// Everything that is done to one stored task.
+/// All changes of one stored task.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Change<'a> {
     pub(super) agent: &'a AgentId,
-    /// Where it stands.
+    /// The stored position.
     pub(super) old: Position,
-    /// Where it will stand; `None`: it goes.
+    /// The new position; `None`: the task is deleted.
     pub(super) new: Option<Position>,
-    /// Its new text.
     pub(super) content: Option<&'a str>,
-    /// Its new metadata.
     pub(super) metadata: Option<&'a Metadata>,
 }
 
-/// The changes of tasks, one a task, in the order of the first.
+/// The changes of tasks, one per task, in the order of the first change.
 pub(super) fn changes(commit: &Commit) -> Vec<Change<'_>> {
     let mut changes: Vec<Change<'_>> = Vec::new();
     for change in &commit.task_changes {
@@ -32,7 +31,7 @@ pub(super) fn changes(commit: &Commit) -> Vec<Change<'_>> {
                 (agent, *position)
             }
         };
-        // Two acts that were checked together both know the task by the place where it stood then.
+        // Two acts that were checked together both name the task by its position at that time.
         let is_it = |known: &Change<'_>| known.old == position || known.new == Some(position);
         let known = changes.iter().position(|known| known.agent == agent && is_it(known));
         let at = known.unwrap_or_else(|| {
@@ -50,7 +49,7 @@ impl<'a> Change<'a> {
     fn add(&mut self, change: &'a TaskChange) {
         match change {
             TaskChange::Requeue { to, .. } => self.new = self.new.map(|_| *to),
-            // What is gone stays gone.
+            // A removed task stays removed.
             TaskChange::Remove { .. } => self.new = None,
             TaskChange::Edit { edit, .. } => {
                 self.content = edit.content.as_deref().or(self.content);
@@ -72,7 +71,8 @@ pub(super) fn tasks(commit: &Commit) -> Vec<&TaskWrite> {
     first
 }
 
-/// The marks, but for those that an operator has lifted since: only what is marked is put back or removed.
+/// The marks, except those that an operator has lifted since: only marked tasks are requeued or
+/// removed.
 pub(super) fn marks(commit: &Commit) -> Vec<&FailedTask> {
     let lifts = |change: &TaskChange, mark: &FailedTask| match change {
         TaskChange::Requeue { agent, from: position, .. } | TaskChange::Remove { agent, position } => {
@@ -84,7 +84,7 @@ pub(super) fn marks(commit: &Commit) -> Vec<&FailedTask> {
     commit.failed_tasks.iter().filter(stays).collect()
 }
 
-/// The last failure of each turn, but for turns that have succeeded since or were dropped.
+/// The last failure of each turn, except for turns that have since succeeded or been dropped.
 pub(super) fn failed_turns(commit: &Commit) -> Vec<&FailedTurn> {
     let gone: HashSet<(&ThreadId, &TurnId)> = commit
         .dropped_turns

@@ -1,4 +1,4 @@
-//! Commits as arrays, one per column, in the order of the parameters of their part.
+//! Converts commits to arrays, one per column, in the order of the parameters of their part.
 
 use std::fmt::Debug;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::submission::Submission;
 use crate::statement::Statement;
 
-/// `1_fence.sql`, which comes before all parts.
+/// `1_fence.sql`, which precedes all parts.
 pub(super) fn fence(statement: Statement, owner: &str, group: &[Submission<'_>]) -> Statement {
     statement
         .bind(owner)
@@ -31,7 +31,8 @@ pub(super) fn messages(statement: Statement, group: &[Submission<'_>]) -> Statem
     placed(statement, &rows)
 }
 
-/// `3_new_messages_of_turns.sql`: messages of no turn, and those of turns with the numbers of their turns.
+/// `3_new_messages_of_turns.sql`: messages without a turn, and messages of turns with the number of
+/// their turn.
 pub(super) fn messages_of_turns(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let bare = numbered(group, |commit| &commit.messages).map(|(number, message)| (number, None, message));
     let of_turns =
@@ -63,7 +64,7 @@ fn placed(statement: Statement, rows: &[(i64, Option<i64>, &Message)]) -> Statem
         .bind(column(rows, |(_, _, m)| m.times.started_at.map(|at| at.0)))
 }
 
-/// The items of all commits with the numbers of their commits, from 1.
+/// The items of all commits, with the numbers of their commits from 1.
 pub(super) fn numbered<'a, T: 'a>(
     group: &'a [Submission<'a>],
     items: fn(&Commit) -> &Vec<T>,
@@ -74,7 +75,7 @@ pub(super) fn numbered<'a, T: 'a>(
         .flat_map(move |(s, number)| items(s.commit).iter().map(move |item| (number, item)))
 }
 
-/// What `fold` makes of each commit, with its number.
+/// The result of `fold` for each commit, with the commit's number.
 pub(super) fn folded_of<'a, T: 'a>(
     group: &'a [Submission<'a>],
     fold: fn(&'a Commit) -> Vec<T>,
@@ -93,7 +94,7 @@ pub(super) fn object(metadata: &Metadata) -> String {
     serde_json::to_string(metadata).unwrap_or_else(|_| "{}".to_owned())
 }
 
-/// JSON, or whatever can be had: without its content a dead letter, or a saved part, would be a loss.
+/// JSON, or the debug format if that fails: a dead letter or saved part must not lose its content.
 pub(super) fn encoded<T: Serialize + Debug>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_else(|_| format!("{value:?}").into_bytes())
 }
@@ -120,17 +121,17 @@ pub(super) fn bigint(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// Runs of turns and counts of failures, which stay far below 2^31.
+/// Runs of turns and counts of failures stay far below 2^31.
 pub(super) fn integer(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
 
-/// Digests: all 64 bits.
+/// Keeps all 64 bits of a digest.
 pub(super) fn bits(value: u64) -> i64 {
     i64::from_ne_bytes(value.to_ne_bytes())
 }
 
-/// Text without NUL, which Postgres stores neither as text nor in jsonb.
+/// Replaces NUL, which Postgres stores neither as text nor in jsonb.
 pub(super) fn storable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

@@ -1,4 +1,4 @@
-//! Dead letters, ends of spilled messages and what the stream has lost, as arrays.
+//! Dead letters, ends of saved messages and stream gaps, as arrays.
 
 use model::{Bucket, DeadLetter, DeadLetterSource, FailedMessage, MessageKey, PartitionId};
 use serde_json::{Value, json};
@@ -85,11 +85,12 @@ fn failed(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, failed)| failed.failure.is_retryable()))
 }
 
-/// A row of `dead_letters`. Nothing in it can be refused: what is given up on must not stop its partition again.
+/// A row of `dead_letters`. The store can refuse none of its values: an entry that was given up
+/// must not stop its partition again.
 struct Letter<'a> {
     number: i64,
     bucket: i16,
-    /// Of an entry it is another one: `bucket` is the number of its partition.
+    /// For an entry this differs from `bucket`, which is then the number of the partition.
     owner_bucket: i16,
     kind: &'static str,
     key: String,
@@ -142,7 +143,8 @@ impl<'a> Letter<'a> {
     }
 }
 
-/// The bucket of the thread or agent that a subject ends with; what follows a `+` names one of the agent's queues.
+/// The bucket of the thread or agent at the end of a subject; a `+` separates the agent from the
+/// name of one of its queues.
 fn owner_bucket(subject: &str) -> i16 {
     let key = subject.rsplit('.').next().unwrap_or_default();
     smallint(Bucket::of_key(key.split('+').next().unwrap_or_default()).get())

@@ -1,4 +1,4 @@
-//! What memory tasks have found, as arrays.
+//! Facts found by memory tasks, as arrays.
 
 use model::TaskKind;
 use partition::{NotedFacts, TurnWrite};
@@ -7,10 +7,10 @@ use super::columns::{agent_bucket, bucket_of, column, numbered, smallint, storab
 use super::submission::Submission;
 use crate::statement::Statement;
 
-/// Facts that are kept of a scope; the oldest go.
+/// Maximum number of facts per scope; the oldest are deleted.
 pub const MOST_OF_SCOPE: i64 = 1_000;
 
-/// Whether the turn finds something.
+/// Whether the turn has found any facts.
 pub(super) fn has_facts(write: &TurnWrite) -> bool {
     matches!(write.noted_facts(), Ok(Some(noted)) if !noted.facts.is_empty())
 }

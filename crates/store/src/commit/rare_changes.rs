@@ -1,4 +1,4 @@
-//! Marks, changes of tasks, failed turns, ends of saved ones, and acts as arrays.
+//! Marks, changes of tasks, failed turns, ends of saved turns, and acts, as arrays.
 
 use model::{ThreadId, TurnId, TurnOpened};
 use partition::{AuditWrite, FailedTask, FailedTurn};
@@ -63,7 +63,7 @@ fn failures(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, failed)| storable(&failed.partial)))
 }
 
-/// Of the inputs of failed turns.
+/// The inputs of failed turns.
 fn opened(statement: Statement, rows: &[(i64, &TurnOpened)]) -> Statement {
     statement
         .bind(column(rows, |(number, _)| *number))
@@ -77,7 +77,7 @@ fn opened(statement: Statement, rows: &[(i64, &TurnOpened)]) -> Statement {
         .bind(column(rows, |(_, input)| options(&input.options)))
 }
 
-/// `$28` to `$31`, `$32` to `$35`.
+/// `$28` to `$31`, and `$32` to `$35`.
 fn turns(statement: Statement, rows: &[(i64, &(ThreadId, TurnId))]) -> Statement {
     statement
         .bind(column(rows, |(number, _)| *number))

@@ -1,4 +1,4 @@
-//! Saving what is open, beside the commits.
+//! Saves open messages and turns independently of the commits.
 
 use model::{ModelCall, PartitionId};
 use partition::{Save, SpilledMessage};
@@ -14,15 +14,16 @@ use crate::row::unsigned;
 use crate::store::Store;
 
 impl Store {
-    /// Saves parts of open messages, and inputs, and returns how many saves the partition has had with this one: the next write of the
-    /// owner expects at least this number. It waits for no commit and holds none up; saving the same again changes nothing else.
+    /// Saves parts of open messages and inputs, and returns the number of saves of the partition,
+    /// including this one. The next write of the owner expects at least this number. A save neither
+    /// waits for commits nor delays them; repeating it changes nothing else.
     ///
-    /// `incarnation`: of the stream that the sequences count in. The commit of an end deletes what is saved, so it must come after the
-    /// answer.
+    /// `incarnation` is that of the stream to which the sequences belong. The commit of an end
+    /// deletes what is saved, so it must come after the answer of the save.
     ///
     /// # Errors
-    /// [`StoreError::NotOwner`] when `owner` is not the owner of record, or the store knows of fewer commits or saves than it; nothing is
-    /// written then.
+    /// [`StoreError::NotOwner`] when `owner` is not the stored owner, or the store has fewer
+    /// commits or saves than `owner` knows of. Nothing is written then.
     pub async fn save(&self, owner: Applied, incarnation: &str, save: &Save) -> Result<u64, StoreError> {
         let Save { messages, turns } = save;
         let inputs: Vec<_> = turns.iter().map(|open| &open.opened).collect();
@@ -60,7 +61,8 @@ impl Store {
         saves_of(&rows)
     }
 
-    /// How many saves the partition has had. From a grant on this does not change before its owner saves.
+    /// The number of saves of the partition. After a grant it does not change until the new owner
+    /// saves.
     pub async fn saves(&self, partition: PartitionId) -> Result<u64, StoreError> {
         let statement = sqlx::query("SELECT saves FROM partition_saves WHERE partition_id = $1");
         saves_of(&self.rows(statement.bind(smallint(partition.0))).await?)

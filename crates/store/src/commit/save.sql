@@ -1,21 +1,23 @@
--- $1 partition; what the store has acknowledged to the owner that saves: $2 epoch, $3 commits, $28 saves.
+-- $1 partition; what the store has acknowledged to the saving owner: $2 epoch, $3 commits, $28
+-- saves.
 WITH fence AS MATERIALIZED (
-    -- FOR KEY SHARE and not a stronger lock: commits and renewals pass it, and it waits for none of them. A grant, which changes the key,
-    -- waits for it. So nothing is saved under an epoch that is over, nor in a store that has gone back in time.
+    -- FOR KEY SHARE, not a stronger lock: it does not conflict with commits and renewals. A grant
+    -- changes the key and waits for it. So nothing is saved under an old epoch, or in a store that
+    -- has gone back in time.
     SELECT p.partition_id FROM partitions AS p
     WHERE p.partition_id = $1 AND p.epoch = $2 AND p.commits >= $3 AND p.owner IS NOT NULL
       AND $28 <= coalesce((SELECT s.saves FROM partition_saves AS s WHERE s.partition_id = $1), 0)
     FOR KEY SHARE
 )
--- Counted, so that a store that has gone back behind this save is noticed by the next write of the owner.
+-- Counted, so that the next write of the owner detects a store that has gone back behind this save.
 , counted AS (
     INSERT INTO partition_saves AS s (partition_id, saves)
     SELECT f.partition_id, 1 FROM fence AS f
     ON CONFLICT (partition_id) DO UPDATE SET saves = s.saves + 1
     RETURNING s.saves
 )
--- Parts of messages: $4 bucket, $5 thread, $6 message, $7 first_chunk, $8 attempt, $9 role, $10 first_seq, $11 open_ms, $12 gap_ms,
--- $13 idle_ms, $14 earlier_calls, $15 chunks.
+-- Parts of messages: $4 bucket, $5 thread, $6 message, $7 first_chunk, $8 attempt, $9 role, $10
+-- first_seq, $11 open_ms, $12 gap_ms, $13 idle_ms, $14 earlier_calls, $15 chunks.
 , parts AS (
     INSERT INTO spilled_messages (bucket, thread_id, message_id, first_chunk, attempt, role, first_seq, open_ms, gap_ms, idle_ms,
                                   earlier_calls, chunks)
@@ -25,14 +27,14 @@ WITH fence AS MATERIALIZED (
                 $12::bigint[], $13::bigint[], $14::text[], $15::bytea[])
          AS i (bucket, thread_id, message_id, first_chunk, attempt, role, first_seq, open_ms, gap_ms, idle_ms, earlier_calls, chunks)
     CROSS JOIN fence
-    -- The same part again, with what has come since, or the first part of a higher attempt.
+    -- The same part with later chunks, or the first part of a higher attempt.
     ON CONFLICT (bucket, thread_id, message_id, first_chunk) DO UPDATE
     SET attempt = excluded.attempt, role = excluded.role, first_seq = excluded.first_seq, open_ms = excluded.open_ms,
         gap_ms = excluded.gap_ms, idle_ms = excluded.idle_ms, saved_at = excluded.saved_at,
         earlier_calls = excluded.earlier_calls, chunks = excluded.chunks
 )
--- Inputs, each once: $16 bucket, $17 thread, $18 turn, $19 agent, $20 run, $21 content, $22 metadata, $23 options, $24 actor,
--- $25 stream_seq, $26 incarnation, $27 how long ago it came, ms.
+-- Inputs, each once: $16 bucket, $17 thread, $18 turn, $19 agent, $20 run, $21 content, $22
+-- metadata, $23 options, $24 actor, $25 stream_seq, $26 incarnation, $27 age in ms.
 , inputs AS (
     INSERT INTO spilled_turns AS t (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor,
                                     stream_seq, incarnation, came_at)
@@ -42,7 +44,8 @@ WITH fence AS MATERIALIZED (
                 $24::text[], $25::bigint[], $27::bigint[])
          AS i (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor, stream_seq, age_ms)
     CROSS JOIN fence
-    -- The place in the queue stays: it came when it came.
+    -- The stream sequence and time of arrival keep their first values, and with them the place in
+    -- the queue.
     ON CONFLICT (bucket, thread_id, turn_id) DO UPDATE
     SET agent_id = excluded.agent_id, run = excluded.run, content = excluded.content, metadata = excluded.metadata,
         options = excluded.options, actor = excluded.actor

@@ -1,10 +1,11 @@
-//! The parts of the statement, and which of them a group needs.
+//! Joins the parts of the statement that a group needs.
 //!
-//! What a group does not need is left out of the text, so that streams of chunks cost nothing for turns. There are few
-//! combinations, each a text of its own that stays prepared.
+//! Parts that a group does not need are left out of the text, so that streams of chunks pay nothing
+//! for turns. There are few combinations; each is a separate text that stays prepared.
 //!
-//! The lean texts assume that no message is stored yet, as the owner expects. If one is, the unique key rejects the statement, and
-//! the group is applied by the careful one, which has all parts and checks each message.
+//! The lean texts assume that no message is stored yet, as the owner expects. If one is, the unique
+//! key rejects the statement. The group is then applied with the careful text, which has all parts
+//! and checks each message.
 
 use std::sync::OnceLock;
 
@@ -12,38 +13,40 @@ use super::submission::Submission;
 use super::{columns, dead_letters_spills, facts, rare_changes, tasks, timers, turns, usage};
 use crate::statement::Statement;
 
-/// Adds the values of one part.
+/// Binds the values of one part.
 type Bind = for<'a, 'b> fn(Statement, &'a [Submission<'b>]) -> Statement;
 
 const FENCE: &str = include_str!("1_fence.sql");
-/// Markers of the places where the two differ: `/*lean*/ one text /*careful*/ another /*end*/`.
+/// Markers where the two texts differ: `/*lean*/ one text /*careful*/ another /*end*/`.
 const LEAN: &str = "/*lean*/";
 const CAREFUL: &str = "/*careful*/";
 const END: &str = "/*end*/";
 const FENCE_PARAMETERS: usize = 9;
 
-/// A set of parts, by what is in them.
+/// A set of parts, as bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct StatementParts(usize);
 
 impl StatementParts {
-    /// Messages, of turns or not.
+    /// Messages, with or without a turn.
     const MESSAGES: usize = 1;
-    /// Queues of agents and finished turns; the parts after it then depend on which agents' rows passed their guards.
+    /// Queues of agents and finished turns. The later parts then depend on which agents' rows
+    /// passed their guards.
     const TURNS: usize = 1 << 1;
     const TASKS: usize = 1 << 2;
     const OUTBOX: usize = 1 << 3;
-    /// Failed and changed tasks, failed and dropped turns, ends of saved ones, the audit log: what is rare. Only together with `TURNS`.
+    /// Failed and changed tasks, failed and dropped turns, ends of saved turns, the audit log. Only
+    /// together with `TURNS`.
     const RARE_CHANGES: usize = 1 << 4;
-    /// Dead letters, failed messages and the ends of spilled ones.
+    /// Dead letters, failed messages and ends of saved messages.
     const DEAD_LETTERS_SPILLS: usize = 1 << 5;
-    /// What the stream has lost.
+    /// Entries that the stream has lost.
     const GONE: usize = 1 << 6;
     /// Timers that are armed, fired or ended.
     const TIMERS: usize = 1 << 7;
-    /// What turns have used.
+    /// The usage of turns.
     const USAGE: usize = 1 << 8;
-    /// What memory tasks have found. Only together with `TURNS`.
+    /// Facts found by memory tasks. Only together with `TURNS`.
     const FACTS: usize = 1 << 9;
     const COMBINATIONS: usize = 1 << 10;
     const ALL: Self = Self(Self::COMBINATIONS - 1);
@@ -56,7 +59,7 @@ impl StatementParts {
         self.0 & part != 0
     }
 
-    /// The text of each part with the number of its parameters, and what binds them.
+    /// The text of each part, the number of its parameters, and the function that binds them.
     fn list(self) -> Vec<(&'static str, usize, Option<Bind>)> {
         let turns = self.has(Self::TURNS);
         let all: [(bool, &'static str, usize, Option<Bind>); 13] = [
@@ -136,7 +139,7 @@ pub(super) enum Checks {
     Careful,
 }
 
-/// The text of a part, with the variant for `checks` wherever the two differ.
+/// The text of a part in the variant for `checks`.
 fn checked(part: &str, checks: Checks) -> String {
     let mut pieces = part.split(LEAN);
     let mut text = pieces.next().unwrap_or_default().to_owned();
@@ -179,7 +182,7 @@ fn needed(submission: &Submission<'_>) -> usize {
     .sum()
 }
 
-/// Appends a part whose `$1` becomes the parameter after the first `offset`.
+/// Appends a part and shifts its parameters by `offset`.
 fn append(text: &mut String, part: &str, offset: usize) {
     let mut pieces = part.split('$');
     text.push_str(pieces.next().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Tasks that enter queues and the outbox as arrays.
+//! Tasks that enter queues, and the outbox, as arrays.
 
 use std::collections::HashSet;
 
@@ -57,7 +57,8 @@ fn introduced(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, agent)| agent.as_str()))
 }
 
-/// The agents of the tasks, but for those whose rows the same statement writes anyway: one of the two would be lost.
+/// The agents of the tasks, except those whose rows the same statement writes anyway: one of the
+/// two writes would be lost.
 fn newcomers(commit: &Commit) -> impl Iterator<Item = &AgentId> {
     let mut seen: HashSet<&AgentId> = commit.agents.iter().map(|write| &write.agent).collect();
     commit.tasks.iter().map(|write| &write.queued.task.agent).filter(move |agent| seen.insert(agent))

@@ -31,7 +31,7 @@ fn armed(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, armed)| object(&armed.body)))
 }
 
-/// What a row becomes.
+/// A row and its new state.
 struct TimerChange<'a> {
     number: i64,
     write: &'a TimerWrite,

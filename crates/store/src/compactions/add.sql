@@ -1,17 +1,20 @@
--- $1 bucket, $2 thread, $3 id, $4 through, $5 kept (array), $6 summary, $7 strategy, $8 provenance, $9 previous, $10 actor,
--- $11 agent and $12 task that write the summary; $13 created_us and $14 revision of the thread that it was planned with. Only where the one before is still the newest. Two that are planned from the same
--- state have the same id, and one is written; should two pass all the same, each says everything, and the newer one counts.
+-- $1 bucket, $2 thread, $3 id, $4 through, $5 kept (array), $6 summary, $7 strategy, $8 provenance,
+-- $9 previous, $10 actor, $11 agent and $12 task that write the summary; $13 created_us and $14
+-- revision of the thread with which it was planned. Applies only while the previous compaction is
+-- still the newest. Two compactions planned from the same state have the same id, and one is
+-- written. Should both be written after all, each is complete, and the newer one takes effect.
 INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, kept_positions, summary, strategy, provenance, previous_id,
                          valid_from_position, actor, pending_agent, pending_task)
--- The turn that runs meanwhile began without it.
+-- The turn that is running began without it.
 SELECT $1, $2, $3, $4, $5, $6, $7, $8::jsonb, $9, greatest($3, t.head_position + 1), $10, $11, $12
 FROM threads AS t
 WHERE t.bucket = $1 AND t.thread_id = $2
--- What was deleted or changed meanwhile may be in the summary.
+-- The summary may contain messages that were deleted or changed in the meantime.
 AND t.revision = $14 AND (extract(epoch FROM t.created_at) * 1000000)::bigint = $13
 AND NOT EXISTS (SELECT FROM erased_threads AS e WHERE e.bucket = $1 AND e.thread_id = $2 AND e.recreated_at IS NULL)
 AND NOT EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of($2))
--- Its id follows the newest message that it was planned with. A store that has gone back in time may have that batch unfinished again.
+-- Its id follows the newest message with which it was planned. A store that has gone back in time
+-- may have that batch unfinished again.
 AND EXISTS (SELECT FROM messages AS m WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position = $3 - 1)
 AND NOT EXISTS (
     SELECT FROM compactions AS c

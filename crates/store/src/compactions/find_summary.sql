@@ -1,5 +1,5 @@
--- $1 bucket, $2 agent, $3 the input of a task's turn. What the last message of that turn says. They stand together: the first of another batch
--- ends the search.
+-- $1 bucket, $2 agent, $3 the input of a task's turn. Returns the text of the last message of that
+-- turn. The messages of a turn are adjacent: the first message of another batch ends the search.
 SELECT m.content
 FROM messages AS q
 CROSS JOIN LATERAL (

@@ -1,4 +1,5 @@
--- $1 bucket, $2 thread, $3 before, $4 how many. Newest first; a thread that exists has at least one row.
+-- $1 bucket, $2 thread, $3 before, $4 how many. Newest first; an existing thread yields at least
+-- one row.
 SELECT m.position
 FROM threads AS t
 LEFT JOIN LATERAL (

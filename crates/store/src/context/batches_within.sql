@@ -1,5 +1,6 @@
--- $1 bucket, $2 thread, $3 batch, $4 before, $5 how many. The batches within the batch, newest first: by an index, however long the thread is;
--- a thread that exists has at least one row.
+-- $1 bucket, $2 thread, $3 batch, $4 before, $5 how many. Returns the batches within the batch,
+-- newest first. An index finds them, however long the thread is; an existing thread yields at least
+-- one row.
 SELECT m.position
 FROM threads AS t
 LEFT JOIN LATERAL (

@@ -1,7 +1,9 @@
--- Arrays: $1 bucket, $2 agent, $3 bucket of the thread, $4 thread, $5 a foreground turn, $6 a task of the agent's own queue, $7 bucket
--- and $8 thread whose text the input carries, if it carries one's. A row for each: whether one of them was erased, settings of the agent,
--- whether it backs off or is paused where that counts, whether its tenant has budgets, what proves that the thread is as it was remembered,
--- and the compaction that counts in the thread, without its provenance: that names every batch that left, and no turn needs to know.
+-- Arrays: $1 bucket, $2 agent, $3 bucket of the thread, $4 thread, $5 a foreground turn, $6 a task
+-- of the agent's own queue, $7 bucket and $8 thread whose text the input carries, if any. Returns a
+-- row for each. It has the agent's settings, its backoff and pause where they apply, and whether
+-- its tenant has budgets. It also has whether one of the threads was erased, the version of the
+-- thread, and its effective compaction. The provenance of the compaction is left out: it names
+-- every batch that was compacted, and no turn needs it.
 SELECT k.place, s.workflow, s.settings, a.paused, a.wait_ms, c.*, p.*, t.head_position, t.revision, t.message_count,
        (extract(epoch FROM t.created_at) * 1000000)::bigint AS created_us,
        EXISTS (SELECT FROM budgets AS b WHERE b.tenant = antiphon_tenant_of(k.thread_id) OFFSET 0) AS has_budgets,
@@ -37,7 +39,8 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS c ON true
 LEFT JOIN LATERAL (
-    -- One that waits for its summary. No coalesce: row security would not let it look rows up.
+    -- A compaction that waits for its summary. No coalesce: row security would not allow the index
+    -- look-up.
     SELECT p.compaction_id AS pending_id, p.pending_agent, p.pending_task,
            (extract(epoch FROM clock_timestamp() - p.created_at) * 1000)::bigint AS pending_ms
     FROM compactions AS p

@@ -1,4 +1,5 @@
--- $1 bucket, $2 kind, $3 key of the letter; $4 bucket and $5 subject of the audit, $6 act, $7 actor, $8 the letter's id.
+-- $1 bucket, $2 kind, $3 key of the dead letter; $4 bucket and $5 subject of the audit, $6 act, $7
+-- actor, $8 the dead letter's id.
 WITH done AS (
     DELETE FROM dead_letters WHERE bucket = $1 AND kind = $2 AND key = $3
     RETURNING 1

@@ -1,5 +1,5 @@
--- $1 reason or NULL; $2 bucket, $3 kind, $4 key and $5 microseconds of the last letter of the page before, or NULL; $6 how many;
--- $7 of this tenant only ('-': the default tenant) or NULL.
+-- $1 reason or NULL; $2 bucket, $3 kind, $4 key and $5 microseconds of the last dead letter of the
+-- previous page, or NULL; $6 how many; $7 only this tenant ('-': the default tenant) or NULL.
 SELECT d.*, (extract(epoch FROM d.created_at) * 1000000)::bigint AS created_us,
        (extract(epoch FROM d.replayed_at) * 1000)::bigint AS replayed_ms
 FROM dead_letters AS d

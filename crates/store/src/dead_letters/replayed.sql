@@ -1,4 +1,5 @@
--- $1 bucket, $2 kind, $3 key of the letter; $4 bucket and $5 subject of the audit, $6 act, $7 actor, $8 the letter's id.
+-- $1 bucket, $2 kind, $3 key of the dead letter; $4 bucket and $5 subject of the audit, $6 act, $7
+-- actor, $8 the dead letter's id.
 WITH done AS (
     UPDATE dead_letters SET replayed_at = clock_timestamp()
     WHERE bucket = $1 AND kind = $2 AND key = $3 AND replayed_at IS NULL

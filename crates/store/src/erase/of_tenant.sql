@@ -1,4 +1,5 @@
--- $1 tenant, `-` for the default one. Every id of its that any table has. All of each table is read: it is a rare thing to do.
+-- $1 tenant, `-` for the default one. Returns every id of the tenant in any table. It reads all
+-- tables whole, which is rare enough.
 SELECT DISTINCT thread_id FROM (
     SELECT thread_id FROM threads
     UNION ALL SELECT thread_id FROM spilled_turns

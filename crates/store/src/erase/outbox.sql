@@ -1,4 +1,5 @@
--- $1 buckets, $2 ids of threads. Entries keep their order; a batch without any stays, for its owner counts on it.
+-- $1 buckets, $2 ids of threads. Entries keep their order; a row without entries stays, because its
+-- owner relies on it.
 WITH hit AS MATERIALIZED (
     SELECT o.bucket, o.position, e.number
     FROM outbox AS o

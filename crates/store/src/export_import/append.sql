@@ -1,10 +1,11 @@
--- Whole batches that stand one after the other, behind everything that the thread has: all of them, or no row where that is not so.
--- $1 bucket, $2 thread; arrays: $3 position, $4 message, $5 batch, $6 number, $7 batch type, $8 role, $9 content,
--- $10 tool_calls, $11 tool_call_id, $12 metadata, $13 token_count, $14 created_ms, $15 parent; $16 the first position, $17 the last; $18 the
--- numbers that they had, rising; or none; $19 started_after_ms.
+-- Appends whole batches in sequence behind everything in the thread: all of them, or no row where
+-- that is impossible. $1 bucket, $2 thread; arrays: $3 position, $4 message, $5 batch, $6 number,
+-- $7 batch type, $8 role, $9 content, $10 tool_calls, $11 tool_call_id, $12 metadata, $13
+-- token_count, $14 created_ms, $15 parent; $16 the first position, $17 the last; $18 their original
+-- rising numbers, or empty; $19 started_after_ms.
 WITH behind AS MATERIALIZED (
     SELECT t.bucket, t.thread_id, t.head_position, t.last_number,
-           -- Numbers that were given in the thread are not given again.
+           -- Numbers of the thread are never assigned twice.
            coalesce(($18::bigint[])[1] > t.last_number, false) AS keeps_numbers
     FROM threads AS t
     WHERE t.bucket = $1 AND t.thread_id = $2 AND coalesce(t.head_position, 0) < $16

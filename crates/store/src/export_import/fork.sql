@@ -1,6 +1,8 @@
--- $1 bucket, $2 thread, $3 bucket and $4 id of the new one, $5 last batch. All or nothing, as it was when the statement began.
+-- $1 bucket, $2 thread, $3 bucket and $4 id of the new one, $5 last batch. All or nothing, as of
+-- the start of the statement.
 WITH next AS MATERIALIZED (
-    -- Where the first batch begins that is left out: compactions from there on are left out as well.
+    -- The start of the first batch that is left out: compactions from there on are left out as
+    -- well.
     SELECT coalesce((SELECT m.position FROM messages AS m
                      WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position > $5 AND m.position = m.batch_id
                      ORDER BY m.position LIMIT 1), 9223372036854775807) AS position
@@ -40,7 +42,7 @@ WITH next AS MATERIALIZED (
            c.valid_from_position, CASE WHEN c.undone_at_position < n.position THEN c.undone_at_position END, c.actor, c.created_at
     FROM compactions AS c, next AS n
     WHERE c.bucket = $1 AND c.thread_id = $2 AND c.compaction_id < n.position AND EXISTS (SELECT FROM made)
-      -- The summary that one waits for comes to the original alone.
+      -- A pending compaction gets its summary in the original thread only.
       AND c.pending_task IS NULL
 )
 SELECT message_count AS count FROM made

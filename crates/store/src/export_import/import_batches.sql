@@ -1,8 +1,9 @@
--- Whole batches of one thread, all or nothing. $1 bucket, $2 thread; arrays: $3 position, $4 message, $5 batch, $6 number,
--- $7 batch type, $8 role, $9 content, $10 tool_calls, $11 tool_call_id, $12 metadata, $13 token_count, $14 created_ms;
--- $15 batches of the same file that are stored already and reach beyond the first of these; $16 the
--- numbers that they had (NULL: none); $17 started_after_ms (NULL: not known).
--- Another writer that gives numbers in the thread waits.
+-- Imports whole batches of one thread, all or nothing. $1 bucket, $2 thread; arrays: $3 position,
+-- $4 message, $5 batch, $6 number, $7 batch type, $8 role, $9 content, $10 tool_calls, $11
+-- tool_call_id, $12 metadata, $13 token_count, $14 created_ms; $15 batches of the same file that
+-- are stored already and extend beyond the first of these; $16 the original numbers (NULL: none);
+-- $17 started_after_ms (NULL: not known). The lock makes another writer that assigns numbers in the
+-- thread wait.
 WITH thread AS MATERIALIZED (
     SELECT t.last_number FROM threads AS t WHERE t.bucket = $1 AND t.thread_id = $2 FOR NO KEY UPDATE
 )
@@ -22,7 +23,7 @@ WITH thread AS MATERIALIZED (
                AND m.tool_calls IS NOT DISTINCT FROM i.tool_calls::jsonb
                AND m.tool_call_id IS NOT DISTINCT FROM i.tool_call_id
                AND m.token_count IS NOT DISTINCT FROM i.token_count
-               -- Older exports have no times of the begin.
+               -- Older exports have no start times.
                AND (i.started_after_ms IS NULL OR m.started_after_ms IS NOT DISTINCT FROM i.started_after_ms) AS is_same
         FROM messages AS m
         WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position = i.position
@@ -63,7 +64,7 @@ WITH thread AS MATERIALIZED (
                -- The milliseconds of a position count from 2024.
                WHEN c.is_absent AND (c.last >> 22) + 1704067200000 > extract(epoch FROM clock_timestamp()) * 1000
                    THEN 'future'
-               -- What is true of the first that is new is true of those after it.
+               -- If it is true of the first new batch, it is true of the later ones.
                WHEN c.is_absent AND c.batch_id = (SELECT min(o.batch_id) FROM compared AS o WHERE o.is_absent)
                     AND EXISTS (SELECT FROM messages AS m
                                 WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position > c.first
@@ -81,7 +82,8 @@ WITH thread AS MATERIALIZED (
 )
 , began AS MATERIALIZED (SELECT min(position) AS position FROM fresh)
 , around AS (
-    -- The new ones, and what stands after the first of them: messages of batches that reach beyond it.
+    -- The new messages, and those after the first of them: messages of batches that extend beyond
+    -- it.
     SELECT f.position, f.message_id, f.batch_id, f.sequence_num, f.batch_type, f.role, f.content, f.tool_calls,
            f.tool_call_id, f.metadata, f.token_count, f.created_ms, f.started_after_ms, f.number, true AS is_fresh
     FROM fresh AS f
@@ -100,7 +102,7 @@ WITH thread AS MATERIALIZED (
     SELECT o.*, sum(o.turns) OVER (ORDER BY o.position) AS stretch FROM ordered AS o
 )
 , placed AS MATERIALIZED (
-    -- Right beside the rest of its batch is what no other batch stands before since the batch began.
+    -- A message is next to its batch if no other batch is in between since the batch began.
     SELECT s.*,
            NOT s.is_fresh
            OR s.stretch <> first_value(s.stretch) OVER b
@@ -109,7 +111,8 @@ WITH thread AS MATERIALIZED (
     WINDOW b AS (PARTITION BY s.batch_id ORDER BY s.position)
 )
 , numbering AS MATERIALIZED (
-    -- The numbers of the file stay where they fit between those of the thread, and name nothing that is not there any more.
+    -- The numbers of the file are kept if they fit between those of the thread and none belongs to
+    -- a deleted message.
     SELECT coalesce((SELECT t.last_number FROM thread AS t), 0) AS last_number,
            bool_and(coalesce(
                p.number > coalesce(p.number_before, (SELECT m.number FROM messages AS m

@@ -1,5 +1,5 @@
--- $1 bucket, $2 thread, $3 compaction, $4 through, $5 kept, $6 summary, $7 strategy, $8 provenance, $9 previous, $10 undone_at_position,
--- $11 valid_from_position.
+-- $1 bucket, $2 thread, $3 compaction, $4 through, $5 kept, $6 summary, $7 strategy, $8 provenance,
+-- $9 previous, $10 undone_at_position, $11 valid_from_position.
 WITH known AS MATERIALIZED (
     SELECT (c.through_position, c.kept_positions, c.strategy, c.provenance) = ($4, $5::bigint[], $7::text, $8::jsonb)
            AND ($6::text IS NULL OR c.summary IS NOT DISTINCT FROM $6) AND c.previous_id IS NOT DISTINCT FROM $9

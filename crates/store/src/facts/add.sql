@@ -1,5 +1,6 @@
--- $1 bucket, $2 agent, $3 fact, $4 scope, $5 text, $6 kind, $7 confidence, $8 the fact whose place it takes (NULL: of none), $9 bucket of the agent,
--- $10 command, $11 actor, $12 how many of a scope are kept.
+-- $1 bucket, $2 agent, $3 fact, $4 scope, $5 text, $6 kind, $7 confidence, $8 the fact that it
+-- supersedes (NULL: none), $9 bucket of the agent, $10 command, $11 actor, $12 how many facts of a
+-- scope are kept.
 WITH replaced AS (
     UPDATE facts SET superseded_by = $3
     WHERE bucket = $1 AND agent_id = $2 AND fact_id = $8 AND superseded_by IS NULL
@@ -20,7 +21,7 @@ WITH replaced AS (
     CROSS JOIN LATERAL (
         SELECT o.fact_id FROM facts AS o
         WHERE o.bucket = a.bucket AND o.agent_id = a.agent_id AND o.scope = a.scope
-        -- The one that is added is not seen here.
+        -- This SELECT does not see the added fact.
         ORDER BY o.created_at DESC OFFSET $12 - 1
     ) AS o
     WHERE f.bucket = a.bucket AND f.agent_id = a.agent_id AND f.fact_id = o.fact_id

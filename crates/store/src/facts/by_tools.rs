@@ -1,4 +1,5 @@
-//! What tools of an agent remember, correct and forget: within what counts in one thread, each command once.
+//! Facts that tools of an agent remember, correct and forget: limited to the scope of one thread,
+//! and each command applied once.
 
 use model::{AgentId, Bucket, CommandId, MessageId, ThreadId};
 use sqlx::Row;
@@ -10,60 +11,57 @@ use crate::fact_vectors::bucket;
 use crate::statement::Statement;
 use crate::store::Store;
 
-/// Which agent acts in which thread, and the command that is done once.
+/// The agent, the thread and the command, which is applied once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FactCommand<'a> {
-    /// The agent.
     pub agent: &'a AgentId,
-    /// The thread, whose user the facts are about; without one they are about the thread.
+    /// The thread whose user the facts are about; without a user they are about the thread.
     pub thread: &'a ThreadId,
-    /// The answer in whose turn it is done, if that is known.
+    /// The answer of the current turn, if known.
     pub answer: Option<&'a MessageId>,
-    /// The command.
     pub command: &'a CommandId,
     /// For the audit log.
     pub actor: &'a str,
 }
 
-/// A fact as a tool gives it.
+/// A fact given by a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NotedFact<'a> {
-    /// Its id: of the same request always the same.
+    /// The same id for the same request.
     pub id: &'a str,
-    /// What is remembered.
     pub text: &'a str,
-    /// What it is about; `None`: as the one whose place it takes, else a `note`.
+    /// `None`: the kind of the corrected fact, or `note`.
     pub kind: Option<&'a str>,
-    /// From 0 to 1; `None`: as the one whose place it takes, else 1.
+    /// From 0 to 1; `None`: that of the corrected fact, or 1.
     pub confidence: Option<f32>,
-    /// The fact whose place it takes.
+    /// The id of the fact that it supersedes.
     pub corrects: Option<&'a str>,
 }
 
-/// What became of a command about a fact.
+/// The outcome of a command about a fact.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FactOutcome {
-    /// It is done.
     Done,
-    /// It was done before, by the same command.
+    /// The same command was applied before.
     Before,
     /// The fact with this id has the same words.
     Known(String),
-    /// The command has done something else before.
+    /// The command id was used before for another act.
     Reused,
     /// The thread was erased.
     NoThread,
-    /// No such fact counts in the thread, or another one has taken its place.
+    /// No such fact applies to the thread, or it is superseded.
     NoFact,
-    /// The fact counts in all threads of the agent: it is not for one thread to change.
+    /// The fact applies to all threads of the agent, so one thread must not change it.
     OfAllThreads,
 }
 
-/// Two that come at once with the same command: one of them has to look again.
+/// Of two concurrent calls with the same command, one has to look again.
 const TRIES: u32 = 2;
 
 impl Store {
-    /// Remembers a fact of the thread's user, or corrects one, with its line in the audit log of the agent.
+    /// Remembers or corrects a fact about the thread's user, with an entry in the audit log of the
+    /// agent.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
@@ -88,7 +86,8 @@ impl Store {
                 .bind(of.actor.to_owned())
                 .bind(MOST_OF_SCOPE)
                 .bind(noted.corrects.map(str::to_owned));
-            // Where there is none another command has just done it, and the next look finds that; or there is no such fact.
+            // No row: another command has just written it, which the next try finds, or there is no
+            // such fact.
             if let Some(outcome) = self.outcome(statement, noted.id).await? {
                 return Ok(outcome);
             }
@@ -99,7 +98,8 @@ impl Store {
         }
     }
 
-    /// Forgets a fact of the thread's user and all whose place it has taken, with a line in the audit log of the agent.
+    /// Forgets a fact about the thread's user and all facts that it superseded, with an entry in
+    /// the audit log of the agent.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
@@ -121,7 +121,7 @@ impl Store {
         self.why_not(of.agent, id).await
     }
 
-    /// The fact of this id, also one whose place another one has taken.
+    /// The fact with this id, which may be superseded.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
@@ -133,7 +133,8 @@ impl Store {
         self.rows(statement).await?.first().map(fact).transpose()
     }
 
-    /// What a statement says of its command; `None`: it has changed nothing. `wanted`: what the command's line in the audit log names.
+    /// Reads the outcome of a command from its statement; `None`: it has changed nothing. `wanted`
+    /// is the target in the command's audit entry.
     async fn outcome(&self, statement: Statement, wanted: &str) -> Result<Option<FactOutcome>, StoreError> {
         let rows = self.rows(statement).await?;
         let Some(row) = rows.first() else { return Ok(None) };
@@ -150,7 +151,7 @@ impl Store {
         let found = self.fact(agent, id).await?;
         Ok(match found.filter(|fact| fact.superseded_by.is_none()) {
             Some(FactRow { scope: FactScope::Agent, .. }) => FactOutcome::OfAllThreads,
-            // Of another user or thread: to this one it is unknown.
+            // A fact of another user or thread is unknown to this one.
             Some(_) | None => FactOutcome::NoFact,
         })
     }

@@ -1,5 +1,6 @@
--- A tool of an agent forgets a fact that counts in a thread, and its history with it. $1 bucket, $2 agent, $3 fact, $4 thread, $5 bucket of the
--- thread, $6 bucket of the agent, $7 command, $8 actor. A command is done once.
+-- A tool of an agent forgets a fact that applies to a thread, with its history. $1 bucket, $2
+-- agent, $3 fact, $4 thread, $5 bucket of the thread, $6 bucket of the agent, $7 command, $8 actor.
+-- A command is applied once.
 WITH RECURSIVE scope AS MATERIALIZED (
     -- As in `note.sql`.
     SELECT coalesce((SELECT 'user:' || (t.metadata ->> 'user_id') FROM threads AS t

@@ -1,6 +1,7 @@
--- $1 bucket, $2 agent, $3 bucket of the agent, $4 command, $5 actor; arrays: $6 fact, $7 scope, $8 thread, $9 bucket of the thread, $10 answer,
--- $11 text, $12 kind, $13 confidence, $14 the fact that has taken its place, $15 when it was written, in ms. What is there already, or was
--- found in a thread that was erased, is left out.
+-- $1 bucket, $2 agent, $3 bucket of the agent, $4 command, $5 actor; arrays: $6 fact, $7 scope, $8
+-- thread, $9 bucket of the thread, $10 answer, $11 text, $12 kind, $13 confidence, $14 the fact
+-- that supersedes it, $15 when it was written, in ms. Facts that exist already, or were found in an
+-- erased thread, are skipped.
 WITH given AS (
     SELECT g.*
     FROM unnest($6::text[], $7::text[], $8::text[], $9::smallint[], $10::text[], $11::text[], $12::text[], $13::real[], $14::text[], $15::bigint[])

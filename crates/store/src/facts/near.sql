@@ -1,6 +1,7 @@
--- $1 bucket, $2 agent, $3 facts, $4 vector, $5 most rows. The facts among these whose vectors are nearest. All of them are compared: that is exact, and an
--- index of vectors would first find those of other users. Vectors have length 1; those with another number of numbers are of a model that has changed.
--- Materialized, or the text of the vector would be read for each of them.
+-- $1 bucket, $2 agent, $3 facts, $4 vector, $5 most rows. Returns the nearest of these facts. All
+-- of them are compared: that is exact, and a vector index would first find facts of other users.
+-- Vectors have length 1; those with another dimension belong to an earlier version of the model.
+-- Materialized, or the literal of the vector would be parsed for each of them.
 WITH wanted AS MATERIALIZED (
     SELECT $4::text::halfvec AS vector
 )

@@ -1,9 +1,11 @@
--- A tool of an agent remembers or corrects. $1 bucket, $2 agent, $3 fact, $4 thread, $5 bucket of the thread, $6 text, $7 kind, $8 confidence,
--- $9 the answer in whose turn it is done (NULL: not known), $10 bucket of the agent, $11 command, $12 actor, $13 how many of a scope are kept,
--- $14 the fact whose place it takes (NULL: of none). A command is done once.
+-- A tool of an agent remembers or corrects a fact. $1 bucket, $2 agent, $3 fact, $4 thread, $5
+-- bucket of the thread, $6 text, $7 kind, $8 confidence, $9 the answer of the current turn (NULL:
+-- not known), $10 bucket of the agent, $11 command, $12 actor, $13 how many facts of a scope are
+-- kept, $14 the fact that it supersedes (NULL: none). A command is applied once.
 WITH scope AS MATERIALIZED (
-    -- As in `8_facts.sql`. Never 'agent': what is said in one thread does not count for all. A thread whose first turn is under way is not there yet,
-    -- and has no user; of one that was erased nothing is remembered.
+    -- As in `8_facts.sql`. Never 'agent': a statement in one thread does not apply to all. A thread
+    -- whose first turn is running has no row yet, and so no user. Nothing is remembered of an
+    -- erased thread.
     SELECT $4::text AS thread_id,
            coalesce((SELECT 'user:' || (t.metadata ->> 'user_id') FROM threads AS t
                      WHERE t.bucket = $5 AND t.thread_id = $4 AND octet_length(t.metadata ->> 'user_id') <= 256), 'thread:' || $4) AS scope
@@ -12,7 +14,7 @@ WITH scope AS MATERIALIZED (
 , before AS MATERIALIZED (
     SELECT a.target FROM audit_log AS a WHERE a.bucket = $10 AND a.subject_id = $2 AND a.command_id = $11
 )
--- What is known in the same words is not remembered again.
+-- A fact that is known in the same words is not stored again.
 , known AS MATERIALIZED (
     SELECT k.fact_id
     FROM scope AS s
@@ -29,7 +31,7 @@ WITH scope AS MATERIALIZED (
 )
 , added AS (
     INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, assistant_message_id, text, kind, confidence)
-    -- Of the thread in which it is said, so that it goes when that one is erased.
+    -- Stored with the current thread, so that it is erased with that thread.
     SELECT $1, $2, $3, s.scope, s.thread_id, $9, $6, coalesce($7::text, r.kind, 'note'), coalesce($8::real, r.confidence, 1)
     FROM scope AS s LEFT JOIN replaced AS r ON true
     WHERE NOT EXISTS (SELECT FROM before) AND NOT EXISTS (SELECT FROM known) AND ($14::text IS NULL OR r.kind IS NOT NULL)
@@ -42,7 +44,7 @@ WITH scope AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT o.fact_id FROM facts AS o
         WHERE o.bucket = a.bucket AND o.agent_id = a.agent_id AND o.scope = a.scope
-        -- The one that is added is not seen here.
+        -- This SELECT does not see the added fact.
         ORDER BY o.created_at DESC OFFSET $13 - 1
     ) AS o
     WHERE f.bucket = a.bucket AND f.agent_id = a.agent_id AND f.fact_id = o.fact_id

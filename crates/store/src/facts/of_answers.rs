@@ -1,4 +1,4 @@
-//! What is remembered since answers, for those who are shown the answers.
+//! Facts found with answers, for subscribers that see the answers.
 
 use model::{AgentId, MessageId, ThreadId};
 use sqlx::postgres::PgRow;
@@ -8,22 +8,19 @@ use crate::error::StoreError;
 use crate::row::parse_column;
 use crate::store::Store;
 
-/// A fact that came about with an answer, and the agent that remembers it.
+/// A fact found with an answer, and the agent that remembers it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnswerFact {
-    /// The agent.
     pub agent: AgentId,
-    /// The answer.
     pub answer: MessageId,
-    /// The fact.
     pub fact: FactRow,
 }
 
-/// Facts that are shown with the answers of one page.
+/// Maximum number of facts shown with the answers of one page.
 const MOST_OF_ANSWERS: i64 = 1_000;
 
 impl Store {
-    /// What is remembered since these answers of a thread and counts, in the order of its ids.
+    /// The current facts found with these answers of a thread, ordered by id.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.

@@ -1,4 +1,5 @@
-//! Which facts fit a question: all that count in a thread are read and ranked here, because Postgres cannot compare words of every script.
+//! Searches facts: reads and ranks here all that apply to a thread, because Postgres cannot compare
+//! words of every script.
 
 use std::collections::HashMap;
 
@@ -13,16 +14,17 @@ use crate::error::StoreError;
 use crate::fact_vectors::{are_missing, bucket, literal};
 use crate::store::Store;
 
-/// Facts that are looked at by vectors: what is far down by both words and vectors may be well up by the two together.
+/// How many facts are ranked by vector: a fact with low ranks by both words and vector may rank
+/// high in the combination.
 const DEPTH: u32 = 64;
-/// More than are kept of a scope: an import trims them after it has written them.
+/// More than are kept per scope: an import trims facts only after it has written them.
 const MOST_READ: i64 = 2 * MOST_OF_SCOPE;
 
-/// Facts that count in a thread, the newest first.
+/// Facts that apply to a thread, the newest first.
 #[derive(Debug, Default)]
 struct FactsOfThread {
     facts: Vec<KnownFact>,
-    /// The setting of the agent.
+    /// The `memory_language` setting of the agent.
     language: Option<Language>,
 }
 
@@ -31,14 +33,15 @@ struct KnownFact {
     id: String,
     text: String,
     confidence: f32,
-    /// It counts in all threads of the agent.
+    /// It applies to all threads of the agent.
     is_of_all: bool,
     created_ms: i64,
 }
 
 impl Store {
-    /// The facts that fit the text best, of those that count in this thread, the best first. With the `vector` of the text, of length 1, those whose
-    /// vectors are nearest count as much as those whose words fit; in a database that has no vectors the words alone count.
+    /// The facts that match the text best, of those that apply to this thread, the best first. With
+    /// the `vector` of the text, of length 1, ranks by vector count as much as ranks by words. In a
+    /// database without vectors only the words count.
     pub async fn search_facts(
         &self,
         agent: &AgentId,
@@ -53,8 +56,8 @@ impl Store {
         self.found_facts(agent, &known, &found).await
     }
 
-    /// The facts that a turn about this text begins with: those of [`Self::search_facts`], and then all of the user or the thread that were not found, where these
-    /// have no more than `limit` in all.
+    /// The facts for the start of a turn about this text: first those of [`Self::search_facts`].
+    /// All other facts of the user or the thread follow if these have no more than `limit` in all.
     pub async fn facts_of_turn(
         &self,
         agent: &AgentId,
@@ -85,7 +88,7 @@ impl Store {
         Ok(FactsOfThread { facts, language: language.flatten().and_then(Language::parse) })
     }
 
-    /// The numbers of those that fit, the best first.
+    /// The indices of the facts that match, the best first.
     async fn ranked(
         &self,
         agent: &AgentId,
@@ -110,11 +113,12 @@ impl Store {
             let by_words = recall::rank(&text, &candidates, known.language);
             (known, recall::fuse(&by_words, &near))
         };
-        // Some milliseconds for a thousand facts and a long message, in which a runtime would deliver no chunk.
+        // This takes some milliseconds for a thousand facts and a long message; on a runtime thread
+        // it would delay chunks.
         tokio::task::spawn_blocking(ranking).await.map_err(|_| StoreError::Stopping)
     }
 
-    /// The numbers of the facts whose vectors are nearest; none in a database without vectors.
+    /// The indices of the facts whose vectors are nearest; none in a database without vectors.
     async fn near(
         &self,
         agent: &AgentId,
@@ -129,7 +133,8 @@ impl Store {
             .bind(literal(vector))
             .bind(i64::from(limit));
         let rows = match self.rows(statement).await {
-            // They have gone since the caller asked for them, or the extension's library has.
+            // The table was dropped since the caller checked for it, or the extension's library is
+            // missing.
             Err(error) if are_missing(&error) => {
                 tracing::warn!(%error, "memory cannot be searched by vectors");
                 return Ok(Vec::new());
@@ -142,7 +147,7 @@ impl Store {
         Ok(ids.into_iter().filter_map(|id| numbers.get(id).copied()).collect())
     }
 
-    /// These facts whole, without those that have gone since they were ranked.
+    /// Reads these facts whole, except those deleted since they were ranked.
     async fn found_facts(
         &self,
         agent: &AgentId,
@@ -170,8 +175,9 @@ impl Store {
     }
 }
 
-/// The ones found, at most `limit`, and then those of a few that are given in any case. The few are all facts, where no more than `limit` count in the thread, else
-/// those of the user or the thread, where these are no more.
+/// Appends a small set of facts that are always included to the first `limit` found. The set is all
+/// facts if no more than `limit` apply to the thread; else those of the user or the thread, if
+/// these are no more than `limit`.
 fn with_few(mut found: Vec<Fused>, is_of_all: &[bool], limit: usize) -> Vec<Fused> {
     found.truncate(limit);
     let own = is_of_all.iter().filter(|is_of_all| !**is_of_all).count();
@@ -209,7 +215,7 @@ mod tests {
         assert_eq!(numbers(&[2], &[own, own, own], 2), [2], "more: what was found");
         assert_eq!(numbers(&[3, 1, 0], &[own, own, own, own], 2), [3, 1]);
         assert_eq!(numbers(&[1], &[own, all, all], 3), [1, 0, 2], "all of both");
-        // Of many facts for all threads those that were found, and all of the user's own.
+        // With many facts for all threads: those found, and all of the user's own.
         assert_eq!(numbers(&[4, 3, 2], &[own, own, all, all, all], 3), [4, 3, 2, 0, 1]);
         assert_eq!(numbers(&[4, 0, 3], &[own, own, all, all, all], 2), [4, 0, 1]);
         assert_eq!(numbers(&[], &[all, all, all], 2), Vec::<usize>::new());

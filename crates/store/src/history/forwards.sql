@@ -1,11 +1,11 @@
--- $1 bucket, $2 thread, $3 after, $4 before, $5 limit, $6 whether with synthetic messages. The first ones of the range;
--- a thread that exists has at least one row.
+-- $1 bucket, $2 thread, $3 after, $4 before, $5 limit, $6 whether with synthetic messages. Returns
+-- the first ones of the range; an existing thread yields at least one row.
 SELECT m.*, (extract(epoch FROM m.created_at) * 1000)::bigint AS created_ms
 FROM threads AS t
 LEFT JOIN LATERAL (
     SELECT * FROM messages AS m
     WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position > $3 AND m.position < $4
-      -- Only the boolean says so.
+      -- Only the JSON boolean marks a synthetic message.
       AND ($6 OR m.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb)
     ORDER BY m.position ASC
     LIMIT $5

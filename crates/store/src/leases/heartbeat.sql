@@ -1,4 +1,4 @@
--- $1 worker, $2 ttl. Gives the other live workers.
+-- $1 worker, $2 ttl. Returns the other live workers.
 WITH beat AS (
     INSERT INTO workers (worker_id, lease_until) VALUES ($1, clock_timestamp() + $2)
     ON CONFLICT (worker_id) DO UPDATE SET lease_until = excluded.lease_until

@@ -1,8 +1,10 @@
--- $1 worker, $2 ttl, $3 partition; what the worker knows of it: $4 epoch, $5 commits, $6 checkpoint, $7 position_ms; $8 by whom
--- incidents are acknowledged that cost nothing; $9 the highest epoch that is known of, at least $4; $10 saves that the worker knows of
+-- $1 worker, $2 ttl, $3 partition; what the worker knows of it: $4 epoch, $5 commits, $6
+-- checkpoint, $7 position_ms; $8 the name that acknowledges incidents without a loss; $9 the
+-- highest known epoch, at least $4; $10 saves that the worker knows of.
 WITH found AS MATERIALIZED (
-    -- The own lease; or a lower epoch, which only a store has that went back behind the grant: the partition was granted to no worker
-    -- since, or the epoch would be higher. Waits for a doubtful commit, which holds the lock while it runs.
+    -- The caller's lease, or a lower epoch. A lower epoch means that the store went back behind the
+    -- grant, and that the partition was granted to no worker since. Waits for a doubtful commit,
+    -- which holds the lock while it runs.
     SELECT p.*, coalesce(s.saves, 0) AS saves, p.epoch < $9 OR p.commits < $5 OR coalesce(s.saves, 0) < $10 AS stepped_back
     FROM partitions AS p
     LEFT JOIN partition_saves AS s USING (partition_id)
@@ -24,7 +26,7 @@ WITH found AS MATERIALIZED (
 )
 UPDATE partitions AS p
 SET epoch = antiphon_next_epoch(greatest(f.epoch, $9)), owner = $1, lease_until = clock_timestamp() + $2,
-    -- What the worker has given out since is not given out again.
+    -- Positions that the worker has assigned since are not assigned again.
     position_ms = greatest(f.position_ms, $7, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
     updated_at = clock_timestamp()
 FROM found AS f

@@ -1,10 +1,11 @@
--- The rights of the three roles of deploy/postgres-roles.sql, where they exist. Run by `antiphon migrate` after each migration, so that new
--- tables have them as well; in one transaction, so that no process notices.
+-- The rights of the three roles of deploy/postgres-roles.sql, if they exist. `antiphon migrate`
+-- runs this after the migrations, so that new tables are covered. It is one transaction, so that no
+-- process loses its rights in between.
 DO $$
 DECLARE
     name text;
     columns text;
-    -- What gateways write. What they do not write they read, if it belongs to a tenant.
+    -- Tables that gateways write. They can read all other tables, within a tenant.
     written CONSTANT text[][] := ARRAY[
         ['threads', 'INSERT, UPDATE'],
         ['erased_threads', 'UPDATE'],
@@ -27,7 +28,7 @@ DECLARE
     ];
     entry text[];
 BEGIN
-    -- Two migrations at the same time would change the same rows of the catalog.
+    -- Two concurrent migrations would change the same catalog rows.
     PERFORM pg_advisory_xact_lock(hashtextextended('antiphon grants', 0));
     FOREACH name IN ARRAY ARRAY['antiphon_gateway', 'antiphon_worker', 'antiphon_operator'] LOOP
         CONTINUE WHEN to_regrole(name) IS NULL;
@@ -37,7 +38,8 @@ BEGIN
         EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_agents_page(text, smallint, text, bigint, text) TO %I', name);
         IF name = 'antiphon_gateway' THEN
             EXECUTE format('REVOKE EXECUTE ON FUNCTION antiphon_all_tenants() FROM %I', name);
-            -- Of the installation and its workers. The keys of turn tokens are not theirs.
+            -- Tables of the installation and its workers. Gateways have no access to the keys of
+            -- turn tokens.
             EXECUTE format('REVOKE ALL ON installation, workers, partitions, partition_saves, incidents, outbox, turn_limits, turn_limit_turns, turn_limit_workers FROM %I', name);
             SELECT string_agg(quote_ident(a.attname), ', ') INTO columns FROM pg_attribute AS a
             WHERE a.attrelid = 'installation'::regclass AND a.attnum > 0 AND NOT a.attisdropped

@@ -1,6 +1,6 @@
 -- $1 the new number, $2 replicas, $3 max_bytes, $4 max_message_bytes, $5 owner.
 WITH held AS MATERIALIZED (
-    -- Waits for commits under way. In the order in which they lock.
+    -- Waits for commits in flight, in the same lock order.
     SELECT partition_id, owner, lease_until FROM partitions ORDER BY partition_id FOR UPDATE
 )
 , live AS (
@@ -20,7 +20,7 @@ WITH held AS MATERIALIZED (
 )
 , taken AS (
     UPDATE partitions AS p
-    -- Whatever an owner had decided before writes nothing any more, and workers find nothing that is free.
+    -- Earlier decisions of owners can no longer be written, and workers find no free partition.
     SET epoch = antiphon_next_epoch(p.epoch), owner = $5, lease_until = clock_timestamp() + interval '100 years',
         updated_at = clock_timestamp()
     FROM held CROSS JOIN begun

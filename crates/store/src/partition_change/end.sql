@@ -2,7 +2,8 @@ WITH change AS (
     DELETE FROM partition_change WHERE is_moved RETURNING started_at
 )
 , aged AS (
-    -- Publishers could not send what an open message lacks: it has not become older meanwhile.
+    -- Publishers could not send the missing chunks of an open message during the change, so its age
+    -- does not include the change.
     UPDATE spilled_messages AS s SET saved_at = s.saved_at + (clock_timestamp() - c.started_at) FROM change AS c
 )
 UPDATE partitions AS p

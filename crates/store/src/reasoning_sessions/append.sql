@@ -1,6 +1,8 @@
--- $1 bucket, $2 session, $3 how many, $4 calls that are answered, $5 calls that are made, $6 calls that wait afterwards, $7 the highest
--- number, $8 request id, $9 its digest; arrays, a message each: $10 role, $11 content, $12 characters, $13 thinking, $14 calls, $15 call that
--- is answered, $16 tool, $17 signature, $18 details of calls. Numbers are given where the row of the session is locked, so they are dense however many append at once.
+-- $1 bucket, $2 session, $3 how many, $4 calls that are answered, $5 calls that are made, $6 calls
+-- that wait afterwards, $7 the highest number, $8 request id, $9 its digest; arrays, one item per
+-- message: $10 role, $11 content, $12 characters, $13 thinking, $14 calls, $15 call that is
+-- answered, $16 tool, $17 signature, $18 details of calls. Numbers are assigned while the row of
+-- the session is locked, so they are dense under concurrent appends.
 WITH earlier AS (
     SELECT number, request_hash FROM reasoning_messages WHERE bucket = $1 AND session_id = $2 AND request_id = $8
 )
@@ -26,5 +28,5 @@ SELECT s.waiting_calls, s.last_number, s.sealed_number, (SELECT before FROM take
        e.number AS earlier, e.request_hash AS earlier_hash
 FROM reasoning_sessions AS s LEFT JOIN earlier AS e ON true
 WHERE s.bucket = $1 AND s.session_id = $2
-  -- Else it is still being imported.
+  -- A negative number marks a session that is still being imported.
   AND s.sealed_number >= 0

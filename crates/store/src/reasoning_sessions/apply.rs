@@ -1,4 +1,5 @@
-//! Sessions over a living thread: what they compress of it leaves the contexts of its next turns.
+//! Sessions that apply to a thread: batches that a session has compressed are left out of the
+//! contexts of the thread's next turns.
 
 use model::{Bucket, ReasoningSessionId, ThreadId};
 use sqlx::Row;
@@ -11,7 +12,7 @@ use crate::store::Store;
 const APPLY_TRIES: u32 = 4;
 
 impl Store {
-    /// From now on the session applies to a thread that it was made of.
+    /// Makes the session apply to one of the threads from which it was created.
     pub async fn set_reasoning_thread(
         &self,
         id: &ReasoningSessionId,
@@ -26,8 +27,9 @@ impl Store {
         self.rows(statement).await.map(drop)
     }
 
-    /// Makes the contexts of the thread that a session applies to show what the session shows of it: of batches that were compressed as a whole
-    /// the summaries. To be called after each change of the session; doing it again changes nothing. Gives how many batches left.
+    /// Updates the contexts of the thread to which a session applies: batches that were compressed
+    /// whole are replaced by their summaries. Call it after each change of the session; repeating
+    /// it changes nothing. Returns the number of batches replaced.
     pub async fn apply_reasoning(
         &self,
         id: &ReasoningSessionId,

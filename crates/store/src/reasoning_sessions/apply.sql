@@ -1,6 +1,7 @@
--- $1 bucket, $2 session, $3 bucket and $4 id of the thread that it applies to, $5 actor. Makes the compaction of the thread say what the session
--- shows of its whole batches. It replaces the one that the session has made before, so that an undo gives the context that there was. One row
--- where there is such a session.
+-- $1 bucket, $2 session, $3 bucket and $4 id of the thread to which it applies, $5 actor. Makes the
+-- compaction of the thread match what the session shows of its whole batches. It replaces the
+-- previous compaction of the session, so that an undo restores the context before the session.
+-- Returns one row if there is such a session.
 WITH RECURSIVE s AS MATERIALIZED (
     -- One at a time.
     SELECT head_layer FROM reasoning_sessions WHERE bucket = $1 AND session_id = $2 AND applies_to = $4 FOR NO KEY UPDATE
@@ -17,7 +18,7 @@ WITH RECURSIVE s AS MATERIALIZED (
     SELECT r.number, m.batch_id
     FROM reasoning_messages AS r
     JOIN messages AS m ON m.bucket = $3 AND m.thread_id = $4 AND m.position = r.source_position
-    -- Of a layer that another call has made meanwhile nothing is known: that call applies it.
+    -- Nothing is known of a layer that another call has just made: that call applies it.
     WHERE r.bucket = $1 AND r.session_id = $2 AND r.source_thread = $4 AND EXISTS (SELECT FROM head)
 )
 , batches AS MATERIALIZED (
@@ -27,7 +28,7 @@ WITH RECURSIVE s AS MATERIALIZED (
 )
 , hidden AS MATERIALIZED (
     SELECT b.batch_id, b.messages FROM batches AS b
-    -- A batch that has gone on since it was copied stays: no summary has the rest.
+    -- A batch that has grown since it was copied stays: no summary covers the rest.
     WHERE NOT b.is_shown AND b.messages >= (
         SELECT count(*)
         FROM (SELECT m.* FROM messages AS m
@@ -38,7 +39,7 @@ WITH RECURSIVE s AS MATERIALIZED (
               UNION ALL
               SELECT m.* FROM messages AS m
               WHERE m.bucket = $3 AND m.thread_id = $4 AND m.batch_id = b.batch_id AND m.out_of_range) AS m
-        -- As in `create.sql`: thinking alone is not copied.
+        -- As in `create.sql`: messages with thinking only are not copied.
         WHERE NOT (m.role = 'assistant' AND m.content ~ '^\s*$' AND m.metadata ? 'reasoning'
                    AND (m.tool_calls IS NULL OR m.tool_calls IN ('null', '[]'))))
 )
@@ -49,7 +50,7 @@ WITH RECURSIVE s AS MATERIALIZED (
     LIMIT 1
 )
 , own AS MATERIALIZED (SELECT * FROM live WHERE provenance ->> 'reasoning_session' = $2)
--- What counts beside it.
+-- The compaction that is effective besides it.
 , base AS MATERIALIZED (
     SELECT * FROM live WHERE NOT EXISTS (SELECT FROM own)
     UNION ALL
@@ -73,7 +74,7 @@ WITH RECURSIVE s AS MATERIALIZED (
     ) AS k
     WHERE NOT EXISTS (SELECT FROM hidden AS h WHERE h.batch_id = k.batch_id)
 )
--- What each summary that is shown stands for.
+-- The messages that each visible summary replaces.
 , parts AS (
     SELECT w.number AS summary, w.place, w.number
     FROM shown AS w JOIN reasoning_layers AS l ON l.bucket = $1 AND l.session_id = $2 AND l.summary_number = w.number
@@ -82,7 +83,7 @@ WITH RECURSIVE s AS MATERIALIZED (
     FROM parts AS p JOIN reasoning_layers AS l ON l.bucket = $1 AND l.session_id = $2 AND l.summary_number = p.number
     CROSS JOIN LATERAL unnest(l.replaced) AS r (number)
 )
--- A summary of a batch that stays in part is not needed: the batch stays whole.
+-- The summary of a batch that is partly visible is not needed: the batch stays whole.
 , needed AS (
     SELECT DISTINCT p.summary, p.place FROM parts AS p JOIN copies AS c ON c.number = p.number JOIN hidden AS h ON h.batch_id = c.batch_id
 )
@@ -102,7 +103,8 @@ WITH RECURSIVE s AS MATERIALIZED (
       AND NOT EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of($4))
 )
 , undone AS (
-    -- All that the session has made before: another compaction may stand above one of them, or one may have been made meanwhile.
+    -- All earlier compactions of the session: another compaction may follow one of them, or one may
+    -- have been made concurrently.
     UPDATE compactions AS c SET undone_at_position = greatest(c.compaction_id, h.head_position) + 1, undone_by = $5
     FROM change AS h
     WHERE c.bucket = $3 AND c.thread_id = $4 AND c.undone_at_position IS NULL AND c.pending_task IS NULL
@@ -113,7 +115,7 @@ WITH RECURSIVE s AS MATERIALIZED (
 , written AS (
     INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, kept_positions, summary, strategy, provenance, previous_id,
                              valid_from_position, actor)
-    -- Above the newest message, as every compaction, and above those that were made since.
+    -- After the newest message, as for every compaction, and after later compactions.
     SELECT $3, $4, n.id, h.through, h.kept, h.text, 'summarise',
            jsonb_build_object('batches', h.ids, 'messages', h.messages, 'tokens_before', 0, 'tokens_after', 0, 'reasoning_session', $2),
            (SELECT compaction_id FROM base), greatest(n.id, h.head_position + 1), $5

@@ -1,5 +1,6 @@
--- $1 bucket, $2 session, $3 newest layer as it was seen, $4 the layer that counts again (0: none), $5 actor, $6 what the audit calls it,
--- $7 what the request is called, if it may be sent twice. All layers above it are undone, and none where another one has become the newest meanwhile.
+-- $1 bucket, $2 session, $3 newest layer as it was seen, $4 the layer that becomes the head again
+-- (0: none), $5 actor, $6 the action in the audit log, $7 the request id, if it may be sent twice.
+-- Undoes all layers above $4; undoes none if another layer has become the newest in the meantime.
 WITH taken AS (
     UPDATE reasoning_sessions SET head_layer = $4, changed_at = clock_timestamp()
     WHERE bucket = $1 AND session_id = $2 AND head_layer = $3

@@ -16,37 +16,37 @@ use crate::error::sqlstate;
 use crate::statement::Statement;
 use crate::store::Store;
 
-/// What the audit log calls taking one compression back.
+/// The action in the audit log for undoing one compression.
 const UNDO: &str = "reasoning_undo";
-/// What it calls taking back all compressions since a checkpoint.
+/// The action in the audit log for undoing all compressions since a checkpoint.
 const RESTORE: &str = "reasoning_restore";
-/// Tries of an append that meets others at the same moment.
+/// Tries of an append that conflicts with concurrent appends.
 const APPEND_TRIES: u32 = 16;
 
-/// What a client calls a request that it may send twice, and a digest of what it asks for.
+/// The id and digest of a request that a client may send twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestId<'a> {
     /// Unique in the session.
     pub id: &'a str,
-    /// The same for the same request.
+    /// Equal for equal requests.
     pub digest: &'a str,
 }
 
-/// What a request has taken back.
+/// What an earlier request has undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierReturn {
-    /// Not a restore of a checkpoint.
+    /// False for the restore of a checkpoint.
     pub is_undo: bool,
-    /// The id of the oldest summary that was taken back.
+    /// The id of the oldest summary that was undone.
     pub oldest: Option<String>,
 }
 
-/// What became of messages that were to be appended.
+/// The outcome of appending messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Appended {
-    /// They are there; the number of the first.
+    /// They are stored; the number of the first.
     Done(Number),
-    /// The same request was made before, and is not made again; the number of its first message.
+    /// The same request was made before and is not repeated; the number of its first message.
     Before(Number),
     /// They do not fit the session.
     Refused(Refusal),
@@ -54,14 +54,15 @@ pub enum Appended {
     NoSession,
 }
 
-/// A session's checkpoints, each with whether its state still stands, and its newest layer.
+/// The checkpoints of a session, each with whether its layer is still in effect, and the newest
+/// layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restorable {
-    /// By name.
+    /// Ordered by name.
     pub checkpoints: Vec<(Checkpoint, bool)>,
     /// The newest layer that is not undone; 0: none.
     pub head: LayerId,
-    /// The layer that counted before it.
+    /// The head before it.
     pub previous: LayerId,
     /// The number of its summary.
     pub summary: Option<Number>,
@@ -77,7 +78,7 @@ impl Store {
     ) -> Result<Appended, StoreError> {
         for _ in 0..APPEND_TRIES {
             let rows = match self.rows(appending(id, new, request)).await {
-                // The same request is being made at this moment: next time it is there.
+                // The same request is running concurrently: the next try finds its result.
                 Err(error) if is_taken(&error) => continue,
                 rows => rows?,
             };
@@ -104,12 +105,13 @@ impl Store {
             if let Err(refusal) = new.settle(&waiting) {
                 return Ok(Appended::Refused(refusal));
             }
-            // They fit what is there now: another append came in between.
+            // They fit the current state: another append came in between.
         }
         Err(StoreError::TimedOut)
     }
 
-    /// Writes a compression that was decided on for `seen`, if that still is what the session shows; else nothing, and `None`. Gives the layer.
+    /// Writes a compression that was decided on for `seen`, and returns the layer. `None`, and
+    /// nothing written, if the session no longer shows that state.
     pub async fn compress_reasoning(
         &self,
         seen: &ReasoningThread,
@@ -136,13 +138,14 @@ impl Store {
             .bind(request.map(|request| request.digest.to_owned()))
             .bind(actor.to_owned());
         match self.rows(statement).await {
-            // The same request is being made at this moment.
+            // The same request is running concurrently.
             Err(error) if is_taken(&error) => Ok(None),
             rows => rows?.first().map(|row| Ok(number(row.try_get("head_layer")?))).transpose(),
         }
     }
 
-    /// Takes the newest compression back, if it still is the newest; false if not. With a `request`, once: see [`Store::earlier_return`].
+    /// Undoes the newest compression if it still is the newest; false if not. With a `request`,
+    /// once: see [`Store::earlier_return`].
     pub async fn undo_reasoning(
         &self,
         id: &ReasoningSessionId,
@@ -153,8 +156,8 @@ impl Store {
         Ok(self.back_to(id, seen.head, seen.previous, actor, (UNDO, request)).await?.is_some())
     }
 
-    /// Takes all compressions above a layer back, if the newest is still the one that was seen; `None` if not. Gives how many. With a
-    /// `request`, once: see [`Store::earlier_return`].
+    /// Undoes all compressions above a layer if the newest still is the one that was seen, and
+    /// returns how many; `None` if not. With a `request`, once: see [`Store::earlier_return`].
     pub async fn restore_reasoning(
         &self,
         id: &ReasoningSessionId,
@@ -166,8 +169,8 @@ impl Store {
         self.back_to(id, seen.head, layer, actor, (RESTORE, request)).await
     }
 
-    /// What an undo or a restore of this name has taken back before, as far back as the audit log goes. Asked after the session was
-    /// read: what has been done since makes that state an old one.
+    /// What an earlier undo or restore with this request id has undone, as far back as the audit
+    /// log goes. Call it after reading the session, whose state is outdated by such a request.
     pub async fn earlier_return(
         &self,
         id: &ReasoningSessionId,
@@ -197,13 +200,14 @@ impl Store {
             .bind(what.to_owned())
             .bind(request.map(|request| command(what, request)));
         match self.rows(statement).await {
-            // The same request is being made at this moment.
+            // The same request is running concurrently.
             Err(error) if is_taken(&error) => Ok(None),
             rows => rows?.first().map(|row| Ok(number(row.try_get("count")?))).transpose(),
         }
     }
 
-    /// Names the newest layer. Gives it, or that there are too many checkpoints; `None` without such a session.
+    /// Creates a checkpoint of the newest layer. Returns the layer, or the refusal when there are
+    /// too many checkpoints; `None` without such a session.
     pub async fn checkpoint_reasoning(
         &self,
         id: &ReasoningSessionId,
@@ -219,7 +223,7 @@ impl Store {
         Ok(Some(layer.map(number).ok_or_else(too_many)))
     }
 
-    /// To what a session can return; `None` without such a session.
+    /// The layers to which a session can return; `None` without such a session.
     pub async fn restorable_reasoning(
         &self,
         id: &ReasoningSessionId,
@@ -289,7 +293,7 @@ fn calls_text(calls: &[SessionCall]) -> Option<String> {
     (!calls.is_empty()).then(|| Value::Array(calls).to_string())
 }
 
-/// What calls have beside their ids and tools; `None` where none has anything.
+/// The details of calls besides their ids and tools; `None` when no call has any.
 fn details_text(calls: &[SessionCall]) -> Option<String> {
     let has_any = calls.iter().any(|call| call.arguments.is_some() || call.signature.is_some());
     let details =
@@ -297,7 +301,7 @@ fn details_text(calls: &[SessionCall]) -> Option<String> {
     has_any.then(|| Value::Array(details.collect()).to_string())
 }
 
-/// Whether the same unique value is written already.
+/// Whether the unique value exists already.
 fn is_taken(error: &StoreError) -> bool {
     match error {
         StoreError::Statement(sqlx::Error::Database(error)) => sqlstate(error.as_ref()) == "23505",

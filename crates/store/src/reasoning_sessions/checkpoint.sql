@@ -1,4 +1,5 @@
--- $1 bucket, $2 session, $3 name, $4 the most checkpoints. Names the newest layer; a name that is there already names it anew.
+-- $1 bucket, $2 session, $3 name, $4 the most checkpoints. Names the newest layer; an existing name
+-- is moved to it.
 WITH s AS MATERIALIZED (
     SELECT head_layer FROM reasoning_sessions WHERE bucket = $1 AND session_id = $2 FOR NO KEY UPDATE
 )

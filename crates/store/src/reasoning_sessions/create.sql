@@ -1,12 +1,14 @@
--- $1 bucket, $2 session, $3 agent, $4 the agent's own thread, $5 actor, $6 the most base messages; arrays, a source each: $7 bucket, $8
--- thread, $9 first batch, $10 last batch; then $11 request id, $12 its digest. All base messages or none: every source must have some.
+-- $1 bucket, $2 session, $3 agent, $4 the agent's own thread, $5 actor, $6 the most base messages;
+-- arrays, one item per source: $7 bucket, $8 thread, $9 first batch, $10 last batch; then $11
+-- request id, $12 its digest. Copies all base messages or none: every source must have some.
 WITH asked AS (
-    -- Ends as values: row security lets no expression look messages up.
+    -- Ends as columns: row security does not let expressions take part in an index look-up of
+    -- messages.
     SELECT k.*, coalesce(k.from_batch, 0) AS first, coalesce(k.to_batch, 9223372036854775807) AS last
     FROM unnest($7::smallint[], $8::text[], $9::bigint[], $10::bigint[]) WITH ORDINALITY
         AS k (bucket, thread_id, from_batch, to_batch, place)
 )
--- An erasure of one of the threads waits for this, and finds the session afterwards.
+-- An erasure of one of the threads waits for this statement and then finds the session.
 , held AS MATERIALIZED (
     SELECT t.bucket, t.thread_id, t.head_position FROM threads AS t
     WHERE (t.bucket, t.thread_id) IN (SELECT k.bucket, k.thread_id FROM asked AS k)
@@ -23,7 +25,8 @@ WITH asked AS (
     JOIN held AS h ON h.bucket = k.bucket AND h.thread_id = k.thread_id
     JOIN messages AS m ON m.bucket = k.bucket AND m.thread_id = k.thread_id
         AND m.position >= k.first AND m.batch_id BETWEEN k.first AND k.last
-        -- Thinking alone takes no number: it is left of a step in which nothing was said or called.
+        -- A message with thinking only gets no number: a step in which nothing was said or called
+        -- leaves it.
         AND NOT (m.role = 'assistant' AND m.content ~ '^\s*$' AND m.metadata ? 'reasoning'
                  AND (m.tool_calls IS NULL OR m.tool_calls IN ('null', '[]')))
     LIMIT $6 + 1
@@ -62,7 +65,7 @@ WITH asked AS (
         SELECT jsonb_agg(jsonb_build_object('id', coalesce(c ->> 'id', ''), 'name', coalesce(c ->> 'name', '')) ORDER BY n) AS calls,
                CASE WHEN bool_or(c ->> 'arguments' IS NOT NULL)
                     THEN jsonb_agg(jsonb_build_object('arguments', c ->> 'arguments') ORDER BY n) END AS details
-        -- A call whose result stands beside it waits for nothing.
+        -- A call whose result is stored with it waits for nothing.
         FROM jsonb_array_elements(b.tool_calls) WITH ORDINALITY AS e (c, n) WHERE c ->> 'result' IS NULL
     ) AS c
 )

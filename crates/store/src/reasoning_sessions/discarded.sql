@@ -1,5 +1,6 @@
--- $1 bucket, $2 session, $3 from this layer on to older ones, $4 how many of its originals were on pages before, $5 the most layers, $6 the most
--- originals, $7 characters that are shown of a text, $8 of a summary. The newest first, each with what of its originals is on this page, in order.
+-- $1 bucket, $2 session, $3 from this layer on to older ones, $4 how many of its originals were on
+-- earlier pages, $5 the most layers, $6 the most originals, $7 shown characters of a text, $8 of a
+-- summary. Returns the newest first, each with its originals on this page, in order.
 WITH chosen AS (
     SELECT l.*, cardinality(l.replaced) AS size, CASE WHEN l.layer_id = $3 THEN least($4, cardinality(l.replaced)) ELSE 0 END AS skipped
     FROM reasoning_layers AS l

@@ -1,4 +1,5 @@
-//! Export and import of sessions: their rows as they are stored, but for the bucket, which follows from the id.
+//! Export and import of sessions: their rows as stored, except for the bucket, which follows from
+//! the id.
 
 use batches::export_import::ReasoningRow;
 use model::{ReasoningSessionId, ThreadId};
@@ -13,21 +14,22 @@ use crate::store::Store;
 
 type JsonRow = Map<String, Value>;
 
-/// A session without its messages, as of one moment.
+/// A session without its messages, at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReasoningRows {
-    /// The session's own row.
+    /// The row of the session itself.
     pub session: JsonRow,
-    /// Its layers, in order.
+    /// Ordered by id.
     pub layers: Vec<JsonRow>,
-    /// Its checkpoints, by name.
+    /// Ordered by name.
     pub checkpoints: Vec<JsonRow>,
     /// The highest number of its messages.
     pub last_number: u64,
 }
 
 impl Store {
-    /// The sessions after this one that were made of any of these threads, or that belong to the agents of these; without threads, all.
+    /// The sessions after this one that were created from any of these threads, or that belong to
+    /// agents with these ids; without threads, all sessions.
     pub async fn reasoning_ids(
         &self,
         threads: Option<&[ThreadId]>,
@@ -60,7 +62,8 @@ impl Store {
         }))
     }
 
-    /// Messages of a session with numbers after one and up to another, which never change: about 4 MiB, and at least one.
+    /// Messages of a session with numbers after one and up to another, which never change: about 4
+    /// MiB, and at least one.
     pub async fn reasoning_message_rows(
         &self,
         id: &ReasoningSessionId,
@@ -75,8 +78,8 @@ impl Store {
         self.rows(statement).await?.iter().map(|row| object(row.try_get("row")?)).collect()
     }
 
-    /// Begins to import a session: false when it is there already, and stays as it is. It shows nothing until its import is finished; one that was
-    /// interrupted goes on.
+    /// Begins to import a session; false when it exists, and then stays as it is. It shows nothing
+    /// until its import is finished; an interrupted import continues.
     pub async fn begin_reasoning_import(
         &self,
         id: &ReasoningSessionId,
@@ -90,7 +93,7 @@ impl Store {
         rows.first().map_or(Ok(false), |row| Ok(row.try_get("goes_on")?))
     }
 
-    /// Writes rows of a session whose import was begun. What is there already stays.
+    /// Writes rows of a session whose import has begun. Existing rows stay.
     pub async fn import_reasoning_rows(
         &self,
         id: &ReasoningSessionId,
@@ -108,7 +111,7 @@ impl Store {
         count(&self.rows(statement).await?)
     }
 
-    /// All rows are there: the session shows what it showed.
+    /// Finishes an import after all rows are written: the session becomes visible.
     pub async fn finish_reasoning_import(
         &self,
         id: &ReasoningSessionId,

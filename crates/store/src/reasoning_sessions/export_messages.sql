@@ -1,4 +1,5 @@
--- $1 bucket, $2 session, $3 after, $4 up to. octet_length reads no text that is stored apart.
+-- $1 bucket, $2 session, $3 after, $4 up to. octet_length does not read values that are stored out
+-- of line.
 SELECT to_jsonb(m) - 'bucket' - 'session_id' - 'before' AS row
 FROM (
     SELECT r.*, sum(octet_length(r.content)) OVER (ORDER BY r.number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before

@@ -1,6 +1,6 @@
--- $1 bucket, $2 session, $3 its row elsewhere. Without numbers and layers until all of them are there, and with a sealed number below 0: nothing
--- can be appended, as it would have the numbers of what is still to come, and an import that was interrupted is distinguished from a session
--- that is whole.
+-- $1 bucket, $2 session, $3 its exported row. Numbers and layers stay at 0 until all rows are
+-- written, and the sealed number is negative. So nothing can be appended under the numbers of
+-- missing messages, and an interrupted import can be told from a whole session.
 WITH given AS (
     SELECT * FROM jsonb_populate_record(NULL::reasoning_sessions, $3::jsonb)
 )

@@ -1,10 +1,10 @@
--- $1 bucket, $2 session, $3 rows of it elsewhere.
+-- $1 bucket, $2 session, $3 its exported rows.
 WITH written AS (
     INSERT INTO reasoning_checkpoints
     SELECT r.*
     FROM jsonb_array_elements($3::jsonb) AS e (row)
     CROSS JOIN LATERAL jsonb_populate_record(NULL::reasoning_checkpoints, e.row || jsonb_build_object('bucket', $1::smallint, 'session_id', $2::text)) AS r
-    -- It may have been erased meanwhile.
+    -- The session may have been erased in the meantime.
     WHERE EXISTS (SELECT FROM reasoning_sessions AS s WHERE s.bucket = $1 AND s.session_id = $2)
     ON CONFLICT DO NOTHING
     RETURNING 1

@@ -1,4 +1,4 @@
--- $1 bucket, $2 session, $3 its row elsewhere.
+-- $1 bucket, $2 session, $3 its exported row.
 UPDATE reasoning_sessions AS s
 SET last_number = g.last_number, head_layer = g.head_layer, last_layer = g.last_layer, waiting_calls = g.waiting_calls, plan = g.plan,
     sealed_number = 0, changed_at = clock_timestamp()

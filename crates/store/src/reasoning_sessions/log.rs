@@ -1,4 +1,4 @@
-//! The discarded log: what compressions have replaced, in pages, and any one message as a whole.
+//! The discarded log: pages of what compressions have replaced, and single messages in full.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,21 +15,21 @@ use crate::error::StoreError;
 use crate::row::column_error;
 use crate::store::Store;
 
-/// Most originals of a page, so that a page is short whatever was compressed.
+/// Maximum number of originals per page, so that a page is short whatever was compressed.
 const PAGE_ORIGINALS: u64 = 100;
-/// Most calls of an original that a page names.
+/// Maximum number of calls listed per original.
 const PAGE_CALLS: usize = 16;
 
-/// Where a page of the discarded log begins: `<layer>.<originals of it that were on pages before>`.
+/// The start of a page of the discarded log: `<layer>.<originals of it on earlier pages>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiscardedCursor {
     /// The newest compression of the page.
     pub layer: LayerId,
-    /// How many of its originals come before the page.
+    /// How many of its originals precede the page.
     pub skipped: u64,
 }
 
-/// Text that is no cursor of the discarded log.
+/// The text is not a cursor of the discarded log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it must be `next` of the page before, two numbers with a dot between them")]
 pub struct InvalidDiscardedCursor;
@@ -54,10 +54,10 @@ impl fmt::Display for DiscardedCursor {
     }
 }
 
-/// A page of the discarded log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscardedPage {
-    /// Compressions, the newest first; of the first and the last perhaps a part of their originals.
+    /// Compressions, the newest first; the first and the last may have only part of their
+    /// originals.
     pub layers: Vec<DiscardedLayer>,
     /// Where the next page begins; `None` on the last one.
     pub next: Option<DiscardedCursor>,
@@ -66,47 +66,47 @@ pub struct DiscardedPage {
 /// A compression with what it has replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscardedLayer {
-    /// The compression, without what it shows and without what is on other pages: [`Layer::replaced`] are the numbers of the originals,
+    /// The compression. [`Layer::replaced`] has only the numbers of the originals on this page, and
     /// [`Layer::shown`] is empty.
     pub layer: Layer,
-    /// What stands for the originals: at most [`SUMMARY_SHOWN_CHARS`] characters of it.
+    /// The text that replaces the originals: at most [`SUMMARY_SHOWN_CHARS`] characters of it.
     pub summary: String,
     /// Characters of the whole summary.
     pub summary_chars: u32,
-    /// How many messages it has replaced.
+    /// The number of replaced messages.
     pub count: u64,
-    /// How many of them are on pages before.
+    /// How many of them are on earlier pages.
     pub skipped: u64,
-    /// What was replaced, in the order in which it was shown, as far as it is on this page.
+    /// The replaced messages on this page, in their original order.
     pub originals: Vec<DiscardedMessage>,
-    /// Who compressed.
     pub actor: String,
     /// When it was compressed.
     pub at: Timestamp,
-    /// Who took it back, and when.
+    /// The actor and time of the undo.
     pub undone: Option<(String, Timestamp)>,
 }
 
-/// An original, as a page shows it.
+/// An original as a page shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscardedMessage {
-    /// The message, with at most [`DISCARDED_SHOWN_CHARS`] characters of its texts, and without arguments and signatures.
+    /// The message, with at most [`DISCARDED_SHOWN_CHARS`] characters of its texts, and without
+    /// arguments and signatures.
     pub message: SessionMessage,
     /// Characters of its whole content.
     pub chars: u32,
 }
 
-/// One message of a session, if the session has it.
+/// One message of a session, if it exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadReasoningMessage {
-    /// The highest number that the session has given.
+    /// The highest number in the session.
     pub last_number: Number,
-    /// The message of the number that was asked for, shown or not.
+    /// The message with the requested number, whether visible or compressed.
     pub message: Option<SessionMessage>,
 }
 
 impl Store {
-    /// A page of the discarded log of a session, the newest compression first: at most `limit` of them.
+    /// A page of the discarded log of a session: at most `limit` compressions, the newest first.
     pub async fn discarded_reasoning(
         &self,
         id: &ReasoningSessionId,
@@ -134,7 +134,8 @@ impl Store {
         Ok(DiscardedPage { layers, next })
     }
 
-    /// A message of a session with all that is kept of it, whether it is shown or was compressed; `None` without such a session.
+    /// A message of a session in full, whether visible or compressed; `None` without such a
+    /// session.
     pub async fn reasoning_message(
         &self,
         id: &ReasoningSessionId,

@@ -1,4 +1,5 @@
-//! What is shown of a session, out of pieces: blocks of messages, and messages that are in no block yet.
+//! Builds the visible state of a session from pieces: blocks of messages, and messages that are in
+//! no block yet.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,29 +16,31 @@ use crate::row::column_error;
 use crate::statement::Statement;
 use crate::store::Store;
 
-/// Messages of a block: the more, the faster a long thread is read, and the more messages of a block in the making are read one by one.
+/// Messages per block. Larger blocks make long threads faster to read, but more messages of an
+/// unfinished block are read one by one.
 pub(super) const BLOCK_MESSAGES: u64 = 256;
 
-/// What is shown, in order.
+/// The visible entries, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ShownPieces {
     pub(super) entries: Vec<ShownMessage>,
-    /// The tools of results, by the same order, as the results name them.
+    /// The tools of results, in the same order, as named by the results.
     pub(super) tools: Vec<Option<String>>,
     texts: Vec<String>,
-    /// Where the text of an entry is.
+    /// Where the text of an entry is: index in `texts`, and range.
     places: Vec<(usize, Range<usize>)>,
 }
 
 impl ShownPieces {
-    /// The text of an entry; empty where texts were not asked for, and where views show the size alone.
+    /// The text of an entry; empty if texts were not requested, and where views show only the size.
     pub(super) fn text(&self, index: usize) -> &str {
         let text =
             self.places.get(index).and_then(|(piece, range)| self.texts.get(*piece)?.get(range.clone()));
         text.unwrap_or_default()
     }
 
-    /// Of the row of the session, and of those of its pieces with the first number of each.
+    /// Builds it from the row of the session and the rows of its pieces, each with its first
+    /// number.
     pub(super) fn of(row: &PgRow, mut pieces: Vec<(Number, &PgRow)>) -> Result<Self, StoreError> {
         pieces.sort_unstable_by_key(|(first, _)| *first);
         let mut shown = Self::default();
@@ -55,7 +58,7 @@ impl ShownPieces {
         Ok(shown)
     }
 
-    /// Adds a piece. A summary is shown by layers only: what a layer that was undone put there is not.
+    /// Adds a piece. Only layers show summaries: the summary of an undone layer is not visible.
     fn add(&mut self, first: Number, row: &PgRow, with_summaries: bool) -> Result<(), StoreError> {
         let (outline, piece): (&str, usize) = (row.try_get("outline")?, self.texts.len());
         self.texts.push(row.try_get::<Option<String>, _>("texts")?.unwrap_or_default());
@@ -84,13 +87,12 @@ impl ShownPieces {
     }
 }
 
-/// A line of an outline.
 struct OutlineLine<'a> {
     role: &'a str,
     in_temp: bool,
     chars: u32,
     shown_bytes: usize,
-    /// JSON, or empty; so are the others.
+    /// JSON or empty, like the other two.
     calls: &'a str,
     answers: &'a str,
     tool: &'a str,
@@ -137,11 +139,11 @@ fn json_text(json: &str) -> Result<Option<String>, StoreError> {
 }
 
 impl Store {
-    /// Makes the blocks of a session that are full and not made yet.
+    /// Writes the blocks of a session that are full and not written yet.
     pub(super) async fn seal_reasoning(&self, id: &ReasoningSessionId) {
         let sealed = self.rows(sealing(id)).await;
         if let Err(error) = sealed {
-            // What was to be written is written: until the next append tries again, views read more rows.
+            // The append itself is stored. Until the next append tries again, views read more rows.
             tracing::warn!(%error, session = id.as_str(), "no block of a reasoning session was made");
         }
     }

@@ -1,6 +1,7 @@
--- $1 bucket, $2 session, $3 whether texts are wanted, $4 a request id that may have been used, $5 the longest result that is shown, $6 messages
--- of a block. One row for the session, whose first_number is NULL, and one for each piece of what is shown: blocks and single messages, in
--- no particular order. Arrays of them would be copied once more on each side.
+-- $1 bucket, $2 session, $3 whether to return texts, $4 a request id that may have been used, $5
+-- the longest result that is shown, $6 messages of a block. Returns one row for the session, whose
+-- first_number is NULL, and one for each visible piece: blocks and single messages, in no
+-- particular order. Arrays of them would be copied once more on each side.
 WITH s AS MATERIALIZED (
     SELECT *, (extract(epoch FROM created_at) * 1000)::bigint AS created_ms
     FROM reasoning_sessions WHERE bucket = $1 AND session_id = $2
@@ -9,15 +10,15 @@ WITH s AS MATERIALIZED (
     SELECT l.shown, l.summary_number FROM s JOIN reasoning_layers AS l
         ON l.bucket = s.bucket AND l.session_id = s.session_id AND l.layer_id = s.head_layer
 )
--- Runs of numbers that are shown, and what was appended later.
+-- Runs of visible numbers, and messages appended later.
 , runs AS (
     SELECT h.shown[i] AS first, h.shown[i + 1] AS last, false AS is_later
     FROM head AS h CROSS JOIN generate_series(1, cardinality(h.shown), 2) AS i
     UNION ALL
     SELECT coalesce((SELECT summary_number FROM head), 0) + 1, s.last_number, true FROM s
 )
--- Each with the blocks that are in it as a whole: those from first_block to last_block. Of a block with an end of it no more than the
--- messages in question are read, one by one.
+-- Each run with the blocks that it contains whole: first_block to last_block. Of a partly visible
+-- block only the needed messages are read, one by one.
 , parts AS MATERIALIZED (
     SELECT r.*, (r.first - 1 + $6 - 1) / $6 * $6 + 1 AS first_block, least(r.last, s.sealed_number) / $6 * $6 AS last_block
     FROM runs AS r CROSS JOIN s
@@ -42,7 +43,7 @@ WITH s AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT * FROM reasoning_messages AS m
         WHERE m.bucket = $1 AND m.session_id = $2 AND m.number BETWEEN e.first AND e.last
-          -- A summary is shown by layers only: what a layer that was undone put there is not.
+          -- Only layers show summaries: the summary of an undone layer is not visible.
           AND (NOT p.is_later OR m.role <> 'summary')
         OFFSET 0
     ) AS m

@@ -1,4 +1,4 @@
-//! Ids, numbers and roles as they are stored.
+//! The stored forms of ids, numbers and roles.
 
 use model::{Bucket, ReasoningSessionId};
 use reasoning::{Number, ReasoningRole};

@@ -1,5 +1,5 @@
--- $1 bucket, $2 thread, $3 last number of the thread, $4 how many. Messages that have no number, or one that another message has too, or one
--- above any that the thread has given.
+-- $1 bucket, $2 thread, $3 last number of the thread, $4 how many. Returns messages without a
+-- number, with a duplicate number, or with a number above the thread's last number.
 SELECT o.position, o.batch_id, o.number::bigint AS number, o.twice
 FROM (
     SELECT m.position, m.batch_id, m.number, m.number IS NOT NULL AND count(*) OVER (PARTITION BY m.number) > 1 AS twice

@@ -1,12 +1,13 @@
--- $1 buckets, $2 how many tasks of each agent at most. One row per task; an agent without a pending task has one row all the
--- same when it waits, is paused or has failed before.
+-- $1 buckets, $2 how many tasks of each agent at most. Returns one row per task. An agent without a
+-- pending task has one row if it is backing off, is paused or has failed before.
 SELECT a.agent_id, a.head_position, a.head_run, a.backoff_attempt_count, a.paused,
        CASE WHEN a.backoff_next_run_at > clock_timestamp()
             THEN ceil(extract(epoch FROM a.backoff_next_run_at - clock_timestamp()) * 1000)::bigint END AS wait_ms,
        t.position, t.task_id, t.kind, t.content, t.metadata
 FROM unnest($1::smallint[]) AS b (bucket)
 JOIN agents AS a ON a.bucket = b.bucket
--- The primary keys alone serve this: a few look-ups for each agent, however many tasks it has done.
+-- Served by the primary keys alone: a few look-ups for each agent, however many tasks it has
+-- completed.
 LEFT JOIN LATERAL (
     SELECT t.position, t.task_id, t.kind, t.content, t.metadata
     FROM tasks AS t

@@ -1,4 +1,5 @@
--- $1 buckets, $2 incarnation of the stream. What came in an earlier stream came before all that came in this one.
+-- $1 buckets, $2 incarnation of the stream. Entries of an earlier stream precede all entries of
+-- this one.
 SELECT o.*, (extract(epoch FROM clock_timestamp() - coalesce(o.came_at, o.saved_at)) * 1000)::bigint AS age_ms
 FROM unnest($1::smallint[]) AS b (bucket)
 JOIN spilled_turns AS o ON o.bucket = b.bucket

@@ -1,6 +1,8 @@
--- $1 buckets, $2 from so many ms from now on (NULL: all), $3 most rows of a bucket, $4 most rows. The next timers that are due, in their order.
+-- $1 buckets, $2 from this many ms from now on (NULL: all), $3 most rows of a bucket, $4 most rows.
+-- Returns the next timers, ordered by due time.
 --
--- Each bucket gives a few, so that many timers cost no more than few: what is returned ends where a bucket that has more ends.
+-- Each bucket contributes a few rows, so that the cost does not grow with the number of timers. The
+-- result ends at the due time of the last row of a bucket that has more.
 WITH found AS MATERIALIZED (
     SELECT t.timer_id, t.due_at, t.nth
     FROM unnest($1::smallint[]) AS b (bucket)

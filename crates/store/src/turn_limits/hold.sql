@@ -1,5 +1,6 @@
--- $1 worker, $2 for how long it counts as there; turns that it goes on with: $3 keys, $4 turns; turns that have ended: $5 keys, $6 turns; what these
--- have used: $7 keys in their order, $8 tokens; $9 turns whose ends it has committed.
+-- $1 worker, $2 how long it counts as alive; turns that it continues: $3 keys, $4 turns; turns that
+-- have ended: $5 keys, $6 turns; their usage: $7 keys in order, $8 tokens; $9 turns whose ends it
+-- has committed.
 WITH there AS (
     INSERT INTO turn_limit_workers AS w (worker_id, held_until) VALUES ($1, clock_timestamp() + $2)
     ON CONFLICT (worker_id) DO UPDATE SET held_until = excluded.held_until
@@ -23,5 +24,5 @@ WITH there AS (
 )
 DELETE FROM turn_limit_turns AS t
 USING unnest($5::text[], $6::text[]) AS e (key, turn_id)
--- One that another worker goes on with is that one's.
+-- A turn that another worker continues stays counted for that worker.
 WHERE t.key = e.key AND t.turn_id = e.turn_id AND t.worker_id = $1

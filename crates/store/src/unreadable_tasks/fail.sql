@@ -1,5 +1,5 @@
--- $1 bucket, $2 agent, $3 position and $4 text of tasks that cannot be read. No owner need hold its lease for this: a mark says nothing of the queue's
--- head, and operators lift it.
+-- $1 bucket, $2 agent, $3 position and $4 text of unreadable tasks. This needs no lease: a mark
+-- does not change the queue's head, and operators can lift it.
 INSERT INTO failed_tasks (bucket, agent_id, position, code, text)
 SELECT t.bucket, t.agent_id, t.position, 'rejected_by_database', i.text
 FROM unnest($1::smallint[], $2::text[], $3::bigint[], $4::text[]) AS i (bucket, agent_id, position, text)

@@ -1,4 +1,4 @@
-//! Makes up turns, tasks and acts: few names, so that everything meets everything.
+//! Generates turns, tasks and acts with few names, so that they collide often.
 
 use model::{TaskEdit, TurnId};
 use partition::{BackoffChange, Commit, OpenTurn, OutboxBatch, Outgoing, TaskChange};
@@ -15,7 +15,7 @@ impl Author {
         self.threads[partition][number].clone()
     }
 
-    /// An input that is open, of few, so that they are saved again and end.
+    /// One of a few open inputs, so that they are saved again and end.
     pub(super) fn open(&mut self, partition: usize) -> OpenTurn {
         let thread = self.name(partition);
         let turn = turn(&thread, &format!("n{}", self.random.random_range(0..4)));
@@ -62,7 +62,7 @@ impl Author {
         }
     }
 
-    /// A task of one agent ends in one of the ways in which tasks end. Half of the guards are stale.
+    /// A task of one agent ends in one of the possible ways. Half of the guards are stale.
     fn of_agent(&mut self, partition: usize, commit: &mut Commit) {
         let name = self.name(partition);
         if commit.agents.iter().any(|write| write.agent.as_str() == name) {
@@ -80,7 +80,7 @@ impl Author {
             }
             2 => {
                 commit.agents.push(completes(&name, position));
-                // No task has ever stood at a place that is still to come.
+                // No task has ever had a future position.
                 commit.failed_tasks.push(mark(&name, position.min(self.position)));
             }
             _ => {
@@ -119,7 +119,7 @@ impl Author {
         commit.audit.push(act(&name, &format!("act-{number}")));
     }
 
-    /// One to three things that operators do to the task at `position`, one after the other.
+    /// One to three changes by operators of the task at `position`, one after the other.
     fn change(&mut self, name: &str, position: i64, commit: &mut Commit) {
         let is_taken = |change: &TaskChange| match change {
             TaskChange::Requeue { from, .. } => from.get() == position,

@@ -17,7 +17,7 @@ struct Agent {
     error: Option<String>,
 }
 
-/// By agent or thread, and then by what it is.
+/// Keyed by agent or thread, then by the id or position of the item.
 #[derive(Default)]
 pub(super) struct Queues {
     agents: BTreeMap<String, Agent>,
@@ -32,7 +32,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Which of the commit's queues were moved.
+    /// Returns which of the commit's queues were moved.
     pub(super) fn move_heads(&mut self, commit: &Commit) -> Vec<bool> {
         commit.agents.iter().map(|write| self.move_head(write)).collect()
     }
@@ -124,10 +124,10 @@ impl Queues {
     }
 
     fn changes(&mut self, commit: &Commit) {
-        // Where the tasks stood before this commit: an id does not follow a task that goes.
+        // The positions of tasks before this commit: an id does not follow a removed task.
         let mut origins: BTreeMap<(String, i64), i64> = BTreeMap::new();
-        // Where tasks would stand that this commit did not find: a commit that is applied again after a later one finds what it has
-        // moved in its new place, and must not change it.
+        // The new positions of tasks that this commit did not find. A commit that is applied again
+        // after a later one finds its own moved task at the new position and must not change it.
         let mut missing: BTreeSet<(String, i64)> = BTreeSet::new();
         for change in &commit.task_changes {
             match change {
@@ -209,7 +209,7 @@ impl Queues {
     }
 }
 
-/// What gives the same rows from Postgres.
+/// Queries that return the same rows from Postgres.
 pub(super) const QUERIES: [&str; 8] = [
     r#"SELECT agent_id AS agent, head_position AS head, head_run AS run, backoff_attempt_count AS failures,
               backoff_next_run_at IS NOT NULL AS waits, paused, error_code AS error, error_text IS NOT NULL AS has_text,

@@ -68,7 +68,7 @@ fn tasking(change: impl FnOnce(&mut pb::Task)) -> Vec<u8> {
     pb::TaskEntry { task: Some(task) }.encode_to_vec()
 }
 
-/// A task that the fleet sends.
+/// A task sent by the fleet.
 fn fleet_task(change: impl FnOnce(&mut pb::Task)) -> Vec<u8> {
     let task = pb::TaskEntry::decode(tasking(change).as_slice()).unwrap().task;
     command_of(|entry| entry.task = task)
@@ -317,7 +317,7 @@ fn what_a_timer_fires_is_read_as_it_was_sent() {
     };
     let read = decode("commands.0.t1", encode_opened(&opened));
     assert_eq!(read, Ok(Command::Turn(Box::new(opened.clone()))));
-    // Only under the id of a timer, and only with its name.
+    // Only with the id of a timer, and only with its name.
     let other = TurnOpened { turn: turn(), ..opened.clone() };
     assert_eq!(code("commands.0.t1", encode_opened(&other)), "metadata_error");
     said.remove("timer_id");

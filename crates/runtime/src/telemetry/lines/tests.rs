@@ -10,7 +10,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use super::*;
 use crate::escape::is_unsafe;
 
-/// What layers have written.
+/// The output of layers.
 #[derive(Debug, Clone, Default)]
 struct WrittenLog(Arc<Mutex<Vec<u8>>>);
 
@@ -25,7 +25,7 @@ impl Write for WrittenLog {
     }
 }
 
-/// What `events` logs, in this format.
+/// The log of `events` in this format.
 fn logged(format: LogFormat, is_terminal: bool, events: impl FnOnce()) -> String {
     let lines = WrittenLog::default();
     let writer = lines.clone();
@@ -46,7 +46,7 @@ struct Outer {
 #[error("because {0}")]
 struct Inner(String);
 
-/// A type whose `Debug` does not escape, as types that wrap bytes or texts of others have it.
+/// A type whose `Debug` does not escape, like types that wrap bytes or texts of others.
 struct Raw<'a>(&'a str);
 
 impl fmt::Debug for Raw<'_> {
@@ -55,7 +55,7 @@ impl fmt::Debug for Raw<'_> {
     }
 }
 
-/// An event of each level and each kind of field, and how many these are.
+/// Logs an event of each level with each kind of field, and returns their number.
 fn every_kind(text: &str) -> usize {
     let failure = Outer { text: text.to_owned(), source: Inner(text.to_owned()) };
     let failure: &(dyn std::error::Error + 'static) = &failure;
@@ -85,7 +85,7 @@ const HOSTILE: &[&str] = &[
 ];
 
 /// # Panics
-/// The log is not one clean line for an event.
+/// The log is not one clean line per event.
 fn check(log: &str, events: usize, text: &str) {
     let lines: Vec<&str> = log.split_terminator('\n').collect();
     assert_eq!(lines.len(), events, "{text:?} became {log:?}");
@@ -100,7 +100,7 @@ fn check_all(text: &str) {
     check(&log, events, text);
     let log = logged(LogFormat::Json, false, || events = every_kind(text));
     check(&log, events, text);
-    // What a collector reads is what was logged.
+    // A collector reads the logged values.
     for line in log.lines() {
         let value: serde_json::Value = serde_json::from_str(line).expect(line);
         assert!(value["level"].is_string(), "{line}");

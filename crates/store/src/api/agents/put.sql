@@ -1,4 +1,5 @@
--- $1 bucket, $2 agent, $3 workflow, $4 settings, $5 act, $6 actor. NULL: its own thread is being erased, and nothing is done.
+-- $1 bucket, $2 agent, $3 workflow, $4 settings, $5 act, $6 actor. Returns NULL and writes nothing
+-- when the agent's own thread is being erased.
 WITH mark AS MATERIALIZED (
     SELECT erasing FROM erased_threads WHERE bucket = $1 AND thread_id = $2 FOR UPDATE
 ), put AS (
@@ -9,7 +10,7 @@ WITH mark AS MATERIALIZED (
         updated_at = clock_timestamp()
     RETURNING version
 ), named AS (
-    -- Its own thread takes messages again, should it have been erased.
+    -- If the agent's own thread was erased, it accepts messages again.
     UPDATE erased_threads SET recreated_at = clock_timestamp()
     WHERE bucket = $1 AND thread_id = $2 AND recreated_at IS NULL AND EXISTS (SELECT FROM put)
 ), audited AS (

@@ -1,4 +1,5 @@
--- $1 bucket, $2 subject, $3 before this command or NULL, $4 limit. Commands of one moment are ordered by their ids.
+-- $1 bucket, $2 subject, $3 before this command or NULL, $4 limit. Commands with the same time are
+-- ordered by id.
 SELECT a.*, (extract(epoch FROM a.created_at) * 1000)::bigint AS created_ms
 FROM audit_log AS a
 WHERE a.bucket = $1 AND a.subject_id = $2

@@ -1,10 +1,10 @@
--- $1 whether tickets of the key before count, $2 for how long. No row: those of the one before that still count.
--- $3 to $8: the entry of the audit log.
+-- $1 whether tickets of the current key stay valid, $2 for how long; $3 to $8: the audit entry.
+-- Returns no row when tickets of the previous key are still valid.
 WITH rotated AS (
     UPDATE installation
     SET previous_ticket_key = CASE WHEN $1 THEN ticket_key END,
         ticket_key = sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8')),
-        -- Without an overlap there is no key to sign with meanwhile.
+        -- Without an overlap there is no previous key to sign with in the meantime.
         ticket_key_changed_at = CASE WHEN $1 THEN clock_timestamp() END
     WHERE NOT ($1 AND previous_ticket_key IS NOT NULL AND ticket_key_changed_at > clock_timestamp() - $2)
     RETURNING single

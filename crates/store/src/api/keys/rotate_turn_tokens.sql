@@ -1,5 +1,5 @@
--- $1 whether tokens of the key before count, $2 for how long. No row: those of the one before that still count.
--- $3 to $8: the entry of the audit log.
+-- $1 whether tokens of the current key stay valid, $2 for how long; $3 to $8: the audit entry.
+-- Returns no row when tokens of the previous key are still valid.
 WITH rotated AS (
     UPDATE installation
     SET previous_token_key = CASE WHEN $1 THEN token_key END,

@@ -1,6 +1,8 @@
--- $1 bucket, $2 thread, $3 after, $4 through, $5 limit. First, without its content, the message at $3 itself, whatever it is.
--- What viewers were told while it came: answers of turns with the steps before them, messages that no turn asked for, and messages that
--- failed. Inputs were not shown, and what the system made up never is. Ids of answers end in -a or -a<run>, those of steps in -s<step>, those of results in -r<number>.
+-- $1 bucket, $2 thread, $3 after, $4 through, $5 limit. The first row is the message at $3 itself,
+-- without its content. The other rows are what subscribers saw live: answers of turns with their
+-- earlier steps, messages without a turn, and failed messages. Inputs and synthetic messages are
+-- not shown. Ids of answers end in -a or -a<run>, those of steps in -s<step>, those of results in
+-- -r<number>.
 (SELECT m.position, m.message_id, m.batch_type, m.role, m.attempt, '' AS content, NULL::jsonb AS tool_calls,
         NULL AS tool_call_id, '{}'::jsonb AS metadata,
         NULL AS code, NULL AS text, NULL::jsonb AS missing, NULL::boolean AS is_retryable

@@ -1,5 +1,6 @@
--- $1 bucket, $2 agent, $3 name, $4 cron, $5 at, ms, $6 time zone, $7 overlap, $8 missed, $9 content, $10 metadata, $11 enabled, $12 actor,
--- $13 timer, $14 due, ms (NULL: not any more), $15 how many an agent may have.
+-- $1 bucket, $2 agent, $3 name, $4 cron, $5 at, ms, $6 time zone, $7 overlap, $8 missed, $9
+-- content, $10 metadata, $11 enabled, $12 actor, $13 timer, $14 due, ms (NULL: never), $15 how many
+-- an agent may have.
 WITH allowed AS (
     SELECT (SELECT count(*) FROM schedules WHERE bucket = $1 AND agent_id = $2 AND name <> $3) < $15 AS has_room,
            EXISTS (SELECT FROM erased_threads
@@ -17,7 +18,8 @@ WITH allowed AS (
     RETURNING version
 )
 , replaced AS (
-    -- Of two that are put together the later one may not see the other's timer: when that is due, the schedule names another one.
+    -- Of two concurrent writes the later one may not see the other's timer. When that timer is due,
+    -- the schedule names another one.
     UPDATE timers AS t SET state = 'cancelled', ended_at = clock_timestamp(), ended_by = 'replaced'
     WHERE t.bucket = $1 AND t.agent_id = $2 AND t.kind = 'schedule' AND t.state = 'pending' AND t.body ->> 'schedule' = $3
       AND EXISTS (SELECT FROM put)

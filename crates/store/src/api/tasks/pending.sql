@@ -1,4 +1,5 @@
--- $1 bucket, $2 agent, $3 after, $4 limit. From the head on: what is done before it may be very much.
+-- $1 bucket, $2 agent, $3 after, $4 limit. Starts at the head: there may be very many completed
+-- tasks before it.
 SELECT t.*, (extract(epoch FROM t.created_at) * 1000)::bigint AS created_ms,
        (extract(epoch FROM t.failed_at) * 1000)::bigint AS failed_ms
 FROM agent_tasks AS t

@@ -1,8 +1,8 @@
--- $1 bucket, $2 thread, $3 turn, $4 the id of its input. At most one row.
+-- $1 bucket, $2 thread, $3 turn, $4 the id of its input. Returns at most one row.
 WITH input AS (
     SELECT position, batch_id, created_at, started_after_ms FROM messages WHERE bucket = $1 AND thread_id = $2 AND message_id = $4
 ), beyond AS (
-    -- The messages of a turn stand together: the first of another batch ends the search.
+    -- The messages of a turn are adjacent: the first message of another batch ends the search.
     SELECT n.position
     FROM input AS i
     CROSS JOIN LATERAL (
@@ -16,7 +16,7 @@ WITH input AS (
            i.created_at + i.started_after_ms * interval '1 ms' AS started_at
     FROM input AS i
     CROSS JOIN LATERAL (
-        -- What an answer reports, and not its reasoning.
+        -- Only what an answer reports, without its reasoning.
         SELECT m.message_id, m.created_at, jsonb_strip_nulls(jsonb_build_object(
                    'stopped', m.metadata -> 'stopped', 'finish_reason', m.metadata -> 'finish_reason', 'model', m.metadata -> 'model',
                    'usage', m.metadata -> 'usage', 'tokens_used', m.metadata -> 'tokens_used')) AS metadata
@@ -33,7 +33,8 @@ SELECT s.state, s.run, s.answer, s.metadata, (extract(epoch FROM s.accepted_at) 
 FROM (
     SELECT 'done' AS state, 0::bigint AS run, message_id AS answer, metadata, accepted_at, started_at, ended_at, 1 AS rank FROM answer
     UNION ALL
-    -- Of a turn that has failed before, the options have when its input was accepted.
+    -- For a turn that has failed before, the options contain the time at which its input was
+    -- accepted.
     SELECT 'open', run::bigint, NULL, NULL,
            coalesce(to_timestamp(0) + (options ->> 'accepted_at')::bigint * interval '1 ms', came_at), NULL, NULL, 2
     FROM spilled_turns WHERE bucket = $1 AND thread_id = $2 AND turn_id = $3

@@ -1,8 +1,9 @@
--- $1 age, $2 how many at most. A call is either a row of `usage` or in a sum of `usage_days`, whatever else happens: it goes from the one
--- to the other in this statement.
+-- $1 age, $2 how many at most. This one statement moves a call from `usage` into a sum of
+-- `usage_days`, so that it is always in exactly one of them.
 WITH old AS MATERIALIZED (
-    -- Whole days, so that a time within a day finds all calls of it or none in detail. now() and not clock_timestamp(): the index needs a
-    -- time that stands still. SKIP LOCKED: a row that is being erased is none of a sum, and several workers share the work.
+    -- Whole days only, so that a query time within a day finds all calls of that day in detail or
+    -- none. now(), not clock_timestamp(): an index scan needs a stable time. SKIP LOCKED: a row
+    -- that is being erased is not summed, and several workers share the work.
     SELECT ctid AS place
     FROM usage
     WHERE created_at < date_trunc('day', now() - $1, 'UTC')
@@ -17,14 +18,15 @@ WITH old AS MATERIALIZED (
                                  cached_tokens, cached_input_tokens, reasoning_tokens)
     SELECT date_trunc('day', created_at, 'UTC'), antiphon_tenant_of(thread_id), agent_id, kind, model, finish_reason, count(*),
            count(*) FILTER (WHERE is_partial), count(*) FILTER (WHERE is_estimated),
-           -- What no bigint holds is kept as the highest one: an error would come again in each round, and the calls would stay.
+           -- A sum that exceeds bigint is stored as its maximum: an error would recur in each
+           -- round, and the calls would stay.
            least(sum(input_tokens), 9223372036854775807), least(sum(output_tokens), 9223372036854775807),
            least(coalesce(sum(cached_tokens), 0), 9223372036854775807),
            least(sum(least(coalesce(cached_tokens, 0), input_tokens)), 9223372036854775807),
            least(coalesce(sum(reasoning_tokens), 0), 9223372036854775807)
     FROM gone
     GROUP BY 1, 2, 3, 4, 5, 6
-    -- In one order, so that two workers wait for each other at most one way.
+    -- A fixed order, so that two workers cannot deadlock.
     ORDER BY 1, 2, 3, 4, 5, 6
     ON CONFLICT (day_at, tenant, agent_id, kind, model, finish_reason) DO UPDATE
     SET calls = d.calls + excluded.calls,

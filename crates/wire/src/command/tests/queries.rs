@@ -1,4 +1,4 @@
-//! Questions to owners, and their answers.
+//! Queries to owners, and their replies.
 
 use model::{BatchType, MessageTimes, OpenBatch, OpenBatchMessage, Role};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Subjects that do not go with what they carry.
+//! Subjects that do not match their payload.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn agents_are_read_in_their_own_partition_only() {
     assert_eq!(of(0, "tasks.0.", 1), Err("invalid_subject"));
 }
 
-/// Every command that there is, as the fleet encodes it, and as builds before the subject of commands did.
+/// Every command as encoded by the fleet, and as encoded by builds before the subject of commands.
 fn forged() -> Vec<(&'static str, Vec<u8>)> {
     use pb::control::Kind;
     let timer = TimerId::follow_up(&thread(), Position::from_stored(7)).to_string();
@@ -65,7 +65,7 @@ fn commands_are_taken_on_their_own_subject_alone() {
     let control = pb_control(pb::control::Kind::Pause(())).encode_to_vec();
     let of_older_build = [vec![2 << 3 | 2, control.len() as u8], control].concat();
     assert_eq!(code("tasks.0.a1", of_older_build), "wrong_subject");
-    // Beside what the subject does take.
+    // Beside content that the subject accepts.
     let chunk =
         pb::Chunk { session_id: "t1".to_owned(), message_id: "m1".to_owned(), ..pb::Chunk::default() };
     let frame = pb::Frame { chunks: vec![chunk], ..pb::Frame::default() }.encode_to_vec();
@@ -107,7 +107,7 @@ fn messages_of_other_roles_need_a_subject_of_their_own() {
     ] {
         assert_eq!(of("chunks.0.t1", role, "m1"), on_chunks, "{role}");
         assert_eq!(of("messages.0.t1", role, "m1"), on_messages, "{role}");
-        // What is an answer is the owner's to judge, by its token.
+        // The owner judges answers, by their token.
         assert_eq!(of("chunks.0.t1", role, &format!("{}-a", turn().as_str())), Ok(()), "{role}");
     }
     let mixed = json!([

@@ -1,9 +1,9 @@
-//! Open messages and their bytes over all partitions of a worker.
+//! Budget of open messages and their bytes for all partitions of a worker.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the partitions of one worker may hold together. Messages are reserved before a batch is handled, so that the
-/// limit holds exactly although partitions run in parallel.
+/// Limits for all partitions of one worker together. Messages are reserved before a batch is
+/// handled, so that the limit is exact although partitions run in parallel.
 #[derive(Debug)]
 pub(crate) struct Budget {
     most_open: usize,
@@ -12,7 +12,7 @@ pub(crate) struct Budget {
     bytes: AtomicUsize,
 }
 
-/// What one partition has taken of the budget; given back when it is dropped.
+/// Part of the budget used by one partition; given back on drop.
 #[derive(Debug)]
 pub(crate) struct Share<'a> {
     budget: &'a Budget,
@@ -50,21 +50,21 @@ impl Share<'_> {
         room
     }
 
-    /// Says what the partition really holds; what was reserved beyond it goes back.
+    /// Sets the actual use of the partition and gives back what was reserved beyond it.
     pub(crate) fn settle(&mut self, open: usize, bytes: usize) {
         adjust(&self.budget.open, self.open, open);
         adjust(&self.budget.bytes, self.bytes, bytes);
         (self.open, self.bytes) = (open, bytes);
     }
 
-    /// True when a tenth of the budget is free, or the partition holds nothing itself: time to let in who waits.
+    /// True if a tenth of the budget is free: waiting messages may be let in.
     pub(crate) fn has_room(&self) -> bool {
         let open = self.budget.open.load(Ordering::Relaxed);
         let enough_open = open + self.budget.most_open.div_ceil(10) <= self.budget.most_open;
         enough_open && self.budget.bytes_left() >= self.budget.most_bytes / 10
     }
 
-    /// Bytes that this partition should forget: half of its own when the worker holds twice what it should.
+    /// Bytes that this partition should drop: half of its own if the worker holds twice the limit.
     pub(crate) fn excess(&self) -> Option<usize> {
         let over = self.budget.bytes.load(Ordering::Relaxed) > self.budget.most_bytes.saturating_mul(2);
         (over && self.bytes > 0).then_some(self.bytes / 2)

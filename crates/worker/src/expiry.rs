@@ -1,5 +1,5 @@
-//! Deleting rows that are kept for a fixed time, so that their tables do not grow for ever: ids of tasks, idempotency keys, what responses
-//! were asked for with, ended timers, usage and others.
+//! Deletes rows that are kept for a fixed time, so that their tables stay bounded: ids of tasks,
+//! idempotency keys, response parameters, ended timers, usage and others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,34 +9,35 @@ use tokio_util::sync::CancellationToken;
 
 use crate::refusals::{Refusals, RefusedOperation};
 
-/// Before the first round: short, for some workers do not live for long.
+/// Delay of the first round; short, because some workers do not live long.
 const FIRST: Duration = Duration::from_secs(4);
-/// Between two rounds. Every worker does it: it is little, and needs no coordinator.
+/// Interval between rounds. Every worker does it: it is cheap and needs no coordinator.
 const EVERY: Duration = Duration::from_secs(600);
-/// As long as OpenAI keeps responses. The answers themselves stay as long as their threads.
+/// Retention of response parameters, as long as OpenAI keeps responses. The answers themselves stay
+/// as long as their threads.
 const KEEP_RESPONSES: Duration = Duration::from_secs(30 * 86_400);
-/// How long a client may be away and still learn that a message failed meanwhile.
+/// Retention of failures: time that a client may be away and still learn of a failed message.
 const KEEP_FAILURES: Duration = Duration::from_secs(30 * 86_400);
-/// What retention has deleted is known for so long, should it come again.
+/// Retention of the ids of messages deleted by retention, in case they are sent again.
 const KEEP_RETIRED: Duration = Duration::from_secs(30 * 86_400);
-/// A reasoning session that has not changed for so long is not gone on with.
+/// Retention of an unchanged reasoning session.
 const KEEP_REASONING: Duration = Duration::from_secs(30 * 86_400);
-/// Timers that have fired or ended, for those who ask why an agent wrote.
+/// Retention of timers that have fired or ended, to show why an agent wrote.
 const KEEP_TIMERS: Duration = Duration::from_secs(90 * 86_400);
-/// What agents remember, beside the thousand newest of a user.
+/// Retention of facts beyond the thousand newest of a user.
 const KEEP_FACTS: Duration = Duration::from_secs(730 * 86_400);
-/// What each call of a model has used: a year, and the month in which its bill is looked at. Then the sums of days remain.
+/// Retention of single model calls: a year, and the month in which its bill is checked. Daily sums
+/// remain.
 const KEEP_USAGE: Duration = Duration::from_secs(400 * 86_400);
-/// As long as books have to be kept in most countries.
+/// Retention of daily sums: as long as books must be kept in most countries.
 const KEEP_USAGE_DAYS: Duration = Duration::from_secs(3_653 * 86_400);
-/// Sessions of one statement, which has 5 s: each goes with all its messages.
+/// Maximum number of sessions in one statement, which has 5 s: each is deleted with all its
+/// messages.
 const MOST_SESSIONS: u32 = 1;
-/// Rows of one statement.
+/// Maximum number of rows in one statement.
 const MOST: u32 = 5_000;
 
-/// Forgets ids of tasks that have outlived their seven days, idempotency keys older than `idempotency_key_ttl`, what responses were asked
-/// for with more than thirty days ago, timers that ended more than ninety days ago, facts of more than two years ago, single calls of models of more than 400 days ago,
-/// their sums of more than ten years ago, and reasoning sessions that have not changed for as long, until `stop`.
+/// Deletes expired rows in rounds until `stop`.
 pub(crate) async fn delete_expired(
     store: Store,
     refusals: Refusals,
@@ -46,7 +47,7 @@ pub(crate) async fn delete_expired(
     let mut pause = FIRST;
     let mut expiry = Expiry { refusals, stop, refused: BTreeMap::new() };
     loop {
-        // Workers that were started together do not come together.
+        // Spreads workers that were started at the same time.
         let pause = std::mem::replace(&mut pause, EVERY).mul_f64(rand::random_range(0.5..=1.0));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -78,7 +79,7 @@ pub(crate) async fn delete_expired(
 struct Expiry {
     refusals: Refusals,
     stop: CancellationToken,
-    /// What the store refused to delete in the last round.
+    /// Deletions that the store refused in the last round.
     refused: BTreeMap<&'static str, Option<RefusedOperation>>,
 }
 
@@ -91,7 +92,7 @@ impl Expiry {
         self.until_fewer(MOST, what, forget).await;
     }
 
-    /// Goes on while there are as many as one statement takes.
+    /// Repeats the deletion while it deletes the maximum number of rows.
     async fn until_fewer<F: Future<Output = Result<u64, StoreError>>>(
         &mut self,
         most: u32,
@@ -107,7 +108,7 @@ impl Expiry {
                 Err(error) if self.stop.is_cancelled() => {
                     return tracing::debug!(%error, "{what} were not forgotten");
                 }
-                // Mostly made up for by the next round.
+                // Usually the next round makes up for it.
                 Err(error) => return tracing::warn!(%error, "{what} were not forgotten"),
             }
         }

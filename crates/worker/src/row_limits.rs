@@ -1,4 +1,4 @@
-//! Deleting what is kept for people when it is older or more than the settings say.
+//! Deletes rows kept for people beyond the configured age or size.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::refusals::{Refusals, RefusedOperation};
 
-/// Rows of one statement.
+/// Maximum number of rows in one statement.
 const MAX_ROWS: u32 = 20_000;
 
-/// For how long, and how much of each kind is kept.
+/// Maximum age and size of one kind of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepLimits {
-    /// Older goes.
+    /// Rows older than this are deleted.
     pub max_age: Duration,
-    /// What is beyond the newest so many bytes goes.
+    /// The newest rows up to this many bytes are kept; older ones are deleted.
     pub max_bytes: u64,
 }
 
-/// The bounds of everything that is kept, and how often they are looked at.
+/// Limits of all kinds of kept rows, and the interval of checks.
 #[derive(Debug, Clone)]
 pub struct KeepConfig {
-    /// Between two rounds.
+    /// Interval between two rounds.
     pub every: Duration,
-    /// In the order of [`Kept::ALL`].
+    /// Limits in the order of [`Kept::ALL`].
     pub limits: [KeepLimits; 7],
 }
 
@@ -48,7 +48,7 @@ impl Default for KeepConfig {
     }
 }
 
-/// Looks at the bounds until `stop`. Every worker does it: it is little, and needs no coordinator.
+/// Enforces the limits until `stop`. Every worker does it: it is cheap and needs no coordinator.
 pub(crate) async fn enforce_row_limits(
     store: Store,
     refusals: Refusals,
@@ -57,7 +57,7 @@ pub(crate) async fn enforce_row_limits(
 ) {
     let mut refused = [const { None }; Kept::ALL.len()];
     loop {
-        // Workers that were started together do not come together.
+        // Spreads workers that were started at the same time.
         let pause = config.every.mul_f64(rand::random_range(0.5..=1.0));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -67,7 +67,7 @@ pub(crate) async fn enforce_row_limits(
     }
 }
 
-/// What fails is made up for by the next round, and keeps no other bound from being enforced.
+/// The next round makes up for failures, and a failure does not stop the other limits.
 async fn round(
     store: &Store,
     refusals: &Refusals,
@@ -79,7 +79,7 @@ async fn round(
         let bounds = [("age", KeptBound::Age(limits.max_age)), ("bytes", KeptBound::Bytes(limits.max_bytes))];
         for (name, bound) in bounds {
             let enforced = enforce(store, kept, (name, bound), stop).await;
-            // The bound of bytes comes second: what it says must not hide what the first one said.
+            // The bound of bytes comes second: its success must not hide a failure of the first.
             if enforced.is_err() || name == "age" {
                 refusals.of_round(refused, kept.name(), &enforced);
             }

@@ -1,4 +1,4 @@
-//! From a turn that begins to the request that its workflow gets: pure.
+//! Builds the request that a workflow gets from a turn that starts (no I/O).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,15 +15,16 @@ use store::{Gate, StartContext};
 use wire::subject;
 use wire::work::{ContextMessage, MaybeEncoded, TaskRef, ToolCall, TurnRequest};
 
-/// Answers a turn inside this process: all chunks of the answer, with consecutive ids from 0, the last one final.
+/// Answers a turn inside this process: all chunks of the answer, with consecutive ids from 0, the
+/// last one final.
 pub type LocalWorkflow = Arc<dyn Fn(&TurnRequest) -> Vec<Arc<Chunk>> + Send + Sync>;
 
-/// Workflows inside this process: for benches, which measure the fleet and not what it waits for.
+/// Workflows inside this process, for benchmarks that measure the fleet without workflow services.
 #[derive(Clone, Default)]
 pub struct LocalWorkflows(Arc<BTreeMap<WorkflowName, LocalWorkflow>>);
 
 impl LocalWorkflows {
-    /// These, by name; requests for others are published.
+    /// Workflows by name; requests for others are published.
     pub fn new(workflows: impl IntoIterator<Item = (WorkflowName, LocalWorkflow)>) -> Self {
         Self(Arc::new(workflows.into_iter().collect()))
     }
@@ -39,7 +40,7 @@ impl fmt::Debug for LocalWorkflows {
     }
 }
 
-/// How the agent's turns are run.
+/// Rules of the agent's turns.
 pub(super) fn rules(settings: &Map<String, Value>, defaults: &TurnRules) -> TurnRules {
     let ms = |setting: AgentSetting| setting.number(settings).and_then(|ms| i64::try_from(ms).ok());
     let attempts = AgentSetting::MAX_ATTEMPTS.number(settings).and_then(|most| u32::try_from(most).ok());
@@ -51,7 +52,7 @@ pub(super) fn rules(settings: &Map<String, Value>, defaults: &TurnRules) -> Turn
     }
 }
 
-/// What of the agent's backoff and pause counts for this turn.
+/// The part of the agent's backoff and pause that applies to this turn.
 pub(super) fn gate(start: &Start) -> Gate {
     match &start.task {
         Some((_, TaskKind::Task)) => Gate::Queue,
@@ -61,20 +62,20 @@ pub(super) fn gate(start: &Start) -> Gate {
     }
 }
 
-/// Why the turn may not begin, by what was read through its [`gate`].
+/// Why the turn may not start, according to what was read through its [`gate`].
 pub(super) fn not_now(found: &StartContext) -> Option<NotNow> {
     if found.paused {
         return Some(NotNow::Paused);
     }
-    // Whatever begins calls a model, also a task of the agent's own queue.
+    // Every turn calls a model, including a task of the agent's own queue.
     let budget = found.over_budget_ms.map(|for_ms| NotNow::Budget { for_ms });
     budget.or(found.wait_ms.map(|for_ms| NotNow::Backoff { for_ms }))
 }
 
-/// The workflow that thinks for the agent.
+/// The agent's workflow.
 ///
 /// # Errors
-/// Its settings name none that there may be.
+/// Its settings name an invalid workflow.
 pub(super) fn workflow(context: &StartContext, default: &WorkflowName) -> Result<WorkflowName, String> {
     match &context.workflow {
         None => Ok(default.clone()),
@@ -83,7 +84,7 @@ pub(super) fn workflow(context: &StartContext, default: &WorkflowName) -> Result
     }
 }
 
-/// Begins the context of the turn: its input is the last message, in the batch that is active.
+/// Starts building the context of the turn: its input is the last message, in the active batch.
 pub(super) fn builder<'a>(
     start: &Start,
     found: &StartContext,
@@ -93,7 +94,7 @@ pub(super) fn builder<'a>(
 ) -> Builder<'a> {
     let input = input(start.turn.input(), start.content.clone(), start.metadata.clone(), now);
     let active = Some(input.batch_id);
-    // Otherwise it says itself all that it is about.
+    // Otherwise the input is self-contained.
     let compaction = found.compaction.clone().filter(|_| !says_all(start));
     let mut builder = Builder::new(rules.request(active, compaction, now), counter);
     builder.page([input]);
@@ -103,12 +104,13 @@ pub(super) fn builder<'a>(
     builder
 }
 
-/// Whether the input has all that the turn is about: what came before in its thread is about other turns.
+/// True if the input is self-contained: earlier messages in its thread concern other turns.
 pub(super) fn says_all(start: &Start) -> bool {
     matches!(start.task, Some((_, TaskKind::Memory | TaskKind::Compaction)))
 }
 
-/// How the context is built, and complaints about the settings. The client's instructions count towards its size, too.
+/// Rules for building the context, and complaints about the settings. The client's instructions
+/// count towards its size.
 pub(super) fn context_rules(start: &Start, settings: &Map<String, Value>) -> (ContextRules, Vec<String>) {
     let (mut rules, complaints) = ContextRules::of(settings);
     if let Some(more) = start.options.parameters.get("instructions").and_then(Value::as_str) {
@@ -118,7 +120,8 @@ pub(super) fn context_rules(start: &Start, settings: &Map<String, Value>) -> (Co
     (rules, complaints)
 }
 
-/// The agent's settings for this turn. Who writes a summary needs neither the agent's part nor its tools.
+/// The agent's settings for this turn. A turn that writes a summary needs neither the agent's
+/// instructions nor its tools.
 pub(super) fn settings(start: &Start, settings: &Map<String, Value>) -> Map<String, Value> {
     let mut settings = settings.clone();
     if matches!(start.task, Some((_, TaskKind::Compaction))) {
@@ -128,7 +131,7 @@ pub(super) fn settings(start: &Start, settings: &Map<String, Value>) -> Map<Stri
     settings
 }
 
-/// The request itself, with these messages of the context.
+/// The request with these context messages.
 pub(super) fn request<M>(
     start: &Start,
     settings: Map<String, Value>,
@@ -154,7 +157,7 @@ pub(super) fn request<M>(
         subject: subject::partition_chunks(partitions, &start.thread),
         stop_subject: subject::stop(&start.turn, start.run),
         deadline_ms: rules.deadline_ms.unsigned_abs(),
-        // Known when it is published: see `stamped`.
+        // Set when it is published: see `stamped`.
         expires_at: None,
         task: start.task.as_ref().map(task),
         context: messages,
@@ -167,7 +170,8 @@ pub(super) fn request<M>(
     }
 }
 
-/// The request with the time after which it is not begun. NATS may have been away since it was made, so each try to publish it has its own.
+/// Adds the time after which the request must not be started. NATS may have been away since it was
+/// made, so each try to publish sets a new time.
 pub(super) fn stamped(request: &[u8], expires_at: Timestamp) -> Bytes {
     match (request.strip_prefix(b"{"), wire::rfc3339(expires_at)) {
         (Some(rest), Some(at)) => [format!("{{\"expires_at\":\"{at}\",").as_bytes(), rest].concat().into(),
@@ -175,12 +179,12 @@ pub(super) fn stamped(request: &[u8], expires_at: Timestamp) -> Bytes {
     }
 }
 
-/// The messages as any provider takes them.
+/// The messages in a form that any provider accepts.
 pub(super) fn messages(context: &batches::Context) -> Vec<ContextMessage> {
     render::view(context, &render::Rules::ANY).messages.into_iter().map(context_message).collect()
 }
 
-/// The same, of which those that are shown as they are stored are not encoded again.
+/// The same, without encoding messages again that are shown as stored.
 pub(super) fn shown_messages(context: &batches::Context) -> Vec<MaybeEncoded<'_>> {
     render::view(context, &render::Rules::ANY).messages.into_iter().map(shown).collect()
 }
@@ -201,12 +205,12 @@ fn context_message(said: render::ViewMessage<'_>) -> ContextMessage {
     }
 }
 
-/// A message whose role and text are shown as they are.
+/// Encodes a message whose role and text are shown as stored.
 fn encoded(item: &Item) -> Option<Box<RawValue>> {
     to_raw_value(&plain_message(item.role, item.content.clone(), Some(item))).ok()
 }
 
-/// Without calls, and the answer to none.
+/// A message without calls that answers no call.
 fn plain_message(role: Role, content: String, source: Option<&Item>) -> ContextMessage {
     ContextMessage {
         role: role.name().to_owned(),

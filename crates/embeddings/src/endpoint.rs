@@ -65,7 +65,7 @@ pub enum InvalidEmbeddings {
     Client(#[from] ClientError),
 }
 
-/// Why there are no vectors.
+/// Error of a request for vectors.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EmbeddingsError {
     /// The endpoint rejects the texts permanently.

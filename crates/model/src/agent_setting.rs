@@ -64,7 +64,7 @@ pub enum SettingKind {
         /// True if null is allowed and means no bound.
         is_nullable: bool,
     },
-    /// True or false; absent is false.
+    /// True or false; false if absent.
     Boolean,
     /// One of these texts; if absent, the first.
     OneOf(&'static [&'static str]),

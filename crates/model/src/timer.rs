@@ -46,9 +46,9 @@ impl TimerKind {
     }
 }
 
-/// One durable timer: `f` for a follow-up, `s` for a schedule, `d` for a delayed task, then the
-/// bucket of the thread or agent in four hexadecimal digits, a dash, and at most 58 characters of
-/// the id alphabet.
+/// Id of a durable timer. It begins with `f` for a follow-up, `s` for a schedule, or `d` for a
+/// delayed task. Then come the bucket of the thread or agent in four hexadecimal digits, a dash,
+/// and at most 58 characters of the id alphabet.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimerId(MessageId);
 

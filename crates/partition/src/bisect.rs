@@ -251,8 +251,8 @@ where
     Ok(answers)
 }
 
-/// Corrects the actions that a machine decided for a commit that was applied except for these
-/// items: it took the messages for complete, and published results of the turns are no longer true.
+/// Corrects the actions of a machine after a commit that was applied except for these items. The
+/// machine took the messages for complete, and published results of the turns are no longer true.
 pub fn apply_refusals(actions: &mut [Action], unstorable: &[(MessageKey, String)], refused: &[TurnId]) {
     for action in actions {
         match action {

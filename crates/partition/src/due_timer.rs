@@ -12,7 +12,7 @@ use crate::turn_state::MESSAGE;
 /// State of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerState {
-    /// It is to fire.
+    /// It has not fired yet.
     Pending,
     /// It has fired.
     Fired,

@@ -482,12 +482,12 @@ impl OpenMessage {
         self.released.len() + usize::from(self.error.is_some()) + self.reorder.held()
     }
 
-    /// The id that is released next.
+    /// Id of the chunk released next.
     pub(crate) fn next(&self) -> u32 {
         self.reorder.next()
     }
 
-    /// Bytes accepted.
+    /// Bytes of accepted chunks.
     pub(crate) fn bytes(&self) -> usize {
         self.reorder.bytes()
     }

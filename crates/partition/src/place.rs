@@ -61,7 +61,6 @@ pub enum IncidentKind {
 }
 
 impl IncidentKind {
-    /// All of them.
     pub const ALL: [Self; 4] =
         [Self::StoreSteppedBack, Self::StreamRenewed, Self::StreamParted, Self::EntriesGone];
 

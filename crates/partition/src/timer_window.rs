@@ -149,7 +149,7 @@ impl TimerWindow {
         (writes, outgoing.into_iter().flatten().collect())
     }
 
-    /// A person has written to the thread, or a commit arms a newer follow-up there: the thread's
+    /// A person has written to the thread, or a commit arms a newer follow-up there. The thread's
     /// follow-up does not fire if its decision is pending or if no commit contains its firing yet.
     /// By then its row may belong to another follow-up.
     pub(crate) fn supersede(&mut self, thread: &ThreadId) {

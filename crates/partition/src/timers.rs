@@ -71,7 +71,6 @@ pub struct TimerDecision {
     pub id: TimerId,
     /// Thread of the follow-up, if it is one.
     pub thread: Option<ThreadId>,
-    /// What becomes of it.
     pub verdict: TimerVerdict,
 }
 
@@ -131,7 +130,7 @@ pub struct ArmedTimer {
 /// is pending, or withdraws what it fired.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TimerWrite {
-    /// It is set.
+    /// Sets the timer.
     Arm(ArmedTimer),
     /// It has fired; what it fired is in the outbox of the same commit.
     Fire {
@@ -141,7 +140,7 @@ pub enum TimerWrite {
         /// `Some`: it stays pending until then.
         next: Option<NextDue>,
     },
-    /// It waits longer.
+    /// Delays the timer.
     Postpone {
         id: TimerId,
         /// New due time.
@@ -149,7 +148,7 @@ pub enum TimerWrite {
         /// Rule that delays it.
         by: Option<String>,
     },
-    /// It is over.
+    /// Ends the timer without firing, or withdraws what it fired.
     End {
         id: TimerId,
         /// State in which it ends.

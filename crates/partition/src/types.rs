@@ -18,7 +18,7 @@ pub enum CommandKey {
     Control(AgentId, CommandId, Option<TaskId>),
 }
 
-/// What the store knows of a command.
+/// State of a command in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandVerdict {
     /// The command is new. For a control command: it has not been done, and its task is not known.
@@ -37,7 +37,7 @@ pub enum CommandVerdict {
     Refused,
     /// A control command that has not been done, about a known task.
     Task {
-        /// Its place in the queue.
+        /// Position in the queue.
         position: Position,
         /// The task is marked failed.
         is_failed: bool,
@@ -72,9 +72,9 @@ pub struct Start {
     pub agent: AgentId,
     /// `task`, `work_request` or `memory` for a task's turn; `None` for a person's.
     pub task: Option<(TaskId, TaskKind)>,
-    /// The input's text.
+    /// Text of the input.
     pub content: String,
-    /// The input's metadata.
+    /// Metadata of the input.
     pub metadata: Metadata,
     /// Chunks of this run have come already, from a request of the previous owner: only the rules
     /// are wanted, and nothing is published.
@@ -301,7 +301,7 @@ pub enum TaskChange {
     Edit {
         agent: AgentId,
         position: Position,
-        /// What is changed.
+        /// The changed fields.
         edit: TaskEdit,
     },
 }
@@ -394,7 +394,7 @@ pub struct TurnEnded {
 /// How a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnStatus {
-    /// Its messages are in the history.
+    /// All its messages are in the history.
     Completed,
     /// Nothing of it is in the history.
     Failed,
@@ -418,7 +418,6 @@ impl TurnStatus {
 pub struct OutboxBatch {
     /// Id of the batch: unique in the partition, increasing.
     pub id: Position,
-    /// What is sent.
     pub outgoing: Vec<Outgoing>,
 }
 
@@ -457,7 +456,6 @@ pub struct StatusQuery {
 pub struct StatusReply {
     /// The token of the query.
     pub token: u64,
-    /// What is known.
     pub status: QueueStatus,
 }
 

@@ -33,8 +33,8 @@ impl Partition {
         self.counters.late_calls += self.late.count_calls(&key, &attempt, arrival);
     }
 
-    /// True if the run is certainly over, even for an owner that has lost its partition without
-    /// knowing it: a stop would end a run that the next owner has started.
+    /// True if the run is certainly over. It must be certain even if this owner has lost its
+    /// partition without knowing it: a stop would end a run that the next owner has started.
     fn is_over(&self, thread: &ThreadId, id: &TurnId, run: u32, now: Timestamp) -> bool {
         if self.late.has_ended(&(id.clone(), run)) {
             return true;

@@ -13,9 +13,10 @@ use crate::types::RawPayload;
 const COMMITS_AHEAD: usize = 4;
 
 impl Partition {
-    /// False while reading on would be useless: enough inputs have ended for the next commits, or
-    /// new messages have to wait and no open one could make progress, or too many refused entries
-    /// are not stored yet.
+    /// False while reading on would be useless:
+    /// * enough inputs have ended for the next commits,
+    /// * new messages have to wait and no open one could make progress,
+    /// * or too many refused entries are not stored yet.
     pub fn wants_entries(&self) -> bool {
         if self.refused_bytes > self.limits.refused_bytes || self.is_ahead() {
             return false;

@@ -20,8 +20,8 @@ use crate::open::{OpenMessage, Phase, TurnRef};
 use crate::turn_state::{MESSAGE, Postponed, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
 use crate::types::{NotNow, Start, Started};
 
-/// First attempt of a request that a previous owner may have made as well: high enough that its
-/// deliveries never overlap those of the other request, if both are in the queue.
+/// First attempt of a request that a previous owner may have made as well. It is high enough that
+/// deliveries of the two requests never have the same attempt if both are in the queue.
 const SECOND_REQUEST: u32 = 16;
 
 impl Partition {
@@ -372,7 +372,7 @@ impl Partition {
     }
 
     /// Nothing was requested, because the agent may not start the turn now. It waits as before its
-    /// start, and the driver tries again later: the agent may live in another partition, and an
+    /// start, and the driver tries again later. The agent may live in another partition, and an
     /// operator may end a pause or a backoff at any time.
     fn postpone(&mut self, id: &TurnId, why: NotNow, now: Timestamp, actions: &mut Vec<Action>) {
         let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.phase == TurnPhase::Starting) else {

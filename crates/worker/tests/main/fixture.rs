@@ -75,7 +75,7 @@ impl Fixture {
         self.start_again().await;
     }
 
-    /// The worker goes.
+    /// Stops the worker.
     pub(crate) async fn stop(&mut self) {
         self.stop.cancel();
         timeout(TEST_TIMEOUT, &mut self.worker).await.expect("it drains").unwrap().unwrap();

@@ -84,7 +84,7 @@ impl Metadata {
         Self(Some(map).filter(|map| !map.is_empty()))
     }
 
-    /// Adds a text under `key`; NUL characters are removed from the text.
+    /// Adds a text under `key`, which must not contain a NUL. NULs are removed from the text.
     #[must_use]
     pub fn with_text(self, key: &str, text: &str) -> Self {
         let mut map = self.0.unwrap_or_default();

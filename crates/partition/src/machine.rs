@@ -63,7 +63,7 @@ pub struct Partition {
     /// Messages that ended recently.
     recent: Recent<MessageKey, ()>,
     positions: Positions,
-    /// Highest position that is committed.
+    /// Every position up to this mark is committed, or never will be.
     committed: PositionMark,
     frames: Frames,
     followers: Followers,
@@ -159,7 +159,7 @@ struct InFlightCommit {
     timers: Vec<(TimerId, Option<i64>)>,
     /// Threads whose follow-up it arms.
     armed: Vec<ThreadId>,
-    /// Highest position assigned so far.
+    /// Mark of the positions assigned when the commit was built.
     given: Option<PositionMark>,
     /// Bytes of the chunks of the ended inputs.
     bytes: usize,

@@ -1,4 +1,4 @@
-//! The HTTP side: `POST {base}/embeddings` with the model and the texts.
+//! HTTP client for `POST {base}/embeddings` with a model and texts.
 
 use std::time::Duration;
 
@@ -8,38 +8,38 @@ use runtime::http::{self, ClientError};
 use serde::Deserialize;
 use serde_json::json;
 
-/// Bytes of one response: 64 vectors of 4,096 numbers in JSON take a twelfth of it.
+/// Maximum bytes of a response: 64 vectors of 4,096 numbers in JSON take a twelfth of it.
 const LONGEST_RESPONSE: usize = 64 << 20;
-/// Bytes of an error response that are read and reported.
+/// Maximum bytes of an error response that are read and reported.
 const LONGEST_ERROR: usize = 512;
 
-/// How to reach the model.
+/// Settings of the embeddings endpoint.
 #[derive(Debug, Clone)]
 pub struct EmbeddingsConfig {
-    /// What `/embeddings` is appended to, for example `https://api.openai.com/v1`.
+    /// Base URL to which `/embeddings` is appended, for example `https://api.openai.com/v1`.
     pub base_url: String,
     /// Sent as a bearer token.
     pub api_key: Option<String>,
-    /// The model.
     pub model: String,
-    /// The dimensions that are requested of the model; `None`: its default.
+    /// Dimensions requested from the model; `None`: its default.
     pub dimensions: Option<u32>,
-    /// How long a question waits for its vector.
+    /// Time that a query waits for its vector.
     pub timeout: Duration,
 }
 
 impl EmbeddingsConfig {
-    /// Whether a request can be made with these settings.
+    /// Checks that a request can be made with these settings.
     ///
     /// # Errors
-    /// The URL, the key or the model cannot be used.
+    /// The URL, the key or the model is invalid.
     pub fn check(&self) -> Result<(), InvalidEmbeddings> {
         url(&self.base_url)?;
         model(&self.model)?;
         authorization(self.api_key.as_deref()).map(drop)
     }
 
-    /// The name of the vector space, from model and dimensions: vectors of different names cannot be compared.
+    /// Name of the vector space, from model and dimensions: vectors of different spaces cannot be
+    /// compared.
     pub fn vectors_of(&self) -> String {
         match self.dimensions {
             Some(dimensions) => format!("{}@{dimensions}", self.model.trim()),
@@ -60,21 +60,21 @@ pub enum InvalidEmbeddings {
     /// Not a model.
     #[error("a model is needed: ANTIPHON_EMBEDDINGS_MODEL")]
     Model,
-    /// No HTTP client.
+    /// The HTTP client cannot be built.
     #[error(transparent)]
     Client(#[from] ClientError),
 }
 
-/// Why there are no vectors.
+/// Error of a request for vectors.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EmbeddingsError {
-    /// The endpoint rejects the texts, and would reject them later.
+    /// The endpoint rejects the texts permanently.
     #[error("the endpoint refuses the texts: {0}")]
     Refused(String),
     /// No complete answer in time.
     #[error("the endpoint did not answer in time")]
     TimedOut,
-    /// It is unavailable, or answers with an error or without vectors.
+    /// The endpoint is unavailable, or answers with an error or without vectors.
     #[error("{0}")]
     Failed(String),
 }
@@ -95,7 +95,7 @@ struct Answer {
 
 #[derive(Deserialize)]
 struct Item {
-    /// Some endpoints leave it out: then the order counts.
+    /// Some endpoints omit it: then the order counts.
     index: Option<usize>,
     embedding: Vec<f32>,
 }
@@ -111,7 +111,7 @@ impl Endpoint {
         })
     }
 
-    /// A vector of length 1 for each text, in their order.
+    /// Vectors of length 1 for the texts, in the same order.
     pub(crate) async fn vectors(
         &self,
         texts: &[&str],
@@ -150,7 +150,8 @@ impl Endpoint {
     }
 }
 
-/// Some statuses reject the texts themselves; others, such as those of a wrong key or a quota, can be fixed elsewhere.
+/// Some statuses reject the texts themselves; others, such as a wrong key or an exhausted quota,
+/// can be fixed elsewhere.
 fn of_status(status: StatusCode, body: &[u8]) -> EmbeddingsError {
     let text = format!("HTTP {}: {}", status.as_u16(), String::from_utf8_lossy(body).trim());
     match status {
@@ -180,7 +181,7 @@ fn vectors_of(body: &[u8], wanted: usize, dimensions: Option<u32>) -> Result<Vec
     items.into_iter().map(vector).collect()
 }
 
-/// The vector with length 1; `None`: it has no direction.
+/// Scales the vector to length 1; `None`: it has no direction.
 fn unit(mut vector: Vec<f32>) -> Option<Vec<f32>> {
     let length = vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
     if !length.is_normal() {

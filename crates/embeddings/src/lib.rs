@@ -1,7 +1,8 @@
-//! Vectors of texts from any OpenAI-compatible endpoint, for searches of what agents remember.
+//! Vectors of texts from any OpenAI-compatible endpoint, for searches of agents' memory.
 //!
-//! Entry: [`Embeddings`]. Vectors have length 1, so that the inner product of two is their similarity. A question waits for its vector no longer
-//! than the settings allow; a request that takes longer is counted, and the search goes on without the vector.
+//! Entry type: [`Embeddings`]. Vectors have length 1, so the inner product of two is their
+//! similarity. A query waits for its vector no longer than the settings allow. A slower request is
+//! counted, and the search continues without the vector.
 
 mod endpoint;
 mod metrics;
@@ -29,27 +30,28 @@ struct Client {
     endpoint: Endpoint,
     vectors_of: String,
     timeout: Duration,
-    /// Held by the one request for facts: those of many partitions must not delay questions at the endpoint.
+    /// Held by the only request for facts: requests of many partitions must not delay queries at
+    /// the endpoint.
     facts: Mutex<()>,
 }
 
 impl Embeddings {
-    /// A client; it connects with the first request.
+    /// Creates a client, which connects with the first request.
     ///
     /// # Errors
-    /// As [`EmbeddingsConfig::check`], or TLS cannot be set up.
+    /// Those of [`EmbeddingsConfig::check`], or TLS cannot be set up.
     pub fn new(config: &EmbeddingsConfig) -> Result<Self, InvalidEmbeddings> {
         let (endpoint, vectors_of) = (Endpoint::new(config)?, config.vectors_of());
         Ok(Self(Arc::new(Client { endpoint, vectors_of, timeout: config.timeout, facts: Mutex::default() })))
     }
 
-    /// As [`EmbeddingsConfig::vectors_of`].
+    /// Same as [`EmbeddingsConfig::vectors_of`].
     pub fn vectors_of(&self) -> &str {
         &self.0.vectors_of
     }
 
-    /// The vector of a question, for a database whose vectors are of `stored`; `None`: that is not this model, or the request failed or
-    /// timed out, which is counted.
+    /// Vector of a query for a database with vectors of `stored`. `None`: that is another model, or
+    /// the request failed or timed out, which is counted.
     pub async fn of_question(&self, stored: Option<&str>, text: &str) -> Option<Vec<f32>> {
         if stored != Some(self.vectors_of()) {
             return None;
@@ -66,7 +68,7 @@ impl Embeddings {
         }
     }
 
-    /// The vectors of facts, in their order. One request of a process at a time.
+    /// Vectors of facts, in the same order. A process sends one such request at a time.
     ///
     /// # Errors
     /// [`EmbeddingsError::Refused`] for at least one of the texts; other errors may be temporary.

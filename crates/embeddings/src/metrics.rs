@@ -1,4 +1,4 @@
-//! Requests to the endpoint, by what they were for and what came of them.
+//! Metric of requests to the endpoint, by purpose and outcome.
 
 use ::metrics::counter;
 use runtime::metrics::MetricDescription;
@@ -7,7 +7,7 @@ use crate::endpoint::EmbeddingsError;
 
 const REQUESTS: &str = "antiphon_embeddings_requests_total";
 
-/// What a vector is for.
+/// Purpose of a vector.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose {
     Question,
@@ -23,7 +23,6 @@ impl Purpose {
     }
 }
 
-/// What came of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Outcome {
     Ok,
@@ -52,7 +51,7 @@ impl Outcome {
     }
 }
 
-/// What a client of the endpoint counts.
+/// Metrics of the endpoint's clients.
 pub const METRICS: &[MetricDescription] = &[MetricDescription::counter(
     REQUESTS,
     "Requests of workers and gateways for vectors, by `purpose` (`question`, `facts`) and `outcome`: \
@@ -60,7 +59,7 @@ pub const METRICS: &[MetricDescription] = &[MetricDescription::counter(
 )
 .by(&["purpose", "outcome"])];
 
-/// Help texts for the metrics endpoint.
+/// Registers the help texts for the metrics endpoint.
 pub fn describe() {
     runtime::metrics::describe(METRICS);
 }

@@ -1,12 +1,14 @@
-//! The settings of an agent that the fleet itself understands: name and range of each. All others are its workflow's.
+//! Agent settings that the fleet itself interprets: name and range of each. All others belong to
+//! the agent's workflow.
 
 use serde_json::{Map, Value};
 
 const DAY_MS: u64 = 86_400_000;
-/// The most tokens that a context may have.
+/// Maximum tokens of a context.
 pub const MAX_CONTEXT_TOKENS: u64 = 1_000_000;
 
-/// Values of [`AgentSetting::MEMORY_LANGUAGE`]: the names of Postgres's text search configurations, and languages that it has none for.
+/// Values of [`AgentSetting::MEMORY_LANGUAGE`]: the names of Postgres's text search configurations,
+/// and languages without one.
 pub const MEMORY_LANGUAGES: [&str; 33] = [
     "simple",
     "arabic",
@@ -43,74 +45,72 @@ pub const MEMORY_LANGUAGES: [&str; 33] = [
     "yiddish",
 ];
 
-/// One setting of an agent. A value that it may not have is refused when settings are written, and counts as absent when they are read.
+/// One setting of an agent. An invalid value is refused when settings are written, and counts as
+/// absent when they are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentSetting {
-    /// Its key in the settings.
+    /// Key in the settings.
     pub name: &'static str,
-    /// What it may be.
     pub kind: SettingKind,
 }
 
-/// What a setting may be.
+/// Type and range of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingKind {
     /// A whole number in a range, both ends included.
     Integer {
-        /// The lowest.
         min: u64,
-        /// The highest.
         max: u64,
-        /// Null means that there is no bound.
+        /// True if null is allowed and means no bound.
         is_nullable: bool,
     },
-    /// True or false; absent is false.
+    /// True or false; false if absent.
     Boolean,
-    /// One of these texts; absent is the first.
+    /// One of these texts; if absent, the first.
     OneOf(&'static [&'static str]),
-    /// Text of at most so many bytes.
+    /// Text of at most this many bytes.
     Text(usize),
 }
 
 impl AgentSetting {
-    /// A turn fails when its answer has made no progress for so many ms.
+    /// Time without progress of the answer after which a turn fails, in ms.
     pub const DEADLINE_MS: Self = Self::integer("deadline_ms", 100, DAY_MS);
-    /// The backoff after the first failure, in ms.
+    /// Backoff after the first failure, in ms.
     pub const BACKOFF_BASE_MS: Self = Self::integer("backoff_base_ms", 1, DAY_MS);
     /// The longest backoff, in ms.
     pub const BACKOFF_CAP_MS: Self = Self::integer("backoff_cap_ms", 1, 30 * DAY_MS);
-    /// A task that failed so often becomes a dead letter; null: never.
+    /// Number of failures after which a task becomes a dead letter; null: never.
     pub const MAX_ATTEMPTS: Self = Self {
         name: "max_attempts",
         kind: SettingKind::Integer { min: 1, max: 1_000_000, is_nullable: true },
     };
-    /// Tokens that a context may have.
+    /// Maximum tokens of a context.
     pub const CONTEXT_TOKENS: Self = Self::integer("context_tokens", 1, MAX_CONTEXT_TOKENS);
-    /// An incomplete batch without progress for so many ms is abandoned.
+    /// Time without progress after which an incomplete batch is abandoned, in ms.
     pub const BATCH_TIMEOUT_MS: Self = Self::integer("batch_timeout_ms", 1, 30 * DAY_MS);
-    /// How tokens are counted.
+    /// Method of counting tokens.
     pub const TOKENIZER: Self = Self::one_of("tokenizer", &["estimate", "o200k_base", "cl100k_base"]);
-    /// A request of work follows each turn.
+    /// A work request follows each turn.
     pub const WORK_REQUEST: Self = Self::boolean("work_request");
     /// The agent has a memory.
     pub const MEMORY: Self = Self::boolean("memory");
-    /// Tokens that facts may take in a turn request.
+    /// Maximum tokens of facts in a turn request.
     pub const MEMORY_TOKENS: Self = Self::integer("memory_tokens", 1, 32_000);
-    /// The language of facts and questions whose words do not tell it; `simple`: the one of most facts.
+    /// Language of facts and questions whose words do not identify it; `simple`: the language of
+    /// most facts.
     pub const MEMORY_LANGUAGE: Self = Self::one_of("memory_language", &MEMORY_LANGUAGES);
-    /// What comes of messages while the agent backs off.
+    /// Handling of messages while the agent backs off.
     pub const FOREGROUND_DURING_BACKOFF: Self =
         Self::one_of("foreground_during_backoff", &["pass", "refuse"]);
-    /// What comes of a client's instructions.
+    /// Handling of a client's instructions.
     pub const CLIENT_INSTRUCTIONS: Self = Self::one_of("client_instructions", &["refuse", "append"]);
-    /// What comes of a history that a client sends along.
+    /// Handling of a history that a client sends along.
     pub const CLIENT_HISTORY: Self = Self::one_of("client_history", &["refuse", "ignore", "import"]);
-    /// The agent's instructions.
+    /// Instructions of the agent.
     pub const SYSTEM: Self = Self::text("system", 64 << 10);
-    /// The model that its workflow calls.
+    /// Model that its workflow calls.
     pub const MODEL: Self = Self::text("model", 256);
 
-    /// All of them.
     pub const ALL: [Self; 16] = [
         Self::DEADLINE_MS,
         Self::BACKOFF_BASE_MS,
@@ -146,25 +146,25 @@ impl AgentSetting {
         Self { name, kind: SettingKind::Text(max_bytes) }
     }
 
-    /// Its number in these settings; `None` when it is absent, null, or not allowed.
+    /// Number in these settings; `None` when absent, null or invalid.
     pub fn number(&self, settings: &Map<String, Value>) -> Option<u64> {
         integer(self.allowed(settings)?)
     }
 
-    /// Whether it is true in these settings.
+    /// True if these settings contain `true` for it.
     pub fn is_true(&self, settings: &Map<String, Value>) -> bool {
         self.allowed(settings) == Some(&Value::Bool(true))
     }
 
-    /// Its text in these settings; `None` when it is absent or not allowed.
+    /// Text in these settings; `None` when absent or invalid.
     pub fn string<'a>(&self, settings: &'a Map<String, Value>) -> Option<&'a str> {
         self.allowed(settings)?.as_str()
     }
 
-    /// Checks its value in these settings, if it has one.
+    /// Checks its value in these settings, if present.
     ///
     /// # Errors
-    /// What the setting must be: "deadline_ms must be a whole number from 100 to 86400000".
+    /// The requirement: "deadline_ms must be a whole number from 100 to 86400000".
     pub fn check(&self, settings: &Map<String, Value>) -> Result<(), String> {
         match settings.get(self.name) {
             Some(value) if !self.kind.allows(value) => {
@@ -174,7 +174,7 @@ impl AgentSetting {
         }
     }
 
-    /// What is wrong with the known ones of these settings.
+    /// Errors of the known settings among these.
     pub fn errors(settings: &Map<String, Value>) -> impl Iterator<Item = String> {
         Self::ALL.iter().filter_map(|setting| setting.check(settings).err())
     }
@@ -210,7 +210,7 @@ impl SettingKind {
     }
 }
 
-/// 60000 and 60000.0 are the same in JSON.
+/// JSON does not distinguish 60000 from 60000.0.
 fn integer(value: &Value) -> Option<u64> {
     let from_float = || value.as_f64().filter(|float| float.fract() == 0.0 && (0.0..1e15).contains(float));
     value.as_u64().or_else(|| from_float().map(|float| float as u64))

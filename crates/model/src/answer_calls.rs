@@ -1,21 +1,22 @@
-//! Which calls of models one attempt at an answer has made, from its chunks.
+//! Collects the model calls of one attempt at an answer from its chunks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::chunk::{Chunk, ChunkKind};
 use crate::model_call::ModelCall;
 
-/// Calls of one attempt, gathered from its chunks in their order.
+/// Model calls of one attempt, collected from its chunks in order.
 ///
-/// A call is known when it begins: a report with `estimated` opens it, and a later report with the same `id` and without `estimated`
-/// replaces it. What the model writes meanwhile counts as output of a call that is never replaced.
+/// A call is known when it begins: a report with `estimated` opens it, and a later report with the
+/// same `id` and without `estimated` replaces it. Text that arrives meanwhile counts as output of a
+/// call that is never replaced.
 #[derive(Debug, Clone, Default)]
 pub struct AnswerCalls {
     calls: Vec<ReportedCall>,
     by_id: BTreeMap<Box<str>, usize>,
-    /// Calls without the provider's counts; the last one writes what comes next.
+    /// Calls without the provider's counts; text that follows belongs to the last of them.
     open: BTreeSet<usize>,
-    /// The usage of the whole answer, from its final chunk.
+    /// Usage of the whole answer, from its final chunk.
     summed: Option<ModelCall>,
 }
 
@@ -23,7 +24,7 @@ pub struct AnswerCalls {
 struct ReportedCall {
     call: ModelCall,
     has_id: bool,
-    /// Bytes of text, reasoning and arguments that came while it was the last open call.
+    /// Bytes of text, reasoning and arguments received while it was the last open call.
     written_bytes: usize,
 }
 
@@ -47,7 +48,7 @@ impl AnswerCalls {
         let known = id.as_ref().and_then(|id| self.by_id.get(id)).copied();
         let index = known.unwrap_or(self.calls.len());
         if call.is_estimated {
-            // An estimate never takes the place of the provider's counts.
+            // An estimate never replaces the provider's counts.
             if known.is_some() && !self.open.contains(&index) {
                 return;
             }
@@ -69,16 +70,16 @@ impl AnswerCalls {
         }
     }
 
-    /// The calls, in the order in which they began.
+    /// The calls in the order in which they began.
     pub fn finish(self) -> Vec<ModelCall> {
         let Self { calls, open, summed, .. } = self;
         if open.len() == calls.len()
             && let Some(summed) = summed
         {
-            // No call was reported in full, so the final chunk's counts are those of all calls.
+            // No call was reported completely, so the final chunk's counts are those of all calls.
             return vec![summed];
         }
-        // A call that was announced and used nothing was refused by the provider.
+        // A call that was announced but used nothing was refused by the provider.
         let is_made = |reported: &ReportedCall| {
             let ModelCall { is_estimated, input_tokens, output_tokens, .. } = reported.call;
             is_estimated || !reported.has_id || input_tokens > 0 || output_tokens > 0
@@ -137,7 +138,7 @@ mod tests {
             calls(&cut),
             [json!({"model": "m", "input_tokens": 100, "output_tokens": 15, "estimated": true})]
         );
-        // An estimate of the workflow's own counts where it is larger.
+        // The workflow's own estimate counts if it is larger.
         let own = lists(json!([{"id": "a", "input_tokens": 90, "output_tokens": 70, "estimated": true}]));
         let expected = json!({"model": "m", "input_tokens": 90, "output_tokens": 70, "estimated": true});
         assert_eq!(calls(&[begins("a"), content("so"), own]), [expected]);
@@ -155,7 +156,8 @@ mod tests {
             calls(&[begins("a"), end("a"), begins("b"), content.clone()]),
             [counted.clone(), cut.clone()]
         );
-        // The one that began last writes; the other one did not get its counts either.
+        // The text belongs to the call that began last; the other one did not get its counts
+        // either.
         let silent = json!({"model": "m", "input_tokens": 100, "output_tokens": 0, "estimated": true});
         assert_eq!(calls(&[begins("a"), begins("b"), content.clone()]), [silent, cut]);
         let usage = json!({"model": "m", "usage": {"prompt_tokens": 7, "completion_tokens": 3}});

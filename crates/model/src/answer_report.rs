@@ -1,34 +1,34 @@
-//! How an answer ended and what its calls of models used, as its end and the history report it.
+//! Finish reason and usage of an answer, as its end and the history report them.
 
 use serde_json::Value;
 
 use crate::metadata::Metadata;
 use crate::model_call::ModelCall;
 
-/// Why an answer ended, in the words of OpenAI's chat completions, and one more for what was stopped.
+/// Why an answer ended. The names are those of OpenAI's chat completions, plus one for stopped
+/// turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FinishReason {
-    /// The model had said all; also where the workflow reports no reason, or one that is not in this list.
+    /// The model finished. Also used if the workflow reports no reason or an unknown one.
     Stop,
-    /// The model reached its limit of tokens, so its text is cut.
+    /// The model reached its token limit, so the text is cut.
     Length,
     /// The provider withheld the rest.
     ContentFilter,
-    /// The model asked for tools, and their results did not come.
+    /// The model requested tools, and their results did not come.
     ToolCalls,
     /// The turn was stopped.
     Stopped,
 }
 
 impl FinishReason {
-    /// All of them.
     pub const ALL: [Self; 5] =
         [Self::Stop, Self::Length, Self::ContentFilter, Self::ToolCalls, Self::Stopped];
 
-    /// The key of metadata under which a workflow reports it with the final chunk.
+    /// Metadata key under which a workflow reports it with the final chunk.
     pub const KEY: &str = "finish_reason";
 
-    /// The name in JSON and Postgres.
+    /// Name in JSON and Postgres.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -39,12 +39,11 @@ impl FinishReason {
         }
     }
 
-    /// The reason of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.name() == name)
     }
 
-    /// The reason that the metadata of an answer's last message has, or its final chunk's.
+    /// Reason in the metadata of an answer's last message or final chunk.
     pub fn of(metadata: &Metadata) -> Self {
         if metadata.get("stopped") == Some(&Value::Bool(true)) {
             return Self::Stopped;
@@ -54,17 +53,17 @@ impl FinishReason {
     }
 }
 
-/// What the end of a message reports.
+/// Report sent with the end of a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerReport {
-    /// Why it ended; `None`: it is no answer.
+    /// Why it ended; `None`: it is not an answer.
     pub finish_reason: Option<FinishReason>,
-    /// The sum of its calls of models; `None`: none is known.
+    /// Sum of its model calls; `None`: none is known.
     pub usage: Option<Box<ModelCall>>,
 }
 
 impl AnswerReport {
-    /// Of an assistant's message as it is stored, from its metadata.
+    /// Report of a stored assistant message, from its metadata.
     pub fn of_stored(metadata: &Metadata) -> Self {
         let usage = metadata.counted_call().map(Box::new);
         Self { finish_reason: Some(FinishReason::of(metadata)), usage }
@@ -72,7 +71,7 @@ impl AnswerReport {
 }
 
 impl ModelCall {
-    /// All calls of an answer as one; `None`: there are none.
+    /// Sum of all calls of an answer; `None`: there are none.
     pub fn sum(calls: &[Self]) -> Option<Self> {
         let (first, rest) = calls.split_first()?;
         let mut sum = first.clone();
@@ -82,7 +81,8 @@ impl ModelCall {
 }
 
 impl Metadata {
-    /// The metadata of an answer's last message with `usage`: the sum of the answer's calls, unless it reports just that itself.
+    /// Metadata of an answer's last message with `usage` set to the sum of the answer's calls,
+    /// unless it reports that sum itself.
     #[must_use]
     pub fn with_usage_of(self, calls: &[ModelCall]) -> Self {
         let Some(sum) = ModelCall::sum(calls) else { return self };
@@ -92,7 +92,7 @@ impl Metadata {
         }
         let mut map = self.as_map().cloned().unwrap_or_default();
         map.insert("usage".to_owned(), counts(&sum).to_value());
-        // Its values are numbers and a mark, which are valid.
+        // Numbers and one flag are always valid.
         Self::new(map).unwrap_or(self)
     }
 }

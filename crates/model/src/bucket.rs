@@ -1,10 +1,11 @@
-//! Which partition a key belongs to.
+//! Maps keys to buckets and partitions.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Number of buckets that every key space is divided into; fixed for ever, because stored rows carry it.
+/// Number of buckets in every key space; it can never change, because stored rows contain the
+/// bucket.
 pub const BUCKETS: u16 = 1024;
 
 /// FNV-1a 32 of the key mod [`BUCKETS`]: first column of every primary key.
@@ -12,7 +13,8 @@ pub const BUCKETS: u16 = 1024;
 pub struct Bucket(u16);
 
 impl Bucket {
-    /// The bucket of any key (<http://www.isthe.com/chongo/tech/comp/fnv/>; what NATS's `partition()` uses).
+    /// Bucket of any key (<http://www.isthe.com/chongo/tech/comp/fnv/>; same hash as NATS's
+    /// `partition()`).
     pub fn of_key(key: &str) -> Self {
         let hash = key
             .bytes()
@@ -20,23 +22,24 @@ impl Bucket {
         Self((hash % u32::from(BUCKETS)) as u16)
     }
 
-    /// The bucket of that number, mod [`BUCKETS`].
+    /// Bucket number mod [`BUCKETS`].
     pub fn from_number(number: u16) -> Self {
         Self(number % BUCKETS)
     }
 
-    /// The number, 0 to 1,023.
+    /// Bucket number, 0 to 1,023.
     pub fn get(self) -> u16 {
         self.0
     }
 
-    /// The partition of this bucket in a fleet of `count` partitions.
+    /// Partition of this bucket in a fleet of `count` partitions.
     pub fn partition(self, count: PartitionCount) -> PartitionId {
         PartitionId(self.0 % count.0)
     }
 }
 
-/// How many partitions a fleet has: a power of two from 1 to 1,024, so that bucket mod N equals hash mod N.
+/// Number of partitions of a fleet: a power of two from 1 to 1,024, so that bucket mod N equals
+/// hash mod N.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PartitionCount(u16);
 
@@ -54,7 +57,6 @@ impl PartitionCount {
         }
     }
 
-    /// The number of partitions.
     pub fn get(self) -> u16 {
         self.0
     }
@@ -65,7 +67,7 @@ impl PartitionCount {
     }
 }
 
-/// One partition: one stream, one lease, one state machine.
+/// Number of a partition: one stream, one lease, one state machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PartitionId(pub u16);
 

@@ -6,16 +6,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error, ser::Se
 
 use crate::{Halves, InvalidMetadata, MessageId, Metadata, ThreadId};
 
-/// Highest chunk id that is parsed at all; a message may hold fewer (a limit of the owner).
+/// Highest chunk id that is parsed; the owner's limit per message may be lower.
 pub const MAX_CHUNK_ID: u32 = 999_999;
 
-/// What a chunk carries. Absent on the wire means content.
+/// Content type of a chunk. Absent on the wire means content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ChunkKind {
     /// Text of the answer.
     #[default]
     Content,
-    /// Takes a slot, adds no text.
+    /// Takes an id, adds no text.
     Metadata,
     /// Ends the message as failed.
     Error,
@@ -32,7 +32,7 @@ impl ChunkKind {
     pub const ALL: [Self; 6] =
         [Self::Content, Self::Metadata, Self::Error, Self::ToolCall, Self::ToolResult, Self::Reasoning];
 
-    /// The name on the wire.
+    /// Name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::Content => "content",
@@ -44,23 +44,21 @@ impl ChunkKind {
         }
     }
 
-    /// The kind of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
-/// Who speaks in a message.
+/// Author role of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Role {
-    /// The model. The default of a chunk.
+    /// The model; the default of a chunk.
     #[default]
     Assistant,
     /// A person, or a task.
     User,
     /// A tool's result.
     Tool,
-    /// Instructions.
     System,
 }
 
@@ -68,7 +66,7 @@ impl Role {
     /// All roles, in the order of their numbers in protobuf.
     pub const ALL: [Self; 4] = [Self::Assistant, Self::User, Self::Tool, Self::System];
 
-    /// The name on the wire and in Postgres.
+    /// Name on the wire and in Postgres.
     pub fn name(self) -> &'static str {
         match self {
             Self::Assistant => "assistant",
@@ -78,13 +76,12 @@ impl Role {
         }
     }
 
-    /// The role of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 }
 
-/// A chunk that breaks a rule of its own, whatever its neighbours are.
+/// A chunk that is invalid by itself, regardless of its neighbours.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidChunk {
     /// Negative or above [`MAX_CHUNK_ID`].
@@ -93,29 +90,28 @@ pub enum InvalidChunk {
     /// Text with a NUL, which Postgres cannot store.
     #[error("the chunk's text holds a NUL character")]
     Nul,
-    /// Metadata that cannot be kept.
+    /// Metadata that cannot be stored.
     #[error(transparent)]
     Metadata(#[from] InvalidMetadata),
 }
 
-/// One piece of a message, checked. Cheap to share: it is never changed once it is built.
+/// One validated piece of a message. Immutable once built, so it is cheap to share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chunk {
-    /// Its number in the message, from 0.
+    /// Number in the message, from 0.
     pub id: u32,
-    /// What it carries.
     pub kind: ChunkKind,
     /// True on the last chunk of a message.
     pub is_final: bool,
     /// Text (UTF-8, no NUL).
     pub text: Box<str>,
-    /// Halves of UTF-16 pairs that the text had at its ends.
+    /// Halves of UTF-16 pairs cut off at the ends of the text.
     pub halves: Halves,
-    /// Free-form; the final chunk's becomes the message's.
+    /// Free-form; the final chunk's metadata becomes the message's.
     pub metadata: Metadata,
-    /// RFC 3339, as the publisher wrote it.
+    /// RFC 3339, as written by the publisher.
     pub timestamp: Option<Box<str>>,
-    /// For tracing across services, as the publisher wrote it.
+    /// Id for tracing across services, as written by the publisher.
     pub correlation_id: Option<Box<str>>,
 }
 
@@ -134,7 +130,7 @@ impl Chunk {
         }
     }
 
-    /// Checks the rules that hold for one chunk alone.
+    /// Checks the rules for a single chunk.
     pub fn check(&self) -> Result<(), InvalidChunk> {
         if self.id > MAX_CHUNK_ID {
             return Err(InvalidChunk::Id(self.id.into()));
@@ -150,13 +146,13 @@ impl Chunk {
         Ok(())
     }
 
-    /// Bytes that it counts against budgets.
+    /// Size in bytes for memory limits.
     pub fn size(&self) -> usize {
         self.text.len() + self.metadata.size() + self.timestamp.as_ref().map_or(0, |t| t.len())
     }
 
-    /// Distinguishes chunks of the same id: text, kind, finality and metadata, not timestamp or correlation id,
-    /// which a retrying publisher may write anew.
+    /// Distinguishes chunks of the same id. Covers text, kind, finality and metadata, but not
+    /// timestamp and correlation id, which a retrying publisher may change.
     pub fn digest(&self) -> u64 {
         let tag = (self.kind as u64) << 1 | u64::from(self.is_final);
         let text = xxhash_rust::xxh3::xxh3_64_with_seed(self.text.as_bytes(), tag | self.halves.tag());
@@ -170,7 +166,7 @@ impl Chunk {
     }
 }
 
-/// In JSON a bare chunk has the field names of the wire, without the ids of its thread and message.
+/// JSON with the field names of the wire, without the ids of thread and message.
 impl Serialize for Chunk {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -192,7 +188,7 @@ impl Serialize for Chunk {
     }
 }
 
-/// As it was serialized.
+/// Reads the serialized form.
 impl<'de> Deserialize<'de> for Chunk {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
@@ -223,28 +219,25 @@ impl<'de> Deserialize<'de> for Chunk {
     }
 }
 
-/// One chunk of a frame, with what places it.
+/// One chunk of a frame, with its message, attempt, step and role.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IncomingChunk {
-    /// The message that it belongs to.
+    /// Message that it belongs to.
     pub message: MessageId,
-    /// The try that it comes from; a higher one fences a lower one.
+    /// Attempt that it comes from; a higher one fences a lower one.
     pub attempt: u32,
-    /// The step of the turn, from 0.
+    /// Step of the turn, from 0.
     pub step: u32,
-    /// The author's role.
     pub role: Role,
-    /// The piece itself.
     pub chunk: Arc<Chunk>,
 }
 
 /// One NATS message with one or more chunks of one thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frame {
-    /// The thread.
     pub thread: ThreadId,
-    /// Its chunks, in the order of the frame.
+    /// Chunks in the order of the frame.
     pub chunks: Vec<IncomingChunk>,
-    /// What shows that the publisher was asked for these chunks; needed for those of a turn.
+    /// Token proving that the publisher was asked for these chunks; required for those of a turn.
     pub token: Option<crate::TurnToken>,
 }

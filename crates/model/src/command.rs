@@ -1,11 +1,11 @@
-//! Commands: what an entry of the stream asks for besides chunks.
+//! Commands: stream entries other than chunks.
 
 use crate::{
     AgentId, CommandId, DelayedTask, ScheduleName, Task, TaskEdit, TaskId, TimerId, Timestamp, TurnId,
     TurnOpened,
 };
 
-/// What an entry of the stream asks for besides chunks.
+/// A stream entry other than a frame of chunks.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// An input opens a turn.
@@ -18,17 +18,16 @@ pub enum Command {
     Control(Control),
 }
 
-/// A command of an operator or a client about an agent, a task or a turn. It travels in the stream, so it is applied in the order of the
-/// stream and once, and it is audited.
+/// A control command of an operator or a client about an agent, a task or a turn. It travels in the
+/// stream, so it is applied once and in order, and it is audited.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Control {
-    /// Its id: the same id again does nothing.
+    /// Id of the command: the same id again does nothing.
     pub id: CommandId,
     /// The operator or client.
     pub actor: Box<str>,
-    /// The agent that it is about; for a turn of a thread, the thread's id.
+    /// Agent that it concerns; for a turn of a thread, the thread's id.
     pub subject: AgentId,
-    /// What is to be done.
     pub kind: ControlKind,
 }
 
@@ -37,46 +36,44 @@ pub struct Control {
 pub enum ControlKind {
     /// The agent starts no further task.
     Pause,
-    /// It does again.
+    /// The agent starts tasks again.
     Resume,
-    /// Its head may run at once.
+    /// The agent's head may run at once.
     ClearBackoff,
     /// The turn ends now; its partial answer is kept and marked.
     StopTurn(TurnId),
     /// A failed task goes to the end of the queue.
     RetryTask(TaskId),
-    /// A pending task becomes failed with code `dropped`; a failed one goes.
+    /// A pending task becomes failed with code `dropped`; a failed one is deleted.
     DropTask(TaskId),
     /// A pending or failed task gets another payload.
     EditTask {
-        /// The task.
         task: TaskId,
-        /// What is changed.
         edit: TaskEdit,
     },
-    /// A failed turn goes.
+    /// A failed turn is deleted.
     DropFailedTurn(TurnId),
-    /// The thread was erased in the store: its owner has forgotten it, and has read the stream up to here, once this is audited.
+    /// The thread was erased in the store. Once this is audited, its owner has forgotten the thread
+    /// and has read the stream up to here.
     EraseThread,
-    /// A follow-up or a delayed task that waits never fires.
+    /// A pending follow-up or delayed task never fires.
     CancelTimer(TimerId),
-    /// A follow-up that waits is due at another time.
+    /// A pending follow-up gets another due time.
     SnoozeTimer {
-        /// The follow-up.
         timer: TimerId,
-        /// When it is due, by the database's clock.
+        /// New due time by the database's clock.
         until: Timestamp,
     },
-    /// A schedule was put in the store: the owner of the agent reads again what is due.
+    /// A schedule was stored: the agent's owner loads due timers again.
     PutSchedule(ScheduleName),
-    /// A schedule was deleted there.
+    /// A schedule was deleted from the store: the agent's owner loads due timers again.
     DeleteSchedule(ScheduleName),
-    /// A task was stored that enters the queue later; likewise.
+    /// A task that enters the queue later was stored: the agent's owner loads due timers again.
     DelayTask(TaskId),
 }
 
 impl ControlKind {
-    /// The name in the audit, in JSON and in metrics.
+    /// Name in the audit, in JSON and in metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Pause => "pause",
@@ -96,7 +93,7 @@ impl ControlKind {
         }
     }
 
-    /// The task, turn, timer or schedule that it is about, if it is about one.
+    /// Task, turn, timer or schedule that it concerns, if any.
     pub fn target(&self) -> Option<&str> {
         match self {
             Self::Pause | Self::Resume | Self::ClearBackoff | Self::EraseThread => None,

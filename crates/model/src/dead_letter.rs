@@ -1,4 +1,4 @@
-//! What is kept of an input that was given up on.
+//! Dead letters: inputs that were given up, and why.
 
 use std::sync::Arc;
 
@@ -6,25 +6,22 @@ use bytes::Bytes;
 
 use crate::{BatchType, Chunk, Message, MessageFailure, MessageKey, Position, Role, Seq};
 
-/// A message that failed, as clients that come later see it.
+/// A failed message, as shown to clients that connect later.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedMessage {
-    /// The thread and the message.
     pub key: MessageKey,
-    /// Its place among the ends of the thread.
+    /// Position among the ends of the thread.
     pub position: Position,
-    /// The attempt that failed.
     pub attempt: u32,
-    /// Who spoke.
     pub role: Role,
-    /// What its batch began with.
+    /// Type of the message's batch.
     pub batch_type: BatchType,
-    /// Why.
     pub failure: MessageFailure,
 }
 
 impl FailedMessage {
-    /// A message that was complete, or the answer of a turn that was, and that the store refuses: it fails where it would have stood.
+    /// A complete message that the store refuses. It fails at the position at which it would have
+    /// been stored.
     pub fn unstorable(message: &Message, detail: String) -> Self {
         Self {
             key: message.key.clone(),
@@ -37,52 +34,47 @@ impl FailedMessage {
     }
 }
 
-/// Why one stream entry was refused as a whole; nothing else changed.
+/// Why a stream entry was refused as a whole. No other state changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedEntry {
-    /// A closed set of codes: `malformed`, `invalid_chunk`, `invalid_subject`, `wrong_partition`, `session_mismatch`,
-    /// `chunk_too_large`, `metadata_error`, `invalid_command`, `turn_mismatch`, `empty_input`, `input_too_large`, `task_conflict`,
-    /// `unknown_agent`, and those of [`Self::FORBIDDEN`].
+    /// One of the codes `malformed`, `invalid_chunk`, `invalid_subject`, `wrong_partition`,
+    /// `session_mismatch`, `chunk_too_large`, `metadata_error`, `invalid_command`, `turn_mismatch`,
+    /// `empty_input`, `input_too_large`, `task_conflict`, `unknown_agent`, and those of
+    /// [`Self::FORBIDDEN`].
     pub code: &'static str,
-    /// What was wrong, for people.
+    /// Description of the error, for people.
     pub detail: String,
 }
 
 impl RejectedEntry {
-    /// A command on a subject that others than the fleet may publish.
+    /// A command on a subject that publishers outside the fleet may use.
     pub const WRONG_SUBJECT: &str = "wrong_subject";
-    /// A bare message of a role that its subject does not take.
+    /// A bare message with a role that its subject does not allow.
     pub const ROLE_NOT_ALLOWED: &str = "role_not_allowed";
-    /// Codes of entries that ask for more than their subject gives a right to.
+    /// Codes of entries that ask for more than their subject permits.
     pub const FORBIDDEN: [&str; 2] = [Self::WRONG_SUBJECT, Self::ROLE_NOT_ALLOWED];
 
-    /// Whether the publisher lacks a right, or pretends to be the fleet.
+    /// True if the publisher lacks a permission or poses as the fleet.
     pub fn is_forbidden(&self) -> bool {
         Self::FORBIDDEN.contains(&self.code)
     }
 }
 
-/// What a dead letter keeps.
+/// Content of a dead letter.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DeadLetterSource {
-    /// A stream entry, raw.
+    /// A stream entry with its raw payload.
     Entry {
-        /// Its subject.
         subject: String,
-        /// Its payload.
         payload: Bytes,
-        /// Why.
         refusal: RejectedEntry,
     },
-    /// A message that failed, with every chunk that was accepted of it, by id.
+    /// A failed message with all its accepted chunks.
     Message {
-        /// Which.
         key: MessageKey,
-        /// Its attempt.
         attempt: u32,
-        /// Its chunks by id.
+        /// Chunks in the order of ids.
         chunks: Vec<Arc<Chunk>>,
-        /// Why.
         failure: MessageFailure,
     },
 }
@@ -92,12 +84,11 @@ pub enum DeadLetterSource {
 pub struct DeadLetter {
     /// The entry, or the first entry of the message.
     pub seq: Seq,
-    /// What is kept.
     pub source: DeadLetterSource,
 }
 
 impl DeadLetter {
-    /// Bytes that it counts against the size of a commit.
+    /// Size in bytes for commit limits.
     pub fn size(&self) -> usize {
         match &self.source {
             DeadLetterSource::Entry { payload, .. } => payload.len() + 128,

@@ -9,9 +9,7 @@ use crate::{ErrorClass, Metadata, RetryHint, TurnError};
 /// Chunk ids from `first` to `last`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct IdRange {
-    /// Lowest id.
     pub first: u32,
-    /// Highest id.
     pub last: u32,
 }
 
@@ -24,69 +22,70 @@ impl fmt::Display for IdRange {
     }
 }
 
-/// Why a message failed. A message that failed has one terminal error event and one dead letter.
+/// Why a message failed. A failed message has one terminal error event and one dead letter.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MessageFailure {
-    /// A gap stayed open for too long; what was missing (at most 64 ranges are named).
+    /// A gap was open for too long.
     GapTimeout {
-        /// The missing ids.
+        /// Missing ids, at most 64 ranges.
         missing: Vec<IdRange>,
     },
     /// No chunk arrived for too long.
     Stalled,
-    /// Two finals, a chunk beyond the final, a final below an accepted id, or an accepted chunk that comes again as final.
+    /// Two finals, a chunk beyond the final, a final below an accepted id, or an accepted chunk
+    /// repeated as final.
     FinalConflict {
-        /// The id of the final chunk that was known or came.
+        /// Id of the final chunk.
         final_id: u32,
-        /// The id that contradicts it.
+        /// Id that contradicts it.
         other_id: u32,
     },
-    /// More chunks, or a higher id, than a message may have.
+    /// More chunks, or a higher id, than allowed.
     TooManyChunks {
-        /// The limit.
         limit: u32,
     },
-    /// More text than a message may have.
+    /// More text than allowed.
     MessageTooLarge {
-        /// The limit in bytes.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// The producer said so with an `error` chunk; its text.
+    /// The producer reported it with an `error` chunk.
     ProducerError {
-        /// What the producer wrote.
+        /// Text of the chunk.
         text: String,
-        /// Its own code, if it gave one: see [`MessageFailure::own_code`].
+        /// The producer's own code, if any: see [`MessageFailure::own_code`].
         code: Option<String>,
-        /// What it said of trying again.
+        /// The producer's hint about retries.
         hint: RetryHint,
     },
-    /// A payload of the answer was refused: it bore the turn's token and broke a rule of the contract, so that the answer can never be complete.
+    /// A payload of the answer was refused: it had the turn's token but violated the contract, so
+    /// the answer can never be complete.
     Refused {
         /// See [`crate::RejectedEntry::code`].
         code: String,
         /// What was wrong with the payload.
         detail: String,
-        /// The dead letter that keeps the payload.
+        /// Dead letter that keeps the payload.
         dead_letter: String,
     },
-    /// A turn that failed for a reason of its own.
+    /// A turn failed for a reason other than its answer.
     Turn(TurnError),
-    /// The turn request could not be made: the context is too large for one message, for example.
+    /// The turn request could not be made, for example because the context is too large for one
+    /// message.
     Unrequestable {
-        /// Why.
         detail: String,
     },
-    /// Its thread does not exist, and chunks may not create threads here.
+    /// The thread does not exist, and chunks may not create threads here.
     UnknownThread,
     /// The store refused the message itself (SQLSTATE class 22, 23, 54).
     Unstorable {
-        /// What the store said: SQLSTATE and its text.
+        /// SQLSTATE and error text of the store.
         detail: String,
     },
 }
 
 impl MessageFailure {
-    /// The code that clients, rows and dead letters carry: the producer's own one where it gave one.
+    /// Code in rows, dead letters and messages to clients; the producer's own code if it gave one.
     pub fn code(&self) -> &str {
         match self {
             Self::ProducerError { code: Some(code), .. } | Self::Refused { code, .. } => code,
@@ -94,8 +93,8 @@ impl MessageFailure {
         }
     }
 
-    /// The code of an error that its producer gave in the metadata of the `error` chunk: `code`, 1 to 64 of the characters `A-Z a-z 0-9 _ . -`.
-    /// Anything else is no code.
+    /// The producer's own error code: `code` in the metadata of the `error` chunk, 1 to 64 of the
+    /// characters `A-Z a-z 0-9 _ . -`. Anything else is ignored.
     pub fn own_code(metadata: &Metadata) -> Option<String> {
         let code = metadata.get("code")?.as_str()?;
         let is_code = |code: &str| {
@@ -105,7 +104,7 @@ impl MessageFailure {
         is_code(code).then(|| code.to_owned())
     }
 
-    /// A closed set of names, for metrics.
+    /// Closed set of names, for metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::GapTimeout { .. } => "gap_timeout",
@@ -122,11 +121,11 @@ impl MessageFailure {
         }
     }
 
-    /// What it means for the queue, and for a client that thinks of trying again.
+    /// Effect on the queue, and on a client that considers a retry.
     pub fn hint(&self) -> RetryHint {
         match self {
             Self::ProducerError { hint, .. } => *hint,
-            // Trying again would bring the same.
+            // A retry would fail the same way.
             Self::TooManyChunks { .. }
             | Self::MessageTooLarge { .. }
             | Self::Unstorable { .. }
@@ -149,7 +148,7 @@ impl MessageFailure {
         }
     }
 
-    /// Whether the same again may succeed.
+    /// True if a retry may succeed.
     pub fn is_retryable(&self) -> bool {
         self.hint().class != ErrorClass::Permanent
     }

@@ -1,4 +1,5 @@
-//! Follow-ups: messages that an agent's timer sends to its own thread, so that the agent speaks first.
+//! Follow-ups: messages that an agent's timer sends to its own thread, so that the agent writes
+//! without being asked.
 
 use std::borrow::Cow;
 
@@ -6,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::Metadata;
 
-/// Why an agent speaks first.
+/// Why an agent sends a follow-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TriggerType {
     /// The user has been silent for a while.
@@ -20,11 +21,10 @@ pub enum TriggerType {
 }
 
 impl TriggerType {
-    /// All of them.
     pub const ALL: [Self; 4] =
         [Self::CheckIn, Self::QuestionUnanswered, Self::TaskIncomplete, Self::WaitingForDecision];
 
-    /// The name in JSON and Postgres.
+    /// Name in JSON and Postgres.
     pub fn name(self) -> &'static str {
         match self {
             Self::CheckIn => "check_in",
@@ -34,13 +34,12 @@ impl TriggerType {
         }
     }
 
-    /// The type of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|trigger| trigger.name() == name)
     }
 
-    /// The input that the model is given. It is a fixed sentence: a text that the model wrote, or a tag, would be quoted to the user as
-    /// the user's own words.
+    /// Input given to the model. It is a fixed sentence: text written by the model, or a tag, would
+    /// be quoted to the user as the user's own words.
     pub fn prompt(self) -> &'static str {
         match self {
             Self::CheckIn => "Continue our conversation naturally.",
@@ -52,7 +51,7 @@ impl TriggerType {
         }
     }
 
-    /// The metadata of the input of a follow-up. `reason` is for people who look for the cause.
+    /// Metadata of the input of a follow-up. `reason` is for people who investigate.
     pub fn metadata(self, reason: &str) -> Metadata {
         let entries = [
             ("synthetic", Value::Bool(true)),
@@ -68,15 +67,13 @@ impl TriggerType {
 /// A workflow's request for a follow-up: `follow_up` in the metadata of an answer's last chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FollowUpHint {
-    /// Why the agent is to speak again.
     pub trigger: TriggerType,
-    /// How long after the answer's commit.
+    /// Delay after the answer's commit.
     pub after_seconds: u64,
-    /// For people who look for the cause; empty when absent.
+    /// Reason for people who investigate; empty when absent.
     pub reason: Box<str>,
 }
 
-/// Why a hint cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidFollowUpHint {
     /// Neither an object nor null.
@@ -91,24 +88,24 @@ pub enum InvalidFollowUpHint {
          waiting_for_decision"
     )]
     Trigger(Box<str>),
-    /// Absent, or no whole number.
+    /// Absent, or not a whole number.
     #[error("follow_up.after_seconds must be a whole number of seconds")]
     AfterSeconds,
-    /// No text, or too long.
+    /// Not a text, or too long.
     #[error("follow_up.reason must be a text of at most {} bytes", FollowUpHint::MAX_REASON)]
     Reason,
 }
 
 impl FollowUpHint {
-    /// The key in the metadata of a chunk.
+    /// Key in the metadata of a chunk.
     pub const KEY: &'static str = "follow_up";
-    /// Most bytes of [`FollowUpHint::reason`].
+    /// Maximum bytes of [`FollowUpHint::reason`].
     pub const MAX_REASON: usize = 1_024;
 
-    /// Reads the metadata of an answer's last chunk. `None` when it has no `follow_up`.
+    /// Reads the metadata of an answer's last chunk. `None` if it has no `follow_up`.
     ///
     /// # Errors
-    /// The hint is invalid. The answer is valid all the same.
+    /// The hint is invalid. The answer is valid anyway.
     pub fn of(metadata: &Metadata) -> Result<Option<Self>, InvalidFollowUpHint> {
         match metadata.get(Self::KEY) {
             None | Some(Value::Null) => Ok(None),
@@ -117,7 +114,8 @@ impl FollowUpHint {
         }
     }
 
-    /// What people are shown of an answer's metadata: all but a hint, whose `reason` is not for them. A `follow_up` that is no hint is shown.
+    /// Metadata of an answer as shown to people: without a valid hint, whose `reason` is internal.
+    /// An invalid `follow_up` is shown.
     pub fn hidden_in(metadata: &Metadata) -> Cow<'_, Metadata> {
         match Self::of(metadata) {
             Ok(Some(_)) => Cow::Owned(metadata.clone().with_keys_of(&Metadata::EMPTY, &[Self::KEY])),
@@ -144,7 +142,7 @@ impl FollowUpHint {
     }
 }
 
-/// A whole number. Protobuf has only doubles, so whole doubles up to 1e9 are accepted.
+/// Reads a whole number. Protobuf has only doubles, so whole doubles up to 1e9 are accepted.
 fn whole(value: &Value) -> Option<u64> {
     let of_double = |number: &f64| number.fract() == 0.0 && (0.0..=1e9).contains(number);
     value.as_u64().or_else(|| value.as_f64().filter(of_double).map(|number| number as u64))

@@ -2,21 +2,21 @@
 
 use std::num::NonZeroU16;
 
-/// What a publisher with UTF-16 texts leaves at the ends of a chunk when it cuts a text between the two units of a character. The chunk's text
-/// is without them; where chunks are put in order, halves that meet become the character, and others U+FFFD.
+/// Halves cut off when a publisher with UTF-16 texts splits a text between the two units of a
+/// character. The chunk's text does not contain them. When chunks are put in order, adjacent halves
+/// become the character, and others U+FFFD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Halves {
-    /// The low half that the text begins with.
+    /// Low half before the text.
     first: Option<NonZeroU16>,
-    /// The high half that it ends with.
+    /// High half after the text.
     last: Option<NonZeroU16>,
 }
 
 impl Halves {
-    /// No halves.
     pub const NONE: Self = Self { first: None, last: None };
 
-    /// These halves; what is no low half or no high half is left out.
+    /// Keeps only a valid low half and a valid high half.
     pub fn new(first: Option<u16>, last: Option<u16>) -> Self {
         Self {
             first: first.filter(|unit| matches!(unit, 0xDC00..=0xDFFF)).and_then(NonZeroU16::new),
@@ -24,17 +24,17 @@ impl Halves {
         }
     }
 
-    /// The low half that the text begins with.
+    /// Low half before the text.
     pub fn first(self) -> Option<u16> {
         self.first.map(NonZeroU16::get)
     }
 
-    /// The high half that the text ends with.
+    /// High half after the text.
     pub fn last(self) -> Option<u16> {
         self.last.map(NonZeroU16::get)
     }
 
-    /// Whether there is none, as in nearly every chunk.
+    /// True if there is no half, as in nearly every chunk.
     pub fn is_none(self) -> bool {
         self == Self::NONE
     }
@@ -45,7 +45,7 @@ impl Halves {
         unit(self.first) << 48 | unit(self.last) << 32
     }
 
-    /// The character of a high half and the low half that follows it.
+    /// Character of a high half and the low half that follows it.
     pub fn joined(high: u16, low: u16) -> char {
         let decoded = char::decode_utf16([high, low]).next();
         decoded.and_then(Result::ok).unwrap_or(char::REPLACEMENT_CHARACTER)

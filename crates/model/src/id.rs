@@ -1,4 +1,5 @@
-//! Identifiers that outsiders choose. They travel in subjects, URLs and SQL, so their alphabet is narrow.
+//! Identifiers chosen by clients. They travel in subjects, URLs and SQL, so their alphabet is
+//! narrow.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -8,35 +9,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Bucket, TaskKind};
 
-/// Longest identifier, in bytes, without its tenant.
+/// Maximum bytes of an identifier, without its tenant.
 pub const MAX_ID_LEN: usize = 128;
 
-/// Longest name of a tenant, in bytes.
+/// Maximum bytes of a tenant's name.
 pub const MAX_TENANT_LEN: usize = 32;
 
-/// Stands between a tenant and the name of what belongs to it. No name has it, so what belongs to whom can be read off every id.
+/// Separates the tenant from the name in an id. No name contains it, so every id shows its tenant.
 pub const TENANT_MARK: char = '~';
 
-/// Stands between an agent and the kind of work of a queue that follows its turns: `<agent>+<kind>`. No name has it, so no client can name such a
-/// queue or its thread but the system.
+/// Separates the agent from the kind of work in the id of a background queue: `<agent>+<kind>`. No
+/// name contains it, so only the system can name such a queue or its thread.
 const QUEUE_MARK: char = '+';
 
 /// An identifier that does not match `[A-Za-z0-9_-]{1,128}`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidId {
-    /// The empty string names nothing.
     #[error("the id is empty")]
     Empty,
     /// Longer than [`MAX_ID_LEN`].
     #[error("the id has {0} bytes; at most {MAX_ID_LEN} are allowed")]
     TooLong(usize),
-    /// A character that would have a meaning in a subject or a URL, or that is not ASCII.
+    /// A character with a meaning in a subject or a URL, or one that is not ASCII.
     #[error("the id has the character {0:?}; letters, digits, '_' and '-' are allowed")]
     Character(char),
-    /// What stands behind [`QUEUE_MARK`] is no kind of work that follows a turn.
+    /// The part after [`QUEUE_MARK`] is not a kind of work that follows a turn.
     #[error("{0:?} is no kind of work that follows a turn")]
     Queue(String),
-    /// What stands before [`TENANT_MARK`] names no tenant.
+    /// The part before [`TENANT_MARK`] is not a tenant's name.
     #[error(
         "{0:?} is no tenant: lower-case letters, digits and '-' are allowed, at most {MAX_TENANT_LEN}, no '-' first"
     )]
@@ -70,7 +70,7 @@ fn check_owned(text: &str) -> Result<(), InvalidId> {
     }
 }
 
-/// The name of what is never a queue.
+/// Checks an id that is never a background queue.
 fn check_tenant_name(text: &str) -> Result<(), InvalidId> {
     match text.split_once(TENANT_MARK) {
         Some((tenant, name)) => check_tenant(tenant).and_then(|()| check(name)),
@@ -78,7 +78,7 @@ fn check_tenant_name(text: &str) -> Result<(), InvalidId> {
     }
 }
 
-/// What stands before [`QUEUE_MARK`], and what behind it.
+/// Parts before and after [`QUEUE_MARK`].
 fn without_queue(text: &str) -> (&str, Option<&str>) {
     text.split_once(QUEUE_MARK).map_or((text, None), |(name, kind)| (name, Some(kind)))
 }
@@ -110,14 +110,13 @@ macro_rules! id {
                 $check(text).map(|()| Self(Arc::from(text)))
             }
 
-            /// An identifier made from others, which are known to be valid and short.
+            /// An identifier built from others that are known to be valid and short.
             #[allow(dead_code, reason = "not every kind is made from others")]
             pub(crate) fn new_unchecked(text: &str) -> Self {
                 debug_assert!(check(text).is_ok(), "{text} is no id");
                 Self(Arc::from(text))
             }
 
-            /// The identifier as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -157,13 +156,14 @@ macro_rules! id {
 }
 
 id! {
-    /// Whose threads and agents they are: `[a-z0-9][a-z0-9-]{0,31}`. What belongs to none belongs to the default tenant, which has
-    /// no name.
+    /// Owner of threads and agents: `[a-z0-9][a-z0-9-]{0,31}`. Ids without a tenant belong to the
+    /// default tenant, which has no name.
     Tenant, check_tenant
 }
 
 id! {
-    /// A conversation, durable and ordered. The wire calls it `session_id`. `<name>`, or `<tenant>~<name>`.
+    /// A conversation, durable and ordered. The wire calls it `session_id`. `<name>`, or
+    /// `<tenant>~<name>`.
     ThreadId, check_owned
 }
 
@@ -173,7 +173,8 @@ id! {
 }
 
 id! {
-    /// An addressable actor with a queue of tasks, a workflow that thinks for it, and a backoff. `<name>`, or `<tenant>~<name>`.
+    /// An addressable actor with a queue of tasks, a workflow that thinks for it, and a backoff.
+    /// `<name>`, or `<tenant>~<name>`.
     AgentId, check_owned
 }
 
@@ -183,7 +184,7 @@ id! {
 }
 
 impl GatewayId {
-    /// The gateway of a random number.
+    /// Gateway id from a random number.
     pub fn of_number(number: u64) -> Self {
         Self::new_unchecked(&format!("gateway-{number:016x}"))
     }
@@ -192,10 +193,10 @@ impl GatewayId {
 macro_rules! owned {
     ($name:ident) => {
         impl $name {
-            /// What `tenant` calls `name`; for the default tenant the name itself.
+            /// Id of `name` in `tenant`; for the default tenant the name itself.
             ///
             /// # Errors
-            /// `name` is none; one that begins with a tenant's name is none either.
+            /// `name` is invalid; a name that begins with a tenant is invalid too.
             pub fn of_tenant(tenant: Option<&Tenant>, name: &str) -> Result<Self, InvalidId> {
                 check(name)?;
                 Ok(Self(match tenant {
@@ -204,13 +205,13 @@ macro_rules! owned {
                 }))
             }
 
-            /// Whose it is; `None`: the default tenant's.
+            /// Tenant; `None`: the default tenant.
             pub fn tenant(&self) -> Option<Tenant> {
                 let (tenant, _) = self.0.split_once(TENANT_MARK)?;
                 Some(Tenant(Arc::from(tenant)))
             }
 
-            /// What its tenant calls it.
+            /// Name within its tenant.
             pub fn name(&self) -> &str {
                 self.0.split_once(TENANT_MARK).map_or(&*self.0, |(_, name)| name)
             }
@@ -225,7 +226,7 @@ owned!(ReasoningSessionId);
 macro_rules! may_be_queue {
     ($name:ident) => {
         impl $name {
-            /// The kind of work that it is for, if it is a queue that follows an agent's turns, or the thread of one.
+            /// Kind of work if it is a background queue, or the thread of one.
             pub fn background_kind(&self) -> Option<TaskKind> {
                 without_queue(&self.0).1.and_then(TaskKind::from_name)
             }
@@ -242,7 +243,7 @@ id! {
 }
 
 id! {
-    /// One process that serves clients: where owners send the frames of the threads that it follows.
+    /// One process that serves clients. Owners send it the frames of the threads that it follows.
     GatewayId
 }
 
@@ -257,17 +258,17 @@ id! {
 }
 
 id! {
-    /// One command of an operator or a client on an agent, a task or a turn, so that it happens once.
+    /// One command of an operator or a client on an agent, a task or a turn; makes it happen once.
     CommandId
 }
 
 id! {
-    /// The name of a workflow: the last token of the subject on which its services take turn requests.
+    /// Name of a workflow: the last token of the subject on which its services take turn requests.
     WorkflowName
 }
 
 impl AgentId {
-    /// What `tenant` calls `name`: an agent, or the queue of what follows an agent's turns.
+    /// Id of `name` in `tenant`: an agent, or a background queue of an agent.
     ///
     /// # Errors
     /// `name` is neither.
@@ -278,13 +279,13 @@ impl AgentId {
         Ok(kind.and_then(TaskKind::from_name).map_or(agent.clone(), |kind| agent.queue_of(kind)))
     }
 
-    /// The agent's own thread, in which its tasks run. It bears the agent's id.
+    /// The agent's own thread, in which its tasks run. It has the agent's id.
     pub fn thread(&self) -> ThreadId {
         ThreadId(Arc::clone(&self.0))
     }
 
-    /// The queue of what follows this agent's turns, for each kind one: `<agent>+<kind>`. It has a backoff of its own and a thread of its
-    /// own, so that such work never stands before a task and never shows in a thread.
+    /// Background queue of this agent for one kind of work: `<agent>+<kind>`. It has its own
+    /// backoff and thread, so such work never delays a task and never shows in a thread.
     pub fn queue_of(&self, kind: TaskKind) -> Self {
         match kind {
             TaskKind::Task => self.agent(),
@@ -292,7 +293,8 @@ impl AgentId {
         }
     }
 
-    /// The agent whose queue this is: itself, but for the queues of what follows its turns. Its settings and its workflow count.
+    /// Agent of this queue: itself, or the agent of a background queue. Its settings and workflow
+    /// apply.
     pub fn agent(&self) -> Self {
         match without_queue(&self.0) {
             (_, None) => self.clone(),
@@ -302,7 +304,7 @@ impl AgentId {
 }
 
 impl ThreadId {
-    /// Its bucket, which is the bucket of everything in it.
+    /// Bucket of the thread and of everything in it.
     pub fn bucket(&self) -> Bucket {
         Bucket::of_key(self.as_str())
     }
@@ -313,13 +315,11 @@ impl ThreadId {
     }
 }
 
-/// The identity of a message: ids of messages are unique within a thread only, so that no publisher can
+/// Identity of a message. Message ids are unique only within a thread, so that no publisher can
 /// collide with another one's thread.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageKey {
-    /// The thread.
     pub thread: ThreadId,
-    /// The message in it.
     pub message: MessageId,
 }
 

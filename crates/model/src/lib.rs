@@ -1,5 +1,5 @@
-//! The nouns of Antiphon: ids, buckets, positions, chunks, messages, metadata. Only invariants live here:
-//! a value of one of these types is valid, and every constructor that can fail says what was wrong.
+//! The domain types of Antiphon: ids, buckets, positions, chunks, messages, metadata. They contain
+//! only invariants: every value is valid, and every fallible constructor returns what was wrong.
 //!
 //! Nothing here knows an encoding, a subject, a table or a clock.
 

@@ -1,4 +1,4 @@
-//! What clients that follow a thread are sent, before it is encoded.
+//! Frames for clients that follow a thread, before encoding.
 
 use std::sync::Arc;
 
@@ -6,36 +6,31 @@ use crate::{
     AnswerReport, BatchType, Chunk, FrameNumber, MessageId, MessageOutcome, Position, Role, ThreadId,
 };
 
-/// What became ready of one message: chunks, or how it ended.
+/// Ready chunks of one message, or its end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveFrame {
-    /// The thread.
     pub thread: ThreadId,
-    /// The message.
     pub message: MessageId,
-    /// Its attempt.
     pub attempt: u32,
-    /// The author's role.
     pub role: Role,
-    /// What its batch began with.
+    /// Type of the message's batch.
     pub batch_type: BatchType,
-    /// Which of the owner's frames it is.
+    /// Number among the owner's frames.
     pub number: FrameNumber,
     /// Chunks with consecutive ids.
     pub chunks: Vec<Arc<Chunk>>,
-    /// How it ended, after the commit.
+    /// End of the message, set after the commit.
     pub terminal: Option<MessageEnd>,
 }
 
 /// How a message ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MessageEnd {
-    /// Its place among the ends of its thread.
+    /// Position among the ends of its thread.
     pub position: Position,
     /// Chunks released before the end.
     pub chunks: u32,
-    /// The outcome.
     pub outcome: MessageOutcome,
-    /// Of an answer that is persisted: why it ended and what it used.
+    /// For a persisted answer: its finish reason and usage.
     pub report: AnswerReport,
 }

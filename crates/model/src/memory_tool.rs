@@ -1,24 +1,26 @@
-//! The tools by which an agent remembers, searches, corrects and forgets facts within a turn.
+//! Tools with which an agent remembers, searches, corrects and forgets facts within a turn.
 
 use crate::reasoning_tool::{is_one_of, is_reasoning_tool};
 
-/// Their names, as a server of the Model Context Protocol has them.
+/// Tool names on a server of the Model Context Protocol.
 pub const MEMORY_TOOLS: [&str; 4] = ["memory_remember", MEMORY_SEARCH, "memory_correct", "memory_forget"];
 
-/// The one that shows an agent what it remembers. People are not shown what it finds: some facts are an operator's.
+/// Tool that shows an agent its memory. Its results are hidden from people, because some facts are
+/// an operator's.
 pub const MEMORY_SEARCH: &str = "memory_search";
 
-/// Whether a tool is one of them, also where a client has put the name of the server before it: `mcp__antiphon__memory_search`.
+/// True for a memory tool, also if a client prefixes the server's name:
+/// `mcp__antiphon__memory_search`.
 pub fn is_memory_tool(name: &str) -> bool {
     is_one_of(&MEMORY_TOOLS, name)
 }
 
-/// Whether a tool shows an agent what it remembers.
+/// True if the tool shows an agent its memory.
 pub fn is_memory_search(name: &str) -> bool {
     is_one_of(&[MEMORY_SEARCH], name)
 }
 
-/// Whether what a tool is given and answers is for the agent's model alone, and not for people.
+/// True if arguments and results of the tool are for the agent's model only.
 pub fn is_withheld_tool(name: &str) -> bool {
     is_reasoning_tool(name) || is_memory_search(name)
 }
@@ -37,7 +39,7 @@ mod tests {
         }
         assert!(is_memory_search("a.memory_search") && !is_memory_search("memory_forget"));
         assert!(is_withheld_tool("memory_search") && is_withheld_tool("frs_undo"));
-        // What an agent remembers is the user's to see.
+        // Users may see what the agent remembers.
         assert!(!is_withheld_tool("memory_remember"));
     }
 }

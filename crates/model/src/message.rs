@@ -1,4 +1,4 @@
-//! A message: one item of a thread, complete.
+//! A message: one complete item of a thread.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use serde_json::Value;
 
 use crate::{Bucket, Chunk, MessageId, MessageKey, Metadata, Position, Role, Timestamp};
 
-/// What a batch began with.
+/// What started a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BatchType {
     /// A person's message.
     UserRequest,
     /// A task or another agent's message.
     AgentToAgent,
-    /// Something in the system: a timer, or a workflow that speaks without being asked.
+    /// Something in the system: a timer, or a workflow that publishes without being asked.
     SystemTrigger,
-    /// A continuation that continues an earlier batch.
+    /// A continuation of an earlier batch.
     Continuation,
 }
 
 impl BatchType {
-    /// The name in Postgres and JSON.
+    /// Name in Postgres and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::UserRequest => "user_request",
@@ -30,60 +30,57 @@ impl BatchType {
         }
     }
 
-    /// All of them, in the order of their numbers on the wire.
+    /// In the order of their numbers on the wire.
     pub const ALL: [Self; 4] =
         [Self::UserRequest, Self::AgentToAgent, Self::SystemTrigger, Self::Continuation];
 
-    /// The one of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
-/// Where a message stands in its thread and batch.
+/// Place of a message in its thread and batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
     /// Unique and increasing within the thread.
     pub position: Position,
-    /// The position of the batch's first message.
+    /// Position of the batch's first message.
     pub batch_id: Position,
-    /// Its number in the batch, from 0.
+    /// Number in the batch, from 0.
     pub sequence_num: i32,
-    /// What the batch began with.
     pub batch_type: BatchType,
 }
 
-/// When a message came, as far as its owner knows.
+/// Times of a message, as far as its owner knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MessageTimes {
-    /// Of a turn's input: when it was accepted. Of any other message: when its last chunk came. `None`: it counts as created when it is stored.
+    /// For a turn's input, the time of its acceptance; otherwise the arrival of the last chunk.
+    /// `None`: the message counts as created when it is stored.
     pub created_at: Option<Timestamp>,
-    /// Of a turn's input: when the run began that answers it. Of any other message: when its first chunk came.
+    /// For a turn's input, the start of the run that answers it; otherwise the arrival of the first
+    /// chunk.
     pub started_at: Option<Timestamp>,
 }
 
-/// A complete message, ready to be written.
+/// A complete message to write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    /// Thread and message id.
     pub key: MessageKey,
-    /// Where it stands.
     pub placement: Placement,
     /// The author's role.
     pub role: Role,
     /// Concatenation of its content chunks in order.
     pub content: String,
-    /// Tool calls in the order of the model, as a JSON array; `None` when it has none.
+    /// Tool calls in the order of the model, as a JSON array; `None` if there are none.
     pub tool_calls: Option<Value>,
-    /// Which call a tool message answers.
+    /// Call that a tool message answers.
     pub tool_call_id: Option<String>,
     /// The final chunk's metadata.
     pub metadata: Metadata,
-    /// `tokens_used` of the metadata.
+    /// Value of `tokens_used` in the metadata.
     pub token_count: Option<i64>,
-    /// The attempt that produced it.
+    /// Attempt that produced it.
     pub attempt: u32,
-    /// When it came.
     pub times: MessageTimes,
 }
 
@@ -93,44 +90,42 @@ impl Message {
         self.key.thread.bucket()
     }
 
-    /// Bytes that it counts against the size of a commit.
+    /// Size in bytes for commit limits.
     pub fn size(&self) -> usize {
         self.content.len() + self.metadata.size() + 128
     }
 }
 
-/// An open message as a gateway may show it, from what it has on; from 0 when the attempt is another one.
+/// Text of an open message for a gateway, after what the gateway has; from chunk 0 if the attempt
+/// differs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartialText {
-    /// The message.
     pub message: MessageId,
-    /// Its attempt.
     pub attempt: u32,
     /// The author's role.
     pub role: Role,
-    /// What its batch began with.
+    /// Type of the message's batch.
     pub batch_type: BatchType,
     /// Released chunks with consecutive ids.
     pub chunks: Vec<Arc<Chunk>>,
-    /// The id that will be released next.
+    /// Id of the chunk released next.
     pub next: u32,
 }
 
-/// How a message ended, as gateways and clients learn of it after the commit.
+/// Result of a message, sent to gateways and clients after the commit.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MessageOutcome {
-    /// Persisted whole.
     Complete,
-    /// Persisted as far as it had come when its turn was stopped.
+    /// Persisted up to the point at which its turn was stopped.
     Stopped,
-    /// Given up.
     Failed(crate::MessageFailure),
 }
 
-/// The number of a frame among all that one owner sends: how a reader of one thread's frames notices that one is missing.
+/// Number of a frame among all frames of one owner, by which a reader of one thread notices a
+/// missing frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameNumber {
-    /// The epoch of the owner's lease; it counts from 1 anew in each.
+    /// Epoch of the owner's lease; numbers start again at 1 in each epoch.
     pub epoch: u64,
     /// Counts all frames of the partition.
     pub number: u64,
@@ -138,16 +133,16 @@ pub struct FrameNumber {
     pub after: u64,
 }
 
-/// What of a thread has been sent and committed at one moment, as its owner says it.
+/// State of a thread at one moment, as reported by its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// The epoch of the owner's lease.
+    /// Epoch of the owner's lease.
     pub epoch: u64,
-    /// Every frame up to this number is in the cut, and none above it.
+    /// Frames up to this number are in the cut, later ones are not.
     pub number: u64,
-    /// Every message of the thread at or below this position has ended, and no other one has.
+    /// Exactly the messages of the thread up to this position have ended.
     pub committed: Position,
-    /// The owner has read all that its stream holds, as far as it knows: what is neither open nor committed does not exist, unless it has
-    /// come this very moment.
+    /// True if the owner has read everything it knows of in its stream. What is neither open nor
+    /// committed then does not exist, unless it has just arrived.
     pub is_current: bool,
 }

@@ -1,35 +1,36 @@
-//! The free-form JSON object that travels with a chunk and ends up with its message.
+//! The free-form JSON object of a chunk, which is stored with its message.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::{Map, Value};
 
 use crate::Position;
 
-/// 2^53: the largest integer up to which every double is exact.
+/// 2^53: largest integer up to which doubles are exact.
 pub const MAX_EXACT_INTEGER: u64 = 1 << 53;
 
-/// Metadata that cannot be kept or does not say what it means.
+/// Metadata that cannot be stored or is inconsistent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMetadata {
     /// Postgres' jsonb refuses it.
     #[error("metadata holds a NUL character")]
     Nul,
-    /// Deeper than Postgres and other readers take.
+    /// Deeper than Postgres and other readers accept.
     #[error("metadata is nested deeper than {} levels", Metadata::MAX_DEPTH)]
     TooDeep,
     /// Neither finite nor representable.
     #[error("metadata holds a number that is not finite")]
     Number,
-    /// Reserved for the system: a publisher that could set it could hide its messages from histories.
+    /// Reserved for the system: a publisher that could set it could hide its messages from
+    /// histories.
     #[error("metadata error: metadata.{0} is the system's to say")]
     Reserved(&'static str),
-    /// Numbers travel as doubles, which would change it.
+    /// Numbers travel as doubles, which would change this one.
     #[error("metadata error: a number is beyond 2^53 and would lose digits; write it as text")]
     Inexact,
     /// `tokens_used` is present but is not a count.
     #[error("metadata error: tokens_used is {0}; a whole number from 0 to 2^53 is expected")]
     TokensUsed(String),
-    /// `model_calls` is present but does not list calls.
+    /// `model_calls` is present but is not a list of calls.
     #[error(
         "metadata error: model_calls has {0}; a list of at most 64 objects is expected, with id, model, estimated (true or false) and whole numbers from 0 to 2^31 of input_tokens, output_tokens, cached_tokens and reasoning_tokens"
     )]
@@ -41,13 +42,14 @@ pub enum InvalidMetadata {
 pub struct Metadata(Option<Box<Map<String, Value>>>);
 
 impl Metadata {
-    /// Deepest nesting that is accepted.
+    /// Maximum nesting depth.
     pub const MAX_DEPTH: usize = 64;
 
-    /// What the system says of messages that it makes up itself.
+    /// Keys that the system sets on messages it creates.
     pub const RESERVED: [&str; 3] = ["synthetic", "trigger_type", "trigger_reason"];
 
-    /// What the system writes into the tasks that it sends itself: what they follow, and that it made them up.
+    /// Keys that the system sets on its own tasks: what they follow, and that the system created
+    /// them.
     pub const OF_SYSTEM_TASKS: [&str; 8] = [
         "thread_id",
         "turn_id",
@@ -59,10 +61,9 @@ impl Metadata {
         "synthetic",
     ];
 
-    /// No metadata.
     pub const EMPTY: Self = Self(None);
 
-    /// Checks what Postgres and readers in other languages would choke on.
+    /// Checks everything that Postgres or readers in other languages reject.
     pub fn new(map: Map<String, Value>) -> Result<Self, InvalidMetadata> {
         if map.is_empty() {
             return Ok(Self(None));
@@ -71,7 +72,7 @@ impl Metadata {
         Ok(Self(Some(Box::new(map))))
     }
 
-    /// These values, but for those of the keys: they are as in `of`, or not there.
+    /// Replaces the values of `keys` by those in `of`, and removes keys that `of` lacks.
     pub fn with_keys_of(self, of: &Self, keys: &[&str]) -> Self {
         let mut map = self.0.unwrap_or_default();
         for key in keys {
@@ -83,7 +84,7 @@ impl Metadata {
         Self(Some(map).filter(|map| !map.is_empty()))
     }
 
-    /// These values and a text under `key`, which must have no NUL character.
+    /// Adds a text under `key`, which must not contain a NUL. NULs are removed from the text.
     #[must_use]
     pub fn with_text(self, key: &str, text: &str) -> Self {
         let mut map = self.0.unwrap_or_default();
@@ -91,46 +92,47 @@ impl Metadata {
         Self(Some(map))
     }
 
-    /// A value by its key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.0.as_ref()?.get(key)
     }
 
-    /// Whether the system made the input up, and no person wrote it. Only the boolean `true` says so; nothing is read into the text.
+    /// True if the system created the input, not a person. Only the boolean `true` counts; the text
+    /// is not interpreted.
     pub fn is_synthetic(&self) -> bool {
         self.get("synthetic") == Some(&Value::Bool(true))
     }
 
-    /// `continues` of the metadata of an input: the batch that its turn goes on with, a decimal string as positions are in
-    /// JSON. `None` when it is absent or no position.
+    /// `continues` of an input's metadata: the batch that its turn continues, as a decimal string
+    /// like all positions in JSON. `None` when absent or not a position.
     pub fn continues(&self) -> Option<Position> {
         let text = self.get("continues")?.as_str()?;
         let position = text.parse().ok().filter(|position: &i64| *position > 0)?;
         Some(Position::from_stored(position))
     }
 
-    /// The batch that a heartbeat continues: `continues` of an input that has `heartbeat` as `true`. Unlike other continuations it is refused
-    /// unless that batch is the last of its thread, and complete.
+    /// Batch that a heartbeat continues: `continues` of an input with `heartbeat` set to `true`.
+    /// Unlike other continuations, it is refused unless that batch is complete and the last of its
+    /// thread.
     pub fn heartbeat_of(&self) -> Option<Position> {
         self.continues().filter(|_| self.get("heartbeat") == Some(&Value::Bool(true)))
     }
 
-    /// True when there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The object; `None` when it is empty.
+    /// The object; `None` if it is empty.
     pub fn as_map(&self) -> Option<&Map<String, Value>> {
         self.0.as_deref()
     }
 
-    /// The object as a JSON value; `{}` when it is empty.
+    /// The object as a JSON value; `{}` if it is empty.
     pub fn to_value(&self) -> Value {
         Value::Object(self.as_map().cloned().unwrap_or_default())
     }
 
-    /// `tokens_used`: 15, 15.0 and "15" are 15; absent is `None`; anything else is an error, never silently 0.
+    /// Value of `tokens_used`: 15, 15.0 and "15" are 15; absent is `None`; anything else is an
+    /// error, never silently 0.
     pub fn tokens_used(&self) -> Result<Option<u64>, InvalidMetadata> {
         let Some(value) = self.get("tokens_used") else { return Ok(None) };
         match token_count(value) {
@@ -139,7 +141,8 @@ impl Metadata {
         }
     }
 
-    /// Checks what publishers and clients may not say, whatever way they came. What is stored is not asked: it may be older than the rule.
+    /// Checks that a publisher or client sets no reserved key and no inexact number. Stored
+    /// metadata is not checked: it may be older than the rule.
     pub fn check_from_client(&self) -> Result<(), InvalidMetadata> {
         match Self::RESERVED.into_iter().find(|name| self.get(name).is_some()) {
             Some(name) => Err(InvalidMetadata::Reserved(name)),
@@ -147,7 +150,7 @@ impl Metadata {
         }
     }
 
-    /// Checks that no number changes on its way: all are below 2^53, however they are written.
+    /// Checks that no number changes in transit: all are at most 2^53, in whatever notation.
     pub fn check_numbers(&self) -> Result<(), InvalidMetadata> {
         match self.as_map().is_some_and(|map| map.values().any(has_inexact)) {
             true => Err(InvalidMetadata::Inexact),
@@ -155,7 +158,7 @@ impl Metadata {
         }
     }
 
-    /// Rough size in bytes, for budgets.
+    /// Approximate size in bytes, for memory limits.
     pub fn size(&self) -> usize {
         self.as_map().map_or(0, |map| map.iter().map(|(key, value)| key.len() + value_size(value)).sum())
     }
@@ -176,7 +179,7 @@ impl<'de> Deserialize<'de> for Metadata {
     }
 }
 
-/// 15, 15.0 and "15" are 15; what is no whole number from 0 to 2^53 is none.
+/// Reads 15, 15.0 and "15" as 15; `None` unless it is a whole number from 0 to 2^53.
 pub(crate) fn token_count(value: &Value) -> Option<u64> {
     let count = match value {
         Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(whole)),

@@ -1,31 +1,31 @@
-//! Token usage of language model calls, as the chunks of an answer report it.
+//! Token usage of model calls, as reported by the chunks of an answer.
 
 use serde_json::{Map, Value};
 
 use crate::metadata::{InvalidMetadata, Metadata, abbreviate, token_count};
 use crate::token_counts::{TokenCounts, whole_and_part};
 
-/// Longest name of a model, bytes.
+/// Maximum bytes of a model's name.
 const MODEL_BYTES: usize = 256;
-/// Most calls that one chunk names.
+/// Maximum number of calls listed by one chunk.
 const CALLS_PER_CHUNK: usize = 64;
-/// Longest id of a call, bytes.
+/// Maximum bytes of a call's id.
 const ID_BYTES: usize = 128;
-/// Most calls of one answer that are kept apart.
+/// Maximum number of calls of one answer that are kept separately.
 const CALLS_PER_ANSWER: usize = 1_024;
 
 /// One call of a language model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelCall {
-    /// The model, as its endpoint names it; `None`: not reported.
+    /// Model name used by the endpoint; `None`: not reported.
     pub model: Option<Box<str>>,
-    /// Tokens that it read, those from a cache included.
+    /// Tokens read, including cached ones.
     pub input_tokens: u64,
-    /// Tokens that it wrote, its reasoning included.
+    /// Tokens written, including reasoning.
     pub output_tokens: u64,
-    /// How many of the input came from a cache; `None`: not reported.
+    /// Input tokens read from a cache; `None`: not reported.
     pub cached_tokens: Option<u64>,
-    /// How many of the output are reasoning; `None`: not reported.
+    /// Output tokens of reasoning; `None`: not reported.
     pub reasoning_tokens: Option<u64>,
     /// The counts are estimates: the provider's have not come.
     pub is_estimated: bool,
@@ -34,32 +34,35 @@ pub struct ModelCall {
 /// An entry of the list under [`ModelCall::KEY`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedCall {
-    /// Later entries of the same attempt with this id are about the same call.
+    /// Later entries of the same attempt with this id concern the same call.
     pub id: Option<Box<str>>,
-    /// The call, as far as it is known.
+    /// The call, as far as known.
     pub call: ModelCall,
 }
 
 impl ModelCall {
-    /// The key of metadata under which any chunk of an answer may list calls that begin or have ended.
+    /// Metadata key under which any chunk of an answer may list calls that begin or have ended.
     pub const KEY: &str = "model_calls";
 
-    /// Most tokens of each kind that one call may report: far above any model, and low enough that no sum over a ledger comes near the
-    /// end of its type.
+    /// Maximum tokens of each kind that one call may report. It is far above any model, and low
+    /// enough that no sum over a ledger approaches the limit of its type.
     pub const MOST_TOKENS: u64 = 1 << 31;
 
-    /// The tokens that a text of this many bytes takes, about: bytes / 3.2, rounded up. That is on the safe side for English and for code, and
-    /// near enough for other scripts, whose characters take more bytes and more tokens.
+    /// Approximate tokens of a text with this many bytes: bytes / 3.2, rounded up. That errs on the
+    /// high side for English and code. It is close enough for other scripts, whose characters take
+    /// more bytes and more tokens.
     pub fn estimated_tokens(bytes: usize) -> u64 {
         (bytes as u64).saturating_mul(5).div_ceil(16)
     }
 
-    /// A name as a call keeps it; `None`: empty, longer than 256 bytes, or with a NUL, which Postgres cannot store.
+    /// A valid model name; `None`: empty, longer than 256 bytes, or with a NUL, which Postgres
+    /// cannot store.
     pub fn name(name: &str) -> Option<Box<str>> {
         ((1..=MODEL_BYTES).contains(&name.len()) && !name.contains('\0')).then(|| name.into())
     }
 
-    /// The calls of one answer: the first 1,023 as they are, and what comes after them summed up in one more.
+    /// Bounds the calls of one answer: the first 1,023 stay as they are, and later ones are summed
+    /// in one more.
     pub fn of_answer(mut calls: Vec<Self>) -> Vec<Self> {
         let rest = calls.split_off(calls.len().min(CALLS_PER_ANSWER));
         if let Some(last) = calls.last_mut() {
@@ -68,7 +71,6 @@ impl ModelCall {
         calls
     }
 
-    /// Adds the tokens of another call.
     pub fn add(&mut self, other: &Self) {
         let sum = |one: Option<u64>, other: Option<u64>| match (one, other) {
             (None, None) => None,
@@ -84,7 +86,7 @@ impl ModelCall {
         self.is_estimated |= other.is_estimated;
     }
 
-    /// An entry of the list under [`ModelCall::KEY`], without an id.
+    /// The call as an entry of the list under [`ModelCall::KEY`], without an id.
     pub fn to_value(&self) -> Value {
         let counts = [
             ("input_tokens", Some(self.input_tokens)),
@@ -98,7 +100,7 @@ impl ModelCall {
         Value::Object(model.into_iter().chain(counts).chain(estimated).collect())
     }
 
-    /// This call with no count above [`ModelCall::MOST_TOKENS`].
+    /// Limits every count to [`ModelCall::MOST_TOKENS`].
     #[must_use]
     pub fn bounded(self) -> Self {
         let most = |count: u64| count.min(Self::MOST_TOKENS);
@@ -112,7 +114,8 @@ impl ModelCall {
         }
     }
 
-    /// Calls from a JSON array of such entries as they were stored. Counts are not bounded: the last entry may be a sum.
+    /// Parses a stored JSON array of such entries. Counts are not bounded: the last entry may be a
+    /// sum.
     ///
     /// # Errors
     /// Not a JSON array, or an entry has an unknown field, an invalid name or an invalid count.
@@ -159,7 +162,8 @@ impl ListedCall {
                 _ => return Err(wrong(&format!("the unknown field {name}"))),
             }
         }
-        // More than the whole: the provider counts the part beside it, as Anthropic counts what it reads from a cache.
+        // A part larger than the whole is counted separately by the provider, as Anthropic does
+        // with tokens read from a cache.
         call.input_tokens = whole_and_part(call.input_tokens, call.cached_tokens.unwrap_or(0));
         call.output_tokens = whole_and_part(call.output_tokens, call.reasoning_tokens.unwrap_or(0));
         Ok(Self { id, call })
@@ -180,11 +184,11 @@ impl From<TokenCounts> for ModelCall {
 }
 
 impl Metadata {
-    /// The calls that a chunk lists.
+    /// Calls listed by a chunk.
     ///
     /// # Errors
-    /// Not a list of at most 64 objects, or an entry has an unknown field, an invalid name or an invalid count, one above
-    /// [`ModelCall::MOST_TOKENS`] included.
+    /// The value is not a list of at most 64 objects, or an entry has an unknown field, an invalid
+    /// name or an invalid count. A count above [`ModelCall::MOST_TOKENS`] is invalid.
     pub fn model_calls(&self) -> Result<Vec<ListedCall>, InvalidMetadata> {
         let Some(value) = self.get(ModelCall::KEY) else { return Ok(Vec::new()) };
         match value.as_array() {
@@ -195,14 +199,15 @@ impl Metadata {
         }
     }
 
-    /// Usage of a whole answer, from its final chunk's metadata: `model`, and `usage` as providers have it ([`TokenCounts`]), else
-    /// `tokens_used` as output. `None` where nothing was counted, which is not the same as zero. These fields belong to the message and are not
-    /// refused for their size: a count above [`ModelCall::MOST_TOKENS`] counts as that.
+    /// Usage of a whole answer, from its final chunk's metadata: `model`, and `usage` in providers'
+    /// formats ([`TokenCounts`]), else `tokens_used` as output. `None` if nothing was counted,
+    /// which differs from zero. These fields belong to the message and are not refused for their
+    /// size: counts are limited to [`ModelCall::MOST_TOKENS`].
     pub fn summed_call(&self) -> Option<ModelCall> {
         self.counted_call().map(ModelCall::bounded)
     }
 
-    /// The same without the bound: what is stored may be a sum of many calls.
+    /// The same without the bound: a stored value may be the sum of many calls.
     pub(crate) fn counted_call(&self) -> Option<ModelCall> {
         let usage = self.get("usage").map(TokenCounts::of_usage).unwrap_or_default();
         let model = self.get("model").and_then(Value::as_str).and_then(ModelCall::name);
@@ -215,23 +220,22 @@ impl Metadata {
         Some(ModelCall { model, output_tokens, ..ModelCall::default() })
     }
 
-    /// Whether there is anything but calls of models in it.
+    /// True if it has any key besides the list of model calls.
     pub fn is_more_than_model_calls(&self) -> bool {
         self.as_map().is_some_and(|map: &Map<String, Value>| map.keys().any(|key| key != ModelCall::KEY))
     }
 }
 
-/// A count of a call as a publisher reports it.
+/// A count of a call reported by a publisher.
 fn reported_count(value: &Value) -> Option<u64> {
     token_count(value).filter(|count| *count <= ModelCall::MOST_TOKENS)
 }
 
-/// What a call was made for.
+/// Purpose of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UsageKind {
     /// An input, a continuation of its batch, or a task.
     Turn,
-    /// A follow-up.
     FollowUp,
     /// The summary of a compaction.
     Summary,
@@ -240,10 +244,9 @@ pub enum UsageKind {
 }
 
 impl UsageKind {
-    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Turn, Self::FollowUp, Self::Summary, Self::Memory];
 
-    /// The name in JSON and Postgres.
+    /// Name in JSON and Postgres.
     pub fn name(self) -> &'static str {
         match self {
             Self::Turn => "turn",
@@ -343,14 +346,14 @@ mod tests {
         let call = ModelCall { input_tokens: most, output_tokens: most, ..ModelCall::default() };
         let listed = ListedCall { id: None, call: call.clone() };
         assert_eq!(metadata(json!({"model_calls": [call.to_value()]})).model_calls(), Ok(vec![listed]));
-        // What an answer reports as a whole is the message's, and counts as the bound.
+        // The usage of the whole answer belongs to the message and is limited to the bound.
         let absurd = json!(9_007_199_254_740_991_u64);
         let usage = json!({"prompt_tokens": absurd, "completion_tokens": absurd, "prompt_tokens_details": {"cached_tokens": absurd}});
         let of_usage = ModelCall { cached_tokens: Some(most), ..call };
         assert_eq!(metadata(json!({"usage": usage})).summed_call(), Some(of_usage));
         let of_total = metadata(json!({"tokens_used": absurd})).summed_call().unwrap();
         assert_eq!((of_total.input_tokens, of_total.output_tokens), (0, most));
-        // The sum of an answer's last calls is stored as it is, and must be read again.
+        // The sum of an answer's last calls is stored unbounded, and must be readable again.
         let sum = ModelCall { output_tokens: u64::MAX, ..ModelCall::default() };
         let stored = Value::Array(vec![sum.to_value()]).to_string();
         assert_eq!(ModelCall::parse_list(&stored), Ok(vec![sum]));

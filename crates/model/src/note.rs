@@ -1,4 +1,4 @@
-//! Notes: texts that an operator or another agent puts into a thread beside its turns.
+//! Notes: texts that an operator or another agent adds to a thread outside its turns.
 
 use std::sync::Arc;
 
@@ -7,30 +7,29 @@ use serde_json::{Map, Value};
 use crate::metadata::InvalidMetadata;
 use crate::{Chunk, Frame, IncomingChunk, MessageId, Metadata, Role, ThreadId};
 
-/// In the metadata of a message, as `true`: it is a note.
+/// Metadata key; `true` marks a message as a note.
 const NOTE: &str = "note";
-/// In the metadata of a note: who wrote it.
+/// Metadata key of a note's author.
 const AUTHOR: &str = "author";
-/// In the metadata of a note on `messages.<thread>`, as `true`: only models read it.
+/// Metadata key of a note on `messages.<thread>`; `true`: only models read it.
 const HIDDEN: &str = "hidden";
 
-/// A text that an operator or another agent puts into a thread. It is a message and a batch of its own, and in the context of the next turn.
+/// A text that an operator or another agent adds to a thread. It is a message and batch of its own,
+/// and is in the context of the next turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Note {
-    /// The thread.
     pub thread: ThreadId,
-    /// Its message: the same again is the same note.
+    /// Message id: the same id again is the same note.
     pub message: MessageId,
-    /// What it says.
     pub content: String,
-    /// Who wrote it.
     pub author: Box<str>,
-    /// Only models read it: no stream shows it, and histories only with what the system made up (`synthetic=true`).
+    /// True if only models read it: no stream shows it, and histories show it only with other
+    /// system messages (`synthetic=true`).
     pub is_hidden: bool,
 }
 
 impl Note {
-    /// The message that it is, whole.
+    /// The complete message of the note.
     ///
     /// # Errors
     /// The author's name has a character that cannot be stored.
@@ -54,27 +53,26 @@ impl Note {
 }
 
 impl Metadata {
-    /// Whether the message is a note. Only the boolean `true` says so.
+    /// True for a note. Only the boolean `true` counts.
     pub fn is_note(&self) -> bool {
         self.get(NOTE) == Some(&Value::Bool(true))
     }
 
-    /// Who wrote the note.
     pub fn note_author(&self) -> Option<&str> {
         self.get(AUTHOR).and_then(Value::as_str)
     }
 
-    /// Whether a publisher of the note wants that only models read it.
+    /// True if the publisher of the note wants only models to read it.
     pub fn is_note_to_hide(&self) -> bool {
         self.is_note() && self.get(HIDDEN) == Some(&Value::Bool(true))
     }
 
-    /// The metadata of a note that only models read.
+    /// Metadata of a note that only models read.
     #[must_use]
     pub fn hidden(self) -> Self {
         let mut map = self.as_map().cloned().unwrap_or_default();
         map.insert("synthetic".to_owned(), Value::Bool(true));
-        // A key and a mark, which are valid.
+        // One more key with a boolean is always valid.
         Self::new(map).unwrap_or(self)
     }
 }

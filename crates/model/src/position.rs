@@ -13,28 +13,27 @@ const SEQUENCE_BITS: u32 = 12;
 const BUCKET_BITS: u32 = 10;
 const SEQUENCES_PER_MS: u16 = 1 << SEQUENCE_BITS;
 
-/// Where a message stands: unique across the fleet, increasing within a thread.
+/// Position of a message: unique across the fleet, increasing within a thread.
 ///
-/// Layout from the high bit: 0, 41 bits ms since 2024-01-01, 10 bits bucket, 12 bits sequence. In JSON it is a
-/// string, because it does not fit a double. A bucket has one owner at a time, so no machine id is needed.
+/// Layout from the high bit: 0, 41 bits ms since 2024-01-01, 10 bits bucket, 12 bits sequence. In
+/// JSON it is a string, because it does not fit a double. A bucket has one owner at a time, so no
+/// machine id is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(i64);
 
 impl Position {
-    /// Above every position that is ever given.
+    /// Above every position that is ever assigned.
     pub const MAX: Self = Self(i64::MAX);
 
-    /// The position as Postgres stores it.
     pub fn get(self) -> i64 {
         self.0
     }
 
-    /// A stored position.
     pub fn from_stored(value: i64) -> Self {
         Self(value)
     }
 
-    /// The millisecond it was given at.
+    /// Time of its assignment.
     pub fn timestamp(self) -> Timestamp {
         Timestamp((self.0 >> (BUCKET_BITS + SEQUENCE_BITS)) + EPOCH_MS)
     }
@@ -44,7 +43,7 @@ impl Position {
         Bucket::from_number(((self.0 >> SEQUENCE_BITS) & i64::from(BUCKETS - 1)) as u16)
     }
 
-    /// The lowest position of its bucket that was given so long before it.
+    /// Lowest position of its bucket at the given time before it.
     #[must_use]
     pub fn before(self, time: Duration) -> Self {
         let ms = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
@@ -80,7 +79,7 @@ impl<'de> Deserialize<'de> for Position {
     }
 }
 
-/// A place in the order in which the positions of one partition are given.
+/// A point in the sequence of positions of one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PositionMark {
     at: Timestamp,
@@ -88,17 +87,18 @@ pub struct PositionMark {
 }
 
 impl PositionMark {
-    /// The highest position of `bucket` that may have been given by then; every later one is above it.
+    /// Highest position of `bucket` that may have been assigned by then; every later one is above
+    /// it.
     pub fn of(self, bucket: Bucket) -> Position {
         Position::compose(self.at, bucket, self.sequence)
     }
 }
 
-/// Gives out positions for the buckets of one partition.
+/// Assigns positions for the buckets of one partition.
 ///
-/// Increasing even when the clock goes back: it never uses a millisecond below the last one, and the next owner
-/// starts above [`Positions::high_water`], which every commit stores. When a millisecond's 4,096 sequences are
-/// used up the next millisecond is borrowed.
+/// Positions increase even if the clock goes back. It never uses a millisecond below the last one,
+/// and the next owner starts above [`Positions::high_water`], which every commit stores. When the
+/// 4,096 sequences of a millisecond are used up, it continues in the next millisecond.
 #[derive(Debug, Clone)]
 pub struct Positions {
     last_ms: Timestamp,
@@ -112,13 +112,13 @@ impl Positions {
         Self { last_ms: high_water, next_sequence: SEQUENCES_PER_MS, ahead_ms: 0 }
     }
 
-    /// Counts the time by another clock than the one of [`Positions::next`], which says `own_now` when that one says `now`.
+    /// Uses another clock than the `now` of [`Positions::next`]: it shows `now` when the caller's
+    /// clock shows `own_now`.
     #[must_use]
     pub fn by_clock(self, now: Timestamp, own_now: Timestamp) -> Self {
         Self { ahead_ms: now.0.saturating_sub(own_now.0), ..self }
     }
 
-    /// The next position of `bucket`.
     pub fn next(&mut self, bucket: Bucket, now: Timestamp) -> Position {
         let now = now.plus_ms(self.ahead_ms);
         if now > self.last_ms {
@@ -131,12 +131,12 @@ impl Positions {
         Position::compose(self.last_ms, bucket, sequence)
     }
 
-    /// How far they have been given, in every bucket.
+    /// Highest mark assigned so far, in every bucket.
     pub fn given(&self) -> PositionMark {
         PositionMark { at: self.last_ms, sequence: self.next_sequence.saturating_sub(1) }
     }
 
-    /// The highest millisecond used so far.
+    /// Highest millisecond used so far.
     pub fn high_water(&self) -> Timestamp {
         self.last_ms
     }

@@ -1,4 +1,4 @@
-//! What tokens of models cost.
+//! Prices of model tokens.
 
 use std::collections::BTreeSet;
 
@@ -6,57 +6,53 @@ use serde::Deserialize;
 
 use crate::{ModelCall, Timestamp};
 
-/// Most prices of a table.
+/// Maximum number of prices in a table.
 const MOST_PRICES: usize = 10_000;
-/// Longest name of a currency, bytes.
+/// Maximum bytes of a currency's name.
 const CURRENCY_BYTES: usize = 16;
 
-/// What tokens of models cost, by the calls' models and times.
+/// Prices of model tokens, by model and time.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PriceTable {
-    /// Of all amounts, such as `USD`.
+    /// Currency of all amounts, such as `USD`.
     pub currency: String,
     /// In any order.
     pub prices: Vec<Price>,
 }
 
-/// What tokens of a model cost from a time on, until the model's next price. Amounts are for a million tokens.
+/// Price of a model's tokens from a time on, until the model's next price. Amounts are per million
+/// tokens.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// The model, as calls name it.
+    /// Model name used in calls.
     pub model: String,
-    /// Of calls from then on, in RFC 3339 or as a day in UTC; `None`: of all.
+    /// Start of the price, in RFC 3339 or as a day in UTC; `None`: always.
     #[serde(default)]
     pub from: Option<String>,
-    /// Tokens that the model reads.
+    /// Price of input tokens.
     pub input: f64,
-    /// Those of the input that come from a cache; `None`: they cost what the others do.
+    /// Price of input tokens read from a cache; `None`: the price of input tokens.
     #[serde(default)]
     pub cached_input: Option<f64>,
-    /// Tokens that the model writes, its reasoning included.
+    /// Price of output tokens, including reasoning.
     pub output: f64,
 }
 
-/// What is wrong with a table of prices.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPrices {
-    /// It is not the JSON of one.
+    /// Not valid JSON of a price table.
     #[error("not a table of prices in JSON: {0}")]
     Malformed(String),
-    /// Its currency.
     #[error("the currency must have 1 to {CURRENCY_BYTES} bytes")]
     Currency,
-    /// Too many.
     #[error("{0} prices are more than {MOST_PRICES}")]
     TooMany(usize),
-    /// A field of a price.
     #[error("price {number} ({model}): {what}")]
     Price {
-        /// Its place, from 1.
+        /// Number of the price in the table, from 1.
         number: usize,
-        /// Its model.
         model: String,
         /// What is wrong.
         what: &'static str,
@@ -64,10 +60,11 @@ pub enum InvalidPrices {
 }
 
 impl PriceTable {
-    /// Reads a table; `moment` reads times in RFC 3339.
+    /// Reads a table; `moment` parses times in RFC 3339.
     ///
     /// # Errors
-    /// It is not the JSON of one, an amount is negative, a time cannot be read, or a model has two prices from the same time on.
+    /// The JSON is not a price table, an amount is negative, a time is invalid, or a model has two
+    /// prices from the same time on.
     pub fn parse(json: &str, moment: impl Fn(&str) -> Option<Timestamp>) -> Result<Self, InvalidPrices> {
         let table: Self =
             serde_json::from_str(json).map_err(|error| InvalidPrices::Malformed(error.to_string()))?;
@@ -98,8 +95,8 @@ impl PriceTable {
         Ok(table)
     }
 
-    /// What a call costs by the price that counts at this time, in the table's currency; `None`: the table has no price of its model. `moment` reads
-    /// times as for [`PriceTable::parse`].
+    /// Cost of a call at the price in effect at this time, in the table's currency; `None`: the
+    /// table has no price of its model. `moment` parses times as for [`PriceTable::parse`].
     pub fn cost(
         &self,
         call: &ModelCall,
@@ -151,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_call_costs_what_its_model_costs_at_its_time() {
-        // The times of the tests are the lengths of their texts.
+        // In these tests the time of a text is its length.
         let json = r#"{"currency": "USD", "prices": [
             {"model": "m", "input": 1, "output": 10},
             {"model": "m", "from": "12345678Z", "input": 2, "cached_input": 0.5, "output": 20},
@@ -189,7 +186,7 @@ mod tests {
                 "price 2 (m): the model has",
             ),
         ] {
-            // A day becomes a time by its hour alone.
+            // A day becomes a time only by adding the hour.
             let error =
                 PriceTable::parse(json, |text| moment(text).filter(|_| !text.contains("may"))).unwrap_err();
             assert!(error.to_string().contains(named), "{json}: {error}");

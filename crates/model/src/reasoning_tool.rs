@@ -1,6 +1,7 @@
-//! The tools by which an agent works on its own reasoning thread. What they are given and answer is for the agent's model alone.
+//! Tools with which an agent works on its own reasoning thread. Their arguments and results are for
+//! the agent's model only.
 
-/// Their names, as a server of the Model Context Protocol has them.
+/// Tool names on a server of the Model Context Protocol.
 pub const REASONING_TOOLS: [&str; 11] = [
     "frs_create_session",
     "frs_view_thread",
@@ -15,12 +16,13 @@ pub const REASONING_TOOLS: [&str; 11] = [
     "frs_read_message",
 ];
 
-/// Whether a tool is one of them, also where a client has put the name of the server before it: `mcp__antiphon__frs_undo`.
+/// True for a reasoning tool, also if a client prefixes the server's name:
+/// `mcp__antiphon__frs_undo`.
 pub fn is_reasoning_tool(name: &str) -> bool {
     is_one_of(&REASONING_TOOLS, name)
 }
 
-/// Whether a name is one of these tools, with or without the name of a server before it.
+/// True if the name is one of these tools, with or without a server's name before it.
 pub(crate) fn is_one_of(tools: &[&str], name: &str) -> bool {
     tools.iter().any(|tool| {
         let before = name.strip_suffix(tool);

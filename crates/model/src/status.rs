@@ -1,4 +1,4 @@
-//! The status of a thread's turns and of an agent's queue, as the owner of their partition reports it.
+//! Status of a thread's turns and of an agent's queue, as reported by the owner of their partition.
 
 use serde_json::Value;
 
@@ -7,127 +7,118 @@ use crate::{
     Timestamp, TurnId, Unanswered,
 };
 
-/// What a status query is about.
+/// Subject of a status query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryTarget {
     /// An agent's queue, with the turns of its thread.
     Agent(AgentId),
     /// A thread's turns.
     Thread(ThreadId),
-    /// One turn.
     Turn(TurnId),
-    /// A thread's turns, with the batch of the one that is under way.
+    /// A thread's turns, with the batch of the active one.
     Batch(ThreadId),
 }
 
-/// What the owner of a partition knows of a [`QueryTarget`].
+/// Status of a [`QueryTarget`], as known to the owner of its partition.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QueueStatus {
-    /// The turn that is under way, if there is one.
+    /// The active turn, if any.
     pub active: Option<ActiveTurn>,
-    /// Inputs that wait for the thread, in their order.
+    /// Inputs that wait for the thread, in order.
     pub waiting: Vec<WaitingTurn>,
-    /// Why the agent's head does not start; `None` when there is no head or it is under way.
+    /// Why the agent's head does not start; `None` if there is no head or it is running.
     pub reason: Option<WaitReason>,
-    /// The agent is paused.
+    /// True if the agent is paused.
     pub paused: bool,
-    /// The head of the queue.
+    /// First task of the queue.
     pub head: Option<TaskId>,
-    /// Every command of the stream up to here is applied.
+    /// All commands of the stream up to here are applied.
     pub applied_seq: Seq,
-    /// Messages of the thread that have begun and not ended, the oldest first; at most 64.
+    /// Open messages of the thread, oldest first; at most 64.
     pub open: Vec<OpenMessageStatus>,
 }
 
 /// A message that has begun and not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenMessageStatus {
-    /// Which.
     pub message: MessageId,
-    /// The chunk that is released next.
+    /// Id of the chunk released next.
     pub expected: u32,
-    /// How many chunks have come.
+    /// Number of chunks received.
     pub received: u32,
-    /// How many of them were released.
+    /// Number of chunks released.
     pub released: u32,
-    /// Chunks that are missing below the highest that has come; at most 64 ranges.
+    /// Missing chunks below the highest received; at most 64 ranges.
     pub missing: Vec<IdRange>,
-    /// While a chunk is missing: time left until the gap times out, ms.
+    /// Time left until an open gap times out, ms; `None` without a gap.
     pub gap_for_ms: Option<i64>,
 }
 
-/// An input that waits for its thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingTurn {
-    /// Its turn.
     pub turn: TurnId,
-    /// Why it does not begin.
     pub reason: WaitReason,
-    /// For how long its owner has known of it, ms.
+    /// Time since its arrival, ms.
     pub age_ms: i64,
-    /// A postponed background turn: foreground inputs overtake it.
+    /// True for a postponed background turn, which foreground inputs overtake.
     pub steps_aside: bool,
 }
 
-/// A turn under way.
+/// An active turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActiveTurn {
-    /// Which.
     pub turn: TurnId,
-    /// Where.
     pub thread: ThreadId,
-    /// Its run.
     pub run: u32,
-    /// The answer's id.
+    /// Message id of the answer.
     pub message: MessageId,
     /// What it waits for; `None` while chunks come.
     pub waits_for: Option<WaitReason>,
-    /// For how long nothing has come, ms.
+    /// Time without a chunk, ms.
     pub idle_ms: i64,
-    /// What its owner has heard of its request.
+    /// Known state of its request.
     pub request: RequestInfo,
-    /// When its input was accepted.
+    /// Time at which its input was accepted.
     pub accepted_at: Timestamp,
-    /// When this run of it began; `None` while it waits.
+    /// Start of this run; `None` while it waits.
     pub started_at: Option<Timestamp>,
-    /// Only in the answer to [`QueryTarget::Batch`], and of a turn that people may see before it has ended.
+    /// Only in the reply to [`QueryTarget::Batch`], and only for a turn that people may see before
+    /// it has ended.
     pub batch: Option<Box<OpenBatch>>,
 }
 
-/// The batch of a turn under way, as far as it has come.
+/// The batch of an active turn, as far as it has come.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenBatch {
-    /// The stored batch that it goes on with.
+    /// Stored batch that it continues.
     pub continues: Option<Position>,
-    /// What it began with.
     pub batch_type: BatchType,
-    /// The input, and what has come of the answer.
+    /// The input, and the answer received so far.
     pub messages: Vec<OpenBatchMessage>,
-    /// Texts are longer than the answer to a query may be: their ends are left out.
+    /// True if the ends of texts were cut to fit into the reply.
     pub is_cut: bool,
 }
 
-/// A message of an [`OpenBatch`], with the id that it will be stored under.
+/// A message of an [`OpenBatch`], with the id under which it will be stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenBatchMessage {
-    /// Its id.
     pub id: MessageId,
-    /// Who speaks.
     pub role: Role,
-    /// Its text as far as it has come.
+    /// Text received so far.
     pub content: String,
-    /// `[{"id", "name", "arguments"}]`.
+    /// JSON array `[{"id", "name", "arguments"}]`.
     pub tool_calls: Option<Value>,
-    /// Of a tool's result: the call that it answers.
+    /// For a tool's result: the call that it answers.
     pub tool_call_id: Option<String>,
-    /// As far as it is known.
+    /// Metadata as far as known.
     pub metadata: Metadata,
-    /// See [`MessageTimes`]; no `created_at`: it goes on.
+    /// See [`MessageTimes`]; without `created_at` the message continues.
     pub times: MessageTimes,
 }
 
 impl OpenBatch {
-    /// Cuts the ends of texts, and leaves out the last messages, so that all of it has about this many bytes at most.
+    /// Cuts the ends of texts and drops the last messages, so that the whole has about this many
+    /// bytes at most.
     pub fn cut_to(&mut self, bytes: usize) {
         let mut left = bytes;
         for index in 0..self.messages.len() {
@@ -151,37 +142,34 @@ impl OpenBatch {
 }
 
 impl OpenBatchMessage {
-    /// Bytes that a message takes beside its texts, about.
+    /// Approximate bytes of a message besides its texts.
     const OVERHEAD: usize = 256;
 }
 
-/// What is known of the request of a turn: as far as its owner has heard, for nothing of it is stored.
+/// Known state of a turn's request. The owner only hears of it; nothing of it is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// How often it was delivered; 0: not once, or it is not known.
+    /// Number of deliveries; 0: none, or not known.
     pub deliveries: u32,
-    /// How often it was handed back.
+    /// Number of times it was handed back.
     pub handed_back: u32,
-    /// In how many ms it is delivered again, when it was handed back.
+    /// Time until it is delivered again, ms, if it was handed back.
     pub again_ms: Option<i64>,
-    /// Time since a service has said last that it works on it, ms.
+    /// Time since a service last reported progress, ms.
     pub alive_ms: Option<i64>,
-    /// In how many ms the turn fails if no chunk comes; `None`: its deadline is not known yet.
+    /// Time until the turn fails if no chunk comes, ms; `None`: its deadline is not known yet.
     pub fails_ms: Option<i64>,
 }
 
-/// The wait notice of an unanswered turn, for viewers.
+/// Notice to subscribers about an unanswered turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitNotice {
-    /// The thread.
     pub thread: ThreadId,
-    /// The answer that is waited for.
+    /// Message id of the answer.
     pub message: MessageId,
-    /// What the turn waits for.
     pub reason: WaitReason,
 }
 
-/// Why something waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitReason {
     /// The agent is in backoff.
@@ -189,7 +177,7 @@ pub enum WaitReason {
         /// Time left, ms.
         for_ms: i64,
     },
-    /// Something before it is under way.
+    /// An earlier turn or task is not finished.
     HeadOfLine,
     /// A chunk of the answer is missing.
     Gap,
@@ -197,32 +185,33 @@ pub enum WaitReason {
     Paused,
     /// No workflow service has taken the request.
     NoWorkflow,
-    /// The partition runs as many turns as it may.
+    /// The partition already runs the maximum number of turns.
     Capacity,
-    /// A new owner is reading what happened before it.
+    /// A new owner is still reading the stream.
     CatchingUp,
     /// A budget is spent; the time left is that of its period.
     Budget {
         /// Time left, ms.
         for_ms: i64,
     },
-    /// A limit on turns of its workflow, model or tenant is reached, in number or rate; the time left is until the next try.
+    /// A limit on the number or rate of turns of its workflow, model or tenant is reached; the time
+    /// left is until the next try.
     Limited {
         /// Time left, ms.
         for_ms: i64,
     },
-    /// Its request is stored; what has become of it is not known yet.
+    /// The request is stored; its state is not known yet.
     Requested,
     /// A workflow service has taken the request, and no chunk has come yet.
     Taken,
-    /// Two chunks of the answer had one number and different content; nothing waits for that.
+    /// Two chunks of the answer have the same number and different content; nothing waits for that.
     ChunkConflict,
-    /// Of a request that is not answered, more than that no service has taken it; never [`Unanswered::NoWorkflow`].
+    /// A known problem of an unanswered request; never [`Unanswered::NoWorkflow`].
     Unanswered(Unanswered),
 }
 
 impl WaitReason {
-    /// All of them, in the order of their numbers in protobuf, which begin with 1.
+    /// In the order of their numbers in protobuf, which begin with 1.
     pub const ALL: [Self; 17] = [
         Self::Backoff { for_ms: 0 },
         Self::HeadOfLine,
@@ -243,7 +232,7 @@ impl WaitReason {
         Self::ChunkConflict,
     ];
 
-    /// The code in JSON.
+    /// Code in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Backoff { .. } => "backoff",
@@ -262,7 +251,7 @@ impl WaitReason {
         }
     }
 
-    /// For people.
+    /// Description for people.
     pub fn message(self) -> &'static str {
         match self {
             Self::Backoff { .. } => "the agent backs off after a failure",
@@ -283,7 +272,7 @@ impl WaitReason {
         }
     }
 
-    /// Time left, ms, where that is known.
+    /// Time left in ms, if known.
     pub fn for_ms(self) -> Option<i64> {
         match self {
             Self::Backoff { for_ms } | Self::Budget { for_ms } | Self::Limited { for_ms } => Some(for_ms),
@@ -291,7 +280,7 @@ impl WaitReason {
         }
     }
 
-    /// The same reason with `for_ms` as the time left, if it is one with an end.
+    /// The same reason with `for_ms` as the time left, if it has one.
     #[must_use]
     pub fn lasting(self, for_ms: i64) -> Self {
         match self {
@@ -333,7 +322,7 @@ mod tests {
         assert_eq!(cut(beside - 1), (String::new(), true));
     }
 
-    /// The manual lists what services do wrong, as clients are shown it.
+    /// The manual lists these mistakes of services in the words that clients see.
     #[test]
     fn mistakes_of_services_stand_in_the_manual() {
         let manual = include_str!("../../workflow/README.md");

@@ -7,23 +7,21 @@ use crate::{AgentId, BatchType, Bucket, Metadata, Position, TaskId, TaskKind, Th
 /// A unit of work of an agent, as it was sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// Whose.
     pub agent: AgentId,
-    /// Its id: the same id again is the same task.
+    /// Id of the task: the same id again is the same task.
     pub id: TaskId,
-    /// What it is about.
     pub kind: TaskKind,
-    /// The text, which becomes the turn's input.
+    /// Text, which becomes the turn's input.
     pub content: String,
     /// Free-form; becomes the input's metadata.
     pub metadata: Metadata,
 }
 
 impl Task {
-    /// The key of metadata under which a task names the agent that sent it.
+    /// Metadata key of the agent that sent the task.
     pub const FROM_AGENT: &'static str = "from_agent";
 
-    /// What its batch begins with: who began it.
+    /// Type of its batch, by who sent the task.
     pub fn batch_type(&self) -> BatchType {
         let names_sender =
             self.metadata.get(Self::FROM_AGENT).and_then(Value::as_str).is_some_and(|id| !id.is_empty());
@@ -35,7 +33,8 @@ impl Task {
         }
     }
 
-    /// Whether an occurrence of a schedule has sent it; see [`TimerId::series`](crate::TimerId::series).
+    /// True if an occurrence of a schedule sent it; see
+    /// [`TimerId::series`](crate::TimerId::series).
     fn is_of_schedule(&self) -> bool {
         let mut parts = self.id.as_str().split('-');
         let (bucket, schedule, occurrence) = (parts.next(), parts.next(), parts.next());
@@ -48,18 +47,18 @@ impl Task {
             && parts.next().is_none()
     }
 
-    /// The bucket of its agent.
     pub fn bucket(&self) -> Bucket {
         Bucket::of_key(self.agent.as_str())
     }
 
-    /// The thread whose text it carries; see [`origin`].
+    /// Thread whose text it carries; see [`origin`].
     pub fn origin(&self) -> Option<ThreadId> {
         origin(&self.agent, self.kind, &self.metadata)
     }
 
-    /// Changes the payload, as an operator wants it. In a task of its own what the system wrote stays as it is, and is not added to, so that it
-    /// still belongs to the turn that it follows. The store does the same in SQL (`7_rare_changes.sql`).
+    /// Applies an operator's edit. In a task created by the system, the system's keys are neither
+    /// changed nor added, so that it still belongs to the turn that it follows. The store does the
+    /// same in SQL (`7_rare_changes.sql`).
     pub fn edit(&mut self, edit: &TaskEdit) {
         if let Some(content) = &edit.content {
             self.content.clone_from(content);
@@ -82,30 +81,29 @@ impl Task {
         xxhash_rust::xxh3::xxh3_64_with_seed(self.content.as_bytes(), seed)
     }
 
-    /// Bytes that it counts against budgets.
+    /// Size in bytes for memory limits.
     pub fn size(&self) -> usize {
         self.content.len() + self.metadata.size() + 192
     }
 }
 
-/// What an operator changes of a task. `None`: it stays as it is.
+/// An operator's change of a task. `None` keeps the value.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TaskEdit {
-    /// The new text.
     pub content: Option<String>,
-    /// The new metadata.
     pub metadata: Option<Metadata>,
 }
 
 impl TaskEdit {
-    /// Bytes that it counts against budgets.
+    /// Size in bytes for memory limits.
     pub fn size(&self) -> usize {
         self.content.as_ref().map_or(0, String::len) + self.metadata.as_ref().map_or(0, Metadata::size)
     }
 }
 
-/// The thread whose turn a task follows, so that it goes when that thread is erased: by the metadata that the system writes into such
-/// tasks. `None` for work that a client sent. The store asks the same in SQL (`antiphon_origin_thread`).
+/// Thread whose turn a task follows, from the metadata that the system writes into such tasks. The
+/// task is deleted when that thread is erased. `None` for work sent by a client. The store does the
+/// same in SQL (`antiphon_origin_thread`).
 pub fn origin(agent: &AgentId, kind: TaskKind, metadata: &Metadata) -> Option<ThreadId> {
     let is_ours = metadata.get("assistant_message_id").or_else(|| metadata.get("compaction_id")).is_some();
     let name = metadata.get("thread_id").and_then(Value::as_str)?;
@@ -118,18 +116,19 @@ pub fn origin(agent: &AgentId, kind: TaskKind, metadata: &Metadata) -> Option<Th
 pub struct DelayedTask {
     /// The task, of kind [`TaskKind::Task`].
     pub task: Task,
-    /// It enters the queue then, and not before, by the database's clock.
+    /// Earliest time at which it enters the queue, by the database's clock.
     pub not_before: Timestamp,
 }
 
 impl DelayedTask {
-    /// The longest that a task may wait, ms.
+    /// Maximum delay of a task, ms.
     pub const MOST_DELAY_MS: i64 = 366 * 86_400_000;
 
-    /// The body of its timer, as its owner reads it when it is due.
+    /// Body of its timer, as read by its owner when it is due.
     pub fn timer_body(&self) -> Value {
         let Self { task, not_before } = self;
-        // As text: jsonb writes numbers in another way, and then the digest of the task would be another.
+        // Stored as text: jsonb changes the notation of numbers, and the task's digest would
+        // differ.
         let metadata = task.metadata.as_map().map(|map| Value::Object(map.clone()).to_string());
         json!({
             "task": { "id": task.id.as_str(), "content": task.content, "metadata": metadata },
@@ -141,9 +140,8 @@ impl DelayedTask {
 /// A task in its agent's queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueuedTask {
-    /// Its place: the queue is in the order of positions.
+    /// Position, which is the order of the queue.
     pub position: Position,
-    /// The task.
     pub task: Task,
 }
 

@@ -1,16 +1,16 @@
-//! What a task is about.
+//! Kinds of tasks.
 
-/// What a task is about.
+/// Kind of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TaskKind {
     /// Work that a client sent.
     #[default]
     Task,
-    /// The background work that follows a turn with a person.
+    /// Background work that follows a turn with a person.
     WorkRequest,
     /// Extraction of facts from a turn with a person.
     Memory,
-    /// The summary of a part of a thread that leaves its contexts.
+    /// Summary of a part of a thread that leaves its contexts.
     Compaction,
 }
 
@@ -18,10 +18,10 @@ impl TaskKind {
     /// All kinds, in the order of their numbers in protobuf.
     pub const ALL: [Self; 4] = [Self::Task, Self::WorkRequest, Self::Memory, Self::Compaction];
 
-    /// The kinds that follow turns. Each has queues of its own (`AgentId::queue_of`).
+    /// Kinds that follow turns. Each has queues of its own (`AgentId::queue_of`).
     pub const BACKGROUND: [Self; 3] = [Self::WorkRequest, Self::Memory, Self::Compaction];
 
-    /// The name in JSON and Postgres.
+    /// Name in JSON and Postgres.
     pub fn name(self) -> &'static str {
         match self {
             Self::Task => "task",
@@ -31,7 +31,6 @@ impl TaskKind {
         }
     }
 
-    /// The kind of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }

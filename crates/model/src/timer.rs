@@ -6,25 +6,24 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{AgentId, Bucket, CommandId, MessageId, Position, ScheduleName, TaskId, ThreadId, TurnId};
 
-/// Longest timer id in bytes: the ids of what it fires are made from it.
+/// Maximum bytes of a timer id: the ids of what it fires are derived from it.
 const MAX_TIMER_LEN: usize = 64;
 
 /// What a timer fires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TimerKind {
-    /// A turn in which an agent speaks first.
+    /// A turn in which an agent writes without being asked.
     FollowUp,
-    /// A task, again and again.
+    /// A task, repeatedly.
     Schedule,
     /// A task, once.
     Task,
 }
 
 impl TimerKind {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::FollowUp, Self::Schedule, Self::Task];
 
-    /// The name in JSON and Postgres.
+    /// Name in JSON and Postgres.
     pub fn name(self) -> &'static str {
         match self {
             Self::FollowUp => "follow_up",
@@ -33,12 +32,11 @@ impl TimerKind {
         }
     }
 
-    /// The kind of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The first letter of the ids.
+    /// First letter of the ids.
     fn letter(self) -> char {
         match self {
             Self::FollowUp => 'f',
@@ -48,16 +46,17 @@ impl TimerKind {
     }
 }
 
-/// One durable timer: `f` for a follow-up, `s` for a schedule, `d` for a delayed task, the bucket of the thread or agent in four hexadecimal
-/// digits, a dash, and at most 58 characters of the id alphabet.
+/// Id of a durable timer. It begins with `f` for a follow-up, `s` for a schedule, or `d` for a
+/// delayed task. Then come the bucket of the thread or agent in four hexadecimal digits, a dash,
+/// and at most 58 characters of the id alphabet.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimerId(MessageId);
 
 impl TimerId {
-    /// Reads an id that one of the constructors has made.
+    /// Parses an id made by one of the constructors.
     ///
     /// # Errors
-    /// `text` is no such id.
+    /// `text` is not such an id.
     pub fn parse(text: &str) -> Result<Self, InvalidTimerId> {
         let id = MessageId::parse(text).map_err(|_| InvalidTimerId)?;
         let (head, unique) = text.split_once('-').ok_or(InvalidTimerId)?;
@@ -74,7 +73,7 @@ impl TimerId {
         }
     }
 
-    /// The follow-up that the answer at this position has armed; a function of it alone.
+    /// The follow-up armed by the answer at this position, which alone determines the id.
     pub fn follow_up(thread: &ThreadId, answer: Position) -> Self {
         Self(MessageId::new_unchecked(&format!("f{:04x}-{answer}", thread.bucket().get())))
     }
@@ -88,12 +87,14 @@ impl TimerId {
         Self::parse(&format!("{}{bucket:04x}-{unique}", kind.letter()))
     }
 
-    /// The timer of a task that enters its agent's queue later: a function of the two, so that the same task is delayed once.
+    /// The timer of a task that enters its agent's queue later. It is derived from agent and task,
+    /// so that the same task is delayed once.
     pub fn of_task(agent: &AgentId, task: &TaskId) -> Self {
         Self::made(TimerKind::Task, agent, &digest(&[agent.as_str(), task.as_str()]))
     }
 
-    /// The timer of a schedule as this command has put it. Whatever an earlier one has set is another timer.
+    /// The timer of a schedule as put by this command. Earlier versions of the schedule have other
+    /// timers.
     pub fn of_schedule(agent: &AgentId, name: &ScheduleName, command: &CommandId) -> Self {
         let unique = format!("{}-{}", digest(&[agent.as_str(), name.as_str()]), digest(&[command.as_str()]));
         Self::made(TimerKind::Schedule, agent, &unique)
@@ -104,7 +105,7 @@ impl TimerId {
         Self(MessageId::new_unchecked(&format!("{}{bucket:04x}-{unique}", kind.letter())))
     }
 
-    /// What the ids of a schedule's tasks begin with, whichever command has put it.
+    /// Common prefix of the ids of a schedule's tasks, whichever command put the schedule.
     pub fn series(&self) -> &str {
         let text = self.as_str();
         text.match_indices('-').nth(1).map_or(text, |(end, _)| &text[..end])
@@ -113,26 +114,24 @@ impl TimerId {
     /// The turn that a follow-up fires.
     ///
     /// # Errors
-    /// It is the id of no follow-up.
+    /// The id is not that of a follow-up.
     pub fn turn(&self) -> Result<TurnId, InvalidTimerId> {
         let (bucket, unique) = self.as_str().split_once('-').ok_or(InvalidTimerId)?;
         let bucket = bucket.strip_prefix('f').ok_or(InvalidTimerId)?;
         TurnId::parse(&format!("u{bucket}-f{unique}")).map_err(|_| InvalidTimerId)
     }
 
-    /// The follow-up that has fired this turn; `None`: no follow-up has.
+    /// The follow-up that fired this turn; `None` if there is none.
     pub fn of_turn(turn: &TurnId) -> Option<Self> {
         let (bucket, place) = turn.as_str().strip_prefix('u')?.split_once("-f")?;
         let is_place = !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit());
         Self::parse(&format!("f{bucket}-{place}")).ok().filter(|_| is_place)
     }
 
-    /// The id as text.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 
-    /// What it fires.
     pub fn kind(&self) -> TimerKind {
         let of = |kind: &TimerKind| self.as_str().starts_with(kind.letter());
         TimerKind::ALL.into_iter().find(of).unwrap_or(TimerKind::Task)
@@ -145,9 +144,9 @@ impl TimerId {
     }
 }
 
-/// 24 hexadecimal digits: no two names are found that have the same 96 bits.
+/// 24 hexadecimal digits: a collision of 96 bits is practically impossible.
 fn digest(parts: &[&str]) -> String {
-    // No id has a line feed.
+    // Ids contain no line feed.
     let hash = Sha256::digest(parts.join("\n"));
     hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
 }

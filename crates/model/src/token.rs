@@ -1,4 +1,4 @@
-//! Turn tokens: what lets a workflow write the answer of its turn, and nothing else.
+//! Turn tokens, which permit a workflow to write the answer of its turn and nothing else.
 
 use std::fmt;
 
@@ -11,17 +11,18 @@ use crate::{ThreadId, TurnId};
 const TOKEN_BYTES: usize = 16;
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// The key of an installation's turn tokens. Kept in Postgres, never sent.
+/// Key of an installation's turn tokens. Stored in Postgres, never sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenKey([u8; 32]);
 
-/// Bytes that are no key.
+/// Bytes of the wrong length for a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a token key has {0} bytes; it must have 32")]
 pub struct InvalidTokenKey(pub usize);
 
-/// What every chunk of a run's answer must carry. It cannot be guessed, and any owner can check it without having
-/// stored it: HMAC-SHA256 (RFC 2104) of thread, turn and run, the first half in hexadecimal digits.
+/// Token that every chunk of a run's answer must carry. It cannot be guessed, and any owner can
+/// check it without storing it. It is the first half of HMAC-SHA256 (RFC 2104) of thread, turn and
+/// run, in hexadecimal digits.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TurnToken {
     secret: Box<str>,
@@ -29,7 +30,7 @@ pub struct TurnToken {
 }
 
 impl TokenKey {
-    /// Takes 32 random bytes.
+    /// Key from 32 random bytes.
     ///
     /// # Errors
     /// Another number of bytes.
@@ -37,12 +38,12 @@ impl TokenKey {
         bytes.try_into().map(Self).map_err(|_| InvalidTokenKey(bytes.len()))
     }
 
-    /// The token of one run of a turn.
+    /// Token of one run of a turn.
     pub fn token(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> TurnToken {
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else {
             return TurnToken::received("");
         };
-        // Ids hold no NUL, so the parts cannot run into each other.
+        // Ids contain no NUL, so the parts cannot run into each other.
         for part in [thread.as_str().as_bytes(), b"\0", turn.as_str().as_bytes(), b"\0"] {
             mac.update(part);
         }
@@ -54,8 +55,8 @@ impl TokenKey {
     }
 }
 
-/// The keys of an installation's turn tokens: tokens are made with the newest one. For some time after a rotation those of the key before it
-/// count as well, so that turns under way go on.
+/// Keys of an installation's turn tokens; new tokens use the newest one. For some time after a
+/// rotation, tokens of the previous key are accepted as well, so that active turns continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenKeys {
     version: u32,
@@ -64,22 +65,23 @@ pub struct TokenKeys {
 }
 
 impl TokenKeys {
-    /// `version`: one more with each rotation, from 0. `previous`: `None` when its tokens do not count any more.
+    /// `version`: one more with each rotation, from 0. `previous`: `None` once its tokens have
+    /// expired.
     pub fn new(version: u32, current: TokenKey, previous: Option<TokenKey>) -> Self {
         Self { version, current, previous }
     }
 
-    /// Whether `other` is from before a rotation that these know.
+    /// True if `other` is older than the last rotation in these keys.
     pub fn is_newer_than(&self, other: &Self) -> bool {
         self.version > other.version
     }
 
-    /// The token of one run of a turn, with the newest key.
+    /// Token of one run of a turn, with the newest key.
     pub fn token(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> TurnToken {
         self.current.token(thread, turn, run)
     }
 
-    /// Whether it is the token of this run, with any key that counts.
+    /// True if it is the token of this run with any accepted key.
     pub fn accepts(&self, thread: &ThreadId, turn: &TurnId, run: u32, received: &TurnToken) -> bool {
         let mut keys = std::iter::once(&self.current).chain(&self.previous);
         keys.any(|key| key.token(thread, turn, run).matches(received))
@@ -93,29 +95,30 @@ impl From<TokenKey> for TokenKeys {
 }
 
 impl TurnToken {
-    /// A token as it came; it is worth something only when it equals the right one.
+    /// A token as received, not yet checked.
     pub fn received(text: &str) -> Self {
         Self { secret: text.into(), delivery: None }
     }
 
-    /// The same token in the hands of one delivery of the request: see [`Self::delivery`].
+    /// The same token for one delivery of the request: see [`Self::delivery`].
     #[must_use]
     pub fn of_delivery(self, id: &str) -> Self {
         Self { delivery: Some(id.into()), ..self }
     }
 
-    /// The id that a workflow service has given the delivery that it answers. Two deliveries may have the same attempt, because a NATS server that is
-    /// killed forgets the last ones; only this tells their chunks apart.
+    /// Id that a workflow service has given the delivery it answers. Two deliveries may have the
+    /// same attempt, because a killed NATS server forgets the last ones. Only this id distinguishes
+    /// their chunks.
     pub fn delivery(&self) -> Option<&str> {
         self.delivery.as_deref()
     }
 
-    /// The token as text.
     pub fn as_str(&self) -> &str {
         &self.secret
     }
 
-    /// Whether it is the same token, whatever the delivery. Compares in a time that does not depend on where the two differ.
+    /// True if it is the same token, whatever the delivery. The comparison time does not depend on
+    /// where the two differ.
     pub fn matches(&self, other: &Self) -> bool {
         let (a, b) = (self.secret.as_bytes(), other.secret.as_bytes());
         !a.is_empty() && a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (a, b)| acc | (a ^ b)) == 0
@@ -128,7 +131,7 @@ impl fmt::Debug for TokenKey {
     }
 }
 
-/// Tokens do not belong into logs.
+/// Tokens must not appear in logs.
 impl fmt::Debug for TurnToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TurnToken(…)")

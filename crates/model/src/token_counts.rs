@@ -1,11 +1,11 @@
-//! Counts of tokens as providers of models report them, under the names that are in use.
+//! Token counts in the formats that providers of models use.
 
 use serde_json::Value;
 
 use crate::metadata::MAX_EXACT_INTEGER;
 
-/// Names of the tokens that a model has read, without case and `_`. OpenAI's chat completions come first, then its Responses and Anthropic, Gemini,
-/// Bedrock, Ollama.
+/// Names of input token counts, without case and `_`. OpenAI's chat completions come first, then
+/// its Responses and Anthropic, Gemini, Bedrock, Ollama.
 const INPUT: &[&str] = &[
     "prompttokens",
     "inputtokens",
@@ -29,9 +29,10 @@ const CACHED: &[&str] = &[
     "numcachedtokens",
     "cachedcontenttokencount",
 ];
-/// Read from a cache, and counted beside the input, by Anthropic and by Bedrock.
+/// Tokens read from a cache, which Anthropic and Bedrock count in addition to the input.
 const CACHED_BESIDE: &[&str] = &["cachereadinputtokens", "cachereadinputtokencount"];
-/// Written to a cache, at the price of other input at least; Anthropic counts them beside the input.
+/// Tokens written to a cache, which cost at least as much as other input; Anthropic counts them in
+/// addition to the input.
 const CACHE_WRITES: &[&str] =
     &["cachecreationinputtokens", "cachewriteinputtokens", "cachewriteinputtokencount"];
 const REASONING: &[&str] = &[
@@ -42,7 +43,7 @@ const REASONING: &[&str] = &[
     "thoughtstokencount",
 ];
 
-/// The counts of one call; what was not reported is `None`.
+/// Counts of one call; `None`: not reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenCounts {
     input: Option<u64>,
@@ -51,17 +52,18 @@ pub struct TokenCounts {
     cached: Option<u64>,
     cache_writes: Option<u64>,
     reasoning: Option<u64>,
-    /// The input leaves out what was read from a cache or written to one, as Anthropic counts.
+    /// The input excludes tokens read from or written to a cache, as Anthropic counts.
     is_input_without_cache: bool,
 }
 
 impl TokenCounts {
-    /// Counts of an object like OpenAI's `usage`. A count is a number without a sign or a text of digits; others are passed over.
+    /// Counts of an object like OpenAI's `usage`. A count is a number without a sign or a text of
+    /// digits; other values are ignored.
     pub fn of_usage(usage: &Value) -> Self {
         let named = |names: &[&str]| names.iter().find_map(|name| count_at(usage, name));
         let largest_at = |names: &[&str]| names.iter().filter_map(|name| count_at(usage, name)).max();
         let (input, cache_writes) = (named(INPUT), named(CACHE_WRITES));
-        // OpenAI's name for the input means all of it, whatever stands beside it.
+        // OpenAI's name for the input means all of it, whatever other fields exist.
         let has_anthropic_names = cache_writes.is_some() || named(CACHED_BESIDE).is_some();
         Self {
             input,
@@ -74,7 +76,8 @@ impl TokenCounts {
         }
     }
 
-    /// Both reports of one call together: the larger of each count. Counts of a response only grow, so zeros at its end take nothing back.
+    /// Combines two reports of one call by taking the larger of each count. Counts of a response
+    /// only grow, so zeros at its end change nothing.
     pub fn max(self, other: Self) -> Self {
         Self {
             input: self.input.max(other.input),
@@ -87,17 +90,18 @@ impl TokenCounts {
         }
     }
 
-    /// Whether input or output is known. Zeros alone are not: a call that was answered has used something.
+    /// True if input or output is known. Zeros alone do not count: an answered call has used
+    /// tokens.
     pub fn is_known(&self) -> bool {
         [self.input, self.output, self.total].into_iter().flatten().any(|count| count > 0)
     }
 
-    /// Whether input or output was reported, be it as zero.
+    /// True if input or output was reported, even as zero.
     pub(crate) fn has_parts(&self) -> bool {
         self.input.is_some() || self.output.is_some()
     }
 
-    /// All tokens that were read, those from a cache included.
+    /// All tokens read, including cached ones.
     pub fn input(&self) -> u64 {
         let (input, cached) = (self.input.unwrap_or(0), self.cached.unwrap_or(0));
         let beside = cached.saturating_add(self.cache_writes.unwrap_or(0));
@@ -108,31 +112,31 @@ impl TokenCounts {
         whole_and_part(input, cached)
     }
 
-    /// All tokens that were written, reasoning included.
+    /// All tokens written, including reasoning.
     pub fn output(&self) -> u64 {
         let (output, reasoning) = (self.output.unwrap_or(0), self.reasoning.unwrap_or(0));
         let is_total_of_all =
             reasoning > 0 && self.is_total(self.input().saturating_add(output).saturating_add(reasoning));
         match (self.input, self.output, self.total) {
-            // Only a total: nothing is known of its parts.
+            // Only a total: its parts are not known.
             (None, None, Some(total)) => total,
             _ if is_total_of_all => output.saturating_add(reasoning),
             _ => whole_and_part(output, reasoning),
         }
     }
 
-    /// The reported total, or input and output together where it is missing or smaller.
+    /// The reported total, or the sum of input and output if that is larger.
     pub fn total(&self) -> u64 {
         let sum = self.input().saturating_add(self.output());
         self.total.unwrap_or(0).max(sum)
     }
 
-    /// Part of the input that came from a cache.
+    /// Input tokens that came from a cache.
     pub fn cached(&self) -> Option<u64> {
         self.cached
     }
 
-    /// Part of the output that is reasoning.
+    /// Output tokens of reasoning.
     pub fn reasoning(&self) -> Option<u64> {
         self.reasoning
     }
@@ -146,12 +150,12 @@ impl TokenCounts {
     }
 }
 
-/// A count that includes its part. A part that is larger was counted beside it.
+/// A count that includes its part. A larger part was counted separately.
 pub(crate) fn whole_and_part(whole: u64, part: u64) -> u64 {
     if part > whole { whole.saturating_add(part) } else { whole }
 }
 
-/// The count at a name; `outer/inner` is a field of an object.
+/// Count at a name; `outer/inner` is a field of an object.
 fn count_at(usage: &Value, name: &str) -> Option<u64> {
     match name.split_once('/') {
         Some((outer, inner)) => fields(usage, outer).find_map(|value| count_at(value, inner)),
@@ -159,7 +163,7 @@ fn count_at(usage: &Value, name: &str) -> Option<u64> {
     }
 }
 
-/// The fields of this name, without regard to case and `_`.
+/// Fields of this name, ignoring case and `_`.
 fn fields<'v>(object: &'v Value, name: &'v str) -> impl Iterator<Item = &'v Value> {
     let is_named = move |key: &str| {
         let letters = key.bytes().filter(|byte| *byte != b'_').map(|byte| byte.to_ascii_lowercase());
@@ -169,7 +173,7 @@ fn fields<'v>(object: &'v Value, name: &'v str) -> impl Iterator<Item = &'v Valu
     fields.filter(move |(key, _)| is_named(key)).map(|(_, value)| value)
 }
 
-/// Numbers as endpoints write them: 613, 613.0, 613.4 and "613".
+/// Reads numbers in the notations of endpoints: 613, 613.0, 613.4 and "613".
 fn lenient_count(value: &Value) -> Option<u64> {
     let count = match value {
         Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(rounded_up)),
@@ -230,7 +234,7 @@ mod tests {
         assert_eq!(counts(anthropic), (159_344, 9, Some(159_217), None));
         let beyond = json!({"prompt_tokens": 30, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 90_000}});
         assert_eq!(counts(beyond), (90_030, 9, Some(90_000), None));
-        // The total tells that they are apart, although the part is the smaller one.
+        // The total shows that they are separate, although the part is the smaller one.
         let apart = json!({"prompt_tokens": 5_000, "completion_tokens": 9, "total_tokens": 8_009, "prompt_tokens_details": {"cached_tokens": 3_000}});
         assert_eq!(counts(apart), (8_000, 9, Some(3_000), None));
         let reasoning = json!({"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 18, "completion_tokens_details": {"reasoning_tokens": 4}});

@@ -1,4 +1,4 @@
-//! Turns: their ids, how they are opened, and how they fail.
+//! Turns: ids, options, and failures.
 
 use std::fmt;
 
@@ -7,22 +7,23 @@ use serde_json::Value;
 
 use crate::{AgentId, Bucket, InvalidId, MessageId, Metadata, Position, ThreadId, Timestamp};
 
-/// Longest turn id in bytes: the ids of its messages are made from it.
+/// Maximum bytes of a turn id: the ids of its messages are derived from it.
 const MAX_TURN_LEN: usize = "u0000-".len() + 80;
 
-/// One turn. `u<bucket>-<unique>` for an input of a person, `t<bucket>-<position>` for a task; the bucket is that of
-/// the thread in four hexadecimal digits, so that the owner can be found by the id.
+/// Id of a turn: `u<bucket>-<unique>` for an input of a person, `t<bucket>-<position>` for a task.
+/// The bucket is that of the thread in four hexadecimal digits, so the id identifies the owner.
 ///
-/// The ids of the turn's messages are made from it and are reserved: `<turn>-q` the input, `<turn>-a<run>` the answer
-/// of a run (`-a` of the first), `<turn>-a<run>-s<step>` a step before it, `…-r<n>` a tool's result.
+/// The ids of the turn's messages are derived from it and are reserved: `<turn>-q` is the input,
+/// `<turn>-a<run>` the answer of a run (`-a` of the first), `<turn>-a<run>-s<step>` a step before
+/// it, `…-r<n>` a tool's result.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TurnId(MessageId);
 
 impl TurnId {
-    /// Reads an id that [`TurnId::foreground`] or [`TurnId::of_task`] has made.
+    /// Parses an id made by [`TurnId::foreground`] or [`TurnId::of_task`].
     ///
     /// # Errors
-    /// `text` is no such id.
+    /// `text` is not such an id.
     pub fn parse(text: &str) -> Result<Self, InvalidTurnId> {
         let id = MessageId::parse(text)?;
         let body = text.strip_prefix(['u', 't']).filter(|_| text.len() <= MAX_TURN_LEN);
@@ -42,19 +43,19 @@ impl TurnId {
         Self::parse(&format!("u{:04x}-{unique}", thread.bucket().get()))
     }
 
-    /// The turn of a task; a function of its place alone.
+    /// The turn of a task, which is determined by the task's position alone.
     pub fn of_task(agent: &AgentId, position: Position) -> Self {
         let text = format!("t{:04x}-{position}", Bucket::of_key(agent.as_str()).get());
         Self(MessageId::new_unchecked(&text))
     }
 
-    /// The place of the task whose turn it is; `None` for the turn of an input.
+    /// Position of the task that the turn answers; `None` for an input's turn.
     pub fn task_position(&self) -> Option<Position> {
         let (_, position) = self.as_str().strip_prefix('t')?.split_once('-')?;
         position.parse().ok().map(Position::from_stored)
     }
 
-    /// The turn and run whose answer a message is; `None` for a message that belongs to no turn.
+    /// Turn and run that an answer's message id belongs to; `None` for any other message.
     pub fn of_answer(message: &MessageId) -> Option<(Self, u32)> {
         let (turn, suffix) = message.as_str().rsplit_once("-a")?;
         let run = match suffix {
@@ -67,13 +68,14 @@ impl TurnId {
         Some((Self::parse(turn).ok()?, run))
     }
 
-    /// The turn whose input a message is; `None` for any other message.
+    /// Turn that an input's message id belongs to; `None` for any other message.
     pub fn of_input(message: &MessageId) -> Option<Self> {
         Self::parse(message.as_str().strip_suffix("-q")?).ok()
     }
 
-    /// Whether a message's id is that of a turn's input, step or tool result, which only the owner writes. A published message
-    /// with such an id would leave an incomplete turn, or one that counts as already written.
+    /// True for the id of a turn's input, step or tool result, which only the owner writes. A
+    /// published message with such an id would leave an incomplete turn, or one that counts as
+    /// already written.
     pub fn is_reserved(message: &MessageId) -> bool {
         let id = message.as_str();
         if let Some(turn) = id.strip_suffix("-q") {
@@ -91,26 +93,26 @@ impl TurnId {
         }
     }
 
-    /// The id as text.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 
-    /// Whether it answers a person, and no task.
+    /// True if it answers an input and not a task.
     pub fn is_foreground(&self) -> bool {
         self.as_str().starts_with('u')
     }
 
-    /// The turn that goes on with the batch of the answer at this position.
+    /// The turn that continues the batch of the answer at this position.
     ///
     /// # Errors
-    /// None of a real position.
+    /// Never for a real position.
     pub fn continuation(thread: &ThreadId, answer: Position) -> Result<Self, InvalidTurnId> {
         Self::foreground(thread, &format!("h{answer}"))
     }
 
-    /// The turn of a heartbeat: a continuation that is requested from outside. `request` is 1 to 64 hexadecimal digits, a digest of the batch and
-    /// of the request's id; the same is the same turn.
+    /// The turn of a heartbeat: a continuation requested by a client. `request` is 1 to 64
+    /// hexadecimal digits, a digest of the batch and the request's id; the same `request` gives the
+    /// same turn.
     ///
     /// # Errors
     /// `request` breaks that rule.
@@ -119,7 +121,7 @@ impl TurnId {
         if turn.is_heartbeat() { Ok(turn) } else { Err(InvalidTurnId::Form) }
     }
 
-    /// Whether it goes on with a batch without a person's input.
+    /// True if it continues a batch without a person's input.
     pub fn is_continuation(&self) -> bool {
         let place = self.as_str().split_once('-').and_then(|(_, unique)| unique.strip_prefix('h'));
         let is_place = |place: &str| !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit());
@@ -135,18 +137,18 @@ impl TurnId {
         self.is_foreground() && request.is_some_and(is_digest)
     }
 
-    /// The bucket of its thread.
     pub fn bucket(&self) -> Bucket {
         let digits = self.as_str().get(1..5).unwrap_or_default();
         Bucket::from_number(u16::from_str_radix(digits, 16).unwrap_or_default())
     }
 
-    /// The id of its input message.
+    /// Message id of its input.
     pub fn input(&self) -> MessageId {
         MessageId::new_unchecked(&format!("{self}-q"))
     }
 
-    /// The id of the answer of `run`, counted from 0. Each run has its own, because a failed answer is never continued.
+    /// Message id of the answer of `run`, counted from 0. Each run has its own, because a failed
+    /// answer is never continued.
     pub fn answer(&self, run: u32) -> MessageId {
         MessageId::new_unchecked(&match run {
             0 => format!("{self}-a"),
@@ -154,12 +156,12 @@ impl TurnId {
         })
     }
 
-    /// The id of the assistant message of a step before the last.
+    /// Message id of a step before the last.
     pub fn step(&self, run: u32, step: u32) -> MessageId {
         MessageId::new_unchecked(&format!("{}-s{step}", self.answer(run)))
     }
 
-    /// The id of the `number`th tool message of a step.
+    /// Message id of the `number`th tool result of a step.
     pub fn result(&self, run: u32, step: u32, number: usize) -> MessageId {
         MessageId::new_unchecked(&format!("{}-s{step}-r{number}", self.answer(run)))
     }
@@ -177,37 +179,38 @@ impl fmt::Debug for TurnId {
     }
 }
 
-/// Text that is no turn id.
+/// Text that is not a turn id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTurnId {
     /// Not a valid id.
     #[error(transparent)]
     Id(#[from] InvalidId),
-    /// A valid id, but not in the form of a turn's.
+    /// A valid id that does not have the form of a turn id.
     #[error("a turn id is u or t, four hexadecimal digits, a dash and at most 80 characters")]
     Form,
 }
 
-/// What a second input does to a thread that has a turn under way.
+/// Effect of a new input on a thread that has an active turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BusyPolicy {
-    /// It waits for its turn.
+    /// The input waits for its turn.
     #[default]
     Enqueue,
-    /// It becomes a failed turn, which can be retried.
+    /// The input becomes a failed turn, which can be retried.
     Reject,
     /// The running turn is stopped: its partial answer is kept and marked.
     Interrupt,
-    /// The running turn is taken back: nothing of it enters the history, its input becomes a failed turn.
+    /// The running turn is rolled back: nothing of it enters the history, and its input becomes a
+    /// failed turn.
     Rollback,
 }
 
 impl BusyPolicy {
-    /// All of them, in the order of their numbers in protobuf.
+    /// In the order of their numbers in protobuf.
     pub const ALL: [Self; 4] = [Self::Enqueue, Self::Reject, Self::Interrupt, Self::Rollback];
 
-    /// The name in JSON and Postgres.
+    /// Name in JSON and Postgres.
     pub fn name(self) -> &'static str {
         match self {
             Self::Enqueue => "enqueue",
@@ -217,35 +220,30 @@ impl BusyPolicy {
         }
     }
 
-    /// The policy of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|policy| policy.name() == name)
     }
 }
 
-/// An input of a person that opens a turn in a thread. Written by gateways into the thread's stream.
+/// A person's input that opens a turn in a thread. Written by gateways into the thread's stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnOpened {
-    /// The turn.
     pub turn: TurnId,
-    /// The thread.
     pub thread: ThreadId,
-    /// The agent whose workflow answers.
+    /// Agent whose workflow answers.
     pub agent: AgentId,
-    /// 0, or for the retry of a failed turn one more than the run that failed.
+    /// 0, or for the retry of a failed turn one more than the failed run.
     pub run: u32,
-    /// The text.
     pub content: String,
     /// Becomes the metadata of the input message.
     pub metadata: Metadata,
-    /// The operator or client that retried it; for the audit. Absent with run 0.
+    /// Operator or client that retried it, for the audit; `None` for run 0.
     pub actor: Option<Box<str>>,
-    /// How it is to be run.
     pub options: TurnOptions,
 }
 
 impl TurnOpened {
-    /// Bytes that it counts against budgets.
+    /// Size in bytes for memory limits.
     pub fn size(&self) -> usize {
         self.content.len()
             + self.metadata.size()
@@ -255,57 +253,59 @@ impl TurnOpened {
     }
 }
 
-/// Options of a turn. They are kept across takeovers, retries and continuations, are not part of the history, and are stored as the JSON
-/// object that they serialise to.
+/// Options of a turn. They are kept across takeovers, retries and continuations, and are not part
+/// of the history. They are stored as the JSON object that they serialize to.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TurnOptions {
-    /// What happens when the thread has a turn under way.
+    /// Effect of the input on a thread that has an active turn.
     pub busy_policy: BusyPolicy,
-    /// What the client asks of the model; see [`TurnOptions::MAX_PARAMETERS`].
+    /// The client's model parameters; see [`TurnOptions::MAX_PARAMETERS`].
     #[serde(skip_serializing_if = "Metadata::is_empty")]
     pub parameters: Metadata,
     /// A successful turn sends the agent a `work_request` task.
     pub work_request: bool,
     /// A successful turn sends the agent a `memory` task.
     pub memory: bool,
-    /// Whether and when a follow-up is armed after the turn, as the settings of its agent had it when the input was taken; empty: never.
-    /// See [`TurnOptions::FOLLOW_UP`].
+    /// Whether and when a follow-up is armed after the turn, from the agent's settings when the
+    /// input was accepted; empty: never. See [`TurnOptions::FOLLOW_UP`].
     #[serde(skip_serializing_if = "Metadata::is_empty")]
     pub follow_up: Metadata,
-    /// For tracing across services.
+    /// Id for tracing across services.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<Box<str>>,
-    /// Of a turn that has failed and is tried again: when its input was accepted first.
+    /// For a retry: time at which the input was first accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted_at: Option<Timestamp>,
 }
 
 impl TurnOptions {
-    /// Most bytes of the parameters: sampling and limits under the names of OpenAI's chat completions, `instructions` (text), and
-    /// whatever the agent's workflow knows.
+    /// Maximum bytes of the parameters: sampling options and limits under the names of OpenAI's
+    /// chat completions, `instructions` (text), and any others known to the agent's workflow.
     pub const MAX_PARAMETERS: usize = 64 << 10;
 
-    /// Keys of [`TurnOptions::follow_up`]: the part of the setting `follow_ups` that decides whether one is armed.
+    /// Keys of [`TurnOptions::follow_up`]: the part of the setting `follow_ups` that decides
+    /// whether one is armed.
     pub const FOLLOW_UP: [&str; 4] = ["enabled", "min_delay_seconds", "max_delay_seconds", "default"];
 
-    /// Most bytes of [`TurnOptions::follow_up`].
+    /// Maximum bytes of [`TurnOptions::follow_up`].
     pub const MAX_FOLLOW_UP: usize = 1 << 10;
 }
 
-/// What a failure means for the queue.
+/// Effect of a failure on the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
-    /// Worth another try later.
+    /// A later retry may succeed.
     Transient,
     /// The same input would fail again.
     Permanent,
-    /// A service that the workflow calls has rejected its credentials: no turn of the agent can succeed before an operator intervenes.
+    /// A service that the workflow calls has rejected its credentials: no turn of the agent can
+    /// succeed until an operator intervenes.
     Auth,
 }
 
 impl ErrorClass {
-    /// The name in JSON and Postgres.
+    /// Name in JSON and Postgres.
     pub fn name(self) -> &'static str {
         match self {
             Self::Transient => "transient",
@@ -314,20 +314,19 @@ impl ErrorClass {
         }
     }
 
-    /// The class of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Transient, Self::Permanent, Self::Auth].into_iter().find(|class| class.name() == name)
     }
 }
 
-/// How the producer of an answer classifies its error: the metadata of an `error` chunk.
+/// Classification of an error by its producer: the metadata of an `error` chunk.
 ///
-/// `class` (`transient`, `permanent`, `auth`), `retryable` (`false` means permanent, unless the class is `auth`, which pauses the
-/// agent), and `retry_after` in seconds, as a number or as text; HTTP dates are not read.
-/// What is absent or invalid counts as transient without a minimum delay: a wrong hint must not lose a task.
+/// Its keys are `class` (`transient`, `permanent`, `auth`), `retryable`, and `retry_after` in
+/// seconds, as a number or as text; HTTP dates are ignored. `retryable: false` means permanent,
+/// unless the class is `auth`, which pauses the agent. Absent or invalid values count as transient
+/// without a minimum delay: a wrong hint must not lose a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryHint {
-    /// What it means for the queue.
     pub class: ErrorClass,
     /// Minimum delay of the next try, ms; at most 24 hours.
     pub retry_after_ms: Option<i64>,
@@ -337,7 +336,6 @@ impl RetryHint {
     /// Transient, without a minimum delay.
     pub const TRANSIENT: Self = Self { class: ErrorClass::Transient, retry_after_ms: None };
 
-    /// Reads the metadata of an `error` chunk.
     pub fn of(metadata: &Metadata) -> Self {
         let class = match (metadata.get("class").and_then(Value::as_str), metadata.get("retryable")) {
             (Some("auth"), _) => ErrorClass::Auth,
@@ -359,20 +357,19 @@ impl RetryHint {
 pub enum TurnError {
     /// The workflow made no progress within its deadline.
     Deadline,
-    /// Its request was not answered within the deadline, or cannot be any more, and it is known why.
+    /// Its request was not answered within the deadline, or can no longer be, for a known reason.
     Unanswered(Unanswered),
-    /// The thread had a turn under way, and the policy was to reject.
+    /// The thread had an active turn, and the policy was to reject.
     Busy,
     /// It was stopped before it began.
     Stopped,
     /// A later input rolled it back.
     RolledBack,
-    /// The agent or the thread is not known, and may not be created.
+    /// The agent or thread is not known and must not be created.
     Unknown,
 }
 
 impl TurnError {
-    /// All of them.
     pub const ALL: [Self; 11] = [
         Self::Deadline,
         Self::Busy,
@@ -387,7 +384,7 @@ impl TurnError {
         Self::Unanswered(Unanswered::NoToken),
     ];
 
-    /// The code that metrics, clients and rows carry.
+    /// Code in metrics and rows and for clients.
     pub fn code(self) -> &'static str {
         match self {
             Self::Deadline => "deadline",
@@ -399,12 +396,11 @@ impl TurnError {
         }
     }
 
-    /// The error with that code.
     pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fault| fault.code() == code)
     }
 
-    /// For people.
+    /// Description for people.
     pub fn text(self) -> &'static str {
         match self {
             Self::Deadline => "the workflow made no progress within its deadline",
@@ -417,25 +413,25 @@ impl TurnError {
     }
 }
 
-/// What is known of a request that is not answered.
+/// Known problem of an unanswered request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unanswered {
     /// No service has taken it.
     NoWorkflow,
-    /// Services have handed it back, the last one as well.
+    /// Services have handed it back, including the last one.
     HandedBack,
-    /// A service took it, and has said nothing since for the time in which it must.
+    /// A service took it and then missed its acknowledgment deadline.
     LostService,
     /// It was acknowledged, and no chunk has come.
     NoAnswer,
     /// It was acknowledged, and the answer has no final chunk.
     Unfinished,
-    /// Chunks for the answer came, without the turn's token or with another one.
+    /// Chunks for the answer came without the turn's token or with another one.
     NoToken,
 }
 
 impl Unanswered {
-    /// The code that clients, rows and metrics carry, as a reason of waiting and as a failure.
+    /// Code for clients, rows and metrics, both as a wait reason and as a failure.
     pub fn code(self) -> &'static str {
         match self {
             Self::NoWorkflow => "no_workflow",
@@ -447,7 +443,7 @@ impl Unanswered {
         }
     }
 
-    /// For people: what is so, and what to do.
+    /// Description for people: the problem and what to do.
     pub fn text(self) -> &'static str {
         match self {
             Self::NoWorkflow => {

@@ -1,54 +1,56 @@
-//! What one turn may use, as the settings of its agent say: a loop that still makes progress ends as well.
+//! Limits on what one turn may use, from its agent's settings: even a loop that makes progress
+//! ends.
 
 use serde_json::Value;
 
 /// The setting `turn_budget`. Absent parts have no bound.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TurnBudget {
-    /// Input and output tokens of all calls of models.
+    /// Input and output tokens of all model calls.
     pub tokens: Option<u64>,
-    /// Calls of models.
+    /// Number of model calls.
     pub calls: Option<u64>,
-    /// What the calls of models cost, in the currency of the prices.
+    /// Cost of the model calls, in the currency of the prices.
     pub cost: Option<f64>,
 }
 
-/// What a turn has used so far.
+/// Usage of a turn so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TurnUse<'a> {
-    /// Calls of models.
+    /// Number of model calls.
     pub calls: u64,
-    /// Their input and output tokens.
+    /// Input and output tokens of the calls.
     pub tokens: u64,
-    /// What they cost, as far as it is known.
+    /// Cost of the calls, as far as known.
     pub cost: f64,
-    /// A model whose price is not known, if one was called or is about to be.
+    /// A model without a known price, if one was called or is about to be.
     pub unpriced: Option<&'a str>,
-    /// Of the cost.
+    /// Currency of the cost.
     pub currency: &'a str,
 }
 
-/// No turn budget.
+/// An invalid turn budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("turn_budget{0}")]
 pub struct InvalidTurnBudget(Box<str>);
 
 impl TurnBudget {
-    /// The key in the settings of an agent.
+    /// Key in the settings of an agent.
     pub const KEY: &'static str = "turn_budget";
-    /// The code of a turn that has used it up.
+    /// Error code of a turn that has used up its budget.
     pub const CODE: &'static str = "turn_budget";
-    /// Least and most tokens.
+    /// Minimum and maximum tokens.
     pub const TOKENS: (u64, u64) = (1, 1_000_000_000);
-    /// Least and most calls.
+    /// Minimum and maximum calls.
     pub const CALLS: (u64, u64) = (1, 10_000);
-    /// The highest cost; it must be above 0.
+    /// Maximum cost; it must be above 0.
     pub const MOST_COST: f64 = 1e9;
 
-    /// Reads the setting; null is no bound.
+    /// Reads the setting; null means no bound.
     ///
     /// # Errors
-    /// It is no object, or has a field that is not known or a number out of its range; the field is named.
+    /// The value is not an object, or has an unknown field or a number out of range; the error
+    /// names the field.
     pub fn parse(written: &Value) -> Result<Self, InvalidTurnBudget> {
         let invalid = |why: String| InvalidTurnBudget(why.into());
         if written.is_null() {

@@ -1,4 +1,4 @@
-//! The inputs of a partition, and the actions that it decides on.
+//! Inputs of a partition and the actions that it returns.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ use crate::types::{
 /// One entry of the partition's stream, decoded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamEntry {
-    /// Its sequence in the stream.
+    /// Sequence in the stream.
     pub seq: Seq,
     /// When the stream stored it, by the stream's clock.
     pub stored_at: Timestamp,
-    /// Bytes that it takes in the stream, about.
+    /// Approximate size in the stream.
     pub bytes: usize,
-    /// What it says, or why it cannot be used.
+    /// Decoded content, or why it cannot be used.
     pub body: EntryBody,
 }
 
@@ -37,226 +37,222 @@ pub struct StreamEntry {
 pub enum EntryBody {
     /// Chunks of one thread.
     Frame(Frame),
-    /// Something to be done. Kept raw as well, for the dead letter that it may become.
+    /// A command, with its raw payload for the dead letter that it may become.
     Command(Command, RawPayload),
-    /// Refused as a whole; becomes a dead letter.
+    /// An entry refused as a whole; becomes a dead letter.
     Refused {
-        /// The subject that it came on.
+        /// Subject on which it came.
         subject: String,
         /// Its raw payload.
         payload: Bytes,
-        /// Why.
         refusal: RejectedEntry,
-        /// The answer that it was meant for, if it bears a token.
+        /// Answer that it was meant for, if it carries a token.
         answer: Option<RefusedAnswer>,
     },
 }
 
-/// What a refused payload was meant for.
+/// The answer that a refused payload was meant for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedAnswer {
     /// The thread of its subject.
     pub thread: ThreadId,
-    /// The token that it bears. Only a turn of which it is the token is concerned.
+    /// Token it carries. Only the turn that has this token is affected.
     pub token: TurnToken,
-    /// The dead letter that it becomes, for people.
+    /// Description of the resulting dead letter, for people.
     pub dead_letter: String,
 }
 
-/// A gateway asks for the open text of a thread, beyond what it has. From the answer on it follows the thread.
+/// A gateway requests the open text of a thread beyond what it has. From the reply on it follows
+/// the thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotRequest {
-    /// Comes back with the answer.
+    /// Returned in the reply.
     pub token: u64,
-    /// Who asks.
+    /// Gateway that asks.
     pub gateway: GatewayId,
-    /// The thread.
     pub thread: ThreadId,
-    /// What the gateway has: message, attempt, next id.
+    /// What the gateway has: message, attempt, next chunk id.
     pub known: Vec<(MessageId, u32, u32)>,
-    /// The answer names at most so many messages, and all that are known.
+    /// Maximum number of messages in the reply; known messages are always included.
     pub max_messages: usize,
-    /// The answer holds at most this many bytes of chunks.
+    /// Maximum bytes of chunks in the reply.
     pub max_bytes: usize,
 }
 
-/// A gateway asks of which threads frames were sent after this one.
+/// A gateway asks which threads have had frames since a given one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedThreadsQuery {
-    /// Comes back with the answer.
+    /// Returned in the reply.
     pub token: u64,
-    /// Who asks. A gateway that does not ask for [`FOLLOWER_EXPIRY_MS`](crate::FOLLOWER_EXPIRY_MS) follows nothing any more.
+    /// Gateway that asks. A gateway that has not asked for
+    /// [`FOLLOWER_EXPIRY_MS`](crate::FOLLOWER_EXPIRY_MS) no longer follows any thread.
     pub gateway: GatewayId,
-    /// Threads that it does not follow any more.
+    /// Threads that it no longer follows.
     pub unfollowed: Vec<ThreadId>,
-    /// The epoch in which the number counts, the highest that the gateway knows; another one's are all news.
+    /// Epoch that `number` belongs to: the highest the gateway knows. If it is not the owner's,
+    /// every frame counts as new.
     pub epoch: u64,
-    /// The last frame that the gateway has received.
+    /// Number of the last frame that the gateway received.
     pub number: u64,
 }
 
 /// Everything that can happen to a partition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// Entries of the stream in its order, and how many more messages may be opened meanwhile.
+    /// Entries of the stream in order, and how many more messages may be opened.
     Entries {
-        /// The entries.
         entries: Vec<StreamEntry>,
-        /// New messages beyond this many wait in the stream.
+        /// Number of new messages that may be opened; further ones wait in the stream.
         room: usize,
     },
-    /// The reader has seen everything that is in the stream (true), or is behind or cut off (false). Clocks of gaps
-    /// and stalls follow real time only while nothing unread could close them, else the stream's time.
+    /// True: the reader has seen everything in the stream; false: it is behind or cut off. Gaps and
+    /// stalls age by real time only while nothing unread could close them, otherwise by the
+    /// stream's time.
     CaughtUp(bool),
-    /// The answer to [`Action::Lookup`].
+    /// Reply to [`Action::Lookup`].
     Found(Vec<(MessageKey, Lookup)>),
-    /// The commit that was in flight has been applied, but for these turns: the store refused their messages, and what
-    /// [`TurnWrite::on_refusal`](crate::TurnWrite::on_refusal) says was written with this text.
+    /// The commit in flight was applied, except for these turns: the store refused their messages.
+    /// For each of them [`TurnWrite::on_refusal`](crate::TurnWrite::on_refusal) was written with
+    /// this text.
     Committed(Vec<(TurnId, String)>),
-    /// The answer to [`Action::Check`], in the order of its keys.
+    /// Reply to [`Action::Check`], in the order of its keys.
     Checked(Vec<(CommandKey, CommandVerdict)>),
-    /// The answer to [`Action::Start`].
+    /// Reply to [`Action::Start`].
     Started {
-        /// The turn.
         turn: TurnId,
-        /// Its run.
         run: u32,
-        /// What came of it.
+        /// Result of the start.
         started: Started,
     },
-    /// The facts that a turn is given, before the answer to its [`Action::Start`]. Without it the turn is given none.
+    /// Facts given to a turn, sent before the reply to its [`Action::Start`]. Without this input
+    /// the turn gets none.
     Recalled {
-        /// The turn.
         turn: TurnId,
-        /// Its run.
         run: u32,
-        /// What it is given.
+        /// Facts given to the turn.
         facts: RecalledFacts,
     },
-    /// What was heard of the requests of turns, by turn and run; see [`Partition::silent_turns`](crate::Partition::silent_turns).
+    /// News about the requests of turns, by turn and run; see
+    /// [`Partition::silent_turns`](crate::Partition::silent_turns).
     Requests(Vec<(TurnId, u32, RequestNews)>),
-    /// A workflow inside this process has answered a turn: all chunks of the answer, in order.
+    /// A workflow inside this process answered a turn: all chunks of the answer, in order.
     Answered {
-        /// The turn.
         turn: TurnId,
-        /// Its run.
         run: u32,
         /// Consecutive ids from 0, the last one final.
         chunks: Vec<Arc<Chunk>>,
     },
-    /// The answer to [`Action::LoadTasks`]: the next tasks after the position that was asked for.
+    /// Reply to [`Action::LoadTasks`]: the next tasks after the requested position.
     Tasks {
-        /// Whose.
         agent: AgentId,
-        /// The position that was asked for.
         after: Position,
-        /// At most as many as were asked for.
+        /// At most the requested number.
         tasks: Vec<QueuedTask>,
-        /// There are more.
+        /// True if the store has more.
         more: bool,
     },
-    /// The answer to [`Action::DecideTimers`].
+    /// Reply to [`Action::DecideTimers`].
     TimersDecided(Vec<TimerDecision>),
-    /// The answer to [`Action::LoadTimers`].
+    /// Reply to [`Action::LoadTimers`].
     Timers(TimerPage),
-    /// The answer to [`Action::DelayTask`].
+    /// Reply to [`Action::DelayTask`].
     TaskDelayed {
-        /// Its entry.
         seq: Seq,
-        /// What came of it; `None`: the store refuses it for good.
+        /// Result; `None`: the store permanently refuses the task.
         outcome: Option<TaskDelay>,
     },
-    /// The answer to [`Action::Save`]: all of it is stored, but for what the store refuses for good, with what it says of it. That fails.
+    /// Reply to [`Action::Save`]: everything is stored except these items, which the store
+    /// permanently refuses with these errors. They fail.
     Saved(Vec<(SavedItem, String)>),
-    /// Others than the owner have written timers of the partition.
+    /// Another process has written timers of this partition.
     TimersChanged,
-    /// The keys of turn tokens were rotated, or the one before counts no longer.
+    /// The keys of turn tokens were rotated, or the previous key has expired.
     TokenKeys(TokenKeys),
-    /// All of this batch of the outbox has been published.
+    /// All of this outbox batch has been published.
     Sent(Position),
-    /// A gateway asks how a queue stands.
+    /// A gateway asks for the state of a queue.
     Status(StatusQuery),
-    /// A gateway asks for the open text of a thread.
+    /// A gateway requests the open text of a thread.
     Snapshot(SnapshotRequest),
     /// A gateway asks which threads have changed.
     ChangedThreads(ChangedThreadsQuery),
-    /// Time has passed: send it when [`crate::Partition::poll_timeout`] says so.
+    /// Time has passed. Send this when [`crate::Partition::poll_timeout`] asks for it.
     Tick,
     /// There is room again for messages that wait in the stream; see [`Action::Reread`].
     Room,
-    /// Memory is short: forget open messages of at least this many bytes; they are read again later.
+    /// Memory is short: drop open messages of at least this many bytes; they are read again later.
     Shed(usize),
 }
 
-/// What a partition decides. The driver performs the actions in order.
+/// An action of a partition. The driver performs the actions in order.
 #[expect(clippy::large_enum_variant, reason = "there is one commit at a time, and it is moved once")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Look up in the store what it knows of these messages; answer with [`Input::Found`].
+    /// Look up these messages in the store; answer with [`Input::Found`].
     Lookup(Vec<MessageKey>),
     /// Send these chunks to the gateways.
     Publish(ReadyChunks),
-    /// Write this; answer with [`Input::Committed`], or drop the partition. One at a time.
+    /// Apply this commit; answer with [`Input::Committed`], or drop the partition. One at a time.
     Commit(Commit),
-    /// Save this beside the commits, until the store has it; answer with [`Input::Saved`]. One at a time.
+    /// Save this, independently of commits, retrying until it is stored; answer with
+    /// [`Input::Saved`]. One at a time.
     Save(Save),
     /// Send the end of the message to the gateways.
     End(MessageEnded),
-    /// A gateway knows of an owner with this higher epoch: ask the store whether the partition is held still, and by which epoch it would be
-    /// above that one. A store that went back in time may have forgotten the other owner.
+    /// A gateway knows an owner with this higher epoch. Ask the store whether the lease is still
+    /// held; if so, raise its epoch above that one. A store that went back in time may have
+    /// forgotten the other owner.
     CheckLease(u64),
-    /// Answer a [`SnapshotRequest`].
+    /// Reply to a [`SnapshotRequest`].
     Snapshot(SnapshotReply),
-    /// Answer a [`ChangedThreadsQuery`].
+    /// Reply to a [`ChangedThreadsQuery`].
     ChangedThreads(ChangedThreads),
-    /// Look up in the store what it knows of these commands; answer with [`Input::Checked`], in their order.
+    /// Look up these commands in the store; answer with [`Input::Checked`], in the same order.
     Check(Vec<CommandKey>),
-    /// Begin a turn.
+    /// Start a turn.
     Start(Box<Start>),
-    /// Notify the workflow that this run is not waited for any more, and take its request back if no workflow has it yet.
+    /// Tell the workflow that this run is abandoned, and delete its request if no workflow has
+    /// taken it.
     Abandon {
-        /// The turn.
         turn: TurnId,
-        /// Its run.
         run: u32,
     },
-    /// Read on in an agent's queue; answer with [`Input::Tasks`].
+    /// Load more of an agent's queue; answer with [`Input::Tasks`].
     LoadTasks {
-        /// Whose.
         agent: AgentId,
-        /// Tasks after this position that are not marked failed.
+        /// Load tasks after this position that are not marked failed.
         after: Position,
-        /// At most so many.
+        /// Maximum number of tasks.
         limit: usize,
     },
-    /// Decide what becomes of these timers, which are due, by what the store knows; answer with [`Input::TimersDecided`].
+    /// Decide these due timers from what the store has; answer with [`Input::TimersDecided`].
     DecideTimers(Vec<TimerId>),
-    /// Read on in the timers; answer with [`Input::Timers`].
+    /// Load more timers; answer with [`Input::Timers`].
     LoadTimers {
-        /// Those that are due in so many ms or later.
+        /// Load timers that are due in this many ms or later.
         from_ms: i64,
-        /// At most so many.
+        /// Maximum number of timers.
         limit: usize,
     },
-    /// Store a task that enters its queue later, unless it is there; answer with [`Input::TaskDelayed`].
+    /// Store a task that enters its queue later, unless it is stored already; answer with
+    /// [`Input::TaskDelayed`].
     DelayTask {
-        /// Its entry.
         seq: Seq,
-        /// The task.
         delayed: Box<DelayedTask>,
     },
-    /// Publish this; answer with [`Input::Sent`]. Ids derived from the turns make a repetition harmless.
+    /// Publish this batch; answer with [`Input::Sent`]. Its ids are derived from the turns, so a
+    /// repetition is harmless.
     Send(OutboxBatch),
-    /// Answer a [`StatusQuery`].
+    /// Reply to a [`StatusQuery`].
     Status(Box<StatusReply>),
     /// Set the reader back to this sequence: messages that had to wait in the stream have room now.
     Reread(Seq),
-    /// Worth a line in the log.
+    /// Write a line to the log.
     Report(MachineReport),
 }
 
 impl Action {
-    /// The name in metrics.
+    /// Name in metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Lookup(_) => "lookup",
@@ -282,43 +278,41 @@ impl Action {
     }
 }
 
-/// Chunks that became ready, with consecutive ids, each once in order per attempt.
+/// Chunks that became ready, with consecutive ids; each is sent once and in order per attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadyChunks {
-    /// The message.
     pub key: MessageKey,
-    /// Its attempt. Higher than the last one of this message: the text starts again.
+    /// Attempt. If higher than in the previous frame of this message, the text starts again.
     pub attempt: u32,
     /// The author's role.
     pub role: Role,
-    /// What its batch began with.
+    /// Type of the message's batch.
     pub batch_type: BatchType,
-    /// The chunks; may be empty when only the attempt rose. As many as fit into one frame.
+    /// Chunks that fit into one frame; empty when only the attempt rose.
     pub chunks: Vec<Arc<Chunk>>,
-    /// The number of the frame.
+    /// Number of the frame.
     pub frame: FrameNumber,
 }
 
 /// The end of a message, decided by its commit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MessageEnded {
-    /// The message.
     pub key: MessageKey,
-    /// Its attempt.
     pub attempt: u32,
     /// The author's role.
     pub role: Role,
-    /// What its batch began with.
+    /// Type of the message's batch.
     pub batch_type: BatchType,
-    /// Its place among the ends of the thread, which is that of the message if it is persisted.
+    /// Position among the ends of the thread; if the message is persisted, it is the message's
+    /// position.
     pub position: Position,
-    /// How many chunks were released.
+    /// Number of released chunks.
     pub chunks: u32,
     /// How it ended.
     pub outcome: MessageOutcome,
-    /// Of an answer that is persisted: why it ended and what it used.
+    /// For a persisted answer: its finish reason and usage.
     pub report: AnswerReport,
-    /// The number of the frame.
+    /// Number of the frame.
     pub frame: FrameNumber,
 }
 
@@ -353,80 +347,73 @@ impl From<MessageEnded> for LiveFrame {
     }
 }
 
-/// The answer to a [`SnapshotRequest`].
+/// Reply to a [`SnapshotRequest`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotReply {
-    /// The token of the query.
+    /// Token of the request.
     pub token: u64,
-    /// As of when.
+    /// State of the thread that the text belongs to.
     pub cut: Cut,
-    /// What is open, from what is known on.
+    /// Open messages; known ones start at the gateway's next chunk.
     pub open: Vec<PartialText>,
-    /// More messages are open than it names.
+    /// True if more messages are open than the reply contains.
     pub left_out: bool,
-    /// True when the size limit cut it: request the rest again.
+    /// True if the size limit cut the reply: request the rest.
     pub more: bool,
 }
 
-/// The answer to a [`ChangedThreadsQuery`].
+/// Reply to a [`ChangedThreadsQuery`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedThreads {
-    /// The token of the query.
+    /// Token of the query.
     pub token: u64,
-    /// The epoch of the lease.
+    /// Epoch of the lease.
     pub epoch: u64,
-    /// The last frame that was sent.
+    /// Number of the last frame sent.
     pub number: u64,
-    /// The threads of which frames were sent after the one that the query names, with the last frame of each.
+    /// Threads that have had frames since the one in the query, with the last frame of each.
     pub threads: Vec<(ThreadId, u64)>,
-    /// False when there may be other threads.
+    /// False if there may be other threads.
     pub is_complete: bool,
 }
 
-/// Something worth a line in the log and nothing else.
+/// Something to log; it has no other effect.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MachineReport {
-    /// Same id, other content: the first one stays.
+    /// A chunk came again with the same id and other content: the first one stays.
     Conflict {
-        /// The message.
         key: MessageKey,
-        /// The chunk.
         chunk_id: u32,
-        /// Digest of the one that stays.
+        /// Digest of the chunk that stays.
         kept: u64,
-        /// Digest of the one that is dropped.
+        /// Digest of the dropped chunk.
         dropped: u64,
     },
     /// A message that belongs to no turn was given up.
     GivenUp {
-        /// The message.
         key: MessageKey,
-        /// Why.
         failure: MessageFailure,
-        /// What had come of it.
+        /// State of its buffer.
         buffer: BufferState,
-        /// For tracing across services, as its last chunk says it.
+        /// Correlation id for tracing across services, from its highest chunk that has one.
         correlation_id: Option<Box<str>>,
     },
-    /// A chunk has come before one with a lower id, which is waited for; see
+    /// A chunk came before one with a lower id, which is still missing; see
     /// [`PartitionLimits::reports_chunks`](crate::PartitionLimits::reports_chunks).
     OutOfOrder {
-        /// The message.
         key: MessageKey,
-        /// The chunk.
         chunk_id: u32,
-        /// The lowest id that is missing, and what else is.
+        /// State of the buffer, with the missing ids.
         buffer: BufferState,
     },
-    /// A message is stored. It is reported under the same condition as [`Self::OutOfOrder`].
+    /// A message is stored. Reported under the same condition as [`Self::OutOfOrder`].
     Finalized {
-        /// The message.
         key: MessageKey,
-        /// Its chunks.
+        /// Number of chunks.
         chunks: u32,
-        /// Tokens of its calls of models, where any are known.
+        /// Tokens of its model calls, where known.
         tokens: Option<u64>,
-        /// Bytes of its chunks' text.
+        /// Bytes of the chunks' text.
         bytes: usize,
     },
     /// Stream sequences that never came: the stream lost them.
@@ -436,72 +423,67 @@ pub enum MachineReport {
         /// Last missing sequence.
         last: Seq,
     },
-    /// At capacity: messages new from this sequence on wait in the stream.
+    /// At capacity: new messages from this sequence on wait in the stream.
     Deferring(Seq),
     /// Chunks of a turn came without its token: their publisher is not authorized.
     Unauthorized(MessageKey),
-    /// A chunk of a bare message names another role than the message has: it is dropped.
+    /// A chunk of a bare message has another role than the message: it is dropped.
     OtherRole(MessageKey),
-    /// Facts of an answer to a memory task cannot be used, or it has no list of facts: they are left out.
+    /// Facts in the answer to a memory task cannot be used, or the answer has no list of facts.
+    /// They are left out.
     InvalidFacts {
-        /// The task's turn.
+        /// Turn of the task.
         turn: TurnId,
-        /// How many, and what is wrong.
+        /// Number of invalid facts and what is wrong.
         invalid: InvalidFacts,
     },
-    /// Something became of a timer.
+    /// A timer changed state.
     Timer {
-        /// Which.
         timer: TimerId,
-        /// What.
         outcome: TimerOutcome,
-        /// The rule, or whatever else decided it.
+        /// Rule or other cause that decided it.
         by: Option<String>,
     },
     /// A run of a turn failed.
     TurnFailed {
-        /// The turn.
         turn: TurnId,
-        /// The run.
         run: u32,
-        /// Where it takes place.
+        /// Thread in which the turn runs.
         thread: ThreadId,
-        /// Whose workflow was asked.
+        /// Agent whose workflow was asked.
         agent: AgentId,
-        /// Code.
         code: String,
-        /// For people.
         text: String,
-        /// How long the agent backs off, ms; `None` when it does not.
+        /// Backoff of the agent in ms; `None`: it does not back off.
         backoff_ms: Option<i64>,
-        /// What had come of its answer; `None` when nothing had.
+        /// State of the answer's buffer; `None` when no chunk had come.
         buffer: Option<BufferState>,
-        /// For tracing across services, as its input says it.
+        /// Correlation id for tracing across services, from its input.
         correlation_id: Option<Box<str>>,
     },
 }
 
-/// What became of a timer, for metrics and the log.
+/// Change of a timer's state, for metrics and the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerOutcome {
-    /// It is set.
+    /// A timer is set.
     Armed,
-    /// Something asked for one that cannot be set.
+    /// A timer was requested but cannot be set.
     NotArmed,
-    /// It fires.
+    /// The timer fires.
     Fired,
-    /// It waits longer.
+    /// The timer is delayed.
     Postponed,
-    /// It was refused by a rule.
+    /// A rule refused it.
     Refused,
     /// It was cancelled before it fired.
     Cancelled,
-    /// What it fired was taken back.
+    /// The turn that it fired was withdrawn.
     Withdrawn,
 }
 
 impl TimerOutcome {
-    /// The name in metrics.
+    /// Name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Armed => "armed",
@@ -515,17 +497,17 @@ impl TimerOutcome {
     }
 }
 
-/// The buffer of a message that failed.
+/// Buffer of a message, for the log and for status queries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BufferState {
-    /// The id that was expected next.
+    /// Chunk id expected next.
     pub expected: u32,
-    /// How many chunks had been received.
+    /// Number of chunks received.
     pub received: u32,
-    /// How many had been released.
+    /// Number of chunks released.
     pub released: u32,
-    /// The ids that were missing below the highest that had come; at most 64 ranges are named.
+    /// Missing ids below the highest received; at most 64 ranges.
     pub missing: Vec<IdRange>,
-    /// For how long no chunk had come that counted, ms.
+    /// Time since the last counted chunk, ms.
     pub idle_ms: i64,
 }

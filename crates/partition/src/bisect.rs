@@ -1,10 +1,11 @@
-//! Finding what the store refuses in one commit or one question, and writing or reading everything else.
+//! Finds what the store refuses in one commit or query, and writes or reads everything else.
 //!
-//! Entry points: [`parts`] for what can be asked again, and [`CommitParts`] for a commit. The writer of commits tries each part [`alone`](CommitParts::alone), says what came of it, and writes
-//! the [`rest`](CommitParts::rest).
+//! Entry points: [`parts`] for queries, and [`CommitParts`] for a commit. The writer of commits
+//! tries each part [`alone`](CommitParts::alone), reports its result, and writes the
+//! [`rest`](CommitParts::rest).
 //!
-//! What is written alone moves no checkpoint, so that a crash in between reads it again and finds it done. The rest of the
-//! commit, with the checkpoint, comes last.
+//! A part written alone moves no checkpoint, so a crash in between reads it again and finds it
+//! done. The rest of the commit, with the checkpoint, comes last.
 
 use std::sync::Arc;
 
@@ -21,45 +22,45 @@ use crate::types::{
     AgentWrite, AuditWrite, Fallback, OutboxBatch, Outgoing, TaskWrite, TurnStatus, TurnWrite, UsageWrite,
 };
 
-/// As [`model::ControlKind::name`] has it.
+/// Equal to [`model::ControlKind::name`].
 const STOP_TURN: &str = "stop_turn";
-/// What is done to an agent's own row; the same.
+/// Names of commands that change an agent's own row.
 const OF_AGENTS: [&str; 3] = ["pause", "resume", "clear_backoff"];
-/// The code of a turn or a task that the store refuses.
+/// Code of a turn or task that the store refuses.
 const UNSTORABLE: &str = "rejected_by_database";
 
-/// A commit that is taken apart, and what the store has refused of it.
+/// A commit that is split into parts, and what the store has refused of it.
 #[derive(Debug)]
 pub struct CommitParts {
     rest: Commit,
-    /// In the order of their places: each message of a thread names the one before it.
+    /// In the order of their positions: each message of a thread refers to the one before it.
     untried: std::vec::IntoIter<CommitPart>,
-    /// Indices in `rest.agents` of what has been written with its turn.
+    /// Indices in `rest.agents` of writes done together with their turn.
     written: Vec<usize>,
-    /// Messages that were refused, with what the store said: they have become dead letters.
+    /// Refused messages, with the store's error: they have become dead letters.
     pub unstorable: Vec<(MessageKey, String)>,
-    /// Turns whose messages were refused, with what the store said: they have failed.
+    /// Turns whose messages were refused, with the store's error: they have failed.
     pub refused: Vec<(TurnId, String)>,
-    /// Tasks and calls of models that were refused, by name, with what the store said. Tasks have become dead letters, and the machine that has
-    /// them in its queues must be rebuilt.
+    /// Refused tasks and model calls, by name, with the store's error. Tasks have become dead
+    /// letters, and the machine that has them in its queues must be rebuilt.
     pub dropped: Vec<(String, String)>,
 }
 
-/// What is tried alone.
+/// A part of a commit that is tried alone.
 #[derive(Debug)]
 pub enum CommitPart {
     /// A bare message.
     Message(Message),
-    /// A turn with all that it writes.
+    /// A turn with everything that it writes.
     Turn(TurnWrite),
     /// A task that enters its queue.
     Task(TaskWrite),
-    /// A call of a model.
+    /// A model call.
     Usage(UsageWrite),
 }
 
 impl CommitPart {
-    /// Of its first message.
+    /// Position of its first message.
     fn position(&self) -> Option<Position> {
         let first = match self {
             Self::Message(message) => Some(message),
@@ -71,7 +72,7 @@ impl CommitPart {
 }
 
 impl CommitParts {
-    /// Takes a commit apart.
+    /// Splits a commit into parts.
     pub fn of(mut commit: Commit) -> Self {
         let messages = std::mem::take(&mut commit.messages).into_iter().map(CommitPart::Message);
         let turns = std::mem::take(&mut commit.turns).into_iter().map(CommitPart::Turn);
@@ -87,7 +88,8 @@ impl CommitParts {
         }
     }
 
-    /// Has what is neither a message nor a turn tried alone, after the store has refused the rest. False: there is nothing more to take apart.
+    /// Splits off the tasks and model calls to try them alone, after the store has refused the
+    /// rest. False: there is nothing more to split.
     pub fn take_rest_apart(&mut self) -> bool {
         let tasks = std::mem::take(&mut self.rest.tasks).into_iter().map(CommitPart::Task);
         let usage = std::mem::take(&mut self.rest.usage).into_iter().map(CommitPart::Usage);
@@ -95,7 +97,7 @@ impl CommitParts {
         self.untried.len() > 0
     }
 
-    /// What is tried next.
+    /// Next part to try.
     #[expect(
         clippy::should_implement_trait,
         reason = "between two of them it has to be told what came of the first"
@@ -104,23 +106,25 @@ impl CommitParts {
         self.untried.next()
     }
 
-    /// The commit that writes this part alone, with all that must not be missing when it is found done later.
+    /// The commit that writes this part alone, with everything that must accompany it because the
+    /// part will later be found done.
     pub fn alone(&self, part: &CommitPart) -> Commit {
         let rest = &self.rest;
         let mut alone = Commit::empty(rest.partition, rest.epoch, Seq(0), rest.position_high_water);
         match part {
             CommitPart::Message(message) => {
-                // What was saved of it would be a message again, should the rest never be written.
+                // Its saved chunks would become a message again if the rest were never written.
                 alone.ended_spills = keep(&rest.ended_spills, |key| *key == message.key);
                 alone.messages.push(message.clone());
             }
-            // Known when they are decided again.
+            // These are recognized when they are decided again.
             CommitPart::Task(task) => alone.tasks.push(task.clone()),
             CommitPart::Usage(usage) => alone.usage.push(usage.clone()),
             CommitPart::Turn(turn) => {
                 let write = turn.agent.and_then(|index| rest.agents.get(index));
                 alone.agents.extend(write.cloned());
-                // Not those that operators have dropped behind its own: they come with what the audit says of them.
+                // Without tasks that operators have dropped behind its own: those are written with
+                // their audit rows.
                 alone.failed_tasks = keep(&rest.failed_tasks, |failed| {
                     write.is_some_and(|write| write.agent == failed.agent && failed.position <= write.head)
                 });
@@ -136,13 +140,13 @@ impl CommitParts {
         alone
     }
 
-    /// The part has been written.
+    /// Notes that the part has been written.
     pub fn wrote(&mut self, part: CommitPart) {
-        // Tasks and calls were taken out of the rest before they were tried.
+        // Tasks and calls were removed from the rest before they were tried.
         if let CommitPart::Turn(turn) = part {
             self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
             self.rest.usage.retain(|usage| usage.turn != turn.turn);
-            // The batch that was written with it is part of the one that comes with the rest.
+            // The batch written with it is part of the batch that comes with the rest.
             self.rest.sent.extend(own_batch(&turn, &self.rest).map(|batch| batch.id));
             let write = turn.agent.and_then(|index| self.rest.agents.get(index));
             self.rest.audit.retain(|audit| !is_done_with(audit, &turn.turn, write));
@@ -150,7 +154,7 @@ impl CommitParts {
         }
     }
 
-    /// The store has refused the part: `detail` is what it said.
+    /// Notes that the store refused the part with the error `detail`.
     pub fn refuse(&mut self, part: CommitPart, detail: String) {
         match part {
             CommitPart::Message(message) => {
@@ -175,7 +179,7 @@ impl CommitParts {
                     }
                 }
                 self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
-                // The last of its messages is its answer; that of a follow-up was never shown.
+                // The last of its messages is its answer; a follow-up's answer was never shown.
                 let is_shown = !matches!(turn.on_refusal, Fallback::FollowUp(_));
                 let answer = turn.messages.last().filter(|_| is_shown);
                 self.rest
@@ -201,7 +205,7 @@ impl CommitParts {
             }
             Fallback::Task(mut failed) => {
                 (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);
-                // A task that was stopped has a mark already, and one statement writes a row once.
+                // A stopped task has a mark already, and one statement can write a row only once.
                 let same = (failed.agent.clone(), failed.position);
                 rest.failed_tasks.retain(|other| (&other.agent, other.position) != (&same.0, same.1));
                 rest.failed_tasks.push(failed);
@@ -209,7 +213,7 @@ impl CommitParts {
         }
     }
 
-    /// What is left to be written, with the checkpoint.
+    /// What remains to be written, with the checkpoint.
     pub fn rest(&mut self) -> &Commit {
         let written = std::mem::take(&mut self.written);
         let mut index = 0..;
@@ -218,9 +222,10 @@ impl CommitParts {
     }
 }
 
-/// Asks for all items at once, and where the store refuses, for each half, down to the items that it refuses alone: these have its refusal.
+/// Asks for all items at once. A refused query is split in halves, down to the items that are
+/// refused alone, which get the refusal.
 ///
-/// The outer error of `ask` ends it. Answers come in the order of the items, each with the part that it is for.
+/// The outer error of `ask` ends it. Answers come in the order of the items, each with its part.
 ///
 /// # Errors
 /// The outer error of `ask`.
@@ -232,7 +237,7 @@ where
     F: Future<Output = Result<Result<A, R>, E>>,
 {
     let mut answers = Vec::new();
-    // The next one is the last.
+    // A stack: the last part is asked next.
     let mut parts: Vec<&'q [Q]> = (!items.is_empty()).then_some(items).into_iter().collect();
     while let Some(part) = parts.pop() {
         match ask(part).await? {
@@ -246,8 +251,8 @@ where
     Ok(answers)
 }
 
-/// Puts right what a machine decided of a commit that was applied but for these: it took the messages for complete, and what
-/// was to be published of the turns is not true any more.
+/// Corrects the actions of a machine after a commit that was applied except for these items. The
+/// machine took the messages for complete, and published results of the turns are no longer true.
 pub fn apply_refusals(actions: &mut [Action], unstorable: &[(MessageKey, String)], refused: &[TurnId]) {
     for action in actions {
         match action {
@@ -263,7 +268,7 @@ pub fn apply_refusals(actions: &mut [Action], unstorable: &[(MessageKey, String)
     }
 }
 
-/// Takes a refused turn out of what is published: it has failed, and nothing follows from it.
+/// Removes what follows from a refused turn from an outbox batch: the turn has failed.
 fn apply_refusal(batch: &mut OutboxBatch, turn: &TurnId) {
     batch.outgoing.retain(|outgoing| match outgoing {
         Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => !is_of(outgoing, turn),
@@ -280,19 +285,21 @@ fn apply_refusal(batch: &mut OutboxBatch, turn: &TurnId) {
     }
 }
 
-/// Takes all of a follow-up's turn out of what is published: that it came to nothing is no event.
+/// Removes everything of a follow-up's turn from an outbox batch: that it came to nothing is not
+/// published.
 pub(crate) fn withhold(batch: &mut OutboxBatch, turn: &TurnId) {
     batch.outgoing.retain(|outgoing| !is_of(outgoing, turn));
 }
 
-/// What of the outbox goes with this turn alone, under a number that no other batch has: the turn's own first position.
+/// The part of the outbox that belongs to this turn, under an id that no other batch has: the
+/// turn's own first position.
 fn own_batch(turn: &TurnWrite, commit: &Commit) -> Option<OutboxBatch> {
     let id: Position = turn.messages.first()?.placement.position;
     let outgoing = keep(&commit.outbox.as_ref()?.outgoing, |outgoing| is_of(outgoing, &turn.turn));
     (!outgoing.is_empty()).then_some(OutboxBatch { id, outgoing })
 }
 
-/// What follows from a turn names it in its metadata.
+/// Whether the item follows from the turn, which is named in its metadata.
 fn is_of(outgoing: &Outgoing, turn: &TurnId) -> bool {
     let names = |metadata: &Metadata| metadata.get("turn_id").and_then(Value::as_str) == Some(turn.as_str());
     match outgoing {
@@ -303,7 +310,7 @@ fn is_of(outgoing: &Outgoing, turn: &TurnId) -> bool {
     }
 }
 
-/// Says of the turn, or of its agent, what is written with it: the one must not be there without the other.
+/// Whether the audit row concerns the turn or its agent's write: they must be written together.
 fn is_done_with(audit: &AuditWrite, turn: &TurnId, write: Option<&AgentWrite>) -> bool {
     let is_of_turn = audit.action == STOP_TURN && audit.target.as_deref() == Some(turn.as_str());
     let is_of_agent = write.is_some_and(|write| write.agent == audit.subject);
@@ -318,7 +325,7 @@ fn keep<T: Clone>(all: &[T], wanted: impl Fn(&T) -> bool) -> Vec<T> {
     all.iter().filter(|one| wanted(one)).cloned().collect()
 }
 
-/// As any client sends it, so that it can be replayed.
+/// The task in the form in which clients send it, so that it can be replayed.
 fn dead_task(write: TaskWrite, partition: PartitionId, detail: String) -> DeadLetter {
     let Task { agent, id, kind, content, metadata } = write.queued.task;
     let payload = json!({

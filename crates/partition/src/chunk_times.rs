@@ -1,17 +1,19 @@
-//! When the released chunks of a message came: exact at the ends of its steps and of the results of its tools, without an entry for each chunk.
+//! Arrival times of a message's released chunks: exact at the ends of its steps and tool results,
+//! without an entry per chunk.
 
 use model::{Chunk, ChunkKind, Timestamp};
 
-/// Chunks that were released one after the other, by the clock of the stream's server.
+/// Consecutively released chunks, by the clock of the stream's server.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
-    /// Index of the first of them.
+    /// Index of the first chunk.
     first: usize,
     first_at: Timestamp,
     last_at: Timestamp,
 }
 
-/// A stretch ends where a result begins or ends, so that no step has a part of one.
+/// Arrival times by stretch. A stretch ends where a result begins or ends, so that no step contains
+/// part of one.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkTimes {
     stretches: Vec<Stretch>,
@@ -19,7 +21,7 @@ pub(crate) struct ChunkTimes {
 }
 
 impl ChunkTimes {
-    /// The chunk with this index was released.
+    /// Notes the release of the chunk with this index.
     pub(crate) fn note(&mut self, index: usize, chunk: &Chunk, at: Timestamp) {
         let is_result = chunk.kind == ChunkKind::ToolResult;
         match self.stretches.last_mut() {
@@ -29,7 +31,8 @@ impl ChunkTimes {
         self.ends_in_result = is_result;
     }
 
-    /// When the chunk with this index came: that of the end of its stretch, unless it is the first of it.
+    /// Arrival of the chunk with this index: the end of its stretch, or the start if it is the
+    /// first.
     pub(crate) fn at(&self, index: usize) -> Option<Timestamp> {
         let behind = self.stretches.partition_point(|stretch| stretch.first <= index);
         let stretch = self.stretches.get(behind.checked_sub(1)?)?;
@@ -59,7 +62,7 @@ mod tests {
             times.note(index, &chunk, Timestamp(100 * index as i64));
         }
         let at = |index| times.at(index).map(|at| at.0);
-        // Of the chunks within a step no time is kept: that of its end is given.
+        // Within a step only the time of its end is known.
         assert_eq!(
             [0, 1, 2, 3, 4, 5, 6, 7].map(at).map(Option::unwrap),
             [0, 200, 200, 300, 400, 500, 700, 700]

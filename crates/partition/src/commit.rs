@@ -1,4 +1,4 @@
-//! A commit as a value: what one partition wants written, whole or not at all.
+//! Commits, saves and takeovers as values.
 
 use std::sync::Arc;
 
@@ -15,56 +15,55 @@ use crate::types::{
 
 /// Everything that one partition writes in one transaction, under the epoch of its lease.
 ///
-/// Storing it is one call; what it decides can be tested without a database. Applying the same commit twice has the
-/// effect of applying it once: messages and dead letters have unique keys, the rest is absolute.
+/// Storing it is one call, and what it decides can be tested without a database. Applying a commit
+/// twice equals applying it once: messages and dead letters have unique keys, and all other values
+/// are absolute.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Commit {
-    /// The partition.
     pub partition: PartitionId,
-    /// The epoch under which it was decided; the store refuses it under any other.
+    /// Epoch under which it was decided; the store refuses it under any other.
     pub epoch: u64,
     /// Complete messages in the order of their positions.
     pub messages: Vec<Message>,
     /// Inputs given up on.
     pub dead_letters: Vec<DeadLetter>,
-    /// Messages that failed, for clients that come later: every end that clients are sent has a row here or is a message.
+    /// Failed messages, for clients that connect later: every end sent to clients has a row here or
+    /// is a message.
     pub failed_messages: Vec<FailedMessage>,
-    /// Messages that were spilled and have ended with this commit: their saved chunks go.
+    /// Saved messages that end with this commit; their saved chunks are deleted.
     pub ended_spills: Vec<MessageKey>,
-    /// Finished turns.
     pub turns: Vec<TurnWrite>,
-    /// What the ended turns have used.
+    /// Model calls of the ended turns.
     pub usage: Vec<UsageWrite>,
-    /// Queues of agents, at most one item an agent.
+    /// Queues of agents, at most one item per agent.
     pub agents: Vec<AgentWrite>,
     /// Tasks that enter queues.
     pub tasks: Vec<TaskWrite>,
     /// Tasks marked failed.
     pub failed_tasks: Vec<FailedTask>,
-    /// What operators do to stored tasks.
+    /// Changes of stored tasks by operators.
     pub task_changes: Vec<TaskChange>,
-    /// Turns that failed; a row that is there already is replaced.
+    /// Failed turns; an existing row is replaced.
     pub failed_turns: Vec<FailedTurn>,
-    /// Failed turns that were dropped by a command.
+    /// Failed turns dropped by a command.
     pub dropped_turns: Vec<(ThreadId, TurnId)>,
-    /// Inputs that were saved and have ended.
+    /// Saved inputs that have ended.
     pub ended_turns: Vec<(ThreadId, TurnId)>,
-    /// Control commands.
     pub audit: Vec<AuditWrite>,
     /// Timers that are set, fired or ended.
     pub timers: Vec<TimerWrite>,
-    /// What is published after this commit.
+    /// Published after this commit.
     pub outbox: Option<OutboxBatch>,
-    /// Batches of the outbox that have been published.
+    /// Outbox batches that have been published.
     pub sent: Vec<Position>,
-    /// Nothing at or below this sequence is needed again once the commit is applied.
+    /// Nothing up to this sequence is needed again once the commit is applied.
     pub checkpoint: Seq,
-    /// The highest millisecond used in a position; the next owner starts above it.
+    /// Highest millisecond used in a position; the next owner starts above it.
     pub position_high_water: Timestamp,
 }
 
 impl Commit {
-    /// A commit that writes nothing but the checkpoint.
+    /// A commit that writes only the checkpoint.
     pub fn empty(
         partition: PartitionId,
         epoch: u64,
@@ -96,7 +95,8 @@ impl Commit {
         }
     }
 
-    /// A turn has failed. Where a person has made its input, what was answered before in the thread is not followed up.
+    /// Adds a failed turn. If its input came from a person, follow-ups to earlier answers in the
+    /// thread are dropped from this commit.
     pub(crate) fn fail_turn(&mut self, failed: FailedTurn) {
         if !failed.opened.metadata.is_synthetic() {
             let is_before = |write: &TimerWrite| {
@@ -108,7 +108,7 @@ impl Commit {
         self.failed_turns.push(failed);
     }
 
-    /// Number of finished inputs in it, by which a commit is full.
+    /// Number of finished inputs, which decides whether the commit is full.
     pub fn weight(&self) -> usize {
         self.messages.len()
             + self.dead_letters.len()
@@ -117,7 +117,7 @@ impl Commit {
             + self.agents.len()
     }
 
-    /// True when there is nothing to write but the checkpoint.
+    /// True if there is nothing to write except the checkpoint.
     pub fn is_empty(&self) -> bool {
         self.weight() == 0
             && self.failed_messages.is_empty()
@@ -133,7 +133,7 @@ impl Commit {
             && self.sent.is_empty()
     }
 
-    /// Approximate size in bytes of what is written.
+    /// Approximate size of the written data in bytes.
     pub fn size(&self) -> usize {
         self.messages.iter().map(Message::size).sum::<usize>()
             + self.dead_letters.iter().map(DeadLetter::size).sum::<usize>()
@@ -143,19 +143,20 @@ impl Commit {
     }
 }
 
-/// What is saved in one statement of messages and inputs that are open, so that the checkpoint can pass their entries.
+/// Open messages and inputs saved in one statement, so that the checkpoint can pass their entries.
 ///
-/// It is written beside the commits and holds none of them up. Saving the same twice has the effect of saving it once. What is saved
-/// goes with the commit of its end, which the machine hands out only after the save was answered.
+/// A save runs beside the commits and delays none of them. Saving the same twice equals saving it
+/// once. Saved rows are deleted by the commit of their end, which the machine returns only after
+/// the save was answered.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Save {
-    /// Parts of open messages, one a message.
+    /// Parts of open messages, one per message.
     pub messages: Vec<SpilledMessage>,
     /// Inputs whose turns have not ended.
     pub turns: Vec<OpenTurn>,
 }
 
-/// What is saved in one row.
+/// An item saved in one row.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SavedItem {
     /// A part of a message.
@@ -173,62 +174,62 @@ impl std::fmt::Display for SavedItem {
     }
 }
 
-/// A part of an open message that is saved: the released chunks from `first_chunk` on and, in the last part, those that wait behind a gap.
-/// Loaded by a new owner, it is the whole message as far as it was saved.
+/// A saved part of an open message: the released chunks from `first_chunk` on and, in the last
+/// part, those that wait behind a gap. Loaded by a new owner, it is the whole message as far as it
+/// was saved.
 ///
-/// Ages and not instants are kept, so that clocks of different machines do not matter.
+/// It keeps ages instead of instants, so that differing clocks of machines do not matter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpilledMessage {
-    /// Which message.
     pub key: MessageKey,
-    /// Its attempt; saved chunks of lower attempts do not count any more.
+    /// Attempt; saved chunks of lower attempts are void.
     pub attempt: u32,
-    /// The chunks below this id were saved before.
+    /// Chunks below this id were saved before.
     pub first_chunk: u32,
     /// The author's role.
     pub role: Role,
-    /// The first entry of the message, for the dead letter that it may become.
+    /// First entry of the message, for the dead letter that it may become.
     pub first_seq: Seq,
-    /// For how long it has been open, ms.
+    /// Time since it was opened, ms.
     pub open_ms: i64,
-    /// For how long the oldest gap has been open, ms; `None` without a gap.
+    /// Age of the oldest gap, ms; `None` without a gap.
     pub gap_ms: Option<i64>,
-    /// For how long no chunk has come, ms.
+    /// Time since the last chunk, ms.
     pub idle_ms: i64,
-    /// The chunks; those that wait behind a gap come last.
+    /// Chunks of this part; those that wait behind a gap come last.
     pub chunks: Vec<Arc<Chunk>>,
-    /// All calls of models that attempts before this one have made.
+    /// All model calls of earlier attempts.
     pub earlier_calls: Vec<ModelCall>,
 }
 
-/// What a new owner starts from.
+/// State from which a new owner starts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Takeover {
-    /// The partition.
     pub partition: PartitionId,
-    /// The epoch of the new lease.
+    /// Epoch of the new lease.
     pub epoch: u64,
-    /// Everything up to here has been used.
+    /// Every entry up to here has been used.
     pub checkpoint: Seq,
     /// See [`Commit::position_high_water`].
     pub position_high_water: Timestamp,
-    /// The database's clock at the grant. Positions are of its time and not of the owner's: a store that has gone back grants
-    /// positions above its clock, and so above all that were shown, however wrong the clock of an earlier owner was.
+    /// The database's clock at the grant. Positions use its time and not the owner's. A store that
+    /// has gone back then grants positions above its clock, and so above all positions shown
+    /// before, however wrong the clock of an earlier owner was.
     pub granted_at: Timestamp,
-    /// Messages that are open and saved.
+    /// Open messages that are saved.
     pub spilled_messages: Vec<SpilledMessage>,
     /// The keys of turn tokens.
     pub token_keys: TokenKeys,
     /// Agents with pending tasks, in backoff, or paused.
     pub agents: Vec<SavedAgent>,
-    /// Inputs that are open and saved, in the order in which they came.
+    /// Open inputs that are saved, in order of arrival.
     pub open_turns: Vec<OpenTurn>,
-    /// What has not been published yet, oldest first.
+    /// Unpublished outbox batches, oldest first.
     pub outbox: Vec<OutboxBatch>,
-    /// How many batches are not published beyond these. The driver reads and publishes them by itself, after
-    /// these and before any other, and says [`Input::Sent`](crate::Input::Sent) of each.
+    /// Number of further unpublished batches. The driver reads and publishes them itself, after
+    /// `outbox` and before any other batch, and sends [`Input::Sent`](crate::Input::Sent) for each.
     pub outbox_beyond: usize,
-    /// The timers that are due next.
+    /// Timers that are due next.
     pub timers: TimerPage,
 }
 
@@ -259,7 +260,7 @@ impl Takeover {
     }
 }
 
-/// What the store knows of a message.
+/// State of a message in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup {
     /// Neither persisted nor failed.
@@ -268,6 +269,6 @@ pub enum Lookup {
     Ended,
     /// Its thread does not exist, and chunks may not create threads.
     NoThread,
-    /// The store refuses for good to look it up. The message fails.
+    /// The store permanently refuses the look-up. The message fails.
     Refused,
 }

@@ -1,4 +1,4 @@
-//! A timer that is due, with everything that decides about it, as the store has it.
+//! A due timer with everything that decides about it, as stored.
 
 use model::{AgentId, Metadata, Position, ThreadId, TimerId, TimerKind, Timestamp};
 use scheduling::follow_up::{
@@ -9,103 +9,104 @@ use serde_json::{Map, Value};
 
 use crate::turn_state::MESSAGE;
 
-/// How a timer stands.
+/// State of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerState {
-    /// It is to fire.
+    /// It has not fired yet.
     Pending,
     /// It has fired.
     Fired,
-    /// It never will, or what it fired was taken back.
+    /// It will never fire, or what it fired was withdrawn.
     Ended,
 }
 
-/// A schedule as it was put, when its timer is due.
+/// The schedule of a due timer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueSchedule {
-    /// Five fields; or `at`.
+    /// Cron expression with five fields; `None` if `at` is set.
     pub cron: Option<String>,
-    /// One time, with its offset.
+    /// A single time, with its UTC offset.
     pub at: Option<String>,
-    /// IANA.
+    /// IANA time zone.
     pub time_zone: String,
     /// `skip` or `queue`.
     pub overlap: String,
     /// `skip` or `one`.
     pub missed: String,
-    /// The text of its tasks.
+    /// Text of its tasks.
     pub content: String,
-    /// Their metadata.
+    /// Metadata of its tasks.
     pub metadata: Metadata,
-    /// Tasks of earlier occurrences that are neither done nor given up.
+    /// Number of tasks of earlier occurrences that are neither done nor given up.
     pub unfinished: u32,
 }
 
 /// A timer that is due, or whose turn is about to start, with everything that decides about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueTimer {
-    /// Which.
     pub id: TimerId,
-    /// What it fires.
+    /// Kind of what it fires.
     pub kind: TimerKind,
-    /// Where a follow-up takes place.
+    /// Thread of the follow-up, if it is one.
     pub thread: Option<ThreadId>,
-    /// Whose it is.
+    /// Agent that it belongs to.
     pub agent: AgentId,
-    /// How it stands.
+    /// State of the timer as stored.
     pub state: TimerState,
-    /// See the table.
+    /// Content of the column `timers.body`.
     pub body: Metadata,
-    /// By the database's clock.
+    /// Current time by the database's clock.
     pub now: Timestamp,
-    /// When it is due, by the same.
+    /// Due time by the same clock.
     pub due: Timestamp,
-    /// It is.
+    /// True if it is due.
     pub is_due: bool,
-    /// The agent's settings; empty when it has none.
+    /// Settings of the agent; empty if it has none.
     pub settings: Map<String, Value>,
-    /// The agent is paused.
+    /// True if the agent is paused.
     pub paused: bool,
-    /// Of a follow-up: a budget that its turn would count in is spent.
+    /// For a follow-up: true if a budget that its turn counts in is spent.
     pub is_over_budget: bool,
-    /// When its backoff ends, or has ended.
+    /// Past or future end of the agent's backoff.
     pub backoff_until: Option<Timestamp>,
-    /// The newest input of a person in the thread's history: its place, when it was written, its metadata.
+    /// Newest input of a person in the thread's history: position, time, metadata.
     pub real_input: Option<(Position, Timestamp, Metadata)>,
-    /// The thread has gone on since a follow-up was armed, and retention has deleted the answer that armed it: a person's message that came
-    /// since may be deleted too, so it counts as one.
+    /// True if the thread has continued since a follow-up was armed and retention has deleted the
+    /// answer that armed it. A later message of a person may be deleted too, so the follow-up
+    /// counts as answered.
     pub is_history_gone: bool,
-    /// The thread was erased.
+    /// True if the thread was erased.
     pub is_erased: bool,
-    /// Follow-ups of the thread that were fired after that input.
+    /// Number of the thread's follow-ups fired after that input.
     pub fired_since_real_input: u32,
-    /// When follow-ups of the thread were fired, the newest first; at most 256.
+    /// Times at which follow-ups of the thread fired, newest first; at most 256.
     pub fired_at: Vec<Timestamp>,
-    /// Of the timer of a schedule; `None` when there is no such schedule any more, or it is disabled.
+    /// For the timer of a schedule; `None` if the schedule no longer exists or is disabled.
     pub schedule: Option<DueSchedule>,
 }
 
 impl DueTimer {
-    /// Where the thread stood when a follow-up was armed.
+    /// Position of the thread when the follow-up was armed.
     pub fn armed_position(&self) -> Position {
         let text = self.body.get("armed_position").and_then(Value::as_str);
         Position::from_stored(text.and_then(|text| text.parse().ok()).unwrap_or(0))
     }
 
-    /// What the agent's settings say of follow-ups.
+    /// Follow-up rules in the agent's settings.
     ///
     /// # Errors
-    /// They make no sense: such settings were not written over HTTP.
+    /// The rules are invalid: such settings were not written over HTTP.
     pub fn follow_up_rules(&self) -> Result<FollowUpRules, InvalidFollowUpRules> {
         FollowUpRules::of(&self.settings)
     }
 
-    /// What a person's last message says under this key of its metadata.
+    /// Value of this key in the metadata of a person's last message.
     pub fn said(&self, key: &str) -> Option<&str> {
         self.real_input.as_ref().and_then(|(_, _, said)| said.get(key)).and_then(Value::as_str)
     }
 
-    /// What the rules are asked about. Inputs that are not in the history are known to the owner of the thread alone.
+    /// Facts that the rules check. Inputs that are not in the history are known only to the owner
+    /// of the thread.
     pub fn follow_up_facts(&self, rules: &FollowUpRules) -> FollowUpFacts {
         let time_zone = self.said("time_zone");
         let day_start = rules.day_start(time_zone, self.now);
@@ -129,19 +130,20 @@ impl DueTimer {
         }
     }
 
-    /// A person has written since it was armed, or may have.
+    /// True if a person has written since it was armed, or may have.
     pub fn is_answered(&self) -> bool {
         self.is_history_gone
             || self.real_input.as_ref().is_some_and(|(position, ..)| *position > self.armed_position())
     }
 
-    /// What a follow-up has fired may not begin: it was cancelled, or a person has written.
+    /// True if a fired follow-up must not start: it was cancelled, or a person has written.
     pub fn is_superseded(&self) -> bool {
         self.state == TimerState::Ended || self.is_erased || self.is_answered()
     }
 
-    /// Why the turn of a follow-up that has fired may not begin, as its row tells it; `None`: it may. The turn may have waited since for a budget, a
-    /// limit or the end of a pause, so that it is not the time any more at which the rules let it pass: then it is not sent at all.
+    /// Why the turn of a fired follow-up must not start, according to its row; `None`: it may. The
+    /// turn may have waited for a budget, a limit or the end of a pause, so the rules that passed
+    /// it may no longer do so. Then it is not sent at all.
     pub fn superseded_by(&self) -> Option<&'static str> {
         if self.is_superseded() {
             return Some(MESSAGE);

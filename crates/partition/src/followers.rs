@@ -1,18 +1,19 @@
-//! Which gateways are sent the frames of which threads.
+//! Tracks which gateways receive the frames of which threads.
 
 use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 use model::{GatewayId, ThreadId, Timestamp};
 
-/// A gateway that has asked nothing for so long follows no thread any more, ms. Gateways ask every two seconds.
+/// Time without a query after which a gateway no longer follows any thread, ms. Gateways ask every
+/// two seconds.
 pub const FOLLOWER_EXPIRY_MS: i64 = 20_000;
 
-/// The followers of one partition's threads under one epoch.
+/// Followers of one partition's threads under one epoch.
 ///
-/// A gateway begins to follow a thread with the snapshot that it is sent, so that it misses nothing between the two. What is wrong
-/// here costs time only: a gateway that lacks frames finds out by their numbers, asks for a snapshot, and follows again.
-/// Memory: what gateways follow, which each of them bounds.
+/// A gateway starts to follow a thread with its snapshot, so that it misses nothing in between.
+/// Errors here cost only time: a gateway that lacks frames notices by their numbers, asks for a
+/// snapshot, and follows again. Memory is bounded by what each gateway follows.
 #[derive(Debug)]
 pub(crate) struct Followers {
     threads: HashMap<ThreadId, Vec<GatewayId>, foldhash::fast::FixedState>,
@@ -38,7 +39,7 @@ impl Followers {
         }
     }
 
-    /// A gateway has asked what was sent. False when it was not known.
+    /// Notes a gateway's query. False if the gateway was not known.
     pub(crate) fn hear(&mut self, gateway: &GatewayId, unfollowed: &[ThreadId], now: Timestamp) -> bool {
         self.expire(now);
         for thread in unfollowed {
@@ -52,7 +53,7 @@ impl Followers {
         self.heard.insert(gateway.clone(), now).is_some()
     }
 
-    /// Forgets the gateways that have not asked for long.
+    /// Removes gateways whose last query is too old.
     pub(crate) fn expire(&mut self, now: Timestamp) {
         let before = self.heard.len();
         self.heard.retain(|_, at| now.since_ms(*at) < FOLLOWER_EXPIRY_MS);

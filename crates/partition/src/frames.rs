@@ -1,21 +1,22 @@
-//! Numbers for what is sent of each thread, so that a reader of one thread's frames notices that one is missing.
+//! Numbers the frames of each thread, so that a reader of one thread notices a missing frame.
 
 use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 use model::{FrameNumber, ThreadId};
 
-/// Counts the frames of a partition under one epoch, and remembers the last one of each thread, for as many threads as `limit`.
+/// Counts the frames of a partition under one epoch, and remembers the last frame of up to `limit`
+/// threads.
 ///
-/// A thread that was forgotten costs its readers one query: its next frame says that nothing was sent since the latest frame that
-/// was forgotten, and a reader that saw an older one asks.
+/// A forgotten thread costs its readers one query. Its next frame claims that nothing was sent
+/// since the latest forgotten frame, and a reader whose last frame is older asks.
 #[derive(Debug)]
 pub(crate) struct Frames {
     epoch: u64,
     limit: usize,
-    /// The last frame that was numbered.
+    /// Number of the last frame.
     number: u64,
-    /// The last frame of any thread that was forgotten.
+    /// Number of the last frame of any forgotten thread.
     forgotten: u64,
     last: HashMap<ThreadId, u64, foldhash::fast::FixedState>,
     threads: BTreeMap<u64, ThreadId>,
@@ -27,7 +28,7 @@ impl Frames {
         Self { epoch, limit, number: 0, forgotten: 0, last, threads: BTreeMap::new() }
     }
 
-    /// The number of the next frame, which is one of `thread`.
+    /// Numbers the next frame, which belongs to `thread`.
     pub(crate) fn next(&mut self, thread: &ThreadId) -> FrameNumber {
         self.number += 1;
         let after = match self.last.get_mut(thread) {
@@ -51,13 +52,13 @@ impl Frames {
         FrameNumber { epoch: self.epoch, number: self.number, after }
     }
 
-    /// The last frame that was numbered.
+    /// Number of the last frame.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The threads of which frames after `number` were sent, with the last of each, the latest first: at most `most`. `false` when
-    /// there may be others.
+    /// Threads that had frames after `number`, with the last frame of each, latest first, at most
+    /// `most`. `false` if there may be others.
     pub(crate) fn since(&self, number: u64, most: usize) -> (Vec<(ThreadId, u64)>, bool) {
         let later = self.threads.range(number.saturating_add(1)..);
         let threads: Vec<_> =
@@ -94,7 +95,8 @@ mod tests {
     fn a_forgotten_thread_begins_after_whatever_was_forgotten() {
         let mut frames = Frames::new(7, 2, 0);
         assert_eq!(sent(&mut frames, "a b c"), "0>1 0>2 0>3");
-        // Of a nothing is known but that its last frame was 1 or earlier; of d likewise.
+        // All that is known of thread a is that its last frame was 1 or earlier; the same holds for
+        // d.
         assert_eq!(sent(&mut frames, "d a b"), "1>4 2>5 3>6");
     }
 

@@ -1,11 +1,12 @@
-//! Joins the halves of UTF-16 pairs where the texts of a message's chunks meet, in the order of the chunks.
+//! Joins the halves of UTF-16 pairs that a publisher has split between chunks of a message.
 
 use std::sync::Arc;
 
 use model::{Chunk, ChunkKind, Halves};
 use serde_json::Value;
 
-/// The texts of a message that end with a high half so far. A text is that of its kind and, of calls and results, of its call.
+/// Texts of a message that currently end with a high half. A text is identified by its kind and,
+/// for calls and results, by its call.
 #[derive(Debug, Default)]
 pub(crate) struct OpenHalves(Vec<OpenHalf>);
 
@@ -17,8 +18,9 @@ struct OpenHalf {
 }
 
 impl OpenHalves {
-    /// The chunk as it is sent and stored. A high half at its end waits for the next chunk of its text, which begins with the character, or with
-    /// U+FFFD; in the last chunk of the message it is U+FFFD.
+    /// Returns the chunk as it is sent and stored. A high half at its end waits for the next chunk
+    /// of its text, which then begins with the character or with U+FFFD. In the last chunk of the
+    /// message it becomes U+FFFD.
     pub(crate) fn join(&mut self, chunk: Arc<Chunk>) -> Arc<Chunk> {
         if self.0.is_empty() && chunk.halves.is_none() {
             return chunk;
@@ -42,12 +44,13 @@ impl OpenHalves {
         let text: String = joint.into_iter().chain(chunk.text.chars()).chain(lost).collect();
         let mut joined = Arc::unwrap_or_clone(chunk);
         joined.text = text.into();
-        // The half at its end is kept with it, for an owner that goes on from what was saved.
+        // The half at its end is kept with the chunk, for an owner that resumes from what was
+        // saved.
         joined.halves = Halves::new(None, last);
         Arc::new(joined)
     }
 
-    /// Goes on after a chunk that was joined before it was saved.
+    /// Resumes after a chunk that was joined before it was saved.
     pub(crate) fn restore(&mut self, chunk: &Chunk) {
         if chunk.kind == ChunkKind::Metadata || (chunk.text.is_empty() && chunk.halves.is_none()) {
             return;
@@ -62,7 +65,7 @@ impl OpenHalves {
 
     fn take(&mut self, chunk: &Chunk) -> Option<u16> {
         if chunk.kind == ChunkKind::ToolResult {
-            // The next text is of another step, and of another message.
+            // A tool result ends the step, so the next text belongs to another message.
             self.0.retain(|open| !matches!(open.kind, ChunkKind::Content | ChunkKind::Reasoning));
         }
         let call = call_of(chunk);
@@ -136,7 +139,7 @@ mod tests {
             (vec![content(&[HIGH]), cut(ChunkKind::Metadata, &[]), content(&[LOW])], "||🚤"),
             (vec![call("c", &[HIGH]), call("d", &[HIGH]), call("c", &[LOW]), call("d", &[LOW])], "||🚤|🚤"),
             (vec![content(&[HIGH]), cut(ChunkKind::Reasoning, &[LOW]), content(&[LOW])], "|\u{fffd}|🚤"),
-            // A result ends a step, and with it the text.
+            // A result ends the step, and with it the text.
             (vec![content(&[HIGH]), cut(ChunkKind::ToolResult, &[a]), content(&[LOW])], "|a|\u{fffd}"),
         ] {
             assert_eq!(texts(chunks.clone()), found, "{chunks:?}");
@@ -155,7 +158,7 @@ mod tests {
             let chunks: Vec<Chunk> = cuts.windows(2).map(|ends| content(&units[ends[0]..ends[1]])).collect();
             let whole: String = joined(chunks.clone()).iter().map(|chunk| &*chunk.text).collect();
             prop_assert_eq!(&whole, &text);
-            // Another owner goes on anywhere.
+            // Another owner may resume after any chunk.
             let saved = saved.min(chunks.len());
             let before = joined(chunks.iter().cloned().chain([content(&[])]).collect());
             let mut halves = OpenHalves::default();

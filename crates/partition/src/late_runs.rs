@@ -1,4 +1,5 @@
-//! Runs that are over: when their workflows were stopped, and which calls of attempts that began too late were counted.
+//! Runs that are over: when their workflows were stopped, and which calls of late attempts were
+//! counted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -6,31 +7,32 @@ use model::{AgentId, IncomingChunk, MessageKey, Timestamp, TurnId, UsageKind};
 
 use crate::types::UsageWrite;
 
-/// A workflow that goes on is stopped again after this time, ms.
+/// Interval after which a workflow that continues is stopped again, ms.
 const STOP_AGAIN_MS: i64 = 5_000;
-/// Runs of one partition that ended lately or publish after their end; beyond, the oldest are forgotten: they may be stopped again sooner, and
-/// none of their calls is counted any more.
+/// Maximum number of remembered runs of one partition that have ended or publish after their end.
+/// Beyond it the oldest are forgotten: they may be stopped again sooner, and their calls are no
+/// longer counted.
 const RUNS: usize = 1_024;
-/// Calls of one late run that are counted.
+/// Maximum number of counted calls per late run.
 const CALLS: usize = 1_024;
 
 pub(crate) type RunKey = (TurnId, u32);
 
-/// An attempt, and the delivery of the request that it answers.
+/// An attempt, and the delivery of its request.
 pub(crate) type Attempt = (u32, Option<Box<str>>);
 
-/// A run whose end this owner has committed, and so knows which of its calls are in the ledger.
+/// A run whose end this owner has committed, so that it knows which calls are in the ledger.
 #[derive(Debug)]
 pub(crate) struct EndedRun {
-    /// The answer, or what would have been it.
+    /// Message id of the answer, even if none was stored.
     pub(crate) answer: MessageKey,
     pub(crate) agent: AgentId,
     pub(crate) kind: UsageKind,
-    /// The attempt that was open at the end, whose calls are in the ledger.
+    /// Attempt that was open at the end, whose calls are in the ledger.
     pub(crate) in_time: Option<Attempt>,
 }
 
-/// What is known of runs that are over. Lost with the owner.
+/// State of runs that are over. Lost with the owner.
 #[derive(Debug, Default)]
 pub(crate) struct LateRuns {
     runs: BTreeMap<RunKey, LateRun>,
@@ -42,9 +44,9 @@ pub(crate) struct LateRuns {
 #[derive(Debug)]
 struct LateRun {
     stopped_at: Timestamp,
-    /// `None`: an owner before this one has ended it.
+    /// `None`: a previous owner has ended it.
     ended: Option<EndedRun>,
-    /// The attempt whose first chunk came too late.
+    /// Attempt whose first chunk came too late.
     began: Option<Attempt>,
     /// Numbers of the rows written.
     counted: BTreeSet<u16>,
@@ -55,7 +57,7 @@ impl LateRuns {
         std::mem::take(&mut self.usage)
     }
 
-    /// The end of the run is committed, and its workflow knows of it.
+    /// Notes that the end of the run is committed and its workflow knows of it.
     pub(crate) fn ended(&mut self, key: &RunKey, ended: EndedRun, now: Timestamp) {
         self.stop(key, now);
         if let Some(run) = self.runs.get_mut(key) {
@@ -63,12 +65,12 @@ impl LateRuns {
         }
     }
 
-    /// Whether this owner has committed the end of the run.
+    /// True if this owner has committed the end of the run.
     pub(crate) fn has_ended(&self, key: &RunKey) -> bool {
         self.runs.get(key).is_some_and(|run| run.ended.is_some())
     }
 
-    /// Notes that the workflow of the run is stopped now; false when it was stopped a moment ago.
+    /// Notes that the run's workflow is stopped now; false if it was stopped a moment ago.
     pub(crate) fn stop(&mut self, key: &RunKey, now: Timestamp) -> bool {
         if let Some(run) = self.runs.get_mut(key) {
             let is_due = now.since_ms(run.stopped_at) >= STOP_AGAIN_MS;
@@ -88,10 +90,10 @@ impl LateRuns {
         true
     }
 
-    /// Whether the chunk is the first that is read of an attempt, which no stop has reached.
+    /// True if the chunk is the first of an attempt that no stop has reached.
     pub(crate) fn begins(&mut self, key: &RunKey, attempt: &Attempt, arrival: &IncomingChunk) -> bool {
         let Some(run) = self.runs.get_mut(key).filter(|_| arrival.chunk.id == 0) else { return false };
-        // A chunk that is published again, because its acknowledgement was lost, begins nothing.
+        // A chunk published again after a lost acknowledgment does not begin an attempt.
         let in_time = run.ended.as_ref().and_then(|ended| ended.in_time.as_ref());
         if in_time.is_some_and(|in_time| attempt.0 < in_time.0 || attempt == in_time) {
             return false;
@@ -101,8 +103,9 @@ impl LateRuns {
         is_new
     }
 
-    /// Each call that the chunk reports is a row, once: its first report counts, and no later one replaces it. Returns how many rows. Of an attempt
-    /// that began in time, or of a run that an owner before this one has ended, calls may be in the ledger already.
+    /// Writes one row for each call that the chunk reports: the first report counts, and no later
+    /// one replaces it. Returns the number of rows. Attempts that began in time, and runs that a
+    /// previous owner ended, are not counted: their calls may be in the ledger already.
     pub(crate) fn count_calls(&mut self, key: &RunKey, attempt: &Attempt, arrival: &IncomingChunk) -> u64 {
         let Some(late) = self.runs.get_mut(key).filter(|run| run.began.as_ref() == Some(attempt)) else {
             return 0;
@@ -135,8 +138,8 @@ impl LateRuns {
     }
 }
 
-/// A number of the ledger for a call that came too late: a function of its name, so that each owner gives it the same.
-/// FNV-1a (Fowler, Noll, Vo).
+/// Ledger number of a late call: a hash of its name, so that every owner computes the same. FNV-1a
+/// (Fowler, Noll, Vo).
 fn number_of(name: &str) -> u16 {
     let hash =
         name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

@@ -1,11 +1,12 @@
 //! One partition as one state machine: `handle(input, now) -> actions`.
 //!
-//! Entry type: [`Partition`]. The stream is the log, the commit is the truth: the machine reads entries in the order of
-//! the stream, orders the chunks of each message, releases them, and turns what has ended into one [`Commit`] at a
-//! time, together with the checkpoint up to which the stream is not needed again.
+//! Entry type: [`Partition`]. The machine reads the entries of the stream in order, orders the
+//! chunks of each message and releases them. It writes what has ended in one [`Commit`] at a time,
+//! with the checkpoint up to which the stream is not needed again.
 //!
-//! Invariants: no checkpoint passes an entry that is still needed; a message leaves memory only after its commit; a
-//! machine whose commit was not applied is dropped, never repaired. Nothing here knows NATS, SQL or a clock.
+//! Invariants: no checkpoint passes an entry that is still needed; a message leaves memory only
+//! after its commit; a machine whose commit was not applied is dropped, never repaired. Nothing
+//! here knows NATS, SQL or a clock.
 
 mod action;
 pub mod bisect;

@@ -1,6 +1,6 @@
-//! Every number that bounds a partition. The simulation shrinks them.
+//! All bounds of a partition. The simulation shrinks them.
 
-/// Batches of the outbox that may wait to be published; beyond it no turn begins and no timer fires.
+/// Maximum number of unpublished outbox batches; above it no turn starts and no timer fires.
 pub(crate) const MOST_UNSENT: usize = 1_000;
 
 /// Bounds of one partition; the defaults are those of the requirements.
@@ -10,53 +10,57 @@ pub struct PartitionLimits {
     pub chunks_per_message: u32,
     /// Bytes of one message.
     pub message_bytes: usize,
-    /// A gap that is open for so long, ms, fails its message.
+    /// Time after which an open gap fails its message, ms.
     pub gap_timeout_ms: i64,
-    /// A message without any chunk for so long, ms, fails.
+    /// Time without any chunk after which a message fails, ms.
     pub stall_timeout_ms: i64,
-    /// How often stalls are looked for, ms.
+    /// Interval of the check for stalls, ms.
     pub sweep_ms: i64,
-    /// How often gaps are checked, ms.
+    /// Interval of the check for gaps, ms.
     pub tick_ms: i64,
-    /// Where a new owner would read more entries than this from the checkpoint on, what is open is saved, the oldest first.
+    /// Maximum number of entries that a new owner would read from the checkpoint on; above it, the
+    /// oldest open items are saved.
     pub replay_entries: u64,
-    /// The same in bytes of entries.
+    /// The same bound in bytes of entries.
     pub replay_bytes: u64,
-    /// The same in bytes of the keys of commands, which are remembered as far as the checkpoint is behind.
+    /// The same bound in bytes of command keys, which are remembered as far back as the checkpoint.
     pub replay_command_bytes: usize,
-    /// Size in bytes at which one save is full; a message that waits behind a gap may exceed it by its own size.
+    /// Size of a full save in bytes; a message that waits behind a gap may exceed it by its own
+    /// size.
     pub save_bytes: usize,
-    /// Most finished inputs in one commit.
+    /// Maximum number of finished inputs in one commit.
     pub commit_turns: usize,
-    /// Size in bytes at which a commit is full.
+    /// Size of a full commit in bytes.
     pub commit_bytes: usize,
-    /// A checkpoint that moved without anything to write is written this often, ms.
+    /// Interval at which a checkpoint that moved without anything else to write is written, ms.
     pub checkpoint_ms: i64,
-    /// Bytes of the keys of ended messages that are remembered, so that duplicates that follow soon need no look-up. Whatever
-    /// is forgotten is looked up, so nothing but speed depends on it.
+    /// Bytes of the remembered keys of ended messages. Duplicates that follow soon then need no
+    /// look-up; forgotten keys are looked up, so only speed depends on it.
     pub remembered_bytes: usize,
-    /// Most that the time of gaps and stalls moves between two entries while the reader is behind, and between two
-    /// inputs while it is not, ms: an outage of the stream or of this process is no silence of the publishers. Above
-    /// `tick_ms`.
+    /// Largest step of the clock of gaps and stalls, ms: between two entries while the reader is
+    /// behind, else between two inputs. It keeps an outage of the stream or of this process from
+    /// counting as silence of the publishers. Must be above `tick_ms`.
     pub stream_step_ms: i64,
-    /// Turns under way at once; further ones wait.
+    /// Maximum number of turns under way; further ones wait.
     pub active_turns: usize,
-    /// Inputs that wait because their agent may not begin them. They are in memory, and what would end the wait comes through the same stream: a
-    /// further one fails, and can be retried.
+    /// Maximum number of inputs that wait because their agent may not start them. They are held in
+    /// memory, because what would end the wait comes through the same stream; a further one fails
+    /// and can be retried.
     pub postponed_turns: usize,
-    /// Tasks of one agent that are in memory; the others wait in the store.
+    /// Tasks of one agent in memory; the others wait in the store.
     pub queue_window: usize,
-    /// Timers that are in memory, the next ones that are due; the others wait in the store.
+    /// Timers in memory, those due next; the others wait in the store.
     pub timer_window: usize,
-    /// Bytes of chunks in one frame to gateways, well below what NATS takes in one message.
+    /// Bytes of chunks in one frame to gateways, well below the NATS message limit.
     pub frame_bytes: usize,
-    /// Threads whose last frame is remembered; see [`FrameNumber`](model::FrameNumber).
+    /// Threads whose last frame number is remembered; see [`FrameNumber`](model::FrameNumber).
     pub numbered_threads: usize,
-    /// Bytes of refused entries that wait to be stored as dead letters; at more nothing is read until the store has some of them.
+    /// Bytes of refused entries that wait to be stored as dead letters; above it, reading stops
+    /// until the store has some of them.
     pub refused_bytes: usize,
-    /// Agents and threads may be created by using them.
+    /// Agents and threads are created when they are first used.
     pub create_agents: bool,
-    /// Whether [`MachineReport::OutOfOrder`](crate::MachineReport) and `Finalized` are wanted, for a log that shows them.
+    /// Whether [`MachineReport::OutOfOrder`](crate::MachineReport) and `Finalized` are reported.
     pub reports_chunks: bool,
 }
 

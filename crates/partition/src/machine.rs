@@ -46,10 +46,11 @@ mod usage;
 
 use command_queue::CommandQueue;
 
-/// In [`Partition::holds`] an entry that becomes a dead letter, or with a command, has no message.
+/// Slot in [`Partition::holds`] of an entry without a message: one with a command or one that
+/// becomes a dead letter.
 const NO_SLOT: Slot = Slot::MAX;
 
-/// An entry, and a chunk in its frame by its index; 0 in an entry that has none.
+/// An entry, and the index of a chunk in its frame; 0 in an entry without chunks.
 type EntryPlace = (Seq, usize);
 
 /// One partition under one epoch. See the crate's documentation.
@@ -59,10 +60,10 @@ pub struct Partition {
     epoch: u64,
     limits: PartitionLimits,
     messages: Messages,
-    /// Messages that ended lately.
+    /// Messages that ended recently.
     recent: Recent<MessageKey, ()>,
     positions: Positions,
-    /// What was given up to here has been committed, if ever.
+    /// Every position up to this mark is committed, or never will be.
     committed: PositionMark,
     frames: Frames,
     followers: Followers,
@@ -70,52 +71,52 @@ pub struct Partition {
     /// Entries that the checkpoint must not pass, with the message that needs them.
     holds: BTreeSet<(Seq, Slot)>,
     saving: Saving,
-    /// Bytes of entries that were read, each counted once.
+    /// Bytes of entries read, each counted once.
     read_bytes: u64,
-    /// The highest entry that was ever read.
+    /// Highest entry ever read.
     highest_seq: Seq,
-    /// What has ended, in the order in which it did, and waits for a commit.
+    /// Ended inputs that wait for a commit, in the order in which they ended.
     ended: VecDeque<EndedInput>,
-    /// Of the chunks of what has ended.
+    /// Bytes of the chunks in `ended`.
     ended_bytes: usize,
-    /// Of entries that are in it.
+    /// Bytes of the refused entries in `ended`.
     refused_bytes: usize,
     in_flight: Option<InFlightCommit>,
     commands: CommandQueue,
     table: TurnTable,
     timers: TimerWindow,
     late: LateRuns,
-    /// What the last owner left in the outbox, until it is handed out.
+    /// Outbox batches left by the previous owner, until they are returned.
     to_send: Vec<OutboxBatch>,
-    /// Batches of the outbox that are not published, and those that are and still have their rows.
+    /// Number of unpublished outbox batches, and the published ones that still have rows.
     unsent: usize,
     sent: Vec<Position>,
-    /// Saved answers without a turn: their rows go.
+    /// Saved answers without a turn; their rows are deleted.
     orphans: Vec<MessageKey>,
-    /// The last entry read, and when it was stored.
+    /// Last entry read, and when it was stored.
     last_seq: Seq,
     last_stored_at: Timestamp,
-    /// The reader has seen everything at least once under this epoch.
+    /// True once the reader has seen everything under this epoch.
     has_caught_up: bool,
-    /// The last entry that had been read by then: commands up to here are judged before anything begins.
+    /// Last entry read by then: commands up to it are decided before any turn starts.
     begins_after: Seq,
-    /// The first that has to wait in the stream.
+    /// First item that has to wait in the stream.
     deferring: Option<EntryPlace>,
-    /// Chunks before this one in its frame have been taken, though their entry is read again for one that had to wait: messages
-    /// that ended meanwhile must not take its room anew each time.
+    /// Chunks before this one in its frame have been taken, though the entry is read again for a
+    /// chunk that had to wait. Messages that ended meanwhile must not take up its room each time.
     resumes_at: EntryPlace,
-    /// The checkpoint of the last commit handed out.
+    /// Checkpoint of the last commit returned.
     checkpoint: Seq,
     committed_at: Timestamp,
     ticked_at: Timestamp,
     swept_at: Timestamp,
-    /// Messages with something new to publish.
+    /// Messages with chunks to publish.
     touched: Vec<Slot>,
     to_look_up: Vec<MessageKey>,
-    /// Messages of which the store is asked.
+    /// Number of messages being looked up.
     looking_up: usize,
-    /// Look-ups under way for messages that were forgotten meanwhile. Their answers may be older than the message's end
-    /// by the time they come, so they do not count for a message that was opened again.
+    /// Pending look-ups of messages that were forgotten meanwhile. An answer may be older than the
+    /// message's end, so it does not count for a message that was opened again.
     forgotten_look_ups: BTreeMap<MessageKey, u32>,
     counters: Counters,
     turn_times: TurnTimes,
@@ -139,43 +140,43 @@ enum InFlight {
 struct TurnInFlight {
     id: TurnId,
     position: Position,
-    /// `None`: nothing is left of it, and nothing is shown.
+    /// `None`: nothing of it is left or shown.
     outcome: Option<model::MessageOutcome>,
     report: AnswerReport,
-    /// The agent waits for so long from the commit on, ms.
+    /// Backoff of the agent from the commit on, ms.
     wait_ms: Option<i64>,
 }
 
-/// What follows from the commit under way once it is applied.
+/// What follows from the commit in flight once it is applied.
 #[derive(Debug, Default)]
 struct InFlightCommit {
     ended: Vec<InFlight>,
     tasks: Vec<QueuedTask>,
-    /// Agents whose pending tasks are changed, once for each change.
+    /// Agents whose pending tasks are changed, one item per change.
     more: Vec<AgentId>,
     outbox: Option<OutboxBatch>,
-    /// Timers that are written, and in how many ms they are due, as far as they wait.
+    /// Timers written, with the time in ms until they are due if they stay pending.
     timers: Vec<(TimerId, Option<i64>)>,
     /// Threads whose follow-up it arms.
     armed: Vec<ThreadId>,
-    /// How far positions had been given.
+    /// Mark of the positions assigned when the commit was built.
     given: Option<PositionMark>,
-    /// Of the chunks of what has ended with it.
+    /// Bytes of the chunks of the ended inputs.
     bytes: usize,
 }
 
-/// What a refused entry takes in memory, about.
+/// Approximate bytes of a refused entry in memory.
 fn refused_size(payload: &Bytes) -> usize {
     payload.len() + 256
 }
 
-/// Why a message fails of which the store does not say what it knows.
+/// Failure text of a message that the store refuses to look up.
 const LOOKUP_REFUSED: &str =
     "the database refuses for good to look the message up; the worker's log says why";
 
 impl Partition {
-    /// Starts from what the store has. `hash_seed` makes the tables of this process unpredictable to publishers;
-    /// a simulation passes a fixed one.
+    /// `hash_seed` makes the tables of this process unpredictable to publishers; a simulation
+    /// passes a fixed one.
     pub fn new(mut takeover: Takeover, limits: PartitionLimits, hash_seed: u64, now: Timestamp) -> Self {
         let mut partition = Self {
             id: takeover.partition,
@@ -240,7 +241,7 @@ impl Partition {
         partition
     }
 
-    /// Takes one input and decides. `now` is the caller's clock; it may be wrong, but should not jump.
+    /// Handles one input. `now` is the caller's clock; it may be wrong, but should not jump.
     pub fn handle(&mut self, input: Input, now: Timestamp) -> Vec<Action> {
         let mut actions: Vec<Action> = self.to_send.drain(..).map(Action::Send).collect();
         match input {
@@ -251,7 +252,7 @@ impl Partition {
                 }
                 self.clock.set_caught_up(caught_up, now);
                 if caught_up {
-                    // A stream that lost its end has nothing more to wait for.
+                    // If the stream lost its end, there is nothing more to wait for.
                     self.begins_after = self.begins_after.min(self.last_seq);
                     self.requests_are_read(now);
                 }
@@ -316,13 +317,12 @@ impl Partition {
         tick.into_iter().chain(timer).min()
     }
 
-    /// Whether the turn has been handed out to be requested, and has not ended.
+    /// True if the turn's start has been returned and it has not ended.
     pub fn is_active(&self, turn: &TurnId) -> bool {
         let found = self.table.turns.get(turn);
         found.is_some_and(|turn| matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running))
     }
 
-    /// How it stands.
     pub fn stats(&mut self, now: Timestamp) -> Stats {
         let time = self.clock.now(now);
         let (runnable_agents, oldest_runnable_ms) = self.table.runnable(now);
@@ -352,33 +352,33 @@ impl Partition {
         }
     }
 
-    /// Open messages, commands and inputs, and their bytes: cheap, for budgets.
+    /// Open messages, commands and inputs, and their bytes. Cheap; used for memory budgets.
     pub fn load(&self) -> (usize, usize) {
         let count = self.messages.len() + self.commands.len() + self.table.turns.len();
         (count, self.messages.bytes + self.table.bytes + self.commands.remembered_bytes())
     }
 
-    /// The batches that turns under way, or waiting, go on with.
+    /// Batches that active or waiting turns continue.
     pub fn continued(&self) -> impl Iterator<Item = (&ThreadId, Position)> {
         self.table.turns.values().filter_map(|turn| Some((&turn.thread, turn.metadata().continues()?)))
     }
 
-    /// What happened since the last call.
+    /// Counts since the last call.
     pub fn take_counters(&mut self) -> Counters {
         std::mem::take(&mut self.counters)
     }
 
-    /// How long turns took that have come on since the last call.
+    /// Durations of turns since the last call.
     pub fn take_turn_times(&mut self) -> TurnTimes {
         std::mem::take(&mut self.turn_times)
     }
 
-    /// Bytes of chunks in one frame, from now on.
+    /// Sets the bytes of chunks in one frame.
     pub fn limit_frames(&mut self, bytes: usize) {
         self.limits.frame_bytes = bytes;
     }
 
-    /// The last entry read: where a reader that lost its place goes on.
+    /// Last entry read, after which a reader that lost its place resumes.
     pub fn last_seq(&self) -> Seq {
         self.last_seq
     }
@@ -419,7 +419,8 @@ impl Partition {
         }
     }
 
-    /// The ages of restored messages held the time since they were saved; reading its entries counted it again.
+    /// The ages of restored messages include the time since they were saved. Reading their entries
+    /// again counted that time twice.
     fn catch_up(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         self.has_caught_up = true;
         self.begins_after = self.last_seq;
@@ -435,14 +436,14 @@ impl Partition {
         }
     }
 
-    /// Ends a live message that has become complete or has failed.
+    /// Ends a live message that is complete or has failed.
     fn settle(&mut self, slot: Slot, now: Timestamp, actions: &mut Vec<Action>) {
         let time = self.clock.now(now);
         let Some(open) = self.messages.get_mut(slot) else { return };
         if open.phase != Phase::Live || !(open.is_complete() || open.failure.is_some()) {
             return;
         }
-        // An answer that came before its turn had the thread.
+        // The answer came before its turn had the thread.
         let turn = open.turn.as_ref().and_then(|turn| self.table.turns.get(&turn.id));
         if turn.is_some_and(|turn| turn.phase == TurnPhase::Waiting) {
             return;
@@ -465,7 +466,8 @@ impl Partition {
         }
     }
 
-    /// The message has ended: duplicates of its chunks that come soon are dropped without asking the store.
+    /// Remembers that the message has ended: duplicates of its chunks that follow soon are dropped
+    /// without a look-up.
     fn remember(&mut self, key: MessageKey) {
         self.recent.insert(key, ());
         self.recent.keep_within(self.limits.remembered_bytes);
@@ -482,7 +484,7 @@ impl Partition {
         }
     }
 
-    /// Takes one off the look-ups under way for a forgotten message, if there is one.
+    /// Takes one pending look-up of a forgotten message off the count; false if there is none.
     fn is_forgotten_look_up(&mut self, key: &MessageKey) -> bool {
         let Some(count) = self.forgotten_look_ups.get_mut(key) else { return false };
         *count -= 1;
@@ -506,11 +508,11 @@ impl Partition {
             let Some(open) = self.messages.get_mut(slot).filter(|open| open.phase == Phase::Live) else {
                 continue;
             };
-            // What it lacks may have been read already.
+            // The missing chunk may have been read already.
             if open.turn.as_ref().is_some_and(|turn| blocked_turns.contains(&turn.id)) {
                 continue;
             }
-            // What it lacks may stand unread in the stream since the time when nothing was read.
+            // The missing chunk may be unread in the stream, from the time when nothing was read.
             if open.is_restored && !self.has_caught_up {
                 continue;
             }
@@ -526,7 +528,7 @@ impl Partition {
         }
     }
 
-    /// Sends what became ready, each message's chunks as one run.
+    /// Publishes ready chunks, each message's chunks as one run.
     fn publish(&mut self, actions: &mut Vec<Action>) {
         for slot in std::mem::take(&mut self.touched) {
             if !self.messages.get(slot).is_some_and(OpenMessage::is_held_back) {
@@ -559,8 +561,8 @@ impl Partition {
         actions.push(Action::Reread(from));
     }
 
-    /// Forgets the largest open messages that the stream still has whole; they are read again when there is room. Answers of
-    /// turns stay: a command that ends one meanwhile would not find it.
+    /// Forgets the largest open messages that the stream still has completely. Answers of turns
+    /// stay, because a command that ends one meanwhile would not find it.
     fn shed(&mut self, bytes: usize) {
         let largest = |messages: &Messages| {
             let sheddable = messages.slots().filter(|slot| {
@@ -574,18 +576,19 @@ impl Partition {
         while self.messages.bytes > target {
             let Some(slot) = largest(&self.messages) else { break };
             let first = self.messages.get(slot).and_then(|open| open.hold).map(|hold| hold.seq);
-            // A reader that was set back comes to it anyway; to wait for it would skip what lies before.
+            // A reader that was set back reaches the entry anyway; waiting for it would skip the
+            // entries before it.
             if let Some(first) = first.filter(|first| *first <= self.last_seq) {
                 self.deferring = Some(self.deferring.map_or((first, 0), |from| from.min((first, 0))));
             }
-            // Its chunks are to be taken again, wherever they stand.
+            // Its chunks must be taken again, wherever they are.
             self.resumes_at.1 = 0;
             self.forget(slot);
             self.counters.shed += 1;
         }
     }
 
-    /// The highest sequence up to which nothing is needed again.
+    /// Highest sequence up to which nothing is needed again.
     fn low(&self) -> Seq {
         let held = self.holds.first().map_or(self.last_seq, |(seq, _)| seq.before());
         let deferred = self.deferring.map_or(self.last_seq, |(seq, _)| seq.before());

@@ -10,7 +10,7 @@ pub(crate) type Slot = u32;
 
 type Hasher = foldhash::fast::FixedState;
 
-/// A key that borrows, so that a look-up for every chunk clones nothing.
+/// Borrowed key, so that a look-up per chunk clones nothing.
 #[derive(Hash)]
 struct KeyRef<'a> {
     thread: &'a ThreadId,
@@ -23,7 +23,7 @@ impl Equivalent<MessageKey> for KeyRef<'_> {
     }
 }
 
-/// A slab with two indices. Sums over its messages are kept by [`Messages::account`].
+/// Slab of open messages with two indices. [`Messages::account`] keeps the sums over its messages.
 #[derive(Debug)]
 pub(crate) struct Messages {
     slots: Vec<Option<Box<OpenMessage>>>,
@@ -91,7 +91,7 @@ impl Messages {
         Some(open)
     }
 
-    /// Changes a message and keeps the sums right.
+    /// Changes a message and updates the sums.
     pub(crate) fn account<R>(&mut self, slot: Slot, change: impl FnOnce(&mut OpenMessage) -> R) -> Option<R> {
         let open = self.slots.get_mut(slot as usize)?.as_deref_mut()?;
         let before = (open.received(), open.bytes());

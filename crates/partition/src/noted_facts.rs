@@ -1,4 +1,4 @@
-//! What a memory task has found, as it follows from the turn that is written.
+//! Facts found by a memory task, derived from its written turn.
 
 use batches::memory::{Fact, InvalidAnswer, InvalidFact, ParsedFacts, RecalledFacts, UserWords, parse_facts};
 use model::{AgentId, MessageId, TaskKind, ThreadId};
@@ -6,24 +6,25 @@ use serde_json::Value;
 
 use crate::types::TurnWrite;
 
-/// The facts that a memory task has found, and the turn which they are about.
+/// Facts found by a memory task, and the turn they concern.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NotedFacts {
-    /// Who remembers them.
+    /// Agent that remembers them.
     pub agent: AgentId,
-    /// The thread of the turn.
+    /// Thread of that turn.
     pub thread: ThreadId,
-    /// The answer of that turn.
+    /// Answer of that turn.
     pub answer: MessageId,
-    /// What is remembered.
+    /// Facts to remember.
     pub facts: Vec<Fact>,
-    /// What the answer has beside that, and cannot be used.
+    /// Facts of the answer that cannot be used.
     pub left_out: Vec<InvalidFact>,
-    /// How many of its facts are left out because the turn was given them, and the user has not said them.
+    /// Number of facts left out because the turn had been given them and the user did not state
+    /// them.
     pub repeated: u64,
 }
 
-/// What becomes of the facts of a turn.
+/// Counts of a turn's facts by outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CountedFacts {
     pub(crate) remembered: u64,
@@ -31,20 +32,20 @@ pub(crate) struct CountedFacts {
     pub(crate) invalid: Option<InvalidFacts>,
 }
 
-/// What of an answer to a memory task cannot be used.
+/// Unusable facts in an answer to a memory task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidFacts {
-    /// Facts that are left out; 1 where there is no list of facts.
+    /// Number of facts left out; 1 if there is no list of facts.
     pub count: u64,
-    /// What is wrong with the first of them.
+    /// Errors of the first of them.
     pub text: String,
 }
 
-/// A log line has no more.
+/// Maximum number of errors in one log line.
 const MOST_REASONS: usize = 4;
 
 impl TurnWrite {
-    /// How many facts are remembered of this turn, and which are not.
+    /// Counts the facts remembered of this turn and those that are not.
     pub(crate) fn counted_facts(&self) -> CountedFacts {
         let noted = match self.noted_facts() {
             Ok(None) => return CountedFacts::default(),
@@ -64,10 +65,11 @@ impl TurnWrite {
         }
     }
 
-    /// What is remembered of this turn; `None`: it is not that of a memory task, or its answer has no facts.
+    /// Facts to remember of this turn; `None`: it is not a memory task's turn, or its answer has no
+    /// facts.
     ///
     /// # Errors
-    /// It is that of a memory task, and its answer has no list of facts.
+    /// The turn is that of a memory task, and its answer has no list of facts.
     pub fn noted_facts(&self) -> Result<Option<NotedFacts>, InvalidAnswer> {
         let (Some(input), Some(answer)) = (self.messages.first(), self.messages.last()) else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! One open message.
+//! An open message: its chunks, buffer and save state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,35 +15,35 @@ use crate::commit::SpilledMessage;
 use crate::halves::OpenHalves;
 use crate::limits::PartitionLimits;
 
-/// Most missing ranges that a failure or a buffer's state names.
+/// Maximum number of missing ranges in a failure or a buffer's state.
 const NAMED_RANGES: usize = 64;
 
-/// Bytes that a chunk takes in a frame or a saved row besides its text, about.
+/// Approximate bytes of a chunk in a frame or a saved row besides its text.
 pub(crate) const CHUNK_OVERHEAD: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The store has been asked whether it has ended already; nothing is released.
+    /// The store has been asked whether the message has already ended; nothing is released.
     Unknown,
-    /// Ordered and released as it comes.
+    /// Chunks are ordered and released as they come.
     Live,
-    /// It has ended; kept until its commit is applied.
+    /// It has ended and is kept until its commit is applied.
     Ended,
 }
 
-/// The turn whose answer a message is.
+/// The turn that a message answers.
 #[derive(Debug, Clone)]
 pub(crate) struct TurnRef {
     pub(crate) id: TurnId,
-    /// What its chunks must carry.
+    /// Token that its chunks must carry.
     pub(crate) token: TurnToken,
-    /// What its batch began with.
+    /// Type of the turn's batch.
     pub(crate) batch_type: BatchType,
-    /// Nothing of it is sent before it is committed: it may be taken back.
+    /// Nothing is sent before the commit, because the turn may be withdrawn.
     pub(crate) is_held_back: bool,
 }
 
-/// An open message: its buffer, and what is needed to release, save, answer and end it.
+/// An open message: its buffer, and what is needed to release, save and end it.
 #[derive(Debug)]
 pub(crate) struct OpenMessage {
     pub(crate) key: MessageKey,
@@ -51,41 +51,42 @@ pub(crate) struct OpenMessage {
     /// `None` for a bare message.
     pub(crate) turn: Option<TurnRef>,
     pub(crate) attempt: u32,
-    /// The delivery of the turn request whose chunks count, once one has named itself. Not saved.
+    /// Delivery of the turn request whose chunks count, once a chunk has named it. Not saved.
     delivery: Option<Box<str>>,
     pub(crate) role: Role,
     reorder: Reorder<Arc<Chunk>>,
     halves: OpenHalves,
     is_restoring: bool,
-    /// Chunks that the store gave as they were released: with characters joined they need not be what is read again of them.
+    /// Ids of chunks restored from the store. Joining of UTF-16 halves may have changed their text,
+    /// so the same chunks read again from the stream may differ.
     restored: BTreeSet<u32>,
-    /// In order, without gaps; those from `published` on have not been sent.
+    /// In order, without gaps; those from index `published` on have not been sent.
     pub(crate) released: Vec<Arc<Chunk>>,
-    /// When they came.
+    /// Arrival times of the chunks.
     pub(crate) times: ChunkTimes,
     published: usize,
-    /// The chunk that has made the message fail.
+    /// The error chunk that made the message fail.
     error: Option<Arc<Chunk>>,
-    /// How many of the released chunks of this attempt are in the store.
+    /// Number of released chunks of this attempt that are stored.
     saved: usize,
-    /// Its bytes when all of it was last saved; 0 if it never was.
+    /// Bytes of the message when all of it was last saved; 0 if never.
     saved_bytes: usize,
-    /// The part of it that is on its way to the store.
+    /// Part of the message that is being saved.
     saving: Option<PartUnderWay>,
     announce_reset: bool,
-    /// Of attempts before this one, as far as this owner has read them.
+    /// Model calls of earlier attempts, as far as this owner has read them.
     earlier_calls: Vec<ModelCall>,
-    /// A part of it is in the store, or on its way there, and must go when it ends.
+    /// A part of it is stored or being saved, and must be deleted when the message ends.
     pub(crate) is_saved: bool,
-    /// It was saved by an earlier owner, and its ages went on while nothing was read.
+    /// A previous owner saved it, so its ages include time in which nothing was read.
     pub(crate) is_restored: bool,
-    /// Decided, but not acted upon before the store has said that the message is new.
+    /// Decided, but not acted upon until the store has confirmed that the message is new.
     pub(crate) failure: Option<MessageFailure>,
     pub(crate) first_seq: Seq,
-    /// The lowest entry that is needed to rebuild what is not saved.
+    /// Lowest entry needed to rebuild what is not saved.
     pub(crate) hold: Option<Hold>,
     opened_at: Timestamp,
-    /// The last chunk that counted; repetitions do not.
+    /// Time of the last counted chunk; repetitions do not count.
     last_chunk_at: Timestamp,
 }
 
@@ -93,23 +94,23 @@ pub(crate) struct OpenMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hold {
     pub(crate) seq: Seq,
-    /// Bytes of entries that this owner had read by then.
+    /// Total bytes of entries that this owner had read by then.
     pub(crate) read_bytes: u64,
 }
 
-/// A part of a message that is on its way to the store.
+/// A part of a message that is being saved.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PartUnderWay {
     attempt: u32,
-    /// Released chunks that are saved with it.
+    /// Number of released chunks saved after this part.
     released: usize,
-    /// The message's bytes, when nothing of it was left to save; `None`: another part follows.
+    /// Bytes of the message if this is the last part; `None`: another part follows.
     whole_bytes: Option<usize>,
-    /// The first entry that came since, and is not in it.
+    /// First entry that came since and is not in this part.
     later: Option<Hold>,
 }
 
-/// What became of one chunk.
+/// Result of taking one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChunkOutcome {
     Accepted { held: bool },
@@ -121,17 +122,18 @@ pub(crate) enum ChunkOutcome {
 }
 
 impl OpenMessage {
-    /// See [`TurnRef::is_held_back`]. What only models may see is held back as well.
+    /// See [`TurnRef::is_held_back`]. Hidden messages, which only models see, are held back as
+    /// well.
     pub(crate) fn is_held_back(&self) -> bool {
         self.turn.as_ref().map_or_else(|| self.is_hidden(), |turn| turn.is_held_back)
     }
 
-    /// A hidden note, which is one chunk.
+    /// True for a hidden note, which is a single chunk.
     pub(crate) fn is_hidden(&self) -> bool {
         self.turn.is_none() && self.accepted().next().is_some_and(|chunk| chunk.metadata.is_synthetic())
     }
 
-    /// A message whose first chunk has just come. `time` is the stream clock's.
+    /// A message whose first chunk has just come. `time` is that of the stream clock.
     pub(crate) fn new(
         key: MessageKey,
         arrival: &IncomingChunk,
@@ -180,8 +182,8 @@ impl OpenMessage {
         }
     }
 
-    /// A message as its last owner saved it. Everything that was released is sent again: frames that were lost with
-    /// the last owner are thus repaired, and gateways drop what they have.
+    /// Restores a message saved by the previous owner. All released chunks are sent again: this
+    /// repairs frames lost with that owner, and gateways drop what they have.
     pub(crate) fn restore(
         saved: &SpilledMessage,
         limits: &PartitionLimits,
@@ -191,13 +193,14 @@ impl OpenMessage {
         let mut open =
             Self::empty(saved.key.clone(), saved.attempt, saved.role, saved.first_seq, limits, time);
         open.is_restoring = true;
-        // When each of them came was not saved: only when the first and the last did.
+        // Only the times of the first and the last chunk were saved.
         for chunk in &saved.chunks {
             let ago_ms = if open.released.is_empty() { saved.open_ms } else { saved.idle_ms };
             open.insert(chunk, time, now.plus_ms(-ago_ms));
         }
         open.is_restoring = false;
-        // Only the oldest gap has this age; the others begin anew, because too old would fail a message that is not.
+        // Only the oldest gap has this age. The others start again: an age that is too high would
+        // fail a message wrongly.
         open.reorder.set_gap_opened_at(time.plus_ms(-saved.gap_ms.unwrap_or(0)));
         open.earlier_calls.clone_from(&saved.earlier_calls);
         open.phase = Phase::Live;
@@ -209,7 +212,7 @@ impl OpenMessage {
         open
     }
 
-    /// Makes what was restored at `restored_at` younger, by time that was counted twice.
+    /// Makes a message restored at `restored_at` younger, by time that was counted twice.
     pub(crate) fn postpone(&mut self, restored_at: Timestamp, by_ms: i64) {
         self.reorder.postpone(restored_at, by_ms);
         self.opened_at = self.opened_at.plus_ms(by_ms);
@@ -218,8 +221,9 @@ impl OpenMessage {
         }
     }
 
-    /// Takes one chunk, which the stream's server stored at `stored_at`; the caller has placed it by its key. Of several deliveries of one attempt
-    /// only the first that comes counts.
+    /// Takes one chunk, which the stream stored at `stored_at` and the caller has assigned by its
+    /// key. If an attempt was delivered several times, only the delivery whose chunk comes first
+    /// counts.
     pub(crate) fn take(
         &mut self,
         arrival: &IncomingChunk,
@@ -231,8 +235,8 @@ impl OpenMessage {
         if arrival.attempt < self.attempt || self.is_other_delivery(arrival.attempt, delivery) {
             return ChunkOutcome::Fenced;
         }
-        // Complete counts as ended even while the store has not answered: how a message ends may depend on the order
-        // of the stream only, not on when the answer came.
+        // A complete message counts as ended even before the store has answered. How a message ends
+        // must depend only on the order of the stream, not on when the answer came.
         if self.phase == Phase::Ended || self.failure.is_some() || self.is_complete() {
             let known = arrival.attempt == self.attempt && self.reorder.seen(arrival.chunk.id).is_some();
             return if known { ChunkOutcome::Duplicate } else { ChunkOutcome::Late };
@@ -244,7 +248,7 @@ impl OpenMessage {
             self.delivery = delivery.map(Into::into);
         }
         let outcome = self.insert(&arrival.chunk, time, stored_at);
-        // A chunk that is repeated is no sign that the message goes on.
+        // A repeated chunk does not show that the message makes progress.
         if matches!(outcome, Insert::Ready | Insert::Held) {
             self.last_chunk_at = time;
         }
@@ -261,7 +265,7 @@ impl OpenMessage {
         }
     }
 
-    /// The delivery of the turn request whose chunks count.
+    /// Delivery of the turn request whose chunks count.
     pub(crate) fn delivery(&self) -> Option<&str> {
         self.delivery.as_deref()
     }
@@ -277,7 +281,8 @@ impl OpenMessage {
         let outcome = self.reorder.insert(piece, Arc::clone(chunk), time);
         while outcome == Insert::Ready && self.failure.is_none() {
             let Some(chunk) = self.reorder.next_ready() else { break };
-            // What had been released when it was saved was joined then, and comes in order. What waited was saved as it had come.
+            // Chunks saved as released were joined before saving and come in order. Those saved
+            // while they waited were not joined.
             let chunk = if self.is_restoring && chunk.id == id {
                 self.halves.restore(&chunk);
                 self.restored.insert(id);
@@ -318,12 +323,12 @@ impl OpenMessage {
         self.published = 0;
     }
 
-    /// What its batch began with: a bare stream of chunks answers no request.
+    /// Type of the batch; a bare message answers no request.
     pub(crate) fn batch_type(&self) -> BatchType {
         self.turn.as_ref().map_or(BatchType::SystemTrigger, |turn| turn.batch_type)
     }
 
-    /// Chunks that have not been sent, once; `None` when there is nothing to say.
+    /// Chunks that have not been sent, and marks them sent; `None` when there is nothing to send.
     pub(crate) fn unpublished(&mut self) -> Option<Vec<Arc<Chunk>>> {
         if self.phase == Phase::Unknown || (self.published == self.released.len() && !self.announce_reset) {
             return None;
@@ -334,25 +339,25 @@ impl OpenMessage {
         Some(chunks)
     }
 
-    /// True while a part of it is on its way to the store.
+    /// True while a part of it is being saved.
     pub(crate) fn is_being_saved(&self) -> bool {
         self.saving.is_some()
     }
 
-    /// It has at least doubled since all of it was last saved.
+    /// True if it has at least doubled since all of it was last saved.
     pub(crate) fn has_doubled(&self) -> bool {
         self.bytes() >= 2 * self.saved_bytes
     }
 
-    /// The next part that the store does not have: released chunks of about this many bytes and, in the last part, what waits behind a
-    /// gap. The owner calls [`Self::end_save`] when it is stored.
+    /// Next unsaved part: released chunks of about this many bytes and, in the last part, the
+    /// chunks behind a gap. Call [`Self::end_save`] when it is stored.
     pub(crate) fn save_part(&mut self, most_bytes: usize, time: Timestamp) -> SpilledMessage {
         let unsaved = &self.released[self.saved..];
         let mut chunks = unsaved[..chunks_within(unsaved, most_bytes)].to_vec();
         let released = self.saved + chunks.len();
         let is_last = released == self.released.len();
         if is_last {
-            // The chunk of the failure comes last: what is restored behind it would count as late.
+            // The error chunk comes last: anything restored after it would count as late.
             chunks.extend(self.reorder.waiting().chain(&self.error).cloned());
         }
         let whole_bytes = is_last.then(|| self.bytes());
@@ -372,7 +377,7 @@ impl OpenMessage {
         }
     }
 
-    /// The stream must keep this entry. True when no lower one was held.
+    /// Has the stream keep this entry. True if no lower one was held.
     pub(crate) fn hold(&mut self, hold: Hold) -> bool {
         if let Some(part) = &mut self.saving {
             part.later.get_or_insert(hold);
@@ -382,10 +387,11 @@ impl OpenMessage {
         is_first
     }
 
-    /// The part that was on its way is stored. Returns the hold that is not needed any more; [`Self::hold`] is the next one.
+    /// Ends a save that was stored. Returns the hold that is no longer needed; [`Self::hold`] is
+    /// the next one.
     pub(crate) fn end_save(&mut self) -> Option<Hold> {
         let part = self.saving.take()?;
-        // Of an attempt that was given up meanwhile nothing is needed again.
+        // Nothing of an attempt given up meanwhile is needed again.
         if part.attempt == self.attempt {
             self.saved = part.released;
             self.saved_bytes = part.whole_bytes.unwrap_or(self.saved_bytes);
@@ -394,7 +400,7 @@ impl OpenMessage {
         std::mem::replace(&mut self.hold, part.later)
     }
 
-    /// The store refuses the part that was on its way. An end that came meanwhile stays.
+    /// The store refused the part being saved. If the message ended meanwhile, that end stays.
     pub(crate) fn fail_save(&mut self, failure: MessageFailure) {
         self.saving = None;
         if self.phase == Phase::Live && !self.is_complete() {
@@ -402,7 +408,7 @@ impl OpenMessage {
         }
     }
 
-    /// The calls of models that are known, in the order in which chunks report them; those of attempts that were given up first.
+    /// Known model calls in the order in which chunks report them; those of earlier attempts first.
     pub(crate) fn model_calls(&self) -> Vec<ModelCall> {
         let mut calls = self.earlier_calls.clone();
         calls.extend(self.attempt_calls());
@@ -417,27 +423,27 @@ impl OpenMessage {
         calls.finish()
     }
 
-    /// Every chunk that counts: those that are released first, in order.
+    /// All counted chunks, released ones first and in order.
     fn accepted(&self) -> impl Iterator<Item = &Arc<Chunk>> {
         self.released.iter().chain(&self.error).chain(self.reorder.waiting())
     }
 
-    /// True when the final chunk has been released.
+    /// True if the final chunk has been released.
     pub(crate) fn is_complete(&self) -> bool {
         self.reorder.is_complete()
     }
 
-    /// How long the oldest gap has been open.
+    /// Age of the oldest gap, ms.
     pub(crate) fn gap_ms(&mut self, time: Timestamp) -> Option<i64> {
         self.reorder.gap_opened_at().map(|opened_at| time.since_ms(opened_at))
     }
 
-    /// How long no chunk has come that counted.
+    /// Time since the last counted chunk, ms.
     pub(crate) fn idle_ms(&self, time: Timestamp) -> i64 {
         time.since_ms(self.last_chunk_at)
     }
 
-    /// How it stands, for the log.
+    /// State of the buffer, for the log.
     pub(crate) fn buffer_state(&self, time: Timestamp) -> BufferState {
         BufferState {
             expected: self.next(),
@@ -448,18 +454,18 @@ impl OpenMessage {
         }
     }
 
-    /// For tracing across services: that of the highest chunk that has one.
+    /// Correlation id for tracing across services, from the highest chunk that has one.
     pub(crate) fn correlation_id(&self) -> Option<Box<str>> {
         let with_id = self.accepted().filter(|chunk| chunk.correlation_id.is_some());
         with_id.max_by_key(|chunk| chunk.id)?.correlation_id.clone()
     }
 
-    /// How long it has been open.
+    /// Time since it was opened, ms.
     pub(crate) fn age_ms(&self, time: Timestamp) -> i64 {
         time.since_ms(self.opened_at)
     }
 
-    /// The failure of a gap that was open for too long.
+    /// Failure of a message whose gap was open for too long.
     pub(crate) fn gap_failure(&self) -> MessageFailure {
         MessageFailure::GapTimeout { missing: self.reorder.missing(NAMED_RANGES) }
     }
@@ -476,18 +482,18 @@ impl OpenMessage {
         self.released.len() + usize::from(self.error.is_some()) + self.reorder.held()
     }
 
-    /// The id that is released next.
+    /// Id of the chunk released next.
     pub(crate) fn next(&self) -> u32 {
         self.reorder.next()
     }
 
-    /// Bytes accepted.
+    /// Bytes of accepted chunks.
     pub(crate) fn bytes(&self) -> usize {
         self.reorder.bytes()
     }
 }
 
-/// How many of these chunks have about this many bytes together: at least one, if there is one.
+/// Number of leading chunks with about this many bytes in total: at least one, if there is one.
 pub(crate) fn chunks_within(chunks: &[Arc<Chunk>], most_bytes: usize) -> usize {
     let mut bytes = 0;
     let fits = chunks.iter().take_while(|chunk| {

@@ -1,69 +1,70 @@
-//! Where a stream is read on, and what a stream that is not what it was has cost.
+//! Decides where to resume reading a stream, and what was lost when a stream or the store was
+//! replaced or went back in time.
 //!
-//! Entry point: [`place`]. Nothing is skipped on a guess: a stream that is not known to be the one that was read is read from its
-//! beginning, and what is read twice meets its unique key.
+//! Entry point: [`place`]. It never skips entries on a guess: a stream that is not known to be the
+//! one read before is read from its beginning. Unique keys drop what is read twice.
 
 use model::{Mark, Seq};
 
-/// What the store keeps of a partition's stream.
+/// What the store records about a partition's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept<'a> {
-    /// Everything up to here has been used.
+    /// Every entry up to here has been used.
     pub checkpoint: Seq,
-    /// The stream that it counts in; `None` when there was none yet.
+    /// Stream to which the checkpoint belongs; `None` when there was none yet.
     pub incarnation: Option<&'a str>,
 }
 
-/// An entry that is known to have been read, and what the stream has there now.
+/// An entry known to have been read, and what the stream has at its sequence now.
 ///
-/// The store knows one and the worker another one: a store that has gone back in time remembers a stream that the worker has
-/// never read, and each of the two may be what shows that the stream is another one.
+/// The store knows one such entry and the worker another. A store that went back in time remembers
+/// a stream that the worker never read. Either entry may be the one that shows a replaced stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compared {
-    /// What was read. At the checkpoint or above it.
+    /// The entry that was read, at the checkpoint or above it.
     pub read: Mark,
-    /// When the stream stored what it has at that sequence, if it has anything there.
+    /// Timestamp of the entry the stream has at that sequence now, if any.
     pub found: Option<i64>,
 }
 
-/// What the stream says of itself.
+/// State reported by the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found<'a> {
-    /// The stream.
+    /// Incarnation of the stream.
     pub incarnation: &'a str,
-    /// The lowest sequence that is there, or the one after the last.
+    /// Lowest sequence present, or the one after the last.
     pub first: Seq,
-    /// The last sequence ever given.
+    /// Last sequence ever assigned.
     pub last: Seq,
 }
 
 impl Found<'_> {
-    /// Whether it has, or has purged, what was read of it.
+    /// True if the stream has, or has purged, the entry that was read.
     pub fn agrees(&self, compared: Compared) -> bool {
         let Compared { read, found } = compared;
         self.last >= read.seq && read.agrees(self.first, found)
     }
 }
 
-/// What went back in time.
+/// What was lost or went back in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IncidentKind {
-    /// The store lost commits that it had acknowledged. The stream still has what they were made of, or else there is another incident.
+    /// The store lost commits that it had acknowledged. The stream still has their entries, or else
+    /// there is another incident.
     StoreSteppedBack,
-    /// The stream was made anew: whatever the old one had that was not committed is gone.
+    /// The stream was created again: all uncommitted entries of the old one are lost.
     StreamRenewed,
-    /// The stream lost its end and was written past it: whatever it had there that was not committed is gone.
+    /// The stream lost its end and was written past it: the uncommitted entries there are lost.
     StreamParted,
     /// The stream lacks entries that the store needs.
     EntriesGone,
 }
 
 impl IncidentKind {
-    /// All of them.
     pub const ALL: [Self; 4] =
         [Self::StoreSteppedBack, Self::StreamRenewed, Self::StreamParted, Self::EntriesGone];
 
-    /// In the store and in metrics.
+    /// Name in the store and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::StoreSteppedBack => "store_stepped_back",
@@ -74,31 +75,30 @@ impl IncidentKind {
     }
 }
 
-/// Something that was lost, or may have been.
+/// Entries that are lost, or may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incident {
-    /// What happened.
     pub kind: IncidentKind,
-    /// The stream that the sequences count in.
+    /// Stream to which the sequences belong.
     pub incarnation: String,
-    /// The first entry that may be gone.
+    /// First entry that may be lost.
     pub first: Seq,
-    /// The last one; `None` when it is not known how far the stream had come.
+    /// Last entry that may be lost; `None` when the end of the stream is not known.
     pub last: Option<Seq>,
 }
 
-/// Where to read on.
+/// Where to resume reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamPlace {
-    /// The checkpoint from now on: what comes after it is read.
+    /// Checkpoint from now on; reading starts after it.
     pub checkpoint: Seq,
-    /// The last entry that is known to have been read and to be there still.
+    /// Last entry known to have been read and to be still there.
     pub read: Option<Mark>,
-    /// What has to be recorded with it.
+    /// Incidents to record with the checkpoint.
     pub incidents: Vec<Incident>,
 }
 
-/// Where a stream is read on.
+/// Decides where to resume reading a stream.
 pub fn place(kept: &Kept<'_>, found: &Found<'_>, marks: &[Compared]) -> StreamPlace {
     let beginning = found.first.before();
     let incident = |kind, incarnation: &str, first: Seq, last| Incident {
@@ -169,7 +169,8 @@ mod tests {
             (FOUND, OTHER),
             (FOUND, GONE),
             (Found { last: Seq(49), ..FOUND }, GONE),
-            // Cut off below the checkpoint and written past: what stands below the end is new as well.
+            // Cut off below the checkpoint and written past it: the entries below the end are new
+            // as well.
             (Found { last: Seq(35), ..FOUND }, GONE),
         ] {
             assert_eq!(placed(KEPT, found, &[mark]), "29 unread stream_parted a 41..");

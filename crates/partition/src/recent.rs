@@ -1,7 +1,7 @@
-//! What was done lately, by its key, forgotten in the order in which it was done.
+//! Recent items by key, forgotten in the order in which they were added.
 //!
-//! Exact, and each key is there once: the table has places in the queue instead of keys. A digest in a key's place would
-//! be smaller, and would drop what is new whenever two of them are the same.
+//! Keys are exact and stored once: the table holds places in the queue instead of keys. Digests in
+//! place of keys would be smaller, but a collision would drop new input.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash};
@@ -11,12 +11,13 @@ use model::MessageKey;
 
 use crate::types::CommandKey;
 
-/// What an entry takes besides the text of its ids and itself: a place in the table, and counts of references.
+/// Approximate bytes of an entry besides itself and the text of its ids: a place in the table, and
+/// reference counts.
 const OVERHEAD: usize = 64;
-/// Room that is given back only when it is larger than this.
+/// Room is given back only above this number of entries.
 const SMALL: usize = 64;
 
-/// What is remembered.
+/// Key of a remembered item.
 pub(crate) trait RecentKey: Eq + Hash {
     /// Bytes of the text of its ids.
     fn text_bytes(&self) -> usize;
@@ -44,11 +45,10 @@ impl RecentKey for CommandKey {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Recent<K, V> {
     hasher: foldhash::fast::FixedState,
-    /// Numbers of entries, by their keys; the first of `entries` has the number `forgotten`.
+    /// Numbers of entries by key; the first of `entries` has the number `forgotten`.
     numbers: HashTable<u64>,
     entries: VecDeque<(K, V)>,
     forgotten: u64,
@@ -61,7 +61,7 @@ impl<K: RecentKey, V> Recent<K, V> {
         Self { hasher, numbers: HashTable::new(), entries: VecDeque::new(), forgotten: 0, bytes: 0 }
     }
 
-    /// Remembers it; a key that is there already stays as it is.
+    /// Remembers a value; an existing key keeps its value.
     pub(crate) fn insert(&mut self, key: K, value: V) {
         let Self { hasher, numbers, entries, forgotten, bytes } = self;
         let hash = hasher.hash_one(&key);
@@ -92,7 +92,7 @@ impl<K: RecentKey, V> Recent<K, V> {
         entries.get_mut((number - first) as usize).map(|(_, value)| value)
     }
 
-    /// The oldest.
+    /// The oldest value.
     pub(crate) fn first(&self) -> Option<&V> {
         self.entries.front().map(|(_, value)| value)
     }
@@ -108,24 +108,24 @@ impl<K: RecentKey, V> Recent<K, V> {
         self.give_back();
     }
 
-    /// Forgets the oldest until no more than this is taken.
+    /// Forgets the oldest entries until at most this many bytes are taken.
     pub(crate) fn keep_within(&mut self, bytes: usize) {
         while self.bytes > bytes {
             self.forget_first();
         }
     }
 
-    /// How many are remembered.
+    /// Number of remembered entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// How many were remembered after the last one that `is_before` holds for; it must hold for a first part of them.
+    /// Number of entries after the last one for which `is_before` holds; it must hold for a prefix.
     pub(crate) fn count_after(&self, is_before: impl Fn(&V) -> bool) -> usize {
         self.entries.len() - self.entries.partition_point(|(_, value)| is_before(value))
     }
 
-    /// Bytes that are taken.
+    /// Bytes taken.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -134,7 +134,7 @@ impl<K: RecentKey, V> Recent<K, V> {
         size_of::<(K, V)>() + key.text_bytes() + OVERHEAD
     }
 
-    /// What a rush took goes back after it.
+    /// Gives back room taken by a burst.
     fn give_back(&mut self) {
         let room = (self.entries.len() * 2).max(SMALL);
         if self.entries.capacity() > room * 2 {

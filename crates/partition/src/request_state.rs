@@ -1,4 +1,4 @@
-//! What is known of the request of a turn beyond the chunks of its answer.
+//! What is known of a turn's request besides the chunks of its answer.
 
 use model::{RequestInfo, Timestamp, Unanswered, WaitReason};
 
@@ -8,53 +8,55 @@ pub(crate) const SILENT_MS: i64 = 1_000;
 /// Time to read chunks that were published before the last delivery was handed back, ms.
 const LAST_CHUNKS_MS: i64 = 1_000;
 
-/// Something that was heard of a request.
+/// News about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestNews {
-    /// It is stored, and no service has taken it.
+    /// The request is stored, and no service has taken it.
     NotTaken,
-    /// A service has it in hand, and has said so just now if `is_alive`.
+    /// A service has the request.
     Taken {
-        /// Deliveries so far; 0: not known.
+        /// Deliveries up to now; 0: not known.
         deliveries: u32,
-        /// The service has said so; else it follows from what the server has delivered.
+        /// True: the service has just sent progress. False: inferred from what the server has
+        /// delivered.
         is_alive: bool,
     },
-    /// A service has handed it back; it is delivered again.
+    /// A service handed it back; it will be delivered again.
     HandedBack {
-        /// Deliveries so far.
+        /// Deliveries up to now.
         deliveries: u32,
-        /// After how long, ms.
+        /// Delay until the next delivery, ms.
         again_ms: i64,
     },
-    /// The service that took it has said nothing for the time in which it must: it is delivered again when a service asks for requests.
+    /// The service that took it missed its acknowledgment deadline: it is delivered again when a
+    /// service asks for requests.
     Lost,
-    /// A service has acknowledged it, or refused it for good: it is not delivered again.
+    /// A service acknowledged it, or refused it permanently: it is not delivered again.
     Acknowledged,
-    /// It is not delivered again, because it was handed back as often as it may be.
+    /// It is not delivered again, because it was handed back the maximum number of times.
     GivenUp {
-        /// Deliveries so far.
+        /// Deliveries up to now.
         deliveries: u32,
     },
 }
 
-/// How a request stands.
+/// State of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RequestState {
     place: Place,
     deliveries: u32,
     handed_back: u32,
-    /// The delivery that was handed back last.
+    /// Number of the delivery that was handed back last.
     last_back: u32,
-    /// When it is delivered again.
+    /// Time of the next delivery.
     again_at: Option<Timestamp>,
-    /// When its last delivery was handed back.
+    /// Time at which its last permitted delivery was handed back.
     given_up_at: Option<Timestamp>,
-    /// When a service has said last that it works on it.
+    /// Time at which a service last reported progress.
     alive_at: Option<Timestamp>,
     /// Chunks for the answer have come without its token.
     has_unproven: bool,
-    /// What viewers were shown last, and when.
+    /// Notice that subscribers were sent last, and when.
     pub(crate) last_notice: Option<(WaitReason, Timestamp)>,
 }
 
@@ -100,12 +102,12 @@ impl RequestState {
         Place::HandedBack
     }
 
-    /// It is not delivered again, and chunks that were published before have had the time to be read.
+    /// True if it is not delivered again and the chunks published before have had time to be read.
     pub(crate) fn is_given_up(self, now: Timestamp) -> bool {
         self.given_up_at.is_some_and(|at| now.since_ms(at) >= LAST_CHUNKS_MS)
     }
 
-    /// For people.
+    /// State of the request, for people.
     pub(crate) fn info(self, now: Timestamp) -> RequestInfo {
         RequestInfo {
             deliveries: self.deliveries,
@@ -116,21 +118,22 @@ impl RequestState {
         }
     }
 
-    /// A chunk for the answer has come without the turn's token.
+    /// Notes a chunk for the answer that came without the turn's token.
     pub(crate) fn on_unproven(&mut self) {
         self.has_unproven = true;
     }
 
-    /// A service cannot take it again: it has the request, or has acknowledged it.
+    /// True if no service can take it again: one has it or has acknowledged it.
     fn is_in_hand(self) -> bool {
         matches!(self.place, Place::Taken | Place::Acknowledged)
     }
 
-    /// Why no chunk comes; `is_heard`: one has come.
+    /// Reason why no chunk comes; `is_heard`: one has come before.
     pub(crate) fn reason(self, is_heard: bool) -> Option<WaitReason> {
         let unanswered = |why| Some(WaitReason::Unanswered(why));
         match self.place {
-            // Also where the service has acknowledged: that its chunks are not taken is what it must know.
+            // Checked before the place, also after an acknowledgment: the service must learn that
+            // its chunks are not accepted.
             _ if self.has_unproven && !is_heard => unanswered(Unanswered::NoToken),
             Place::HandedBack => unanswered(Unanswered::HandedBack),
             Place::Lost => unanswered(Unanswered::LostService),
@@ -143,7 +146,7 @@ impl RequestState {
         }
     }
 
-    /// How a turn fails that is not answered within its deadline; `None`: nothing more is known than that.
+    /// Cause for failing a turn that misses its deadline; `None`: nothing more specific is known.
     pub(crate) fn error(self, is_heard: bool) -> Option<Unanswered> {
         match self.reason(is_heard)? {
             WaitReason::Unanswered(why) => Some(why),
@@ -152,7 +155,7 @@ impl RequestState {
         }
     }
 
-    /// A chunk of the answer has come: the service is there, and has the request.
+    /// Notes a chunk of the answer: a service has the request.
     pub(crate) fn on_chunk(&mut self) {
         if !self.is_in_hand() {
             self.place = Place::Taken;

@@ -1,19 +1,22 @@
-//! Snapshots for gateways: one consistent cut of a thread, with the open text that they lack.
+//! Snapshots for gateways: one consistent cut of a thread, with the open text that the gateway
+//! lacks.
 
 use model::{Cut, PartialText};
 
 use crate::action::{SnapshotReply, SnapshotRequest};
 use crate::open::{OpenMessage, Phase};
 
-/// Of the open messages of the thread: those that are known first, then the oldest, as many as are wanted. A page holds at least one chunk when
-/// there is one, so that the next request gets further.
+/// Builds a snapshot of a thread: the messages known to the gateway first, then the oldest, up to
+/// the requested number. A page holds at least one chunk if there is one, so that the next request
+/// makes progress.
 pub(crate) fn snapshot<'a>(
     request: &SnapshotRequest,
     cut: Cut,
     messages: impl Iterator<Item = &'a OpenMessage>,
 ) -> SnapshotReply {
     let known = |message: &OpenMessage| request.known.iter().find(|(id, ..)| *id == message.key.message);
-    // One that the store has not been asked about is left out, but for a gateway that knows of it: it may be there.
+    // A message not yet looked up in the store is left out, unless the gateway knows it and so may
+    // show it.
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for message in messages {
         match known(message) {

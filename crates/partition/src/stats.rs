@@ -1,36 +1,35 @@
-//! Figures of a partition, for metrics.
+//! Counters and gauges of a partition, for metrics.
 
 use model::Timestamp;
 
 use crate::turn_state::TrackedTurn;
 use crate::wait_counts::WaitCounts;
 
-/// What happened since the counters were last taken.
+/// Counts since they were last taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Stream entries read.
     pub entries: u64,
-    /// Chunks accepted.
     pub chunks: u64,
     /// Chunks that arrived before one with a lower id.
     pub out_of_order: u64,
-    /// Same id, same content.
+    /// Chunks with the id and content of an earlier one.
     pub duplicates: u64,
-    /// Same id, other content.
+    /// Chunks with the id of an earlier one and other content.
     pub conflicts: u64,
     /// Chunks of a message that has ended.
     pub late: u64,
     /// Chunks of a lower attempt.
     pub fenced: u64,
-    /// Stops that were repeated, because a workflow goes on with a run that is over.
+    /// Stops that were repeated because a workflow continued a run that is over.
     pub late_stops: u64,
-    /// Calls of models by attempts that began after the end of their run.
+    /// Model calls by attempts that began after the end of their run.
     pub late_calls: u64,
     /// Messages reset by a higher attempt.
     pub resets: u64,
     /// Entries refused as a whole.
     pub refused: u64,
-    /// Of these, entries that asked for more than their subject gives a right to.
+    /// Refused entries that asked for more than their subject permits.
     pub forbidden: u64,
     /// Messages that failed because a gap stayed open.
     pub gap_timeouts: u64,
@@ -40,7 +39,7 @@ pub struct Counters {
     pub completed: u64,
     /// Chunks of new messages that had to wait in the stream.
     pub deferred: u64,
-    /// Open messages forgotten for want of memory, to be read again.
+    /// Open messages dropped from memory for lack of room, to be read again.
     pub shed: u64,
     /// Saves of spilled messages.
     pub spills: u64,
@@ -48,17 +47,17 @@ pub struct Counters {
     pub holes: u64,
     /// Chunks of turns without the turn's token.
     pub unauthorized: u64,
-    /// Chunks of bare messages that name another role than the message has.
+    /// Chunks of bare messages whose role differs from the message's.
     pub other_roles: u64,
     /// Commands that had been taken before.
     pub duplicate_commands: u64,
-    /// Commands of threads that were erased: dropped.
+    /// Commands of erased threads, dropped.
     pub erased_commands: u64,
     /// Tasks that entered queues.
     pub tasks: u64,
-    /// Turns begun, each run once.
+    /// Runs of turns started.
     pub turns_started: u64,
-    /// Turns that were not begun because their agent backed off or was paused; each time that they were looked at.
+    /// Turns not started because their agent backed off or was paused, counted at each try.
     pub postponed: u64,
     /// Turns completed and committed.
     pub turns_completed: u64,
@@ -68,36 +67,36 @@ pub struct Counters {
     pub turns_failed: u64,
     /// Tasks given up.
     pub tasks_failed: u64,
-    /// Backoffs begun.
     pub backoffs: u64,
-    /// Batches that went on with a continuation.
+    /// Batches that continued with a continuation.
     pub continuations: u64,
     /// Continuations that were not sent: too many in a row.
     pub continuations_rejected: u64,
-    /// Calls of tools in finished messages that cannot be distinguished by their ids: they have none, or that of another call.
+    /// Tool calls in finished messages that their ids do not distinguish: the id is missing or is
+    /// that of another call.
     pub ambiguous_calls: u64,
-    /// Facts that memory tasks have found.
+    /// Facts found by memory tasks.
     pub facts: u64,
-    /// Facts of memory tasks that were left out because the turn had been given them.
+    /// Facts of memory tasks left out because the turn had been given them.
     pub repeated_facts: u64,
-    /// Facts of memory tasks that cannot be used, and answers without a list of facts.
+    /// Unusable facts of memory tasks, and answers without a list of facts.
     pub invalid_facts: u64,
     /// Control commands taken.
     pub control_commands: u64,
 }
 
-/// How long turns of inputs took that have come on since the times were last taken, ms from when this owner read the input. Of turns
-/// that an owner before it has begun there is nothing.
+/// Durations of turns of inputs since they were last taken, in ms from when this owner read the
+/// input. Tasks and turns that a previous owner started are not measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TurnTimes {
-    /// Until the first chunk of the answer was read.
+    /// Time until the first chunk of the answer was read.
     pub first_chunk_ms: Vec<i64>,
-    /// Until the whole answer was committed.
+    /// Time until the whole answer was committed.
     pub committed_ms: Vec<i64>,
 }
 
 impl TurnTimes {
-    /// More than that between two times that they are taken are not kept.
+    /// Maximum number of durations kept between two takes.
     const MOST: usize = 10_000;
 
     pub(crate) fn heard(&mut self, turn: &TrackedTurn, now: Timestamp) {
@@ -116,47 +115,48 @@ fn note(times: &mut Vec<i64>, turn: &TrackedTurn, now: Timestamp) {
     }
 }
 
-/// How it stands now.
+/// Current state of a partition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Messages in memory.
     pub open: usize,
-    /// Chunks of these.
+    /// Chunks of open messages.
     pub chunks: usize,
-    /// Bytes of these.
+    /// Bytes of open messages.
     pub bytes: usize,
-    /// Age of the oldest, ms.
+    /// Age of the oldest open message, ms.
     pub oldest_ms: i64,
-    /// What a new owner would have to read again, in thousandths of what is allowed: of entries, of bytes or of keys of commands, whichever is
-    /// most.
+    /// Size of the replay that a new owner would need, in thousandths of the bound: the highest of
+    /// entries, bytes, and bytes of command keys.
     pub replay_permille: u64,
-    /// What waits for the store: ended messages and dead letters for their commit, new messages for its word whether they have ended
-    /// already. Without it they do not end, so an outage that begins in a quiet moment would not show.
+    /// Items that wait for the store: ended messages and dead letters for their commit, new
+    /// messages for their look-up. Look-ups count because new messages cannot end without them:
+    /// otherwise an outage that begins in a quiet moment would not show.
     pub uncommitted: usize,
     /// The last sequence read.
     pub last_seq: u64,
-    /// The last checkpoint handed out in a commit.
+    /// Last checkpoint in a commit.
     pub checkpoint: u64,
     /// True while new messages wait in the stream.
     pub deferring: bool,
     /// Turns under way.
     pub active_turns: usize,
-    /// Inputs that wait for their thread, by why.
+    /// Inputs waiting for their thread, by reason.
     pub waiting_turns: WaitCounts,
-    /// Agents whose first task may not begin, by why.
+    /// Agents whose first task may not start, by reason.
     pub waiting_agents: WaitCounts,
-    /// Agents that have failed and whose backoff has not run out.
+    /// Agents whose backoff has not expired.
     pub backing_off: usize,
     /// Timers in memory.
     pub timers: usize,
     /// Tasks in memory.
     pub queued_tasks: usize,
-    /// Agents whose first task is under way or may begin.
+    /// Agents whose first task is running or may start.
     pub runnable_agents: usize,
-    /// Age of the oldest task that may begin and has not begun, ms.
+    /// Age of the oldest task that may start and has not started, ms.
     pub oldest_runnable_ms: i64,
-    /// Batches of the outbox that have not been published.
+    /// Outbox batches that have not been published.
     pub unsent: usize,
-    /// Bytes of the keys of messages and commands that were done lately.
+    /// Bytes of the remembered keys of recent messages and commands.
     pub remembered_bytes: usize,
 }

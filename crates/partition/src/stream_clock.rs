@@ -2,17 +2,17 @@
 
 use model::Timestamp;
 
-/// Time as seen at the read position of the stream.
+/// Time at the read position of the stream.
 ///
-/// While the reader has seen everything, real time counts: a chunk that is missing has not been published. While it
-/// is behind, the missing chunk may stand unread in the stream, so only the stream's own time counts, as far as it
-/// has been read. A backlog of an hour thus ages a gap by what lay between its entries, not by the hour, and while
-/// NATS is away the clock stands still.
+/// While the reader has seen everything, real time counts: a missing chunk has not been published.
+/// While it is behind, the missing chunk may be unread in the stream, so only the stream's time
+/// counts, as far as it has been read. A backlog of an hour thus ages a gap by the time between its
+/// entries, not by the hour. While NATS is away, the clock is stopped.
 #[derive(Debug)]
 pub(crate) struct StreamClock {
     elapsed_ms: i64,
     caught_up_since: Option<Timestamp>,
-    /// Nothing is read for a while, so real time says nothing of what was published.
+    /// Reading is paused, so real time tells nothing about what was published.
     is_paused: bool,
     /// The stream's time at the read position; an estimate while real time counts.
     latest_stored_at: Option<Timestamp>,
@@ -27,20 +27,21 @@ impl StreamClock {
         Self { elapsed_ms: 0, caught_up_since: None, is_paused: false, latest_stored_at: None, step_ms }
     }
 
-    /// Moves with real time if the reader has seen everything, and returns the time.
+    /// Advances with real time if the reader has seen everything, and returns the time.
     pub(crate) fn now(&mut self, now: Timestamp) -> Timestamp {
         if let Some(since) = &mut self.caught_up_since {
-            // A process that stood still for a minute has read nothing for a minute.
+            // A process that was suspended for a minute has read nothing for a minute.
             let passed_ms = if self.is_paused { 0 } else { now.since_ms(*since).min(self.step_ms) };
             self.elapsed_ms += passed_ms;
-            // What real time has counted, the stream's time must not count again when the reader falls behind.
+            // Time counted by real time must not be counted again by the stream's time when the
+            // reader falls behind.
             self.latest_stored_at = self.latest_stored_at.map(|at| at.plus_ms(passed_ms));
             *since = (*since).max(now);
         }
         Timestamp(self.elapsed_ms)
     }
 
-    /// Real time counts.
+    /// True while real time counts.
     pub(crate) fn is_caught_up(&self) -> bool {
         self.caught_up_since.is_some()
     }
@@ -54,7 +55,8 @@ impl StreamClock {
         }
     }
 
-    /// While it is paused, no real time counts: what would close a gap may stand unread in the stream.
+    /// While paused, no real time counts: the chunk that would close a gap may be unread in the
+    /// stream.
     pub(crate) fn set_paused(&mut self, is_paused: bool, now: Timestamp) {
         if self.is_paused != is_paused {
             self.now(now);
@@ -62,7 +64,8 @@ impl StreamClock {
         }
     }
 
-    /// Moves with the stream's time if the reader is behind. Entries that are read again move nothing.
+    /// Advances with the stream's time if the reader is behind. Entries that are read again do not
+    /// move it.
     pub(crate) fn observe(&mut self, stored_at: Timestamp) {
         let latest = self.latest_stored_at.unwrap_or(stored_at);
         if self.caught_up_since.is_none() {
@@ -115,7 +118,7 @@ mod tests {
             clock.observe(Timestamp(stored_at));
         }
         assert_eq!(clock.now(Timestamp(10_000)), Timestamp(0));
-        // What was stored since is behind it, too.
+        // Entries stored since then count as well.
         clock.set_caught_up(false, Timestamp(10_000));
         clock.observe(Timestamp(72_500));
         assert_eq!(clock.now(Timestamp(10_000)), Timestamp(500));

@@ -1,4 +1,4 @@
-//! From what the store knows of a timer that is due to what becomes of it.
+//! Decides a due timer from what the store has.
 
 use model::{
     BusyPolicy, Metadata, Task, TaskId, TaskKind, ThreadId, TimerId, TimerKind, Timestamp, TriggerType,
@@ -14,7 +14,8 @@ use crate::due_timer::{DueTimer, TimerState};
 use crate::timers::{NextDue, TimerDecision, TimerEnd, TimerVerdict};
 use crate::types::Outgoing;
 
-/// What becomes of a timer; `found` is what the store knows of it. What of it makes no sense is added to `complaints`, for the log.
+/// Decides a timer; `found` is its stored state. Invalid data is added to `complaints`, for the
+/// log.
 pub fn decide_timer(id: TimerId, found: Option<DueTimer>, complaints: &mut Vec<String>) -> TimerDecision {
     let Some(timer) = found.filter(|timer| timer.state == TimerState::Pending) else {
         return TimerDecision { id, thread: None, verdict: TimerVerdict::Gone };
@@ -67,7 +68,7 @@ fn follow_up(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
     }
 }
 
-/// The input that a follow-up is. What may be armed after it follows the settings as they are now.
+/// The input of a follow-up. A follow-up armed after it uses the current settings.
 fn opened(timer: &DueTimer, rules: &FollowUpRules, language: Option<&str>) -> Option<TurnOpened> {
     let thread: &ThreadId = timer.thread.as_ref()?;
     let text = |key: &str| timer.body.get(key).and_then(Value::as_str);
@@ -90,7 +91,7 @@ fn opened(timer: &DueTimer, rules: &FollowUpRules, language: Option<&str>) -> Op
     })
 }
 
-/// What of the settings travels with an input; see [`TurnOptions::FOLLOW_UP`].
+/// The settings that travel with an input; see [`TurnOptions::FOLLOW_UP`].
 fn arming(settings: &Map<String, Value>) -> Metadata {
     let Some(said) = settings.get(FollowUpRules::KEY) else { return Metadata::EMPTY };
     let kept =
@@ -144,7 +145,7 @@ fn schedule(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
         }
         ScheduleVerdict::Skip { reason, next_due: None } => end(TimerEnd::Refused, reason.name()),
         ScheduleVerdict::Fire { occurrence, next_due } => {
-            // From the occurrence alone, so that it happens once.
+            // Derived from the occurrence alone, so that it happens once.
             let Ok(id) = TaskId::parse(&format!("{}-{}", timer.id.series(), occurrence.0)) else {
                 return end(TimerEnd::Refused, "unreadable");
             };

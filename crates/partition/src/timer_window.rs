@@ -1,6 +1,8 @@
-//! The timers of a partition that are due next. Never all of them: an idle partition may have a million.
+//! The timers of a partition that are due next. Never all of them: an idle partition may have a
+//! million.
 //!
-//! Times are those of the caller's clock. The store decides: a timer that seems due is checked there, and comes back if it is not.
+//! Times are those of the caller's clock. The store decides: a timer that seems due is checked
+//! there, and is returned to the window if it is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +12,10 @@ use crate::timers::{PendingTimer, TimerEnd, TimerPage, TimerWrite};
 use crate::turn_state::MESSAGE;
 use crate::types::Outgoing;
 
-/// Most timers that are decided about at a time.
+/// Maximum number of timers whose decisions are pending.
 pub(crate) const MOST_DECIDING: usize = 256;
-/// Timers up to this far beyond the window are kept as well, because the store's clock differs; one that is read twice has the same id.
+/// Timers up to this far beyond the window are kept as well, because the store's clock differs. A
+/// timer read twice has the same id.
 const SLACK_MS: i64 = 10_000;
 /// A hundred years ago: before any pending timer.
 const FROM_THE_FIRST_MS: i64 = -3_155_760_000_000;
@@ -24,12 +27,13 @@ pub(crate) struct TimerWindow {
     due: BTreeSet<(Timestamp, TimerId)>,
     /// Due times by id.
     at: BTreeMap<TimerId, Timestamp>,
-    /// Timers that are being decided about, until the commit with the decision is applied.
+    /// Timers being decided, until the commit with the decision is applied.
     deciding: BTreeSet<TimerId>,
-    /// Timers after this are only in the store; `None`: there are none.
+    /// End of the window: timers due after it are only in the store. `None`: there are none.
     horizon: Option<Timestamp>,
     is_loading: bool,
-    /// The last page had nothing new: as many as it has may be due at one moment. It is the same until one of them has left.
+    /// The last page contained nothing new, because at least a page of timers is due at the same
+    /// moment. Reading it again returns the same until one of them has left.
     is_exhausted: bool,
     /// Other processes have written timers since the last read.
     is_stale: bool,
@@ -37,7 +41,8 @@ pub(crate) struct TimerWindow {
     seen_at: Timestamp,
     /// Decisions for the next commit, with what they send.
     writes: Vec<(TimerWrite, Option<Outgoing>)>,
-    /// Lookups of due timers without an answer yet, and the threads whose follow-up was superseded since the first of them.
+    /// Unanswered look-ups of due timers, and the threads whose follow-up was superseded since the
+    /// first of them.
     asked: usize,
     superseded: BTreeSet<ThreadId>,
 }
@@ -62,17 +67,17 @@ impl TimerWindow {
         window
     }
 
-    /// How many are in memory.
+    /// Number of timers in memory.
     pub(crate) fn len(&self) -> usize {
         self.due.len()
     }
 
-    /// When the first is due.
+    /// Due time of the first timer; `None` also while too many decisions are pending.
     pub(crate) fn first(&self) -> Option<Timestamp> {
         (self.deciding.len() < MOST_DECIDING).then(|| self.due.first().map(|(at, _)| *at))?
     }
 
-    /// Adds a page from the store, which begins a little before the end of the window.
+    /// Adds a page from the store, which begins shortly before the end of the window.
     pub(crate) fn loaded(&mut self, page: TimerPage, now: Timestamp) {
         self.is_loading = false;
         let last = page.timers.last().map(|timer| now.plus_ms(timer.wait_ms));
@@ -82,7 +87,8 @@ impl TimerWindow {
             self.insert(id, now.plus_ms(wait_ms));
         }
         self.horizon = if page.is_all { None } else { last.or(self.horizon) };
-        // A timer written meanwhile may be due long after the end of the page: kept, it would imply that all before it are known.
+        // A timer written meanwhile may be due long after the end of the page. If kept, it would
+        // imply that all timers before it are known.
         while let Some((at, id)) = self.due.last().filter(|(at, _)| self.is_beyond(*at)).cloned() {
             self.due.remove(&(at, id.clone()));
             self.at.remove(&id);
@@ -90,20 +96,22 @@ impl TimerWindow {
         self.bound();
     }
 
-    /// A commit that wrote the timer is applied: it is due in `waits_ms`, or is no longer pending.
+    /// Notes that a commit with the timer's write is applied: the timer is due in `waits_ms`, or is
+    /// no longer pending.
     pub(crate) fn written(&mut self, id: TimerId, waits_ms: Option<i64>, now: Timestamp) {
         if self.deciding.remove(&id) {
             self.is_exhausted = false;
         }
         let Some(at) = waits_ms.map(|ms| now.plus_ms(ms)) else { return };
-        // The page that is being read may be older than the write.
+        // The page being read may be older than the write.
         if self.is_loading || !self.is_beyond(at) {
             self.insert(id, at);
             self.bound();
         }
     }
 
-    /// A command changes the timer: nothing is decided about it until that is written. False if it is being decided about or written already.
+    /// Keeps the timer from being decided until a command's change of it is written. False if a
+    /// decision or a write of it is pending already.
     pub(crate) fn hold(&mut self, id: &TimerId) -> bool {
         if !self.deciding.insert(id.clone()) {
             return false;
@@ -114,18 +122,18 @@ impl TimerWindow {
         true
     }
 
-    /// Whether only the store has timers that are due then.
+    /// True if only the store has timers due at that time.
     fn is_beyond(&self, at: Timestamp) -> bool {
         self.horizon.is_some_and(|horizon| at > horizon.plus_ms(SLACK_MS))
     }
 
-    /// The decision about a timer needs no write.
+    /// The decision on the timer needs no write.
     pub(crate) fn undecided(&mut self, id: &TimerId) {
         self.deciding.remove(id);
         self.is_exhausted = false;
     }
 
-    /// The timer is not due before `at`.
+    /// Puts the timer back: it is not due before `at`.
     pub(crate) fn again(&mut self, id: TimerId, at: Timestamp) {
         self.deciding.remove(&id);
         self.is_exhausted = false;
@@ -141,8 +149,9 @@ impl TimerWindow {
         (writes, outgoing.into_iter().flatten().collect())
     }
 
-    /// A person has written to the thread, or a commit arms a newer follow-up there: its follow-up does not fire if it is being decided about or
-    /// if no commit has its firing yet. Its row may belong to another follow-up by then.
+    /// A person has written to the thread, or a commit arms a newer follow-up there. The thread's
+    /// follow-up does not fire if its decision is pending or if no commit contains its firing yet.
+    /// By then its row may belong to another follow-up.
     pub(crate) fn supersede(&mut self, thread: &ThreadId) {
         if self.asked > 0 {
             self.superseded.insert(thread.clone());
@@ -156,12 +165,12 @@ impl TimerWindow {
         }
     }
 
-    /// Whether the thread's follow-up was superseded since the lookup of its timer began.
+    /// True if the thread's follow-up was superseded since the look-up of its timer began.
     pub(crate) fn is_superseded(&self, thread: &ThreadId) -> bool {
         self.superseded.contains(thread)
     }
 
-    /// A lookup of due timers is answered.
+    /// Notes the answer to a look-up of due timers.
     pub(crate) fn decided(&mut self) {
         self.asked = self.asked.saturating_sub(1);
         if self.asked == 0 {
@@ -169,7 +178,7 @@ impl TimerWindow {
         }
     }
 
-    /// Takes the due timers that are to be decided about.
+    /// Takes the due timers to decide.
     pub(crate) fn take_due(&mut self, now: Timestamp) -> Vec<TimerId> {
         let back_ms = self.seen_at.since_ms(now);
         if back_ms > JUMP_MS {
@@ -189,14 +198,15 @@ impl TimerWindow {
         due
     }
 
-    /// Where to read more timers from, in ms from now; `None`: none are to be read now.
+    /// Where to read more timers from, in ms from now; `None`: no read is needed now.
     pub(crate) fn wants_more(&mut self, now: Timestamp) -> Option<i64> {
         if self.is_loading {
             return None;
         }
         let from_ms = match (self.is_stale, self.horizon) {
             (true, _) => FROM_THE_FIRST_MS,
-            // Below 0 when what is known ends in the past: after an outage there may be more that is overdue than one page has.
+            // Negative when the window ends in the past: after an outage more timers may be overdue
+            // than fit in one page.
             (false, Some(horizon)) if self.due.len() <= self.most / 2 && !self.is_exhausted => {
                 horizon.0.saturating_sub(now.0).saturating_sub(SLACK_MS)
             }
@@ -206,7 +216,7 @@ impl TimerWindow {
         Some(from_ms)
     }
 
-    /// Other processes have written timers: the window is read again.
+    /// Other processes have written timers: the window must be read again.
     pub(crate) fn reread(&mut self) {
         self.is_stale = true;
     }
@@ -221,7 +231,7 @@ impl TimerWindow {
         self.due.insert((at, id));
     }
 
-    /// Drops the last timers if there are too many: they are read again later.
+    /// Drops the last timers if there are too many; they are read again later.
     fn bound(&mut self) {
         while self.due.len() > 2 * self.most {
             let Some((at, id)) = self.due.pop_last() else { break };
@@ -260,7 +270,7 @@ mod tests {
         let mut window = TimerWindow::new(page([(1, -5), (2, 0), (3, 10)], true), 8, T0);
         assert_eq!(window.take_due(T0), [timer(1), timer(2)]);
         assert_eq!((window.take_due(T0), window.first()), (vec![], Some(T0.plus_ms(10))));
-        // Read again while it is decided about, it is not decided about twice.
+        // Read again while its decision is pending, a timer is not decided twice.
         window.loaded(page([(1, -5)], true), T0);
         assert_eq!(window.take_due(T0.plus_ms(9)), []);
         window.written(timer(1), None, T0);
@@ -325,7 +335,7 @@ mod tests {
         );
     }
 
-    /// More timers of one moment than a page has.
+    /// More timers are due at one moment than fit in a page.
     #[test]
     fn a_page_without_anything_new_is_not_read_again_at_once() {
         let at_nine = |numbers: std::ops::Range<i64>| page(numbers.map(|number| (number, 60_000)), false);

@@ -1,85 +1,81 @@
-//! Durable timers as values between the machine and its driver.
+//! Values for durable timers that pass between the machine and its driver.
 
 use model::{AgentId, Metadata, ThreadId, TimerId, Timestamp, TurnId};
 
 use crate::types::Outgoing;
 
-/// A timer that waits, as the store has it.
+/// A pending timer as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingTimer {
-    /// Which.
     pub id: TimerId,
-    /// How long still, ms by the database's clock; below 0 when it is overdue.
+    /// Time until it is due, ms by the database's clock; negative when it is overdue.
     pub wait_ms: i64,
 }
 
 /// The next timers of a partition, in the order in which they are due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimerPage {
-    /// These.
     pub timers: Vec<PendingTimer>,
-    /// There are no others after them.
+    /// True if no timers follow these.
     pub is_all: bool,
 }
 
 impl TimerPage {
-    /// No timer waits.
+    /// An empty page: no timer is pending.
     pub const NONE: Self = Self { timers: Vec::new(), is_all: true };
 }
 
-/// When a timer is due again.
+/// Next due time of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextDue {
-    /// By the database's clock.
+    /// Due time by the database's clock.
     pub at: Timestamp,
-    /// From when it was decided, ms.
+    /// Time until then from the decision, ms.
     pub wait_ms: i64,
 }
 
-/// What becomes of a timer that is due, before a model is called.
+/// Decision on a due timer, before a model is called.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TimerVerdict {
-    /// This is sent, in the commit that marks the timer; one that fires again says when.
+    /// It fires: `outgoing` is sent in the commit that marks the timer.
     Fire {
-        /// A turn for a follow-up, a task for anything else.
+        /// A turn for a follow-up, otherwise a task.
         outgoing: Box<Outgoing>,
-        /// Of a schedule: the next occurrence.
+        /// Next occurrence of a schedule.
         next: Option<NextDue>,
     },
-    /// Not now.
+    /// It is delayed.
     Later {
-        /// Then.
         next: NextDue,
-        /// The rule that keeps it; `None`: it was not due by the database's clock, and nothing is written.
+        /// Rule that delays it; `None`: it was not due by the database's clock, and nothing is
+        /// written.
         by: Option<String>,
     },
     /// It never fires.
     End {
-        /// What it becomes.
+        /// State in which it ends.
         state: TimerEnd,
-        /// The rule that refused it, or what cancelled it.
+        /// Rule that refused it, or what cancelled it.
         by: String,
     },
-    /// It does not wait any more.
+    /// It is no longer pending.
     Gone,
 }
 
-/// Why a timer ends of which the store refuses for good to say what decides about it.
+/// Cause of the end of a timer whose data the store permanently refuses to read.
 const REJECTED: &str = "rejected_by_database";
 
-/// A timer that was decided about.
+/// Decision on one timer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimerDecision {
-    /// Which.
     pub id: TimerId,
-    /// Where a follow-up would take place.
+    /// Thread of the follow-up, if it is one.
     pub thread: Option<ThreadId>,
-    /// What becomes of it.
     pub verdict: TimerVerdict,
 }
 
 impl TimerDecision {
-    /// Of a timer that cannot be read: it ends.
+    /// Decision for a timer that cannot be read: it ends.
     pub fn unreadable(id: TimerId) -> Self {
         Self {
             id,
@@ -89,19 +85,19 @@ impl TimerDecision {
     }
 }
 
-/// How a timer ended that did not fire, or whose turn was taken back.
+/// End of a timer that did not fire, or whose turn was withdrawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerEnd {
-    /// By a message of a person, a client, or a newer timer.
+    /// Cancelled by a person's message, a client, or a newer timer.
     Cancelled,
     /// It had fired, and what it fired left nothing.
     Withdrawn,
-    /// By a rule.
+    /// Refused by a rule.
     Refused,
 }
 
 impl TimerEnd {
-    /// The name in Postgres and metrics.
+    /// Name in Postgres and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cancelled => "cancelled",
@@ -111,59 +107,58 @@ impl TimerEnd {
     }
 }
 
-/// A timer that is set.
+/// A timer to set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArmedTimer {
-    /// From what armed it, so that it is set once. A follow-up takes the place of the one that waits in its thread.
+    /// Derived from what armed it, so that it is set once. A follow-up replaces the one pending in
+    /// its thread.
     pub id: TimerId,
-    /// Where a follow-up takes place.
+    /// Thread of the follow-up, if it is one.
     pub thread: Option<ThreadId>,
-    /// Whose it is.
+    /// Agent that it belongs to.
     pub agent: AgentId,
-    /// Due so many ms after the commit, by the database's clock.
+    /// Due this many ms after the commit, by the database's clock.
     pub wait_ms: i64,
-    /// See the table.
+    /// Content of the column `timers.body`.
     pub body: Metadata,
-    /// The turn whose end sets it: where the store refuses that, it is not set. `None`: no turn does.
+    /// Turn whose end arms it; if the store refuses that turn, the timer is not set. `None`: no
+    /// turn arms it.
     pub armed_by: Option<TurnId>,
 }
 
-/// What a commit writes of a timer; but for [`TimerWrite::Arm`] only while it waits, or to take back what it fired.
+/// Change of a timer in a commit. Except for [`TimerWrite::Arm`], it applies only while the timer
+/// is pending, or withdraws what it fired.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TimerWrite {
-    /// It is set.
+    /// Sets the timer.
     Arm(ArmedTimer),
     /// It has fired; what it fired is in the outbox of the same commit.
     Fire {
-        /// Which.
         id: TimerId,
-        /// The turn, of a follow-up.
+        /// Turn of a follow-up.
         turn: Option<TurnId>,
-        /// It goes on waiting, until then.
+        /// `Some`: it stays pending until then.
         next: Option<NextDue>,
     },
-    /// It waits longer.
+    /// Delays the timer.
     Postpone {
-        /// Which.
         id: TimerId,
-        /// Until then.
+        /// New due time.
         next: NextDue,
-        /// Because of this rule.
+        /// Rule that delays it.
         by: Option<String>,
     },
-    /// It is over.
+    /// Ends the timer without firing, or withdraws what it fired.
     End {
-        /// Which.
         id: TimerId,
-        /// What it becomes.
+        /// State in which it ends.
         state: TimerEnd,
-        /// Who or what ended it.
+        /// Person, client or rule that ended it.
         by: String,
     },
 }
 
 impl TimerWrite {
-    /// Which timer.
     pub fn id(&self) -> &TimerId {
         match self {
             Self::Arm(armed) => &armed.id,
@@ -171,7 +166,7 @@ impl TimerWrite {
         }
     }
 
-    /// The turn without whose messages it is not written.
+    /// Turn without whose messages it is not written.
     pub(crate) fn armed_by(&self) -> Option<&TurnId> {
         match self {
             Self::Arm(armed) => armed.armed_by.as_ref(),
@@ -179,12 +174,13 @@ impl TimerWrite {
         }
     }
 
-    /// The timer was stored before, by the database's clock: the window reads it from there.
+    /// True if the timer was stored before, by the database's clock: the window reads it from the
+    /// store.
     pub(crate) fn is_stored(&self) -> bool {
         matches!(self, Self::Arm(armed) if armed.armed_by.is_none())
     }
 
-    /// In how many ms it is due once this is written; `None`: it does not wait.
+    /// Time in ms until it is due once this is written; `None`: it is not pending.
     pub(crate) fn waits_ms(&self) -> Option<i64> {
         match self {
             Self::Arm(armed) => Some(armed.wait_ms),

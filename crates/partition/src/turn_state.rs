@@ -1,4 +1,4 @@
-//! One turn in memory, and the tables of all of them.
+//! A turn in memory, and the tables of all turns.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,10 +18,10 @@ use crate::wait_counts::WaitCounts;
 
 type Hasher = foldhash::fast::FixedState;
 
-/// What cancels and withdraws follow-ups: a person has written.
+/// Cause recorded when a person's message cancels or withdraws a follow-up.
 pub(crate) const MESSAGE: &str = "message";
 
-/// What a turn answers.
+/// The input or task that a turn answers.
 #[derive(Debug, Clone)]
 pub(crate) enum TurnSource {
     Input(Box<TurnOpened>),
@@ -30,13 +30,13 @@ pub(crate) enum TurnSource {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TurnPhase {
-    /// It waits for its thread.
+    /// The turn waits for its thread.
     Waiting,
-    /// The action to request it has been handed out.
+    /// The action to start it has been returned.
     Starting,
-    /// It is requested; chunks come.
+    /// The request is published; chunks come.
     Running,
-    /// It has ended; kept until its commit is applied.
+    /// It has ended and is kept until its commit is applied.
     Ended,
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum TurnEnd {
     Complete,
     Stopped,
     Failed(MessageFailure),
-    /// Of a follow-up: it leaves nothing. Why.
+    /// End of a follow-up that leaves nothing, with its cause.
     Withdrawn(&'static str),
 }
 
@@ -59,65 +59,70 @@ pub(crate) struct TrackedTurn {
     pub(crate) run: u32,
     pub(crate) phase: TurnPhase,
     pub(crate) end: Option<TurnEnd>,
-    /// A failure that waits for the rules by which it is judged.
+    /// A failure that waits for the agent's rules, by which it is judged.
     pub(crate) failure: Option<MessageFailure>,
-    /// Its answer, once a chunk of it has come.
+    /// The answer's slot, once a chunk has come.
     pub(crate) slot: Option<Slot>,
     pub(crate) token: TurnToken,
     /// `None` until the driver has read the agent's settings.
     pub(crate) rules: Option<TurnRules>,
-    /// An owner before this one may have requested it.
+    /// A previous owner may have published its request.
     pub(crate) is_restored: bool,
-    /// A chunk of it came before this owner had requested it.
+    /// A chunk of it came before this owner had published its request.
     pub(crate) is_adopted: bool,
-    /// Its workflow is notified once its end is stored: before that, an owner after this one may have to wait for the answer.
+    /// The workflow is told once the end is stored. Before that, a later owner may have to wait for
+    /// the answer.
     pub(crate) is_abandoned: bool,
-    /// The command that has ended it, with its entry.
+    /// The command that ended it, with the sequence of its entry.
     pub(crate) stopped_by: Option<(Seq, AuditWrite)>,
-    /// Requested while the reader was behind: what it reads until it has caught up came before.
+    /// Requested while the reader was behind: entries read until it has caught up are older than
+    /// the request.
     pub(crate) is_unread: bool,
-    /// The input is in the store, or on its way there, and must go when it ends.
+    /// The input is stored or being saved, and must be deleted when the turn ends.
     pub(crate) is_saved: bool,
-    /// The input is on its way to the store.
+    /// The input is being saved.
     pub(crate) is_being_saved: bool,
-    /// The entry of its input, while the stream must keep it; of an ended turn also that of a chunk that came too late.
+    /// Entry of its input while the stream must keep it; for an ended turn also that of a chunk
+    /// that came too late.
     pub(crate) hold: Option<Hold>,
-    /// When this owner requested it, by its own clock.
+    /// When this owner published its request, by the owner's clock.
     pub(crate) requested_at: Option<Timestamp>,
-    /// The last chunk, by the stream's clock.
+    /// Time of the last chunk by the stream clock.
     pub(crate) progress_at: Timestamp,
     pub(crate) is_heard: bool,
     pub(crate) request: RequestState,
-    /// When a chunk of it came last, by the clock of the stream's server; for people.
+    /// Time of the last chunk by the clock of the stream's server; for people.
     pub(crate) heard_at: Option<Timestamp>,
-    /// Since when this owner has known of it.
+    /// Time at which this owner learned of it.
     pub(crate) known_at: Timestamp,
-    /// When its input came, under this owner or one before.
+    /// Arrival of its input, under this or a previous owner.
     pub(crate) came_at: Timestamp,
-    /// When this owner began its run.
+    /// Time at which this owner started the run.
     pub(crate) began_at: Option<Timestamp>,
     pub(crate) postponed: Option<Postponed>,
-    /// The timer that has fired it: it is a follow-up.
+    /// Timer that fired it; `Some` means that the turn is a follow-up.
     pub(crate) timer: Option<TimerId>,
-    /// The facts that it was given.
+    /// Facts given to the turn.
     pub(crate) recalled: RecalledFacts,
-    /// Its answer is complete, and waits for the word of the driver: whether it is still wanted, or what it was given.
+    /// Its answer is complete, and waits for the driver to report whether it is still wanted or
+    /// which facts it was given.
     pub(crate) is_answered: bool,
 }
 
-/// Why a turn does not begin that its agent may not begin.
+/// Why the agent may not start a turn now.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Postponed {
-    /// The driver is asked again then.
+    /// Time at which the driver is asked again.
     pub(crate) until: Timestamp,
     why: NotNow,
-    /// When it may begin for all that is known; `None`: it is not known.
+    /// Earliest known start; `None`: not known.
     ends_at: Option<Timestamp>,
 }
 
-/// A turn whose agent may not begin it is looked at again after so long at most, ms.
+/// Maximum interval until a turn that its agent may not start is tried again, ms.
 const LOOK_AGAIN_MS: i64 = 5_000;
-/// Likewise, where a budget is spent or a limit of turns is reached: many agents may wait for the same one, for weeks.
+/// The same interval for a spent budget or a limit of turns: many agents may wait for the same one,
+/// for weeks.
 const LOOK_AT_SHARED_LIMIT_MS: i64 = 15_000;
 
 impl Postponed {
@@ -144,7 +149,7 @@ impl Postponed {
 }
 
 impl TrackedTurn {
-    /// The metadata of its input.
+    /// Metadata of its input.
     pub(crate) fn metadata(&self) -> &Metadata {
         match &self.source {
             TurnSource::Input(opened) => &opened.metadata,
@@ -207,7 +212,7 @@ impl TrackedTurn {
         }
     }
 
-    /// When its input was accepted: where it failed and is tried again, the first time.
+    /// Time at which its input was accepted; for a retry, the time of the first acceptance.
     pub(crate) fn accepted_at(&self) -> Timestamp {
         match &self.source {
             TurnSource::Input(opened) => opened.options.accepted_at.unwrap_or(self.came_at).min(self.came_at),
@@ -215,24 +220,24 @@ impl TrackedTurn {
         }
     }
 
-    /// Its input as it is kept when it fails.
+    /// The input as stored when the turn fails.
     pub(crate) fn failed_input(&self, opened: &TurnOpened) -> TurnOpened {
         let mut failed = opened.clone();
         failed.options.accepted_at = Some(self.accepted_at());
         failed
     }
 
-    /// An input that a person has made, and no timer and no batch that goes on.
+    /// True for an input made by a person, not by a timer or a continuation.
     pub(crate) fn is_real(&self) -> bool {
         matches!(&self.source, TurnSource::Input(opened) if !opened.metadata.is_synthetic())
     }
 
-    /// Facts of it are remembered afterwards.
+    /// True if facts of it are remembered afterwards.
     pub(crate) fn is_remembered(&self) -> bool {
         matches!(&self.source, TurnSource::Input(opened) if opened.options.memory)
     }
 
-    /// What its batch begins with.
+    /// Type of its batch.
     pub(crate) fn batch_type(&self) -> BatchType {
         match (&self.source, self.metadata().continues()) {
             (_, Some(_)) => BatchType::Continuation,
@@ -242,13 +247,13 @@ impl TrackedTurn {
         }
     }
 
-    /// A background turn: the system made up its input.
+    /// True for a background turn, whose input was made by the system.
     pub(crate) fn is_synthetic(&self) -> bool {
         self.metadata().is_synthetic()
     }
 
-    /// Whether it may begin, as one that waits in its thread. A foreground input keeps its place before those that came later; a background
-    /// turn does not.
+    /// Whether the turn may start when it waits in its thread. A foreground input keeps its place
+    /// before later ones; a background turn does not.
     pub(crate) fn waiting(&self, now: Timestamp) -> Readiness {
         match self.postponed {
             Some(postponed) if now < postponed.until => match self.is_synthetic() {
@@ -259,7 +264,7 @@ impl TrackedTurn {
         }
     }
 
-    /// Why it does not begin, as one that waits in its thread.
+    /// Why a turn that waits in its thread does not start.
     pub(crate) fn waits_to_begin(&self, now: Timestamp) -> WaitReason {
         match self.postponed {
             Some(postponed) if now < postponed.until => postponed.reason(now),
@@ -271,13 +276,13 @@ impl TrackedTurn {
         matches!(self.source, TurnSource::Task(_))
     }
 
-    /// How long ago a chunk of it came, or where none has, it was requested or came itself, ms.
+    /// Time in ms since its last chunk, or else its request, or else its arrival.
     pub(crate) fn idle_ms(&self, now: Timestamp) -> i64 {
         let since = self.heard_at.or(self.requested_at).unwrap_or(self.came_at);
         now.since_ms(since).max(0)
     }
 
-    /// Bytes that it counts against budgets.
+    /// Size in bytes for memory limits.
     pub(crate) fn size(&self) -> usize {
         match &self.source {
             TurnSource::Input(opened) => opened.size(),
@@ -286,38 +291,38 @@ impl TrackedTurn {
     }
 }
 
-/// The timer that has fired the input, if one has. What the system says of its inputs no client can say.
+/// Timer that fired the input, if any. Clients cannot set the metadata checked here.
 fn timer_of(opened: &TurnOpened) -> Option<TimerId> {
     let timer = opened.metadata.get("timer_id").filter(|_| opened.metadata.is_synthetic())?;
     TimerId::parse(timer.as_str()?).ok()
 }
 
-/// What of an agent's row changed besides the outcome of a turn.
+/// Change of an agent's row besides the outcome of a turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AgentRowChange {
     pub(crate) wait: BackoffChange,
 }
 
-/// Turns, the threads that they take place in, and the queues that they come from.
+/// Turns, their threads, and the queues they come from.
 #[derive(Debug)]
 pub(crate) struct TurnTable {
-    /// In the order of ids, so that whatever goes through all of them does so in one order.
+    /// Ordered by id, so that iteration over all turns is deterministic.
     pub(crate) turns: BTreeMap<TurnId, TrackedTurn>,
     pub(crate) thread_queues: HashMap<ThreadId, ThreadQueue<TurnId>, Hasher>,
     pub(crate) queues: HashMap<AgentId, AgentQueue, Hasher>,
-    /// Threads in which something may be able to start, each once.
+    /// Threads in which a turn may be able to start, without duplicates.
     ready: VecDeque<ThreadId>,
     is_ready: HashSet<ThreadId, Hasher>,
     /// Ends of backoffs.
     pub(crate) backoffs: BTreeSet<(Timestamp, AgentId)>,
-    /// Threads with a postponed input, and when it is looked at again.
+    /// Threads with a postponed input, and when it is tried again.
     pub(crate) postponed: BTreeSet<(Timestamp, ThreadId)>,
-    /// Queues of background work whose first task is postponed.
+    /// Background queues whose first task is postponed.
     pub(crate) postponed_queues: BTreeMap<AgentId, Postponed>,
     pub(crate) dirty: BTreeMap<AgentId, AgentRowChange>,
-    /// Agents whose first task an owner before this one may have requested.
+    /// Agents whose first task a previous owner may have requested.
     pub(crate) restored: BTreeSet<AgentId>,
-    /// Turns under way, whose commit has not been applied.
+    /// Turns under way whose commit has not been applied.
     pub(crate) active: usize,
     /// Turns whose entries the stream must keep.
     pub(crate) held: BTreeMap<Seq, TurnId>,
@@ -328,7 +333,8 @@ pub(crate) struct TurnTable {
 }
 
 impl TurnTable {
-    /// How many agents have a first task that is under way or may begin, and the age of the oldest task that may begin and has not, ms.
+    /// Number of agents whose first task is running or may start, and the age in ms of the oldest
+    /// task that may start and has not.
     pub(crate) fn runnable(&self, now: Timestamp) -> (usize, i64) {
         let heads = self.queues.values().map(|queue| (queue.head_state(now), queue.first()));
         heads.fold((0, 0), |(agents, oldest_ms), (state, first)| match (state, first) {
@@ -340,13 +346,13 @@ impl TurnTable {
         })
     }
 
-    /// Inputs that wait for their thread, by why.
+    /// Inputs waiting for their thread, by reason.
     pub(crate) fn waiting_turns(&self, now: Timestamp) -> WaitCounts {
         let waiting = self.turns.values().filter(|turn| turn.phase == TurnPhase::Waiting);
         waiting.map(|turn| turn.waits_to_begin(now)).collect()
     }
 
-    /// Agents whose first task waits for something else than its turn, by why.
+    /// Agents whose first task waits for a reason other than its turn, by reason.
     pub(crate) fn waiting_agents(&self, now: Timestamp) -> WaitCounts {
         let reason = |(agent, queue): (&AgentId, &AgentQueue)| match queue.head_state(now) {
             HeadState::Paused => Some(WaitReason::Paused),
@@ -363,7 +369,7 @@ impl TurnTable {
         self.queues.iter().filter_map(reason).collect()
     }
 
-    /// Agents that have failed and wait, with and without a task.
+    /// Number of agents in backoff, with or without a task.
     pub(crate) fn backing_off(&self, now: Timestamp) -> usize {
         let waits = |queue: &AgentQueue| queue.waits_until().is_some_and(|until| until > now);
         let agents = self.queues.iter().filter(|(_, queue)| waits(queue));
@@ -404,7 +410,7 @@ impl TurnTable {
         Some(turn)
     }
 
-    /// Changes the queue of an agent, which is made when it is not there, and keeps the sum of bytes right.
+    /// Changes an agent's queue, creating it if needed, and updates the sum of bytes.
     pub(crate) fn queue<R>(&mut self, agent: &AgentId, change: impl FnOnce(&mut AgentQueue) -> R) -> R {
         let queue = self.queues.entry(agent.clone()).or_default();
         let before = queue.bytes();
@@ -413,21 +419,21 @@ impl TurnTable {
         result
     }
 
-    /// The stream must keep this entry of the turn.
+    /// Has the stream keep this entry of the turn.
     pub(crate) fn hold(&mut self, id: &TurnId, hold: Hold) {
         let Some(turn) = self.turns.get_mut(id) else { return };
         turn.hold = Some(hold);
         self.held.insert(hold.seq, id.clone());
     }
 
-    /// The entry of the turn, which the stream need not keep any more.
+    /// Releases the turn's entry, which the stream need not keep any more.
     pub(crate) fn release(&mut self, id: &TurnId) -> Option<Seq> {
         let hold = self.turns.get_mut(id)?.hold.take()?;
         self.held.remove(&hold.seq);
         Some(hold.seq)
     }
 
-    /// Looks at this thread when there is room for a turn.
+    /// Queues the thread to be looked at when there is room for a turn.
     pub(crate) fn make_ready(&mut self, thread: &ThreadId) {
         if self.is_ready.insert(thread.clone()) {
             self.ready.push_back(thread.clone());
@@ -447,7 +453,7 @@ impl TurnTable {
         }
     }
 
-    /// Forgets an agent and its thread when the store's defaults say the same.
+    /// Forgets an agent and its thread when they equal the store's defaults.
     pub(crate) fn tidy(&mut self, thread: &ThreadId) {
         if self.thread_queues.get(thread).is_some_and(ThreadQueue::is_empty) {
             self.thread_queues.remove(thread);
@@ -470,7 +476,7 @@ impl TurnTable {
         z ^ (z >> 31)
     }
 
-    /// The head of an agent's queue as it is written; 0 while none is known.
+    /// Head of an agent's queue as it is written; 0 while none is known.
     pub(crate) fn head(queue: &AgentQueue) -> Position {
         queue.head.unwrap_or(Position::from_stored(0))
     }

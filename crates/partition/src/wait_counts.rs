@@ -1,18 +1,17 @@
-//! How many turns or agents wait, by why.
+//! Counts of waiting turns or agents by reason.
 
 use model::WaitReason;
 
-/// How many wait, by why.
+/// Counts by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WaitCounts([usize; WaitReason::ALL.len()]);
 
 impl WaitCounts {
-    /// How many wait for this reason, whatever its time.
+    /// Count for this reason, ignoring its time.
     pub fn of(&self, reason: WaitReason) -> usize {
         self.0[Self::index(reason)]
     }
 
-    /// How many wait at all.
     pub fn total(&self) -> usize {
         self.0.iter().sum()
     }

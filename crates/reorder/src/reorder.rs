@@ -4,65 +4,66 @@ use std::collections::{BTreeMap, VecDeque};
 
 use model::{IdRange, Timestamp};
 
-/// Chunks less than this far ahead of the next one are held in a ring, others in a tree: a claimed id allocates at most
-/// this many slots of the ring, or one entry of the tree.
+/// Chunks less than this far ahead of the next one are held in a ring, others in a tree. A claimed
+/// id thus allocates at most this many slots of the ring, or one entry of the tree.
 const RING: usize = 64;
 
-/// Bounds of one message.
+/// Limits of one message.
 #[derive(Debug, Clone, Copy)]
 pub struct MessageLimits {
-    /// Chunks of a message; ids from this number on are too many.
+    /// Maximum number of chunks; ids from this number on are rejected.
     pub chunks: u32,
-    /// Bytes of a message.
+    /// Maximum bytes of a message.
     pub bytes: usize,
 }
 
-/// What the buffer needs to know of a chunk.
+/// Properties of a chunk that the buffer needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Piece {
-    /// Its number, from 0.
+    /// Number in the message, from 0.
     pub id: u32,
-    /// True on the last one.
+    /// True for the last chunk.
     pub is_final: bool,
     /// Distinguishes chunks of the same id.
     pub digest: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: usize,
 }
 
-/// What became of an inserted chunk.
+/// Result of inserting a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Insert {
-    /// It was the next one: [`Reorder::next_ready`] gives it and whatever it set free.
+    /// It was the next one: [`Reorder::next_ready`] returns it and the chunks that it releases.
     Ready,
     /// It waits behind a gap.
     Held,
-    /// The same chunk is there already; dropped.
+    /// The same chunk is already present; dropped.
     Duplicate,
-    /// Another chunk with this id is there already and stays; dropped.
+    /// Another chunk with this id is already present and stays; dropped.
     Conflict {
-        /// Digest of the one that stays.
+        /// Digest of the chunk that stays.
         kept: u64,
     },
-    /// It contradicts the message or exceeds a limit; dropped, nothing else changed.
+    /// It contradicts the message or exceeds a limit; dropped without any other change.
     Rejected(ChunkRejection),
 }
 
 /// Why a chunk is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkRejection {
-    /// Two finals, a chunk beyond the final, a final below an accepted id, or an accepted chunk that comes again as final.
+    /// Two finals, a chunk beyond the final, a final below an accepted id, or an accepted chunk
+    /// repeated as final.
     #[error("chunk {final_id} is final, but chunk {other_id} contradicts it")]
     FinalConflict {
-        /// The id of the final chunk.
+        /// Id of the final chunk.
         final_id: u32,
-        /// The id that contradicts it.
+        /// Id that contradicts it.
         other_id: u32,
     },
-    /// At or above [`MessageLimits::chunks`].
+    /// The id is at or above [`MessageLimits::chunks`].
     #[error("too many chunks")]
     TooManyChunks,
-    /// Beyond [`MessageLimits::bytes`].
+    /// The message would exceed [`MessageLimits::bytes`].
     #[error("too many bytes")]
     TooLarge,
 }
@@ -73,19 +74,19 @@ struct Held<T> {
     item: T,
 }
 
-/// The reorder buffer of one message. RFC 9000 section 2.2 has the same rules for stream frames; like there, the final
-/// size cannot change once it is known.
+/// The reorder buffer of one message. RFC 9000 section 2.2 has the same rules for stream frames; as
+/// there, the final size cannot change once it is known.
 #[derive(Debug)]
 pub struct Reorder<T> {
     limits: MessageLimits,
     /// Digests of the chunks below `next`, by id.
     released: Vec<u64>,
-    /// A chunk that came in order and has not been taken; it is counted in `released` already.
+    /// A chunk that came in order and has not been taken; already counted in `released`.
     ready: Option<T>,
     /// Slots for the ids `next`, `next + 1`, …; the first one is empty while a gap is open.
     ring: VecDeque<Option<Held<T>>>,
     far: BTreeMap<u32, Held<T>>,
-    /// Held chunks in the order of their arrival; those below `next` are stale and skipped.
+    /// Held chunks in the order of arrival; those below `next` are stale and skipped.
     arrivals: VecDeque<(u32, Timestamp)>,
     held: usize,
     bytes: usize,
@@ -94,7 +95,7 @@ pub struct Reorder<T> {
 }
 
 impl<T> Reorder<T> {
-    /// An empty buffer; allocates nothing yet.
+    /// An empty buffer; allocates nothing.
     pub fn new(limits: MessageLimits) -> Self {
         Self {
             limits,
@@ -110,14 +111,14 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// Takes a chunk. After [`Insert::Ready`] drain [`Self::next_ready`].
+    /// Inserts a chunk. After [`Insert::Ready`] drain [`Self::next_ready`].
     pub fn insert(&mut self, piece: Piece, item: T, now: Timestamp) -> Insert {
         debug_assert!(self.ready.is_none(), "drain next_ready after Insert::Ready");
         let kept = self.seen(piece.id);
         if kept == Some(piece.digest) {
             return Insert::Duplicate;
         }
-        // Known chunks are checked, too: one that comes again as the final one contradicts its first version.
+        // Known chunks are checked too: one repeated as final contradicts its first version.
         if let Err(rejection) = self.check_final(&piece) {
             return Insert::Rejected(rejection);
         }
@@ -143,7 +144,7 @@ impl<T> Reorder<T> {
         Insert::Held
     }
 
-    /// The next chunk in order, each once.
+    /// Next chunk in order; each is returned once.
     pub fn next_ready(&mut self) -> Option<T> {
         if let Some(item) = self.ready.take() {
             return Some(item);
@@ -158,7 +159,7 @@ impl<T> Reorder<T> {
         Some(held.item)
     }
 
-    /// The digest of the chunk with this id, if it is there.
+    /// Digest of the chunk with this id, if present.
     pub fn seen(&self, id: u32) -> Option<u64> {
         let next = self.next();
         if id < next {
@@ -168,18 +169,18 @@ impl<T> Reorder<T> {
         ring.or_else(|| self.far.get(&id)).map(|held| held.digest)
     }
 
-    /// The id that is released next.
+    /// Id of the next chunk to release.
     pub fn next(&self) -> u32 {
         self.released.len() as u32
     }
 
-    /// True when every chunk up to the final one has been released.
+    /// True if every chunk up to the final one has been released.
     pub fn is_complete(&self) -> bool {
         self.final_id.is_some_and(|last| self.next() > last) && self.ready.is_none()
     }
 
-    /// When the oldest open gap opened: when the first of the chunks that still wait arrived. Later chunks do not move
-    /// it; closing one gap leaves the others their own age.
+    /// Time at which the oldest open gap opened: the arrival of the first chunk that still waits.
+    /// Later chunks do not change it; closing one gap leaves the others their own age.
     pub fn gap_opened_at(&mut self) -> Option<Timestamp> {
         let next = self.next();
         while self.arrivals.front().is_some_and(|(id, _)| *id < next) {
@@ -188,7 +189,7 @@ impl<T> Reorder<T> {
         self.arrivals.front().map(|(_, at)| *at)
     }
 
-    /// Sets when the oldest open gap opened, for a buffer that is built anew from what was saved.
+    /// Sets the opening of the oldest open gap, for a buffer rebuilt from a save.
     pub fn set_gap_opened_at(&mut self, at: Timestamp) {
         self.gap_opened_at();
         if let Some((_, opened_at)) = self.arrivals.front_mut() {
@@ -196,14 +197,15 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// Makes gaps that opened at `until` or before younger by `by_ms`: time that turned out not to count.
+    /// Makes gaps that opened at `until` or before younger by `by_ms`, which is time that does not
+    /// count.
     pub fn postpone(&mut self, until: Timestamp, by_ms: i64) {
         for (_, at) in self.arrivals.iter_mut().filter(|(_, at)| *at <= until) {
             *at = at.plus_ms(by_ms);
         }
     }
 
-    /// The ids that are missing below the highest known one, at most `most` ranges.
+    /// Missing ids below the highest known one, at most `most` ranges.
     pub fn missing(&self, most: usize) -> Vec<IdRange> {
         let mut ranges = Vec::new();
         let mut next = self.next();
@@ -220,13 +222,13 @@ impl<T> Reorder<T> {
         ranges
     }
 
-    /// The chunks that [`Self::next_ready`] has not given yet, in no particular order.
+    /// Chunks that [`Self::next_ready`] has not returned yet, in no particular order.
     pub fn waiting(&self) -> impl Iterator<Item = &T> {
         let held = self.ring.iter().flatten().chain(self.far.values());
         self.ready.iter().chain(held.map(|held| &held.item))
     }
 
-    /// Chunks that wait behind a gap.
+    /// Number of chunks that wait behind a gap.
     pub fn held(&self) -> usize {
         self.held
     }
@@ -274,7 +276,7 @@ impl<T> Reorder<T> {
         self.arrivals.push_back((piece.id, now));
     }
 
-    /// A far chunk that has become the next one; its slot in the ring, if there is one, is empty.
+    /// Takes a far chunk that has become the next one; its slot in the ring, if any, is empty.
     fn take_far(&mut self) -> Option<Held<T>> {
         let entry = self.far.first_entry()?;
         if *entry.key() != self.released.len() as u32 {

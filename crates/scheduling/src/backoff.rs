@@ -1,11 +1,14 @@
-//! How long an agent backs off: exponential with equal jitter, never below the base, never above the cap.
+//! Backoff of an agent: exponential with equal jitter, never below the base, never above the cap.
 
-/// The delay after the `failures`th failure in a row, ms.
+/// Delay after the `failures`th failure in a row, ms.
 ///
-/// c = min(cap, base·2ⁿ), delay = c/2 + U(0, c/2) (equal jitter: Marc Brooker, "Exponential Backoff and Jitter", AWS
-/// Architecture Blog 2015). With n ≥ 1 the lower bound c/2 is never below the base, and the jitter is there at the cap too, so
-/// that agents that have failed for long do not all come back at one moment. `random` is uniform over all of `u64`.
-/// A count of 0 is taken for 1. A cap below the base counts as the base.
+/// c = min(cap, base·2ⁿ), delay = c/2 + U(0, c/2) (equal jitter: Marc Brooker, "Exponential Backoff
+/// and Jitter", AWS Architecture Blog 2015). With n ≥ 1 the lower bound c/2 is never below the
+/// base. The jitter applies at the cap too, so that agents that have failed for a long time do not
+/// all return at once.
+///
+/// `random` is uniform over all of `u64`. A count of 0 counts as 1. A cap below the base counts as
+/// the base.
 pub fn delay_ms(failures: u32, base_ms: i64, cap_ms: i64, random: u64) -> i64 {
     let base = base_ms.max(1);
     let ceiling = ceiling_ms(failures.max(1), base, cap_ms.max(base));

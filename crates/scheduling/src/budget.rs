@@ -1,6 +1,7 @@
-//! Budgets: how much the calls of models may use in a day or a month of a time zone.
+//! Budgets: how much model calls may use in a day or a month of a time zone.
 //!
-//! Amounts are whole numbers of the smallest part of their unit, so that comparing them is exact: a token, or a billionth of the currency.
+//! Amounts are whole numbers of the smallest part of their unit, so that comparisons are exact: a
+//! token, or a billionth of the currency.
 
 use std::fmt::Write as _;
 
@@ -9,29 +10,28 @@ use model::Timestamp;
 
 use crate::zone::Zone;
 
-/// In what a budget is counted.
+/// Unit of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BudgetUnit {
-    /// Tokens that models read and write.
+    /// Input and output tokens of model calls.
     Tokens,
-    /// What they cost, in the currency of the prices.
+    /// Cost of model calls, in the currency of the prices.
     Cost,
 }
 
-/// After what a budget begins anew.
+/// Period after which a budget starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BudgetPeriod {
     /// A day, from midnight to midnight.
     Day,
-    /// A month of the calendar.
+    /// A calendar month.
     Month,
 }
 
 impl BudgetUnit {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Tokens, Self::Cost];
 
-    /// The name in JSON and Postgres.
+    /// Name in JSON and Postgres.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tokens => "tokens",
@@ -39,12 +39,11 @@ impl BudgetUnit {
         }
     }
 
-    /// The unit of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.name() == name)
     }
 
-    /// Digits of the smallest part after the point.
+    /// Number of decimal digits of the smallest part.
     fn decimals(self) -> usize {
         match self {
             Self::Tokens => 0,
@@ -52,8 +51,9 @@ impl BudgetUnit {
         }
     }
 
-    /// A decimal number as an amount; what is smaller than the smallest part is cut off, and what is too large is the largest amount. A sum that is cut
-    /// off has reached a limit exactly when it did before, for limits have no smaller parts. `None`: it is no such number.
+    /// Parses a decimal number as an amount. Smaller parts are cut off, and a value that is too
+    /// large becomes the largest amount. A sum that is cut off reaches a limit exactly when the
+    /// original did, because limits have no smaller parts. `None`: not such a number.
     pub fn floor(self, text: &str) -> Option<u64> {
         let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
         let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -66,7 +66,8 @@ impl BudgetUnit {
         Some(digits.parse().unwrap_or(u64::MAX))
     }
 
-    /// A decimal number as an amount, exactly. `None`: it is none, has smaller parts than there are, or is too large.
+    /// Parses a decimal number as an exact amount. `None`: not a number, smaller parts than the
+    /// unit has, or too large.
     pub fn exact(self, text: &str) -> Option<u64> {
         let part = text.split_once('.').map_or("", |(_, part)| part);
         let is_whole = part.get(self.decimals()..).is_none_or(|rest| rest.bytes().all(|byte| byte == b'0'));
@@ -77,7 +78,7 @@ impl BudgetUnit {
     pub fn show(self, amount: u64) -> String {
         let decimals = self.decimals();
         let mut text = String::new();
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = write!(text, "{amount:0>width$}", width = decimals + 1);
         text.insert(text.len() - decimals, '.');
         text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
@@ -86,10 +87,9 @@ impl BudgetUnit {
 }
 
 impl BudgetPeriod {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Day, Self::Month];
 
-    /// The name in JSON and Postgres.
+    /// Name in JSON and Postgres.
     pub fn name(self) -> &'static str {
         match self {
             Self::Day => "day",
@@ -97,12 +97,11 @@ impl BudgetPeriod {
         }
     }
 
-    /// The period of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|period| period.name() == name)
     }
 
-    /// When the period of this moment began, and when the next one begins.
+    /// Start of the period that contains this time, and start of the next one.
     pub fn around(self, zone: &Zone, at: Timestamp) -> (Timestamp, Timestamp) {
         let today: Date = zone.wall_clock(at).date();
         let (first, last) = match self {
@@ -115,16 +114,17 @@ impl BudgetPeriod {
     }
 }
 
-/// Whether a turn may begin.
+/// Whether a turn may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BudgetVerdict {
-    /// So much is left.
+    /// Amount that is left.
     Within(u64),
     /// Nothing is left.
     Spent,
 }
 
-/// What a budget says of a turn that would begin. A turn that begins with anything left goes on to its end, whatever it uses.
+/// Decides whether a budget allows a turn to start. A turn that starts with anything left continues
+/// to its end, whatever it uses.
 pub fn decide_budget(limit: u64, spent: u64) -> BudgetVerdict {
     match limit.saturating_sub(spent) {
         0 => BudgetVerdict::Spent,

@@ -1,8 +1,8 @@
-//! Follow-ups: when an agent may speak first, and when it may not.
+//! Follow-ups: when an agent may write without being asked, and when it may not.
 //!
-//! [`arm`] decides after a turn whether a timer is set, [`decide_follow_up`] when it is due whether it fires. Nothing is counted here:
-//! what the rules ask for is derived from what is stored, so that there is no counter that could be forgotten. Every rule is checked
-//! before a model is called.
+//! After a turn, [`arm`] decides whether to set a timer; when it is due, [`decide_follow_up`]
+//! decides whether it fires. Nothing is counted here: the facts for the rules are derived from
+//! stored data, so no counter can get lost. Every rule is checked before a model is called.
 
 mod arm;
 mod decide;

@@ -1,10 +1,12 @@
-//! Which agent runs next: each agent's queue is first in, first out, with a backoff of its own, and a thread has one turn
-//! at a time; what runs by the clock: follow-ups, which a person may never have too many of, and schedules; and how much may be used by when.
+//! Decides which agent runs next. Each agent's queue is first in, first out, with its own backoff,
+//! and a thread has one turn at a time. It also decides follow-ups, of which a person never gets
+//! too many, schedules, budgets and turn limits.
 //!
-//! Entry points: [`AgentQueue`] for the tasks of one agent, [`ThreadQueue`] for the turns of one thread, [`backoff::delay_ms`],
-//! [`follow_up::arm`] and [`follow_up::decide_follow_up`], [`schedule::Schedule`], [`budget::BudgetPeriod`] and [`budget::decide_budget`],
-//! [`turn_limits::TurnLimits`].
-//! Nothing here knows a clock, a random source or a store: time and random numbers come in, decisions go out.
+//! Entry points: [`AgentQueue`] for the tasks of one agent, [`ThreadQueue`] for the turns of one
+//! thread, [`backoff::delay_ms`], [`follow_up::arm`] and [`follow_up::decide_follow_up`],
+//! [`schedule::Schedule`], [`budget::BudgetPeriod`] and [`budget::decide_budget`],
+//! [`turn_limits::TurnLimits`]. Nothing here knows a clock, a random source or a store: time and
+//! random numbers come in, decisions go out.
 
 pub mod backoff;
 pub mod budget;

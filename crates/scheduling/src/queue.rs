@@ -1,64 +1,69 @@
-//! The queue of one agent: strictly the oldest pending task, one at a time, with the agent's own backoff.
+//! The queue of one agent: strictly the oldest pending task, one at a time, with the agent's own
+//! backoff.
 
 use std::collections::VecDeque;
 
 use model::{Position, QueuedTask, TaskEdit, TaskId, Timestamp};
 
-/// Bytes of one agent's tasks that are in memory besides the first.
+/// Maximum bytes of one agent's tasks in memory besides the first.
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// An agent's queue as its owner has it: the first tasks, and how they stand.
+/// An agent's queue in the memory of its owner: the first tasks, and their state.
 ///
-/// Only a window of the tasks is here; while [`AgentQueue::has_more`], the others are in the store.
+/// It holds only a window of the tasks; while [`AgentQueue::has_more`], the others are in the
+/// store.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AgentQueue {
     /// All tasks up to here are done or marked failed.
     pub head: Option<Position>,
-    /// How often the first task has failed: the run of its next turn.
+    /// Number of failures of the first task, which is the run of its next turn.
     pub run: u32,
     /// Failures since the last success.
     pub failures: u32,
-    /// Nothing starts.
+    /// True: no task starts.
     pub paused: bool,
     waits_until: Option<Timestamp>,
     tasks: VecDeque<QueuedTask>,
     bytes: usize,
     has_more: bool,
     is_loading: bool,
-    /// The task under way. Not the first any more once its end is decided: the next may be changed while that is being stored.
+    /// The running task. Once its end is decided it is no longer the first: the next one may be
+    /// changed while the end is being stored.
     busy: Option<Position>,
-    /// What `head` would be if it were known: nothing up to here was pending when the first task came. Without it a queue that
-    /// was forgotten would read tasks again that are long done.
+    /// Replaces an unknown `head`: nothing up to here was pending when the first task came.
+    /// Without it a forgotten queue would read tasks again that are long done.
     floor: Option<Position>,
-    /// Tasks came to the store since it was asked for more: what it says of there being more is old.
+    /// Tasks were stored since the last load was requested, so its answer about further tasks is
+    /// outdated.
     came_since: bool,
-    /// Something was changed since then.
+    /// A task was changed since the last load was requested.
     is_doubtful: bool,
-    /// Changes of stored tasks that are decided and not stored yet: what the store has is not what is to be.
+    /// Number of changes of stored tasks that are decided but not stored yet, so that the store is
+    /// outdated.
     unsettled: u32,
 }
 
-/// How the first task of a queue stands.
+/// State of the first task of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadState {
-    /// There is none.
+    /// There is no task.
     None,
-    /// There is one, in the store.
+    /// There is one, but only in the store.
     NotLoaded,
-    /// It is under way.
+    /// The first task is running.
     Running,
     /// The agent is paused.
     Paused,
-    /// The agent backs off until then.
+    /// The agent backs off until this time.
     Waits(Timestamp),
-    /// Which one it is, or what it says, is decided and not stored yet.
+    /// A change of the first task is decided and not stored yet.
     Unsettled,
     /// It may start.
     Ready,
 }
 
 impl AgentQueue {
-    /// A queue as it was saved. `waits_until` by the caller's clock.
+    /// A queue as it was saved. `waits_until` is by the caller's clock.
     pub fn restore(
         head: Position,
         run: u32,
@@ -73,7 +78,7 @@ impl AgentQueue {
         queue
     }
 
-    /// Takes as many as may be in memory, and notes whether there are more.
+    /// Takes the tasks that fit into memory, and notes whether there are more.
     fn fill(&mut self, tasks: Vec<QueuedTask>, has_more: bool) {
         self.has_more = false;
         let window = tasks.len();
@@ -81,7 +86,7 @@ impl AgentQueue {
         self.has_more |= has_more;
     }
 
-    /// How the first task stands.
+    /// State of the first task.
     pub fn head_state(&self, now: Timestamp) -> HeadState {
         match (self.tasks.front(), self.waits_until) {
             (None, _) if self.has_more => HeadState::NotLoaded,
@@ -94,33 +99,33 @@ impl AgentQueue {
         }
     }
 
-    /// The first task, if it is here.
+    /// First task, if it is in memory.
     pub fn first(&self) -> Option<&QueuedTask> {
         self.tasks.front()
     }
 
-    /// When the backoff ends.
+    /// End of the backoff.
     pub fn waits_until(&self) -> Option<Timestamp> {
         self.waits_until
     }
 
-    /// There are tasks in the store that are not here.
+    /// True if the store has tasks that are not in memory.
     pub fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// Tasks that are here.
+    /// Number of tasks in memory.
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// No task is here.
+    /// True if no task is in memory.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// A task has been stored behind all others. Beyond `window` it stays in the store. One that was read there before its
-    /// commit was reported is here already.
+    /// Adds a task that was stored behind all others. Beyond `window` it stays only in the store. A
+    /// task that was loaded before its commit was reported is in memory already.
     pub fn push(&mut self, task: QueuedTask, window: usize) {
         if self.tasks.back().is_some_and(|last| last.position >= task.position) {
             return;
@@ -137,36 +142,39 @@ impl AgentQueue {
         }
     }
 
-    /// A stored task will come to stand at the end, at this place, without passing here.
+    /// Announces a stored task that will move to the end, to this position, without passing through
+    /// memory.
     pub fn expect(&mut self, position: Position) {
         self.came(position);
         self.has_more = true;
         self.mark_unknown();
     }
 
-    /// A stored task is changed. Before [`AgentQueue::settle`] nothing is read from the store, what is being read does not
-    /// count, and nothing starts: an owner after this one would not know why.
+    /// Notes a change of a stored task. Until [`AgentQueue::settle`] nothing is loaded from the
+    /// store, a load in progress does not count, and nothing starts, because a later owner would
+    /// not know why.
     pub fn mark_unknown(&mut self) {
         self.is_doubtful = true;
         self.unsettled += 1;
     }
 
-    /// What was decided with [`AgentQueue::expect`] or [`AgentQueue::mark_unknown`] is stored.
+    /// Notes that a change from [`AgentQueue::expect`] or [`AgentQueue::mark_unknown`] is stored.
     pub fn settle(&mut self) {
         self.unsettled = self.unsettled.saturating_sub(1);
     }
 
-    /// A task behind all others.
+    /// Notes a task behind all others.
     fn came(&mut self, position: Position) {
         let is_first = self.tasks.is_empty() && !self.has_more && self.head.is_none();
-        // Its commit was under way when another one was expected behind it.
+        // Its commit was in progress when another task was expected behind it.
         if is_first || self.floor.is_some_and(|floor| floor >= position) {
             self.floor = Some(Position::from_stored(position.get() - 1));
         }
         self.came_since = true;
     }
 
-    /// The position after which tasks are wanted from the store, once; `None` while there are enough here.
+    /// Position after which to load tasks from the store, returned once per load; `None` while
+    /// tasks are in memory.
     pub fn load_after(&mut self) -> Option<Position> {
         if !self.has_more || self.is_loading || self.unsettled > 0 || !self.tasks.is_empty() {
             return None;
@@ -175,10 +183,10 @@ impl AgentQueue {
         Some(self.done_up_to().unwrap_or(Position::from_stored(0)))
     }
 
-    /// The answer to [`AgentQueue::load_after`].
+    /// Takes the answer to [`AgentQueue::load_after`].
     pub fn loaded(&mut self, after: Position, tasks: Vec<QueuedTask>, more: bool) {
         self.is_loading = false;
-        // The head has moved on since the tasks were requested, or something was changed.
+        // The head has moved since the tasks were requested, or a task was changed.
         if self.is_doubtful || !self.tasks.is_empty() || self.done_up_to().is_some_and(|done| done > after) {
             return;
         }
@@ -186,32 +194,33 @@ impl AgentQueue {
         self.fill(tasks, more);
     }
 
-    /// Nothing up to here is pending, as far as it is known.
+    /// Highest position up to which nothing is pending, as far as known.
     fn done_up_to(&self) -> Option<Position> {
         self.head.max(self.floor)
     }
 
-    /// Bytes of the tasks that are here.
+    /// Bytes of the tasks in memory.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The first task is under way.
+    /// Marks the first task as running.
     pub fn begin(&mut self) {
         self.busy = self.tasks.front().map(|first| first.position);
     }
 
-    /// No task is under way any more.
+    /// Notes that no task is running any more.
     pub fn rest(&mut self) {
         self.busy = None;
     }
 
-    /// True while a task is under way, or its end is being stored.
+    /// True while a task is running, or its end is being stored.
     pub fn is_busy(&self) -> bool {
         self.busy.is_some()
     }
 
-    /// The first task is done or given up: the head moves past it, the backoff is reset. True when there was one.
+    /// The first task is done or given up: moves the head past it and resets the backoff. True if
+    /// there was a backoff.
     pub fn advance(&mut self) -> bool {
         let had_backoff = self.failures > 0 || self.waits_until.is_some();
         if let Some(done) = self.tasks.pop_front() {
@@ -222,7 +231,8 @@ impl AgentQueue {
         had_backoff
     }
 
-    /// The first task failed and stays. The wait begins with [`AgentQueue::wait_until`], when it is stored.
+    /// The first task failed and stays. The wait starts with [`AgentQueue::wait_until`], when the
+    /// failure is stored.
     pub fn fail(&mut self) {
         self.run = self.run.saturating_add(1);
         self.failures = self.failures.saturating_add(1);
@@ -233,17 +243,17 @@ impl AgentQueue {
         self.run = self.run.saturating_add(1);
     }
 
-    /// Nothing starts before then.
+    /// Sets the time before which no task starts.
     pub fn wait_until(&mut self, until: Timestamp) {
         self.waits_until = Some(until);
     }
 
-    /// The backoff is over, by command.
+    /// Ends the backoff by command.
     pub fn clear_backoff(&mut self) {
         (self.failures, self.waits_until) = (0, None);
     }
 
-    /// Takes a task out that is not under way; false when it is not here or under way.
+    /// Removes a task that is not running; false if it is running or not in memory.
     pub fn remove(&mut self, position: Position) -> bool {
         let Some(index) = self.index(position) else { return false };
         if let Some(gone) = self.tasks.remove(index) {
@@ -255,12 +265,12 @@ impl AgentQueue {
         true
     }
 
-    /// The task at this place, if it is here and not under way.
+    /// The task at this position, if it is in memory and not running.
     pub fn get(&self, position: Position) -> Option<&QueuedTask> {
         self.tasks.get(self.index(position)?)
     }
 
-    /// Gives the task at this place another payload, if it is here and not under way.
+    /// Changes the payload of the task at this position, if it is in memory and not running.
     pub fn edit(&mut self, position: Position, edit: &TaskEdit) {
         let Some(queued) = self.index(position).and_then(|index| self.tasks.get_mut(index)) else { return };
         let before = queued.task.size();
@@ -268,13 +278,13 @@ impl AgentQueue {
         self.bytes = self.bytes + queued.task.size() - before;
     }
 
-    /// The task of that id is the one under way.
+    /// True if the task of that id is the running one.
     pub fn is_under_way(&self, task: &TaskId) -> bool {
         self.tasks.front().is_some_and(|first| self.busy == Some(first.position) && first.task.id == *task)
     }
 
-    /// The task at this place is neither done nor marked failed. Known for certain, because agents with pending tasks are
-    /// never forgotten.
+    /// True if the task at this position is neither done nor marked failed. This is certain,
+    /// because agents with pending tasks are never forgotten.
     pub fn is_pending(&self, position: Position) -> bool {
         match self.tasks.front() {
             Some(first) => position >= first.position,
@@ -282,7 +292,7 @@ impl AgentQueue {
         }
     }
 
-    /// All fields have their defaults, so the queue can be dropped.
+    /// True if all fields have their defaults, so that the queue can be dropped.
     pub fn is_forgettable(&self) -> bool {
         self.tasks.is_empty()
             && !self.has_more

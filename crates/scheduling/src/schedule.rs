@@ -1,6 +1,6 @@
-//! Schedules: when an agent's work falls due by the calendar.
+//! Schedules: when an agent's work is due by the calendar.
 //!
-//! Entry: [`Schedule::parse`], [`Schedule::next_occurrence`], [`decide_schedule`].
+//! Entry points: [`Schedule::parse`], [`Schedule::next_occurrence`], [`decide_schedule`].
 
 mod cron_pattern;
 mod cron_time;
@@ -15,31 +15,30 @@ pub use decide::{ScheduleFacts, ScheduleVerdict, SkipReason, decide_schedule};
 use self::cron_time::CronTime;
 use crate::zone::{Zone, of_instant};
 
-/// What happens when an occurrence falls due while the one before is not done.
+/// Handling of an occurrence that is due while the previous one is not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum OverlapRule {
-    /// It does not take place.
+    /// The occurrence is skipped.
     #[default]
     Skip,
-    /// It waits in the agent's queue.
+    /// The occurrence waits in the agent's queue.
     Queue,
 }
 
-/// What happens to occurrences that fell due while there was no worker.
+/// Handling of occurrences that were due while there was no worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissedRule {
-    /// They do not take place.
+    /// They are skipped.
     #[default]
     Skip,
-    /// One of them does.
+    /// One of them takes place.
     One,
 }
 
 impl OverlapRule {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Skip, Self::Queue];
 
-    /// The name in JSON and Postgres.
+    /// Name in JSON and Postgres.
     pub fn name(self) -> &'static str {
         match self {
             Self::Skip => "skip",
@@ -47,17 +46,15 @@ impl OverlapRule {
         }
     }
 
-    /// The rule of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|rule| rule.name() == name)
     }
 }
 
 impl MissedRule {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Skip, Self::One];
 
-    /// The name in JSON and Postgres.
+    /// Name in JSON and Postgres.
     pub fn name(self) -> &'static str {
         match self {
             Self::Skip => "skip",
@@ -65,19 +62,18 @@ impl MissedRule {
         }
     }
 
-    /// The rule of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|rule| rule.name() == name)
     }
 }
 
-/// When work falls due, and what becomes of it when it cannot be done then.
+/// When work is due, and what happens if it cannot be done then.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     when: When,
-    /// While the one before is not done.
+    /// Applies while the previous occurrence is not done.
     pub overlap: OverlapRule,
-    /// After an outage.
+    /// Applies after an outage.
     pub missed: MissedRule,
 }
 
@@ -87,36 +83,36 @@ enum When {
     At(Timestamp),
 }
 
-/// No schedule.
+/// An invalid schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSchedule {
-    /// Both or neither.
+    /// Both or neither of cron and at.
     #[error("a schedule has either cron or at")]
     Form,
-    /// Not five fields, or a field is wrong.
+    /// Not five fields, or a field is invalid.
     #[error("cron: {0}")]
     Cron(Box<str>),
-    /// Such a day does not come.
+    /// The pattern never occurs.
     #[error("cron: `{0}` never occurs")]
     Never(Box<str>),
     /// Neither an instant nor a local time.
     #[error("at: `{0}` is no time: write 2026-12-24T18:00:00Z, or 2026-12-24T18:00 in time_zone")]
     At(Box<str>),
-    /// Not in the database.
+    /// Not in the time zone database.
     #[error("time_zone: {0}")]
     Zone(#[from] crate::zone::UnknownZone),
 }
 
 impl Schedule {
-    /// Most bytes of a cron pattern.
+    /// Maximum bytes of a cron pattern.
     pub const MAX_CRON: usize = 256;
 
-    /// A schedule by the five fields of cron (`minute hour day month weekday`) or at one time, which is an instant with an offset or what
-    /// the wall clock of the zone shows. Of a time that comes twice the first counts, and one that does not exist is when the clock
-    /// has gone past it.
+    /// Parses a schedule: the five fields of cron (`minute hour day month weekday`), or one time.
+    /// The time is an instant with an offset, or a local time in the zone. If a local time occurs
+    /// twice the first counts; a skipped one is the moment at which the clock has passed it.
     ///
     /// # Errors
-    /// It makes no sense; the part that is wrong is named.
+    /// The schedule is invalid; the error names the invalid part.
     pub fn parse(
         cron: Option<&str>,
         at: Option<&str>,
@@ -133,10 +129,11 @@ impl Schedule {
         Ok(Self { when, overlap, missed })
     }
 
-    /// As [`Self::parse`], for a schedule that is written now: what can be read and is hardly meant is refused, too.
+    /// Like [`Self::parse`], for a new schedule: patterns that are valid but hardly intended are
+    /// refused too.
     ///
     /// # Errors
-    /// As of [`Self::parse`]; also an empty item of a list, and a step that is greater than its range.
+    /// Those of [`Self::parse`]; also an empty item of a list, and a step greater than its range.
     pub fn parse_new(
         cron: Option<&str>,
         at: Option<&str>,
@@ -149,7 +146,7 @@ impl Schedule {
         Self::parse(cron, at, time_zone, overlap, missed)
     }
 
-    /// When it occurs next, strictly after `after`. `None` when it does not any more.
+    /// Next occurrence, strictly after `after`. `None` if there is none.
     pub fn next_occurrence(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.when {
             When::At(at) => (*at > after).then_some(*at),
@@ -157,7 +154,6 @@ impl Schedule {
         }
     }
 
-    /// The next `count` occurrences after `after`.
     pub fn occurrences(&self, after: Timestamp, count: usize) -> Vec<Timestamp> {
         let first = self.next_occurrence(after);
         std::iter::successors(first, |last| self.next_occurrence(*last)).take(count).collect()
@@ -166,7 +162,8 @@ impl Schedule {
 
 fn next_of(cron: &Cron, zone: &Zone, after: Timestamp) -> Option<Timestamp> {
     let mut from = CronTime::new(zone, after);
-    // What croner finds within the second that it starts from is not after it.
+    // croner may return a match within the second that the search starts from, which is not after
+    // it.
     for _ in 0..3 {
         let found = cron.find_next_occurrence(&from, false).ok()?;
         if found.timestamp() > after {
@@ -193,7 +190,7 @@ fn pattern(text: &str) -> Result<Cron, InvalidSchedule> {
 
 fn moment(text: &str, zone: &Zone) -> Result<Timestamp, InvalidSchedule> {
     let wrong = || InvalidSchedule::At(text.chars().take(64).collect());
-    // A zone in brackets would be ignored, which is not what it says.
+    // A zone in brackets would be ignored silently.
     if text.len() > 64 || text.contains('[') {
         return Err(wrong());
     }

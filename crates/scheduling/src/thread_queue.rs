@@ -1,37 +1,37 @@
-//! One turn per thread: what happens to an input that comes while another turn is under way.
+//! One turn per thread: what happens to an input that comes while another turn is active.
 
 use std::collections::VecDeque;
 
 use model::BusyPolicy;
 
-/// The turns of one thread: at most one under way, the others wait in their order.
+/// The turns of one thread: at most one active, the others wait in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadQueue<T> {
     active: Option<T>,
     waiting: VecDeque<T>,
 }
 
-/// What becomes of an input.
+/// Result of admitting an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission<T> {
-    /// It waits; when nothing is under way, it is next.
+    /// It waits; if no turn is active, it is next.
     Enqueued,
     /// It is refused: the thread is busy.
     Rejected,
-    /// It is next, and the turn under way is to be stopped.
+    /// It is next, and the active turn must be stopped.
     Interrupts(T),
-    /// It is next, and the turn under way is to be taken back.
+    /// It is next, and the active turn must be rolled back.
     RollsBack(T),
 }
 
-/// Whether a waiting input may begin.
+/// Whether a waiting input may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// It may.
+    /// It may start.
     Ready,
-    /// Not yet, and those behind it wait with it.
+    /// It may not start yet, and those behind it wait with it.
     Blocks,
-    /// Not yet; those behind it need not wait for it.
+    /// It may not start yet, but those behind it need not wait.
     StepsAside,
 }
 
@@ -42,10 +42,11 @@ impl<T> Default for ThreadQueue<T> {
 }
 
 impl<T: Clone + PartialEq> ThreadQueue<T> {
-    /// Takes an input in.
+    /// Admits an input.
     pub fn admit(&mut self, turn: T, policy: BusyPolicy) -> Admission<T> {
         let Some(active) = self.active.clone() else {
-            // What waits already has been admitted; an input that would stop what runs has nothing to stop.
+            // Waiting inputs have been admitted before; an input that would stop the active turn
+            // has nothing to stop.
             if policy == BusyPolicy::Reject && !self.waiting.is_empty() {
                 return Admission::Rejected;
             }
@@ -69,17 +70,16 @@ impl<T: Clone + PartialEq> ThreadQueue<T> {
         }
     }
 
-    /// The turn under way.
     pub fn active(&self) -> Option<&T> {
         self.active.as_ref()
     }
 
-    /// Inputs that wait, in their order.
+    /// Waiting inputs in order.
     pub fn waiting(&self) -> impl ExactSizeIterator<Item = &T> {
         self.waiting.iter()
     }
 
-    /// Begins the first waiting input that may begin, when nothing is under way.
+    /// Starts the first waiting input that may start, if no turn is active.
     pub fn start_next(&mut self, whose: impl Fn(&T) -> Readiness) -> Option<T> {
         if self.active.is_some() {
             return None;
@@ -92,7 +92,7 @@ impl<T: Clone + PartialEq> ThreadQueue<T> {
         self.active.clone()
     }
 
-    /// Begins this turn, which did not wait here or waits; false when another one is under way.
+    /// Starts this turn, whether or not it was waiting; false if another one is active.
     pub fn start(&mut self, turn: T) -> bool {
         if self.active.is_some() {
             return false;
@@ -102,13 +102,13 @@ impl<T: Clone + PartialEq> ThreadQueue<T> {
         true
     }
 
-    /// This turn, which did not wait here or waits, is the next.
+    /// Makes this turn the next one, whether or not it was waiting.
     pub fn wait_first(&mut self, turn: T) {
         self.waiting.retain(|waiting| *waiting != turn);
         self.waiting.push_front(turn);
     }
 
-    /// The turn is over, or waits no more.
+    /// Removes a turn that is over or no longer waits.
     pub fn leave(&mut self, turn: &T) {
         if self.active.as_ref() == Some(turn) {
             self.active = None;
@@ -116,7 +116,7 @@ impl<T: Clone + PartialEq> ThreadQueue<T> {
         self.waiting.retain(|waiting| waiting != turn);
     }
 
-    /// Nothing is under way and nothing waits.
+    /// True if no turn is active or waiting.
     pub fn is_empty(&self) -> bool {
         self.active.is_none() && self.waiting.is_empty()
     }

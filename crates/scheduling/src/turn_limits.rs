@@ -1,33 +1,29 @@
-//! How many turns of a workflow, of a model or of a tenant may run at once, and how fast they may begin: the limits that an operator sets,
-//! and which of them apply to a turn.
+//! Limits set by an operator on concurrent turns and their start rate per workflow, model or
+//! tenant, and which of them apply to a turn.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use thiserror::Error;
 
-/// Stands for any name; each name is counted separately.
+/// Wildcard for any name; each name is counted separately.
 const EACH: &str = "*";
-/// Highest number of any limit.
+/// Maximum of any limit.
 const MOST: u32 = 1_000_000_000;
 
-/// What is wrong with a table of limits.
 #[derive(Debug, Error)]
 pub enum InvalidTurnLimits {
     /// Not JSON, or with unknown fields.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
-    /// An invalid limit; limits are counted from 1.
+    /// An invalid limit; limits are numbered from 1.
     #[error("limit {number}: {why}")]
     Limit {
-        /// Which.
         number: usize,
-        /// Why.
         why: &'static str,
     },
 }
 
-/// The limits of a fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TurnLimits {
     by_key: BTreeMap<(LimitScope, String), LimitAmounts>,
@@ -36,20 +32,21 @@ pub struct TurnLimits {
 /// A limit that applies to a turn.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TurnLimit {
-    /// Turns of the same key count together: `workflow:<name>`, `model:<name>` or `tenant:<name>`, where `-` is the default tenant.
+    /// Turns with the same key count together: `workflow:<name>`, `model:<name>` or
+    /// `tenant:<name>`, where `-` is the default tenant.
     pub key: String,
-    /// The amounts.
     pub limit: LimitAmounts,
 }
 
-/// The amounts of a limit; at least one is set.
+/// Amounts of a limit; at least one is set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LimitAmounts {
-    /// Turns that run at the same time.
+    /// Maximum number of concurrent turns.
     pub turns_at_once: Option<u32>,
-    /// Turns that may begin in a minute; also the size of a burst.
+    /// Maximum number of turns started per minute; also the size of a burst.
     pub turns_per_minute: Option<u32>,
-    /// Tokens that calls of models use in a minute. What a turn uses is known when it ends, so turns under way may exceed the limit.
+    /// Maximum tokens of model calls per minute. The usage of a turn is known only at its end, so
+    /// active turns may exceed the limit.
     pub tokens_per_minute: Option<u32>,
 }
 
@@ -115,7 +112,8 @@ impl LimitEntry {
 }
 
 impl TurnLimits {
-    /// Reads `{"limits": [{"model": "m-1", "turns_at_once": 20, "turns_per_minute": 500, "tokens_per_minute": 200000}]}`.
+    /// Reads `{"limits": [{"model": "m-1", "turns_at_once": 20, "turns_per_minute": 500,
+    /// "tokens_per_minute": 200000}]}`.
     ///
     /// # Errors
     /// The first limit that is invalid or a duplicate.
@@ -132,12 +130,13 @@ impl TurnLimits {
         Ok(Self { by_key })
     }
 
-    /// Whether there are no limits.
+    /// True if there are no limits.
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
 
-    /// The limits that apply to a turn, sorted by key: for each name its own limit, else that of `*`. `tenant`: `None` is the default tenant.
+    /// Limits that apply to a turn, sorted by key: for each name its own limit, or else that of
+    /// `*`. `tenant`: `None` is the default tenant.
     pub fn of_turn(&self, workflow: &str, model: Option<&str>, tenant: Option<&str>) -> Vec<TurnLimit> {
         let names = [
             (LimitScope::Workflow, Some(workflow)),

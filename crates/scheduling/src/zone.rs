@@ -1,4 +1,4 @@
-//! Time zones of the IANA database, and what a wall clock in one shows.
+//! Time zones of the IANA database and their wall clocks.
 
 use std::fmt;
 
@@ -15,14 +15,13 @@ pub struct Zone(TimeZone);
 #[error("`{0}` is no time zone of the IANA database")]
 pub struct UnknownZone(Box<str>);
 
-/// When a wall clock shows a time.
+/// Instants at which a wall clock shows a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Instants {
-    /// Once.
     One(Timestamp),
     /// Twice, because the clock goes back.
     Two(Timestamp, Timestamp),
-    /// Never, because the clock skips it: the moment of the change.
+    /// Never, because the clock skips it: contains the moment of the change.
     Skipped(Timestamp),
 }
 
@@ -30,26 +29,26 @@ impl Zone {
     /// Coordinated universal time.
     pub const UTC: Self = Self(TimeZone::UTC);
 
-    /// The zone of that name, in any case.
+    /// The zone of that name, ignoring case.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such zone.
     pub fn named(name: &str) -> Result<Self, UnknownZone> {
         let found = TimeZoneDatabase::bundled().get(name);
         found.map(Self).map_err(|_| UnknownZone(name.chars().take(64).collect()))
     }
 
-    /// Its name in the database.
+    /// Name in the database.
     pub fn name(&self) -> &str {
         self.0.iana_name().unwrap_or("UTC")
     }
 
-    /// What the wall clock shows at that moment.
+    /// Time shown by the wall clock at that instant.
     pub(crate) fn wall_clock(&self, at: Timestamp) -> DateTime {
         self.0.to_datetime(instant(at))
     }
 
-    /// When the wall clock shows this.
+    /// Instants at which the wall clock shows this time.
     pub(crate) fn instants(&self, shown: DateTime) -> Instants {
         let ambiguous = self.0.to_ambiguous_timestamp(shown);
         let of =
@@ -58,7 +57,7 @@ impl Zone {
             AmbiguousOffset::Unambiguous { offset } => Instants::One(of(offset)),
             AmbiguousOffset::Fold { before, after } => Instants::Two(of(before), of(after)),
             AmbiguousOffset::Gap { before, after } => {
-                // Computed with the later offset, it lies before the change.
+                // Computed with the later offset, it is before the change.
                 let begin = after.to_timestamp(shown).ok();
                 let change = begin.and_then(|begin| self.0.following(begin).next());
                 Instants::Skipped(change.map_or(of(before), |change| of_instant(change.timestamp())))
@@ -66,19 +65,20 @@ impl Zone {
         }
     }
 
-    /// When the wall clock first shows this time; for a skipped time, the moment of the change.
+    /// First instant at which the wall clock shows this time; for a skipped time, the moment of the
+    /// change.
     pub(crate) fn first_instant(&self, shown: DateTime) -> Timestamp {
         match self.instants(shown) {
             Instants::One(at) | Instants::Two(at, _) | Instants::Skipped(at) => at,
         }
     }
 
-    /// When the clock is set after this moment, in order.
+    /// Clock changes after this instant, in order.
     pub(crate) fn changes_after(&self, at: Timestamp) -> impl Iterator<Item = Timestamp> {
         self.0.following(instant(at)).map(|change| of_instant(change.timestamp()))
     }
 
-    /// When the day of this moment began.
+    /// Start of the day that contains this instant.
     pub fn day_start(&self, at: Timestamp) -> Timestamp {
         let date: Date = self.wall_clock(at).date();
         self.first_instant(date.to_datetime(Time::midnight()))
@@ -91,7 +91,7 @@ impl fmt::Debug for Zone {
     }
 }
 
-/// Clamps moments to the range of the calendar, which ends with the year 9999.
+/// Clamps to the range of the calendar, which ends with the year 9999.
 pub(crate) fn instant(at: Timestamp) -> jiff::Timestamp {
     let end = if at.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
     jiff::Timestamp::from_millisecond(at.0).unwrap_or(end)
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(berlin.day_start(at("2026-03-29T12:00Z")), at("2026-03-28T23:00Z"));
         assert_eq!(berlin.day_start(at("2026-03-28T22:59:59.999Z")), at("2026-03-27T23:00Z"));
         assert_eq!(berlin.day_start(at("2026-03-28T23:00Z")), at("2026-03-28T23:00Z"));
-        // There the clock goes forward at midnight.
+        // The clock goes forward at midnight there.
         let santiago = Zone::named("America/Santiago").unwrap();
         assert_eq!(santiago.day_start(at("2026-09-06T12:00Z")), at("2026-09-06T04:00Z"));
         assert_eq!(Zone::UTC.day_start(Timestamp(i64::MAX)).0 % 86_400_000, 0);

@@ -1,6 +1,6 @@
-//! Why a vocabulary cannot be used.
+//! Error of an unusable vocabulary.
 
-/// A vocabulary cannot be used: its file is missing, or holds something else.
+/// A vocabulary cannot be used: its file is missing or invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("the vocabulary of a tokenizer, {path}: {detail}")]
 pub struct VocabularyError {

@@ -1,6 +1,8 @@
-//! Vocabularies in a folder beside the program, as images have them: 47 MB that are pulled once, and not with each release.
+//! Vocabularies in a folder beside the program, as in container images: 47 MB that are pulled once
+//! instead of with each release.
 //!
-//! The files are what `bpe-openai` would embed, in MessagePack; the patterns, by which a text is split before it is encoded, are those of that crate.
+//! The files are what `bpe-openai` would embed, in MessagePack. The patterns that split a text
+//! before it is encoded are those of that crate.
 
 use std::path::Path;
 #[cfg(not(feature = "embedded"))]
@@ -11,7 +13,8 @@ use bpe_openai::byte_pair_encoding::BytePairEncoding;
 
 use crate::error::VocabularyError;
 
-/// A vocabulary: its file, and the patterns of its splitter. A pattern with `true` ends in a character that is not a part of the match.
+/// A vocabulary: its file, and the patterns of its splitter. A pattern with `true` ends in a
+/// character that is not part of the match.
 struct Vocabulary {
     file: &'static str,
     patterns: [(&'static str, bool); 3],
@@ -48,24 +51,24 @@ const O200K: Vocabulary = Vocabulary {
 #[cfg(not(feature = "embedded"))]
 type Loaded = LazyLock<Result<Tokenizer, VocabularyError>>;
 
-/// The tokenizer of `cl100k_base`; read at its first use.
+/// The tokenizer of `cl100k_base`; loaded at its first use.
 #[cfg(not(feature = "embedded"))]
 pub(crate) fn cl100k_base() -> Result<&'static Tokenizer, &'static VocabularyError> {
     static LOADED: Loaded = LazyLock::new(|| CL100K.read(&folder()));
     LOADED.as_ref()
 }
 
-/// The tokenizer of `o200k_base`; read at its first use.
+/// The tokenizer of `o200k_base`; loaded at its first use.
 #[cfg(not(feature = "embedded"))]
 pub(crate) fn o200k_base() -> Result<&'static Tokenizer, &'static VocabularyError> {
     static LOADED: Loaded = LazyLock::new(|| O200K.read(&folder()));
     LOADED.as_ref()
 }
 
-/// Whether the files are there.
+/// Checks that the files exist.
 ///
 /// # Errors
-/// The first one that is not.
+/// The first missing file.
 #[cfg(not(feature = "embedded"))]
 pub(crate) fn check() -> Result<(), VocabularyError> {
     check_in(&folder())
@@ -79,7 +82,7 @@ fn check_in(folder: &Path) -> Result<(), VocabularyError> {
     Ok(())
 }
 
-/// `tokenizers`, beside the program.
+/// The folder `tokenizers` beside the program.
 #[cfg(not(feature = "embedded"))]
 fn folder() -> PathBuf {
     let program = std::env::current_exe().ok();
@@ -101,7 +104,7 @@ impl Vocabulary {
 mod tests {
     use super::*;
 
-    /// A folder for one test, which goes with it.
+    /// A folder for one test, deleted with it.
     struct Folder(std::path::PathBuf);
 
     impl Folder {
@@ -145,7 +148,8 @@ mod tests {
         assert!(error.contains("cl100k_base.dict"), "{error}");
     }
 
-    /// Each part of the patterns: contractions, letters and marks of several scripts, numbers, signs, line ends, spaces within and at the end.
+    /// Texts for each part of the patterns: contractions, letters and marks of several scripts,
+    /// numbers, signs, line ends, spaces within and at the end.
     const TEXTS: &[&str] = &[
         "",
         "I'M sure they'll say it's fine; we've, you're, they'd, can't",

@@ -1,6 +1,7 @@
 //! Exact token counts with OpenAI's vocabularies.
 //!
-//! A crate of its own, because the vocabularies are 47 MB in every program that links them. Without the feature `embedded` they are files beside the program.
+//! This is a separate crate because the vocabularies add 47 MB to every program that links them.
+//! Without the feature `embedded` they are files beside the program.
 
 mod error;
 #[cfg(any(test, not(feature = "embedded")))]
@@ -10,8 +11,8 @@ use batches::{EstimatingCounter, TokenCounter, context::Tokenizer};
 
 pub use error::VocabularyError;
 
-/// The counter for the `tokenizer` of an agent's settings. It estimates, and says so in the log, where a vocabulary cannot be read any more though
-/// [`check`] found it.
+/// Counter for the `tokenizer` of an agent's settings. It estimates, and logs that, if a vocabulary
+/// can no longer be read although [`check`] found it.
 pub fn counter(tokenizer: Tokenizer) -> Box<dyn TokenCounter> {
     match tokenizer {
         Tokenizer::Estimate => Box::new(EstimatingCounter),
@@ -33,7 +34,7 @@ fn exact_or_estimating(
     }
 }
 
-/// Whether the vocabularies are there; to be called when a program starts.
+/// Checks that the vocabularies exist; to be called when a program starts.
 ///
 /// # Errors
 /// A file is missing or cannot be opened.
@@ -56,8 +57,8 @@ fn o200k_base() -> Result<&'static bpe_openai::Tokenizer, &'static VocabularyErr
     Ok(bpe_openai::o200k_base())
 }
 
-/// Counts exactly what OpenAI's models count. The first use of a vocabulary loads it, which takes tens of milliseconds and tens of
-/// megabytes; a text of 20,000 tokens takes several milliseconds.
+/// Counts exactly like OpenAI's models. The first use of a vocabulary loads it, which takes tens of
+/// milliseconds and tens of megabytes. A text of 20,000 tokens takes several milliseconds.
 struct BpeCounter {
     name: &'static str,
     vocabulary: &'static bpe_openai::Tokenizer,

@@ -1,6 +1,8 @@
-//! What a session has done for it elsewhere, so that it never waits: questions to the store, turn requests, the outbox.
+//! Background tasks of a session: store queries, turn requests, the outbox. The session loop itself
+//! never blocks on I/O.
 //!
-//! Each kind has a task of its own; all of them answer with [`Input`]s on one channel. They end with the session.
+//! Each kind has its own task; all of them answer with [`Input`]s on one channel. They end with the
+//! session.
 
 mod compaction;
 mod fact_vectors;
@@ -36,10 +38,11 @@ use store_lookups::StoreReader;
 use timers::TimerTask;
 use turn_starter::TurnTask;
 
-/// Answers that may wait for the session.
+/// Maximum number of answers queued for the session.
 const AHEAD: usize = 64;
 
-/// The background tasks of one session. What is asked is bounded by what the machine has in memory: it asks once for each thing.
+/// The background tasks of one session. Their queues are bounded by what the machine has in memory,
+/// because it asks once for each item.
 #[derive(Debug)]
 pub(crate) struct BackgroundTasks {
     look_ups: mpsc::UnboundedSender<Vec<MessageKey>>,
@@ -52,12 +55,13 @@ pub(crate) struct BackgroundTasks {
     acknowledged_saves: Arc<AtomicU64>,
     answers: mpsc::Receiver<Input>,
     tasks: FuturesUnordered<JoinHandle<()>>,
-    /// A turn has begun: where none ever does, nothing is remembered of threads.
+    /// True once a turn has started: without turns, no thread is cached.
     has_begun: AtomicBool,
 }
 
 impl BackgroundTasks {
-    /// `owner`: on whose behalf the store is asked; `incarnation`: of the partition's stream.
+    /// `owner`: the state in whose name the store is queried; `incarnation`: that of the
+    /// partition's stream.
     pub(crate) fn start(
         context: &Context,
         owner: Applied,
@@ -110,7 +114,7 @@ impl BackgroundTasks {
         }
     }
 
-    // The tasks end only with this value. If one has ended all the same, `next` says so.
+    // The tasks end only with this value. If one has ended anyway, `next` reports it.
 
     pub(crate) fn lookup(&self, keys: Vec<MessageKey>) {
         let _ = self.look_ups.send(keys);
@@ -124,13 +128,14 @@ impl BackgroundTasks {
         let _ = self.loads.send(vec![QueueRead { agent, after, limit }]);
     }
 
-    /// `trace`: what the request belongs to.
+    /// `trace`: the trace that the request belongs to.
     pub(crate) fn begin(&self, start: Start, trace: Option<TraceContext>) {
         self.has_begun.store(true, Ordering::Relaxed);
         let _ = self.starts.send(TurnTask::Start(Arc::new(start), trace));
     }
 
-    /// Messages that a commit has added to threads: the next turns of these threads need not read them.
+    /// Messages that a commit has added to threads, so that the next turns of these threads need
+    /// not read them.
     pub(crate) fn written(&self, messages: Vec<Message>) {
         if self.has_begun.load(Ordering::Relaxed) && !messages.is_empty() {
             let _ = self.starts.send(TurnTask::Written(messages));
@@ -153,12 +158,12 @@ impl BackgroundTasks {
         let _ = self.timers.send(TimerTask::Load { from_ms, limit });
     }
 
-    /// `applied`: what the store has acknowledged so far.
+    /// `applied`: the state acknowledged by the store.
     pub(crate) fn save(&self, applied: Applied, save: Save) {
         let _ = self.saves.send(SaveTask { applied, save });
     }
 
-    /// How many saves of the partition the store has acknowledged.
+    /// Number of the partition's saves acknowledged by the store.
     pub(crate) fn acknowledged_saves(&self) -> u64 {
         self.acknowledged_saves.load(Ordering::Relaxed)
     }
@@ -167,7 +172,8 @@ impl BackgroundTasks {
         let _ = self.timers.send(TimerTask::Delay(seq, delayed));
     }
 
-    /// The next answer. Cancel-safe; `None` when one of the tasks has ended, and so some answers would never come.
+    /// The next answer. Cancel-safe; `None` if one of the tasks has ended, so that some answers
+    /// would never come.
     pub(crate) async fn next(&mut self) -> Option<Input> {
         tokio::select! {
             answer = self.answers.recv() => answer,

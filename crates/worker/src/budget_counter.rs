@@ -1,4 +1,5 @@
-//! Counting what has been used into the budgets, so that a question reads the ledger of the last minute or two only.
+//! Adds usage to the budgets in the background, so that a query reads only the last minute or two
+//! of the ledger.
 
 use std::time::Duration;
 
@@ -7,17 +8,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::refusals::{Refusals, RefusedItem, note_item, parts_unless_away};
 
-/// Between two rounds. Every worker does it: where another one has just done it, there is nothing to do.
+/// Interval between two rounds. Every worker does it; a round right after another worker's finds
+/// nothing to do.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// Tenants of one statement, which compares each call with each of them.
+/// Maximum number of tenants in one statement, which compares each call with each of them.
 const TENANTS: usize = 32;
 
 /// Counts until `stop`.
 pub(crate) async fn count_budgets(store: Store, refusals: Refusals, stop: CancellationToken) {
     let (mut is_behind, mut refused) = (false, None);
     loop {
-        // Workers that were started together do not come together.
+        // Spreads workers that were started at the same time.
         let pause = EVERY.mul_f64(rand::random_range(0.5..=1.0));
         if !is_behind {
             tokio::select! {
@@ -25,12 +27,12 @@ pub(crate) async fn count_budgets(store: Store, refusals: Refusals, stop: Cancel
                 () = stop.cancelled() => return,
             }
         }
-        // A budget that was put lately may have a whole month to be counted, a part at a time.
+        // A new budget may need a whole month counted, one part at a time.
         let counted = count(&store).await;
         refusals.of_round(&mut refused, "counting budgets", &counted);
         is_behind = match counted {
             Ok(behind) => behind > 0 && !stop.is_cancelled(),
-            // Made up for by the next round; until then a question reads more.
+            // The next round makes up for it; until then a query reads more of the ledger.
             Err(error) => {
                 tracing::debug!(%error, "what has been used was not counted into the budgets");
                 false
@@ -39,8 +41,8 @@ pub(crate) async fn count_budgets(store: Store, refusals: Refusals, stop: Cancel
     }
 }
 
-/// How many budgets have more to be counted. A tenant whose budgets the store refuses to count keeps those of no other from being counted: a query
-/// then reads more of the ledger for that one alone.
+/// Number of budgets with more to count. If the store refuses one tenant's budgets, the others are
+/// still counted; queries then read more of the ledger for that tenant only.
 async fn count(store: &Store) -> Result<u64, StoreError> {
     let tenants = store.budgeted_tenants().await?;
     let mut behind = 0;

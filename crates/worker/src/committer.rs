@@ -1,4 +1,4 @@
-//! Group commit: while one statement is under way, the next gathers what has become ready.
+//! Group commit: while one statement runs, the next one collects the commits that become ready.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,45 +15,46 @@ use tokio::time::{Instant, timeout_at};
 use crate::config::WorkerConfig;
 use crate::refusals::{Refusals, RefusedItem, RefusedOperation, TRIES_OF_DAMAGE, note_item};
 
-/// How often a commit alone is tried again that takes too long, before it is written part by part.
+/// Number of retries of a single commit that takes too long, before it is written part by part.
 const TRIES_OF_SLOW: u32 = 2;
-/// How long a commit waits for those of other partitions, which tokio's timer makes up to 2 ms: a statement without any turn costs as much as
-/// some ten turns.
+/// Time that a commit waits for those of other partitions; tokio's timer extends it to up to 2 ms.
+/// A statement without any turn costs as much as about ten turns.
 const GATHER_TIMEOUT: Duration = Duration::from_millis(1);
 
-/// What became of a commit.
+/// Result of a commit.
 #[derive(Debug)]
 pub(crate) enum CommitOutcome {
-    /// Durable, but for what could not be stored, with what the store said of it: messages, which have become dead letters,
-    /// and turns, which have failed. `commits`: how many the partition has had with it. `messages`: what the commit added
-    /// to threads, as far as that was new, where the commit was not taken apart.
+    /// Durable, except for refused items with the store's error: messages, which became dead
+    /// letters, and turns, which failed. `commits`: number of the partition's commits including
+    /// this one. `messages`: messages that the commit added to threads; empty if it was written
+    /// part by part.
     Applied {
         commits: u64,
         unstorable: Vec<(MessageKey, String)>,
         refused: Vec<(TurnId, String)>,
         messages: Vec<Message>,
     },
-    /// Durable, but the store knew more of a queue than its owner.
+    /// Durable, but the store was further in a queue than its owner knew.
     Stale,
     /// The lease is gone or the store has gone back in time; nothing was written.
     Fenced,
-    /// Unknown.
+    /// The result is not known.
     Unknown,
 }
 
-/// What a commit was decided on.
+/// State on which a commit was decided.
 #[derive(Debug)]
 pub(crate) struct CommitPrecondition {
     /// How many commits the partition has had.
     pub(crate) commits: u64,
-    /// How many saves the store has acknowledged.
+    /// Number of saves acknowledged by the store.
     pub(crate) saves: u64,
-    /// The checkpoint of the last commit.
+    /// Checkpoint of the last commit.
     pub(crate) checkpoint: Seq,
-    /// The stream, and the last entry read of it.
+    /// Incarnation of the stream; `read` is the last entry read from it.
     pub(crate) incarnation: Arc<str>,
     pub(crate) read: Option<Mark>,
-    /// What the stream jumped over.
+    /// Sequences that the stream skipped.
     pub(crate) gone: Vec<StreamGap>,
 }
 
@@ -71,7 +72,7 @@ struct CommitRequest {
     settled: oneshot::Sender<CommitOutcome>,
 }
 
-/// The committers of a worker, one per writing connection; a partition always has the same one.
+/// The committers of a worker, one per writing connection; a partition always uses the same one.
 #[derive(Debug)]
 pub(crate) struct Committers {
     queues: Vec<mpsc::Sender<CommitRequest>>,
@@ -101,7 +102,8 @@ impl Committers {
         Ok(Self { queues, refused: refused_commits })
     }
 
-    /// The worker has given the partition up: that its commits were refused is for its next owner to find.
+    /// Forgets refused commits of a partition that the worker has given up; its next owner will
+    /// notice them itself.
     pub(crate) fn forget(&self, partition: PartitionId) {
         self.refused.lock().remove(&partition);
     }
@@ -130,18 +132,19 @@ impl RefusedCommits {
     }
 }
 
-/// Makes groups of the commits that wait.
+/// Groups waiting commits.
 struct GroupQueue {
     queue: mpsc::Receiver<CommitRequest>,
-    /// The partitions of the last group.
+    /// Partitions of the last group.
     last: Vec<PartitionId>,
 }
 
 impl GroupQueue {
     /// The next group; `None` when the process is stopping.
     ///
-    /// While a statement is under way other partitions wait, and without a pause their statement would leave before the partitions of the
-    /// first one have come again. So these are waited for, but only where another partition waited.
+    /// While a statement runs, other partitions wait. Without a pause, their statement would leave
+    /// before the partitions of the first one have submitted again. So it waits for these, but only
+    /// if another partition was waiting.
     async fn next(&mut self, has_room: impl Fn(&[CommitRequest]) -> bool) -> Option<Vec<CommitRequest>> {
         let waiting = self.queue.try_recv().ok();
         let is_busy = waiting.is_some();
@@ -175,7 +178,8 @@ struct Committer {
     most_turns: usize,
     most_bytes: usize,
     refusals: Refusals,
-    /// Partitions whose commits are refused without any message or turn that could fail for it, until one is applied.
+    /// Partitions whose commits are refused without a message or turn that could fail for it, until
+    /// one is applied.
     refused: RefusedCommits,
 }
 
@@ -197,7 +201,7 @@ impl Committer {
         let mut backoff = backoff();
         let (mut damaged, mut slow, mut refused) = (0, 0, None);
         loop {
-            // A session that was dropped meanwhile has lost its partition.
+            // A session dropped meanwhile has lost its partition.
             group.retain(|request| !request.settled.is_closed());
             if group.is_empty() {
                 return;
@@ -260,12 +264,13 @@ impl Committer {
         self.writer.commit(&submissions).await
     }
 
-    /// Finds what the store refuses, part by part, and writes what stands for it; see [`partition::bisect`].
+    /// Finds what the store refuses, part by part, and writes the fallback for it; see
+    /// [`partition::bisect`].
     async fn isolate(&self, request: CommitRequest, error: CommitError) {
         tracing::warn!(%error, partition = %request.commit.partition, "a commit is written part by part");
         let CommitRequest { commit, mut terms, settled } = request;
         let partition = commit.partition;
-        // Named with the checkpoint that passes it.
+        // Written with the checkpoint that passes it.
         let gone = std::mem::take(&mut terms.gone);
         let mut parts = CommitParts::of(commit);
         let rest = loop {
@@ -291,7 +296,7 @@ impl Committer {
             note_item(RefusedItem::Write, name, detail);
         }
         let outcome = match rest {
-            // Its machine has tasks in its queues that are dead letters now.
+            // Its machine has tasks in its queues that are now dead letters.
             Ok(CommitOutcome::Applied { .. }) if !parts.dropped.is_empty() => {
                 self.refused.lock().remove(&partition);
                 CommitOutcome::Unknown
@@ -303,7 +308,8 @@ impl Committer {
             }
             Ok(other) => other,
             Err(detail) => {
-                // What is left was checked before it came here: raw bytes, numbers, checked chunks, checked commands.
+                // The rest was validated before it came here: raw bytes, numbers, checked chunks,
+                // checked commands.
                 tracing::error!(
                     detail,
                     "the store refuses a commit without messages; the partition is rebuilt"
@@ -348,7 +354,7 @@ impl Committer {
     }
 }
 
-/// Nothing was written, and waiting may cure it.
+/// Nothing was written, and a retry may succeed.
 fn retried(error: &CommitError) {
     metrics::counter!(crate::metrics::RETRIED_COMMITS).increment(1);
     tracing::warn!(%error, "a commit is tried again");
@@ -404,7 +410,7 @@ mod tests {
         let began = Instant::now();
         submit(&[2]).await;
         assert_eq!(next(&mut queue, 9).await, Some(vec![2]));
-        // 3 waited while the statement of 2 was under way, and 2 comes again when it is answered.
+        // 3 waited while the statement of 2 ran, and 2 submits again when it is answered.
         submit(&[3]).await;
         let (group, ()) = tokio::join!(next(&mut queue, 9), submit(&[2]));
         assert_eq!(group, Some(vec![3, 2]));
@@ -412,7 +418,7 @@ mod tests {
         submit(&[1]).await;
         let (group, ()) = tokio::join!(next(&mut queue, 2), submit(&[2, 3]));
         assert_eq!((group, began.elapsed()), (Some(vec![1, 2]), Duration::ZERO));
-        // 1 and 2 do not come.
+        // 1 and 2 do not submit.
         assert_eq!(next(&mut queue, 9).await, Some(vec![3]));
         assert!((GATHER_TIMEOUT..=2 * GATHER_TIMEOUT).contains(&began.elapsed()), "{:?}", began.elapsed());
         drop(sender);

@@ -13,28 +13,29 @@ use crate::local_workflows::LocalWorkflows;
 /// Settings of a worker.
 #[derive(Debug, Clone)]
 pub struct WorkerConfig {
-    /// Its name in leases and logs; unique among processes.
+    /// Name in leases and logs; unique among processes.
     pub worker_id: String,
-    /// How long a lease lasts without being renewed.
+    /// Duration of a lease that is not renewed.
     pub lease: Duration,
-    /// Partitions of the fleet, as stored.
+    /// Number of partitions of the fleet, as stored.
     pub partitions: PartitionCount,
-    /// Whether a chunk for an unknown thread creates it, or fails its message.
+    /// True: a chunk for an unknown thread creates it; false: its message fails.
     pub create_threads: bool,
-    /// Bounds of each partition.
+    /// Limits of each partition.
     pub limits: PartitionLimits,
-    /// Bytes of text and metadata of one chunk.
+    /// Maximum bytes of text and metadata of one chunk.
     pub chunk_bytes: usize,
-    /// Open messages of the whole worker; beyond it new ones wait in the stream.
+    /// Maximum number of open messages of the whole worker; beyond it new ones wait in the stream.
     pub open_messages: usize,
-    /// Bytes of open messages of the whole worker; beyond it new ones wait in the stream, and beyond twice as much the
-    /// largest are forgotten and read again later.
+    /// Maximum bytes of open messages of the whole worker. Beyond it new messages wait in the
+    /// stream; beyond twice the limit the largest are dropped and read again later.
     pub buffer_bytes: usize,
-    /// Bytes of the ends of threads that the worker remembers, with their JSON, so that their next turns read and encode only what is new.
+    /// Bytes of cached ends of threads and their JSON, so that the next turns read and encode only
+    /// new messages.
     pub thread_cache_bytes: usize,
-    /// Connections that commit.
+    /// Number of connections that commit.
     pub writers: usize,
-    /// How long entries stay in the stream after they were used.
+    /// Time that entries stay in the stream after use.
     pub stream_retain: Duration,
     /// Age and size limits of operational records.
     pub cleanup: CleanupConfig,
@@ -42,18 +43,19 @@ pub struct WorkerConfig {
     pub retention_every: Duration,
     /// Rules of turns for agents whose settings do not set them.
     pub rules: TurnRules,
-    /// The workflow of agents without settings.
+    /// Workflow of agents without settings.
     pub default_workflow: WorkflowName,
-    /// How many turns of a workflow, a model or a tenant run at once, in the whole fleet.
+    /// Limits on concurrent turns of a workflow, model or tenant, in the whole fleet.
     pub turn_limits: TurnLimits,
-    /// Makes vectors of facts, and of what memory is asked about; `None`: memory is searched by words alone.
+    /// Endpoint for vectors of facts and of memory queries; `None`: memory is searched by words
+    /// only.
     pub embeddings: Option<Embeddings>,
     /// Workflows that answer inside this process.
     pub local_workflows: LocalWorkflows,
 }
 
 impl WorkerConfig {
-    /// The defaults of the requirements.
+    /// Defaults from the requirements.
     pub fn new(worker_id: String, partitions: PartitionCount, default_workflow: WorkflowName) -> Self {
         Self {
             worker_id,

@@ -1,4 +1,4 @@
-//! What the parts of a worker share.
+//! State shared by the parts of a worker.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ use crate::request_watch::RequestWatch;
 use crate::thread_cache_limit::ThreadCacheLimit;
 use crate::turn_limiter::TurnLimiter;
 
-/// The keys of turn tokens as they were read last; none until then.
+/// Keys of turn tokens as last read; none until then.
 #[derive(Debug, Default)]
 pub(crate) struct CurrentTokenKeys(Mutex<Option<TokenKeys>>);
 
@@ -26,14 +26,14 @@ impl CurrentTokenKeys {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(keys);
     }
 
-    /// If they are others than these.
+    /// The keys, if they differ from these.
     pub(crate) fn other_than(&self, known: Option<&TokenKeys>) -> Option<TokenKeys> {
         let keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         keys.as_ref().filter(|keys| Some(*keys) != known).cloned()
     }
 }
 
-/// What every part of a worker needs.
+/// State that every part of a worker needs.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) config: Arc<WorkerConfig>,

@@ -1,4 +1,5 @@
-//! The gauges of a worker: most of them are sums over its partitions, so that a pod's series do not grow with them.
+//! Gauges of a worker: most are sums over its partitions, so that the number of series does not
+//! grow with them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,19 +9,19 @@ use model::{PartitionId, WaitReason};
 use partition::{Stats, WaitCounts};
 use runtime::metrics::MetricDescription;
 
-/// How one partition stands.
+/// Gauges of one partition.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PartitionGauges {
     pub(crate) stats: Stats,
-    /// Entries of the stream behind the last one that was read.
+    /// Entries of the stream that are not read yet.
     pub(crate) unread: u64,
-    /// How long ago the last one was stored, ms; 0 when none is unread.
+    /// Time since the last read entry was stored, ms; 0 if no entry is unread.
     pub(crate) lag_ms: i64,
 }
 
 type OfOne = fn(&PartitionGauges) -> f64;
 
-/// One series for each partition. A partition that leaves takes its series along.
+/// One series per partition, removed when the partition leaves.
 const OF_PARTITIONS: [(MetricDescription, OfOne); 6] = [
     (gauge_of_partition("antiphon_worker_read_sequence", "Last stream sequence read"), |it| {
         it.stats.last_seq as f64
@@ -55,7 +56,7 @@ const OF_PARTITIONS: [(MetricDescription, OfOne); 6] = [
     ),
 ];
 
-/// One series, the sum over the partitions held.
+/// One series each, the sum over the held partitions.
 const SUMS: [(MetricDescription, OfOne); 10] = [
     (
         MetricDescription::gauge("antiphon_worker_open_messages", "Messages in memory (active buffers)"),
@@ -114,7 +115,7 @@ const SUMS: [(MetricDescription, OfOne); 10] = [
 
 type WaitsOfOne = fn(&PartitionGauges) -> WaitCounts;
 
-/// One series for each of these reasons, the sum over the partitions held.
+/// One series per reason, the sum over the held partitions.
 const BY_REASON: [(MetricDescription, WaitsOfOne, &[WaitReason]); 2] = [
     (
         MetricDescription::gauge(
@@ -147,7 +148,7 @@ const BY_REASON: [(MetricDescription, WaitsOfOne, &[WaitReason]); 2] = [
     ),
 ];
 
-/// One series, the highest of the partitions held.
+/// One series each, the maximum over the held partitions.
 const HIGHEST: [(MetricDescription, OfOne); 2] = [
     (
         MetricDescription::gauge(
@@ -173,13 +174,13 @@ const fn gauge_of_partition(name: &'static str, help: &'static str) -> MetricDes
     MetricDescription::gauge(name, help).by(&["partition"])
 }
 
-/// The gauges, for the metrics endpoint and for the reference.
+/// Descriptions for the metrics endpoint and the reference.
 pub(crate) fn described() -> impl Iterator<Item = MetricDescription> {
     let of_partitions = OF_PARTITIONS.iter().chain(&SUMS).chain(&HIGHEST).map(|(metric, _)| *metric);
     of_partitions.chain(BY_REASON.iter().map(|(metric, ..)| *metric)).chain([CHUNKS_PER_MESSAGE])
 }
 
-/// The partitions held, as they last reported.
+/// Last reported figures of the held partitions.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerGauges {
     held: Mutex<BTreeMap<String, PartitionGauges>>,
@@ -195,7 +196,7 @@ impl WorkerGauges {
         set_totals(&held);
     }
 
-    /// The partitions that have reported and are held.
+    /// Held partitions that have reported.
     pub(crate) fn partitions(&self) -> Vec<PartitionId> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.keys().filter_map(|partition| partition.parse().ok()).map(PartitionId).collect()
@@ -203,7 +204,7 @@ impl WorkerGauges {
 
     pub(crate) fn remove(&self, partition: &str) {
         for (metric, _) in OF_PARTITIONS {
-            // A gauge that is no number is not shown.
+            // A gauge with NaN is not shown.
             gauge!(metric.name, "partition" => partition.to_owned()).set(f64::NAN);
         }
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What a session knows of its lease.
+//! A session's view of its lease.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,18 +9,19 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The lease of one session. It is advisory: a worker that was paused publishes nothing before it has checked that
-/// the partition is still its own. Safety is the fence of every commit.
+/// The lease of one session. It is advisory: a worker that was paused publishes nothing until it
+/// has confirmed its lease. Safety comes from the fence of every commit.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
     valid_until: watch::Receiver<Instant>,
-    /// The state of the partition that the session has confirmed: every renewal expects it.
+    /// State of the partition that the session has confirmed; every renewal expects it.
     pub(crate) confirmed: ConfirmedState,
-    /// Notified when the store does not confirm the state: the session ends, and its grant is checked.
+    /// Notified when the store does not confirm the state: the session ends, and its grant is
+    /// checked.
     pub(crate) doubt: Arc<Notify>,
     /// See [`Lease::check`].
     seen_epoch: Arc<AtomicU64>,
-    /// Cancelled when the partition is to be handed back after finishing what is in flight.
+    /// Cancelled to hand the partition back after finishing what is in flight.
     pub(crate) drain: CancellationToken,
     /// Cancelled when the partition belongs to another worker: drop everything.
     pub(crate) lost: CancellationToken,
@@ -66,14 +67,15 @@ impl LeaseRenewal {
         }
     }
 
-    /// A renewal that was sent at `sent` has been answered, or Postgres is away for all workers: until `sent` plus the
-    /// length of a lease, less a margin, sessions may publish.
+    /// Notes a renewal that was sent at `sent` and answered, or during which Postgres was away for
+    /// all workers. Sessions may publish until `sent` plus the length of a lease, less a margin.
     pub(crate) fn renewed(&self, sent: Instant, lease: Duration) {
         self.extend(lease_until(sent, lease), |_| true);
     }
 
-    /// Postgres has been silent for a part of a lease, so that no worker can take a partition: sessions that may publish still may, as if
-    /// it had answered `now`. Those of a worker that was paused meanwhile may not.
+    /// Notes that Postgres has been silent for part of a lease, so that no worker can take a
+    /// partition. Sessions that may publish still may, as if it had answered `now`. Sessions of a
+    /// worker that was paused meanwhile may not.
     pub(crate) fn unanswered(&self, now: Instant, lease: Duration) {
         self.extend(lease_until(now, lease), |known| known > now);
     }
@@ -94,18 +96,18 @@ fn lease_until(from: Instant, lease: Duration) -> Instant {
 }
 
 impl Lease {
-    /// Has the grant checked, because others know of this epoch, which is above its own.
+    /// Requests a check of the grant, because this higher epoch was seen.
     pub(crate) fn check(&self, seen_epoch: u64) {
         self.seen_epoch.fetch_max(seen_epoch, Ordering::Relaxed);
         self.doubt.notify_one();
     }
 
-    /// The highest epoch of the partition that [`Lease::check`] was called with; 0 before.
+    /// Highest epoch passed to [`Lease::check`]; 0 before.
     pub(crate) fn seen_epoch(&self) -> u64 {
         self.seen_epoch.load(Ordering::Relaxed)
     }
 
-    /// Waits until the partition is known to be ours; false when it is not.
+    /// Waits until the lease is confirmed; false if it is lost.
     pub(crate) async fn hold(&mut self) -> bool {
         loop {
             if self.lost.is_cancelled() {
@@ -138,7 +140,7 @@ mod tests {
             renewal.unanswered(start + LEASE / 3 * part, LEASE);
             assert_eq!(valid_for(), LEASE / 3 * part + LEASE.mul_f64(0.8));
         }
-        // Of a worker that was paused: it waits for an answer.
+        // A worker that was paused waits for an answer.
         let before = valid_for();
         renewal.unanswered(start + before, LEASE);
         assert_eq!(valid_for(), before);

@@ -1,8 +1,10 @@
-//! The worker role: leases, readers, and the driver that performs what the partition machine decides.
+//! The worker role: leases, readers, and the driver that performs the actions of the partition
+//! machine.
 //!
-//! Entry point: [`run`]. [`ownership`] decides which partitions this process has; for each there is one `session`,
-//! which feeds the machine of crate `partition` and performs its actions; `background` does for it what takes time, and
-//! `committer` turns commits of several partitions into one statement. No decision about messages or turns is made here.
+//! Entry point: [`run`]. [`ownership`] decides which partitions this process holds. Each has one
+//! `session`, which feeds the machine of crate `partition` and performs its actions. `background`
+//! does the slow work of sessions, and `committer` joins commits of several partitions into one
+//! statement. No decisions about messages or turns are made here.
 
 mod background;
 mod budget_counter;
@@ -45,13 +47,15 @@ pub use error::WorkerError;
 pub use local_workflows::{LocalWorkflow, LocalWorkflows};
 pub use metrics::described_metrics;
 
-/// For the last write of the turns under way when a worker ends. A database that is away must not hold up the end of the process.
+/// Timeout for the last write of active turns when a worker stops: an unavailable database must not
+/// delay the end of the process.
 const LAST_SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs the worker until `stop` is cancelled, then drains: commits what is in flight and gives its partitions back.
+/// Runs the worker until `stop` is cancelled. Then it drains: it commits what is in flight and
+/// gives its partitions back.
 ///
 /// # Errors
-/// See [`WorkerError`]. Postgres or NATS being away is none: it is waited for.
+/// See [`WorkerError`]. An outage of Postgres or NATS is not an error: it is waited for.
 pub async fn run(
     config: WorkerConfig,
     bus: Bus,
@@ -103,11 +107,11 @@ pub async fn run(
     runtime::spawn_named("turn limits", Arc::clone(&limiter).run(store.clone(), stop.clone()));
     let ended = ownership::run(context, stop).await;
     let last = async {
-        // Twice: what ends in the second round is known to be this worker's by the first.
+        // Twice: turns that end in the second round are known to be this worker's by the first.
         limiter.sync(&store).await;
         limiter.sync(&store).await;
     };
-    // What could not be written stops counting when it is due.
+    // Turns whose end could not be written stop counting when they expire.
     tokio::time::timeout(LAST_SYNC_TIMEOUT, last).await.ok();
     ended
 }

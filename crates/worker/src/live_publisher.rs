@@ -1,7 +1,9 @@
-//! Sends live frames: all that a turn of a partition's loop has for a gateway goes in one message, with what other partitions have ready by then.
+//! Sends live frames: all frames for a gateway from one iteration of a partition's loop go in one
+//! message, with those that other partitions have ready.
 //!
-//! What costs with many streams is not bytes but waking the processes on the way for each frame. Under load a turn has many entries, so messages
-//! become larger by themselves; nothing waits for a timer.
+//! With many streams the cost is not in bytes but in waking the processes on the way for each
+//! frame. Under load an iteration has many entries, so messages grow by themselves; nothing waits
+//! for a timer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +22,7 @@ pub(crate) struct LivePublisher {
 struct Shared {
     bus: Bus,
     gathered: Mutex<HashMap<GatewayId, (FrameBatch, u64)>>,
-    /// Held while messages are handed to the connection: they keep their order.
+    /// Held while messages are passed to the connection, to keep their order.
     sending: tokio::sync::Mutex<()>,
 }
 
@@ -30,14 +32,15 @@ impl LivePublisher {
         Self { shared: Arc::new(Shared { bus, gathered, sending }) }
     }
 
-    /// Puts a frame into the next message to each of these gateways. [`LivePublisher::send`] must follow.
+    /// Adds a frame to the next message for each of these gateways. [`LivePublisher::send`] must
+    /// follow.
     pub(crate) async fn push(&self, gateways: &[GatewayId], frame: &LiveFrame) {
         if !gateways.is_empty() {
             self.push_encoded(gateways, &wire::live::encode(frame)).await;
         }
     }
 
-    /// The same with a frame or a notice that is encoded.
+    /// The same with an encoded frame or notice.
     pub(crate) async fn push_encoded(&self, gateways: &[GatewayId], encoded: &[u8]) {
         // A message of this size is sent at once.
         let full_bytes = self.shared.bus.page_bytes();
@@ -57,7 +60,7 @@ impl LivePublisher {
         }
     }
 
-    /// Sends what was gathered; what another partition is sending already is left to it.
+    /// Sends the collected frames; frames that another partition is already sending are left to it.
     pub(crate) async fn send(&self) {
         let is_empty = self.gathered().is_empty();
         if !is_empty {
@@ -65,7 +68,8 @@ impl LivePublisher {
         }
     }
 
-    /// Returns when all that was gathered has been handed to the connection: what is published after it comes behind it.
+    /// Returns when all collected frames have been passed to the connection: anything published
+    /// afterwards follows them.
     pub(crate) async fn flush(&self) {
         let _in_order = self.shared.sending.lock().await;
         let batches = std::mem::take(&mut *self.gathered());
@@ -81,12 +85,13 @@ impl LivePublisher {
         }
     }
 
-    /// Says to all gateways that this worker owns a partition.
+    /// Announces to all gateways that this worker owns a partition.
     pub(crate) async fn announce_owner(&self, partition: PartitionId, epoch: u64) -> Result<(), BusError> {
         self.shared.bus.announce_owner(partition, epoch).await
     }
 
-    /// Says to all gateways since which answers facts are remembered. What cannot be sent now is in the history.
+    /// Announces to all gateways the answers for which facts are now remembered. Lost announcements
+    /// are made up for by the history.
     pub(crate) async fn announce_remembered(&self, answers: &[MessageKey]) {
         for answer in answers {
             if let Err(error) = self.shared.bus.announce_remembered(answer).await {

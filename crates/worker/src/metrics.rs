@@ -1,4 +1,4 @@
-//! The metrics of a worker: names, kinds and what they count.
+//! Metrics of a worker: names, kinds and descriptions.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use runtime::metrics::MetricDescription;
 
 use crate::gauges::{self, PartitionGauges, WorkerGauges};
 
-// Names of what is counted elsewhere in this crate.
+// Names of metrics that are set elsewhere in this crate.
 pub(crate) const UNKNOWN_COMMITS: &str = "antiphon_worker_unknown_commits_total";
 pub(crate) const RETRIED_COMMITS: &str = "antiphon_worker_retried_commits_total";
 pub(crate) const DAMAGED_COMMITS: &str = "antiphon_worker_damaged_commits_total";
@@ -29,28 +29,28 @@ const TURN_SECONDS: &str = "antiphon_worker_turn_seconds";
 pub(crate) const FENCED_COMMITS: &str = "antiphon_worker_fenced_commits_total";
 pub(crate) const STALE_COMMITS: &str = "antiphon_worker_stale_commits_total";
 pub(crate) const LIVE_FRAMES_DROPPED: &str = "antiphon_worker_live_frames_dropped_total";
-/// A message holds the frames that were ready for one gateway.
+/// Messages that contain the frames ready for one gateway.
 pub(crate) const LIVE_MESSAGES: &str = "antiphon_worker_live_messages_total";
 pub(crate) const COMPACTIONS: &str = "antiphon_worker_compactions_total";
 pub(crate) const LATE_CONTINUATIONS: &str = "antiphon_worker_late_continuations_total";
 pub(crate) const MODEL_CALLS: &str = "antiphon_worker_model_calls_total";
 pub(crate) const MODEL_TOKENS: &str = "antiphon_worker_model_tokens_total";
 pub(crate) const LIMITED_TURNS: &str = "antiphon_worker_limited_turns_total";
-/// Turns that began with memory.
+/// Turns that started with memory.
 pub(crate) const MEMORY_QUERIES: &str = "antiphon_worker_memory_queries_total";
-/// Facts that have a vector now, and facts that the endpoint refuses.
+/// Facts that got a vector, and facts that the endpoint refuses.
 pub(crate) const EMBEDDED_FACTS: &str = "antiphon_worker_embedded_facts_total";
 pub(crate) const UNEMBEDDABLE_FACTS: &str = "antiphon_worker_unembeddable_facts_total";
-/// Turns that began, by which messages of their threads had to be read.
+/// Turns that started, by the messages of their threads that had to be read.
 pub(crate) const THREAD_READS: &str = "antiphon_worker_thread_reads_total";
 pub(crate) const THREAD_CACHE_BYTES: &str = "antiphon_worker_thread_cache_bytes";
 pub(crate) const TIMERS: &str = "antiphon_worker_timers_total";
-/// Of [`crate::refusals`].
+/// Metrics of [`crate::refusals`].
 pub(crate) const REFUSED_ITEMS: &str = "antiphon_worker_refused_items_total";
 pub(crate) const REFUSED_OPERATIONS: &str = "antiphon_worker_refused_operations";
 pub(crate) const OUTBOX_FAILED: &str = "antiphon_worker_outbox_failed_total";
 
-/// What a worker counts, beside the gauges of its partitions.
+/// Metrics of a worker besides the gauges of its partitions.
 const METRICS: &[MetricDescription] = &[
     MetricDescription::counter("antiphon_worker_entries_total", "Stream entries read"),
     MetricDescription::counter("antiphon_worker_chunks_total", "Chunks accepted"),
@@ -297,11 +297,11 @@ pub fn described_metrics() -> Vec<MetricDescription> {
     gauges::described().chain(METRICS.iter().copied()).collect()
 }
 
-/// Help texts for the metrics endpoint.
+/// Registers the help texts for the metrics endpoint.
 pub(crate) fn describe() {
     runtime::metrics::describe(&described_metrics());
     embeddings::describe_metrics();
-    // Created at 0: no rate includes the increment with which a counter appears.
+    // Created at 0: otherwise rates would miss the increment with which a counter appears.
     let rare = [
         UNKNOWN_COMMITS,
         RETRIED_COMMITS,
@@ -319,12 +319,12 @@ pub(crate) fn describe() {
     gauge!(REFUSED_OPERATIONS).increment(0.0);
 }
 
-/// The metrics of one partition; its gauges go when it leaves.
+/// Metrics of one partition; its gauges are removed when it leaves.
 #[derive(Debug)]
 pub(crate) struct WorkerMetrics {
     partition: String,
     gauges: Arc<WorkerGauges>,
-    /// The counters that are known: looking one up costs more than most actions.
+    /// Counters looked up so far: a look-up costs more than most actions.
     actions: Vec<(&'static str, Counter)>,
 }
 

@@ -1,9 +1,9 @@
-//! Open messages and their bytes over all partitions of a worker.
+//! Budget of open messages and their bytes for all partitions of a worker.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the partitions of one worker may hold together. Messages are reserved before a batch is handled, so that the
-/// limit holds exactly although partitions run in parallel.
+/// Limits for all partitions of one worker together. Messages are reserved before a batch is
+/// handled, so that the limit is exact although partitions run in parallel.
 #[derive(Debug)]
 pub(crate) struct OpenMessageLimit {
     most_open: usize,
@@ -50,7 +50,7 @@ impl Reservation<'_> {
         room
     }
 
-    /// Says what the partition really holds; what was reserved beyond it goes back.
+    /// Sets the actual use of the partition and gives back what was reserved beyond it.
     pub(crate) fn settle(&mut self, open: usize, bytes: usize) {
         adjust(&self.limit.open, self.open, open);
         adjust(&self.limit.bytes, self.bytes, bytes);
@@ -64,7 +64,7 @@ impl Reservation<'_> {
         enough_open && self.limit.bytes_left() >= self.limit.most_bytes / 10
     }
 
-    /// Bytes that this partition should forget: half of its own when the worker holds twice what it should.
+    /// Bytes that this partition should drop: half of its own if the worker holds twice the limit.
     pub(crate) fn excess(&self) -> Option<usize> {
         let over = self.limit.bytes.load(Ordering::Relaxed) > self.limit.most_bytes.saturating_mul(2);
         (over && self.bytes > 0).then_some(self.bytes / 2)

@@ -1,4 +1,4 @@
-//! Which partitions this process has: its registration, fair shares, leases.
+//! Ownership of partitions: registration, fair shares, leases.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -17,12 +17,12 @@ use crate::error::WorkerError;
 use crate::lease::{ConfirmedState, Lease, LeaseRenewal};
 use crate::session::{self, SessionEnd};
 
-/// How often free partitions are looked for: a hand-over takes this long at the most, and a little.
+/// Interval at which free partitions are looked for: a hand-over takes little longer than this.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// How often this worker renews its registration. The other workers are read at every look: else one that has just left
-/// would count for this long.
+/// Interval at which this worker renews its registration. The other workers are read in every
+/// round; otherwise one that has just left would count for this long.
 const REGISTRATION_INTERVAL: Duration = Duration::from_secs(1);
-/// A clean stop waits so long for sessions to drain.
+/// Maximum time that a clean stop waits for sessions to drain.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Holds the worker's share of the partitions until `stop`, then gives all of them back.
@@ -76,7 +76,7 @@ impl Ownership {
         }
     }
 
-    /// One round. Only what waiting does not cure is an error.
+    /// One round. Only errors that waiting does not cure are returned.
     async fn look(&mut self) -> Result<(), WorkerError> {
         self.heartbeat.beat();
         self.context.health.set_ready("nats", self.context.bus.is_connected());
@@ -86,7 +86,7 @@ impl Ownership {
             loop {
                 tokio::select! {
                     looked = &mut look => break looked,
-                    // A statement that is not answered takes longer to fail than sessions may publish.
+                    // A statement without an answer takes longer to fail than sessions may publish.
                     () = sleep(part) => renewals.unanswered(Instant::now(), part * 3),
                 }
             }
@@ -145,18 +145,21 @@ impl Ownership {
             }
             self.show_incidents(still);
         }
-        // When Postgres is away no worker can take a partition either: sessions go on streaming. If it is away for us
-        // alone, another owner streams the same chunks under the same ids, and our commits are fenced.
+        // If Postgres is away, no worker can take a partition either: sessions continue streaming.
+        // If it is away only for this worker, another owner streams the same chunks under the same
+        // ids, and our commits are fenced.
         self.renewals.renewed(sent, lease);
         renewed?;
         self.context.token_keys.set(self.context.store.token_keys().await?);
-        // Each worker counts for all: the metrics of an owner may be missing although it works.
+        // Each worker reports for all, because the owner's metrics may be missing even though it
+        // works.
         let unowned = self.context.store.unowned_partitions().await?;
         metrics::gauge!(crate::metrics::UNOWNED_PARTITIONS).set(unowned as f64);
         Ok(())
     }
 
-    /// The store did not renew this lease: its session looks at it, unless it has got another one meanwhile.
+    /// The store did not renew this lease: its session is told, unless it has got another one
+    /// meanwhile.
     fn doubt(&self, applied: &Applied) {
         let lease = self.held.get(&applied.partition);
         let is_same = |lease: &&Lease| lease.confirmed.get().is_some_and(|now| now.epoch == applied.epoch);
@@ -165,7 +168,7 @@ impl Ownership {
         }
     }
 
-    /// Readiness says what was lost until an operator has acknowledged it.
+    /// Readiness reports losses until an operator has acknowledged them.
     fn show_incidents(&self, renewed: &[Renewed]) {
         let open: Vec<&Renewed> = renewed.iter().filter(|renewed| renewed.incidents > 0).collect();
         let count: u64 = open.iter().map(|renewed| renewed.incidents).sum();
@@ -196,7 +199,7 @@ impl Ownership {
             self.renewals.renewed(sent, config.lease);
         }
         for grant in grants {
-            // A session of ours that is still draining here has been fenced by this very grant.
+            // This grant has fenced a session of ours that may still be draining here.
             let lease = self.renewals.lease();
             lease.confirmed.set(Some(Applied::from(&grant)));
             if let Some(old) = self.held.insert(grant.partition, lease.clone()) {
@@ -208,7 +211,8 @@ impl Ownership {
         Ok(())
     }
 
-    /// A session has ended; unless a newer one of the same partition has taken its place, it is held no more.
+    /// Removes a partition whose session has ended, unless a newer session of the partition has
+    /// replaced it.
     fn ended(&mut self, partition: PartitionId, confirmed: &ConfirmedState) {
         if self.held.get(&partition).is_some_and(|lease| lease.confirmed.is(confirmed)) {
             self.held.remove(&partition);
@@ -279,7 +283,8 @@ async fn release(context: &Context, grant: &Grant) {
     }
 }
 
-/// Raises the own epoch, which waits for a doubtful commit and then fences it. `None` when another worker has the partition.
+/// Raises the own epoch, which waits for a doubtful commit and then fences it. `None` if another
+/// worker has the partition.
 async fn reclaim(context: &Context, known: &Applied, lease: &Lease) -> Option<Grant> {
     let config = &context.config;
     let reclaimed =

@@ -1,4 +1,4 @@
-//! Purging the stream behind the checkpoint, with a tail.
+//! Purges the stream behind the checkpoint, except for a tail.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,10 +10,11 @@ use model::{PartitionId, Seq};
 use runtime::spawn_named;
 use tokio::time::Instant;
 
-/// Remembers applied checkpoints for as long as the tail is kept, and purges what is older.
+/// Remembers applied checkpoints for as long as the tail is kept, and purges older entries.
 ///
-/// The tail is there for a Postgres that goes back in time: turns and checkpoint step back together, and the stream must still have what
-/// is read again. The entry at the checkpoint stays in any case: by it the stream is recognised.
+/// The tail is for a Postgres that goes back in time: turns and checkpoint go back together, and
+/// the stream must still have the entries to read again. The entry at the checkpoint is always
+/// kept, because the stream is recognized by it.
 #[derive(Debug)]
 pub(crate) struct Purge {
     partition: PartitionId,
@@ -28,14 +29,15 @@ impl Purge {
         Self { partition, tail, applied: VecDeque::new(), purged: Seq(0), under_way: Arc::default() }
     }
 
-    /// To be called every few seconds with the last applied checkpoint.
+    /// Purges if due. To be called every few seconds with the last applied checkpoint.
     pub(crate) fn tick(&mut self, bus: &Bus, checkpoint: Seq) {
         if let Some(below) = self.due(checkpoint, Instant::now()) {
             self.start(bus.clone(), below);
         }
     }
 
-    /// The checkpoint below which nothing is needed any more, if it is another one than last time.
+    /// The checkpoint below which nothing is needed any more, if it has changed since the last
+    /// time.
     fn due(&mut self, checkpoint: Seq, now: Instant) -> Option<Seq> {
         if self.applied.back().is_none_or(|(_, last)| *last < checkpoint) {
             self.applied.push_back((now, checkpoint));
@@ -55,7 +57,7 @@ impl Purge {
         }
         let (partition, under_way) = (self.partition, Arc::clone(&self.under_way));
         spawn_named("purge", async move {
-            // A purge that fails is made up for by the next one.
+            // The next purge makes up for a failed one.
             if let Err(error) = bus.purge_below(partition, below).await {
                 tracing::debug!(%partition, %error, "the stream was not purged");
             }

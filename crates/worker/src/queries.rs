@@ -1,4 +1,4 @@
-//! Queries of gateways that the machine has not answered yet.
+//! Pending queries of gateways.
 
 use std::collections::HashMap;
 
@@ -9,17 +9,18 @@ use partition::{
 };
 use wire::query::{self, Query, decode_query};
 
-/// Requests whose reply the machine has not given yet.
+/// Requests that the machine has not answered yet.
 #[derive(Debug, Default)]
 pub(crate) struct PendingQueries {
     waiting: HashMap<u64, QueryRequest>,
     next_token: u64,
-    /// Bytes of text that a reply may hold.
+    /// Maximum bytes of text in a reply.
     page_bytes: usize,
 }
 
 impl PendingQueries {
-    /// The input of the machine; `None` when the query cannot be decoded. `page_bytes`: of chunks in the reply.
+    /// Converts a query to an input of the machine; `None` if it cannot be decoded. `page_bytes`:
+    /// maximum bytes of chunks in the reply.
     pub(crate) fn accept(&mut self, request: QueryRequest, page_bytes: usize) -> Option<Input> {
         let query = match decode_query(&request.payload) {
             Ok(query) => query,
@@ -52,14 +53,15 @@ impl PendingQueries {
         })
     }
 
-    /// Sends a snapshot. A reply that is lost is asked for again.
+    /// Sends a snapshot. A gateway asks again if the reply is lost.
     pub(crate) async fn send_snapshot(&mut self, reply: SnapshotReply) {
         let SnapshotReply { token, cut, open, left_out, more } = reply;
         let reply = query::SnapshotReply { cut, open, left_out, more };
         self.respond(token, query::encode_snapshot(&reply)).await;
     }
 
-    /// Sends which threads have changed, behind the frames that say so: a gateway then knows which of them were lost.
+    /// Sends the changed threads after the frames that they refer to, so that a gateway knows which
+    /// frames were lost.
     pub(crate) async fn send_changed_threads(&mut self, changed: ChangedThreads) {
         let ChangedThreads { token, epoch, number, threads, is_complete } = changed;
         let changed = query::ChangedThreads { epoch, number, threads, is_complete };
@@ -67,7 +69,7 @@ impl PendingQueries {
         note_unsent(request.respond_behind_frames(query::encode_changed_threads(&changed)).await);
     }
 
-    /// Sends how a queue stands.
+    /// Sends the state of a queue.
     pub(crate) async fn send_status(&mut self, epoch: u64, mut reply: StatusReply) {
         if let Some(batch) = reply.status.active.as_mut().and_then(|active| active.batch.as_mut()) {
             batch.cut_to(self.page_bytes);

@@ -1,8 +1,10 @@
-//! Statements that Postgres refuses for good.
+//! Statements that Postgres permanently refuses.
 //!
-//! Whatever is read or written for many at once goes through [`partition::bisect::parts`]: a refused statement is halved until the one item is alone that the
-//! store refuses, and that item fails. The caller decides what its failure is. What has no such item, as with a table that is missing, is tried
-//! again and shown meanwhile: a gauge, an alert, and a worker that is not ready ([`Refusals`]).
+//! Everything read or written for many items at once goes through [`partition::bisect::parts`]. It
+//! halves a refused statement until the refused item is alone. That item fails, and the caller
+//! decides what its failure means. Refusals without such an item, such as a missing table, are
+//! retried and reported meanwhile: by a gauge, an alert, and a worker that is not ready
+//! ([`Refusals`]).
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -16,42 +18,43 @@ use store::{Disposition, StoreError};
 
 use crate::metrics::{REFUSED_ITEMS, REFUSED_OPERATIONS};
 
-/// How often a statement is tried again that meets something damaged in the store, before that counts as refused.
+/// Number of retries of a statement that finds damaged data in the store, before it counts as
+/// refused.
 pub(crate) const TRIES_OF_DAMAGE: u32 = 4;
-/// The condition of readiness.
+/// Name of the readiness condition.
 const CONDITION: &str = "refused by Postgres";
 
-/// What happens for many items at once, as the metric names it.
+/// Kind of a refused item, as named in the metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusedItem {
-    /// A turn that would begin: it fails.
+    /// A turn to start: it fails.
     Turn,
-    /// The facts that a turn would begin with: it begins without them.
+    /// Facts for a turn: it starts without them.
     Memory,
-    /// A message that is looked up: it fails.
+    /// A message to look up: it fails.
     Message,
-    /// A command that is looked up: it becomes a dead letter.
+    /// A command to look up: it becomes a dead letter.
     Command,
-    /// A queue that is read: it is read again later, alone.
+    /// A queue to read: it is read again later, alone.
     Queue,
-    /// A timer that is due: it ends.
+    /// A due timer: it ends.
     Timer,
-    /// A vector of a fact: the fact has none.
+    /// The vector of a fact: the fact has none.
     Vector,
-    /// A thread or an agent in a round of retention: the round goes on without it.
+    /// A thread or agent in a round of retention: it is skipped.
     Retention,
-    /// A tenant whose budgets are counted: the others are counted without it.
+    /// A tenant whose budgets are counted: it is skipped.
     Budgets,
-    /// A change of what runs under a limit: it is dropped.
+    /// A change of turns under limits: it is dropped.
     Limit,
-    /// An open message or input that is saved: it fails.
+    /// An open message or input to save: it fails.
     Save,
-    /// A task that is committed: it becomes a dead letter. Or a call of a model: the ledger lacks it.
+    /// A task in a commit: it becomes a dead letter. Or a model call: it is missing in the ledger.
     Write,
 }
 
 impl RefusedItem {
-    /// The name in metrics.
+    /// Name in metrics.
     fn name(self) -> &'static str {
         match self {
             Self::Turn => "turn",
@@ -70,17 +73,17 @@ impl RefusedItem {
     }
 }
 
-/// Notes an item that the store has refused alone, and that has failed for it.
+/// Notes an item that the store refused alone and that has failed.
 pub(crate) fn note_item(item: RefusedItem, which: &dyn Display, error: &dyn Display) {
     counter!(REFUSED_ITEMS, "item" => item.name()).increment(1);
     let item = item.name();
     tracing::error!(item, which = ?which.to_string(), error = ?error.to_string(), "Postgres refuses one item for good: it fails alone");
 }
 
-/// As [`parts`], of statements that answer with something for each item, and of which other errors end it.
+/// Like [`parts`], for statements that return something for each item. All other errors end it.
 ///
 /// # Errors
-/// An error that no item is the cause of.
+/// An error that is not caused by an item.
 pub(crate) async fn parts_unless_away<'q, Q, A, F>(
     items: &'q [Q],
     ask: impl Fn(&'q [Q]) -> F,
@@ -101,14 +104,14 @@ where
     parts(items, ask).await
 }
 
-/// What is refused for good and is tried again all the same. Clones share it.
+/// Operations that are permanently refused and still retried. Clones share the state.
 #[derive(Debug, Clone)]
 pub(crate) struct Refusals(Arc<RefusedState>);
 
 #[derive(Debug)]
 struct RefusedState {
     health: Health,
-    /// By what is tried: how many, and the last error.
+    /// Per operation: number of retrying callers, and the last error.
     operations: Mutex<BTreeMap<&'static str, (usize, String)>>,
 }
 
@@ -117,7 +120,7 @@ impl Refusals {
         Self(Arc::new(RefusedState { health, operations: Mutex::default() }))
     }
 
-    /// An operation is tried again until the value is dropped.
+    /// Reports the operation as retried until the returned value is dropped.
     pub(crate) fn retrying(&self, what: &'static str, error: &dyn Display) -> RefusedOperation {
         let error = error.to_string();
         tracing::error!(error = ?error, what, "refused, and tried again");
@@ -129,7 +132,8 @@ impl Refusals {
         RefusedOperation { refusals: self.clone(), what }
     }
 
-    /// What came of a round: an operation that is refused counts until a later round of it is not. `kept` is what this has returned last.
+    /// Reports the result of a round: a refused operation counts until a later round succeeds.
+    /// `kept` holds the value of the last refusal.
     pub(crate) fn of_round<T>(
         &self,
         kept: &mut Option<RefusedOperation>,
@@ -151,7 +155,7 @@ impl Refusals {
         let count: usize = operations.values().map(|(count, _)| count).sum();
         gauge!(REFUSED_OPERATIONS).set(count as f64);
         let fault = operations.iter().next().map(|(what, (_, error))| {
-            // One line of the answer to a probe.
+            // The probe's response shows it in one line.
             let error: String =
                 error.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
             format!("{count} operations are tried again and again, first of them {what}: {error}")
@@ -160,7 +164,7 @@ impl Refusals {
     }
 }
 
-/// An operation that the store refuses, until it is dropped.
+/// A refused operation, reported until it is dropped.
 #[derive(Debug)]
 pub(crate) struct RefusedOperation {
     refusals: Refusals,
@@ -180,19 +184,19 @@ impl Drop for RefusedOperation {
     }
 }
 
-/// Neither waiting nor another connection cures it.
+/// True if neither waiting nor another connection cures the error.
 pub(crate) fn is_refusal(error: &StoreError) -> bool {
     let is_permanent =
         matches!(error.disposition(), Disposition::Data | Disposition::Damaged | Disposition::Fatal);
     is_permanent && !matches!(error, StoreError::Stopping)
 }
 
-/// Counts the tries of a statement that meets something damaged.
+/// Counts the tries of a statement that finds damaged data.
 #[derive(Debug, Default)]
 pub(crate) struct DamagedTries(AtomicU32);
 
 impl DamagedTries {
-    /// Whether the error is the answer, and no reason to try again: an item of the statement is its cause.
+    /// True if the error is final because an item of the statement causes it.
     pub(crate) fn is_final(&self, error: &StoreError) -> bool {
         match error.disposition() {
             Disposition::Data => true,

@@ -1,8 +1,10 @@
-//! What becomes of turn requests at the services of their workflows, so that the clients that wait for an answer are shown why none comes.
+//! Tracks turn requests at the services of their workflows, so that waiting clients are shown why
+//! no answer comes.
 //!
-//! Three sources: what services answer to the server (handed back, in progress, done), how far a workflow's consumer has come, and which requests
-//! are stored still. The last two are asked only for turns that have been silent for a second, and while the answer can change anything.
-//! Sessions fetch the news of their partition every second; of each request only the last one is kept.
+//! There are three sources: acknowledgments of services (handed back, in progress, done), the
+//! progress of a workflow's consumer, and the requests still stored. The last two are queried only
+//! for turns that have been silent for a second, and only while the result can change. Sessions
+//! fetch the news of their partition every second; only the last one per request is kept.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -17,20 +19,22 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Shortest interval between questions to the servers.
+/// Minimum interval between queries to the servers.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// Interval between questions about a request that a service has taken: what it answers is heard without them.
+/// Interval between queries about a request that a service has taken, whose acknowledgments arrive
+/// without queries.
 const ASK_TAKEN_EVERY: Duration = Duration::from_secs(5);
-/// Workflows that are asked about in one round; the next round begins after the last of them.
+/// Maximum number of workflows queried in one round; the next round starts after the last of them.
 const WORKFLOWS: usize = 64;
-/// Waiting time until the log names a workflow without services, ms, and the pause before it does so again.
+/// Waiting time in ms after which the log names a workflow without services; `LOG_AGAIN` is the
+/// minimum time until the next such line.
 const NO_WORKFLOW_MS: i64 = 5_000;
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
 /// A run of a turn.
 pub(crate) type RunKey = (TurnId, u32);
 
-/// The requests of this worker's partitions. Cheap to clone.
+/// Requests of this worker's partitions. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestWatch {
     shared: Arc<RequestTable>,
@@ -39,51 +43,51 @@ pub(crate) struct RequestWatch {
 #[derive(Debug, Default)]
 struct RequestTable {
     requests: Mutex<Requests>,
-    /// Some turn is silent.
+    /// Notified when a turn is silent.
     has_silent: Notify,
 }
 
-/// Bounded by the turns under way, which partitions bound.
+/// Bounded by the number of active turns, which partitions bound.
 #[derive(Debug, Default)]
 struct Requests {
     of_partition: HashMap<PartitionId, HashMap<RunKey, WatchedRequest>>,
     by_seq: HashMap<Seq, (PartitionId, RunKey)>,
-    /// What is asked about in the next round.
+    /// Runs to query in the next round.
     silent: SilentRuns,
-    /// The last workflow of the round before.
+    /// Last workflow of the previous round.
     asked: Option<WorkflowName>,
 }
 
-/// Runs of which nothing has come, by the workflow that they wait for.
+/// Runs without chunks, by the workflow that they wait for.
 type SilentRuns = BTreeMap<WorkflowName, HashMap<RunKey, SilentRun>>;
 
-/// The partition of such a run, and for how long nothing has come, ms.
+/// A silent run: its partition, and the time without a chunk in ms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SilentRun {
     partition: PartitionId,
     idle_ms: i64,
 }
 
-/// A request that is stored.
+/// A stored request.
 #[derive(Debug)]
 struct WatchedRequest {
     seq: Seq,
     workflow: WorkflowName,
     known: Known,
-    /// When the servers were asked last.
+    /// Time of the last query to the servers.
     asked_at: Option<Instant>,
-    /// What its session has not fetched yet.
+    /// News that the session has not fetched yet.
     news: Option<RequestNews>,
 }
 
-/// The state that was heard last.
+/// Last known state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     Nothing,
     NotTaken,
-    /// Since when no sign of life has come.
+    /// Taken; contains the time of the last sign of life.
     Taken(Instant),
-    /// This delivery. Whether another one follows, the consumer says.
+    /// Number of the delivery handed back. The consumer shows whether another one follows.
     HandedBack(u32),
     GivenUp,
     Lost,
@@ -95,7 +99,7 @@ impl WatchedRequest {
         Self { seq, workflow, known: Known::Nothing, asked_at: None, news: None }
     }
 
-    /// Takes what a service has answered.
+    /// Applies an acknowledgment of a service.
     fn on_ack(&mut self, ack: &WorkAck) {
         let deliveries = ack.deliveries;
         let (known, news) = match ack.kind {
@@ -111,7 +115,7 @@ impl WatchedRequest {
         (self.known, self.news) = (known, Some(news));
     }
 
-    /// Whether the servers can say something new.
+    /// True if the servers can have news.
     fn is_worth_asking(&self) -> bool {
         match self.known {
             Known::Nothing | Known::NotTaken | Known::HandedBack(_) => true,
@@ -120,7 +124,8 @@ impl WatchedRequest {
         }
     }
 
-    /// Takes the state of the consumer and of the stream. `progress`: `None` when the workflow's services have never run.
+    /// Applies the state of consumer and stream. `progress`: `None` if the workflow's services have
+    /// never run.
     fn on_state(&mut self, progress: Option<&WorkProgress>, stored: &StoredWork, idle_ms: i64) {
         self.asked_at = Some(Instant::now());
         let is_gone = stored.is_gone(self.seq);
@@ -153,7 +158,8 @@ impl Requests {
         self.of_partition.get_mut(&partition)?.get_mut(run)
     }
 
-    /// The number of a request is easily guessed, and only the services of its own workflow answer for it.
+    /// The sequence of a request is easily guessed, so only acknowledgments from its own workflow
+    /// count.
     fn on_ack(&mut self, ack: &WorkAck) {
         let Some((partition, run)) = self.by_seq.get(&ack.seq).cloned() else { return };
         let request = self.get_mut(partition, &run).filter(|request| request.workflow == ack.workflow);
@@ -162,7 +168,8 @@ impl Requests {
         }
     }
 
-    /// The turns that are asked about next, by workflow: those of some workflows, after the last round's.
+    /// Takes the runs to query next, by workflow: a limited number of workflows, continuing after
+    /// the last round's.
     fn take_silent(&mut self) -> SilentRuns {
         let mut silent = std::mem::take(&mut self.silent);
         let after = self.asked.take().map_or(Bound::Unbounded, Bound::Excluded);
@@ -172,7 +179,7 @@ impl Requests {
         next.into_iter().filter_map(|workflow| silent.remove_entry(&workflow)).collect()
     }
 
-    /// Takes the state of the servers. Whether no service has taken the request.
+    /// Applies the state of the servers. True if no service has taken the request.
     fn on_state(
         &mut self,
         run: &RunKey,
@@ -187,7 +194,7 @@ impl Requests {
 }
 
 impl RequestWatch {
-    /// A request is stored.
+    /// Adds a stored request.
     pub(crate) fn insert(&self, partition: PartitionId, run: RunKey, seq: Seq, workflow: WorkflowName) {
         let mut requests = self.requests();
         let request = WatchedRequest::new(seq, workflow);
@@ -198,7 +205,7 @@ impl RequestWatch {
         requests.by_seq.insert(seq, (partition, run));
     }
 
-    /// Forgets the requests of a partition's turns that are not under way any more.
+    /// Forgets the requests of a partition's turns that are not active any more.
     pub(crate) fn retain(&self, partition: PartitionId, is_active: impl Fn(&TurnId) -> bool) {
         let mut requests = self.requests();
         let Requests { of_partition, by_seq, .. } = &mut *requests;
@@ -213,7 +220,7 @@ impl RequestWatch {
         }
     }
 
-    /// What is new of the requests of a partition.
+    /// News about the requests of a partition.
     pub(crate) fn take_news(&self, partition: PartitionId) -> Vec<(TurnId, u32, RequestNews)> {
         let mut requests = self.requests();
         let Some(of_partition) = requests.of_partition.get_mut(&partition) else { return Vec::new() };
@@ -223,7 +230,7 @@ impl RequestWatch {
         news.collect()
     }
 
-    /// Turns of a partition of which nothing has come, and for how long, ms. What has become of their requests is asked soon.
+    /// Queues queries about silent turns of a partition, each with the time without a chunk in ms.
     pub(crate) fn ask(&self, partition: PartitionId, silent: Vec<(TurnId, u32, i64)>) {
         let mut requests = self.requests();
         for (turn, run, idle_ms) in silent {
@@ -248,7 +255,7 @@ impl RequestWatch {
         }
     }
 
-    /// Takes what services answer.
+    /// Receives acknowledgments of services.
     async fn hear(&self, bus: &Bus) {
         loop {
             let mut acks: WorkAcks =
@@ -282,7 +289,7 @@ impl RequestWatch {
         logged.retain(|_, at| at.elapsed() < LOG_AGAIN);
         let mut found = Vec::new();
         for (workflow, runs) in silent {
-            // One whose consumer does not answer keeps none of the others from being asked about.
+            // A consumer that does not answer must not prevent queries about the others.
             match bus.work_progress(&workflow).await {
                 Ok(progress) => found.push((progress, workflow, runs)),
                 Err(error) => {
@@ -290,7 +297,8 @@ impl RequestWatch {
                 }
             }
         }
-        // After the consumers: what was delivered and acknowledged in between is gone, and not one that was never taken.
+        // Queried after the consumers: a request missing here was delivered and acknowledged in
+        // between, and is not one that was never taken.
         let stored = bus.stored_work().await?;
         for (progress, workflow, runs) in found {
             let mut oldest_ms = 0;

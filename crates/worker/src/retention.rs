@@ -1,7 +1,8 @@
-//! Retention: batches that the rules of their agents do not keep are deleted, whole, a few at a time.
+//! Retention: deletes batches that their agents' rules do not keep, each as a whole, a few at a
+//! time.
 //!
-//! The owner of a partition does it for the threads of its buckets. Nothing depends on that: two who do it at once delete the
-//! same.
+//! The owner of a partition does it for the threads of its buckets. Correctness does not depend on
+//! that: two owners at once delete the same batches.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -21,16 +22,16 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Context;
 use crate::refusals::{RefusedItem, note_item, parts_unless_away};
 
-/// Threads that are looked at with one question.
+/// Threads per query.
 const THREADS: u32 = 500;
-/// Messages that are looked at with one question.
+/// Messages per query.
 const PLACES: u32 = 2_000;
-/// Messages that one transaction deletes, but for a batch that has more of them.
+/// Messages deleted per transaction, unless a single batch has more.
 const MESSAGES: u64 = 500;
-/// After each transaction, so that those of turns come first.
+/// Pause after each transaction, to give priority to those of turns.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// When one partition is looked at.
+/// Schedules the retention rounds of one partition.
 #[derive(Debug)]
 pub(crate) struct RetentionSweep {
     partition: PartitionId,
@@ -40,13 +41,13 @@ pub(crate) struct RetentionSweep {
 }
 
 impl RetentionSweep {
-    /// Partitions that were taken together do not come together.
+    /// Spreads partitions that were taken at the same time.
     pub(crate) fn new(partition: PartitionId, every: Duration) -> Self {
         let next = Instant::now() + every.mul_f64(rand::random_range(0.0..1.0));
         Self { partition, every, next, under_way: None }
     }
 
-    /// To be called every second. Begins a round when it is time for one, and the one before has ended.
+    /// Starts a round if it is due and the previous one has ended. To be called every second.
     pub(crate) fn tick(&mut self, context: &Context, machine: &Partition, lost: &CancellationToken) {
         let is_busy = self.under_way.as_ref().is_some_and(|round| !round.is_finished());
         if is_busy || Instant::now() < self.next {
@@ -74,12 +75,12 @@ struct RetentionRound {
     store: Store,
     partition: PartitionId,
     partitions: PartitionCount,
-    /// Batches that turns under way go on with.
+    /// Batches that active turns continue.
     active: HashSet<(ThreadId, Position)>,
 }
 
 impl RetentionRound {
-    /// What fails is made up for by the next round.
+    /// The next round makes up for failures.
     async fn run(self) {
         if let Err(error) = self.all().await {
             tracing::debug!(partition = %self.partition, %error, "a round of retention was not finished");
@@ -90,7 +91,8 @@ impl RetentionRound {
         let Some(now) = self.store.retention_time().await? else { return Ok(()) };
         let buckets = (0..model::BUCKETS).map(Bucket::from_number);
         for bucket in buckets.filter(|bucket| bucket.partition(self.partitions) == self.partition) {
-            // A bucket whose threads cannot be listed keeps no other one waiting, nor does one thread.
+            // A bucket whose threads cannot be listed must not delay other ones; the same holds for
+            // a thread.
             let came = self.bucket(bucket, now).await;
             alone(&bucket.get(), came)?;
         }
@@ -131,7 +133,7 @@ impl RetentionRound {
         }
     }
 
-    /// Whether it is worth a look at all of it.
+    /// True if the whole thread needs a check.
     async fn may_be_due(&self, thread: &RetainedThread, rules: &RetentionRules) -> Result<bool, StoreError> {
         if rules.max_bytes.is_some() || rules.max_batches.is_some_and(|most| thread.messages > most) {
             return Ok(true);
@@ -172,7 +174,7 @@ impl RetentionRound {
         }
     }
 
-    /// False when the thread has gone on: the next round sees it as it is then.
+    /// False if the thread has continued: the next round sees its new state.
     async fn retire(&self, kept: &RetainedThread, due: &[(BatchSize, Limit)]) -> Result<bool, StoreError> {
         let batches: Vec<BatchSize> = due.iter().map(|(batch, _)| *batch).collect();
         let Some(messages) = self.store.delete_batches(&kept.thread, kept.head, &batches).await? else {
@@ -187,7 +189,7 @@ impl RetentionRound {
     }
 }
 
-/// What the store refuses for good of one of many fails alone: `None`.
+/// A permanent refusal of one item fails it alone: `None`.
 fn alone<T>(which: &dyn Display, came: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match came {
         Err(error) if error.refuses_data() => {
@@ -198,7 +200,7 @@ fn alone<T>(which: &dyn Display, came: Result<T, StoreError>) -> Result<Option<T
     }
 }
 
-/// How many of them one transaction takes: at least one.
+/// Number of leading batches for one transaction: at least one.
 fn fitting(due: &[(BatchSize, Limit)]) -> usize {
     let mut messages = 0;
     let fits = |(batch, _): &&(BatchSize, Limit)| {

@@ -1,4 +1,4 @@
-//! One partition in this process: the loop that feeds its machine and performs what it decides.
+//! One partition in this process: the loop that feeds its machine and performs the actions.
 
 mod attach;
 mod log_throttle;
@@ -33,12 +33,15 @@ use state::{InFlight, LastRead, PartitionSession, now};
 
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 const PURGE_EVERY: u32 = 5;
-/// Gateways store schedules and delayed tasks, and send a command that says so. Where the command was lost, this finds them.
+/// Interval, in housekeeping rounds, of loading timers again. Gateways store schedules and delayed
+/// tasks and send a command about it; this finds them if the command was lost.
 const READ_TIMERS_EVERY: u32 = 60;
-/// A drain waits so long for the commits in hand; what is not committed then is read again by the next owner.
+/// Maximum time that a drain waits for commits in flight; what is not committed then is read again
+/// by the next owner.
 const DRAIN: Duration = Duration::from_millis(700);
 
-/// Runs the partition until it is drained, lost or in doubt. `readable` is met while it can be read.
+/// Runs the partition until it is drained, lost or in doubt. `readable` is met while the partition
+/// can be read.
 pub(crate) async fn run(
     context: &Context,
     grant: &Grant,
@@ -59,7 +62,7 @@ pub(crate) async fn run(
     session.release_turns();
     context.limiter.hand_over(grant.partition);
     *last_read = session.read.map(|mark| (Arc::clone(&session.incarnation), mark));
-    // What its tasks still report is not watched.
+    // Requests that its tasks still report are not watched.
     drop(session);
     context.requests.retain(grant.partition, |_| false);
     ended
@@ -121,7 +124,7 @@ impl PartitionSession<'_> {
                     traces.requested(turn, *run);
                 }
                 if let Input::Saved(_) = &*answer {
-                    // Before the machine decides a commit that relies on them.
+                    // Set before the machine decides a commit that relies on the saves.
                     self.applied.saves = self.background.acknowledged_saves();
                     self.lease.confirmed.set(Some(self.applied));
                 }
@@ -155,7 +158,8 @@ impl PartitionSession<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Hands entries to the machine with as many new messages and commands as the worker has room for.
+    /// Passes entries to the machine, with the number of new messages and commands that the worker
+    /// has room for.
     async fn read(&mut self, entries: Vec<StreamEntry>, last: Option<Mark>) {
         self.read = self.read.filter(|read| last.is_none_or(|last| last.seq < read.seq)).or(last);
         let wanted = entries.iter().map(|entry| match &entry.body {
@@ -183,7 +187,7 @@ impl PartitionSession<'_> {
 
     async fn housekeeping(&mut self) {
         report::log_left_out();
-        // A server that was reloaded may take other sizes.
+        // A reloaded server may accept other sizes.
         self.machine.limit_frames(self.frame_bytes.min(self.context.bus.page_bytes()));
         self.metrics.add_counters(&self.machine.take_counters());
         let stats = self.machine.stats(now(self.context));
@@ -208,12 +212,12 @@ impl PartitionSession<'_> {
             self.handle(Input::TimersChanged).await;
         }
         if stats.deferring {
-            // What the other partitions freed is not seen by this one's own inputs.
+            // Room freed by other partitions is not visible to this one's own inputs.
             self.handle(Input::Tick).await;
         }
     }
 
-    /// Asks what has become of the requests of turns that are silent, and tells viewers.
+    /// Queries the state of silent turns' requests, and sends notices to subscribers.
     async fn report_waiting_turns(&mut self) {
         let (partition, now) = (self.applied.partition, now(self.context));
         let news = self.context.requests.take_news(partition);
@@ -227,7 +231,7 @@ impl PartitionSession<'_> {
         self.context.live.send().await;
     }
 
-    /// Turns that are not under way any more make room for others of their limits.
+    /// Makes room under limits by releasing turns that are not active any more.
     fn release_turns(&self) {
         let partition = self.applied.partition;
         self.context.limiter.retain(partition, |turn| self.machine.is_active(turn));
@@ -256,7 +260,8 @@ impl PartitionSession<'_> {
     }
 }
 
-/// The outcome of the commit in flight; pends while there is none. A committer that is gone is a stopping process.
+/// Outcome of the commit in flight; pending while there is none. A dropped committer means that the
+/// process is stopping.
 async fn settled(in_flight: &mut Option<InFlight>) -> CommitOutcome {
     match in_flight {
         Some(in_flight) => (&mut in_flight.settled).await.unwrap_or(CommitOutcome::Unknown),

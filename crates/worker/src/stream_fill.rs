@@ -1,4 +1,5 @@
-//! How full the streams are that refuse publishers once they are full: those of the partitions held, and that of turn requests.
+//! Measures the fill level of streams that refuse publishers when full: those of the held
+//! partitions, and that of turn requests.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use wire::subject;
 use crate::context::Context;
 use crate::metrics::STREAM_FILL_RATIO;
 
-/// One question for each stream that often: a stream of 1 GiB takes longer to fill its last tenth.
+/// Interval of one query per stream: a stream of 1 GiB takes longer to fill its last tenth.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Asks until `stop`. What is not known any more is not shown.
+/// Measures until `stop`. Values that are no longer known are not shown.
 pub(crate) async fn measure(context: Context, stop: CancellationToken) {
     let mut shown = BTreeSet::new();
     while stop.run_until_cancelled(sleep(INTERVAL)).await.is_some() {

@@ -1,8 +1,12 @@
-//! Enforces the limits of workflows, models and tenants: a turn that comes under one begins when the fleet has room for it.
+//! Enforces the limits of workflows, models and tenants: a limited turn starts when the fleet has
+//! room for it.
 //!
-//! Entry points: [`TurnLimiter::admit`] before a turn is requested, [`TurnLimiter::retain`] when a partition may have fewer turns under way,
-//! [`TurnLimiter::run`] writes what has ended to the store. Turns that come under no limit cost nothing. The turns of a worker count until it
-//! has written nothing for `held_for`; a worker that continues one after its death finds it counted, and does not admit it again.
+//! Entry points: [`TurnLimiter::admit`] before a turn is requested, [`TurnLimiter::retain`] when a
+//! partition may have fewer active turns, and [`TurnLimiter::run`], which writes ended turns to the
+//! store. Turns without a limit cost nothing.
+//!
+//! The turns of a worker count until it has written nothing for `held_for`. A worker that continues
+//! a turn after that worker's death finds it counted, and does not admit it again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,23 +23,25 @@ use tokio_util::sync::CancellationToken;
 use crate::config::WorkerConfig;
 use crate::refusals::{RefusedItem, note_item, parts_unless_away};
 
-/// Turns count for at least so long, and so many leases, after the last write: a partition is taken over before its turns stop counting.
+/// Turns count for at least this time, and this number of leases, after the last write: a partition
+/// is taken over before its turns stop counting.
 const HELD_FOR: Duration = Duration::from_secs(30);
 const HELD_FOR_LEASES: u32 = 3;
-/// Longest time between two updates of the store.
+/// Maximum time between two updates of the store.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// Turns that end together are written together.
+/// Turns that end within this time are written together.
 const GATHER: Duration = Duration::from_millis(20);
-/// Unused limits are forgotten once in so many rounds.
+/// Unused limits are forgotten once in this many rounds.
 const FORGET_EVERY: u32 = 60;
-/// Delay after which a turn that was refused tries again; it grows with the number that this worker has refused in the round.
+/// Delay after which a refused turn is tried again; it grows with the number that this worker has
+/// refused in the round.
 const BUSY: Duration = Duration::from_millis(500);
 const BUSY_FOR_EACH: Duration = Duration::from_millis(5);
 const BUSY_MOST: Duration = Duration::from_secs(15);
-/// A longer name of a model is ignored.
+/// Maximum bytes of a model's name; longer names are ignored.
 const MODEL_BYTES: usize = 256;
 
-/// The turns of this worker that come under limits.
+/// The limited turns of this worker.
 #[derive(Debug)]
 pub(crate) struct TurnLimiter {
     limits: TurnLimits,
@@ -43,27 +49,29 @@ pub(crate) struct TurnLimiter {
     held_for: Duration,
     state: Mutex<LimiterState>,
     changed: Notify,
-    /// Held for reading by admissions, for writing while ended turns are reported: else a turn that begins again could be removed.
+    /// Read-locked by admissions, write-locked while ended turns are reported: otherwise a turn
+    /// that starts again could be removed.
     admitting: RwLock<()>,
 }
 
 #[derive(Debug, Default)]
 struct LimiterState {
-    /// Turns under way, with their limits.
+    /// Active turns with their limits.
     turns: HashMap<PartitionId, HashMap<TurnId, Vec<TurnLimit>>>,
-    /// Changes that the store does not have yet.
+    /// Changes that are not stored yet.
     changes: HeldTurns,
-    /// Ended turns to be reported after `changes`, which assigns them to this worker: no worker can end another one's turns.
+    /// Ended turns to report after `changes`, which assigns them to this worker: a worker can only
+    /// end its own turns.
     ended_later: Vec<LimitedTurn>,
-    /// Turns of released partitions, and when: the next owner finds them counted.
+    /// Turns of released partitions, and the time of release: the next owner finds them counted.
     handed_over: Vec<(Instant, LimitedTurn)>,
-    /// Turns that were not admitted since the last round.
+    /// Number of turns refused since the last round.
     refused: u32,
 }
 
 impl LimiterState {
     fn enter(&mut self, turn: &TurnId, partition: PartitionId, limits: &[TurnLimit]) {
-        // It begins again before its end was reported.
+        // It starts again before its end was reported.
         self.changes.ended.retain(|(_, ended)| ended != turn);
         self.changes.finished.retain(|finished| finished != turn);
         self.ended_later.retain(|(_, ended)| ended != turn);
@@ -87,7 +95,7 @@ impl LimiterState {
         }
     }
 
-    /// Turns that no owner has continued for `held_for` have ended.
+    /// Ends handed-over turns that no owner has continued for `held_for`.
     fn expire(&mut self, now: Instant, held_for: Duration) {
         let is_over = |(at, _): &(Instant, LimitedTurn)| now.duration_since(*at) >= held_for;
         let over = self.handed_over.extract_if(.., |handed| is_over(handed)).map(|(_, turn)| turn);
@@ -122,7 +130,7 @@ impl TurnLimiter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The limits that concern a turn of the agent with these settings.
+    /// Limits that apply to a turn of the agent with these settings.
     pub(crate) fn of_turn(
         &self,
         agent: &AgentId,
@@ -138,7 +146,7 @@ impl TurnLimiter {
         self.limits.of_turn(workflow.as_str(), model, tenant.as_ref().map(model::Tenant::as_str))
     }
 
-    /// Counts a turn that is under way already.
+    /// Counts a turn that is already active.
     pub(crate) fn enter(&self, turn: &TurnId, partition: PartitionId, limits: &[TurnLimit]) {
         let mut state = self.state();
         state.enter(turn, partition, limits);
@@ -147,7 +155,8 @@ impl TurnLimiter {
         self.changed.notify_one();
     }
 
-    /// Counts the turn if all its limits have room; else `Some`: in how many ms it may be tried again.
+    /// Counts the turn if all its limits have room; otherwise `Some`: delay in ms until the next
+    /// try.
     pub(crate) async fn admit(
         &self,
         store: &Store,
@@ -176,7 +185,7 @@ impl TurnLimiter {
         admitted
     }
 
-    /// The ends of these turns are committed, and they have used so many tokens.
+    /// Notes turns whose ends are committed, and the tokens they used.
     pub(crate) fn finish(&self, partition: PartitionId, tokens: Vec<(TurnId, u64)>, finished: Vec<TurnId>) {
         if self.limits.is_empty() {
             return;
@@ -200,12 +209,12 @@ impl TurnLimiter {
         }
     }
 
-    /// The partition is released: its next owner, perhaps in another worker, continues its turns.
+    /// Notes a released partition: its next owner, perhaps in another worker, continues its turns.
     pub(crate) fn hand_over(&self, partition: PartitionId) {
         self.state().hand_over(partition, Instant::now());
     }
 
-    /// Stops counting the partition's turns that are not under way according to `is_active`.
+    /// Stops counting the partition's turns that are not active according to `is_active`.
     pub(crate) fn retain(&self, partition: PartitionId, is_active: impl Fn(&TurnId) -> bool) {
         if self.limits.is_empty() {
             return;
@@ -222,13 +231,13 @@ impl TurnLimiter {
         }
     }
 
-    /// Keeps the store up to date until `stop`. What ends after that is written by [`TurnLimiter::sync`].
+    /// Keeps the store up to date until `stop`. Later ends are written by [`TurnLimiter::sync`].
     pub(crate) async fn run(self: Arc<Self>, store: Store, stop: CancellationToken) {
         if self.limits.is_empty() {
             return;
         }
         let mut rounds = 0_u32;
-        // Not a sleep in each round: frequent changes would postpone it for ever.
+        // Not a sleep in each round: frequent changes would postpone it indefinitely.
         let mut every = tokio::time::interval(SYNC_EVERY);
         every.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -247,7 +256,8 @@ impl TurnLimiter {
         }
     }
 
-    /// Has the store forget unused limits, and turns that count for this worker but do not run, as after a restart under the same name.
+    /// Has the store forget unused limits, and turns that count for this worker but do not run, as
+    /// after a restart under the same name.
     async fn forget(&self, store: &Store) {
         let _syncing = self.admitting.write().await;
         let known: Vec<TurnId> = {
@@ -261,7 +271,8 @@ impl TurnLimiter {
         }
     }
 
-    /// A change that the store refuses for good is dropped, alone: the others must not wait for it.
+    /// Writes the changes. One that the store permanently refuses is dropped alone, so that the
+    /// others need not wait.
     async fn hold(&self, store: &Store, changes: &HeldTurns) -> Result<(), StoreError> {
         match store.hold_turns(&self.worker, changes, self.held_for).await {
             Err(error) if error.refuses_data() => {}
@@ -280,7 +291,7 @@ impl TurnLimiter {
         Ok(())
     }
 
-    /// Writes to the store what has changed, and that this worker is alive.
+    /// Writes changes to the store, and that this worker is alive.
     pub(crate) async fn sync(&self, store: &Store) {
         let _syncing = self.admitting.write().await;
         let changes = {
@@ -298,17 +309,17 @@ impl TurnLimiter {
             }
             return;
         };
-        // Written in the next round, with what has changed by then.
+        // Retried in the next round, with later changes.
         tracing::debug!(%error, "the turns under way were not counted for their limits");
         let HeldTurns { entered, ended, finished, tokens } = changes;
         let mut state = self.state();
-        // One that has begun again meanwhile is running.
+        // A turn that has started again meanwhile is running.
         let finished: Vec<TurnId> = finished.into_iter().filter(|turn| !state.has(turn)).collect();
         state.changes.finished.extend(finished);
         let later = std::mem::take(&mut state.changes.ended);
         state.ended_later.extend(later);
         for (key, turn) in entered {
-            // One that was handed over meanwhile belongs to another owner.
+            // A turn handed over meanwhile belongs to another owner.
             if state.has(&turn) || state.ended_later.iter().any(|(_, ended)| *ended == turn) {
                 state.changes.entered.push((key, turn));
             }
@@ -325,7 +336,7 @@ impl TurnLimiter {
     }
 }
 
-/// The changes one by one, in the order in which one statement makes them.
+/// Splits the changes into single ones, in the order in which one statement applies them.
 fn singles(changes: &HeldTurns) -> Vec<HeldTurns> {
     let HeldTurns { entered, ended, finished, tokens } = changes;
     let entered =

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What would end a quotation, begin a line, or look like another role.
+/// Pieces that could end a quotation, begin a line, or look like another role.
 const PIECES: [&str; 42] = [
     "\n",
     "\r",
@@ -57,7 +57,8 @@ fn hostile() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
 }
 
-/// Where Unicode, terminals or Python begin a new line. Lists of their own, so that a gap in those of the module is found.
+/// Characters at which Unicode, terminals or Python begin a new line. The lists are independent of
+/// those in the module, so that a gap there is found.
 const BREAKS: [char; 11] =
     ['\n', '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}', '\u{2028}', '\u{2029}', '\0'];
 const HIDDEN: [char; 20] = [
@@ -83,7 +84,7 @@ const HIDDEN: [char; 20] = [
     '\u{8}',
 ];
 
-/// The lines of a text as any reader may see them.
+/// Lines of a text for any reader.
 fn lines(text: &str) -> Vec<&str> {
     text.split(BREAKS).collect()
 }

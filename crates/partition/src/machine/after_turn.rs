@@ -1,4 +1,5 @@
-//! What follows a completed turn: tasks for its agent, and the continuation that its answer asks for.
+//! What follows a completed turn: tasks for its agent, and the continuation requested by its
+//! answer.
 
 use batches::compaction::{transcript_for_memory, transcript_of_turn};
 use batches::memory::{RECALLED, RecalledFacts};
@@ -11,51 +12,52 @@ use serde_json::{Map, Value, json};
 use crate::turn_state::{TrackedTurn, TurnSource};
 use crate::types::{Outgoing, Pause};
 
-/// In the metadata of an answer, as `true`: its batch goes on, and wants a continuation.
+/// Key in an answer's metadata; `true` requests a continuation of its batch.
 const CONTINUATION: &str = "continuation";
-/// In the metadata of a continuation: how many there were in a row, this one included.
+/// Key in a continuation's metadata: number of continuations in a row, including this one.
 const NUMBER: &str = "continuation_number";
-/// In the metadata of a task that follows a turn: what it follows. See [`model::origin`].
+/// Keys in the metadata of a task that follows a turn: the turn it follows. See [`model::origin`].
 const ORIGIN: [&str; 2] = ["thread_id", "assistant_message_id"];
-/// Continuations in a row. A model that never comes to an end must not think for ever.
+/// Maximum number of continuations in a row, because a model might never finish.
 const MAX_CONTINUATIONS: u64 = 50;
-/// Bytes of a turn's messages that go with the tasks that follow it.
+/// Bytes of a turn's messages passed to the tasks that follow it.
 const MOST_OF_TURN: usize = 128 << 10;
-/// What the model reads.
+/// Text for the model.
 const CONTENT: &str = "You asked for another step. Please go on where you stopped.";
 
-/// What the model is asked for memory. See [`batches::memory::parse_facts`].
+/// Prompt of memory tasks. See [`batches::memory::parse_facts`].
 const NOTE_FACTS: &str = "Note the facts of this turn that are worth remembering of the user, as JSON and nothing else: \
     {\"facts\": [{\"text\": \"one sentence that makes sense alone\", \"kind\": \"preference\", \"confidence\": 0.9}]}. \
     At most 32; without any: {\"facts\": []}. What you remember already, and what is only repeated from it, is no new fact. \
     A fact that makes one of those wrong or outdated which you remember names the ids of these: \"supersedes\": [\"…\"].";
 
-/// Whether a batch goes on.
+/// Whether a batch continues.
 #[derive(Debug, PartialEq)]
 pub(super) enum Continuation {
-    /// It was not asked for.
+    /// No continuation was requested.
     None,
-    /// With this input.
+    /// The batch continues with this input.
     Next(Box<Outgoing>),
-    /// There were too many in a row.
+    /// The request was rejected, for example because there were too many in a row.
     Rejected,
 }
 
-/// The continuation that the last of these messages asks for: the next input of the same batch, through the stream like every
-/// other, so that it happens once and after whatever came before it. Its id comes from the answer's place, or the task's turn.
+/// The continuation that the last of these messages requests: the next input of the same batch. It
+/// goes through the stream like every other input, so it happens once and in order. Its id is
+/// derived from the answer's position or the task's turn.
 pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continuation {
     let (Some(first), Some(answer)) = (messages.first(), messages.last()) else { return Continuation::None };
     if answer.metadata.get(CONTINUATION) != Some(&Value::Bool(true)) {
         return Continuation::None;
     }
     if turn.timer.is_some() {
-        // An agent that speaks first says one thing.
+        // A follow-up is a single message.
         return Continuation::Rejected;
     }
     if let TurnSource::Task(queued) = &turn.source
         && matches!(queued.task.kind, TaskKind::Memory | TaskKind::Compaction)
     {
-        // What they give is read from one answer.
+        // Their results are read from one answer.
         return Continuation::Rejected;
     }
     let number = turn.metadata().get(NUMBER).and_then(Value::as_u64).unwrap_or(0) + 1;
@@ -73,7 +75,7 @@ pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continua
     let Ok(metadata) = Metadata::new(map) else { return Continuation::None };
     let next = match &turn.source {
         TurnSource::Input(opened) => opening(opened, answer.placement.position, metadata),
-        // It goes when the thread is erased whose text it carries.
+        // It is deleted when the thread whose text it carries is erased.
         TurnSource::Task(queued) if queued.task.kind != TaskKind::Task => {
             task(&queued.task, &turn.id, metadata.with_keys_of(&queued.task.metadata, &ORIGIN))
         }
@@ -109,8 +111,9 @@ pub(super) fn pause(opened: &TurnOpened, run: u32) -> Option<Pause> {
     Some(Pause { turn: opened.turn.clone(), id, agent: opened.agent.clone() })
 }
 
-/// The tasks that follow a turn with a person, in their own queues. Their ids come from the turn's, so that they happen once, and they carry
-/// what was said: a workflow cannot look the turn up.
+/// The tasks that follow a turn with a person, in their own queues. Their ids are derived from the
+/// turn's, so that they happen once. They carry the turn's text, because a workflow cannot look the
+/// turn up.
 pub(super) fn tasks(
     opened: &TurnOpened,
     messages: &[Message],

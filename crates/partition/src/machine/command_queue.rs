@@ -1,4 +1,4 @@
-//! Commands that were read and are not in the store yet.
+//! Commands that were read and are not stored yet.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,26 +11,26 @@ use crate::action::RefusedAnswer;
 use crate::recent::Recent;
 use crate::types::{AuditWrite, CommandKey, CommandVerdict, FailedTask, RawPayload, TaskChange};
 
-/// Most commands that wait for the store's word; beyond it they wait in the stream.
+/// Maximum number of commands that wait for their check; further ones wait in the stream.
 const MOST_PENDING: usize = 2_048;
 
-/// Commands on their way.
+/// Commands on their way to the store.
 #[derive(Debug)]
 pub(super) struct CommandQueue {
     pub(super) pending: VecDeque<Pending>,
     pub(super) to_check: Vec<CommandKey>,
-    /// The last entry with a command that was taken in: read again, it is not taken again.
+    /// Last entry with a command that was accepted; read again, it is skipped.
     pub(super) read: Seq,
-    /// Commands that were taken and that a check under way, or the next one, may not know of.
+    /// Commands that were taken and may be unknown to a pending check or the next one.
     pub(super) recent: Recent<CommandKey, TakenCommand>,
-    /// The last checkpoint that is stored: whatever stands up to it is known to checks from then on.
+    /// Last stored checkpoint: checks made from then on know everything up to it.
     pub(super) stored: Seq,
-    /// Places of tasks that were retried or dropped lately, and whether they were marked failed: a check that was on its way
-    /// then names them still.
+    /// Positions of tasks retried or dropped recently, and whether they were marked failed: a
+    /// pending check still reports them.
     moved: VecDeque<(Position, bool)>,
     /// Tasks that wait for a commit.
     pub(super) incoming: VecDeque<(Seq, Task, u64)>,
-    /// Tasks that enter their queues later and are on their way to the store.
+    /// Tasks that enter their queues later and are being stored.
     pub(super) delaying: BTreeMap<Seq, (RawPayload, Box<DelayedTask>)>,
     pub(super) writes: Writes,
 }
@@ -41,22 +41,22 @@ pub(super) struct TakenCommand {
     pub(super) seq: Seq,
     /// [`Task::digest`] of a task, 0 otherwise.
     pub(super) digest: u64,
-    /// Where a task stands, once it is in a commit.
+    /// Position of a task, once it is in a commit.
     pub(super) position: Option<Position>,
 }
 
-/// What control commands write with the next commit.
+/// Changes by control commands, for the next commit.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     pub(super) audit: Vec<AuditWrite>,
     pub(super) task_changes: Vec<TaskChange>,
     pub(super) failed_tasks: Vec<FailedTask>,
     pub(super) dropped_turns: Vec<(ThreadId, TurnId)>,
-    /// Agents whose pending tasks are changed, once for each change.
+    /// Agents whose pending tasks are changed, one item per change.
     pub(super) more: Vec<AgentId>,
-    /// Entries that are done with the commit.
+    /// Entries that are done with this commit.
     pub(super) seqs: Vec<Seq>,
-    /// Bytes of what tasks are changed to.
+    /// Bytes of edited task payloads.
     pub(super) edited_bytes: usize,
 }
 
@@ -64,19 +64,19 @@ pub(super) struct Writes {
 pub(super) enum Pending {
     Command {
         seq: Seq,
-        /// When its entry was stored.
+        /// Time at which its entry was stored.
         stored_at: Timestamp,
         command: Command,
         raw: RawPayload,
         verdict: Option<CommandVerdict>,
-        /// What was stored when the store was asked.
+        /// Stored checkpoint when the store was asked.
         stored: Seq,
-        /// It retries a run that has completed since: what the store said may be older than that.
+        /// It retries a run that has completed since; the check may be older than that.
         is_obsolete: bool,
     },
-    /// Chunks of a turn that is not opened yet: only when the stream is read again.
+    /// Chunks of a turn that is not opened yet, which happens only when the stream is read again.
     Frame { seq: Seq, frame: Frame },
-    /// A refused payload of a turn that may not be opened yet. Its entry is held by its dead letter.
+    /// A refused payload of a turn that may not be opened yet. Its dead letter holds the entry.
     Refused { answer: RefusedAnswer, refusal: RejectedEntry },
 }
 
@@ -95,7 +95,7 @@ impl CommandQueue {
         }
     }
 
-    /// A run of this turn has completed: the retries of it that wait here are obsolete.
+    /// Marks pending retries of a completed run as obsolete.
     pub(super) fn complete(&mut self, turn: &TurnId, run: u32) {
         for pending in &mut self.pending {
             if let Pending::Command { command: Command::Turn(opened), is_obsolete, .. } = pending {
@@ -104,24 +104,25 @@ impl CommandQueue {
         }
     }
 
-    /// Commands that are in memory and not in the store yet.
+    /// Number of commands in memory that are not stored yet.
     pub(super) fn len(&self) -> usize {
         self.pending.len() + self.incoming.len() + self.delaying.len()
     }
 
-    /// Bytes of the keys of commands that are remembered.
+    /// Bytes of the remembered keys of commands.
     pub(super) fn remembered_bytes(&self) -> usize {
         self.recent.bytes()
     }
 
-    /// Bytes of the keys of commands that are remembered above this entry, about.
+    /// Approximate bytes of the remembered keys of commands above this entry.
     pub(super) fn remembered_bytes_above(&self, seq: Seq) -> usize {
         let (count, above) = (self.recent.len(), self.recent.count_after(|taken| taken.seq <= seq));
         self.recent.bytes() / count.max(1) * above
     }
 
-    /// Everything up to this checkpoint is stored. What every check that still counts was asked after is forgotten: so as
-    /// many commands are remembered as the checkpoint is behind, and no more.
+    /// Notes that everything up to this checkpoint is stored, and forgets the commands that every
+    /// pending check already knows. The number remembered is therefore bounded by how far the
+    /// checkpoint is behind.
     pub(super) fn stored(&mut self, checkpoint: Seq) {
         self.stored = checkpoint;
         let asked = self.pending.iter().find_map(|pending| match pending {
@@ -134,12 +135,12 @@ impl CommandQueue {
         }
     }
 
-    /// As many wait for the store's word as may.
+    /// True if the maximum number of commands waits for the store.
     pub(super) fn is_full(&self) -> bool {
         self.pending.len() + self.delaying.len() >= MOST_PENDING
     }
 
-    /// The first that waits for the store's word.
+    /// First entry that waits for a check.
     pub(super) fn first(&self) -> Option<Seq> {
         self.pending.iter().find_map(|pending| match pending {
             Pending::Command { seq, .. } | Pending::Frame { seq, .. } => Some(*seq),
@@ -147,7 +148,7 @@ impl CommandQueue {
         })
     }
 
-    /// The task does not stand here like this any more.
+    /// Notes that the task is no longer at this position in this state.
     pub(super) fn leave(&mut self, position: Position, is_failed: bool) {
         self.moved.push_back((position, is_failed));
         if self.moved.len() > 2 * MOST_PENDING {
@@ -155,12 +156,12 @@ impl CommandQueue {
         }
     }
 
-    /// The task has been retried or dropped since the store was asked about it.
+    /// True if the task has been retried or dropped since the store was asked about it.
     pub(super) fn has_left(&self, position: Position, is_failed: bool) -> bool {
         self.moved.contains(&(position, is_failed))
     }
 
-    /// Turns of which chunks have been read that wait behind a command.
+    /// Turns whose chunks have been read but wait behind a command.
     pub(super) fn blocked_turns(&self) -> BTreeSet<TurnId> {
         let frames = self.pending.iter().filter_map(|pending| match pending {
             Pending::Frame { frame, .. } => Some(frame),
@@ -170,7 +171,7 @@ impl CommandQueue {
         arrivals.filter_map(|arrival| Some(TurnId::of_answer(&arrival.message)?.0)).collect()
     }
 
-    /// Chunks of this thread wait behind a command.
+    /// True if chunks of this thread wait behind a command.
     pub(super) fn blocks_thread(&self, thread: &ThreadId) -> bool {
         self.pending.iter().any(|pending| match pending {
             Pending::Frame { frame, .. } => frame.thread == *thread,
@@ -178,7 +179,7 @@ impl CommandQueue {
         })
     }
 
-    /// A person's input in this thread waits for the store's word.
+    /// True if a person's input in this thread waits for its check.
     pub(super) fn has_real_input(&self, thread: &ThreadId) -> bool {
         self.pending.iter().any(|pending| match pending {
             Pending::Command { command: Command::Turn(opened), .. } => {
@@ -197,8 +198,9 @@ impl CommandQueue {
         (!self.to_check.is_empty()).then(|| std::mem::take(&mut self.to_check))
     }
 
-    /// Chunks of this run have to wait: for its input, for what may end it, or behind others that do. So an answer that is
-    /// stopped ends where the stream says, whichever owner reads it.
+    /// True if chunks of this run have to wait: for its input, for a command that may end it, or
+    /// behind other chunks that wait. A stopped answer thus ends where the stream determines,
+    /// whichever owner reads it.
     pub(super) fn blocks_run(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> bool {
         self.pending.iter().any(|pending| match pending {
             Pending::Command { command: Command::Turn(opened), .. } => match opened.turn == *turn {

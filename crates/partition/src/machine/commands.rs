@@ -1,4 +1,4 @@
-//! Commands: taken in the order of the stream, each once, after the store has said what it knows of them.
+//! Commands are taken in the order of the stream, each once, after the store was asked about them.
 
 use model::{
     BusyPolicy, Command, Control, ControlKind, DelayedTask, Frame, Metadata, RejectedEntry, Seq, TimerId,
@@ -13,10 +13,10 @@ use crate::timers::{ArmedTimer, TimerWrite};
 use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase};
 use crate::types::{AuditWrite, CommandKey, CommandVerdict, RawPayload, TaskDelay};
 
-/// The code of a command that the database refuses for good.
+/// Code of a command that the database permanently refuses.
 const REJECTED: &str = "rejected_by_database";
 
-/// What makes it the same command when it comes again.
+/// Key by which a repeated command is recognized.
 fn identity(command: &Command) -> CommandKey {
     match key_of(command) {
         CommandKey::Task(agent, task, _) => CommandKey::Task(agent, task, None),
@@ -25,7 +25,7 @@ fn identity(command: &Command) -> CommandKey {
     }
 }
 
-/// The task that an operator's command is about.
+/// Key of the task that an operator's command concerns.
 fn task_of(command: &Command) -> Option<CommandKey> {
     match key_of(command) {
         CommandKey::Control(subject, _, Some(task)) => Some(CommandKey::Task(subject, task, None)),
@@ -92,7 +92,7 @@ impl Partition {
         });
     }
 
-    /// Keeps a frame back whose turn is about to be opened; true when it did.
+    /// Holds back a frame whose turn is about to be opened; true if it did.
     pub(super) fn blocks_chunks(&mut self, frame: &Frame, seq: Seq) -> bool {
         if self.commands.pending.is_empty() {
             return false;
@@ -124,7 +124,7 @@ impl Partition {
         self.take_commands(now, actions);
     }
 
-    /// Takes the orders that have been judged, in the order of the stream.
+    /// Takes checked commands, in the order of the stream.
     pub(super) fn take_commands(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         while let Some(pending) = self.commands.pending.pop_front() {
             match pending {
@@ -153,15 +153,17 @@ impl Partition {
         }
     }
 
-    /// The retry of a turn whose failure is in a commit that is not applied yet; or what an operator wants of a task of which this owner does not
-    /// know yet that it is stored, even if the store knows it already: it is not in its queue.
+    /// True for the retry of a turn whose failure is in a commit not applied yet. Also for a
+    /// command about a task that this owner does not know to be stored: even if the store has it,
+    /// the task is not in its queue yet.
     fn must_wait(&self, command: &Command, verdict: CommandVerdict) -> bool {
         (verdict == CommandVerdict::New && self.earlier_run(command).is_some_and(has_failed))
             || self.taken_task(command).is_some_and(|taken| !self.is_stored(taken))
             || matches!(command, Command::Control(control) if self.has_to_wait(control))
     }
 
-    /// The next commit has as many changes of tasks as it may, or a failure that begins a backoff or pauses the agent is not in a commit yet.
+    /// True if the next commit has the maximum bytes of task edits, or if a failure that begins a
+    /// backoff or pauses the agent is not in a commit yet.
     fn has_to_wait(&self, control: &Control) -> bool {
         let is_of_agent = |ended: &EndedInput| {
             let EndedInput::Turn(id) = ended else { return false };
@@ -172,7 +174,8 @@ impl Partition {
                 && self.ended.iter().any(is_of_agent))
     }
 
-    /// The task that an operator's command is about, if it was taken so lately that the store may not have known it when it was asked.
+    /// The task that an operator's command concerns, if it was taken so recently that the check may
+    /// not have known it.
     fn taken_task(&self, command: &Command) -> Option<&TakenCommand> {
         self.commands.recent.get(&task_of(command)?)
     }
@@ -183,7 +186,7 @@ impl Partition {
         !under_way.into_iter().any(|queued| queued.position == position)
     }
 
-    /// What the store would say of the command now.
+    /// The verdict that the store would give now.
     fn since_asked(&self, command: &Command, verdict: CommandVerdict) -> CommandVerdict {
         match (verdict, self.taken_task(command)) {
             (CommandVerdict::New, Some(TakenCommand { position: Some(position), .. })) => {
@@ -193,14 +196,15 @@ impl Partition {
         }
     }
 
-    /// The run that this command retries, if it is here.
+    /// The run that this command retries, if it is in memory.
     fn earlier_run(&self, command: &Command) -> Option<&TrackedTurn> {
         let Command::Turn(opened) = command else { return None };
         self.table.turns.get(&opened.turn).filter(|turn| turn.run < opened.run)
     }
 
-    /// The command opens a run of a turn that is here already, or one that is over since a later one is here. The store may have nothing of it:
-    /// the owner before this one took it, and a follow-up that is taken back leaves nothing.
+    /// True if the command opens a run that is in memory or is followed by a later one in memory.
+    /// The store may have nothing of it: the previous owner took it, and a withdrawn follow-up
+    /// leaves nothing.
     fn is_here(&self, command: &Command) -> bool {
         let Command::Turn(opened) = command else { return false };
         self.table.turns.get(&opened.turn).is_some_and(|turn| turn.run >= opened.run)
@@ -217,7 +221,7 @@ impl Partition {
     ) {
         let key = identity(&command);
         let known = match verdict {
-            // What erases a thread or a tenant passes the mark; nothing else does.
+            // Only the erasure of a thread or a tenant passes the mark of an erased thread.
             CommandVerdict::Erased if !is_erasure(&command) => {
                 self.counters.erased_commands += 1;
                 self.holds.remove(&(seq, NO_SLOT));
@@ -251,14 +255,16 @@ impl Partition {
             self.holds.remove(&(seq, NO_SLOT));
             return;
         }
-        // An act on an unknown agent is refused in the audit log: its sender waits for the outcome.
+        // A command about an unknown agent is refused in the audit log: its sender waits for the
+        // result.
         if verdict == CommandVerdict::Unknown && !matches!(command, Command::Control(_)) {
             let detail = "there is no such agent or thread, and they may not be created by use here";
             return self.refuse(seq, raw, "unknown_agent", detail.to_owned());
         }
         if self.earlier_run(&command).is_some() {
-            // As when the store went back in time, behind the failure that was retried. To wait for its end could be to wait
-            // for ever: what ends it may stand behind this command.
+            // This happens when the store went back to before the failure that was retried. Waiting
+            // for the run's end could take forever: the entry that ends it may be after this
+            // command.
             return self.refuse_retry(seq, raw);
         }
         match command {
@@ -278,7 +284,8 @@ impl Partition {
                 self.refuse(seq, raw, "invalid_not_before", detail);
             }
             Command::DelayedTask(delayed) => {
-                // Also when its time has come: where it has waited before, and was cancelled, the store knows.
+                // Also when its time has come: the store knows whether it has waited before and was
+                // cancelled.
                 self.commands.delaying.insert(seq, (raw, delayed.clone()));
                 actions.push(Action::DelayTask { seq, delayed });
             }
@@ -292,7 +299,8 @@ impl Partition {
                     _ => None,
                 };
                 match stopped {
-                    // The end of the turn may have to wait for a later commit, and so must what says that it was done.
+                    // The end of the turn may have to wait for a later commit, and so must its
+                    // audit row.
                     Some(turn) => turn.stopped_by = Some((seq, audited)),
                     None => {
                         self.commands.writes.seqs.push(seq);
@@ -303,7 +311,7 @@ impl Partition {
         }
     }
 
-    /// The store has a task that enters its queue later, or does not take it.
+    /// Handles the result of storing a task that enters its queue later.
     pub(super) fn task_delayed(&mut self, seq: Seq, outcome: Option<TaskDelay>, now: Timestamp) {
         let Some((raw, delayed)) = self.commands.delaying.remove(&seq) else { return };
         let (code, detail) = match outcome {
@@ -324,8 +332,9 @@ impl Partition {
         self.refuse(seq, raw, code, detail.to_owned());
     }
 
-    /// The commit that lets the checkpoint pass the entry writes the timer again, where it is not there: what is stored outside of commits is lost
-    /// with a store that goes back in time, and the fence does not see it.
+    /// The commit that lets the checkpoint pass the entry writes the timer again if it is missing.
+    /// What is stored outside of commits is lost when a store goes back in time, and the fence does
+    /// not detect it.
     fn arm_delayed(&mut self, seq: Seq, delayed: &DelayedTask, now: Timestamp) {
         let DelayedTask { task, not_before } = delayed;
         let id = TimerId::of_task(&task.agent, &task.id);
@@ -352,7 +361,7 @@ impl Partition {
         self.give_up(seq, raw, RejectedEntry { code, detail });
     }
 
-    /// The entry becomes a dead letter with the next commit that has room.
+    /// Makes the entry a dead letter with the next commit that has room.
     pub(super) fn give_up(&mut self, seq: Seq, raw: RawPayload, refusal: RejectedEntry) {
         let RawPayload { subject, payload } = raw;
         self.refused_bytes += refused_size(&payload);
@@ -369,7 +378,8 @@ impl Partition {
             self.withdraw_follow_ups(&thread);
         }
         let policy = match opened.options.busy_policy {
-            // A thread in which only background turns are postponed, or follow-ups make way, is not busy.
+            // A thread is not busy if only postponed background turns wait there, or follow-ups
+            // that yield.
             BusyPolicy::Reject if self.only_postponed_wait(&opened.thread, now) => BusyPolicy::Enqueue,
             policy => policy,
         };
@@ -406,7 +416,7 @@ impl Partition {
         })
     }
 
-    /// A person's message comes before what is under way. A task gives way without having failed.
+    /// Ends the active turn in favour of a person's message. A task yields without having failed.
     fn make_way(&mut self, active: &TurnId, end: TurnEnd) {
         let is_task = self.table.turns.get(active).is_some_and(TrackedTurn::is_task);
         let end = match is_task {
@@ -429,7 +439,7 @@ impl Partition {
         });
     }
 
-    /// A new message or a command has to wait in the stream, and so do all that come after it.
+    /// A new message or a command has to wait in the stream, and so do all later ones.
     pub(super) fn defer(&mut self, place: EntryPlace, actions: &mut Vec<Action>) {
         self.counters.deferred += 1;
         if self.deferring.is_none() {
@@ -439,7 +449,7 @@ impl Partition {
     }
 }
 
-/// Whether it is the control command of an erasure.
+/// True for the control command of an erasure.
 fn is_erasure(command: &Command) -> bool {
     matches!(command, Command::Control(Control { kind: ControlKind::EraseThread, .. }))
 }

@@ -1,4 +1,4 @@
-//! Turning what has ended into commits.
+//! Builds commits from ended inputs.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ use crate::timers::TimerWrite;
 use crate::types::Outgoing;
 
 impl Partition {
-    /// Hands what has ended to the next commit.
+    /// Queues an ended input for the next commit.
     pub(super) fn push_ended(&mut self, ended: EndedInput) {
         self.ended_bytes += self.ended_size(&ended);
         self.ended.push_back(ended);
     }
 
-    /// Bytes of chunks that are in memory until the end is committed.
+    /// Bytes of chunks that stay in memory until the end is committed.
     fn ended_size(&self, ended: &EndedInput) -> usize {
         let slot = match ended {
             EndedInput::Message(slot) => Some(*slot),
@@ -33,8 +33,8 @@ impl Partition {
         slot.and_then(|slot| self.messages.get(slot)).map_or(0, OpenMessage::bytes)
     }
 
-    /// Builds a commit when none is in flight and there is something to write. What it covers leaves the holds at
-    /// once: the commit is applied as a whole, or the machine is dropped with them.
+    /// Builds a commit when none is in flight and there is something to write. Its holds are
+    /// released at once: either the commit is applied as a whole, or the machine is dropped.
     pub(super) fn commit_if_ready(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         if self.in_flight.is_some() {
             return;
@@ -44,7 +44,8 @@ impl Partition {
         self.add_ended(&mut commit, &mut in_flight, &mut outgoing, now, actions);
         self.add_tasks(&mut commit, now);
         in_flight.more = self.add_writes(&mut commit);
-        // What was decided about the follow-ups that these replace may be older than this commit, now and until it is applied.
+        // Decisions on the follow-ups that these replace may be older than this commit, both now
+        // and until it is applied.
         in_flight.armed = armed_threads(&commit.timers);
         in_flight.armed.iter().for_each(|thread| self.timers.supersede(thread));
         let (timers, fired) = self.timers.take_writes();
@@ -70,7 +71,8 @@ impl Partition {
         actions.push(Action::Commit(commit));
     }
 
-    /// A checkpoint that has moved, or rows of the outbox that may go, are written now and then without anything else.
+    /// A checkpoint that has moved, or outbox rows to delete, are written at intervals without
+    /// anything else.
     fn is_due(&self, checkpoint: Seq, now: Timestamp) -> bool {
         (checkpoint > self.checkpoint || !self.sent.is_empty())
             && now.since_ms(self.committed_at) >= self.limits.checkpoint_ms
@@ -159,7 +161,7 @@ impl Partition {
         Some(InFlight::Message { slot, position, outcome, report })
     }
 
-    /// The commit has been applied, but for the turns that the store refused.
+    /// The commit has been applied, except for the turns that the store refused.
     pub(super) fn committed(
         &mut self,
         refused: Vec<(TurnId, String)>,
@@ -213,7 +215,7 @@ impl Partition {
         actions: &mut Vec<Action>,
     ) {
         let Some(open) = self.messages.remove(slot) else { return };
-        // Of a chunk that came while the commit was under way.
+        // A chunk that came while the commit was under way has set this hold.
         if let Some(hold) = open.hold {
             self.holds.remove(&(hold.seq, slot));
         }
@@ -241,7 +243,7 @@ impl Partition {
 }
 
 impl Partition {
-    /// For a log that shows it.
+    /// Reports a finalized message if the log shows it.
     pub(super) fn report_finalized(
         &self,
         open: Option<&OpenMessage>,
@@ -258,7 +260,7 @@ impl Partition {
     }
 }
 
-/// The threads whose follow-ups are armed, and replace what waits there.
+/// Threads whose follow-ups are armed and replace pending ones.
 fn armed_threads(writes: &[TimerWrite]) -> Vec<ThreadId> {
     let thread = |write: &TimerWrite| match write {
         TimerWrite::Arm(armed) if armed.id.kind() == TimerKind::FollowUp => armed.thread.clone(),
@@ -267,7 +269,7 @@ fn armed_threads(writes: &[TimerWrite]) -> Vec<ThreadId> {
     writes.iter().filter_map(thread).collect()
 }
 
-/// A bare stream of chunks, which no turn has opened: a batch of its own.
+/// A bare message, which no turn has opened, is a batch of its own.
 fn message(open: &OpenMessage, position: Position) -> Result<Message, MessageFailure> {
     let folded = batches::fold(&open.released)
         .map_err(|error| MessageFailure::Unstorable { detail: error.to_string() })?;

@@ -1,4 +1,4 @@
-//! What operators and clients do to agents, tasks and turns.
+//! Control commands of operators and clients for agents, tasks and turns.
 
 use model::{
     AgentId, Bucket, Control, ControlKind, Position, TaskEdit, TaskId, Timestamp, TurnError, TurnId,
@@ -9,7 +9,7 @@ use crate::action::Action;
 use crate::turn_state::{TurnEnd, TurnPhase};
 use crate::types::{BackoffChange, CommandVerdict, FailedTask, TaskChange};
 
-/// Why a control command was refused, for people; `None` when it is done.
+/// Why a control command was refused, for people; `None` if it is done.
 type Refused = Option<String>;
 
 impl Partition {
@@ -33,7 +33,7 @@ impl Partition {
             return Some("there is no such agent".to_owned());
         }
         match &control.kind {
-            // The store has done it; that it comes in the order of the stream is all that matters.
+            // The store has done it; only its place in the order of the stream matters.
             ControlKind::EraseThread => None,
             ControlKind::Pause => self.set_paused(agent, true),
             ControlKind::Resume => self.set_paused(agent, false),
@@ -48,7 +48,7 @@ impl Partition {
             ControlKind::EditTask { task, edit } => self.edit_task(agent, task, verdict, edit),
             ControlKind::CancelTimer(timer) => self.cancel_timer(timer, actions),
             ControlKind::SnoozeTimer { timer, until } => self.snooze_timer(timer, *until, now, actions),
-            // The store has them already.
+            // These are stored already.
             ControlKind::PutSchedule(_) | ControlKind::DeleteSchedule(_) | ControlKind::DelayTask(_) => {
                 self.timers.reread();
                 None
@@ -56,7 +56,7 @@ impl Partition {
         }
     }
 
-    /// Whether something of the agent is here that the store may not have yet.
+    /// True if something of the agent is in memory that may not be stored yet.
     fn has_agent(&self, agent: &AgentId) -> bool {
         self.table.queues.contains_key(agent)
             || self.commands.incoming.iter().any(|(_, task, _)| task.agent == *agent)
@@ -84,7 +84,7 @@ impl Partition {
         if let Some(until) = until {
             self.table.backoffs.remove(&(until, agent.clone()));
         }
-        // Of a failure that is being stored the wait has not begun.
+        // The wait of a failure that is being stored has not begun.
         let is_of_agent = |turn: &TurnId| {
             self.table.turns.get(turn).is_some_and(|turn| turn.is_task() && turn.agent == *agent)
         };
@@ -107,7 +107,8 @@ impl Partition {
             return Some("the turn is not under way and does not wait".to_owned());
         };
         match phase {
-            // A task, or an input whose answer came before it had the thread, was begun by an owner before this one.
+            // A previous owner has started a task, or an input whose answer came before it had the
+            // thread.
             TurnPhase::Waiting if !is_begun => {
                 let end = TurnEnd::Failed(model::MessageFailure::Turn(TurnError::Stopped));
                 self.end_turn(turn, end);
@@ -226,7 +227,7 @@ impl Partition {
         None
     }
 
-    /// A task that is done or under way cannot be changed.
+    /// Why a pending task cannot be changed: it is running or done.
     fn is_out_of_reach(&self, agent: &AgentId, task: &TaskId, position: Position) -> Refused {
         let queue = self.table.queues.get(agent);
         if queue.is_some_and(|queue| queue.is_under_way(task)) {

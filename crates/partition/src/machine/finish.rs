@@ -1,4 +1,4 @@
-//! Ended turns, new tasks and control commands, turned into what a commit writes.
+//! Turns ended turns, new tasks and control commands into the writes of a commit.
 
 use model::{
     AnswerReport, Bucket, ChunkKind, ErrorClass, FailedMessage, FrameNumber, Message, MessageFailure,
@@ -20,14 +20,14 @@ use crate::types::{
     TaskWrite, TurnEnded, TurnStatus, TurnWrite,
 };
 
-/// Only the stored head decides.
+/// Guard that always holds: only the stored head decides.
 const ANY: Position = Position::MAX;
 
-/// What a failure means for a task.
+/// Consequences of a failure for a task.
 struct Judgement {
     class: ErrorClass,
     floor_ms: i64,
-    /// It counts as a failure of the agent.
+    /// True if it counts as a failure of the agent.
     counts: bool,
 }
 
@@ -84,7 +84,8 @@ impl Partition {
         Some(InFlight::Turn(TurnInFlight { id, position, outcome, report, wait_ms }))
     }
 
-    /// Adds the failed message that later clients are shown. Returns its position among the ends of the thread.
+    /// Adds the failed message shown to clients that connect later. Returns its position among the
+    /// ends of the thread.
     fn add_failed_message(
         &mut self,
         id: &TurnId,
@@ -106,7 +107,7 @@ impl Partition {
         Some(position)
     }
 
-    /// Input, steps and answer with their positions; or why there are none.
+    /// Input, steps and answer with their positions, or the failure.
     pub(super) fn messages_of(
         &mut self,
         id: &TurnId,
@@ -151,7 +152,7 @@ impl Partition {
                 true => with_correlation_id(folded.metadata, turn),
                 false => folded.metadata,
             };
-            // A turn that is stopped ends then, whenever its last chunk came.
+            // A stopped turn ends at the stop, whenever its last chunk came.
             let mut times = of_answer(turn, open, folded.chunks, Some(now));
             if number == last && *end == TurnEnd::Stopped {
                 times.created_at = Some(now);
@@ -186,7 +187,7 @@ impl Partition {
         let is_stopped = *end == TurnEnd::Stopped;
         let outcome = if is_stopped { MessageOutcome::Stopped } else { MessageOutcome::Complete };
         let Some(turn) = self.table.turns.get(id) else { return (outcome, report) };
-        // A stopped answer asks for none: its producer's metadata is not kept.
+        // A stopped answer requests none: its producer's metadata is not kept.
         let continuation = after_turn::continuation(turn, &messages);
         self.counters.continuations += u64::from(matches!(continuation, Continuation::Next(_)));
         self.counters.continuations_rejected += u64::from(continuation == Continuation::Rejected);
@@ -342,7 +343,8 @@ impl Partition {
         (MessageOutcome::Failed(failure), wait_ms)
     }
 
-    /// Keeps the task at the head; its agent backs off, is paused, or tries again. Returns the backoff, ms.
+    /// Keeps the task at the head; its agent backs off, is paused, or tries again. Returns the
+    /// backoff, ms.
     fn keep(
         &mut self,
         queued: &QueuedTask,
@@ -403,7 +405,7 @@ impl Partition {
         }
     }
 
-    /// What control commands changed.
+    /// Adds the changes of control commands. Returns the agents whose pending tasks are changed.
     pub(super) fn add_writes(&mut self, commit: &mut Commit) -> Vec<model::AgentId> {
         let writes = std::mem::take(&mut self.commands.writes);
         for seq in writes.seqs {
@@ -443,7 +445,8 @@ impl Partition {
         Some(OutboxBatch { id, outgoing })
     }
 
-    /// The commit of a turn's end has been applied. `refused`: why the store rejected the messages.
+    /// The commit of a turn's end has been applied. `refused`: the store's error if it refused the
+    /// messages.
     pub(super) fn turn_committed(
         &mut self,
         ended: TurnInFlight,
@@ -452,13 +455,13 @@ impl Partition {
         actions: &mut Vec<Action>,
     ) {
         let TurnInFlight { id, position, outcome, report, wait_ms } = ended;
-        // The hold of a chunk that came while the commit was under way.
+        // Releases the hold of a chunk that came while the commit was under way.
         if let Some(seq) = self.table.release(&id) {
             self.holds.remove(&(seq, NO_SLOT));
         }
         let Some(turn) = self.table.remove(&id) else { return };
         if turn.is_real() {
-            // A lookup of a timer may have read the store before this message was in it.
+            // A look-up of a timer may have read the store before this message was in it.
             self.timers.supersede(&turn.thread);
         }
         let outcome = match refused {
@@ -535,7 +538,7 @@ fn ending(
     MessageEnded { key, attempt, role, batch_type, position, chunks, outcome, report, frame }
 }
 
-/// The answer's text so far, without calls and reasoning.
+/// Text of the answer received so far, without calls and reasoning.
 fn text_so_far(open: &OpenMessage) -> String {
     let said = open.released.iter().filter(|chunk| chunk.kind == ChunkKind::Content);
     said.map(|chunk| &*chunk.text).collect()

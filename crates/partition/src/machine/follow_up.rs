@@ -1,4 +1,5 @@
-//! Follow-ups: what arms one, and how the turn of one ends. It is held back until its commit, and taken back when a person writes first.
+//! Follow-ups: when they are armed, and how their turns end. A follow-up's turn is held back until
+//! its commit, and withdrawn when a person writes first.
 
 use model::{AnswerReport, Message, Metadata, Position, ThreadId, TimerId, Timestamp, TurnId};
 use scheduling::follow_up::{ArmRefusal, Armed, FinishedTurn, FollowUpRules, TurnOrigin, arm};
@@ -12,12 +13,12 @@ use crate::timers::{ArmedTimer, TimerEnd, TimerWrite};
 use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
 use crate::types::Outgoing;
 
-/// The answer has neither text nor calls.
+/// Cause of withdrawal: the answer has neither text nor calls.
 const NOTHING_TO_SAY: &str = "nothing_to_say";
 
 impl Partition {
-    /// A person's input has come to the thread: follow-ups that wait or are under way there leave nothing. One whose commit is under way came
-    /// first.
+    /// A person's input has come: pending and active follow-ups in the thread are withdrawn. One
+    /// whose commit is under way came first and stays.
     pub(super) fn withdraw_follow_ups(&mut self, thread: &ThreadId) {
         self.timers.supersede(thread);
         let Some(queue) = self.table.thread_queues.get(thread) else { return };
@@ -39,12 +40,13 @@ impl Partition {
         }
     }
 
-    /// Whether nothing but follow-ups keeps a thread busy, which make way for a person.
+    /// True for a follow-up's turn, which yields to a person.
     pub(super) fn is_follow_up(&self, id: &TurnId) -> bool {
         self.table.turns.get(id).is_some_and(|turn| turn.timer.is_some())
     }
 
-    /// Whether this end has to wait: of a follow-up, while the store is asked about a person's input in its thread.
+    /// True if this end has to wait: that of a follow-up, while a person's input in its thread is
+    /// being checked.
     pub(super) fn must_wait_for_input(&self, ended: &EndedInput) -> bool {
         let EndedInput::Turn(id) = ended else { return false };
         let turn = self.table.turns.get(id).filter(|turn| turn.timer.is_some());
@@ -53,7 +55,7 @@ impl Partition {
         })
     }
 
-    /// The end of a follow-up's turn: its messages, or nothing but the end of its timer.
+    /// Adds the end of a follow-up's turn: its messages, or only the end of its timer.
     pub(super) fn add_follow_up(
         &mut self,
         id: &TurnId,
@@ -88,7 +90,7 @@ impl Partition {
         Some(InFlight::Turn(ended))
     }
 
-    /// What is written when a completed turn arms a follow-up.
+    /// The timer write of a follow-up armed by a completed turn.
     pub(super) fn armed(
         &self,
         turn: &TrackedTurn,
@@ -132,7 +134,8 @@ fn not_armed(timer: TimerId, refusal: &ArmRefusal) -> Action {
     Action::Report(MachineReport::Timer { timer, outcome: TimerOutcome::NotArmed, by })
 }
 
-/// Who opened a turn. What goes on with a person's batch counts as the person's; a follow-up's batch does not go on.
+/// Origin of a turn. A continuation of a person's batch counts as the person's; a follow-up's batch
+/// has no continuation.
 fn origin(turn: &TrackedTurn) -> TurnOrigin {
     match &turn.timer {
         Some(_) => TurnOrigin::FollowUp,
@@ -141,7 +144,7 @@ fn origin(turn: &TrackedTurn) -> TurnOrigin {
     }
 }
 
-/// The answer says nothing.
+/// True if the answer has neither text nor calls.
 fn is_empty(answer: &Message) -> bool {
     answer.content.trim().is_empty() && answer.tool_calls.is_none()
 }

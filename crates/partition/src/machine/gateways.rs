@@ -1,4 +1,4 @@
-//! Queries of gateways, and which gateways follow a thread.
+//! Queries of gateways, and the threads they follow.
 
 use model::{Cut, GatewayId, ThreadId, Timestamp};
 
@@ -7,19 +7,19 @@ use crate::machine::Partition;
 use crate::open::Phase;
 use crate::snapshot::snapshot;
 
-/// Epochs are microseconds: one that is a hundred years ahead was never given.
+/// Epochs are microseconds: one a hundred years ahead was never granted.
 const MOST_AHEAD: u64 = 100 * 365 * 86_400 * 1_000_000;
-/// Threads that one reply names.
+/// Maximum number of threads in one reply.
 const MAX_CHANGED_THREADS: usize = 2_000;
 
 impl Partition {
-    /// The gateways that are to be sent the frames of a thread.
+    /// Gateways that receive the frames of a thread.
     pub fn followers(&self, thread: &ThreadId) -> &[GatewayId] {
         self.followers.of(thread)
     }
 
     pub(super) fn show(&mut self, request: &SnapshotRequest, now: Timestamp, actions: &mut Vec<Action>) {
-        // Chunks of a restored message were not sent yet.
+        // Chunks of a restored message may not have been sent yet.
         self.publish(actions);
         self.followers.follow(&request.thread, &request.gateway, now);
         let open = self.messages.of_thread(&request.thread);
@@ -27,8 +27,8 @@ impl Partition {
         actions.push(Action::Snapshot(snapshot(request, self.cut(&request.thread), messages)));
     }
 
-    /// The reply to a gateway that was not known is incomplete: the owner may not know which threads it follows. A gateway that knows of a higher
-    /// epoch takes no reply of this one.
+    /// The reply to an unknown gateway is incomplete, because the owner may not know which threads
+    /// it follows. A gateway that knows a higher epoch ignores replies of this one.
     pub(super) fn changed_threads(&mut self, query: &ChangedThreadsQuery, now: Timestamp) -> Action {
         if query.epoch > self.epoch && query.epoch - self.epoch < MOST_AHEAD {
             return Action::CheckLease(query.epoch);
@@ -41,7 +41,7 @@ impl Partition {
         Action::ChangedThreads(ChangedThreads { token, epoch, number, threads, is_complete })
     }
 
-    /// The state of a thread after everything that was decided so far.
+    /// State of the thread after everything decided so far.
     fn cut(&self, thread: &ThreadId) -> Cut {
         Cut {
             epoch: self.epoch,

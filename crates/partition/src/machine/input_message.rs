@@ -1,11 +1,11 @@
-//! The message that a turn answers, as it is stored.
+//! The message that a turn answers, as stored.
 
 use model::{BatchType, Message, MessageKey, MessageTimes, Metadata, Placement, Position, Role, TaskKind};
 use serde_json::json;
 
 use crate::turn_state::{TrackedTurn, TurnSource};
 
-/// The key of metadata with what its sender traces a message by.
+/// Metadata key of the sender's id for tracing.
 const CORRELATION_ID: &str = "correlation_id";
 
 pub(super) fn input_message(turn: &TrackedTurn, position: Position) -> Message {
@@ -47,7 +47,7 @@ pub(super) fn input_message(turn: &TrackedTurn, position: Position) -> Message {
     }
 }
 
-/// Metadata with the input's correlation id, unless its sender said another one there.
+/// Metadata with the input's correlation id, unless the sender has set another one there.
 pub(super) fn with_correlation_id(metadata: Metadata, turn: &TrackedTurn) -> Metadata {
     let TurnSource::Input(opened) = &turn.source else { return metadata };
     match &opened.options.correlation_id {

@@ -1,4 +1,5 @@
-//! Chunks of runs that are over: their workflow is stopped once more, and the calls of an attempt that began too late are counted.
+//! Handles chunks of runs that are over: stops their workflow again and counts the calls of late
+//! attempts.
 
 use model::{Frame, IncomingChunk, ThreadId, Timestamp, TurnId, TurnToken};
 use scheduling::HeadState;
@@ -7,8 +8,9 @@ use super::Partition;
 use crate::action::Action;
 
 impl Partition {
-    /// A chunk with the right token, of a run whose end is committed. Its workflow may not know of the end: the stop was published once, and
-    /// a service that took the request later has not heard it.
+    /// Handles a chunk with a valid token, of a run whose end is committed. Its workflow may not
+    /// know of the end: the stop was published once, and a service that took the request later did
+    /// not receive it.
     pub(super) fn answer_late_run(
         &mut self,
         frame: &Frame,
@@ -17,7 +19,7 @@ impl Partition {
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
-        // What is not known may stand in entries that are still to be read.
+        // What is not known may be in entries that are still to be read.
         if !self.may_begin() || self.deferring.is_some() || !self.is_over(&frame.thread, id, run, now) {
             return;
         }
@@ -31,8 +33,8 @@ impl Partition {
         self.counters.late_calls += self.late.count_calls(&key, &attempt, arrival);
     }
 
-    /// Whether it is certain that the run is over, also for an owner that has lost its partition and does not know yet: a stop would end a run
-    /// that the next owner has begun.
+    /// True if the run is certainly over. It must be certain even if this owner has lost its
+    /// partition without knowing it: a stop would end a run that the next owner has started.
     fn is_over(&self, thread: &ThreadId, id: &TurnId, run: u32, now: Timestamp) -> bool {
         if self.late.has_ended(&(id.clone(), run)) {
             return true;
@@ -40,10 +42,10 @@ impl Partition {
         if let Some(turn) = self.table.turns.get(id) {
             return turn.run > run;
         }
-        // Inputs stand in the stream before their answers, so one that is not known has ended.
+        // Inputs precede their answers in the stream, so an unknown one has ended.
         let Some(position) = id.task_position() else { return true };
-        // A task gets its position with a commit, and what is decided about it holds with a commit alone: one that is on its way may be that of
-        // an owner that has lost its partition.
+        // A task gets its position with a commit, and decisions on it hold only once committed. A
+        // commit in flight may be that of an owner that has lost its partition.
         let is_on_its_way =
             self.in_flight.is_some() || !self.ended.is_empty() || !self.table.dirty.is_empty();
         if is_on_its_way || self.commands.len() > 0 || !self.commands.writes.seqs.is_empty() {

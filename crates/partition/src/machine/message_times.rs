@@ -1,4 +1,4 @@
-//! When the messages of a turn came, and its batch while it is under way.
+//! Times of a turn's messages, and the batch of an active turn.
 
 use batches::ChunkRange;
 use model::{MessageTimes, OpenBatch, OpenBatchMessage, Role, Timestamp, TurnId};
@@ -8,21 +8,21 @@ use super::input_message::input_message;
 use crate::open::OpenMessage;
 use crate::turn_state::TrackedTurn;
 
-/// Bytes of chunks that the batch of a turn under way is made of, at most.
+/// Maximum bytes of chunks in the batch of an active turn.
 const MOST_SHOWN: usize = 1 << 20;
 
-/// Of the input: when it was accepted, and when the run began.
+/// Times of the input: its acceptance, and the start of the run.
 pub(super) fn of_input(turn: &TrackedTurn, open: Option<&OpenMessage>) -> MessageTimes {
     MessageTimes { created_at: Some(turn.accepted_at()), started_at: began_at(turn, open) }
 }
 
-/// When the run began: where an owner before this one has begun it, with its first chunk at the latest.
+/// Start of the run; if a previous owner started it, the time of its first chunk at the latest.
 pub(super) fn began_at(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Option<Timestamp> {
     let first_chunk = open.and_then(|open| open.times.at(0));
     turn.began_at.into_iter().chain(first_chunk).min().map(|at| at.max(turn.accepted_at()))
 }
 
-/// Of a message of the answer. `otherwise`: when it ended, if no chunk of it shows that.
+/// Times of a message of the answer. `otherwise`: its end if no chunk shows it.
 pub(super) fn of_answer(
     turn: &TrackedTurn,
     open: Option<&OpenMessage>,
@@ -35,7 +35,7 @@ pub(super) fn of_answer(
 }
 
 impl Partition {
-    /// The batch of a turn under way; `None` of one that may still be taken back.
+    /// The batch of an active turn; `None` if the turn may still be withdrawn.
     pub(super) fn open_batch(&self, id: &TurnId) -> Option<OpenBatch> {
         let turn = self.table.turns.get(id).filter(|turn| turn.timer.is_none())?;
         let open = turn.slot.and_then(|slot| self.messages.get(slot));
@@ -63,13 +63,13 @@ impl Partition {
         for (number, folded) in (1..).zip(folded) {
             results = if results.0 == folded.step { (results.0, results.1 + 1) } else { (folded.step, 0) };
             let mut times = of_answer(turn, open, folded.chunks, None);
-            // What follows may belong to it.
+            // Later chunks may belong to it.
             if number == count && folded.role != Role::Tool {
                 times.created_at = None;
             }
             let id = match folded.role {
                 Role::Tool => id.result(turn.run, folded.step, results.1),
-                // An answer has no calls.
+                // A message with calls is a step, not the answer.
                 _ if number == count && folded.tool_calls.is_none() => id.answer(turn.run),
                 Role::Assistant | Role::User | Role::System => {
                     results.1 = 0;

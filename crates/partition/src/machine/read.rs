@@ -1,4 +1,4 @@
-//! Reading entries of the stream.
+//! Reads entries of the stream.
 
 use model::{Frame, IncomingChunk, MessageKey, Seq, ThreadId, Timestamp, TokenKeys, TurnId, TurnToken};
 
@@ -8,17 +8,20 @@ use crate::messages::Slot;
 use crate::open::{ChunkOutcome, Hold, OpenMessage, Phase};
 use crate::types::RawPayload;
 
-/// Reading pauses at so many full commits of what has ended: enough to keep the store busy.
+/// Number of full commits' worth of ended inputs at which reading pauses: enough to keep the store
+/// busy.
 const COMMITS_AHEAD: usize = 4;
 
 impl Partition {
-    /// False while reading on would be of no use: enough has ended for the next commits, new messages have to wait and none is open that
-    /// could get on, or more entries were refused than the store has taken.
+    /// False while reading on would be useless:
+    /// * enough inputs have ended for the next commits,
+    /// * new messages have to wait and no open one could make progress,
+    /// * or too many refused entries are not stored yet.
     pub fn wants_entries(&self) -> bool {
         if self.refused_bytes > self.limits.refused_bytes || self.is_ahead() {
             return false;
         }
-        // Nothing begins, and so nothing ends, before everything has been read.
+        // No turn starts, and so none ends, before everything has been read.
         self.deferring.is_none()
             || !self.has_caught_up
             || self.last_seq < self.begins_after
@@ -26,8 +29,9 @@ impl Partition {
             || self.table.active > 0
     }
 
-    /// As much as a few commits hold has ended or waits for the store's word. All of it is settled without another entry being read, and what
-    /// is read meanwhile would fill the memory until messages have to wait in the stream and are read again.
+    /// True if several commits' worth of inputs has ended or waits for the store. All of it can be
+    /// settled without reading more. Entries read meanwhile would fill the memory until messages
+    /// have to wait in the stream and are read again.
     pub(super) fn is_ahead(&self) -> bool {
         let in_flight = self.in_flight.as_ref();
         let count = self.looking_up + self.ended.len() + in_flight.map_or(0, |commit| commit.ended.len());
@@ -35,7 +39,8 @@ impl Partition {
         count >= COMMITS_AHEAD * self.limits.commit_turns || bytes >= COMMITS_AHEAD * self.limits.commit_bytes
     }
 
-    /// True while new messages wait in the stream: the driver passes [`Input::Room`] when there is room.
+    /// True while new messages wait in the stream: the driver sends [`Input::Room`] when there is
+    /// room.
     pub fn is_deferring(&self) -> bool {
         self.deferring.is_some()
     }
@@ -48,7 +53,7 @@ impl Partition {
         actions: &mut Vec<Action>,
     ) {
         for entry in entries {
-            // A reader that lost its place may bring entries again.
+            // A reader that lost its place may deliver entries again.
             if entry.seq <= self.last_seq {
                 continue;
             }
@@ -95,7 +100,7 @@ impl Partition {
         }
     }
 
-    /// Takes the chunks of a frame that nothing holds up.
+    /// Takes the chunks of a frame that nothing blocks.
     pub(super) fn place(
         &mut self,
         frame: &Frame,
@@ -135,8 +140,9 @@ impl Partition {
         }
     }
 
-    /// A bare message keeps its role, through its attempts too: a publisher that may only speak as assistant does not write into what a person
-    /// says, whose chunks come on a subject with a right of its own.
+    /// A bare message keeps its role in all its attempts. A publisher that may only write as
+    /// assistant thus cannot write into a person's message, whose chunks need a subject with its
+    /// own permission.
     fn is_of_other_role(&self, slot: Slot, arrival: &IncomingChunk) -> bool {
         self.messages.get(slot).is_some_and(|open| open.turn.is_none() && open.role != arrival.role)
     }
@@ -151,13 +157,15 @@ impl Partition {
         }
     }
 
-    /// Whether it is the turn's token by another key that counts: the one before a rotation, if an owner before this one has made the request.
+    /// True if it is the turn's token under another valid key: the one before a rotation, if a
+    /// previous owner made the request.
     fn is_of_another_key(&self, thread: &ThreadId, turn: &TurnId, received: &TurnToken) -> bool {
         let run = self.table.turns.get(turn).map(|turn| turn.run);
         run.is_some_and(|run| self.table.token_keys.accepts(thread, turn, run, received))
     }
 
-    /// Takes new keys of tokens. Tokens of turns under way that do not count any more are replaced: what is published with them is refused.
+    /// Sets the keys of tokens. Tokens of active turns under expired keys are replaced; chunks with
+    /// the old token are then refused.
     pub(super) fn set_token_keys(&mut self, keys: TokenKeys) {
         if self.table.token_keys.is_newer_than(&keys) {
             return;
@@ -180,7 +188,7 @@ impl Partition {
         }
     }
 
-    /// Opens a message that is not open; `None` when it has ended or has to wait.
+    /// Opens a message; `None` if it has ended or has to wait.
     fn open(
         &mut self,
         thread: &ThreadId,
@@ -195,7 +203,8 @@ impl Partition {
             self.counters.late += 1;
             return None;
         }
-        // Once one message waits, all later new ones do: what is read again must find them unopened.
+        // Once one message waits, all later new ones do: entries read again must find them
+        // unopened.
         if self.deferring.is_some() || *room == 0 {
             self.defer(place, actions);
             return None;
@@ -240,7 +249,7 @@ impl Partition {
             ChunkOutcome::Fenced => self.counters.fenced += 1,
             ChunkOutcome::Late => {
                 self.counters.late += 1;
-                // Until its end is committed, another owner may have to go on with it.
+                // Until its end is committed, another owner may have to continue it.
                 self.hold(slot, seq);
             }
             ChunkOutcome::Broke => self.hold(slot, seq),
@@ -256,7 +265,7 @@ impl Partition {
         }
     }
 
-    /// The entry is needed until the message is saved or has ended.
+    /// Holds the entry until the message is saved or has ended.
     fn hold(&mut self, slot: Slot, seq: Seq) {
         let hold = self.hold_at(seq);
         if self.messages.get_mut(slot).is_some_and(|open| open.hold(hold)) {
@@ -264,7 +273,8 @@ impl Partition {
         }
     }
 
-    /// How much had been read when an entry came that is read again is not known: no more than at the next entry above it that is held.
+    /// For an entry that is read again, the bytes read before it are not known. They are at most
+    /// those of the next held entry above it.
     pub(super) fn hold_at(&self, seq: Seq) -> Hold {
         let mut above = self.holds.range((seq.next(), Slot::MIN)..);
         let above = match seq < self.highest_seq {
@@ -275,7 +285,7 @@ impl Partition {
     }
 }
 
-/// For a log that shows it.
+/// Reports a chunk out of order, for a log that shows it.
 fn out_of_order(open: &OpenMessage, chunk_id: u32, time: Timestamp) -> Action {
     let (key, buffer) = (open.key.clone(), open.buffer_state(time));
     Action::Report(MachineReport::OutOfOrder { key, chunk_id, buffer })

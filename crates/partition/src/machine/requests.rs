@@ -1,4 +1,5 @@
-//! Requests of turns: deadlines, what becomes of a request at the workflow's services, and the notices that viewers get.
+//! Requests of turns: deadlines, their state at the workflow's services, and the notices sent to
+//! subscribers.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +10,13 @@ use super::status::waits_for;
 use crate::request_state::{RequestNews, SILENT_MS};
 use crate::turn_state::{TrackedTurn, TurnPhase};
 
-/// Time without a taker or a chunk until viewers are shown why, ms.
+/// Time without a taker or a chunk until subscribers are shown why, ms.
 const NO_WORKFLOW_MS: i64 = 5_000;
-/// Interval between repeated notices, ms: viewers may have joined since.
+/// Interval between repeated notices, ms: subscribers may have joined since.
 const TELL_AGAIN_MS: i64 = 10_000;
 
 impl Partition {
-    /// Something was heard of the requests of these runs.
+    /// Applies news about the requests of these runs.
     pub(super) fn request_news(&mut self, news: Vec<(TurnId, u32, RequestNews)>, now: Timestamp) {
         for (id, run, news) in news {
             let turn = self.table.turns.get_mut(&id).filter(|turn| turn.run == run);
@@ -25,14 +26,15 @@ impl Partition {
         }
     }
 
-    /// A chunk for the answer of this run came without its token.
+    /// Notes a chunk for the answer of this run that came without its token.
     pub(super) fn unproven_chunk(&mut self, id: &TurnId, run: u32) {
         if let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.run == run) {
             turn.request.on_unproven();
         }
     }
 
-    /// Turns under way of which nothing has come for a second, and for how long, ms. Of their requests the driver asks what has become.
+    /// Active turns of which nothing has come for a second, and for how long, ms. The driver asks
+    /// for the state of their requests.
     pub fn silent_turns(&self, now: Timestamp) -> Vec<(TurnId, u32, i64)> {
         let silent = |turn: &TrackedTurn| {
             let idle_ms = turn.idle_ms(now);
@@ -42,8 +44,9 @@ impl Partition {
         self.table.turns.values().filter_map(silent).collect()
     }
 
-    /// What viewers are to be shown of turns that wait for their workflow, and the gateways that have viewers. To be called every second.
-    /// Nothing while the reader is behind: what a service seems to lack may stand unread in the stream.
+    /// Notices for subscribers about turns that wait for their workflow, with the gateways that
+    /// follow the thread. To be called every second. Empty while the reader is behind: the chunks a
+    /// service seems to owe may be unread in the stream.
     pub fn wait_notices(&mut self, now: Timestamp) -> Vec<(WaitNotice, Vec<GatewayId>)> {
         let time = self.clock.now(now);
         let mut notices = Vec::new();
@@ -81,11 +84,12 @@ impl Partition {
         notices
     }
 
-    /// Runs without progress fail, and those whose request is not delivered again, but for those of which chunks have been read that wait behind a
-    /// command. While the reader is behind none does: what it lacks may stand unread in the stream.
+    /// Fails runs without progress and runs whose request is not delivered again, except those
+    /// whose chunks wait behind a command. While the reader is behind none fails: the missing
+    /// chunks may be unread in the stream.
     ///
-    /// No silence is longer than what has passed since the request: a process that stood still reads what came meanwhile
-    /// afterwards, and the stream's time moves with it.
+    /// A silence counts at most the time since the request: a process that was suspended reads
+    /// afterwards what came meanwhile, and the stream's time moves with it.
     pub(super) fn check_deadlines(
         &mut self,
         time: Timestamp,
@@ -115,8 +119,9 @@ impl Partition {
         }
     }
 
-    /// From now on only what came after their requests is read: their deadlines begin. Where it was not known that the reader was behind, as after a
-    /// pause of the process, the stream's time from before a request has been counted: no more than has passed since counts.
+    /// From now on, entries read are newer than their requests, so their deadlines begin. If a lag
+    /// of the reader was not noticed, as after a suspension of the process, the stream's time from
+    /// before a request has been counted. At most the time since the request counts.
     pub(super) fn requests_are_read(&mut self, now: Timestamp) {
         let time = self.clock.now(now);
         for turn in self.table.turns.values_mut() {

@@ -1,9 +1,12 @@
-//! Saving what is open, so that the checkpoint can pass it.
+//! Saves open messages and inputs, so that the checkpoint can pass them.
 //!
-//! The stream keeps what is open, and a new owner reads it again from the checkpoint on. Only where that would take too long is
-//! anything saved: what the first half of the replay is needed for, the oldest first. A message is saved again when it has doubled, so
-//! that it has few rows; each released chunk is written once. Where one that has not doubled makes a replay twice as long as it should be, what has come
-//! since is added to it all the same, for the stream must not grow without a bound.
+//! The stream keeps what is open, and a new owner reads it again from the checkpoint on. Only if
+//! that would take too long, items are saved: those that the first half of the replay is needed
+//! for, oldest first.
+//!
+//! A message is saved again when it has doubled, so it has few rows and each released chunk is
+//! written once. A message that has not doubled but makes a replay twice as long as allowed is
+//! saved again too, because the stream must not grow without bound.
 
 use std::collections::BTreeMap;
 
@@ -19,22 +22,22 @@ use crate::stream_clock::StreamClock;
 use crate::turn_state::{TurnEnd, TurnPhase, TurnSource};
 use crate::types::OpenTurn;
 
-/// Most messages and inputs of one save.
+/// Maximum number of messages and inputs in one save.
 const SAVE_ROWS: usize = 256;
 
-/// How much of the cost of a replay something causes, in halves of what is allowed.
+/// Replay cost of an item, in halves of the bound.
 #[derive(Debug, Clone, Copy)]
 struct Halves(u64);
 
-/// From here on things are saved, once a save is due.
+/// Items at this cost or above are saved, once a save is due.
 const HALF: Halves = Halves(1);
-/// Here a save is due.
+/// A save is due at this cost.
 const ALL: Halves = Halves(2);
-/// Here a message is saved that has not doubled.
+/// A message that has not doubled is saved at this cost.
 const TWICE: Halves = Halves(4);
 
 impl Partition {
-    /// Hands out the next save when a replay would take too long and none is under way.
+    /// Returns the next save when a replay would take too long and none is under way.
     pub(super) fn save_if_due(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         if self.saving.under_way.is_some() || self.saving.is_resting {
             return;
@@ -85,7 +88,7 @@ impl Partition {
             if !open.has_doubled() && !is_forced {
                 continue;
             }
-            // Until the reader has caught up, its ages are those of its restoring.
+            // Until the reader has caught up, its ages are those at its restoring.
             let time = if open.is_restored && is_behind { StreamClock::START } else { time };
             let part = open.save_part(self.limits.save_bytes.saturating_sub(size), time);
             size += part.chunks.iter().map(|chunk| chunk.size() + CHUNK_OVERHEAD).sum::<usize>();
@@ -105,8 +108,8 @@ impl Partition {
         Some(OpenTurn { opened: (**opened).clone(), seq, age_ms: now.since_ms(turn.came_at) })
     }
 
-    /// The save under way is stored: the stream need not keep its entries any more. What the store refuses could not be stored when it
-    /// ends either: it fails now.
+    /// The save under way is stored: the stream need not keep its entries any more. Items that the
+    /// store refused fail now, because they could not be stored at their end either.
     pub(super) fn saved(
         &mut self,
         refused: Vec<(SavedItem, String)>,
@@ -138,7 +141,7 @@ impl Partition {
                 }
                 continue;
             }
-            // Of an ended turn it holds a late chunk as well, until its end is stored.
+            // For an ended turn the hold also covers a late chunk, until the end is stored.
             if turn.phase != TurnPhase::Ended
                 && let Some(seq) = self.table.release(&id)
             {
@@ -147,7 +150,8 @@ impl Partition {
         }
     }
 
-    /// What has ended waits for the save that it is in: it would come after the commit and stay for ever.
+    /// True if the input is being saved: its commit must wait, because saved rows written after it
+    /// would stay forever.
     pub(super) fn is_being_saved(&self, ended: &EndedInput) -> bool {
         let is_message = |slot: Slot| self.messages.get(slot).is_some_and(|open| open.is_being_saved());
         match ended {
@@ -161,7 +165,7 @@ impl Partition {
         }
     }
 
-    /// `None` of an entry that waits for a commit, or for the store's word: it is done with soon.
+    /// `None` for an entry that waits for a commit or a check: it will be done soon.
     pub(super) fn hold_of(&self, seq: Seq, slot: Slot) -> Option<Hold> {
         match slot {
             NO_SLOT => self.table.turns.get(self.table.held.get(&seq)?)?.hold,
@@ -169,13 +173,13 @@ impl Partition {
         }
     }
 
-    /// Whether reading again from this entry on costs at least this many halves of what is allowed.
+    /// True if a replay from this entry costs at least this many halves of the bound.
     fn costs(&self, hold: Hold, Halves(halves): Halves) -> bool {
         let reaches = |(cost, limit): (u64, u64)| cost.saturating_mul(2) >= limit.saturating_mul(halves);
         self.replay_from(hold).into_iter().any(reaches)
     }
 
-    /// What reading again from this entry on costs, and what is allowed.
+    /// Costs of a replay from this entry, each with its bound.
     fn replay_from(&self, hold: Hold) -> [(u64, u64); 3] {
         let limits = &self.limits;
         let command_bytes = self.commands.remembered_bytes_above(hold.seq) as u64;

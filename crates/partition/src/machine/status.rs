@@ -1,4 +1,4 @@
-//! How queues and turns stand: what runs, and why something waits.
+//! State of queues and turns: what runs, and why something waits.
 
 use model::{
     ActiveTurn, AgentId, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, Seq, ThreadId, Timestamp,
@@ -14,7 +14,7 @@ use crate::open::Phase;
 use crate::request_state::SILENT_MS;
 use crate::turn_state::{TrackedTurn, TurnPhase};
 
-/// Open messages of one thread that are named.
+/// Maximum number of open messages in a status.
 const MAX_OPEN: usize = 64;
 
 impl Partition {
@@ -88,13 +88,13 @@ impl Partition {
         slots.into_iter().filter_map(open).collect()
     }
 
-    /// Commands after it wait for what the store knows of them, or for room.
+    /// Last entry whose commands are applied; later ones wait for a check or for room.
     fn applied_seq(&self) -> Seq {
         let waiting = [self.commands.first(), self.deferring.map(|(seq, _)| seq)].into_iter().flatten().min();
         waiting.map_or(self.last_seq, |seq| self.last_seq.min(Seq(seq.0.saturating_sub(1))))
     }
 
-    /// What is not known may stand unread in the stream.
+    /// What is not known may be unread in the stream.
     fn is_not_known_yet(&self) -> Option<WaitReason> {
         (!self.has_caught_up).then_some(WaitReason::CatchingUp)
     }
@@ -113,7 +113,7 @@ impl Partition {
                 postponed.or(Some(WaitReason::Backoff { for_ms: until.since_ms(now) }))
             }
             HeadState::NotLoaded | HeadState::Ready if !self.has_caught_up => Some(WaitReason::CatchingUp),
-            // A moment: the commit that says what is next is under way.
+            // Brief: the commit that decides what is next is under way.
             HeadState::Unsettled => Some(WaitReason::HeadOfLine),
             HeadState::NotLoaded | HeadState::Ready if is_thread_busy => Some(WaitReason::HeadOfLine),
             HeadState::NotLoaded | HeadState::Ready => Some(WaitReason::Capacity),

@@ -1,9 +1,12 @@
 //! Scenarios: a script of inputs in, the rendered actions out.
 //!
-//! `3d` is chunk 3 with text d, `5f!` is final, `2e?` is an error chunk, `1x^2` is of attempt 2, `garbage` is an entry that cannot
-//! be used. A text may begin with `>` and end with `<`, the halves of 🚤. A word may name its message: `b:0x`; the default is `a`. `ok` is the commit applied, `+31s` is time passing
-//! with a tick, `found` answers the look-up with absent, `ended` with ended, `nothread` with no thread,
-//! `refused` with a refusal, `saved` the save.
+//! `3d` is chunk 3 with text d, `5f!` is final, `2e?` is an error chunk, `1x^2` is of attempt 2,
+//! `garbage` is an unusable entry. A text may begin with `>` and end with `<`, the halves of 🚤. A
+//! word may name its message: `b:0x`; the default is `a`.
+//!
+//! `ok` is the commit applied, `+31s` is time passing with a tick. `found` answers the look-up with
+//! absent, `ended` with ended, `nothread` with no thread, `refused` with a refusal; `saved` answers
+//! the save.
 
 mod capacity;
 mod cuts;
@@ -23,7 +26,7 @@ use crate::*;
 
 struct ChunkScript {
     machine: Partition,
-    /// What a new machine does with its first input.
+    /// Actions of a new machine for its first input.
     first: String,
     now: Timestamp,
     seq: u64,
@@ -93,7 +96,8 @@ impl ChunkScript {
             "room" => self.handle(Input::Room),
             word if word.starts_with('+') => {
                 let seconds: i64 = word[1..].trim_end_matches('s').parse().unwrap();
-                // A tick each second, as the driver does it: a longer silence of the driver counts as one step.
+                // One tick per second, as the driver sends them: a longer gap between ticks counts
+                // as one step.
                 let ticks = (0..seconds).map(|_| {
                     self.now = self.now.plus_ms(1_000);
                     self.handle(Input::Tick)
@@ -346,7 +350,7 @@ fn what_waits_for_the_store_is_counted_until_its_commit() {
         script.run(word);
         script.machine.stats(script.now).uncommitted
     };
-    // Asked whether it has ended; open; in a commit; done.
+    // Being looked up; open; in a commit; done.
     assert_eq!(["0a", "found", "1b!", "ok"].map(&mut waits_after), [1, 0, 1, 0]);
 }
 

@@ -1,4 +1,4 @@
-//! Timers: which are due, and what was decided about them.
+//! Finds due timers and applies the decisions on them.
 
 use model::{ThreadId, TimerId, Timestamp};
 
@@ -9,14 +9,14 @@ use crate::timers::{NextDue, TimerDecision, TimerEnd, TimerVerdict, TimerWrite};
 use crate::turn_state::{MESSAGE, TrackedTurn};
 use crate::types::Outgoing;
 
-/// What ended a timer that a client has cancelled.
+/// Cause of the end of a timer cancelled by a client.
 const CLIENT: &str = "client";
-/// Why one waits that a client has put off.
+/// Cause of the delay of a timer snoozed by a client.
 const SNOOZE: &str = "snooze";
 
 impl Partition {
-    /// Has the driver decide about timers that are due, and read on in time. Only once everything has been read: what cancels them stands in
-    /// the stream.
+    /// Has the driver decide due timers, and loads more in time. Only once everything has been
+    /// read: the messages that cancel them are in the stream.
     pub(super) fn look_at_timers(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         if self.unsent < MOST_UNSENT {
             let due = self.timers.take_due(now);
@@ -71,13 +71,13 @@ impl Partition {
         self.timers.decided();
     }
 
-    /// A client cancels a timer that waits. Where it does not wait in the store, nothing is written.
+    /// A client cancels a pending timer. If it is not pending in the store, nothing is written.
     pub(super) fn cancel_timer(&mut self, timer: &TimerId, actions: &mut Vec<Action>) -> Option<String> {
         let write = TimerWrite::End { id: timer.clone(), state: TimerEnd::Cancelled, by: CLIENT.to_owned() };
         self.change_timer(write, TimerOutcome::Cancelled, actions)
     }
 
-    /// A client has a follow-up that waits be due at another time; likewise.
+    /// A client snoozes a pending follow-up. If it is not pending in the store, nothing is written.
     pub(super) fn snooze_timer(
         &mut self,
         timer: &TimerId,
@@ -106,8 +106,8 @@ impl Partition {
         None
     }
 
-    /// A person's input is known for this thread that is not in its history: it waits, is answered, has ended in another way that is not
-    /// committed yet, or the store is asked about it.
+    /// True if a person's input for this thread is known but not in its history: it waits, is being
+    /// answered or checked, or its end is not committed yet.
     pub(super) fn has_real_input(&self, thread: &ThreadId) -> bool {
         let is_real = |id| self.table.turns.get(id).is_some_and(TrackedTurn::is_real);
         let queue = self.table.thread_queues.get(thread);
@@ -116,7 +116,7 @@ impl Partition {
             || self.uncommitted_turns().any(|turn| turn.is_real() && turn.thread == *thread)
     }
 
-    /// Turns that have ended, but not in a commit that is known to be applied.
+    /// Turns that have ended, but not in a commit known to be applied.
     fn uncommitted_turns(&self) -> impl Iterator<Item = &TrackedTurn> {
         let ended = self.ended.iter().filter_map(|ended| match ended {
             EndedInput::Turn(id) => Some(id),
@@ -139,7 +139,7 @@ fn outcome_of(state: TimerEnd) -> TimerOutcome {
     }
 }
 
-/// For the log and metrics.
+/// Report for the log and metrics.
 pub(super) fn report(write: &TimerWrite, outcome: TimerOutcome) -> Action {
     let by = match write {
         TimerWrite::Arm(_) | TimerWrite::Fire { .. } => None,

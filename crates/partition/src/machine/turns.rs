@@ -1,4 +1,4 @@
-//! Turns: restored, begun, adopted, heard of, ended.
+//! Restores, starts, adopts and ends turns.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,12 +20,13 @@ use crate::open::{OpenMessage, Phase, TurnRef};
 use crate::turn_state::{MESSAGE, Postponed, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
 use crate::types::{NotNow, Start, Started};
 
-/// The attempt of a request that an owner before this one may have made as well: so high that its deliveries never meet
-/// those of the other request, should both be in the queue.
+/// First attempt of a request that a previous owner may have made as well. It is high enough that
+/// deliveries of the two requests never have the same attempt if both are in the queue.
 const SECOND_REQUEST: u32 = 16;
 
 impl Partition {
-    /// Takes over queues and inputs as the last owner left them. Nothing begins before everything has been read.
+    /// Restores queues and inputs left by the previous owner. No turn starts before everything has
+    /// been read.
     pub(super) fn restore_work(&mut self, takeover: &mut Takeover, now: Timestamp) {
         for saved in takeover.agents.drain(..) {
             let until = saved.wait_ms.map(|ms| now.plus_ms(ms.max(0)));
@@ -63,13 +64,13 @@ impl Partition {
             self.table.thread_queues.entry(thread.clone()).or_default().admit(id, model::BusyPolicy::Enqueue);
             self.table.make_ready(&thread);
         }
-        // What the last owner had withdrawn may have been saved before.
+        // A follow-up that the previous owner had withdrawn may have been saved before.
         for thread in written_to {
             self.withdraw_follow_ups(&thread);
         }
     }
 
-    /// An answer that the last owner saved belongs to a turn under way; false when there is no such turn.
+    /// Attaches an answer saved by the previous owner to its turn; false if there is no such turn.
     pub(super) fn restore_answer(&mut self, slot: Slot, now: Timestamp) -> bool {
         let Some(key) = self.messages.get(slot).map(|open| open.key.clone()) else { return false };
         let Some((id, run)) = TurnId::of_answer(&key.message) else { return true };
@@ -98,16 +99,17 @@ impl Partition {
         }
     }
 
-    /// Everything has been read that was there at the takeover, and the store has said what it knows of it; also after the
-    /// reader was set back to commands for which there had been no room: what answers them may stand behind them.
+    /// True once everything present at the takeover has been read and checked. False again after
+    /// the reader was set back to commands for which there was no room: answers to them may follow
+    /// them in the stream.
     pub(super) fn may_begin(&self) -> bool {
         self.has_caught_up
             && self.last_seq >= self.begins_after
             && self.commands.first().is_none_or(|seq| seq > self.begins_after)
     }
 
-    /// Begins what can begin. An answer that has come already has a turn that goes on, before anything else begins in its
-    /// thread.
+    /// Starts the turns that can start. A turn whose answer has come already continues before any
+    /// other starts in its thread.
     pub(super) fn start_ready(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         if !self.may_begin() {
             return;
@@ -134,7 +136,8 @@ impl Partition {
     }
 
     fn begin_next(&mut self, thread: &model::ThreadId, now: Timestamp, actions: &mut Vec<Action>) {
-        // They may answer what would begin; it is looked at again when they are placed.
+        // They may answer the turn that would start; the thread is looked at again when they are
+        // placed.
         if self.commands.blocks_thread(thread) {
             return;
         }
@@ -168,7 +171,8 @@ impl Partition {
         }
     }
 
-    /// Makes a turn of the first task of the thread's agent. It has the thread, or is the next to have it.
+    /// Makes a turn of the first task of the thread's agent. It gets the thread, or is the next to
+    /// get it.
     fn take_head(&mut self, thread: &model::ThreadId) -> Option<TurnId> {
         let agent = thread.agent();
         let queue = self.table.queues.get_mut(&agent)?;
@@ -187,7 +191,8 @@ impl Partition {
         Some(id)
     }
 
-    /// The turn has its thread: start its request. If its answer came before it, the rules alone are wanted.
+    /// The turn has its thread: starts its request. If its answer came before, only the rules are
+    /// wanted.
     fn begin(&mut self, id: &TurnId, now: Timestamp, actions: &mut Vec<Action>) {
         let time = self.clock.now(now);
         let Some(turn) = self.table.turns.get_mut(id) else { return };
@@ -203,8 +208,9 @@ impl Partition {
         }
     }
 
-    /// A chunk says that an owner before this one has begun the turn. True when the turn is under way now, or will be when its
-    /// thread is free: to drop the chunk would lose an answer that is not given again.
+    /// A chunk shows that a previous owner started the turn. True if the turn is active now, or
+    /// will be when its thread is free: dropping the chunk would lose an answer that is not sent
+    /// again.
     fn adopt(&mut self, thread: &model::ThreadId, id: &TurnId, run: u32, now: Timestamp) -> bool {
         if !self.table.turns.contains_key(id) {
             let agent = thread.agent();
@@ -237,7 +243,7 @@ impl Partition {
         true
     }
 
-    /// The open answer that a chunk of a turn belongs to; `None` when the chunk counts for nothing.
+    /// The open answer that a chunk of a turn belongs to; `None` if the chunk does not count.
     pub(super) fn answer_slot(
         &mut self,
         frame: &Frame,
@@ -274,7 +280,8 @@ impl Partition {
         Some(slot)
     }
 
-    /// The first chunk of a run that is over. Until its end is committed, another owner may have to go on with it.
+    /// Handles the first chunk of a run that is over. Until its end is committed, another owner may
+    /// have to continue it.
     fn too_late(&mut self, id: &TurnId, seq: Seq) {
         let Some(turn) = self.table.turns.get(id) else { return };
         self.counters.late += 1;
@@ -282,7 +289,8 @@ impl Partition {
         if turn.hold.is_none() {
             self.table.hold(id, self.hold_at(seq));
         }
-        // Read twice while it waited behind a command, the chunk was released with its entry.
+        // If the chunk was read twice while it waited behind a command, its hold was released with
+        // its entry.
         self.holds.insert((held, NO_SLOT));
     }
 
@@ -297,7 +305,7 @@ impl Partition {
         actions.push(Action::Report(MachineReport::Unauthorized(key)));
     }
 
-    /// A chunk of a turn's answer was accepted.
+    /// Notes an accepted chunk of a turn's answer.
     pub(super) fn on_turn_chunk(&mut self, slot: Slot, time: Timestamp) {
         let Some(turn) = self.messages.get(slot).and_then(|open| open.turn.as_ref()) else { return };
         if let Some(turn) = self.table.turns.get_mut(&turn.id) {
@@ -329,7 +337,7 @@ impl Partition {
                 if by == MESSAGE || turn.slot.is_none() || turn.phase != TurnPhase::Starting {
                     return self.end_turn(id, TurnEnd::Withdrawn(by));
                 }
-                // An owner before this one had begun it in time, and its answer has come meanwhile.
+                // A previous owner had started it in time, and its answer has come meanwhile.
                 (turn.phase, turn.is_adopted) = (TurnPhase::Running, true);
                 return actions.push(Action::Start(Box::new(start(turn))));
             }
@@ -356,21 +364,22 @@ impl Partition {
         }
     }
 
-    /// A run is given these facts.
+    /// Stores the facts given to a run.
     pub(super) fn recalled(&mut self, id: &TurnId, run: u32, facts: RecalledFacts) {
         if let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.run == run) {
             turn.recalled = facts;
         }
     }
 
-    /// Nothing was requested, for the turn's agent may not begin it. It waits as before it began, and the driver looks again in a while: the
-    /// agent may live in another partition, and an operator may end a pause or a backoff at any time.
+    /// Nothing was requested, because the agent may not start the turn now. It waits as before its
+    /// start, and the driver tries again later. The agent may live in another partition, and an
+    /// operator may end a pause or a backoff at any time.
     fn postpone(&mut self, id: &TurnId, why: NotNow, now: Timestamp, actions: &mut Vec<Action>) {
         let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.phase == TurnPhase::Starting) else {
             return;
         };
         if turn.slot.is_some() {
-            // An owner before this one had begun it, and its answer has come meanwhile.
+            // A previous owner had started it, and its answer has come meanwhile.
             (turn.phase, turn.is_adopted) = (TurnPhase::Running, true);
             return actions.push(Action::Start(Box::new(start(turn))));
         }
@@ -403,7 +412,7 @@ impl Partition {
         self.table.make_ready(&thread);
     }
 
-    /// A workflow in this process has answered.
+    /// Handles the answer of a workflow in this process.
     pub(super) fn answered(
         &mut self,
         id: &TurnId,
@@ -435,13 +444,13 @@ impl Partition {
         self.settle(slot, now, actions);
     }
 
-    /// The answer is complete or has failed.
+    /// Handles an answer that is complete or has failed.
     pub(super) fn answer_ended(&mut self, slot: Slot) {
         let Some(open) = self.messages.get(slot) else { return };
         let Some(id) = open.turn.as_ref().map(|turn| turn.id.clone()) else { return };
         match open.failure.clone() {
-            // Of a follow-up that an owner before this one began, the driver knows whether it is still wanted; and of a turn of which facts are remembered,
-            // which it was given.
+            // The driver still has to report whether a follow-up started by a previous owner is
+            // wanted, or which facts a remembered turn was given.
             None if self.table.turns.get(&id).is_some_and(|turn| {
                 turn.rules.is_none() && (turn.timer.is_some() || turn.is_remembered())
             }) =>
@@ -455,8 +464,9 @@ impl Partition {
         }
     }
 
-    /// A payload with a turn's token was refused. Without it the answer can never be complete, so the turn fails at once, or when the commands before
-    /// the payload have been taken: one of them may open the turn, when the stream is read again.
+    /// Handles a refused payload that carries a turn's token. Without it the answer can never be
+    /// complete, so the turn fails. It fails at once, or after the commands before the payload: one
+    /// of them may open the turn when the stream is read again.
     pub(super) fn refuse_answer(&mut self, answer: RefusedAnswer, refusal: RejectedEntry) {
         if self.commands.pending.is_empty() {
             self.fail_refused(&answer, refusal);
@@ -481,7 +491,8 @@ impl Partition {
         self.fail_turn(&id, MessageFailure::Refused { code, detail, dead_letter: dead_letter.clone() });
     }
 
-    /// How a task's failure counts depends on its agent's rules: without them it waits for them.
+    /// Fails a turn. The effect of a task's failure depends on its agent's rules, so it waits until
+    /// they are known.
     pub(super) fn fail_turn(&mut self, id: &TurnId, failure: MessageFailure) {
         let Some(turn) = self.table.turns.get_mut(id) else { return };
         if turn.is_task() && turn.rules.is_none() {
@@ -491,7 +502,7 @@ impl Partition {
         self.end_turn(id, TurnEnd::Failed(failure));
     }
 
-    /// Ends a turn, whatever stage it is in, and hands it to the next commit.
+    /// Ends a turn in any phase and hands it to the next commit.
     pub(super) fn end_turn(&mut self, id: &TurnId, end: TurnEnd) {
         let may_begin = self.may_begin();
         let Some(turn) = self.table.turns.get_mut(id) else { return };
@@ -500,11 +511,12 @@ impl Partition {
         }
         let was_under_way = matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running);
         turn.phase = TurnPhase::Ended;
-        // One that waits here may have been requested by an owner before this one, but for what came to a busy thread since.
+        // A previous owner may have requested a waiting turn, except one that has just been
+        // rejected as busy.
         let is_refused = end == TurnEnd::Failed(MessageFailure::Turn(TurnError::Busy));
         turn.is_abandoned = is_ours(&end) && !(is_refused && may_begin);
         if !was_under_way {
-            // Nothing waits for it, but it is counted like the others until it is committed.
+            // Nothing waits for it, but it counts as active until it is committed.
             self.table.active += 1;
             let thread_queue = self.table.thread_queues.entry(turn.thread.clone()).or_default();
             thread_queue.leave(id);
@@ -516,7 +528,7 @@ impl Partition {
         self.push_ended(EndedInput::Turn(id.clone()));
     }
 
-    /// Everything has been read: what the last owner had begun and not ended goes on.
+    /// Everything has been read: turns that the previous owner started and did not end continue.
     pub(super) fn resume_work(&mut self, actions: &mut Vec<Action>) {
         for turn in self.table.turns.values() {
             if turn.is_adopted && turn.rules.is_none() && turn.phase == TurnPhase::Running {
@@ -526,7 +538,7 @@ impl Partition {
     }
 }
 
-/// The workflow does not know of this end yet, if it knows of the turn.
+/// True if the workflow does not know of this end, if it knows of the turn.
 fn is_ours(end: &TurnEnd) -> bool {
     match end {
         TurnEnd::Complete => false,

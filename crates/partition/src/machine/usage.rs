@@ -1,4 +1,4 @@
-//! What an ended turn has used: the calls of models that are known, whatever became of the turn.
+//! Usage of an ended turn: its known model calls, whatever the outcome.
 
 use model::{AnswerReport, FinishReason, Message, MessageKey, ModelCall, TaskKind, TurnId, UsageKind};
 
@@ -6,7 +6,7 @@ use crate::open::OpenMessage;
 use crate::turn_state::{TrackedTurn, TurnEnd, TurnSource};
 use crate::types::UsageWrite;
 
-/// The rows of a turn that has ended; `open` is its answer, as far as it has come.
+/// Ledger rows of an ended turn; `open` is its answer as far as it has come.
 pub(super) fn usage(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Vec<UsageWrite> {
     let calls = open.map(OpenMessage::model_calls).unwrap_or_default();
     let finish_reason = finish_reason(turn, open);
@@ -24,7 +24,8 @@ pub(super) fn usage(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Vec<Usage
     (0..).zip(calls).map(write).collect()
 }
 
-/// Adds the usage of the answer to the metadata of its last message, and returns what its end reports. `written`: the rows of the ledger.
+/// Adds the usage of the answer to the metadata of its last message, and returns what its end
+/// reports. `written`: rows of the ledger.
 pub(super) fn report(id: &TurnId, messages: &mut [Message], written: &[UsageWrite]) -> AnswerReport {
     let Some(answer) = messages.last_mut() else { return AnswerReport::default() };
     let calls = written.iter().filter(|row| row.turn == *id && row.answer.message == answer.key.message);
@@ -44,7 +45,7 @@ fn finish_reason(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Option<Finis
     }
 }
 
-/// What the calls of the turn are made for.
+/// Purpose of the turn's calls.
 pub(super) fn kind(turn: &TrackedTurn) -> UsageKind {
     match &turn.source {
         TurnSource::Input(_) if turn.timer.is_some() => UsageKind::FollowUp,

@@ -22,7 +22,8 @@ fn ceiling(n: u32) -> i64 {
     BASE.checked_shl(n.min(20)).unwrap_or(CAP).min(CAP)
 }
 
-/// Kolmogorov–Smirnov: the largest distance between the empirical distribution and U(0, 1), times √n.
+/// Kolmogorov–Smirnov: the largest distance between the empirical distribution and U(0, 1), times
+/// √n.
 fn distance_to_uniform(mut samples: Vec<f64>) -> f64 {
     samples.sort_by(f64::total_cmp);
     let count = samples.len() as f64;
@@ -80,7 +81,8 @@ fn the_jitter_is_uniform_at_every_count() {
     }
 }
 
-/// The test above must be able to fail: ten percent of jitter around three quarters is not it.
+/// The test above must be able to fail: ten percent of jitter around three quarters is a different
+/// distribution.
 #[test]
 fn a_tenth_of_jitter_is_distinguished_from_a_half() {
     let mut random = Random(1);

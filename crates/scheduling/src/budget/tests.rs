@@ -3,7 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::zone::{instant, of_instant};
 
-/// Their clocks change at midnight, go back over it, skipped a whole day, or are apart by a part of an hour.
+/// Zones whose clocks change at midnight, go back over it, skipped a whole day, or differ by part
+/// of an hour.
 const ZONES: [&str; 9] = [
     "UTC",
     "Europe/Berlin",
@@ -31,7 +32,7 @@ fn days_have_23_to_25_hours() {
         ("UTC", "2026-02-28T23:59:59.999Z", ["2026-02-28T00:00:00Z", "2026-03-01T00:00:00Z"]),
         ("Europe/Berlin", "2026-03-29T12:00:00Z", ["2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"]),
         ("Europe/Berlin", "2026-10-25T12:00:00Z", ["2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"]),
-        // There the day begins at one o'clock.
+        // The day begins at one o'clock there.
         ("America/Santiago", "2026-09-06T12:00:00Z", ["2026-09-06T04:00:00Z", "2026-09-07T03:00:00Z"]),
         // There was no 30th of December.
         ("Pacific/Apia", "2011-12-30T09:59:59Z", ["2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"]),
@@ -87,7 +88,8 @@ fn nothing_left_is_spent() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-    /// Each moment is in one period, which is the same for every moment in it, and the next begins where it ends.
+    /// Each time is in one period, which is the same for every time in it, and the next one starts
+    /// at its end.
     #[test]
     fn periods_follow_each_other(
         now_ms in 0_i64..4_102_444_800_000,
@@ -107,7 +109,8 @@ proptest! {
         prop_assert!((least..=most).contains(&hours), "{} hours", hours);
     }
 
-    /// What has been spent never gives anything back, and a sum with smaller parts reaches a limit when its whole part does.
+    /// Spending never increases what is left, and a sum with smaller parts reaches a limit when its
+    /// whole part does.
     #[test]
     fn spending_more_leaves_less(limit in 0..1_000_000_u64, spent in 0..1_000_000_u64, more in 0..1_000_000_u64) {
         let left = |spent| match decide_budget(limit, spent) {

@@ -1,42 +1,41 @@
-//! Whether a turn that has ended sets a timer.
+//! Decides whether a turn that has ended sets a timer.
 
 use model::{FollowUpHint, InvalidFollowUpHint, Metadata, TriggerType};
 
 use super::rules::FollowUpRules;
 
-/// Who opened a turn.
+/// Origin of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnOrigin {
-    /// A person: an input that is not synthetic, or what continues its turn.
+    /// A person: an input that is not synthetic, or a continuation of its turn.
     Person,
-    /// A follow-up, which may be followed up until there are too many in a row.
+    /// A follow-up. It may be followed by another one up to the maximum in a row.
     FollowUp,
     /// A task, a schedule or background work.
     Other,
 }
 
-/// A turn that has ended, as far as it matters for what follows it.
+/// Properties of an ended turn that decide what follows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FinishedTurn {
-    /// Who opened it.
     pub origin: TurnOrigin,
-    /// It ended as its workflow wanted it: with no error, no stop, and no turn that goes on with it.
+    /// True if it ended as its workflow intended: without an error, a stop or a continuation.
     pub is_complete: bool,
-    /// The answer has neither text nor calls: nothing to say.
+    /// True if the answer has neither text nor calls.
     pub is_empty: bool,
 }
 
-/// Where a timer came from.
+/// Origin of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ArmSource {
-    /// The last chunk of the answer asked for it.
+    /// Requested by the last chunk of the answer.
     Hint,
-    /// The agent's settings have a rule for answers without a hint.
+    /// Set by the rule of the agent's settings for answers without a hint.
     Default,
 }
 
 impl ArmSource {
-    /// The name in JSON and Postgres.
+    /// Name in JSON and Postgres.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hint => "hint",
@@ -45,36 +44,33 @@ impl ArmSource {
     }
 }
 
-/// A timer that is to be set.
+/// A timer to set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Armed {
-    /// Why the agent speaks again.
     pub trigger: TriggerType,
-    /// How long after the commit of the answer.
+    /// Delay after the commit of the answer.
     pub delay_ms: i64,
-    /// For people who look for the cause.
+    /// Reason for people who investigate.
     pub reason: Box<str>,
-    /// Who asked for it.
     pub source: ArmSource,
 }
 
-/// Why a turn that asked for a follow-up sets no timer. The turn itself is as good as any.
+/// Why a turn that requested a follow-up sets no timer. The turn itself is valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArmRefusal {
-    /// The hint makes no sense.
+    /// The hint is invalid.
     #[error(transparent)]
     Hint(#[from] InvalidFollowUpHint),
-    /// Sooner or later than the agent's settings allow.
+    /// The delay is outside the range of the agent's settings.
     #[error("follow_up.after_seconds is {after_seconds}; allowed is {least} to {most}")]
     Delay {
-        /// What was asked for.
         after_seconds: u64,
-        /// What is allowed.
+        /// Minimum delay in seconds.
         least: u64,
-        /// Likewise.
+        /// Maximum delay in seconds.
         most: u64,
     },
-    /// The agent had nothing to say.
+    /// The answer was empty.
     #[error("the answer was empty")]
     NothingToSay,
 }
@@ -83,7 +79,7 @@ impl ArmRefusal {
     /// All names, for metrics.
     pub const NAMES: [&str; 3] = ["invalid_hint", "delay", "nothing_to_say"];
 
-    /// For metrics and logs.
+    /// Name for metrics and logs.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Hint(_) => "invalid_hint",
@@ -93,10 +89,11 @@ impl ArmRefusal {
     }
 }
 
-/// Decides whether a turn sets a timer; `last` is the metadata of the answer's last chunk. `None` when nothing asks for one.
+/// Decides whether a turn sets a timer; `last` is the metadata of the answer's last chunk. `None`
+/// if no follow-up is requested.
 ///
 /// # Errors
-/// Something asks for one that cannot be.
+/// A follow-up is requested that cannot be set.
 pub fn arm(rules: &FollowUpRules, turn: FinishedTurn, last: &Metadata) -> Result<Option<Armed>, ArmRefusal> {
     if !rules.enabled || !turn.is_complete || turn.origin == TurnOrigin::Other {
         return Ok(None);

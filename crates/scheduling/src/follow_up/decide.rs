@@ -1,53 +1,53 @@
-//! Whether a follow-up that is due is sent.
+//! Decides whether a due follow-up is sent.
 
 use model::{Position, Timestamp};
 
 use super::rules::FollowUpRules;
 
-/// Why an agent does not start a turn at the moment.
+/// Why an agent starts no turn at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentHold {
-    /// An operator has paused it, without an end.
+    /// Paused by an operator, for an unlimited time.
     Paused,
-    /// It backs off until then.
+    /// Backs off until this time.
     Backoff(Timestamp),
 }
 
-/// What is stored about a thread when a follow-up is due.
+/// Stored facts about a thread when a follow-up is due.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FollowUpFacts {
-    /// By the database's clock.
+    /// Current time by the database's clock.
     pub now: Timestamp,
-    /// When it is or was due, after every delay; by the same clock.
+    /// Due time after every delay, by the same clock.
     pub due: Timestamp,
-    /// Where the newest input of a person stands in the thread, and when it came.
+    /// Position and time of a person's newest input in the thread.
     pub last_real_input: Option<(Position, Timestamp)>,
-    /// Where the thread stood when the timer was set.
+    /// Position of the thread when the timer was set.
     pub armed_position: Position,
-    /// A person's input is open, queued or under way.
+    /// True if a person's input is open, queued or active.
     pub has_open_input: bool,
-    /// Follow-ups that were sent after the last input of a person.
+    /// Number of follow-ups sent after a person's last input.
     pub fired_since_real_input: u32,
-    /// When the last follow-up was sent, whichever input it followed.
+    /// Time at which the last follow-up was sent, whichever input it followed.
     pub last_fired: Option<Timestamp>,
-    /// Sent in the thread since [`FollowUpRules::day_start`].
+    /// Number of follow-ups sent in the thread since [`FollowUpRules::day_start`].
     pub fired_today: u32,
-    /// A budget that its turn would count in is spent.
+    /// True if a budget that its turn counts in is spent.
     pub is_over_budget: bool,
     /// Why the agent would not start a turn.
     pub hold: Option<AgentHold>,
-    /// `time_zone` of the metadata of the last input of a person.
+    /// `time_zone` in the metadata of a person's last input.
     pub time_zone: Option<Box<str>>,
 }
 
-/// A rule that keeps an agent from speaking first.
+/// A rule that prevents or delays a follow-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RestraintRule {
-    /// The agent's settings do not ask for follow-ups.
+    /// The agent's settings do not enable follow-ups.
     Disabled,
-    /// It has been due for longer than `max_lateness_seconds`: what it would say has lost its occasion.
+    /// It has been due for longer than `max_lateness_seconds`, so its occasion has passed.
     TooLate,
-    /// `max_in_a_row` follow-ups were sent since the last input of a person.
+    /// `max_in_a_row` follow-ups were sent since a person's last input.
     MaxInARow,
     /// `max_per_day` follow-ups were sent today.
     MaxPerDay,
@@ -64,7 +64,7 @@ pub enum RestraintRule {
 }
 
 impl RestraintRule {
-    /// All of them, in the order in which they are checked.
+    /// In the order in which they are checked.
     pub const ALL: [Self; 9] = [
         Self::Disabled,
         Self::TooLate,
@@ -77,7 +77,7 @@ impl RestraintRule {
         Self::QuietHours,
     ];
 
-    /// The name in JSON, Postgres and metrics.
+    /// Name in JSON, Postgres and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Disabled => "disabled",
@@ -92,13 +92,11 @@ impl RestraintRule {
         }
     }
 
-    /// The rule of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|rule| rule.name() == name)
     }
 }
 
-/// The outcome of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleOutcome {
     /// The rule allows the follow-up.
@@ -109,34 +107,31 @@ pub enum RuleOutcome {
     Delays(Timestamp),
 }
 
-/// A rule and its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleCheck {
-    /// The rule.
     pub rule: RestraintRule,
-    /// Its outcome.
     pub outcome: RuleOutcome,
 }
 
-/// What happens to a follow-up that is due.
+/// Decision on a due follow-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FollowUpVerdict {
     /// It is sent.
     Fire,
-    /// A person has written since: it is dropped, without any rule.
+    /// A person has written since: it is dropped, whatever the rules.
     Superseded,
     /// It is dropped by this rule.
     Refused(RestraintRule),
     /// It is delayed.
     Later {
-        /// When it is due again; after `now`.
+        /// New due time, after `now`.
         until: Timestamp,
-        /// The rule that delays it.
+        /// Rule that delays it.
         rule: RestraintRule,
     },
 }
 
-/// Decides about a follow-up that is due, before a model is called.
+/// Decides a due follow-up before a model is called.
 pub fn decide_follow_up(rules: &FollowUpRules, facts: &FollowUpFacts) -> FollowUpVerdict {
     let is_answered = facts.last_real_input.is_some_and(|(position, _)| position > facts.armed_position);
     if facts.has_open_input || is_answered {
@@ -151,7 +146,8 @@ pub fn decide_follow_up(rules: &FollowUpRules, facts: &FollowUpFacts) -> FollowU
     against.unwrap_or(FollowUpVerdict::Fire)
 }
 
-/// The outcome of each rule. Rules that drop a follow-up come before those that delay it, so that none is kept that can never be sent.
+/// Outcome of each rule. Rules that drop a follow-up come before those that delay it, so that a
+/// follow-up that can never be sent is not kept.
 pub fn check_rules(rules: &FollowUpRules, facts: &FollowUpFacts) -> [RuleCheck; RestraintRule::ALL.len()] {
     RestraintRule::ALL.map(|rule| RuleCheck { rule, outcome: check(rule, rules, facts) })
 }

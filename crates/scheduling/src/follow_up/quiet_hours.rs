@@ -1,15 +1,15 @@
-//! Hours of the day in which no agent speaks first.
+//! Hours of the day in which no follow-ups are sent.
 
 use jiff::civil::{Time, time};
 use model::Timestamp;
 
 use crate::zone::{Instants, Zone};
 
-/// Most changes of a clock that are looked at within one night.
+/// Maximum number of clock changes considered within one night.
 const MOST_CHANGES: usize = 4;
 
-/// From a time of the day to another one, which may be on the next day. By the wall clock: an hour that does not exist is over when the
-/// clock has gone past it, and one that comes twice is quiet twice.
+/// A range from one time of day to another, which may be on the next day. It follows the wall
+/// clock: a skipped hour is over when the clock has passed it, and a repeated one is quiet twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuietHours {
     from: Time,
@@ -17,16 +17,16 @@ pub struct QuietHours {
 }
 
 impl QuietHours {
-    /// From one time of the day, as `HH:MM`, up to another. `None` when one is no time, or both are the same.
+    /// Parses two times of day as `HH:MM`. `None` if one is invalid, or both are the same.
     pub fn parse(from: &str, to: &str) -> Option<Self> {
         let (from, to) = (minute(from)?, minute(to)?);
         (from != to).then_some(Self { from, to })
     }
 
-    /// When it is quiet in that zone at that moment: until when.
+    /// End of the quiet hours if this time is quiet in that zone.
     pub fn quiet_until(&self, zone: &Zone, now: Timestamp) -> Option<Timestamp> {
         let mut end = now;
-        // Where the clock goes past the end of the quiet hours, it may be in the next ones.
+        // If the clock skips the end of the quiet hours, it may be in the next ones.
         for _ in 0..4 {
             if !self.contains(zone.wall_clock(end).time()) {
                 break;
@@ -43,7 +43,7 @@ impl QuietHours {
         }
     }
 
-    /// When a quiet moment is over: the wall clock shows the end, or is set to a time that is not quiet.
+    /// End of a quiet moment: the wall clock shows the end, or is set to a time that is not quiet.
     fn end_after(&self, zone: &Zone, now: Timestamp) -> Timestamp {
         let end = self.end_shown(zone, now);
         let changes = zone.changes_after(now).take_while(|change| *change < end);
@@ -51,7 +51,7 @@ impl QuietHours {
         changes.take(MOST_CHANGES).find(is_over).unwrap_or(end)
     }
 
-    /// When the wall clock of a quiet moment shows the end next.
+    /// Next time at which the wall clock shows the end, seen from a quiet moment.
     fn end_shown(&self, zone: &Zone, now: Timestamp) -> Timestamp {
         let shown = zone.wall_clock(now);
         let date = match shown.time() < self.to {
@@ -142,7 +142,7 @@ mod tests {
         let change = "2026-03-29T01:00Z";
         assert_eq!(until(night, "Europe/Berlin", "2026-03-29T00:59:59.999Z"), Some(at(change)));
         assert_eq!(until(night, "Europe/Berlin", change), None, "it is three o'clock");
-        // A begin that does not exist: the hours begin when the clock has gone past it.
+        // A start that does not exist: the hours begin when the clock has passed it.
         let late = ("02:30", "05:00");
         assert_eq!(until(late, "Europe/Berlin", "2026-03-29T00:59:59.999Z"), None);
         assert_eq!(until(late, "Europe/Berlin", change), Some(at("2026-03-29T03:00Z")));
@@ -171,13 +171,13 @@ mod tests {
 
     #[test]
     fn a_clock_that_goes_back_may_end_quiet_hours() {
-        // At two o'clock it is one again, which is not quiet.
+        // At two o'clock the clock goes back to one, which is not quiet.
         let short = ("01:45", "02:15");
         let change = "2026-11-01T04:30Z";
         assert_eq!(until(short, "America/St_Johns", "2026-11-01T04:20Z"), Some(at(change)));
         assert_eq!(until(short, "America/St_Johns", change), None);
         assert_eq!(until(short, "America/St_Johns", "2026-11-01T05:20Z"), Some(at("2026-11-01T05:45Z")));
-        // There it goes back by half an hour.
+        // The clock goes back by half an hour there.
         let short = ("01:45", "02:15");
         assert_eq!(until(short, "Australia/Lord_Howe", "2027-04-03T14:50Z"), Some(at("2027-04-03T15:00Z")));
     }

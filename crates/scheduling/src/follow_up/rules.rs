@@ -1,4 +1,4 @@
-//! What an agent's settings say of follow-ups.
+//! Follow-up rules in an agent's settings.
 
 use std::collections::BTreeMap;
 
@@ -9,47 +9,46 @@ use serde_json::{Map, Value};
 use super::quiet_hours::QuietHours;
 use crate::zone::Zone;
 
-/// When an agent may speak first. [`FollowUpRules::OFF`] unless its settings ask for it.
+/// When an agent may send follow-ups. [`FollowUpRules::OFF`] unless its settings enable them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FollowUpRules {
-    /// Whether it may at all.
+    /// Whether follow-ups are sent at all.
     pub enabled: bool,
-    /// Follow-ups in a row without a real message.
+    /// Maximum number of follow-ups in a row without a person's message.
     pub max_in_a_row: u32,
-    /// Between two follow-ups.
+    /// Minimum time between two follow-ups.
     pub cooldown_ms: i64,
-    /// Bounds of the time from an answer to a follow-up, in seconds.
+    /// Minimum and maximum time from an answer to a follow-up, in seconds.
     pub delay_seconds: (u64, u64),
-    /// Time after which one that is due is not sent any more.
+    /// Time after which a due follow-up is no longer sent.
     pub max_lateness_ms: i64,
-    /// Follow-ups of a thread within a day of the user.
+    /// Maximum number of follow-ups in a thread within a day of the user.
     pub max_per_day: u32,
-    /// When none are sent.
+    /// Hours in which none are sent.
     pub quiet_hours: Option<QuietHours>,
-    /// Of a user whose messages name none.
+    /// Time zone of a user whose messages name none.
     pub time_zone: Zone,
-    /// After an answer that comes without a hint.
+    /// Follow-up after an answer without a hint.
     pub default: Option<DefaultFollowUp>,
-    /// Of a user whose messages name none: `en`, `pt-br`.
+    /// Language of a user whose messages name none: `en`, `pt-br`.
     pub language: Option<Box<str>>,
     prompts: BTreeMap<TriggerType, BTreeMap<String, String>>,
 }
 
-/// What follows an answer that comes without a hint.
+/// Follow-up after an answer without a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultFollowUp {
-    /// Why the agent speaks again.
     pub trigger: TriggerType,
-    /// How long after the answer's commit.
+    /// Delay after the answer's commit.
     pub after_seconds: u64,
 }
 
-/// Settings that make no rules.
+/// Invalid follow-up settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("follow_ups{0}")]
 pub struct InvalidFollowUpRules(Box<str>);
 
-/// The settings as they are written.
+/// The settings as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenRules {
@@ -84,23 +83,22 @@ struct WrittenDefault {
 }
 
 impl FollowUpRules {
-    /// The key in the settings of an agent.
+    /// Key in the settings of an agent.
     pub const KEY: &'static str = "follow_ups";
-    /// Most follow-ups in a row without a real message. Settings may only lower it.
+    /// Maximum follow-ups in a row without a person's message. Settings may only lower it.
     pub const MOST_IN_A_ROW: u64 = 3;
-    /// Least time between two follow-ups. Settings may only raise it.
+    /// Minimum and maximum of `cooldown_seconds`. Settings may only raise the minimum.
     pub const COOLDOWN_SECONDS: (u64, u64) = (15, 86_400);
-    /// Shortest and longest time from an answer to a follow-up. Settings may only narrow it.
+    /// Minimum and maximum time from an answer to a follow-up. Settings may only narrow it.
     pub const DELAY_SECONDS: (u64, u64) = (30, 3_600);
-    /// Shortest and longest `max_lateness_seconds`.
+    /// Minimum and maximum of `max_lateness_seconds`.
     pub const LATENESS_SECONDS: (u64, u64) = (60, 86_400);
-    /// Most follow-ups of a thread within a day.
+    /// Maximum follow-ups of a thread within a day.
     pub const MOST_PER_DAY: u64 = 100;
-    /// Most bytes of a prompt.
+    /// Maximum bytes of a prompt.
     pub const MAX_PROMPT: usize = 4_096;
-    /// Most languages of a prompt.
+    /// Maximum languages of a prompt.
     pub const MAX_LANGUAGES: usize = 64;
-    /// No follow-ups.
     pub const OFF: Self = Self {
         enabled: false,
         max_in_a_row: 3,
@@ -115,10 +113,11 @@ impl FollowUpRules {
         prompts: BTreeMap::new(),
     };
 
-    /// The rules of an agent with these settings; [`FollowUpRules::OFF`] when they do not ask for follow-ups.
+    /// Rules of an agent with these settings; [`FollowUpRules::OFF`] if they do not enable
+    /// follow-ups.
     ///
     /// # Errors
-    /// They ask for it in a way that makes no sense: such settings were not written over HTTP.
+    /// The settings are invalid: such settings were not written over HTTP.
     pub fn of(settings: &Map<String, Value>) -> Result<Self, InvalidFollowUpRules> {
         match settings.get(Self::KEY) {
             Some(written) if written.get("enabled") == Some(&Value::Bool(true)) => Self::parse(written),
@@ -129,7 +128,7 @@ impl FollowUpRules {
     /// Reads `follow_ups` of an agent's settings.
     ///
     /// # Errors
-    /// A field that is not known, or a value that it cannot have; its name is said.
+    /// An unknown field or an invalid value; the error names the field.
     pub fn parse(written: &Value) -> Result<Self, InvalidFollowUpRules> {
         if written.is_null() {
             return Ok(Self::OFF);
@@ -164,18 +163,20 @@ impl FollowUpRules {
         })
     }
 
-    /// The zone of a user whose last message names one (`time_zone` of its metadata); the agent's when it names none that there is.
+    /// Zone of a user whose last message names one (`time_zone` in its metadata); the agent's zone
+    /// if that is missing or unknown.
     pub fn zone(&self, named: Option<&str>) -> Zone {
         named.and_then(|name| Zone::named(name).ok()).unwrap_or_else(|| self.time_zone.clone())
     }
 
-    /// When the day began that `max_per_day` counts in.
+    /// Start of the day that `max_per_day` counts in.
     pub fn day_start(&self, named_zone: Option<&str>, now: Timestamp) -> Timestamp {
         self.zone(named_zone).day_start(now)
     }
 
-    /// The input of a follow-up, for a user whose last message names a language (`language` of its metadata): what the agent's settings
-    /// say in it, or in the language without its region, or in the agent's own; else ours.
+    /// Input of a follow-up, for a user whose last message names a language (`language` in its
+    /// metadata). It is the prompt of the agent's settings in that language, or without its region,
+    /// or in the agent's own language; else the built-in one.
     pub fn prompt(&self, trigger: TriggerType, language: Option<&str>) -> &str {
         let said = self.prompts.get(&trigger);
         let in_language = |tag: &str| {
@@ -237,7 +238,7 @@ fn default_of(
     Ok(DefaultFollowUp { trigger, after_seconds })
 }
 
-/// A language as BCP 47 writes it, in lower case.
+/// A BCP 47 language tag in lower case.
 fn tag(name: &str, language: &str) -> Result<Box<str>, InvalidFollowUpRules> {
     let is_part =
         |part: &str| (1..=8).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_alphanumeric());

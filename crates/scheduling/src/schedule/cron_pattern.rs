@@ -1,16 +1,16 @@
-//! Patterns of cron, read with errors that name the field.
+//! Parses cron patterns with errors that name the field.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 
-/// The fields in their order, with the least and the greatest number of each.
+/// The fields in order, each with its minimum and maximum.
 const FIELDS: [(&str, u32, u32); 5] =
     [("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7)];
 
-/// Reads `minute hour day month weekday`.
+/// Parses `minute hour day month weekday`.
 ///
 /// # Errors
-/// There are not five fields, or the first one that is wrong, by its name.
+/// The number of fields is not five, or a field is invalid; the error names the first invalid one.
 pub(super) fn parse(text: &str) -> Result<Cron, String> {
     let fields: Vec<&str> = text.split_whitespace().collect();
     if fields.len() != FIELDS.len() {
@@ -30,10 +30,11 @@ pub(super) fn parse(text: &str) -> Result<Cron, String> {
     })
 }
 
-/// Refuses what can be read and is hardly meant. Not for patterns that are stored: they were taken once.
+/// Refuses patterns that are valid but hardly intended. Not for stored patterns, which were
+/// accepted before.
 ///
 /// # Errors
-/// A list has an empty item, or a step is greater than its range; the field is named.
+/// A list has an empty item, or a step is greater than its range; the error names the field.
 pub(super) fn check_meant(text: &str) -> Result<(), String> {
     for ((name, low, high), field) in FIELDS.iter().zip(text.split_whitespace()) {
         if field.split(',').any(str::is_empty) {

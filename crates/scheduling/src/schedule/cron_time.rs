@@ -9,7 +9,7 @@ use model::Timestamp;
 
 use crate::zone::{Instants, Zone};
 
-/// A moment in a zone.
+/// A time in a zone.
 #[derive(Clone)]
 pub(super) struct CronTime<'a> {
     zone: &'a Zone,

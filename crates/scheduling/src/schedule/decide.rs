@@ -1,31 +1,31 @@
-//! What becomes of an occurrence that is due.
+//! Decides a due occurrence of a schedule.
 
 use model::Timestamp;
 
 use super::{MissedRule, OverlapRule, Schedule};
 
-/// What is stored about a schedule when it is due.
+/// Stored facts about a schedule when it is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScheduleFacts {
-    /// By the database's clock.
+    /// Current time by the database's clock.
     pub now: Timestamp,
-    /// The occurrence that its timer was set for.
+    /// Occurrence for which its timer was set.
     pub due: Timestamp,
-    /// Tasks of earlier occurrences that are neither done nor given up.
+    /// Number of tasks of earlier occurrences that are neither done nor given up.
     pub unfinished: u32,
 }
 
-/// Why an occurrence does not take place.
+/// Why an occurrence is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SkipReason {
-    /// The one before is not done.
+    /// The previous one is not done.
     Overlap,
-    /// It fell due while there was no worker.
+    /// It was due while there was no worker.
     Missed,
 }
 
 impl SkipReason {
-    /// The name in JSON, Postgres and metrics.
+    /// Name in JSON, Postgres and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Overlap => "overlap",
@@ -34,35 +34,35 @@ impl SkipReason {
     }
 }
 
-/// What a schedule does.
+/// Decision on a due schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScheduleVerdict {
     /// Its task is queued.
     Fire {
-        /// As this occurrence, which its id is made from.
+        /// Occurrence from which the task's id is derived.
         occurrence: Timestamp,
-        /// When it is due again; `None` when it is over.
+        /// Next due time; `None` if the schedule is over.
         next_due: Option<Timestamp>,
     },
-    /// It does nothing.
+    /// No task is queued.
     Skip {
-        /// Why.
         reason: SkipReason,
-        /// When it is due again; `None` when it is over.
+        /// Next due time; `None` if the schedule is over.
         next_due: Option<Timestamp>,
     },
-    /// It is not due; it is then.
+    /// It is not due before this time.
     Wait(Timestamp),
 }
 
 impl Schedule {
-    /// An occurrence that begins so much later than it should has been missed.
+    /// Lateness after which an occurrence counts as missed.
     pub const GRACE_MS: i64 = 60_000;
-    /// Most unfinished tasks of a schedule that queues them.
+    /// Maximum unfinished tasks of a schedule that queues them.
     pub const MOST_UNFINISHED: u32 = 100;
 }
 
-/// Decides about a schedule whose timer is due. However long there was no worker, at most one occurrence takes place.
+/// Decides a schedule whose timer is due. At most one occurrence takes place, however long there
+/// was no worker.
 pub fn decide_schedule(schedule: &Schedule, facts: &ScheduleFacts) -> ScheduleVerdict {
     if facts.due > facts.now {
         return ScheduleVerdict::Wait(facts.due);
@@ -81,7 +81,8 @@ pub fn decide_schedule(schedule: &Schedule, facts: &ScheduleFacts) -> ScheduleVe
     }
 }
 
-/// The occurrence that takes place now: the oldest that is in time; else one that was missed, where that is wanted.
+/// The occurrence that takes place now: the oldest that is in time, or else a missed one if the
+/// rule allows it.
 fn occurrence(schedule: &Schedule, facts: &ScheduleFacts) -> Option<Timestamp> {
     let in_time = facts.now.plus_ms(-Schedule::GRACE_MS);
     if facts.due >= in_time || schedule.missed == MissedRule::One {

@@ -53,7 +53,7 @@ fn patterns_have_five_fields_and_occur() {
             Schedule::parse_new(Some(text), None, "UTC", OverlapRule::Skip, MissedRule::Skip).unwrap_err();
         assert!(error.to_string().contains(why), "{text}: {error}");
     }
-    // Stored before it was refused, it goes on.
+    // A pattern stored before this rule existed continues to work.
     for text in ["0 */24 * * *", "*/60 * * * *", "0 0 1 */12 *"] {
         let parse = |parse: fn(_, _, _, _, _) -> _| {
             parse(Some(text), None, "UTC", OverlapRule::Skip, MissedRule::Skip)
@@ -139,7 +139,7 @@ fn an_occurrence_in_time_fires_and_the_next_is_after_now() {
     assert_eq!(decide_schedule(&hourly, &facts("2026-01-15T10:01Z", ten, 0)), fire(ten, eleven));
     let early = facts("2026-01-15T09:59:59.999Z", ten, 0);
     assert_eq!(decide_schedule(&hourly, &early), ScheduleVerdict::Wait(at(ten)));
-    // A millisecond beyond the grace it has been missed.
+    // One millisecond beyond the grace period it counts as missed.
     let missed = ScheduleVerdict::Skip { reason: SkipReason::Missed, next_due: Some(at(eleven)) };
     assert_eq!(decide_schedule(&hourly, &facts("2026-01-15T10:01:00.001Z", ten, 0)), missed);
     // After an outage there may be a newer one that is in time.
@@ -149,7 +149,7 @@ fn an_occurrence_in_time_fires_and_the_next_is_after_now() {
 #[test]
 fn of_missed_occurrences_one_takes_place_where_wanted() {
     let one = Schedule { missed: MissedRule::One, ..cron("0 9 * * *", "Europe/Berlin") };
-    // Three days over a change of the clock.
+    // Three days, over a change of the clock.
     let verdict = decide_schedule(&one, &facts("2026-03-30T12:00Z", "2026-03-28T08:00Z", 0));
     let fire = ScheduleVerdict::Fire {
         occurrence: at("2026-03-28T08:00Z"),

@@ -1,8 +1,9 @@
-//! Compacting threads whose contexts have become large: beside the turns, never in their way.
+//! Compacts threads whose contexts have become large, without delaying their turns.
 //!
-//! It is looked at whenever a turn of the thread begins, and what comes of it counts from the next one on. What fails is tried again
-//! with the next turn. A summary is written by the agent's own workflow, as a task of the agent; the compaction counts once it
-//! is there.
+//! Compaction is considered whenever a turn of the thread starts, and its result counts from the
+//! next turn on. A failed compaction is tried again with the next turn. A summary is written by the
+//! agent's own workflow, as a task of the agent; the compaction takes effect once the summary
+//! exists.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,36 +22,37 @@ use tokio::sync::Semaphore;
 
 use crate::context::Context;
 
-/// Threads that one session compacts at a time; others are left to their next turns.
+/// Maximum number of threads that one session compacts at a time; others wait for their next turn.
 const MOST_AT_ONCE: usize = 2;
-/// Of the budget; what is older than that is put away unread.
+/// Number of context budgets read; older batches are compacted unread.
 const BUDGETS_READ: u64 = 4;
-/// Bytes of the text that is to be summarised.
+/// Maximum bytes of the text to summarize.
 const TRANSCRIPT_BYTES: usize = 192 << 10;
-/// Publishing a task.
+/// Timeout for publishing a task.
 const SUMMARY_PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 const ACTOR: &str = "compaction";
 
-/// Who may compact at this moment.
+/// Limits concurrent compactions.
 #[derive(Debug, Clone)]
 pub(super) struct Compactor(Arc<Semaphore>);
 
-/// A thread that may have to be compacted.
+/// A thread that may need compaction.
 struct Due {
     thread: ThreadId,
-    /// The queue of the agent that writes a summary.
+    /// Queue of the agent that writes the summary.
     agent: AgentId,
-    /// The batch that the turn goes on with.
+    /// Batch that the turn continues.
     active: Option<Position>,
     live: Option<Compaction>,
     pending: Option<PendingCompaction>,
-    /// Tokens of the active batch, with the input that is not stored yet: it will be there the next time.
+    /// Tokens of the active batch, including the input that is not stored yet but will be by the
+    /// next turn.
     active_tokens: u64,
-    /// The last messages that there were, as far as they are in memory.
+    /// Last messages of the thread, as far as they are in memory.
     messages: LastMessages,
-    /// The last of them.
+    /// Position of the last message.
     newest: Position,
-    /// The thread as it was then.
+    /// Version of the thread at that time.
     version: ThreadVersion,
     rules: ContextRules,
     how: CompactionRules,
@@ -61,7 +63,7 @@ impl Compactor {
         Self(Arc::new(Semaphore::new(MOST_AT_ONCE)))
     }
 
-    /// Begins what the context of a turn shows to be necessary.
+    /// Starts a compaction if the context of a turn shows that one is needed.
     pub(super) fn consider(
         &self,
         context: &Context,
@@ -111,7 +113,8 @@ impl Compactor {
     }
 }
 
-/// Threads of queues have text of other threads, batch by batch: a summary of several could not be erased with one of them.
+/// Threads of background queues contain text of other threads, batch by batch. A summary of several
+/// could not be erased with one of them.
 fn in_thread(how: CompactionRules, thread: &ThreadId) -> CompactionRules {
     match (how.strategy, thread.background_kind()) {
         (Strategy::Summarise, Some(_)) => CompactionRules { strategy: Strategy::DropOldest, ..how },
@@ -119,7 +122,8 @@ fn in_thread(how: CompactionRules, thread: &ThreadId) -> CompactionRules {
     }
 }
 
-/// Tokens of the active batch that are not those of the batches that were read: of the input, and of what was too old to be read.
+/// Tokens of the active batch beyond those of the batches read: the input, and messages too old to
+/// be read.
 fn unread_tokens(active_tokens: u64, active: Option<Position>, read: &[BatchHeader]) -> u64 {
     let stored = read.iter().find(|batch| active == Some(batch.id));
     active_tokens.saturating_sub(stored.map_or(0, |batch| batch.tokens))
@@ -160,11 +164,12 @@ impl Due {
         }
     }
 
-    /// A summary has come, or will never come, or is still being written.
+    /// Settles a pending compaction: its summary has come, will never come, or is still being
+    /// written.
     async fn settle(&self, context: &Context, pending: &PendingCompaction) -> Result<&'static str, Trouble> {
         let written = match self.thread.background_kind() {
             None => context.store.find_summary(pending).await?,
-            // Begun by a build that made summaries there: see `in_thread`.
+            // Started by an older version that made summaries there: see `in_thread`.
             Some(_) => Written::Never,
         };
         let (summary, outcome) = match written {
@@ -179,7 +184,7 @@ impl Due {
         Ok(if is_ours { outcome } else { "not_due" })
     }
 
-    /// What there is since the last compaction: whole batches, and those that are not.
+    /// Batches since the last compaction: complete ones and incomplete ones.
     async fn read(
         &self,
         context: &Context,
@@ -250,7 +255,7 @@ impl Due {
         })
     }
 
-    /// First the row, then the task: a task without a row would be written for nothing.
+    /// Writes the row first and then the task: a summary without a row would be useless.
     async fn ask_for_summary(
         &self,
         context: &Context,
@@ -263,7 +268,7 @@ impl Due {
         let leaving: Vec<Batch> =
             batches.iter().filter(|batch| plan.replaces.contains(&batch.id())).cloned().collect();
         let (content, count) = transcript(before, &leaving, TRANSCRIPT_BYTES);
-        // What the summary cannot stand for leaves with a later one.
+        // Batches that the summary does not cover are left to a later compaction.
         let staying: Vec<_> = leaving[count..].iter().map(|batch| BatchHeader::of(batch, counter)).collect();
         let plan = plan.without(&staying, self.live.as_ref());
         let name = format!("compaction-{id}");
@@ -297,7 +302,7 @@ impl Due {
         match published {
             Ok(_) => Ok(()),
             Err(error) => {
-                // Should it have been stored all the same, its summary is not used.
+                // If the task was stored anyway, its summary is not used.
                 context.store.finish_compaction(&self.thread, compaction, None).await?;
                 Err(error.into())
             }
@@ -305,7 +310,7 @@ impl Due {
     }
 }
 
-/// Why nothing came of it.
+/// Why a compaction failed.
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
     #[error(transparent)]

@@ -1,6 +1,7 @@
-//! Vectors of the facts of one partition, made after their commits: neither a commit nor a turn waits for the endpoint.
+//! Makes vectors of one partition's facts after their commits, so that neither a commit nor a turn
+//! waits for the endpoint.
 //!
-//! Only where embeddings are configured. Nothing depends on who does it: two owners at once write the same.
+//! Only if embeddings are configured. Two owners working at once write the same vectors.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,24 +18,24 @@ use crate::context::Context;
 use crate::metrics::{EMBEDDED_FACTS, UNEMBEDDABLE_FACTS};
 use crate::refusals::{RefusedItem, note_item};
 
-/// Facts of one request.
+/// Maximum number of facts in one request.
 const MOST_FACTS: u32 = 64;
-/// Between two looks, while nothing waits: an index of what waits is read.
+/// Pause between two queries while no facts wait; a query reads an index of waiting facts.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Between two looks, while the database has no vectors of the model.
+/// Pause between two queries while the database has no vectors of the model.
 const PAUSE_WITHOUT_VECTORS: Duration = Duration::from_secs(20);
-/// The endpoint is away, or its quota is used up.
+/// First delay when the endpoint is unavailable or its quota is used up.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// Taken by each model that takes anything.
+/// A text that every working model accepts.
 const PROBE: &str = "text";
 
-/// One line of a process, not one for each of its partitions.
+/// Limits the log to one line per process instead of one per partition.
 static ARE_MISSING: AtomicBool = AtomicBool::new(false);
 
-/// What came of a look.
+/// Result of one query.
 enum Look {
-    /// There may be more.
+    /// There may be more facts.
     Full,
     Nothing,
     WithoutVectors,
@@ -53,21 +54,21 @@ pub(super) async fn run(
         all.filter(|bucket| bucket.partition(context.config.partitions) == partition).collect();
     while let Some(look) = look(&context, &embeddings, &buckets, &reader).await {
         let pause = match look {
-            // The next owner goes on with what is left.
+            // The next owner continues with the rest.
             Look::Full if answered.is_closed() => return,
             Look::Full => continue,
             Look::Nothing => PAUSE,
             Look::WithoutVectors => PAUSE_WITHOUT_VECTORS,
         };
         tokio::select! {
-            // Partitions that were taken together do not come together.
+            // Spreads partitions that were taken at the same time.
             () = tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..=1.0))) => {}
             () = answered.closed() => return,
         }
     }
 }
 
-/// `None` when the session has ended.
+/// One round of making vectors. `None` when the session has ended.
 async fn look(
     context: &Context,
     embeddings: &Embeddings,
@@ -92,14 +93,15 @@ async fn look(
     for fact in &refused {
         match reader.unless_refused("giving up a vector", || context.store.give_up_vector(fact)).await? {
             Ok(()) => counter!(UNEMBEDDABLE_FACTS).increment(1),
-            // It comes again with the next look.
+            // The fact comes again with the next query.
             Err(error) => note_item(RefusedItem::Vector, &fact.id, &error),
         }
     }
     Some(if count < MOST_FACTS as usize { Look::Nothing } else { Look::Full })
 }
 
-/// Keeps the vectors, and returns the facts whose vector the database refuses, as one that is no number. `None` when the session has ended.
+/// Stores the vectors, and returns the facts whose vectors the database refuses, such as one with
+/// NaN. `None` when the session has ended.
 async fn keep(
     context: &Context,
     embeddings: &Embeddings,
@@ -122,7 +124,7 @@ async fn keep(
     Some(refused.map(|((fact, _), _)| fact.clone()).collect())
 }
 
-/// Whether the database keeps vectors of this model.
+/// True if the database stores vectors of this model.
 fn is_usable(stored: Option<&str>, wanted: &str) -> bool {
     let is_usable = stored == Some(wanted);
     if ARE_MISSING.swap(!is_usable, Ordering::Relaxed) == is_usable {
@@ -141,7 +143,8 @@ fn is_usable(stored: Option<&str>, wanted: &str) -> bool {
 
 type EmbeddedFact = (FactToEmbed, Vec<f32>);
 
-/// Those that have a vector now with their vectors, and those that the endpoint refuses. `None` when the session has ended.
+/// Facts with their new vectors, and facts that the endpoint refuses. `None` when the session has
+/// ended.
 async fn embed(
     embeddings: &Embeddings,
     facts: Vec<FactToEmbed>,
@@ -161,7 +164,8 @@ async fn embed(
     Some((taken, refused))
 }
 
-/// The vectors of the texts, as soon as the endpoint gives them; `Some(None)`: it takes other texts and not these.
+/// Vectors of the texts, retried until the endpoint answers; `Some(None)`: it accepts other texts
+/// but not these.
 #[allow(clippy::option_option, reason = "whether the session goes on, and what it was answered")]
 async fn asked(
     embeddings: &Embeddings,
@@ -172,7 +176,7 @@ async fn asked(
     let vectors = retry_until(reader.answered.closed(), backoff, "making vectors of facts", || async {
         match embeddings.of_facts(texts).await {
             Ok(vectors) => Ok(Some(vectors)),
-            // A wrong model or number of dimensions is refused with each text.
+            // A wrong model or number of dimensions is refused with any text.
             Err(refused @ EmbeddingsError::Refused(_)) => match embeddings.of_facts(&[PROBE]).await {
                 Ok(_) => Ok(None),
                 Err(_) => Err(refused),

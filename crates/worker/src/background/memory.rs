@@ -1,4 +1,4 @@
-//! What an agent remembers, for a turn that begins.
+//! Recalls facts from an agent's memory for a turn that starts.
 
 use batches::memory::{MOST_OF_TURN, MemoryQuery, memory_query, memory_query_of_task};
 use batches::{Context as ModelContext, TokenCounter};
@@ -14,11 +14,12 @@ use super::turn_request;
 use crate::context::Context;
 use crate::refusals::{RefusedItem, note_item};
 
-/// Tokens that they may take, where the settings do not say.
+/// Maximum tokens of facts if the settings do not set it.
 const DEFAULT_TOKENS: u64 = 512;
 
-/// The facts that fit what the turn is about, the best first, or all where there are few, as many as there is room for; none, and nothing is read, unless the settings of
-/// the agent ask for memory. `None` when the session has ended.
+/// Facts that match the turn, best first, or all if there are few, as far as there is room. Without
+/// the agent's `memory` setting nothing is read and the list is empty. `None` when the session has
+/// ended.
 pub(super) async fn remembered(
     context: &Context,
     start: &Start,
@@ -33,7 +34,7 @@ pub(super) async fn remembered(
     let room = AgentSetting::MEMORY_TOKENS.number(settings).unwrap_or(DEFAULT_TOKENS);
     let agent = start.agent.agent();
     if let Some((_, TaskKind::Memory)) = start.task {
-        // What it finds may make what is known wrong.
+        // New facts may contradict the known ones.
         let Some(thread) = model::origin(&start.agent, TaskKind::Memory, &start.metadata) else {
             return Some(Vec::new());
         };
@@ -54,8 +55,9 @@ pub(super) async fn remembered(
     Some(within(found, room, counter))
 }
 
-/// What fits the text, and all of a few: by words and, where the database has vectors and the endpoint gives one in time, by vectors. Nothing where the
-/// database refuses the question: a turn does without. `None` when the session has ended.
+/// Facts that match the text, and all facts if there are few. It searches by words and, if the
+/// database has vectors and the endpoint returns one in time, by vectors. Empty if the database
+/// refuses the query, because a turn can do without. `None` when the session has ended.
 async fn search(
     context: &Context,
     agent: &AgentId,
@@ -71,7 +73,7 @@ async fn search(
         }
         None => None,
     };
-    // A vector that the database refuses is no reason to forget what the words find.
+    // If the database refuses the vector, the search by words still counts.
     let questions = [vector.as_deref(), None];
     for vector in &questions[usize::from(vector.is_none())..] {
         let ask = || context.store.facts_of_turn(agent, thread, text, *vector, MOST_OF_TURN);
@@ -83,7 +85,7 @@ async fn search(
     Some(Vec::new())
 }
 
-/// Those that come before the room is used up: a fact that is worse does not take the place of a better one.
+/// The leading facts that fit into the room: a worse fact does not replace a better one.
 fn within(found: Vec<FoundFact>, room: u64, counter: &dyn TokenCounter) -> Vec<RememberedFact> {
     let mut used = 0;
     let fits = |fact: &FactRow| {

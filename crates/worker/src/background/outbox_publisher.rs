@@ -1,4 +1,5 @@
-//! Publishing the outbox: tasks for agents and the ends of turns. What goes to the same subject goes in its command.
+//! Publishes the outbox: tasks for agents and ends of turns. Messages to the same subject are sent
+//! in order.
 
 use std::time::Duration;
 
@@ -19,16 +20,16 @@ use super::publish_queue::{OutboxMessage, OutboxMessages, PublishQueue};
 use super::store_lookups::StoreReader;
 use crate::context::Context;
 
-/// Publishes that wait for their acks at a time.
+/// Maximum number of publishes that wait for acknowledgments.
 const MOST_IN_FLIGHT: usize = 256;
-/// One try.
+/// Timeout of one try.
 const OUTBOX_PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The part of the outbox that was not loaded into the machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutboxBacklog {
     pub(crate) partition: PartitionId,
-    /// The last batch that was loaded.
+    /// Last batch that was loaded.
     pub(crate) after: Option<Position>,
     pub(crate) count: usize,
 }
@@ -75,7 +76,8 @@ pub(super) async fn run(
     }
 }
 
-/// So many batches; `None` when the session has ended, or must: another owner has changed the outbox.
+/// Reads this many batches; `None` when the session has ended, or must end because another owner
+/// has changed the outbox.
 async fn read(
     store: Store,
     partition: PartitionId,
@@ -114,7 +116,7 @@ fn item(batch: Position, outgoing: &Outgoing, partitions: PartitionCount) -> Out
             subject: wire::subject::partition_commands(partitions, task.agent.as_str()),
             payload: wire::encode_task_of_fleet(task),
             content_type: wire::CONTENT_TYPE_PROTOBUF,
-            // Two agents of one partition may each have a task of this id.
+            // Two agents of one partition may each have a task with this id.
             id: format!("{}.{}", task.agent, task.id),
         },
         Outgoing::TurnOpened(opened) => OutboxMessage {
@@ -155,7 +157,8 @@ fn event(ended: &TurnEnded) -> TurnEvent {
     }
 }
 
-/// Tries until it is stored. What can never be stored is logged and skipped: it would block what comes after it for ever.
+/// Retries until the message is stored. A message that can never be stored is logged and skipped,
+/// because it would block all later ones.
 async fn send(bus: Bus, item: OutboxMessage) -> (Position, String) {
     let OutboxMessage { subject, payload, content_type, id, .. } = &item;
     let sent = retry(Backoff::default(), "publishing the outbox", || async {
@@ -168,7 +171,7 @@ async fn send(bus: Bus, item: OutboxMessage) -> (Position, String) {
     (item.batch, item.subject)
 }
 
-/// The outer error may be cured by another try, the inner one not.
+/// The outer error may be cured by a retry, the inner one may not.
 pub(super) async fn publish_once(
     bus: &Bus,
     subject: &str,

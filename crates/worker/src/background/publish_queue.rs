@@ -1,13 +1,13 @@
-//! The order in which the outbox is sent: pure.
+//! Order in which the outbox is sent (no I/O).
 
 use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use model::Position;
 
-/// Batches of the outbox that are read at once.
+/// Outbox batches read at once.
 const PAGE: usize = 1_000;
-/// With so few in the line the next are read.
+/// The next page is read when at most this many batches are queued.
 const FEW: usize = 200;
 
 /// One message of a batch.
@@ -23,46 +23,47 @@ pub(super) struct OutboxMessage {
 /// The messages of one batch.
 pub(super) type OutboxMessages = (Position, Vec<OutboxMessage>);
 
-/// Side by side, but one at a time to each subject.
+/// Messages to different subjects are sent concurrently, those to the same subject one at a time.
 ///
-/// What the last owner left may be more than fits into memory: the machine hands over the first of it, the rest is read by
-/// pages, and what is new waits behind it.
+/// The previous owner may have left more than fits into memory. The machine passes on the first
+/// batches, the rest is read in pages, and new batches wait behind it.
 #[derive(Debug, Default)]
 pub(super) struct PublishQueue {
-    /// How much of each batch is left.
+    /// Number of unsent messages per batch.
     left: HashMap<Position, usize>,
-    /// What waits for the one before it, by subject; a subject is here for as long as one of its items is not sent.
+    /// Messages that wait for an earlier one, by subject; a subject is present while one of its
+    /// messages is not sent.
     behind: HashMap<String, VecDeque<OutboxMessage>>,
-    /// What waits for room.
+    /// Messages that wait for room.
     ready: VecDeque<OutboxMessage>,
     rest: Option<UnreadOutbox>,
 }
 
 #[derive(Debug)]
 struct UnreadOutbox {
-    /// The last batch before it.
+    /// Last batch before the unread ones.
     after: Position,
-    /// That batch is in the line.
+    /// True once that batch is queued.
     is_next: bool,
     left: usize,
-    /// New batches: they come when this is read.
+    /// New batches, which follow when the unread ones have been read.
     later: Vec<OutboxMessages>,
 }
 
 impl PublishQueue {
-    /// With so many batches to be read after this one, which will be handed over.
+    /// A queue with `left` more batches to read after `after`, which will be passed on.
     pub(super) fn with_rest(after: Option<Position>, left: usize) -> Self {
         let rest = |after| UnreadOutbox { after, is_next: false, left, later: Vec::new() };
         Self { rest: after.filter(|_| left > 0).map(rest), ..Self::default() }
     }
 
-    /// What is to be read now: batches after this one, and how many.
+    /// Next read: the batch to start after, and the number of batches.
     pub(super) fn wants(&self) -> Option<(Position, usize)> {
         let rest = self.rest.as_ref().filter(|rest| rest.is_next && self.left.len() <= FEW)?;
         Some((rest.after, rest.left.min(PAGE)))
     }
 
-    /// Takes a page that was wanted. Batches with nothing in them are sent already.
+    /// Takes a requested page. Returns its empty batches, which count as sent.
     pub(super) fn read(&mut self, page: Vec<OutboxMessages>) -> Vec<Position> {
         let Some(mut rest) = self.rest.take() else { return Vec::new() };
         rest.left = rest.left.saturating_sub(page.len());
@@ -75,7 +76,7 @@ impl PublishQueue {
         sent
     }
 
-    /// Takes a batch that is handed over. The batch, when there is nothing in it.
+    /// Takes a batch that is passed on. Returns the batch if it is empty.
     pub(super) fn take(&mut self, batch: OutboxMessages) -> Option<Position> {
         match &mut self.rest {
             Some(rest) if batch.0 > rest.after => {
@@ -107,12 +108,12 @@ impl PublishQueue {
         None
     }
 
-    /// The next to be sent.
+    /// Next message to send.
     pub(super) fn next(&mut self) -> Option<OutboxMessage> {
         self.ready.pop_front()
     }
 
-    /// An item has been sent. The batch, when this was the last of it.
+    /// Notes that a message was sent. Returns the batch if this was its last message.
     pub(super) fn leave(&mut self, batch: Position, subject: &str) -> Option<Position> {
         match self.behind.get_mut(subject).and_then(VecDeque::pop_front) {
             Some(next) => self.ready.push_back(next),
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(line.take(items(2, "a")), None);
         assert_eq!(line.wants(), Some((at(2), PAGE)));
         assert_eq!(line.take(items(9_000, "a")), None);
-        // The last of the page has nothing in it.
+        // The last batch of the page is empty.
         let last = 2 + PAGE as i64;
         let mut page: Vec<_> = (3..last).map(|batch| items(batch, "a")).collect();
         page.push(items(last, ""));

@@ -1,4 +1,4 @@
-//! Saving what is open, beside the commits, until the store has it.
+//! Saves open messages and inputs independently of commits, retrying until they are stored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 use super::store_lookups::StoreReader;
 use crate::refusals::{RefusedItem, note_item};
 
-/// What is saved, and what the store had acknowledged when that was decided: one that has gone back since takes nothing.
+/// A save, and the state acknowledged by the store when it was decided: a store that has gone back
+/// since refuses it.
 #[derive(Debug)]
 pub(super) struct SaveTask {
     pub(super) applied: Applied,
@@ -34,7 +35,8 @@ impl SavedRow {
     }
 }
 
-/// `acknowledged`: how many saves of the partition the store has acknowledged, set before the machine hears of them.
+/// `acknowledged`: number of the partition's saves acknowledged by the store, updated before the
+/// machine is told.
 pub(super) async fn run(
     store: Store,
     incarnation: Arc<str>,
@@ -49,7 +51,8 @@ pub(super) async fn run(
             let (save, store, incarnation) = (save_of(part), store.clone(), Arc::clone(&incarnation));
             let reader = reader.clone();
             async move {
-                // A doubtful statement holds the row that a grant waits for, and repeating it changes nothing.
+                // A doubtful statement holds a row that a grant waits for, and repeating it changes
+                // nothing.
                 let ask = || store.save(applied, &incarnation, &save);
                 reader.unless_refused("saving what is open", ask).await.ok_or(())
             }

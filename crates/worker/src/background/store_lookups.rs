@@ -1,4 +1,5 @@
-//! Asking the store, many questions in one statement, until it answers or refuses one of them for good.
+//! Queries the store, many items per statement, until it answers or permanently refuses one of
+//! them.
 
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
@@ -13,12 +14,12 @@ use tokio::sync::mpsc;
 use crate::context::Context;
 use crate::refusals::{DamagedTries, Refusals, RefusedItem, is_refusal, note_item};
 
-/// Keys of one statement.
+/// Maximum number of keys in one statement.
 const MOST_KEYS: usize = 1_000;
-/// Queues of one statement: few enough that their texts are a bounded part of the worker's memory.
+/// Maximum number of queues in one statement: low enough to bound the memory for their texts.
 const MOST_QUEUES: usize = 16;
 
-/// Asks the store on behalf of a session, for as long as that is there to hear the answer.
+/// Queries the store for a session, as long as the session can receive the answer.
 #[derive(Debug, Clone)]
 pub(super) struct StoreReader {
     pub(super) refusals: Refusals,
@@ -26,8 +27,8 @@ pub(super) struct StoreReader {
 }
 
 impl StoreReader {
-    /// Tries until the store answers; `None` when the session has ended. For questions of which no part could fail alone: what is
-    /// refused for good is tried again as well, and shown meanwhile.
+    /// Retries until the store answers; `None` when the session has ended. For queries without a
+    /// part that could fail alone: a permanent refusal is retried as well, and reported meanwhile.
     pub(super) async fn until_answered<A, F: Future<Output = Result<A, StoreError>>>(
         &self,
         what: &'static str,
@@ -36,7 +37,8 @@ impl StoreReader {
         self.retried(what, || async { ask().await.map(Ok::<_, StoreError>) }).await?.ok()
     }
 
-    /// As [`StoreReader::until_answered`]. `Some(Err)`: the store refuses it for good, and says this.
+    /// Like [`StoreReader::until_answered`]. `Some(Err)`: the store refuses it permanently with
+    /// this error.
     pub(super) async fn unless_refused<A, F: Future<Output = Result<A, StoreError>>>(
         &self,
         what: &'static str,
@@ -53,8 +55,9 @@ impl StoreReader {
         self.retried(what, ask).await
     }
 
-    /// What the store says of each of the items, in their order, in one statement as long as it refuses none of them. An item that it refuses
-    /// alone has its refusal, which was noted as one of `item`. `None` when the session has ended.
+    /// Queries the items in one statement as long as the store refuses none of them. Results are in
+    /// the order of the items. An item that is refused alone gets its error, which is noted as one
+    /// of `item`. `None` when the session has ended.
     pub(super) async fn each<'q, Q, A, F: Future<Output = Result<Vec<A>, StoreError>>>(
         &self,
         what: &'static str,
@@ -190,7 +193,8 @@ pub(super) async fn load_all(
     }
 }
 
-/// A queue that the store refuses to read is asked for until it is mended; no other one waits with it. There is at most one question for each queue.
+/// Retries a queue that the store refuses to read until it is repaired, without delaying other
+/// queues. There is at most one query per queue.
 async fn load_alone(store: Store, owner: Applied, queue: QueueRead, reader: StoreReader) {
     let queues = [queue];
     let ask = || store.load_tasks(owner, &queues);
@@ -201,7 +205,7 @@ async fn load_alone(store: Store, owner: Applied, queue: QueueRead, reader: Stor
     }
 }
 
-/// What is asked next, with all that is asked by then; `None` when the session has ended.
+/// The next query, merged with all others waiting; `None` when the session has ended.
 async fn gather<Q>(asked: &mut mpsc::UnboundedReceiver<Vec<Q>>) -> Option<Vec<Q>> {
     let mut all = asked.recv().await?;
     while all.len() < MOST_KEYS

@@ -1,8 +1,10 @@
-//! The ends of threads whose turns have begun here, as far back as their contexts go, with what was committed here since. So the next turn
-//! of a thread reads only what is not known: what others have written, and batches that went on.
+//! Caches the ends of threads whose turns have started here, as far back as their contexts go, and
+//! the messages committed here since. The next turn of a thread then reads only what is unknown:
+//! messages written by others, and continued batches.
 //!
-//! Nothing in it is believed without proof: the store compares the version of the thread with the one that is remembered, in the
-//! statement that begins a turn. It is dropped with its session, so a new owner remembers nothing.
+//! Every cached end is verified: in the statement that starts a turn, the store compares the
+//! thread's version with the cached one. The cache is dropped with its session, so a new owner
+//! starts empty.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,11 +19,11 @@ use store::{StartContext, ThreadVersion};
 use crate::metrics::{THREAD_CACHE_BYTES, THREAD_READS};
 use crate::thread_cache_limit::ThreadCacheLimit;
 
-/// Messages of a thread that are remembered at least, where they have room: as many as are read at first.
+/// Minimum number of cached messages per thread, if they fit: the number read at first.
 pub(super) const LEAST_MESSAGES: usize = 64;
-/// One thread may take an eighth of all bytes: 8 MiB with the default.
+/// One thread may take an eighth of all bytes: 8 MiB by default.
 const PARTS: usize = 8;
-/// What a thread and a message take beside their texts, bytes.
+/// Bytes of a thread and of a message besides their texts.
 const THREAD_BYTES: usize = 256;
 const MESSAGE_BYTES: usize = 320;
 
@@ -29,13 +31,14 @@ const MESSAGE_BYTES: usize = 320;
 #[derive(Debug, Clone)]
 pub(super) struct ThreadEnd {
     version: ThreadVersion,
-    /// Newest first.
+    /// Sorted newest first.
     newest: Vec<RememberedItem>,
-    /// The thread has no others.
+    /// True if the thread has no other messages.
     is_all: bool,
 }
 
-/// A message with the bytes that it takes, which are counted once: a turn adds two messages to the dozens that are there.
+/// A message with its size in bytes, which is computed once: a turn adds two messages to dozens of
+/// cached ones.
 #[derive(Debug, Clone)]
 struct RememberedItem {
     item: SharedItem,
@@ -43,7 +46,7 @@ struct RememberedItem {
 }
 
 impl RememberedItem {
-    /// Twice its size: as it is stored, and as it is encoded for turn requests.
+    /// Counts twice its size: stored, and encoded for turn requests.
     fn new(item: &SharedItem) -> Self {
         let size = usize::try_from(item.bytes()).unwrap_or(usize::MAX);
         Self { item: item.clone(), bytes: size.saturating_mul(2).saturating_add(MESSAGE_BYTES) }
@@ -60,7 +63,7 @@ impl ThreadEnd {
     }
 }
 
-/// Adds what was remembered to what was read: nothing where the store says that it does not hold.
+/// Adds the cached messages to those read, unless the store reports a different version.
 pub(super) fn complete(found: &mut StartContext, known: Option<&ThreadEnd>) {
     let reads = match (known, found.goes_on) {
         (Some(_), true) if found.messages.newest.is_empty() => "none",
@@ -74,7 +77,7 @@ pub(super) fn complete(found: &mut StartContext, known: Option<&ThreadEnd>) {
     }
 }
 
-/// Of one session; the thread whose turn began longest ago is forgotten first.
+/// Cache of one session; the thread whose last turn started longest ago is forgotten first.
 #[derive(Debug)]
 pub(super) struct ThreadCache {
     threads: LinkedHashMap<ThreadId, (Arc<ThreadEnd>, usize)>,
@@ -91,7 +94,7 @@ impl ThreadCache {
         self.threads.get(thread).map(|(end, _)| Arc::clone(end))
     }
 
-    /// Remembers what a turn of the thread began with.
+    /// Caches the messages with which a turn of the thread started.
     pub(super) fn insert(&mut self, thread: &ThreadId, found: &StartContext) {
         let before = self.forget(thread);
         let Some(version) = found.version else { return };
@@ -108,7 +111,7 @@ impl ThreadCache {
         let newest: Vec<_> = found.messages.newest.iter().map_while(remembered).collect();
         let is_all = found.messages.is_all && newest.len() == found.messages.newest.len();
         if newest.is_empty() {
-            // Not even the last message has room.
+            // Not even the last message fits.
             return;
         }
         let end = ThreadEnd { version, newest, is_all };
@@ -119,7 +122,8 @@ impl ThreadCache {
         self.make_room(used);
     }
 
-    /// Adds what one commit has written at this time. That nothing else was written is a claim, which the next turn checks.
+    /// Adds the messages written by one commit at this time. It assumes that nothing else was
+    /// written, which the next turn checks.
     pub(super) fn extend(&mut self, messages: Vec<Message>, now: Timestamp) {
         let mut of_threads: HashMap<ThreadId, Vec<Message>> = HashMap::new();
         for message in messages {
@@ -137,7 +141,7 @@ impl ThreadCache {
         self.make_room(self.budget.used_bytes());
     }
 
-    /// Adds these, in the order of their positions.
+    /// Adds messages in the order of their positions.
     fn add(&mut self, thread: &ThreadId, items: &[SharedItem]) {
         let Some((end, bytes)) = self.threads.get_mut(thread) else { return };
         let (Some(first), Some(last)) = (items.first(), items.last()) else { return };

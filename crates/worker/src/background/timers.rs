@@ -1,4 +1,5 @@
-//! Timers that are due: what decides about them is read for many at once, and the rules are asked before anything is sent.
+//! Decides due timers: their data is read in one statement, and the rules are checked before
+//! anything is sent.
 
 use std::fmt::Display;
 
@@ -10,14 +11,14 @@ use tokio::sync::mpsc;
 use super::store_lookups::StoreReader;
 use crate::refusals::{RefusedItem, note_item};
 
-/// What the machine wants.
+/// A request of the machine.
 #[derive(Debug)]
 pub(super) enum TimerTask {
-    /// What becomes of these.
+    /// Decide these timers.
     Decide(Vec<TimerId>),
-    /// The timers that are due in so many ms or later.
+    /// Load timers that are due in this many ms or later.
     Load { from_ms: i64, limit: usize },
-    /// The task enters its queue later.
+    /// Store a task that enters its queue later.
     Delay(Seq, DelayedTask),
 }
 
@@ -47,7 +48,7 @@ pub(super) async fn run(
     }
 }
 
-/// `None` when the session has ended.
+/// Decides these timers. `None` when the session has ended.
 async fn decided(store: &Store, owner: Applied, timers: Vec<TimerId>, reader: &StoreReader) -> Option<Input> {
     let found = due(reader, store, Some(owner), &timers).await?;
     let decisions = timers.into_iter().zip(found).map(|(id, found)| {
@@ -63,7 +64,8 @@ async fn decided(store: &Store, owner: Applied, timers: Vec<TimerId>, reader: &S
     Some(Input::TimersDecided(decisions.collect()))
 }
 
-/// What decides about these timers, in their order, or that it cannot be read. `None` when the session has ended.
+/// Data of these timers in their order, or the error of one that cannot be read. `None` when the
+/// session has ended.
 pub(super) async fn due(
     reader: &StoreReader,
     store: &Store,
@@ -90,7 +92,7 @@ async fn loaded(
     Some(Input::Timers(page))
 }
 
-/// The timer that has fired this turn, of a follow-up.
+/// Timer that fired this turn, if it is a follow-up.
 pub(super) fn timer_of(start: &Start) -> Option<TimerId> {
     let is_synthetic = start.metadata.is_synthetic();
     let timer = start.metadata.get("timer_id").filter(|_| is_synthetic && start.task.is_none())?;

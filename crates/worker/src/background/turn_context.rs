@@ -1,4 +1,4 @@
-//! The request of a turn, with what is read for its context.
+//! Builds the request of a turn with its context.
 
 use std::sync::Arc;
 
@@ -20,19 +20,19 @@ use crate::context::Context;
 use crate::metrics::THREAD_READS;
 use crate::refusals::{RefusedItem, note_item};
 
-/// Subject, headers and what surrounds a message of NATS.
+/// Bytes reserved for subject, headers and the rest of a NATS message.
 const HEADER_BYTES: usize = 1 << 10;
 
-/// What became of a turn whose context was read.
+/// Result of preparing a turn.
 pub(super) enum PreparedTurn {
     /// A request for a workflow service, as JSON, and the facts in it.
     Request(Bytes, Vec<RememberedFact>),
-    /// A workflow in this process has answered already; and the facts that it was given.
+    /// The answer of a workflow in this process, and the facts that it was given.
     Answer(Vec<Arc<Chunk>>, Vec<RememberedFact>),
 }
 
-/// The request with its context, in one message of NATS: a context that is larger than that gets less room. `Err`: what becomes of the turn
-/// instead. `None` when the session has ended.
+/// Prepares the request with its context in one NATS message; a context that is too large is
+/// shortened. `Err`: the result of the turn instead. `None` when the session has ended.
 pub(super) async fn prepare(
     context: &Context,
     start: &Start,
@@ -105,7 +105,8 @@ pub(super) async fn prepare(
     }
 }
 
-/// The facts that a turn has been given that an owner before this one has begun, as far as they are the same still. `None` when the session has ended.
+/// Facts given to a turn that a previous owner started, as far as they are unchanged. `None` when
+/// the session has ended.
 pub(super) async fn facts_of_adopted(
     context: &Context,
     start: &Start,
@@ -124,11 +125,11 @@ pub(super) async fn facts_of_adopted(
     }
 }
 
-/// Why a heartbeat does not continue its batch. The gateway has looked before, but something may have come in between, and a task has waited in
-/// its queue.
+/// Why a heartbeat does not continue its batch. The gateway has checked before, but another message
+/// may have come since, and a task has waited in its queue.
 fn refused_heartbeat(start: &Start, newest: Option<Position>, built: &batches::Context) -> Option<String> {
     let batch = start.metadata.heartbeat_of()?;
-    // The context has the input already, which is not stored yet.
+    // The context already contains the input, which is not stored yet.
     let known = built.batches.iter().filter(|known| known.id() == batch).flat_map(Batch::items);
     let stored = group(known.filter(|item| item.position < Position::MAX).map(|item| Item::clone(item)));
     let Some(found) = stored.first() else {
@@ -143,7 +144,8 @@ fn refused_heartbeat(start: &Start, newest: Option<Position>, built: &batches::C
     }
 }
 
-/// A batch was given up, and goes on all the same: what comes of it is kept, and an operator may want to know.
+/// Notes an abandoned batch that continues anyway: its result is kept, and an operator may want to
+/// know.
 fn note_late(context: &Context, start: &Start, rules: &ContextRules, built: &batches::Context) {
     if built.comes_late(Timestamp(context.clock.now_ms()), rules.timeout_ms) {
         counter!(crate::metrics::LATE_CONTINUATIONS).increment(1);
@@ -152,10 +154,10 @@ fn note_late(context: &Context, start: &Start, rules: &ContextRules, built: &bat
     }
 }
 
-/// What was read for a context beside what was there.
+/// Messages read for a context in addition to those at hand.
 struct ReadBack {
     older: LastMessages,
-    /// Everything from here on was wanted.
+    /// Everything from this position on was wanted.
     low: Option<Position>,
 }
 
@@ -173,7 +175,7 @@ async fn built(
     Ok((builder.build(), ReadBack { older, low }))
 }
 
-/// What is remembered of the thread: what this context wanted, and at least as much as is read at first.
+/// Keeps the messages that this context wanted, and at least the number read at first.
 fn note_read(messages: &mut LastMessages, read: ReadBack) {
     if !read.older.newest.is_empty() {
         counter!(THREAD_READS, "messages" => "older").increment(1);

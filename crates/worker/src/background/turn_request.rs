@@ -1,4 +1,4 @@
-//! From a turn that begins to the request that its workflow gets: pure.
+//! Builds the request that a workflow gets from a turn that starts (no I/O).
 
 use batches::context::{Builder, ContextRules, input};
 use batches::{Item, TokenCounter, render};
@@ -23,7 +23,7 @@ pub(super) fn rules(settings: &Map<String, Value>, defaults: &TurnRules) -> Turn
     }
 }
 
-/// What of the agent's backoff and pause counts for this turn.
+/// The part of the agent's backoff and pause that applies to this turn.
 pub(super) fn gate(start: &Start) -> Gate {
     match &start.task {
         Some((_, TaskKind::Task)) => Gate::Queue,
@@ -33,20 +33,20 @@ pub(super) fn gate(start: &Start) -> Gate {
     }
 }
 
-/// Why the turn may not begin, by what was read through its [`gate`].
+/// Why the turn may not start, according to what was read through its [`gate`].
 pub(super) fn not_now(found: &StartContext) -> Option<NotNow> {
     if found.paused {
         return Some(NotNow::Paused);
     }
-    // Whatever begins calls a model, also a task of the agent's own queue.
+    // Every turn calls a model, including a task of the agent's own queue.
     let budget = found.over_budget_ms.map(|for_ms| NotNow::Budget { for_ms });
     budget.or(found.wait_ms.map(|for_ms| NotNow::Backoff { for_ms }))
 }
 
-/// The workflow that thinks for the agent.
+/// The agent's workflow.
 ///
 /// # Errors
-/// Its settings name none that there may be.
+/// Its settings name an invalid workflow.
 pub(super) fn workflow(context: &StartContext, default: &WorkflowName) -> Result<WorkflowName, String> {
     match &context.workflow {
         None => Ok(default.clone()),
@@ -55,7 +55,7 @@ pub(super) fn workflow(context: &StartContext, default: &WorkflowName) -> Result
     }
 }
 
-/// Begins the context of the turn: its input is the last message, in the batch that is active.
+/// Starts building the context of the turn: its input is the last message, in the active batch.
 pub(super) fn builder<'a>(
     start: &Start,
     found: &StartContext,
@@ -65,7 +65,7 @@ pub(super) fn builder<'a>(
 ) -> Builder<'a> {
     let input = input(start.turn.input(), start.content.clone(), start.metadata.clone(), now);
     let active = Some(input.batch_id);
-    // Otherwise it says itself all that it is about.
+    // Otherwise the input is self-contained.
     let compaction = found.compaction.clone().filter(|_| !says_all(start));
     let mut builder = Builder::new(rules.request(active, compaction, now), counter);
     builder.page([input]);
@@ -75,12 +75,13 @@ pub(super) fn builder<'a>(
     builder
 }
 
-/// Whether the input has all that the turn is about: what came before in its thread is about other turns.
+/// True if the input is self-contained: earlier messages in its thread concern other turns.
 pub(super) fn says_all(start: &Start) -> bool {
     matches!(start.task, Some((_, TaskKind::Memory | TaskKind::Compaction)))
 }
 
-/// How the context is built, and complaints about the settings. The client's instructions count towards its size, too.
+/// Rules for building the context, and complaints about the settings. The client's instructions
+/// count towards its size.
 pub(super) fn context_rules(start: &Start, settings: &Map<String, Value>) -> (ContextRules, Vec<String>) {
     let (mut rules, complaints) = ContextRules::of(settings);
     if let Some(more) = start.options.parameters.get("instructions").and_then(Value::as_str) {
@@ -90,7 +91,8 @@ pub(super) fn context_rules(start: &Start, settings: &Map<String, Value>) -> (Co
     (rules, complaints)
 }
 
-/// The agent's settings for this turn. Who writes a summary needs neither the agent's part nor its tools.
+/// The agent's settings for this turn. A turn that writes a summary needs neither the agent's
+/// instructions nor its tools.
 pub(super) fn settings(start: &Start, settings: &Map<String, Value>) -> Map<String, Value> {
     let mut settings = settings.clone();
     if matches!(start.task, Some((_, TaskKind::Compaction))) {
@@ -100,7 +102,7 @@ pub(super) fn settings(start: &Start, settings: &Map<String, Value>) -> Map<Stri
     settings
 }
 
-/// The request itself, with these messages of the context.
+/// The request with these context messages.
 pub(super) fn request<M>(
     start: &Start,
     settings: Map<String, Value>,
@@ -126,7 +128,7 @@ pub(super) fn request<M>(
         subject: subject::partition_chunks(partitions, &start.thread),
         stop_subject: subject::stop(&start.turn, start.run),
         deadline_ms: rules.deadline_ms.unsigned_abs(),
-        // Known when it is published: see `stamped`.
+        // Set when it is published: see `stamped`.
         expires_at: None,
         task: start.task.as_ref().map(task),
         context: messages,
@@ -139,7 +141,8 @@ pub(super) fn request<M>(
     }
 }
 
-/// The request with the time after which it is not begun. NATS may have been away since it was made, so each try to publish it has its own.
+/// Adds the time after which the request must not be started. NATS may have been away since it was
+/// made, so each try to publish sets a new time.
 pub(super) fn stamped(request: &[u8], expires_at: Timestamp) -> Bytes {
     match (request.strip_prefix(b"{"), wire::rfc3339(expires_at)) {
         (Some(rest), Some(at)) => [format!("{{\"expires_at\":\"{at}\",").as_bytes(), rest].concat().into(),
@@ -147,12 +150,12 @@ pub(super) fn stamped(request: &[u8], expires_at: Timestamp) -> Bytes {
     }
 }
 
-/// The messages as any provider takes them.
+/// The messages in a form that any provider accepts.
 pub(super) fn messages(context: &batches::Context) -> Vec<ContextMessage> {
     render::view(context, &render::Rules::ANY).messages.into_iter().map(context_message).collect()
 }
 
-/// The same, of which those that are shown as they are stored are not encoded again.
+/// The same, without encoding messages again that are shown as stored.
 pub(super) fn shown_messages(context: &batches::Context) -> Vec<MaybeEncoded<'_>> {
     render::view(context, &render::Rules::ANY).messages.into_iter().map(shown).collect()
 }
@@ -173,12 +176,12 @@ fn context_message(said: render::ViewMessage<'_>) -> ContextMessage {
     }
 }
 
-/// A message whose role and text are shown as they are.
+/// Encodes a message whose role and text are shown as stored.
 fn encoded(item: &Item) -> Option<Box<RawValue>> {
     to_raw_value(&plain_message(item.role, item.content.clone(), Some(item))).ok()
 }
 
-/// Without calls, and the answer to none.
+/// A message without calls that answers no call.
 fn plain_message(role: Role, content: String, source: Option<&Item>) -> ContextMessage {
     ContextMessage {
         role: role.name().to_owned(),

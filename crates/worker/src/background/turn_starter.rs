@@ -1,4 +1,5 @@
-//! Beginning turns: settings and history are read for many at once, and the requests are published side by side.
+//! Starts turns: reads settings and history for many turns at once, and publishes their requests
+//! concurrently.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
@@ -30,58 +31,58 @@ use crate::context::Context;
 use crate::refusals::{RefusedItem, note_item};
 use crate::request_watch::RunKey;
 
-/// Turns whose settings and history are read with one question.
+/// Maximum number of turns whose settings and history are read in one query.
 const MOST_READ: usize = 32;
-/// Requests that are published side by side.
+/// Maximum number of requests published concurrently.
 const MOST_PUBLISHED: usize = 256;
-/// Requests that can be taken back, beyond those that are being made; the oldest are forgotten.
+/// Maximum number of stored requests that can be withdrawn; the oldest are forgotten.
 const MOST_REMEMBERED: usize = 8_192;
-/// One try to publish; between two it is seen whether it is still wanted.
+/// Timeout of one try to publish; between tries it is checked whether the turn is still wanted.
 const REQUEST_PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why a turn does not begin whose text must not be used any more.
+/// Reason for refusing a turn whose text must not be used any more.
 const ERASED: &str = "the thread was erased";
 
-/// What the machine wants.
+/// A request of the machine.
 #[derive(Debug)]
 pub(super) enum TurnTask {
-    /// With the trace that its request belongs to.
+    /// Start a turn; its request belongs to this trace.
     Start(Arc<Start>, Option<TraceContext>),
     Abandon(TurnId, u32),
-    /// Messages that were committed.
+    /// Cache messages that were committed.
     Written(Vec<Message>),
 }
 
-/// A turn that has not begun.
+/// A turn that is being started.
 #[derive(Clone, Default)]
 struct Beginning {
-    /// Cancelled when it is abandoned.
+    /// Cancelled when the turn is abandoned.
     wanted: CancellationToken,
     trace: Option<TraceContext>,
 }
 
-/// What came of something that was under way.
+/// Result of an operation in progress.
 enum StarterOutcome {
-    /// What was read for these turns.
+    /// Data read for these turns.
     Read(Vec<(Arc<Start>, Result<StartContext, NotRead>)>),
-    /// A turn has begun, or cannot.
+    /// A turn has started, or cannot.
     Begun(Box<Begun>),
-    /// The outcome is not waited for.
+    /// An operation without a result.
     Nothing,
 }
 
-/// What came of a turn that was read.
+/// Result of starting a turn.
 struct Begun {
     start: Arc<Start>,
-    /// What was read for it.
+    /// Data read for it.
     found: StartContext,
     outcome: BeginOutcome,
 }
 
-/// What the machine is to know.
+/// Result for the machine.
 struct BeginOutcome {
     inputs: Vec<Input>,
-    /// Of its request.
+    /// Sequence of its request.
     seq: Option<Seq>,
 }
 
@@ -90,36 +91,36 @@ impl BeginOutcome {
         Self { inputs: vec![answer(start, started)], seq: None }
     }
 
-    /// The session has ended, or the turn is not wanted any more.
+    /// The session has ended, or the turn is no longer wanted.
     const NOTHING: Self = Self { inputs: Vec::new(), seq: None };
 }
 
-/// By what a follow-up is superseded of which no more is known.
+/// Cause of superseding a follow-up if no other is known.
 const SUPERSEDED: &str = "message";
 
 /// Why nothing was read for a turn.
 enum NotRead {
-    /// It is a follow-up that is not wanted any more, and by what.
+    /// The turn belongs to a follow-up that is no longer wanted; names the cause.
     Superseded(&'static str),
-    /// The store refuses it for good.
+    /// The store permanently refuses to read it.
     Unreadable(String),
 }
 
 struct TurnStarter {
     context: Context,
     reader: StoreReader,
-    /// Not read yet.
+    /// Turns not read yet.
     waiting: VecDeque<Arc<Start>>,
-    /// Read, not published yet.
+    /// Turns read, but not published yet.
     ready: VecDeque<(Arc<Start>, StartContext)>,
     is_reading: bool,
     publishing: usize,
     under_way: FuturesUnordered<BoxFuture<'static, StarterOutcome>>,
     compacting: Compactor,
     cache: ThreadCache,
-    /// Turns that have not begun.
+    /// Turns being started.
     beginning: HashMap<RunKey, Beginning>,
-    /// Requests that are stored, as far as it is remembered, in the order of their storing.
+    /// Remembered stored requests, in the order in which they were stored.
     stored: HashMap<RunKey, Seq>,
     stored_order: VecDeque<RunKey>,
 }
@@ -161,7 +162,7 @@ pub(super) async fn run(
 }
 
 impl TurnStarter {
-    /// Takes this task and all that have come by now, so that what follows is done for all of them together.
+    /// Takes this task and all others waiting, so that they are handled together.
     fn take(&mut self, first: TurnTask, background: &mut mpsc::UnboundedReceiver<TurnTask>) {
         let mut next = Some(first);
         while let Some(task) = next {
@@ -180,8 +181,8 @@ impl TurnStarter {
         }
     }
 
-    /// A workflow that works on it gets a cancel notice. A request that is stored is taken back; one that is being made is
-    /// never stored, or taken back as soon as it is.
+    /// Publishes a cancel notice for the workflow. A stored request is withdrawn; one that is being
+    /// made is not stored, or is withdrawn once it is.
     fn abandon(&mut self, turn: TurnId, run: u32) {
         let name = (turn, run);
         if let Some(beginning) = self.beginning.get(&name) {
@@ -191,7 +192,7 @@ impl TurnStarter {
         self.under_way.push(withdraw(self.context.clone(), name, seq).boxed());
     }
 
-    /// Begins whatever there is room for.
+    /// Starts as many turns as there is room for.
     fn go_on(&mut self) {
         if !self.is_reading && !self.waiting.is_empty() {
             self.is_reading = true;
@@ -217,7 +218,7 @@ impl TurnStarter {
         }
     }
 
-    /// `Err` when the session has ended.
+    /// Handles a result. `Err` when the session has ended.
     async fn settle(&mut self, outcome: StarterOutcome) -> Result<(), ()> {
         match outcome {
             StarterOutcome::Nothing => {}
@@ -279,13 +280,14 @@ impl TurnStarter {
     }
 }
 
-/// What every line of the log says that beginning the turn writes, whatever the log's filter lets through.
+/// Fields of every log line written while the turn is started, whatever the log's filter.
 fn of_turn(start: &Start, trace: Option<&TraceContext>) -> tracing::Span {
     tracing::error_span!("turn", turn = %start.turn, run = start.run, thread = %start.thread,
         correlation_id = start.options.correlation_id.as_deref(), trace_id = trace.map(TraceContext::trace_id))
 }
 
-/// What is to be known of a turn before it has begun, for what follows it.
+/// Facts given to a turn, which the machine must know before the turn starts if they matter for
+/// what follows.
 fn recalled(start: &Start, facts: &[RememberedFact]) -> Option<Input> {
     let facts = RecalledFacts::of_texts(facts.iter().map(|fact| fact.text.as_str()));
     let is_wanted = start.options.memory && facts != RecalledFacts::default();
@@ -296,7 +298,8 @@ fn answer(start: &Start, started: Started) -> Input {
     Input::Started { turn: start.turn.clone(), run: start.run, started }
 }
 
-/// Best effort: a workflow that does not hear of it works for nothing, and what it writes is dropped.
+/// Best effort: a workflow that does not receive the notice works in vain, and its chunks are
+/// dropped.
 async fn withdraw(context: Context, (turn, run): RunKey, seq: Option<Seq>) -> StarterOutcome {
     if let Err(error) = context.bus.publish_cancel(&turn, run).await {
         tracing::debug!(%turn, run, %error, "the cancel notice was not published");
@@ -309,7 +312,7 @@ async fn withdraw(context: Context, (turn, run): RunKey, seq: Option<Seq>) -> St
     StarterOutcome::Nothing
 }
 
-/// Reads for all of them at once; a turn that the store refuses fails alone.
+/// Reads data for all turns at once; a turn that the store refuses fails alone.
 async fn read(
     context: Context,
     starts: Vec<(Arc<Start>, Option<Arc<ThreadEnd>>)>,
@@ -342,7 +345,8 @@ fn thread_of(wanted: &ContextWanted) -> &dyn Display {
     &wanted.thread
 }
 
-/// Which of these turns are follow-ups that are not wanted any more, and by what; `None` when the session has ended.
+/// For each turn, the cause if it is a follow-up that is no longer wanted. `None` when the session
+/// has ended.
 async fn superseded(
     context: &Context,
     starts: &[Arc<Start>],
@@ -356,7 +360,7 @@ async fn superseded(
     let of = |start: &Arc<Start>| {
         let Some(found) = timer_of(start).and_then(|_| found.next()) else { return Ok(None) };
         Ok(match found? {
-            // It was erased, or is not known to a store that has gone back in time.
+            // It was erased, or a store that has gone back in time does not know it.
             None => Some(SUPERSEDED),
             // A workflow is answering it already.
             Some(timer) if start.is_adopted => timer.is_superseded().then_some(SUPERSEDED),
@@ -386,7 +390,7 @@ async fn begin(
     StarterOutcome::Begun(Box::new(Begun { start, found, outcome }))
 }
 
-/// Asks the turn's workflow, if the turn may begin.
+/// Sends the request of the turn to its workflow, if the turn may start.
 async fn requested(
     context: &Context,
     start: &Start,
@@ -404,7 +408,7 @@ async fn requested(
     };
     let partition = start.thread.bucket().partition(config.partitions);
     if found.is_erased {
-        // Erasing makes the owner forget it as well, soon.
+        // The erasure will soon make the owner forget it as well.
         return BeginOutcome::of(start, Started::Refused { rules, text: ERASED.to_owned() });
     }
     if start.is_adopted {
@@ -412,7 +416,8 @@ async fn requested(
         if !limits.is_empty() {
             context.limiter.enter(&start.turn, partition, &limits);
         }
-        // What it was given is asked once more, for the owner before took that along.
+        // The facts it was given are recalled again, because they were lost with the previous
+        // owner.
         let facts = match start.options.memory {
             true => facts_of_adopted(context, start, found, reader).await,
             false => Some(Vec::new()),
@@ -474,8 +479,8 @@ enum Published {
     Unwanted,
 }
 
-/// Tries for as long as the turn is wanted: that NATS is away is no failure of an agent. Another owner that begins the same run
-/// again publishes the same id, and the stream keeps the first.
+/// Retries as long as the turn is wanted: an outage of NATS is not a failure of the agent. Another
+/// owner that starts the same run publishes the same id, and the stream keeps the first.
 async fn publish(
     context: &Context,
     start: &Start,

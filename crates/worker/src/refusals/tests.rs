@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What comes of a store that refuses statements with these items, and the number of its statements.
+/// Results with a store that refuses statements containing these items, and the number of
+/// statements.
 fn asked(items: &[u32], refused: &BTreeSet<u32>) -> (Vec<Result<u32, u32>>, usize) {
     let statements = Mutex::new(0);
     let ask = |part: &[u32]| {
@@ -36,7 +37,7 @@ proptest! {
         let expected: Vec<_> =
             items.iter().map(|item| if refused.contains(item) { Err(*item) } else { Ok(*item) }).collect();
         prop_assert_eq!(answers, expected);
-        // One for all, and two for each halving on the way to a culprit.
+        // One statement for all, and two for each halving on the way to a refused item.
         let culprits = refused.iter().filter(|item| **item < count).count();
         let halvings = items.len().next_power_of_two().trailing_zeros() as usize;
         prop_assert!(statements <= 1 + 2 * culprits * halvings, "{statements} for {culprits} of {count}");

@@ -1,4 +1,4 @@
-//! Starting a session: the partition as the store has it, and its stream as it is.
+//! Starts a session from the stored state of the partition and the state of its stream.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,8 +23,9 @@ use crate::purge::Purge;
 use crate::queries::PendingQueries;
 use crate::retention::RetentionSweep;
 
-/// Loads the partition and opens its stream, for as long as it takes. `None` when the lease is gone or the store has gone back in time.
-/// The grant is the one that was given, and `last_read` what was read under an earlier one.
+/// Loads the partition and opens its stream, retrying until it succeeds. `None` if the lease is
+/// gone or the store has gone back in time. `last_read` is the last entry read under an earlier
+/// grant.
 pub(super) async fn attach<'a>(
     context: &'a Context,
     grant: &Grant,
@@ -32,7 +33,7 @@ pub(super) async fn attach<'a>(
     last_read: LastRead,
     readable: &'a Condition,
 ) -> Option<PartitionSession<'a>> {
-    // Moved by each try that came as far as that.
+    // Updated by each try that gets that far.
     let mut grant = grant.clone();
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
     let mut said = false;
@@ -63,7 +64,8 @@ async fn try_attach<'a>(
     readable: &'a Condition,
 ) -> Result<Option<PartitionSession<'a>>, Box<dyn std::error::Error + Send + Sync>> {
     let (config, partition) = (&context.config, grant.partition);
-    // The number may have been changed while this process was paused: it would look for keys elsewhere. From the grant on it cannot change.
+    // The number may have been changed while this process was paused, and keys would then be in
+    // other partitions. From the grant on it cannot change.
     context.store.check_partition_count(config.partitions).await?;
     let (place, stream) = find_place(context, grant, last_read).await?;
     let incarnation = stream.incarnation.as_str();
@@ -92,7 +94,7 @@ async fn try_attach<'a>(
     let backlog = OutboxBacklog { partition, after, count: takeover.outbox_beyond };
     let mut machine_limits = config.limits;
     if let Some(max_bytes) = stream.max_bytes {
-        // A full stream takes nothing from publishers: what is open must leave it long before that.
+        // A full stream refuses publishers, so open entries must be saved long before that.
         machine_limits.replay_bytes = machine_limits.replay_bytes.min(max_bytes / 4);
     }
     machine_limits.frame_bytes = machine_limits.frame_bytes.min(context.bus.page_bytes());
@@ -130,7 +132,8 @@ async fn try_attach<'a>(
     }))
 }
 
-/// Where the stream is read on, by what the store and this worker know of it and by what it is.
+/// Where to resume reading, from what the store and this worker know of the stream and from its
+/// state.
 async fn find_place(
     context: &Context,
     grant: &Grant,
@@ -139,7 +142,8 @@ async fn find_place(
     let ours = last_read.as_ref().filter(|(of, _)| grant.incarnation.as_deref() == Some(&**of));
     let ours = ours.map(|(_, mark)| *mark).filter(|mark| grant.read != Some(*mark));
     let kept = Kept { checkpoint: grant.checkpoint, incarnation: grant.incarnation.as_deref() };
-    // The entries before the stream: what is purged in between is below what the stream then says to be its first.
+    // Read the entries before the stream's state: entries purged in between are below the first
+    // sequence that the stream then reports.
     let mut marks = Vec::new();
     for read in grant.read.into_iter().chain(ours) {
         marks.push(Compared { read, found: context.bus.stored_at_ns(grant.partition, read.seq).await? });

@@ -1,4 +1,5 @@
-//! Limits lines of the log that a publisher can provoke at will: at most 50 a second, and then how many were left out.
+//! Limits log lines that a publisher can provoke at will: at most 50 per second, followed by the
+//! number left out.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -6,7 +7,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const WINDOW: Duration = Duration::from_secs(1);
-/// Lines of one kind in a window: enough to name what fails at once in a usual fleet.
+/// Maximum lines of one kind in a window: enough to name all simultaneous failures in a usual
+/// fleet.
 const LINES: u32 = 50;
 
 /// One kind of line.
@@ -25,12 +27,12 @@ impl LogThrottle {
         Self(Mutex::new(ThrottleState { began: None, lines: 0, left_out: 0 }))
     }
 
-    /// Counts one more. When there is room for a line: how many were left out since the one before it.
+    /// Counts one line. If it may be written: number of lines left out since the previous one.
     pub(crate) fn count(&self) -> Option<u64> {
         self.count_at(Instant::now())
     }
 
-    /// How many lines were left out in a window that has ended, and that no line has named.
+    /// Number of lines left out in a window that has ended, if no line has reported them.
     pub(crate) fn take_left_out(&self) -> u64 {
         self.take_left_out_at(Instant::now())
     }

@@ -1,4 +1,4 @@
-//! Performing what the machine decides.
+//! Performs the actions of the machine.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use super::state::{InFlight, PartitionSession, SessionEnd, now};
 use crate::committer::{CommitOutcome, CommitPrecondition};
 use crate::model_usage::ModelUsage;
 
-/// Answers with contradicting chunks that are remembered, so that viewers see it once.
+/// Maximum number of remembered answers with contradicting chunks, so that subscribers are notified
+/// once.
 const MOST_CONFLICTS: usize = 64;
 
-/// The answer since which something is remembered, if the turn is that of a memory task.
+/// Answer that facts are remembered of, if the turn is that of a memory task.
 fn answer_with_facts(write: &TurnWrite) -> Option<MessageKey> {
     let noted = write.noted_facts().ok()??;
     (!noted.facts.is_empty()).then_some(MessageKey { thread: noted.thread, message: noted.answer })
@@ -37,7 +38,7 @@ impl PartitionSession<'_> {
                 Action::End(ending) => self.end(ending).await,
                 Action::Snapshot(reply) => self.queries.send_snapshot(reply).await,
                 Action::ChangedThreads(changed) => {
-                    // The reply goes behind the frames that it counts.
+                    // The reply must follow the frames that it counts.
                     self.context.live.flush().await;
                     self.queries.send_changed_threads(changed).await;
                 }
@@ -71,7 +72,8 @@ impl PartitionSession<'_> {
         }
     }
 
-    /// What the stream has lost is named in the commit whose checkpoint passes it, which comes after this.
+    /// Logs and counts a report. Lost stream entries are recorded in the commit whose checkpoint
+    /// passes them, which comes later.
     async fn report(&mut self, report: &MachineReport) {
         match report {
             MachineReport::TurnFailed { turn, run, .. } => {
@@ -99,7 +101,7 @@ impl PartitionSession<'_> {
         }
     }
 
-    /// Shows the viewers of an answer that one of its chunks was set aside: once.
+    /// Notifies the subscribers of an answer once that one of its chunks was dropped.
     async fn report_conflict(&mut self, key: &MessageKey) {
         if TurnId::of_answer(&key.message).is_none() || self.conflicts.contains(key) {
             return;
@@ -154,7 +156,7 @@ impl PartitionSession<'_> {
                 if let Some(traces) = &mut self.traces {
                     traces.committed(in_flight.submitted.elapsed());
                 }
-                // Before the next turns of these threads begin.
+                // Must happen before the next turns of these threads start.
                 self.background.written(messages);
                 let turns: Vec<TurnId> = refused.iter().map(|(turn, _)| turn.clone()).collect();
                 let mut actions = self.machine.handle(Input::Committed(refused), now(self.context));

@@ -1,4 +1,4 @@
-//! Reading and decoding a partition's stream beside the machine that uses it.
+//! Reads and decodes a partition's stream in a separate task.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,48 +13,49 @@ use wire::{DecodeLimits, Decoded};
 
 use super::report;
 
-/// Entries that are decoded and handled together.
+/// Maximum number of entries that are decoded and handled together.
 const BATCH: usize = 512;
-/// Bytes that a JetStream file takes for an entry besides its subject and payload: a record header and a checksum (30), a Content-Type.
+/// Bytes of an entry in a JetStream file besides its subject and payload: a record header and a
+/// checksum (30), a Content-Type.
 const STORED_OVERHEAD: usize = 64;
-/// Batches that may wait for the machine.
+/// Maximum number of batches queued for the machine.
 const AHEAD: usize = 4;
 
-/// What comes from the stream.
+/// An event of the stream.
 #[derive(Debug)]
 pub(crate) enum ReadEvent {
-    /// The next entries in order, what the last of them is recognised by, and which of them belong to traces.
+    /// The next entries in order, the mark of the last one, and those that belong to traces.
     Entries(Vec<StreamEntry>, Option<Mark>, Vec<TracedEntry>),
     /// See [`partition::Input::CaughtUp`].
     CaughtUp(bool),
     /// See [`ReaderEvent::Trouble`].
     Trouble(Option<String>),
-    /// The stream is another one now.
+    /// The stream was replaced.
     StreamChanged,
 }
 
-/// An entry that names the trace that it belongs to. Only inputs and first frames do.
+/// An entry that names its trace. Only inputs and first frames do.
 #[derive(Debug)]
 pub(crate) struct TracedEntry {
     pub(crate) subject: TracedSubject,
     pub(crate) trace: TraceContext,
-    /// ns of Unix time, by the clock of the server.
+    /// ns of Unix time, by the server's clock.
     pub(crate) stored_at_ns: i64,
 }
 
-/// What an entry with a trace is about.
+/// Subject of an entry with a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum TracedSubject {
     Turn(TurnId),
     Task(TaskId),
-    /// The first chunk of it.
+    /// First chunk of an answer.
     Answer(MessageId),
 }
 
-/// A reader in a task of its own. It pauses when what it has read is not taken.
+/// A reader in its own task. It pauses while its batches are not taken.
 #[derive(Debug)]
 pub(crate) struct EntryReader {
-    /// The number of restarts that the sender had seen comes first.
+    /// Each event comes with the number of restarts that the sender had seen.
     fed: mpsc::Receiver<(u64, ReadEvent)>,
     restarts: mpsc::UnboundedSender<Seq>,
     generation: u64,
@@ -76,13 +77,14 @@ impl EntryReader {
         Self { fed, restarts, generation: 0, end }
     }
 
-    /// The last entry that the stream is known to have; 0 before anything is known. It is read before what it counts is taken: who takes
-    /// nothing for a while would else know only what there was when the last entries were delivered, often nothing.
+    /// Last entry that the stream is known to have; 0 before anything is known. It is updated
+    /// before the batch is taken. Otherwise a session that takes nothing for a while would see only
+    /// the state at the last delivery, often nothing.
     pub(crate) fn end(&self) -> Seq {
         Seq(self.end.load(Ordering::Relaxed))
     }
 
-    /// What comes next, nothing of what was read before the last restart. Cancel-safe; `None` when the task is gone.
+    /// Next event after the last restart. Cancel-safe; `None` if the task has ended.
     pub(crate) async fn next(&mut self) -> Option<ReadEvent> {
         loop {
             let (generation, fed) = self.fed.recv().await?;
@@ -95,7 +97,7 @@ impl EntryReader {
     /// Reads again from `from` on.
     pub(crate) fn restart(&mut self, from: Seq) {
         self.generation += 1;
-        // If the task is gone, `next` says so.
+        // If the task has ended, `next` reports it.
         let _ = self.restarts.send(from);
     }
 }
@@ -112,7 +114,8 @@ async fn read(
     loop {
         tokio::select! {
             biased;
-            // Its other end goes with the session, which may be while nothing comes from a quiet stream.
+            // The sender is dropped with the session, possibly while a quiet stream delivers
+            // nothing.
             from = restarted.recv() => match from {
                 Some(from) => {
                     generation += 1;
@@ -135,7 +138,7 @@ async fn read(
                     }
                     ReaderEvent::CaughtUp(caught_up) => {
                         if caught_up {
-                            // What was unread may have been purged.
+                            // Unread entries may have been purged.
                             end.store(position.0, Ordering::Relaxed);
                         }
                         ReadEvent::CaughtUp(caught_up)
@@ -152,7 +155,7 @@ async fn read(
     reader.close().await;
 }
 
-/// Which stream is read.
+/// Identifies the stream.
 struct StreamName {
     partition: PartitionId,
     incarnation: Arc<str>,
@@ -195,7 +198,8 @@ fn decode(
     StreamEntry { seq, stored_at, bytes, body }
 }
 
-/// What may name a trace: of the chunks of an answer only the first, so that nothing is looked up for the others.
+/// Subject of an entry that may name a trace. Of an answer only the first chunk does, so that
+/// nothing is looked up for the others.
 fn traced_subject(decoded: &Decoded) -> Option<TracedSubject> {
     match decoded {
         Decoded::Frame(frame) => {

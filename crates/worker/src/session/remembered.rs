@@ -1,16 +1,16 @@
-//! The last values of a partition by their keys: of what is under way, for traces and the log.
+//! The last values of a partition by key: data of active turns for traces and the log.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Values that are remembered until they are taken; of more the oldest are forgotten.
+/// Maximum number of values; beyond it the oldest are forgotten.
 const MOST_REMEMBERED: usize = 4_096;
 
-/// The last ones by their keys.
+/// The last values by key.
 pub(super) struct Remembered<K, V> {
-    /// With the number of their coming.
+    /// Values with their insertion numbers.
     values: HashMap<K, (u64, V)>,
-    /// Keys in the order of their coming, those that were taken too.
+    /// Keys in insertion order, including those already taken.
     order: VecDeque<(u64, K)>,
     last: u64,
 }
@@ -32,7 +32,7 @@ impl<K: Clone + Eq + Hash, V> Remembered<K, V> {
         self.order.push_back((self.last, key));
         if self.order.len() > MOST_REMEMBERED
             && let Some((number, oldest)) = self.order.pop_front()
-            // One that was taken may have come again since.
+            // A key that was taken may have been set again since.
             && self.values.get(&oldest).is_some_and(|(last, _)| *last == number)
         {
             self.values.remove(&oldest);

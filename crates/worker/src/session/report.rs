@@ -1,4 +1,4 @@
-//! What the machine reports, as lines in the log.
+//! Writes reports of the machine to the log.
 
 use model::{IdRange, RejectedEntry, Seq};
 use partition::{BufferState, MachineReport};
@@ -12,14 +12,14 @@ static NOT_ASKED: LogThrottle = LogThrottle::new();
 static REFUSED: LogThrottle = LogThrottle::new();
 static OTHER_ROLES: LogThrottle = LogThrottle::new();
 
-/// An entry that cannot be used: it becomes a dead letter.
+/// Logs an unusable entry, which becomes a dead letter.
 pub(crate) fn refused(subject: &str, seq: Seq, refusal: &RejectedEntry) {
     if let Some(left_out) = REFUSED.count() {
         tracing::warn!(left_out, subject, %seq, code = refusal.code, detail = refusal.detail, "entries became dead letters");
     }
 }
 
-/// Names what was left out of the log since the last line of its kind.
+/// Logs the number of lines left out since the last line of each kind.
 pub(super) fn log_left_out() {
     let kinds = [
         ("messages were given up", &GIVEN_UP),
@@ -36,7 +36,7 @@ pub(super) fn log_left_out() {
     }
 }
 
-/// Whether the log shows what the machine reports of single chunks.
+/// True if the log shows reports about single chunks.
 pub(super) fn shows_chunks() -> bool {
     tracing::level_filters::LevelFilter::current() >= tracing::level_filters::LevelFilter::DEBUG
 }
@@ -93,7 +93,7 @@ pub(super) fn log(report: &MachineReport) {
     }
 }
 
-/// A run of a turn has failed; `run`: what its owner knows of it beside.
+/// Logs a failed run; `failed`: what its owner knows about the run.
 pub(super) fn log_failed_run(report: &MachineReport, failed: Option<&FailedRun>) {
     let MachineReport::TurnFailed {
         turn,

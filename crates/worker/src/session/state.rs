@@ -1,4 +1,4 @@
-//! What a session holds while it has its partition.
+//! State of a session while it holds its partition.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,29 +28,30 @@ use crate::retention::RetentionSweep;
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionEnd {
-    /// Asked to; what was in flight is committed.
+    /// Drained on request; what was in flight is committed.
     Drained,
     /// The partition belongs to a newer grant.
     Lost,
-    /// The store is not what this session thought: start again from it under a new epoch, if the lease is still ours.
+    /// The store differs from what the session assumed: start again from the store under a new
+    /// epoch, if the lease is still held.
     Rebuild,
 }
 
-/// The last entry that sessions of one hold have read, with its stream: more than the store may know.
+/// Last entry read by the sessions of one hold, with its stream; the store may not know it yet.
 pub(super) type LastRead = Option<(Arc<str>, Mark)>;
 
 pub(super) struct PartitionSession<'a> {
     pub(super) context: &'a Context,
     pub(super) lease: Lease,
     pub(super) readable: &'a Condition,
-    /// What the store has, as far as it has said.
+    /// State acknowledged by the store.
     pub(super) applied: Applied,
-    /// Which keys of turn tokens the machine was given last; `None`: those of its takeover.
+    /// Keys of turn tokens last given to the machine; `None`: those of its takeover.
     pub(super) token_keys: Option<TokenKeys>,
     pub(super) machine: Partition,
     pub(super) reader: EntryReader,
     pub(super) background: BackgroundTasks,
-    /// Most bytes of chunks in a frame, whatever the server takes.
+    /// Maximum bytes of chunks in a frame, independent of the server's limit.
     pub(super) frame_bytes: usize,
     pub(super) query_server: QueryServer,
     pub(super) queries: PendingQueries,
@@ -58,18 +59,18 @@ pub(super) struct PartitionSession<'a> {
     pub(super) purge: Purge,
     pub(super) reservation: Reservation<'a>,
     pub(super) incarnation: Arc<str>,
-    /// The highest entry that was read.
+    /// Highest entry read.
     pub(super) read: Option<Mark>,
-    /// The entry that was read last: below the highest one while entries are read again.
+    /// Last entry read: below the highest one while entries are read again.
     pub(super) reached: Seq,
-    /// What the stream jumped over and no commit has named yet.
+    /// Sequences that the stream skipped and that no commit has recorded yet.
     pub(super) gone: Vec<StreamGap>,
     pub(super) in_flight: Option<InFlight>,
     pub(super) rounds: u32,
     pub(super) retention: RetentionSweep,
-    /// The last answers of which viewers were shown that their chunks contradict each other.
+    /// Last answers whose subscribers were notified of contradicting chunks.
     pub(super) conflicts: VecDeque<MessageKey>,
-    /// `None` in a process that sends no traces.
+    /// `None` if the process sends no traces.
     pub(super) traces: Option<TurnTraces>,
     pub(super) turn_log: TurnLog,
 }
@@ -83,7 +84,7 @@ pub(super) struct InFlight {
     pub(super) tokens: Vec<(TurnId, u64)>,
     /// Turns that end.
     pub(super) finished: Vec<TurnId>,
-    /// Answers since which facts are remembered.
+    /// Answers that facts are remembered of.
     pub(super) remembered: Vec<MessageKey>,
 }
 

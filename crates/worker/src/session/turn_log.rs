@@ -1,4 +1,4 @@
-//! One line in the log for each run of a turn that ends: whose it was, how long it took, and what it used.
+//! Logs one line for each run of a turn that ends: agent, duration and usage.
 
 use model::{FinishReason, MessageOutcome, TurnId};
 use partition::{MessageEnded, Start};
@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use super::remembered::Remembered;
 
-/// Runs under way. Of a run that is forgotten, or that an owner before this one has begun, less is said.
+/// Active runs. The line of a forgotten run, or of one started by a previous owner, has fewer
+/// fields.
 #[derive(Default)]
 pub(super) struct TurnLog {
     runs: Remembered<(TurnId, u32), RunInfo>,
@@ -30,16 +31,16 @@ impl RunInfo {
 
 /// A run that has failed.
 pub(super) struct FailedRun {
-    /// From the acceptance of its input to its begin, ms; `None`: an owner before this one has begun it.
+    /// Time from the acceptance of its input to its start, ms; `None`: a previous owner started it.
     pub(super) waited_ms: Option<i64>,
-    /// How long it ran under this owner, ms.
+    /// Time that it ran under this owner, ms.
     pub(super) ran_ms: u64,
-    /// Of its trace.
+    /// Id of its trace.
     pub(super) trace_id: Option<String>,
 }
 
 impl TurnLog {
-    /// A run begins, or goes on under this owner.
+    /// Notes a run that starts, or continues under this owner.
     pub(super) fn began(&mut self, start: &Start, trace_id: Option<String>) {
         let info = RunInfo {
             agent: start.agent.to_string(),
@@ -52,13 +53,13 @@ impl TurnLog {
         self.runs.set((start.turn.clone(), start.run), info);
     }
 
-    /// A run has failed; `None`: this owner has not begun it.
+    /// Notes a failed run; `None`: this owner has not started it.
     pub(super) fn failed(&mut self, turn: &TurnId, run: u32) -> Option<FailedRun> {
         let info = self.runs.take(&(turn.clone(), run))?;
         Some(FailedRun { waited_ms: info.waited_ms, ran_ms: info.ran_ms(), trace_id: info.trace_id })
     }
 
-    /// The answer of a run has ended, and that is stored. Failed runs have their line already.
+    /// Logs the stored end of a run's answer. Failed runs have been logged already.
     pub(super) fn ended(&mut self, ending: &MessageEnded) {
         let Some((turn, run)) = TurnId::of_answer(&ending.key.message) else { return };
         let info = self.runs.take(&(turn.clone(), run));

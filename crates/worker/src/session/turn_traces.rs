@@ -1,7 +1,8 @@
-//! The spans of a session's turns: from the input to the commit. Nothing is kept of them but in memory.
+//! Spans of a session's turns, from the input to the commit. They are kept only in memory.
 //!
-//! The machine knows nothing of it: what entries say of traces comes beside them, and what it decides shows what a turn has come to. A
-//! new owner reads entries again and finds their traces in them, but for those of what was saved and passed by the checkpoint.
+//! The machine knows nothing of traces: trace ids of entries come beside them, and the machine's
+//! actions show the progress of a turn. A new owner reads entries again and finds their traces,
+//! except those of saved inputs that the checkpoint has passed.
 
 use std::time::Duration;
 
@@ -12,31 +13,30 @@ use runtime::traces::{self, Span, SpanKind, SpanStart, TraceContext};
 use super::reader_task::{TracedEntry, TracedSubject};
 use super::remembered::Remembered;
 
-/// See the module.
 pub(super) struct TurnTraces {
     inputs: Remembered<TracedSubject, InputTrace>,
     turns: Remembered<TurnId, TurnSpans>,
-    /// How long ago the commit was submitted that has just been applied.
+    /// Time since the commit that has just been applied was submitted.
     committed: Option<Duration>,
-    /// Runs that are not waited for any more; most of them end with the actions that follow.
+    /// Abandoned runs; most of them end with the actions that follow.
     abandoned: Vec<(TurnId, u32)>,
 }
 
-/// Of an input that has arrived.
+/// Trace of an input that has arrived.
 #[derive(Clone)]
 struct InputTrace {
     trace: TraceContext,
     stored_at_ns: i64,
 }
 
-/// A run under way.
+/// Spans of an active run.
 struct TurnSpans {
     run: u32,
     input: TracedSubject,
     turn: Span,
-    /// Until the workflow has been asked.
+    /// Span of the request, until it has been sent to the workflow.
     request: Option<Span>,
-    /// What the first frame named, and when it was stored.
+    /// Trace of the first frame, and when it was stored.
     first_frame: Option<InputTrace>,
     has_first_chunk: bool,
 }
@@ -52,7 +52,7 @@ impl TurnTraces {
         })
     }
 
-    /// Entries that are about to be handled.
+    /// Notes entries that are about to be handled.
     pub(super) fn read(&mut self, entries: Vec<TracedEntry>) {
         for TracedEntry { subject, trace, stored_at_ns } in entries {
             let input = InputTrace { trace, stored_at_ns };
@@ -67,7 +67,7 @@ impl TurnTraces {
         }
     }
 
-    /// A turn begins, or is tried again; what its request is to bear.
+    /// Notes a turn that starts or is retried. Returns the trace context for its request.
     pub(super) fn begin(&mut self, start: &Start) -> Option<TraceContext> {
         let is_known = self.turns.get(&start.turn).is_some_and(|known| known.run == start.run);
         if !is_known {
@@ -85,7 +85,7 @@ impl TurnTraces {
     fn spans(&self, start: &Start) -> TurnSpans {
         let subject = input_of(start);
         let input = self.inputs.of(&subject);
-        // A later run begins when it begins.
+        // A later run has no earlier start than now.
         let at = input
             .filter(|_| start.run == 0)
             .map_or(SpanStart::Now, |input| SpanStart::AtNs(input.stored_at_ns));
@@ -107,19 +107,19 @@ impl TurnTraces {
         }
     }
 
-    /// The id of the trace of a turn under way.
+    /// Trace id of an active turn.
     pub(super) fn trace_id(&mut self, turn: &TurnId) -> Option<String> {
         self.turns.get(turn)?.turn.context().map(|trace| trace.trace_id())
     }
 
-    /// The workflow has been asked, or something else came of it.
+    /// Notes that the request was sent to the workflow, or that the start had another result.
     pub(super) fn requested(&mut self, turn: &TurnId, run: u32) {
         if let Some(spans) = self.turns.get(turn).filter(|spans| spans.run == run) {
             spans.request = None;
         }
     }
 
-    /// The first chunk of an answer has been sent to the gateways.
+    /// Notes that the first chunk of an answer was sent to the gateways.
     pub(super) fn first_chunk(&mut self, message: &MessageId) {
         let Some(spans) = self.of_answer(message).filter(|spans| !spans.has_first_chunk) else { return };
         spans.has_first_chunk = true;
@@ -131,19 +131,19 @@ impl TurnTraces {
         Span::start("first chunk", SpanKind::Consumer, parent, at).end();
     }
 
-    /// A commit has been applied that was submitted so long ago; what ends now was in it.
+    /// Notes an applied commit that was submitted this long ago; turns that end now were in it.
     pub(super) fn committed(&mut self, ago: Duration) {
         self.committed = Some(ago);
     }
 
-    /// A run has failed; it ends with the next commit.
+    /// Notes a failed run; it ends with the next commit.
     pub(super) fn failed(&mut self, turn: &TurnId, run: u32, code: &str) {
         if let Some(spans) = self.turns.get(turn).filter(|spans| spans.run == run) {
             spans.turn.fail(code);
         }
     }
 
-    /// The answer has ended, and that is committed.
+    /// Notes the committed end of an answer.
     pub(super) fn ended(&mut self, ending: &MessageEnded) {
         let Some((turn, run)) = TurnId::of_answer(&ending.key.message) else { return };
         if self.turns.get(&turn).is_none_or(|spans| spans.run != run) {
@@ -161,18 +161,18 @@ impl TurnTraces {
                 spans.turn.fail(failure.code());
             }
         }
-        // A task that has failed is tried again.
+        // A failed task is tried again.
         if turn.is_foreground() || ending.outcome == MessageOutcome::Complete {
             self.inputs.take(&spans.input);
         }
     }
 
-    /// The run is not waited for any more.
+    /// Notes an abandoned run.
     pub(super) fn abandoned(&mut self, turn: &TurnId, run: u32) {
         self.abandoned.push((turn.clone(), run));
     }
 
-    /// All that was decided together has been done: what was abandoned and has not ended is no turn any more.
+    /// All actions of one input are done: abandoned runs that have not ended are dropped.
     pub(super) fn forget_abandoned(&mut self) {
         for (turn, run) in std::mem::take(&mut self.abandoned) {
             if self.turns.get(&turn).is_some_and(|spans| spans.run == run)

@@ -1,4 +1,4 @@
-//! Threads whose contexts become large are compacted, and go on.
+//! Threads whose contexts become large are compacted and continue.
 
 use model::ThreadId;
 use serde_json::{Value, json};
@@ -10,12 +10,13 @@ fn thread() -> ThreadId {
     ThreadId::parse("a1").unwrap()
 }
 
-/// 30 tokens.
+/// A text of 30 tokens.
 fn text(number: usize) -> String {
     format!("{number:0>96}")
 }
 
-/// Runs task `number`, and every summary that is asked for meanwhile; gives the request of the task, and those for summaries.
+/// Runs task `number`, and every summary requested meanwhile. Returns the request of the task, and
+/// those for summaries.
 async fn run(fixture: &Fixture, number: usize) -> (TurnRequest, Vec<TurnRequest>) {
     fixture.send_task("a1", &format!("k{number}"), &text(number)).await;
     let mut work = fixture.work("default");
@@ -71,13 +72,13 @@ async fn a_context_begins_the_same_until_a_compaction_moves_it() {
         }
         assert_eq!(now.last(), Some(&text(number)));
         before = now;
-        // What a turn begins is done before the next one.
+        // The compaction started by a turn finishes before the next turn.
         if request.context_tokens > 360 {
             until("the thread is compacted", async || compactions(&fixture).await > done).await;
             done = compactions(&fixture).await;
         }
     }
-    // What the last turn has begun shows in the next one, which there is not.
+    // A compaction started by the last turn would show only in a next turn, which does not exist.
     assert!(moves >= 2 && (moves..=moves + 1).contains(&done), "{moves} moves, {done} compactions");
     let stored = fixture.store.compactions(&thread()).await.unwrap();
     assert_eq!(stored[1].compaction.previous, Some(stored[0].compaction.id));

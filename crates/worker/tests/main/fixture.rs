@@ -1,4 +1,4 @@
-//! What every test stands on.
+//! Fixture of all tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,25 +69,25 @@ impl Fixture {
         Self { nats, bus, store, pool, config, stop, worker, _database: database }
     }
 
-    /// The worker goes, and another one comes.
+    /// Stops the worker and starts another one.
     pub(crate) async fn another_worker(&mut self) {
         self.stop().await;
         self.start_again().await;
     }
 
-    /// The worker goes.
+    /// Stops the worker.
     pub(crate) async fn stop(&mut self) {
         self.stop.cancel();
         timeout(TEST_TIMEOUT, &mut self.worker).await.expect("it drains").unwrap().unwrap();
     }
 
-    /// Another worker comes.
+    /// Starts another worker.
     pub(crate) async fn start_again(&mut self) {
         self.config.worker_id.push_str("-2");
         (self.stop, self.worker) = start(&self.nats, &self.store, self.config.clone()).await;
     }
 
-    /// Ends the worker as a signal does.
+    /// Stops the worker as a signal does.
     pub(crate) async fn end(self) {
         self.stop.cancel();
         timeout(TEST_TIMEOUT, self.worker).await.expect("it drains").unwrap().unwrap();
@@ -147,7 +147,7 @@ impl Fixture {
         self.bus.publish_acked(subject, payload, None, TEST_TIMEOUT).await.unwrap();
     }
 
-    /// As a workflow service answers: one chunk for each text, the last one final.
+    /// Answers like a workflow service: one chunk per text, the last one final.
     pub(crate) async fn answer(&self, request: &TurnRequest, texts: &[&str]) {
         self.answer_with(request, &request.turn_token, texts).await;
     }
@@ -158,7 +158,7 @@ impl Fixture {
         self.publish_chunks(request, token, chunks.collect()).await;
     }
 
-    /// One chunk alone.
+    /// Publishes a single chunk.
     pub(crate) async fn answer_part(&self, request: &TurnRequest, id: u32, text: &str, is_final: bool) {
         let chunk = Chunk::content(id, text, is_final);
         self.publish_chunks(request, &request.turn_token, vec![chunk]).await;
@@ -185,13 +185,13 @@ impl Fixture {
         self.store.history(&thread, Range::default(), 1_000).await.unwrap().unwrap_or_default()
     }
 
-    /// Waits for so many messages in a thread: role, text.
+    /// Waits for this number of messages in a thread; returns role and text of each.
     pub(crate) async fn said(&self, thread: &str, messages: usize) -> Vec<(Role, String)> {
         until("the thread has its messages", async || self.history(thread).await.len() >= messages).await;
         self.history(thread).await.into_iter().map(|message| (message.role, message.item.content)).collect()
     }
 
-    /// Payload and Nats-Msg-Id of everything in a stream, by the client library itself.
+    /// Payload and Nats-Msg-Id of everything in a stream, read with the client library itself.
     pub(crate) async fn stored(&self, stream: &str) -> Vec<(Value, String)> {
         let jetstream = async_nats::jetstream::new(async_nats::connect(self.nats.url()).await.unwrap());
         let stream = jetstream.get_stream(stream).await.unwrap();
@@ -206,7 +206,7 @@ impl Fixture {
     }
 }
 
-/// The next turn request and what it says.
+/// The next turn request and its content.
 pub(crate) async fn next(work: &mut WorkSubscription) -> (WorkItem, TurnRequest) {
     let item = timeout(TEST_TIMEOUT, work.next()).await.expect("a turn request").unwrap();
     let request = serde_json::from_slice(&item.payload).unwrap();

@@ -1,4 +1,5 @@
-//! What a new owner does with what the last one had begun, and what becomes of commits that cannot be as they were meant.
+//! How a new owner continues the work of the previous one, and what happens to commits that cannot
+//! be applied as intended.
 
 use model::{AgentId, GatewayId, Role, TaskId, ThreadId};
 use serde_json::json;
@@ -47,7 +48,8 @@ async fn a_new_owner_takes_up_an_answer_that_has_begun() {
     fixture.end().await;
 }
 
-/// Gateways take nothing of an owner whose epoch is lower than one that they know, which it is when Postgres has forgotten a takeover.
+/// Gateways ignore an owner with a lower epoch than one they know. That happens when Postgres has
+/// forgotten a takeover.
 #[tokio::test]
 async fn an_owner_rises_above_an_epoch_that_a_gateway_knows() {
     let fixture = Fixture::new().await;
@@ -69,7 +71,7 @@ async fn an_owner_rises_above_an_epoch_that_a_gateway_knows() {
     let incidents = fixture.store.incidents(true).await.unwrap();
     assert!(incidents.len() == 1 && incidents[0].acknowledged.is_some(), "{incidents:?}");
     assert!(incidents[0].detail.contains(&seen.to_string()), "{incidents:?}");
-    // The task goes on.
+    // The task continues.
     fixture.answer(&request, &["done"]).await;
     item.ack().await.unwrap();
     assert_eq!(fixture.said("a1", 2).await[1], (Role::Assistant, "done".to_owned()));

@@ -45,12 +45,12 @@ async fn a_long_context_is_read_once() {
         fixture.said("a1", numbers.end * 2).await.pop().unwrap().1
     };
     assert_eq!(run(0..60).await, "119: task 0");
-    // Nothing else shows whether it is read again: the thread's version says that it is as it was.
+    // Nothing else shows whether the message is read again: the thread's version is unchanged.
     fixture.execute("UPDATE messages SET content = 'read again' WHERE position = (SELECT min(position) FROM messages)").await;
     assert_eq!(run(60..70).await, "139: task 0");
     fixture.execute("UPDATE threads SET revision = revision + 1").await;
     assert_eq!(run(70..71).await, "141: read again");
-    // What was read beyond the first page is remembered as well.
+    // Messages read beyond the first page are cached as well.
     fixture
         .execute("UPDATE messages SET content = 'read twice' WHERE position = (SELECT min(position) FROM messages)")
         .await;
@@ -63,7 +63,8 @@ fn chunk(id: u32, kind: ChunkKind, text: &str, metadata: &Value) -> Arc<Chunk> {
     Arc::new(Chunk { kind, metadata, ..Chunk::content(id, text, false) })
 }
 
-/// All that a turn may store: two steps, a call with its result, reasoning, and metadata of every type.
+/// Everything a turn may store: two steps, a call with its result, reasoning, and metadata of every
+/// type.
 fn answer(text: &str) -> Vec<Arc<Chunk>> {
     let call = json!({"tool_call_id": "c1", "tool_name": "look"});
     let odd = json!({"zz": 1, "a": {"n": [1.0, 1e30, -7, u64::MAX, null, "é\u{1f600}"]}, "tokens_used": 12});
@@ -88,7 +89,8 @@ async fn what_is_committed_is_as_it_would_be_read() {
     let name = WorkflowName::parse("default").unwrap();
     let fixture =
         Fixture::with(|config| config.local_workflows = LocalWorkflows::new([(name, workflow)])).await;
-    // A turn of each thread; what the first one knows of its thread is never true, so that it reads.
+    // One turn per thread. The cached version of the first thread is never valid, so that it is
+    // always read.
     let turns = async |number: usize, stored: usize| {
         fixture.execute("UPDATE threads SET revision = revision + 1 WHERE thread_id = 'reads'").await;
         for agent in ["reads", "knows"] {
@@ -135,7 +137,7 @@ async fn what_is_committed_is_as_it_would_be_read() {
     turns(4, 21).await;
     let known = turns(5, 25).await;
     assert!(known.contains("task 4") && known.contains("1e+30") && known.contains("seen"), "{known}");
-    // That one was read and the other one known is seen by what is stored meanwhile.
+    // Content changed in the store shows that one thread was read and the other one cached.
     fixture.execute("UPDATE messages SET content = 'read again'").await;
     fixture.execute("UPDATE threads SET revision = revision + 1 WHERE thread_id = 'reads'").await;
     for (agent, is_read) in [("reads", true), ("knows", false)] {

@@ -1,4 +1,5 @@
-//! A worker in this process on a NATS of its own and a database of its own: what it does for turns, tasks and agents.
+//! A worker in this process with its own NATS and database: its handling of turns, tasks and
+//! agents.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! What follows from turns after their commit.
+//! What follows turns after their commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ async fn tasks_follow_from_a_persons_turn_and_integrators_hear_of_it() {
     kinds.sort_unstable();
     assert_eq!(kinds, ["memory", "work_request"]);
     for kind in kinds {
-        // The input is the system's, and not shown.
+        // The input comes from the system and is not shown.
         fixture.said(&format!("helper-1+{kind}"), 1).await;
     }
     until("all turns are published", async || fixture.stored("TURNS").await.len() == 3).await;

@@ -1,4 +1,4 @@
-//! Turn requests: what they say, and what becomes of those that are not waited for.
+//! Turn requests: their content, and what happens to abandoned ones.
 
 use model::{AgentId, Role, TaskId, TurnId};
 use serde_json::json;
@@ -130,7 +130,7 @@ async fn settings_that_cannot_be_read_harm_their_agent_alone() {
     fixture.end().await;
 }
 
-/// A NATS server that was killed may have delivered a request to two services under the same number.
+/// A killed NATS server may have delivered a request to two services under the same number.
 #[tokio::test]
 async fn answers_of_two_deliveries_are_not_mixed() {
     let fixture = Fixture::new().await;

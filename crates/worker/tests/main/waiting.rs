@@ -1,4 +1,4 @@
-//! Why something waits, and who may begin.
+//! Wait reasons, and which turns may start.
 
 use model::{
     AgentId, Bucket, CommandId, Control, ControlKind, PartitionId, QueryTarget, QueueStatus, TaskId,

@@ -1,4 +1,4 @@
-//! Limits of memory: what waits, is shed, and read again.
+//! Memory limits: which messages wait, are shed, and are read again.
 
 use super::*;
 
@@ -32,7 +32,8 @@ fn shed_message_is_read_again_from_inside_its_frame() {
     let entry = StreamEntry { seq: Seq(1), stored_at: script.now, bytes: 1, body: EntryBody::Frame(frame) };
     script.room = 1;
     assert_eq!(script.entries(vec![entry.clone()]), "deferring(1) m0:a");
-    // The reader is set back for the second message, and the first one is forgotten before it comes to it.
+    // The reader is set back for the second message, and the first one is forgotten before the
+    // reader reaches it.
     script.room = 2;
     assert_eq!(script.run("room"), "reread(1)");
     script.handle(Input::Shed(1));

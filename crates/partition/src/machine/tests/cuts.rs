@@ -1,4 +1,4 @@
-//! What gateways are answered: one consistent cut of a thread.
+//! Replies to gateways: one consistent cut of a thread.
 
 use super::*;
 
@@ -77,7 +77,7 @@ fn full_snapshot_says_more_and_continues_by_page() {
     loop {
         let answer =
             answer(&mut script, SnapshotRequest { known: known.clone(), max_bytes: 1, ..anything() });
-        // Every message is named, with where it stands, also where its text has no room.
+        // Every message is named with its next chunk, even if its text does not fit.
         let next: Vec<u32> = answer.open.iter().map(|open| open.next).collect();
         assert_eq!((answer.open.len(), next, answer.left_out), (2, vec![2, 1], false));
         pages.push(texts(&answer));
@@ -114,14 +114,14 @@ fn committed_position_excludes_commit_in_flight() {
     assert!(committed(&mut script) < first && committed(&mut script) >= before, "the store has not answered");
     script.run("b:0y!");
     assert!(committed(&mut script) < first);
-    // The end is sent with the commit that follows, which holds the next message.
+    // The end is sent with the commit that follows, which contains the next message.
     assert_eq!(script.run("ok"), r#"complete commit(b:"y" @2)"#);
     let second = script.last_commit().messages[0].placement.position;
     let between = committed(&mut script);
     assert!(first <= between && between < second, "{first} {between} {second}");
     script.run("ok");
     assert!(committed(&mut script) >= second);
-    // Whatever comes later is above it, also in the same millisecond.
+    // Later positions are above it, even in the same millisecond.
     let now = committed(&mut script);
     script.run("c:0z!");
     assert!(script.last_commit().messages[0].placement.position > now);
@@ -167,7 +167,7 @@ fn snapshot_is_current_when_caught_up_and_nothing_waits() {
     assert!(!is_current(&mut fresh), "nothing has been read yet");
 }
 
-/// The numbers of frames in what the machine does.
+/// Frame numbers in the machine's actions.
 fn frames(actions: &[Action]) -> Vec<FrameNumber> {
     let number = |action: &Action| match action {
         Action::Publish(release) => Some(release.frame),
@@ -223,7 +223,7 @@ fn frames_are_numbered_and_cut_names_the_last() {
     assert_eq!(sent(1, 5).threads, []);
     assert_eq!(sent(0, 9).threads, all, "another epoch's numbers say nothing");
     assert_eq!(sent(u64::MAX, 9).threads, all, "there is no such epoch");
-    // Of a later owner: a gateway that knows it takes no reply of this one.
+    // A gateway that knows a later owner ignores replies of this one.
     let ask =
         ChangedThreadsQuery { token: 3, gateway: gateway(), unfollowed: Vec::new(), epoch: 2, number: 0 };
     let actions = script.machine.handle(Input::ChangedThreads(ask), script.now);

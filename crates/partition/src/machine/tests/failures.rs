@@ -1,4 +1,4 @@
-//! How messages fail, and what is rejected.
+//! Failing messages and rejected chunks.
 
 use super::*;
 

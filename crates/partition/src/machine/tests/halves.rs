@@ -1,4 +1,4 @@
-//! Characters that a publisher has cut into two chunks.
+//! Characters that a publisher has split between two chunks.
 
 use super::saving::soon;
 use super::*;
@@ -27,7 +27,7 @@ fn the_next_owner_joins_what_was_saved() {
     assert_eq!(script.run("0a< 2<d< +20s b:0x"), "a | - | - | b:x save(0,2)");
     let mut saved: Vec<SpilledMessage> = script.saves.iter().flat_map(|save| save.messages.clone()).collect();
     for chunk in saved.iter_mut().flat_map(|saved| saved.chunks.iter_mut()) {
-        // As Postgres keeps it.
+        // As stored in Postgres.
         let stored = serde_json::to_string(&**chunk).unwrap();
         *chunk = Arc::new(serde_json::from_str(&stored).unwrap());
     }
@@ -40,7 +40,8 @@ fn the_next_owner_joins_what_was_saved() {
     assert_eq!(second.run("ok"), "b:complete commit(\"a🚤<d🚤\" @6)");
 }
 
-/// What waits behind a gap is saved as it came, and saved again once it is joined. The store gives the later of the two.
+/// Chunks behind a gap are saved unjoined, and saved again once they are joined. The store returns
+/// the later version.
 #[test]
 fn halves_that_waited_when_they_were_saved_are_joined_later() {
     let limits = PartitionLimits { replay_entries: 4, ..soon() };
@@ -48,7 +49,8 @@ fn halves_that_waited_when_they_were_saved_are_joined_later() {
     assert_eq!(script.run("0a 2b< 3>c 5>d +20s b:0x"), "a | - | - | - | - | b:x save(0,2,3,5)");
     let first = script.saves[0].messages[0].clone();
     assert_eq!(script.run("saved ok"), "commit(@4) | -");
-    // The next owner has the first part alone, or a second one with what came before the last gap.
+    // The next owner loads the first part alone, or with a second one that has the chunks before
+    // the last gap.
     let go_on = |saved: SpilledMessage, rest: &str| {
         let takeover = Takeover { epoch: 2, checkpoint: Seq(4), spilled_messages: vec![saved], ..takeover() };
         let mut second = ChunkScript::with(PartitionLimits::default(), takeover);
@@ -57,7 +59,8 @@ fn halves_that_waited_when_they_were_saved_are_joined_later() {
     };
     let (shown, rest) = go_on(first.clone(), "1x 4y< 6!");
     assert_eq!((shown.as_str(), rest.as_str()), ("a", r#"x,b,🚤c | y,🚤d |  commit("axb🚤cy🚤d" @7)"#));
-    // As the store puts both parts together: 1, 2 and 3 were released and joined before the second part, and 5 waits still.
+    // As the store combines both parts: 1, 2 and 3 were released and joined before the second part,
+    // and 5 still waits.
     let mut both = first;
     both.chunks.retain(|chunk| ![2, 3].contains(&chunk.id));
     let joined = Chunk { halves: Halves::NONE, ..Chunk::content(3, "🚤c", false) };

@@ -1,8 +1,9 @@
-//! Roles of bare messages: who may speak as whom is decided by subjects, and a message keeps its role.
+//! Roles of bare messages: subjects decide which role a publisher may use, and a message keeps its
+//! role.
 
 use super::*;
 
-/// The word's chunk, in another role.
+/// The word's chunk with another role.
 fn as_role(role: Role, word: &str) -> EntryBody {
     let EntryBody::Frame(mut frame) = body(word) else { panic!("{word}") };
     frame.chunks.iter_mut().for_each(|arrival| arrival.role = role);

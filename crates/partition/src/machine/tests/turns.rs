@@ -1,6 +1,7 @@
 //! Scenarios of turns and tasks: inputs of the machine in, the rendered actions out.
 //!
-//! The thread of a person is `t`, the agent is `a`. The store knows what has been committed, unless a test says otherwise.
+//! The thread of a person is `t`, the agent is `a`. The store knows what has been committed, unless
+//! a test sets another verdict.
 
 mod answers;
 mod corners;
@@ -36,11 +37,11 @@ struct TurnScript {
     commits: Vec<Commit>,
     saves: Vec<Save>,
     endings: Vec<MessageEnded>,
-    /// Timers that the test has yet to decide about.
+    /// Timers that the test has not decided yet.
     due: Vec<TimerId>,
-    /// The text sent to gateways, by turn.
+    /// Text sent to gateways, by turn.
     shown: Vec<(String, String)>,
-    /// Answers checks, starts and commits by itself.
+    /// Answers checks, starts and commits automatically.
     auto: bool,
     rules: TurnRules,
 }
@@ -100,7 +101,9 @@ fn control(id: &str, kind: ControlKind) -> Command {
     Command::Control(Control { id: CommandId::parse(id).unwrap(), actor: "op".into(), subject, kind })
 }
 
-/// `calls:{json}` (metadata), `used:model:input:output` (a call that has ended), `sum:model:input:output` (of the whole answer), `text`, `more:text` (and the batch goes on), `hint:seconds:text` (and a follow-up is asked for), `call:id:args`, `result:id:text` or `error:{json}`.
+/// A chunk from a word: `text`, `calls:{json}` (metadata), `used:model:input:output` (a finished
+/// call), `sum:model:input:output` (of the whole answer), `more:text` (with a continuation),
+/// `hint:seconds:text` (requests a follow-up), `call:id:args`, `result:id:text` or `error:{json}`.
 fn chunk(id: u32, word: &str, is_final: bool) -> Arc<Chunk> {
     let parts: Vec<&str> = word.splitn(3, ':').collect();
     let tool = |id: &str| if id.starts_with("memory_") { id.to_owned() } else { "f".to_owned() };
@@ -220,7 +223,7 @@ impl TurnScript {
         out
     }
 
-    /// The verdict of a store with these commits.
+    /// Verdict of a store with these commits.
     fn verdict(&self, key: &CommandKey) -> CommandVerdict {
         let digest = self.commits.iter().find_map(|commit| match key {
             CommandKey::Turn(_, turn, run) => {
@@ -262,7 +265,8 @@ impl TurnScript {
         self.starts.last().cloned().expect("something has started")
     }
 
-    /// Chunks of the answer of the turn begun last, from `first` on; the last word is final when it ends with `!`.
+    /// Publishes chunks of the answer of the last started turn, from `first` on; the last word is
+    /// final when it ends with `!`.
     fn say(&mut self, first: u32, words: &[&str]) -> Vec<String> {
         let start = self.last_start();
         self.say_as(&start, 0, first, words)
@@ -298,7 +302,7 @@ impl TurnScript {
         self.commits.last().expect("something was committed")
     }
 
-    /// The text of the messages of all committed turns.
+    /// Text of the messages of all committed turns.
     fn history(&self) -> Vec<String> {
         let turns = self.commits.iter().flat_map(|commit| &commit.turns);
         let line = |message: &Message| format!("{} {:?}", message.role.name(), message.content);
@@ -341,7 +345,7 @@ fn render(action: &Action) -> Option<String> {
     })
 }
 
-/// `x` for the turn of a person, `task` for that of a task.
+/// The unique part of the id of a person's turn, such as `x`; `task` for a task's turn.
 fn name(turn: &TurnId) -> &str {
     match turn.as_str().split_once('-') {
         Some((kind, unique)) if kind.starts_with('u') => unique,
@@ -412,13 +416,14 @@ fn one_delivery_of_an_attempt_counts() {
     script.say_as(&one, 0, 1, &["ONE!"]);
     script.say_as(&one, 1, 1, &["ONE!"]);
     assert_eq!(script.machine.take_counters().fenced, 2);
-    // One that does not name its delivery is heard as before.
+    // A chunk that does not name its delivery still counts.
     script.say_as(&start, 1, 1, &["attempt "]);
     script.say_as(&two, 1, 2, &["of two!"]);
     assert_eq!(script.history(), [r#"user "ask x", assistant "next attempt of two""#]);
 }
 
-/// A bare message with such an id would be an incomplete turn, and the turn would count as already written.
+/// A bare message with such an id would be an incomplete turn, and the turn would count as already
+/// written.
 #[test]
 fn ids_of_inputs_steps_and_results_are_nobodys() {
     let mut script = TurnScript::new();

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// 2026-01-15T12:00:00Z.
+/// The instant 2026-01-15T12:00:00Z.
 const NOW: Timestamp = Timestamp(1_768_478_400_000);
 const HOUR: i64 = 3_600_000;
 
@@ -125,7 +125,7 @@ fn quiet_hours_are_those_of_the_user() {
     let in_zone = |zone: Option<&str>| FollowUpFacts { time_zone: zone.map(Into::into), ..facts() };
     let later = |until| FollowUpVerdict::Later { until, rule: RestraintRule::QuietHours };
     assert_eq!(decide_follow_up(&quiet, &in_zone(None)), FollowUpVerdict::Fire);
-    // There it is four in the morning.
+    // It is four in the morning there.
     assert_eq!(decide_follow_up(&quiet, &in_zone(Some("America/Los_Angeles"))), later(NOW.plus_ms(4 * HOUR)));
     assert_eq!(decide_follow_up(&quiet, &in_zone(Some("Mars/Base"))), FollowUpVerdict::Fire, "as if none");
 }

@@ -1,4 +1,4 @@
-//! What is stored of an answer with calls of tools.
+//! Stored messages of an answer with tool calls.
 
 use super::*;
 

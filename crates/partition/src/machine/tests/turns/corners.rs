@@ -1,4 +1,5 @@
-//! What no scenario comes by: ends that were not waited for, clocks of a reader that is behind, what another owner left.
+//! Cases that no scenario reaches: unexpected ends, clocks of a reader that is behind, state left
+//! by another owner.
 
 use super::*;
 
@@ -11,7 +12,7 @@ fn deadline_waits_until_stream_after_request_is_read() {
     let mut script = TurnScript::new();
     script.handle(Input::CaughtUp(false));
     assert_eq!(script.open("x"), ["start x run 0"]);
-    // A backlog of 300 s, in which nothing of the answer stands.
+    // A backlog of 300 s that contains nothing of the answer.
     for _ in 0..300 {
         script.now = script.now.plus_ms(1_000);
         script.entry(EntryBody::Refused {
@@ -27,7 +28,8 @@ fn deadline_waits_until_stream_after_request_is_read() {
     assert!(failed(&script.later(1_000)));
 }
 
-/// As after a pause of the process: the request is confirmed before it is known that there is more to read.
+/// As after a pause of the process: the request is confirmed before it is known that there is more
+/// to read.
 #[test]
 fn stream_time_before_a_request_does_not_count_for_its_deadline() {
     let mut script = TurnScript::new();
@@ -39,7 +41,7 @@ fn stream_time_before_a_request_does_not_count_for_its_deadline() {
     script.handle(Input::Started { turn: start.turn, run: start.run, started });
     script.auto = true;
     script.handle(Input::CaughtUp(false));
-    // A backlog of 100 s is read in one.
+    // A backlog of 100 s is read at once.
     let begins_at = script.now;
     for second in 1..=100 {
         script.now = begins_at.plus_ms(second * 1_000);
@@ -55,7 +57,7 @@ fn stream_time_before_a_request_does_not_count_for_its_deadline() {
         script.handle(Input::Entries { entries: vec![entry], room: 1_000 });
     }
     script.handle(Input::CaughtUp(true));
-    // Then nothing is read for long, which does not count.
+    // Then nothing is read for a long time, which does not count.
     assert!(!failed(&script.later(30_000)));
     script.handle(Input::CaughtUp(false));
     assert!(!failed(&script.later(200_000)));
@@ -64,7 +66,8 @@ fn stream_time_before_a_request_does_not_count_for_its_deadline() {
     assert!(failed(&script.later(9_500)));
 }
 
-/// The reader was set back while the chunk waited behind the message that takes its turn back: it waits twice.
+/// The reader was set back while the chunk waited behind the message that rolls its turn back: it
+/// waits twice.
 #[test]
 fn a_late_chunk_that_was_read_twice_is_held() {
     let mut script = TurnScript::new();
@@ -101,7 +104,7 @@ fn a_late_chunk_that_was_read_twice_is_held() {
     assert!(script.machine.holds.contains(&(late.seq, crate::machine::NO_SLOT)));
 }
 
-/// As when the store went back in time: it knows of neither run.
+/// As after the store went back in time: it knows neither run.
 #[test]
 fn an_earlier_run_does_not_replace_a_later_one() {
     let mut script = TurnScript::new();
@@ -179,7 +182,7 @@ fn request_stored_after_turn_end_is_withdrawn() {
     };
     script.open("x");
     assert_eq!(new(&mut script), ["start x run 0"]);
-    // It is answered, though who asked has not heard that the request is stored.
+    // It is answered before the driver reports that the request is stored.
     script.say(0, &["ok!"]);
     script.handle(started("x"));
     assert_eq!(script.handle(Input::Committed(Vec::new())), ["abandon x run 0", "end x run 0 complete"]);
@@ -188,7 +191,7 @@ fn request_stored_after_turn_end_is_withdrawn() {
 
 #[test]
 fn stopped_turn_has_no_continuation() {
-    // The answer is whole, but its turn has to wait for the thread under this owner.
+    // The answer is complete, but its turn has to wait for the thread under this owner.
     let beats = |command: Option<Command>| {
         let saved = ["x", "y"].map(|name| match opened(name, 0, BusyPolicy::Enqueue) {
             Command::Turn(opened) => OpenTurn { opened: *opened, seq: Seq(0), age_ms: 0 },

@@ -1,4 +1,4 @@
-//! What a new owner makes of what it finds.
+//! State that a new owner restores.
 
 use super::*;
 
@@ -84,7 +84,7 @@ fn a_failure_that_comes_before_the_rules_is_judged_by_them() {
     assert!((1_000..=2_000).contains(&delay), "{delay}");
 }
 
-/// An input in a thread of its own, and its command.
+/// An input in another thread, and its command.
 fn elsewhere(name: &str) -> (TurnId, ThreadId, Command) {
     let (turn, thread) = (TurnId::foreground(&thread("s"), name).unwrap(), thread("s"));
     let Command::Turn(opened) = opened(name, 0, BusyPolicy::Enqueue) else { panic!() };
@@ -204,8 +204,8 @@ fn no_time_is_awaited_that_has_passed_while_nothing_may_begin() {
     assert_eq!(script.machine.poll_timeout(), None, "the store's word is");
 }
 
-/// The store went back in time, behind the failure that was retried; this time the run completes while the store is asked about its
-/// retry.
+/// The store went back to before the failure that was retried. This time the run completes while
+/// its retry is checked.
 #[test]
 fn retry_of_run_that_completes_after_all_is_refused() {
     let mut script = TurnScript::new();

@@ -1,8 +1,9 @@
-//! Every end has its place: that of the answer, or of a row that says why there is none.
+//! Every end has a position: that of the answer, or of a row that records why there is none.
 
 use super::*;
 
-/// How the turns of a script ended: `x:stopped/user_request`, in the order in which the ends were sent, each compared with what was committed.
+/// Ends of the turns of a script, `x:stopped/user_request`, in the order in which they were sent.
+/// Each is compared with what was committed.
 fn ends(script: &TurnScript) -> Vec<String> {
     let rows: Vec<_> = script.commits.iter().flat_map(|commit| &commit.failed_messages).collect();
     let messages: Vec<_> =

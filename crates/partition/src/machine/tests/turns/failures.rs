@@ -1,4 +1,4 @@
-//! Runs that fail: what is written of them, how they are reported, and what becomes of a retry.
+//! Failed runs: what is written of them, how they are reported, and how a retry ends.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! Follow-ups: armed by a turn, fired by a timer, held back, and taken back when a person writes.
+//! Follow-ups: armed by a turn, fired by a timer, held back, and withdrawn when a person writes.
 
 use super::*;
 
-/// An input in a thread whose agent may speak first.
+/// An input in a thread whose agent may send follow-ups.
 fn asks(name: &str, busy_policy: BusyPolicy) -> Command {
     let Command::Turn(mut opened) = opened(name, 0, busy_policy) else { unreachable!() };
     opened.options.follow_up =
@@ -10,7 +10,7 @@ fn asks(name: &str, busy_policy: BusyPolicy) -> Command {
     Command::Turn(opened)
 }
 
-/// What a follow-up of this timer is, as the driver has it.
+/// The input of this timer's follow-up, as the driver builds it.
 fn follow_up(timer: &TimerId) -> TurnOpened {
     let metadata = json!({
         "synthetic": true, "trigger_type": "check_in", "trigger_reason": "quiet", "timer_id": timer.as_str(),
@@ -30,7 +30,7 @@ fn fire(timer: &TimerId) -> TimerDecision {
     TimerDecision { id: timer.clone(), thread: Some(thread("t")), verdict }
 }
 
-/// A thread in which a follow-up was armed, and is due.
+/// A thread in which a follow-up was armed and is due.
 fn due() -> (TurnScript, TimerId) {
     let mut script = TurnScript::new();
     script.command(asks("x", BusyPolicy::Enqueue));
@@ -46,7 +46,7 @@ fn due() -> (TurnScript, TimerId) {
     (script, id)
 }
 
-/// The same, and the follow-up has been fired and begun.
+/// The same, with the follow-up fired and started.
 fn begun() -> (TurnScript, TimerId) {
     let (mut script, id) = due();
     script.handle(Input::TimersDecided(vec![fire(&id)]));
@@ -121,7 +121,7 @@ fn a_timer_fires_once_with_what_it_sends() {
     assert_eq!(commit.timers, [fired]);
     let batch = commit.outbox.unwrap();
     assert_eq!(batch.outgoing, [Outgoing::TurnOpened(Box::new(follow_up(&id)))]);
-    // Read again before the commit is applied, it is not decided about again.
+    // Loaded again before the commit is applied, it is not decided again.
     let page = TimerPage { timers: vec![PendingTimer { id, wait_ms: -1 }], is_all: true };
     script.handle(Input::Timers(page));
     script.later(1_000);
@@ -162,7 +162,7 @@ fn a_client_changes_what_waits_and_not_what_is_due() {
     script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
     let end = TimerWrite::End { id: id.clone(), state: TimerEnd::Cancelled, by: "client".to_owned() };
     assert_eq!(script.last_commit().timers, [end]);
-    // It is due before that commit is applied, and nothing is decided about it.
+    // It becomes due before that commit is applied, and is not decided.
     script.later(700);
     assert_eq!(script.due, [id]);
     script.machine.handle(Input::Committed(Vec::new()), script.now);
@@ -253,7 +253,7 @@ fn a_message_withdraws_a_follow_up_at_any_stage() {
     let cancelled = TimerWrite::End { id, state: TimerEnd::Cancelled, by: "message".to_owned() };
     assert_eq!(script.last_commit().timers, [cancelled]);
     assert!(script.last_commit().outbox.is_none());
-    // Fired, and behind the message in the stream.
+    // Fired, but after the message in the stream.
     let (mut script, id) = due();
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     script.command(asks("y", BusyPolicy::Enqueue));
@@ -279,7 +279,7 @@ fn a_complete_follow_up_waits_while_a_message_is_checked() {
         script.auto = false;
         script.command(asks("y", BusyPolicy::Enqueue));
         let commits = script.commits.len();
-        // Its start names the follow-up still.
+        // Its end still waits for the check of the message.
         script.say(0, &["too late!"]);
         assert_eq!(script.commits.len(), commits, "the message may be a new one");
         script.auto = true;
@@ -338,7 +338,8 @@ fn a_follow_up_that_does_not_come_about_leaves_nothing() {
     withdrawn(&script, &id, "quiet_hours");
 }
 
-/// A new owner requests it again, and its answer comes before the verdict that the rules are against it by now.
+/// A new owner requests it again, and its answer comes before the verdict that the rules now forbid
+/// it.
 #[test]
 fn a_follow_up_whose_answer_has_begun_goes_on_despite_a_rule() {
     for (by, goes_on) in [("quiet_hours", true), ("message", false)] {
@@ -375,14 +376,16 @@ fn a_follow_up_that_the_store_refuses_is_no_event() {
 
 #[test]
 fn what_was_asked_before_a_person_wrote_fires_nothing() {
-    // The message is answered before it is known what becomes of the timer, and the answer arms another one.
+    // The message is answered before the timer's decision arrives, and the answer arms another
+    // timer.
     let (mut script, id) = due();
     script.command(asks("y", BusyPolicy::Enqueue));
     script.say(0, &["hint:30:hello again!"]);
     let cancelled = TimerWrite::End { id: id.clone(), state: TimerEnd::Cancelled, by: "message".to_owned() };
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     assert!(script.last_commit().timers.contains(&cancelled), "{:?}", script.last_commit());
-    // The same when the message was taken before it was asked, and its answer has replaced the timer since.
+    // The same when the message was taken before the look-up, and its answer has replaced the timer
+    // since.
     let mut script = TurnScript::new();
     script.command(asks("x", BusyPolicy::Enqueue));
     script.say(0, &["hint:30:hello!"]);
@@ -393,7 +396,7 @@ fn what_was_asked_before_a_person_wrote_fires_nothing() {
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     let cancelled_there = TimerWrite::End { id, state: TimerEnd::Cancelled, by: "message".to_owned() };
     assert!(script.last_commit().timers.contains(&cancelled_there), "{:?}", script.last_commit());
-    // The same while a commit is under way, which the firing has to wait for.
+    // The same while a commit is in flight, which the firing has to wait for.
     let (mut script, id) = due();
     script.auto = false;
     let mut decided = Some(());
@@ -462,7 +465,7 @@ fn saved_follow_up_begins_once_though_its_entry_is_repeated() {
     let open_turns = vec![OpenTurn { opened: follow_up(&id), seq: Seq(1), age_ms: 0 }];
     let mut script = TurnScript::with(quiet(), Takeover { open_turns, checkpoint: Seq(1), ..bare() });
     assert_eq!(script.starts.len(), 1);
-    // The store may say that it knows of no such turn: what is taken back leaves nothing.
+    // The store may not know the turn: a withdrawn follow-up leaves nothing.
     script.command(Command::Turn(Box::new(follow_up(&id))));
     assert_eq!((script.starts.len(), script.machine.stats(script.now).active_turns), (1, 1));
     script.say(0, &["Are you there?!"]);

@@ -1,4 +1,4 @@
-//! What follows a turn: tasks, and continuations.
+//! What follows a turn: tasks and continuations.
 
 use super::*;
 
@@ -86,7 +86,7 @@ fn auth_failure_of_foreground_turn_pauses_its_agent() {
     let outgoing = commit.outbox.unwrap().outgoing;
     let [Outgoing::TurnEnded(_), Outgoing::Pause(pause)] = &outgoing[..] else { panic!("{outgoing:?}") };
     assert_eq!((pause.agent.clone(), pause.id.as_str()), (agent(), &*format!("{}-auth0", turn("x"))));
-    // Where the agent lives it is a control command like an operator's, and a task waits.
+    // In the agent's partition it is a control command like an operator's, and a task waits.
     script.task("t1");
     script.say(0, &["error:{}"]);
     for _ in 0..2 {
@@ -105,7 +105,7 @@ fn auth_failure_of_foreground_turn_pauses_its_agent() {
     }
 }
 
-/// What the last commit sends, without the ends of turns.
+/// What the last commit sends, without ends of turns.
 fn sent(script: &TurnScript) -> Vec<Outgoing> {
     let batch = script.last_commit().outbox.clone().unwrap();
     batch.outgoing.into_iter().filter(|outgoing| !matches!(outgoing, Outgoing::TurnEnded(_))).collect()

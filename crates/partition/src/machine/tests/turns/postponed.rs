@@ -1,8 +1,8 @@
-//! Turns whose agent, which may live elsewhere, may not begin them.
+//! Turns whose agent, which may live in another partition, may not start them.
 
 use super::*;
 
-/// The answer of a driver that has looked.
+/// The driver's answer that the turn may not start.
 fn not_now(script: &mut TurnScript, why: NotNow) -> Vec<String> {
     let start = script.last_start();
     script.handle(Input::Started { turn: start.turn, run: start.run, started: Started::NotNow(why) })

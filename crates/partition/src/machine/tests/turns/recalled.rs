@@ -1,11 +1,12 @@
-//! Nothing is remembered from what a turn was given of the agent's memory.
+//! Facts that a turn was given from the agent's memory are not remembered again.
 
 use batches::memory::RecalledFacts;
 
 use super::*;
 
-/// A turn that is given these facts, with what the user says in it and the agent answers; the memory task that follows it, and the texts that are
-/// remembered when that task finds the facts `found`.
+/// Runs a turn that is given the facts `recalled`, in which the user writes `said` and the agent
+/// answers `answer`. Returns the memory task that follows, and the texts remembered when that task
+/// finds the facts `found`.
 fn remembered(recalled: &[&str], said: &str, answer: &[&str], found: &[&str]) -> (Task, Vec<String>) {
     let mut script = TurnScript::new();
     let Command::Turn(mut opened) = opened("x", 0, BusyPolicy::Enqueue) else { panic!() };
@@ -45,7 +46,7 @@ fn what_a_turn_was_given_is_not_remembered_of_it() {
             &["The user  lives in \u{201c}Bern\u{201d}"],
             &[],
         ),
-        // In the same words by the user, so it is the user's.
+        // The user states it in the same words, so it is the user's fact.
         (
             &["I live in Bern"],
             "Well, I live in Bern: still.",
@@ -63,7 +64,7 @@ fn what_a_turn_was_given_is_not_remembered_of_it() {
             &["犬の名前はポチです"],
             &["犬の名前はポチです"],
         ),
-        // What is new stays, with what is given beside it.
+        // New facts stay, beside the given ones.
         (
             &[bern, "Has a dog"],
             "Now in Oslo",
@@ -97,7 +98,8 @@ fn what_tools_of_memory_have_shown_is_not_remembered() {
     }
 }
 
-/// The answer may come before the driver has said what the turn was given: a workflow is quick, or an owner takes the turn over.
+/// The answer may come before the driver has reported the facts given to the turn: a workflow may
+/// be quick, or an owner takes the turn over.
 #[test]
 fn an_answer_that_comes_first_waits_for_what_its_turn_was_given() {
     for wants_memory in [true, false] {
@@ -127,7 +129,8 @@ fn an_answer_that_comes_first_waits_for_what_its_turn_was_given() {
     }
 }
 
-/// The user's words are those of the user alone, wherever they stand and whatever others say.
+/// Only text written by the user counts as the user's words, wherever it is and whatever others
+/// write.
 #[test]
 fn no_message_speaks_for_the_user() {
     let fact = "Ann trusts Mallory";

@@ -1,4 +1,4 @@
-//! Refused payloads that bear the token of a turn.
+//! Refused payloads that carry the token of a turn.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn a_refused_payload_fails_the_turn_of_its_token_at_once() {
         assert_eq!(letters, 1, "the payload is kept");
         let ends: Vec<_> = script.endings.iter().map(|end| end.outcome.clone()).collect();
         assert!(matches!(&ends[..], [MessageOutcome::Failed(MessageFailure::Refused { .. })]), "{ends:?}");
-        // Once, whatever comes after it.
+        // The turn fails once, whatever comes after it.
         script.entry(refused(&start.token));
         script.say_as(&start, 0, 0, &["late!"]);
         assert_eq!(failures(&script).len(), 1);
@@ -55,7 +55,7 @@ fn a_token_that_is_not_the_turns_own_changes_nothing() {
     assert_eq!(script.commits.iter().flat_map(|commit| &commit.turns).count(), 1);
 }
 
-/// When the stream is read again, the store is asked about the input first.
+/// When the stream is read again, the input is checked first.
 #[test]
 fn a_refused_payload_waits_for_the_input_of_its_turn() {
     let mut script = TurnScript::new();
@@ -66,7 +66,7 @@ fn a_refused_payload_waits_for_the_input_of_its_turn() {
     script.auto = true;
     let asked = script.checks.pop().unwrap();
     script.handle(Input::Checked(vec![(asked, CommandVerdict::New)]));
-    // Of the dead letter.
+    // The commit of the dead letter.
     script.handle(Input::Committed(Vec::new()));
     assert_eq!(failures(&script).iter().map(|(code, _)| *code).collect::<Vec<_>>(), ["invalid_chunk"]);
 }

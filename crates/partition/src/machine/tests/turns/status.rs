@@ -1,4 +1,4 @@
-//! Why turns and tasks wait.
+//! Reasons why turns and tasks wait.
 
 use super::*;
 
@@ -178,7 +178,7 @@ fn news(script: &mut TurnScript, name: &str, news: RequestNews) {
     script.handle(Input::Requests(vec![(turn(name), 0, news)]));
 }
 
-/// Reasons that viewers are shown within some seconds, and after how many.
+/// Reasons that subscribers are shown, each with the second at which it is shown.
 fn notices(script: &mut TurnScript, seconds: i64) -> Vec<(i64, &'static str)> {
     let mut reasons = Vec::new();
     for second in 1..=seconds {
@@ -193,7 +193,7 @@ fn notices(script: &mut TurnScript, seconds: i64) -> Vec<(i64, &'static str)> {
     reasons
 }
 
-/// A gateway with viewers of the thread asks, as it does every two seconds.
+/// A gateway with subscribers of the thread sends a query, as it does every two seconds.
 fn view(script: &mut TurnScript) {
     let gateway = GatewayId::parse("gateway-1").unwrap();
     let known = Vec::new();
@@ -276,7 +276,7 @@ fn a_request_that_is_given_up_fails_its_turn_soon() {
     assert!(script.commits.iter().all(|commit| commit.failed_turns.is_empty()), "its last chunks may come");
     script.later(1_100);
     assert_eq!(script.last_commit().failed_turns[0].code, "handed_back");
-    // Of another run nothing is known.
+    // News about another run is ignored.
     script.open("y");
     script.handle(Input::Requests(vec![(turn("y"), 1, given_up)]));
     script.later(1_500);
@@ -341,7 +341,7 @@ fn messages_came_when_their_chunks_did() {
     assert_eq!(times_shown(&mut script), std::slice::from_ref(&input));
     for (number, words) in (0..).zip([&["look", "call:c:1"][..], &["result:c:C"], &["so"], &["it is!"]]) {
         script.later(1_000);
-        // What waits behind the turn was accepted while it ran.
+        // An input that waits behind the turn was accepted while it ran.
         if number == 2 {
             script.open("y");
         }

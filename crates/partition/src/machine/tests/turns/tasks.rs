@@ -1,8 +1,9 @@
-//! Queues of agents, and what operators do to them.
+//! Queues of agents, and commands of operators on them.
 
 use super::*;
 
-/// An operator's command that comes right behind the task: the store did not know the task when it was asked.
+/// An operator's command directly after the task: the store did not know the task when it was
+/// asked.
 #[test]
 fn what_is_wanted_of_a_task_waits_until_it_is_stored() {
     let edit = |content: &str| ControlKind::EditTask {
@@ -38,7 +39,7 @@ fn what_is_wanted_of_a_task_waits_until_it_is_stored() {
     }
 }
 
-/// The store answers about it before it answers to the commit.
+/// The store answers the check before it answers the commit.
 #[test]
 fn a_task_is_dropped_that_the_store_knows_before_its_owner() {
     let mut script = TurnScript::new();
@@ -58,7 +59,7 @@ fn a_task_is_dropped_that_the_store_knows_before_its_owner() {
     assert!(!actions.iter().any(|action| action.starts_with("start")), "{actions:?}");
 }
 
-/// The end of a task is being stored, and the next one is not under way yet.
+/// The end of a task is being stored, and the next one has not started.
 #[test]
 fn the_next_task_can_be_changed_while_an_end_is_stored() {
     let mut script = TurnScript::new();
@@ -459,7 +460,7 @@ fn orders_are_remembered_only_until_the_store_knows_them() {
     }
     script.later(2_000);
     assert_eq!(script.machine.stats(script.now).remembered_bytes, 0);
-    // An input under way stands in the stream alone, and so does all that comes after it.
+    // An active input is kept only in the stream, and so is everything after it.
     script.open("x");
     let one = script.machine.stats(script.now).remembered_bytes;
     assert!(one > 0);
@@ -471,7 +472,7 @@ fn orders_are_remembered_only_until_the_store_knows_them() {
     assert_eq!(script.machine.stats(script.now).remembered_bytes, 0);
 }
 
-/// Of an unknown agent there is no row and no dead letter, and the sender learns why from the audit.
+/// An unknown agent gets no row and no dead letter; the sender learns the reason from the audit.
 #[test]
 fn acts_on_unknown_agents_are_refused_and_make_nothing() {
     for kind in [ControlKind::Pause, ControlKind::Resume, ControlKind::ClearBackoff] {
@@ -483,7 +484,7 @@ fn acts_on_unknown_agents_are_refused_and_make_nothing() {
         let commit = script.last_commit();
         assert_eq!(commit.audit[0].error.as_deref(), Some("there is no such agent"), "{kind:?}");
         assert_eq!((commit.agents.len(), commit.dead_letters.len()), (0, 0), "{kind:?}");
-        // A task that came before it, and is not stored yet, has made the agent.
+        // A task before it that is not stored yet has created the agent.
         for is_commit_under_way in [false, true] {
             let mut script = TurnScript::new();
             script.auto = false;

@@ -1,4 +1,4 @@
-//! The key of turn tokens is rotated while turns are under way.
+//! Rotation of the key of turn tokens while turns are active.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn turns_under_way_go_on_and_later_ones_have_the_new_key() {
     script.open("b");
     let start = script.last_start();
     assert!(!start.token.matches(&keys(0, 7, None).token(&start.thread, &start.turn, start.run)));
-    // What is read late, from before the rotation, changes nothing.
+    // Keys from before the rotation that are read late change nothing.
     script.handle(Input::TokenKeys(keys(0, 7, None)));
     script.say(0, &["three!"]);
     assert_eq!((unauthorized(&mut script), script.commits.len()), (0, 2));
@@ -43,7 +43,7 @@ fn the_next_owner_accepts_the_tokens_of_the_owner_before() {
     before.open("a");
     let asked = before.last_start();
     for (previous, is_accepted) in [(Some(7), true), (None, false)] {
-        // The first chunk was read before the request is known to have been made, the second one when the turn runs.
+        // The first chunk is read before the request is known to be made, or once the turn runs.
         for begins_with_chunk in [true, false] {
             let takeover = Takeover { token_keys: keys(1, 8, previous), ..bare() };
             let mut script = TurnScript::with(quiet(), takeover);

@@ -1,4 +1,4 @@
-//! What ended turns have used, whatever became of them.
+//! Usage of ended turns, whatever their outcome.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn answer_without_list_counts_as_one_and_without_counts_as_none() {
 fn of_a_turn_that_failed_or_was_stopped_is_kept_what_is_known() {
     let mut script = TurnScript::new();
     script.open("x");
-    // The one before comes later: calls are numbered as chunks are.
+    // The chunk with the lower id comes later: calls are numbered in the order of chunk ids.
     script.say(1, &["used:m:2:2"]);
     script.say(0, &["used:m:1:1"]);
     script.say(2, &["error:{}"]);
@@ -204,7 +204,8 @@ fn what_is_read_again_counts_nothing_twice_and_stops_nothing() {
     let said = next.handle(Input::Entries { entries: log, room: 1_000 });
     assert!(said.is_empty(), "{said:?}");
     assert!(next.handle(Input::CaughtUp(true)).is_empty());
-    // A frame that is published again may have been counted by the owner before; a workflow that goes on is stopped all the same.
+    // The previous owner may have counted a repeated frame. A workflow that continues is stopped
+    // anyway.
     next.seq = 3;
     assert_eq!(next.say_as(&script.last_start(), 0, 0, &[BEGINS]), ["abandon x run 0"]);
     assert_eq!(ledger(&next), ledger(&script));

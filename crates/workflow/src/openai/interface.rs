@@ -1,7 +1,7 @@
-//! The interfaces of providers: where a request goes, what it bears, and what its body is.
+//! The interfaces of providers: the URL, headers and body of a request.
 //!
-//! A request is written as one of chat completions; the others are made of that. An answer of the model that is sent back bears what its provider
-//! wants to see again under `native`, a key that never leaves this process.
+//! Requests are built as chat completions and converted. An answer of the model that is sent back
+//! keeps what its provider needs under the key `native`, which never leaves this process.
 
 mod anthropic;
 mod google;
@@ -15,25 +15,23 @@ use serde_json::Value;
 
 pub(super) use request::NATIVE;
 
-/// What an endpoint understands.
+/// The protocol of an endpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Interface {
-    /// OpenAI's chat completions, which most endpoints have.
+    /// OpenAI's chat completions, which most endpoints offer.
     #[default]
     ChatCompletions,
-    /// OpenAI's Responses.
     Responses,
-    /// Anthropic's Messages.
     Anthropic,
     /// Google's `generateContent`.
     Google,
 }
 
-/// The version of Anthropic's interface.
+/// Version of Anthropic's interface.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 impl Interface {
-    /// Where a model is asked; `None`: the base is no URL.
+    /// The URL of the model's endpoint. `None`: the base is not a URL.
     pub(super) fn url(self, base_url: &str, model: &str) -> Option<Url> {
         let path = match self {
             Self::ChatCompletions => "chat/completions".to_owned(),
@@ -46,11 +44,11 @@ impl Interface {
                 format!("models/{model}:streamGenerateContent?alt=sse")
             }
         };
-        // A relative reference with a colon in its first step would be taken for a scheme.
+        // A relative reference with a colon in its first segment would be parsed as a scheme.
         http::url_below(base_url, &format!("./{path}"))
     }
 
-    /// The headers of each request.
+    /// Headers of each request.
     pub(super) fn headers(self, api_key: Option<&str>) -> Result<HeaderMap, InvalidHeaderValue> {
         let mut headers = HeaderMap::new();
         let bearer = http::bearer(api_key)?;
@@ -73,7 +71,7 @@ impl Interface {
         Ok(headers)
     }
 
-    /// The body of a request that is written as one of chat completions.
+    /// Converts a chat completions request into the body of this interface.
     pub(super) fn body(self, mut chat: Value) -> Value {
         match self {
             Self::ChatCompletions => {
@@ -88,7 +86,7 @@ impl Interface {
         }
     }
 
-    /// The provider, as spans name it.
+    /// The provider's name in spans.
     pub(super) fn provider(self) -> &'static str {
         match self {
             Self::ChatCompletions | Self::Responses => "openai",

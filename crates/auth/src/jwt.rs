@@ -157,9 +157,9 @@ impl JwtAlgorithm {
 }
 
 impl JwtRules {
-    /// The rules for one issuer and our own name, with defaults: every algorithm with a public key,
-    /// 30 s of leeway, 24 h of age, and the claims `tenant`, `role` and `scope`; the tenant is
-    /// required.
+    /// The rules for one issuer and our own name, with defaults. Every algorithm with a public key
+    /// is allowed, the leeway is 30 s and the maximum age 24 h. The claims are `tenant`, `role` and
+    /// `scope`, and the tenant is required.
     pub fn new(issuer: impl Into<String>, audience: impl Into<String>) -> Self {
         Self {
             issuer: issuer.into(),

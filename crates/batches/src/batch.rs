@@ -74,8 +74,8 @@ impl Batch {
         state::state(&self.items)
     }
 
-    /// Whether the batch is the fleet's own work: the input's metadata has `task_kind` `compaction`,
-    /// so it writes a summary for another thread.
+    /// Whether the batch is the fleet's own work: the input's `task_kind` is `compaction`, so the
+    /// batch writes a summary for another thread.
     pub fn is_maintenance(&self) -> bool {
         let kind = self.items.first().and_then(|item| item.metadata.get("task_kind")?.as_str());
         kind == Some(TaskKind::Compaction.name())

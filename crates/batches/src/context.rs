@@ -1,8 +1,8 @@
 //! Builds the context of a thread for a model: the whole batches that fit, and a reason for each
 //! batch.
 //!
-//! [`Builder`] reads rows newest first until [`Builder::next_read`] reports that it has enough, so the
-//! cost of a context does not depend on the length of the thread. The active batch is always
+//! [`Builder`] reads rows newest first until [`Builder::next_read`] reports that it has enough, so
+//! the cost of a context does not depend on the length of the thread. The active batch is always
 //! included, even if incomplete. Other batches must be complete; the newest come first until the
 //! budget is used. A batch without room excludes all older ones: only compactions leave holes in a
 //! context.

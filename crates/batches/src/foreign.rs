@@ -1,11 +1,11 @@
 //! Reads messages of other systems, which have no batches: parses their formats, finds where
 //! batches begin and assigns positions. Also writes LangChain's format.
 //!
-//! [`parse`] reads the JSON, [`read`] the messages, and [`assign_positions`] assigns positions, batches
-//! and numbers to the messages of one thread. All depend on their input only, so importing twice
-//! changes nothing. Texts, calls, results and media are kept; of messages with roles also all other
-//! fields. A note reports what is replaced, unknown or moved, and branches other than the current
-//! one are counted. A strict import refuses an input with replaced or unknown parts.
+//! [`parse`] reads the JSON, [`read`] the messages, and [`assign_positions`] assigns positions,
+//! batches and numbers to the messages of one thread. All depend on their input only, so importing
+//! twice changes nothing. Texts, calls, results and media are kept; of messages with roles also all
+//! other fields. A note reports what is replaced, unknown or moved, and branches other than the
+//! current one are counted. A strict import refuses an input with replaced or unknown parts.
 
 mod boundaries;
 mod branch;

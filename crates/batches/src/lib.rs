@@ -1,10 +1,10 @@
 //! Folds chunks into messages, and turns messages into batches, contexts, compactions and exports.
 //!
-//! Entry points: [`fold`] for a bare stream, [`fold_turn`] for the answer of a turn; [`group`] and
-//! [`Batch::state`] for batches and their completeness; [`context::Builder`] for the context of a model
-//! and [`render`] for a provider's format; [`compaction::plan`] and
-//! [`retention::RetentionEvaluator`] for what is removed; [`export_import`] and [`foreign`] for
-//! exports and other systems' messages.
+//! Entry points: [`fold`] folds a bare stream, [`fold_turn`] the answer of a turn. [`group`] forms
+//! batches, and [`Batch::state`] decides their completeness. [`context::Builder`] builds a model's
+//! context, and [`render`] formats it for a provider. [`compaction::plan`] and
+//! [`retention::RetentionEvaluator`] select what is removed. [`export_import`] reads and writes
+//! exports, and [`foreign`] the messages of other systems.
 //!
 //! Invariants: a context includes a batch whole or not at all. Repairs change only what is shown,
 //! never what is stored. This crate does not know where messages are stored.

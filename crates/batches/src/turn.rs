@@ -23,9 +23,9 @@ pub struct TurnMessage {
     /// Step of the turn, from 0.
     pub step: u32,
     /// The last message has the final chunk's metadata with its `timestamp` and `correlation_id`.
-    /// Further keys: `reasoning`; `is_error` on a failed result; `tool_name` on a result without
-    /// its call or of a reasoning tool; `stopped` or `missing` if the turn ended without the
-    /// message: see [`fold_turn`].
+    /// Further keys are `reasoning`, `is_error` on a failed result, and `tool_name` on a result
+    /// without its call or of a reasoning tool. A message that the turn ended without has `stopped`
+    /// or `missing`: see [`fold_turn`].
     pub metadata: Metadata,
     /// `tokens_used` of the final chunk, on the last message.
     pub token_count: Option<i64>,
@@ -54,9 +54,9 @@ pub enum Ending {
     Open,
 }
 
-/// Folds an answer into the messages of its steps: assistant with calls, their results in the order
-/// of the calls, and so on, and one assistant message without calls at the end. A step begins with
-/// the first text, reasoning or call after a result.
+/// Folds an answer into the messages of its steps. A step is an assistant message with calls,
+/// followed by the results in the order of the calls. The last message is from the assistant and
+/// has no calls. A step begins with the first text, reasoning or call after a result.
 ///
 /// Only what arrived is stored: calls without results and results without calls stay as they are.
 /// If the answer ended with them, its last message, with the answer's id and the final chunk's

@@ -46,8 +46,8 @@ pub enum StoreRead {
 pub struct StorePage {
     /// Exclusive lower bound of the page.
     pub after: Position,
-    /// The position to which a reader at `after` must go back, because the store has gone back in
-    /// time and has no message at `after` any more; 0 is the beginning. Everything up to here is as
+    /// Set if the store has gone back in time and has no message at `after` any more: the position
+    /// to which a reader at `after` must go back; 0 is the beginning. Everything up to here is as
     /// the reader saw it: this is the last end at least a minute older than `after`. A minute
     /// exceeds both the difference between clocks and the pause of an owner between assigning a
     /// position and storing it.

@@ -51,8 +51,8 @@ pub struct Feed {
     pub(crate) through: Option<Position>,
     /// Ends up to here are known to exist.
     target: Position,
-    /// The owner has changed, and the next page of the store tells whether the last shown end still
-    /// exists: a store that has gone back in time has another owner and lacks ends.
+    /// The owner has changed, so the next page of the store must tell whether the last shown end
+    /// still exists. A store that has gone back in time has another owner and lacks ends.
     is_unsure: bool,
     /// A reply whose open text is shown after the ends that it includes.
     reply: Option<SnapshotReply>,
@@ -246,7 +246,7 @@ impl Feed {
         self.advance(now);
     }
 
-    /// Restarts all subscribers, because shown events do not exist any more: the store has gone
+    /// Restarts all subscribers, because shown events do not exist any more. The store has gone
     /// back in time and lost ends, the stream has lost open messages, or a task was dropped with
     /// its answer. Subscribers discard everything after this end and all open messages, which are
     /// requested from their beginning.
@@ -281,8 +281,7 @@ impl Feed {
     }
 
     /// The read from the store to start now, if any; reply with [`Feed::on_last`],
-    /// [`Feed::on_page`] or
-    /// [`Feed::on_read_failed`].
+    /// [`Feed::on_page`] or [`Feed::on_read_failed`].
     pub fn poll_store_read(&mut self, now: Timestamp) -> Option<StoreRead> {
         if self.reads.under_way || now < self.reads.not_before {
             return None;

@@ -1,5 +1,5 @@
-//! The events that subscribers of a thread see: a state machine without I/O that turns a consistent
-//! cut of the thread, and the frames after it, into one sequence of events.
+//! The events that subscribers of a thread see. A state machine without I/O merges a consistent cut
+//! of the thread and the frames after it into one sequence of events.
 //!
 //! Entry type: [`Feed`]. Invariant, the *cut*: a feed is at one frame of one owner. All ends up to
 //! a position have been shown in order, the open messages are shown with their text so far, and

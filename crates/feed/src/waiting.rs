@@ -130,8 +130,8 @@ impl<V> WaitingSubscribers<V> {
 
     /// The read from the store that they need, from the lowest position on; reply with
     /// [`WaitingSubscribers::on_page`], [`WaitingSubscribers::on_last`] or
-    /// [`WaitingSubscribers::on_read_failed`]. While the state of the thread is unknown, subscribers get what is
-    /// committed.
+    /// [`WaitingSubscribers::on_read_failed`]. While the state of the thread is unknown,
+    /// subscribers get what is committed.
     pub fn poll_store_read(&mut self, feed: &Feed, now: Timestamp) -> Option<StoreRead> {
         let read = self.read(feed).filter(|_| now >= self.read_at)?;
         (self.is_reading, self.read_in) = (true, feed.epoch());

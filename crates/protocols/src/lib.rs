@@ -1,9 +1,9 @@
 //! Client protocols as folds over ordered chunks: the same input gives the same bytes on every
 //! machine.
 //!
-//! [`native`] is Antiphon's own event stream of a whole thread. The other protocols show the answer of one
-//! turn: each is a [`Protocol`], a fold over [`AnswerEvent`]s, and parses its clients' requests
-//! ([`request`]):
+//! [`native`] is Antiphon's own event stream of a whole thread. The other protocols show the answer
+//! of one turn: each is a [`Protocol`], a fold over [`AnswerEvent`]s, and parses its clients'
+//! requests ([`request`]):
 //!
 //! | module | protocol | resume |
 //! |---|---|---|

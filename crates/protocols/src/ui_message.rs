@@ -1,5 +1,5 @@
-//! The UI message stream of Vercel's AI SDK, versions 5 to 7: one UI message per turn, with a step
-//! for each model call and a dynamic tool part for each tool call.
+//! The UI message stream of Vercel's AI SDK, versions 5 to 7. Each turn is one UI message, with a
+//! step for each model call and a dynamic tool part for each tool call.
 //!
 //! Entry types: [`UiMessage`] for the answer, [`UiMessageRequest`] for a client's request. Source:
 //! <https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol>. Only types and fields known to version

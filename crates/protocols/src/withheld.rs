@@ -3,8 +3,7 @@
 //! Offsets of clients count hidden parts as if they were shown.
 //!
 //! Entry types: [`WithheldCalls`], for the chunks of a message as they arrive; [`withhold_calls`]
-//! and
-//! [`RESULT`], for stored calls.
+//! and [`RESULT`], for stored calls.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -2,8 +2,9 @@
 //! summary in place, and undoes that exactly.
 //!
 //! Entry points: [`ShownThread`] is the shown part of a session, [`render`] formats it for a model,
-//! [`compress`] validates a compression, [`append`] validates new messages. [`ReasoningThreadStack`] is a
-//! whole session in memory: the reference for what a store does with these decisions.
+//! [`compress`] validates a compression, [`append`] validates new messages.
+//! [`ReasoningThreadStack`] is a whole session in memory: the reference for what a store does with
+//! these decisions.
 //!
 //! Invariants: messages are never changed or deleted; a [`Layer`] lists which are shown, and in
 //! which order. A number is assigned once. A call and its result are shown together or not at all.

@@ -25,7 +25,7 @@ use crate::request::TurnAttempt;
 const COALESCE: Duration = Duration::from_millis(15);
 /// Maximum number of unacknowledged frames of one answer; beyond it the engine waits.
 const IN_FLIGHT: usize = 64;
-/// A keep-alive chunk follows after this fraction of the deadline without output.
+/// Keep-alive chunks in a silence as long as the turn's deadline.
 const KEEPALIVES_PER_DEADLINE: u32 = 3;
 
 /// Publishes one attempt at an answer.

@@ -2,8 +2,7 @@
 //!
 //! [`parts_of`] reads texts, reasoning, calls, results and media of OpenAI (chat, Responses,
 //! Assistants), Anthropic, Google, Bedrock, the AI SDK, LangChain and ChatGPT. Anything else
-//! becomes
-//! [`Part::Unknown`] and is never dropped.
+//! becomes [`Part::Unknown`] and is never dropped.
 
 use serde_json::{Map, Value, json};
 

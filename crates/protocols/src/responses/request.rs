@@ -38,8 +38,7 @@ pub enum Follows {
     /// The end of a thread: `conversation`.
     Thread(ThreadId),
     /// A response, which must be the last of its thread: `previous_response_id`, as the client
-    /// wrote it.
-    /// [`super::message_of`] finds its answer.
+    /// wrote it. [`super::message_of`] finds its answer.
     Response(String),
 }
 

@@ -1,8 +1,8 @@
 //! Compaction: decides which batches leave contexts permanently and what replaces them.
 //!
-//! Messages are never deleted: a [`Compaction`] lists which of them contexts show. Each compaction
-//! is complete in itself, so only the newest one that is not undone applies. Undoing it restores
-//! the previous one exactly.
+//! A compaction deletes no messages: a [`Compaction`] lists which of them contexts show. Each
+//! compaction is complete in itself, so only the newest one that is not undone applies. Undoing it
+//! restores the previous one exactly.
 
 mod plan;
 #[cfg(test)]

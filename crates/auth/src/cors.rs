@@ -1,11 +1,12 @@
-//! Which pages of other origins may read answers (the CORS protocol of the Fetch standard).
+//! Decides which pages of other origins may read responses (the CORS protocol of the Fetch
+//! standard).
 //!
-//! Entry: [`CorsRules`]. No answer here depends on a cookie, so credentials in the sense of that protocol are never allowed: a
+//! Entry: [`CorsRules`]. No response depends on a cookie, so CORS credentials are never allowed: a
 //! page sends its key, token or ticket itself.
 
-/// Methods that are used here.
+/// Methods of the API.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
-/// Headers of requests that are read here, and some that client libraries of the protocols add by themselves.
+/// Request headers that the server reads, and some that client libraries add.
 const REQUEST_HEADERS: [&str; 21] = [
     "authorization",
     "content-type",
@@ -16,32 +17,32 @@ const REQUEST_HEADERS: [&str; 21] = [
     "x-antiphon-actor",
     "x-antiphon-thread",
     "accept",
-    // A page whose traces go on here; the last one is not read.
+    // For pages with traces that continue here; the last one is not read.
     "traceparent",
     "tracestate",
     "baggage",
-    // Stand-ins for `EventSource` that can send headers.
+    // Replacements of `EventSource` that can send headers.
     "cache-control",
     "x-requested-with",
-    // The AI SDK.
+    // Sent by the AI SDK.
     "user-agent",
-    // OpenAI's library, together with `x-stainless-…`.
+    // Sent by OpenAI's library, together with `x-stainless-…`.
     "openai-organization",
     "openai-project",
-    // Clients of the Model Context Protocol.
+    // Sent by clients of the Model Context Protocol.
     "mcp-protocol-version",
     "mcp-session-id",
     "mcp-method",
     "mcp-name",
 ];
-/// OpenAI's library describes itself in headers of this prefix.
+/// Prefix of the headers in which OpenAI's library describes itself.
 const DESCRIBING: &str = "x-stainless-";
-/// Headers of answers that a page may read.
+/// Response headers that a page may read.
 const EXPOSED: &str = "retry-after, location, www-authenticate, x-correlation-id, x-request-id, x-antiphon-turn, x-antiphon-thread, \
                        x-should-retry, x-vercel-ai-ui-message-stream";
-/// How long a browser may keep the answer to a preflight, in s. None keeps it longer.
+/// How long a browser may cache a preflight response, in s. No browser caches it longer.
 const MAX_AGE_S: &str = "7200";
-/// Longest list of headers in a preflight, in bytes.
+/// Maximum bytes of the header list in a preflight.
 const LONGEST_LIST: usize = 2048;
 
 const ALLOW_ORIGIN: &str = "access-control-allow-origin";
@@ -49,7 +50,7 @@ const ALLOW_ORIGIN: &str = "access-control-allow-origin";
 /// A header and its value.
 pub type HeaderPair = (&'static str, String);
 
-/// The origins whose pages may read answers.
+/// The origins whose pages may read responses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CorsRules {
     origins: Origins,
@@ -62,22 +63,22 @@ enum Origins {
     These(Vec<String>),
 }
 
-/// An origin in the settings that no browser would send.
+/// A configured origin that no browser would send.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the origin {origin:?} cannot be allowed: {why}")]
 pub struct InvalidOrigin {
-    /// As it was written.
+    /// The text as configured.
     pub origin: String,
     /// What is wrong with it.
     pub why: &'static str,
 }
 
 impl CorsRules {
-    /// Reads origins, each as a browser sends it (`https://app.example`, `http://localhost:3000`), or `*` alone. None at all:
-    /// no page of another origin may read anything.
+    /// Parses origins as browsers send them (`https://app.example`, `http://localhost:3000`), or
+    /// `*` alone. Without any, no page of another origin may read responses.
     ///
     /// # Errors
-    /// An origin that no browser would send so, or `*` beside others.
+    /// An origin that no browser would send, or `*` beside others.
     pub fn parse<'a>(origins: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidOrigin> {
         let origins: Vec<&str> = origins.into_iter().collect();
         if origins == ["*"] {
@@ -90,14 +91,15 @@ impl CorsRules {
         Ok(Self { origins, allows_this_machine: false })
     }
 
-    /// Pages that this machine serves may read, too: `http://localhost` and `http://127.0.0.1` with any port.
+    /// Also allows pages of this machine: `http://localhost` and `http://127.0.0.1` with any port.
     #[must_use]
     pub fn with_this_machine(self) -> Self {
         Self { allows_this_machine: true, ..self }
     }
 
-    /// The answer to a preflight (an `OPTIONS` with `Access-Control-Request-Method`): its headers, for a 204. Nothing when the
-    /// request that would follow is not allowed: then an answer without such headers, 403.
+    /// The headers of a successful preflight response (204), for an `OPTIONS` with
+    /// `Access-Control-Request-Method`. `None` if the announced request is not allowed: then
+    /// respond with 403 and without such headers.
     ///
     /// `headers` is the value of `Access-Control-Request-Headers`.
     pub fn preflight(&self, origin: &str, method: &str, headers: Option<&str>) -> Option<Vec<HeaderPair>> {
@@ -117,26 +119,28 @@ impl CorsRules {
         Some(answer)
     }
 
-    /// What every other answer has, errors too, whether or not the request says an origin.
+    /// The headers of every other response, including errors, whether or not the request has an
+    /// origin.
     pub fn actual(&self, origin: Option<&str>) -> Vec<HeaderPair> {
         let mut answer = Vec::new();
         if let Some(allowed) = origin.and_then(|origin| self.allowed(origin)) {
             answer.push((ALLOW_ORIGIN, allowed.to_owned()));
             answer.push(("access-control-expose-headers", EXPOSED.to_owned()));
         }
-        // Even where nothing is allowed: a cache must not show one origin what another one was answered.
+        // Set even if nothing is allowed: a cache must not serve one origin the response to
+        // another.
         if self.allows_this_machine || self.origins != Origins::These(Vec::new()) {
             answer.push(("vary", "Origin".to_owned()));
         }
         answer
     }
 
-    /// Whether pages of this origin may read answers.
+    /// Whether pages of this origin may read responses.
     pub fn allows(&self, origin: &str) -> bool {
         self.allowed(origin).is_some()
     }
 
-    /// What to say for this origin, if it may read.
+    /// The value of `Access-Control-Allow-Origin` for this origin, if it may read.
     fn allowed<'a>(&self, origin: &'a str) -> Option<&'a str> {
         let is_allowed = match &self.origins {
             Origins::Any => return Some("*"),
@@ -154,7 +158,8 @@ fn is_of_this_machine(origin: &str) -> bool {
     check(origin).is_ok() && matches!(host, Some("localhost" | "127.0.0.1"))
 }
 
-/// The same headers, if all may be sent. Named one by one: `*` would not stand for `authorization`.
+/// The same headers, if all are allowed. They are listed one by one: `*` does not include
+/// `authorization`.
 fn allowed_headers(list: &str) -> Option<String> {
     if list.len() > LONGEST_LIST {
         return None;
@@ -171,7 +176,7 @@ fn may_be_sent(name: &str) -> bool {
     describes || REQUEST_HEADERS.contains(&name)
 }
 
-/// What is wrong with an origin, which must be just as a browser writes it.
+/// Checks that an origin is written exactly as browsers send it; returns what is wrong.
 fn check(origin: &str) -> Result<(), &'static str> {
     match origin {
         "*" => return Err("`*` allows every origin, so it stands alone"),

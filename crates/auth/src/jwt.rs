@@ -1,7 +1,8 @@
 //! Tokens of an identity provider (RFC 7519), checked by the rules of RFC 8725.
 //!
-//! Entry: [`verify`]. What the token says about itself decides nothing: the algorithms are ours, the key says for which it is,
-//! and the time is the caller's. The signature is checked by `jsonwebtoken`, with the cryptography of `ring`.
+//! Entry: [`verify`]. The token's own claims about its verification are not trusted: the settings
+//! list the algorithms, each key has its algorithm, and the caller passes the time. `jsonwebtoken`
+//! checks the signature, with the cryptography of `ring`.
 
 mod keys;
 mod refresh;
@@ -17,18 +18,18 @@ use crate::{AccessRole, Permissions, Principal, TenantName, principal::Credentia
 pub use keys::{InvalidJwks, Jwks, SkippedKey};
 pub use refresh::{JwksRefresh, RefreshReason};
 
-/// Longest token, in bytes.
+/// Maximum bytes of a token.
 const LONGEST_TOKEN: usize = 8 * 1024;
-/// Longest name of a key, in bytes.
+/// Maximum bytes of a key's name.
 const LONGEST_KID: usize = 256;
-/// Longest subject that is shown as it is, in bytes: with `jwt:` a name has at most 128.
+/// Maximum bytes of a subject shown unchanged: with `jwt:` a name has at most 128.
 const LONGEST_SUBJECT: usize = 124;
-/// What a subject becomes that cannot be shown.
+/// Prefix of the replacement for a subject that cannot be shown.
 const HASHED: &str = "sha256:";
 /// The last second of the year 9999.
 const LATEST_S: f64 = 253_402_300_799.0;
 
-/// How a token may be signed.
+/// Signature algorithm of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JwtAlgorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256.
@@ -39,80 +40,84 @@ pub enum JwtAlgorithm {
     Es256,
     /// Ed25519.
     EdDsa,
-    /// HMAC with SHA-256, with [`Jwks::secret`] alone.
+    /// HMAC with SHA-256, only with [`Jwks::secret`].
     Hs256,
 }
 
-/// What a token must say, and where it says it.
+/// The requirements on a token, and the names of its claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JwtRules {
-    /// `iss`, exactly.
+    /// The exact value of `iss`.
     pub issuer: String,
-    /// What `aud` must be or have among others.
+    /// The value that `aud` must equal or contain.
     pub audience: String,
-    /// How tokens may be signed.
+    /// The allowed signature algorithms.
     pub algorithms: Vec<JwtAlgorithm>,
-    /// How far the issuer's clock may be from ours, in s.
+    /// Maximum difference between the issuer's clock and ours, in s.
     pub leeway_s: u32,
-    /// Longest time since `iat`, in s, whatever `exp` says.
+    /// Maximum time since `iat`, in s, whatever `exp` allows.
     pub max_age_s: u32,
-    /// The claim with the tenant's name.
+    /// Name of the claim with the tenant's name.
     pub tenant_claim: String,
-    /// Whether a token without that claim is one of the default tenant.
+    /// Whether a token without that claim belongs to the default tenant.
     pub default_tenant_allowed: bool,
-    /// The claim with the role: a text, or a list of just one.
+    /// Name of the claim with the role: a string, or a list of exactly one.
     pub role_claim: String,
-    /// The claim with the scopes, separated by spaces. A token that has it may do nothing that it does not list; one that does
-    /// not have it may do all that its role may. None: scopes are for others, and are not read.
+    /// Name of the claim with the scopes, separated by spaces. A token with this claim may do only
+    /// what it lists; one without it may do everything its role allows. `None`: scopes are not
+    /// read.
     pub scope_claim: Option<String>,
 }
 
-/// Why a token opens nothing. The client learns none of it but what the issuer could say, too.
+/// Why a token is rejected. The client learns only what its issuer could tell it as well.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JwtError {
-    /// More than 8 KiB.
+    /// The token has more than 8 KiB.
     #[error("the token is longer than {LONGEST_TOKEN} bytes")]
     TooLong,
-    /// Not three parts of base64url with JSON in them, or an algorithm that is not known here, such as `none`.
+    /// It is not three parts of base64url with JSON in them, or has an unknown algorithm, such as
+    /// `none`.
     #[error("the token cannot be read, or names an unknown algorithm")]
     Malformed,
-    /// It is a token for something else: neither `JWT` nor `at+jwt`.
+    /// It is a token for another purpose: its type is neither `JWT` nor `at+jwt`.
     #[error("the token's typ is not JWT or at+jwt")]
     OtherType,
     /// It has a header that must be understood (`crit`).
     #[error("the token has critical headers")]
     Critical,
-    /// An algorithm that is not among ours, or not the key's.
+    /// The algorithm is not allowed, or is not the key's.
     #[error("the token's algorithm is not allowed, or not for the key")]
     OtherAlgorithm,
-    /// Its key is not in the set: it may be newer. [`JwksRefresh`] decides whether to fetch the set again.
+    /// Its key is not in the set and may be newer. [`JwksRefresh`] decides whether to fetch the set
+    /// again.
     #[error("the token's key {kid:?} is not known")]
     UnknownKey {
-        /// What it calls the key. Chosen by the maker of the token: no path, no address.
+        /// The key's name in the token. The token's creator chose it, so it must not be used as a
+        /// path or address.
         kid: String,
     },
-    /// It names no key, and several would do.
+    /// It names no key, and several keys match.
     #[error("the token names no key, and several fit")]
     NoKeyNamed,
     /// The signature is wrong.
     #[error("the token's signature is wrong")]
     Signature,
-    /// A claim is not there, or not of its form.
+    /// A claim is missing or malformed.
     #[error("the token's claim {0:?} is missing or malformed")]
     Claim(String),
-    /// Another issuer.
+    /// The issuer is another one.
     #[error("the token is of another issuer")]
     OtherIssuer,
     /// It is for another audience.
     #[error("the token is for another audience")]
     OtherAudience,
-    /// `exp` is over.
+    /// `exp` has passed.
     #[error("the token has expired")]
     Expired,
     /// `nbf` or `iat` is in the future.
     #[error("the token is not valid yet")]
     NotYet,
-    /// `iat` is longer ago than tokens may live.
+    /// `iat` is longer ago than the maximum age.
     #[error("the token is too old")]
     TooOld,
     /// The role does not exist.
@@ -121,10 +126,9 @@ pub enum JwtError {
 }
 
 impl JwtAlgorithm {
-    /// All of them.
     pub const ALL: [Self; 5] = [Self::Rs256, Self::Ps256, Self::Es256, Self::EdDsa, Self::Hs256];
 
-    /// Its name in tokens, keys and settings (RFC 7518, RFC 8037).
+    /// The name in tokens, keys and settings (RFC 7518, RFC 8037).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rs256 => "RS256",
@@ -135,7 +139,7 @@ impl JwtAlgorithm {
         }
     }
 
-    /// The algorithm of this name.
+    /// The algorithm with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
@@ -153,8 +157,9 @@ impl JwtAlgorithm {
 }
 
 impl JwtRules {
-    /// The rules for one issuer and our own name, else as usual: every algorithm with a public key, 30 s of leeway, 24 h of
-    /// age, and the claims `tenant`, `role` and `scope`; the tenant must be named.
+    /// The rules for one issuer and our own name, with defaults. Every algorithm with a public key
+    /// is allowed, the leeway is 30 s and the maximum age 24 h. The claims are `tenant`, `role` and
+    /// `scope`, and the tenant is required.
     pub fn new(issuer: impl Into<String>, audience: impl Into<String>) -> Self {
         Self {
             issuer: issuer.into(),
@@ -170,11 +175,11 @@ impl JwtRules {
     }
 }
 
-/// Checks a token and says who speaks by it.
+/// Checks a token and returns its principal.
 ///
 /// # Errors
-/// Anything that is not exactly as the rules want it. After [`JwtError::UnknownKey`] it may succeed with newer keys; all
-/// other reasons stay.
+/// The token violates a rule. After [`JwtError::UnknownKey`] it may succeed with newer keys; all
+/// other reasons are final.
 pub fn verify(token: &str, keys: &Jwks, rules: &JwtRules, now: Timestamp) -> Result<Principal, JwtError> {
     if token.len() > LONGEST_TOKEN {
         return Err(JwtError::TooLong);
@@ -188,13 +193,13 @@ pub fn verify(token: &str, keys: &Jwks, rules: &JwtRules, now: Timestamp) -> Res
     principal(&claims, rules, now)
 }
 
-/// What the header may say.
+/// Checks the header.
 fn algorithm(header: &Header, rules: &JwtRules) -> Result<JwtAlgorithm, JwtError> {
     let typ = header.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
     if !["jwt", "at+jwt"].contains(&typ.strip_prefix("application/").unwrap_or(&typ)) {
         return Err(JwtError::OtherType);
     }
-    // The library reads `crit` and leaves it at that.
+    // The library parses `crit` but ignores it.
     if header.crit.is_some() {
         return Err(JwtError::Critical);
     }
@@ -205,7 +210,7 @@ fn algorithm(header: &Header, rules: &JwtRules) -> Result<JwtAlgorithm, JwtError
     ours.ok_or(JwtError::OtherAlgorithm)
 }
 
-/// What the library checks. Not the times: it would read the clock itself.
+/// The library's part of the checks, without the times: for these it would read the clock itself.
 fn validation(algorithm: Algorithm, rules: &JwtRules) -> Validation {
     let mut validation = Validation::new(algorithm);
     validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
@@ -228,11 +233,11 @@ fn refusal(error: &ErrorKind) -> JwtError {
 }
 
 fn principal(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> Result<Principal, JwtError> {
-    // The library takes a list with our issuer among others, too.
+    // The library also accepts a list that contains our issuer.
     if claims.get("iss").and_then(Value::as_str) != Some(&rules.issuer) || rules.issuer.is_empty() {
         return Err(JwtError::OtherIssuer);
     }
-    // A setting that was left empty must not be met by a claim that is empty.
+    // An empty setting must not match an empty claim.
     if rules.audience.is_empty() {
         return Err(JwtError::OtherAudience);
     }
@@ -250,7 +255,7 @@ fn principal(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> R
     })
 }
 
-/// When the token ends, by its own word or by its age, leeway included.
+/// When the token ends, by its own claim or by its age, including the leeway.
 fn lifetime(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> Result<Timestamp, JwtError> {
     let leeway = i64::from(rules.leeway_s) * 1000;
     let missing = |name: &str| JwtError::Claim(name.to_owned());
@@ -270,7 +275,7 @@ fn lifetime(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> Re
     Ok(end.min(too_old))
 }
 
-/// Seconds since 1970, which may have a fraction (RFC 7519, section 2).
+/// Seconds since 1970, perhaps with a fraction (RFC 7519, section 2).
 fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<Timestamp>, JwtError> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let seconds = value.as_f64().filter(|seconds| (0.0..=LATEST_S).contains(seconds));
@@ -280,7 +285,7 @@ fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<Timestamp>, Jw
 }
 
 fn role(claims: &Map<String, Value>, claim: &str) -> Result<AccessRole, JwtError> {
-    // Some providers know roles only as lists. Of several it is not known which one is meant.
+    // Some providers send roles only as lists. A list of several is ambiguous.
     let name = match claims.get(claim) {
         Some(Value::String(name)) => Some(name.as_str()),
         Some(Value::Array(names)) if names.len() == 1 => names[0].as_str(),
@@ -308,8 +313,9 @@ fn scopes(claims: &Map<String, Value>, rules: &JwtRules) -> Result<Permissions, 
     }
 }
 
-/// The subject as a name for the audit. One that cannot be shown is replaced by its SHA-256, and so is one that looks
-/// like that already, or has the slash after which stands for whom a caller acts: no caller can pass for another.
+/// The subject as a name for the audit log. Its SHA-256 replaces a subject that cannot be shown,
+/// one that looks like such a hash, and one with the slash that separates the person a caller acts
+/// for. So no caller can impersonate another.
 fn actor(subject: &str) -> Box<str> {
     let is_shown = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
     let fits = subject.len() <= LONGEST_SUBJECT && subject.bytes().all(is_shown);

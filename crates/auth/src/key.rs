@@ -1,7 +1,7 @@
 //! API keys: `ant_<id>_<secret>`, 64 and 256 random bits in lower-case hexadecimal digits.
 //!
-//! The secret is never stored: a stored key has the SHA-256 of the whole text. A slow hash would protect a secret that
-//! people choose; this one has 256 random bits.
+//! The secret is never stored: a stored key has the SHA-256 of the whole text. A slow hash would
+//! protect a secret that people choose; this one has 256 random bits.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::{AccessRole, Permissions, Principal, TenantName, principal::Credentia
 const PREFIX: &str = "ant_";
 const SECRET_DIGITS: usize = 64;
 
-/// An API key that has just been made. The only value that holds the secret.
+/// A new API key: the only value that holds the secret.
 pub struct NewKey {
     text: String,
     id: KeyId,
@@ -24,25 +24,23 @@ pub struct NewKey {
 /// A key as it is stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoredKey {
-    /// Its public part.
+    /// The public part of the key.
     pub id: KeyId,
-    /// SHA-256 of its text.
+    /// SHA-256 of the key's text.
     pub digest: [u8; 32],
-    /// The tenant that it gives access to.
+    /// The tenant that the key gives access to.
     pub tenant: TenantName,
-    /// Its role.
     pub role: AccessRole,
-    /// What its role is restricted to, if it is ([`AccessRole::restricted_to`]).
+    /// The permissions to which the role is restricted, if any ([`AccessRole::restricted_to`]).
     pub scopes: Option<Permissions>,
-    /// Its display name. Not checked, not shown in the audit log.
+    /// Display name. Not checked, and not shown in the audit log.
     pub name: String,
-    /// When it expires.
     pub expires_at: Option<Timestamp>,
-    /// When it was revoked. Any value means revoked: no revocation lies in the future.
+    /// Any value means revoked: no revocation lies in the future.
     pub revoked_at: Option<Timestamp>,
 }
 
-/// A text that has the form of a key and is yet to be verified. Does not hold the secret.
+/// A text in the form of a key, not verified yet. Does not hold the secret.
 pub struct ApiKey {
     id: KeyId,
     digest: [u8; 32],
@@ -60,42 +58,42 @@ pub enum ApiKeyError {
     /// It was revoked.
     #[error("the API key was revoked")]
     Revoked,
-    /// Its time is over.
+    /// The key has expired.
     #[error("the API key has expired")]
     Expired,
 }
 
 impl NewKey {
-    /// Makes a key of random bytes. They must come from a source that is fit for cryptography.
+    /// Makes a key of random bytes, which must come from a cryptographically secure source.
     pub fn from_random(id: [u8; 8], secret: [u8; 32]) -> Self {
         let id = KeyId(id);
         let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         Self { text: format!("{PREFIX}{id}_{secret}"), id }
     }
 
-    /// The key, to be shown once.
+    /// The text of the key, to be shown once.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Its public part.
+    /// The public part of the key.
     pub fn id(&self) -> KeyId {
         self.id
     }
 
-    /// What is stored of it: SHA-256 of its text.
+    /// The stored digest: SHA-256 of the text.
     pub fn digest(&self) -> [u8; 32] {
         Sha256::digest(&self.text).into()
     }
 }
 
 impl ApiKey {
-    /// Whether a credential claims to be an API key, so that it is not taken for a token.
+    /// Whether a credential has the form of an API key, so that it is not parsed as a token.
     pub fn has_prefix(text: &str) -> bool {
         text.starts_with(PREFIX)
     }
 
-    /// Reads a key exactly: nothing before, between or after.
+    /// Parses a key exactly, without surrounding or additional characters.
     ///
     /// # Errors
     /// [`ApiKeyError::Malformed`].
@@ -114,7 +112,7 @@ impl ApiKey {
         self.id
     }
 
-    /// Compares it with the stored key, in a time that does not depend on where the two differ.
+    /// Compares the key with the stored key in constant time.
     ///
     /// # Errors
     /// The secret is wrong, or the key was revoked or has expired.
@@ -128,7 +126,7 @@ impl ApiKey {
 }
 
 impl StoredKey {
-    /// The principal of this key. To be checked again, with the key as it is stored then, while a stream is open.
+    /// The principal of this key. Call it again with the current stored key while a stream is open.
     ///
     /// # Errors
     /// The key was revoked or has expired.
@@ -143,7 +141,7 @@ impl StoredKey {
         Ok(Principal {
             tenant: self.tenant.clone(),
             name: format!("key:{}", self.id).into(),
-            // Restricted once more: the stored scopes may be older than the role's permissions.
+            // Restricted again: the stored scopes may be older than the role's permissions.
             permissions: self.scopes.map_or(role, |scopes| scopes.and(role)),
             thread: None,
             expires_at: self.expires_at,
@@ -152,21 +150,21 @@ impl StoredKey {
     }
 }
 
-/// Secrets do not belong into logs.
+/// Omits the secret, which must not be logged.
 impl fmt::Debug for NewKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NewKey({}, …)", self.id)
     }
 }
 
-/// Without the digest.
+/// Omits the digest.
 impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ApiKey({}, …)", self.id)
     }
 }
 
-/// Without the digest.
+/// Omits the digest.
 impl fmt::Debug for StoredKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoredKey")

@@ -9,7 +9,7 @@ const ID_DIGITS: usize = 16;
 pub struct KeyId(pub(crate) [u8; 8]);
 
 impl KeyId {
-    /// Reads 16 lower-case hexadecimal digits.
+    /// Parses 16 lower-case hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         is_lower_hex(text, ID_DIGITS).then(|| text.as_bytes().chunks_exact(2)).map(|pairs| {
             let mut bytes = [0; 8];

@@ -1,22 +1,22 @@
 //! Authentication and authorization rules, without I/O.
 //!
-//! A request shows a credential, and checking it gives a [`Principal`], which says in whose name and for which tenant
-//! the request is served and [what it may do](Permission):
+//! A request presents a credential. Checking it gives a [`Principal`]: the actor, the tenant and
+//! [its permissions](Permission).
 //!
 //! | credential | looks like | entry |
 //! |---|---|---|
 //! | API key | `ant_<id>_<secret>` | [`ApiKey`], made by [`NewKey`] |
 //! | token of an identity provider | a JWT | [`jwt::verify`], with keys that [`jwt::JwksRefresh`] keeps fresh |
 //! | ticket for one thread's stream | `tkt_<payload>.<mac>` | [`ticket::check`], made by [`ticket::issue`] |
-//! | none, where none is asked for | | [`Principal::local`] |
+//! | none, if authentication is disabled | | [`Principal::local`] |
 //!
-//! Beside that, how much a tenant may request ([`TenantRateLimiter`]), and which pages of other origins may read answers
-//! ([`CorsRules`]).
+//! Further rules: how much a tenant may request ([`TenantRateLimiter`]), and which pages of other
+//! origins may read responses ([`CorsRules`]).
 //!
-//! Whatever is not exactly right is refused. What a client sees is the same for all reasons; the reasons are for
-//! logs, and no message or `Debug` form of a value here shows a secret.
+//! Anything that is not exactly right is refused. Clients see the same response for all reasons;
+//! the reasons are for logs. No message or `Debug` form of a value here shows a secret.
 //!
-//! Nothing here knows a clock, a random source, a socket or a table: the time and random bytes come in as arguments.
+//! This crate uses no clock, random source, socket or table: time and random bytes are arguments.
 
 mod cors;
 pub mod jwt;

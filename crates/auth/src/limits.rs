@@ -1,7 +1,7 @@
-//! How much a tenant may request: requests in a second, and streams at a time.
+//! Limits of a tenant: requests per second, and concurrent streams.
 //!
-//! Entry: [`TenantRateLimiter`]. Each gateway counts for itself: with several, a tenant has the limit on each of them. What a tenant
-//! that was forgotten loses is only what was counted against it.
+//! Entry: [`TenantRateLimiter`]. Each gateway counts separately: with several, a tenant has the
+//! limit on each. Forgetting a tenant only drops what was counted against it.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,17 @@ use model::Timestamp;
 
 use crate::TenantName;
 
-/// Most tenants that are remembered.
+/// Maximum number of tracked tenants.
 const MOST_TENANTS: usize = 10_000;
-/// When to come back after too many requests, in s: the slowest rate brings one by then.
+/// `Retry-After` for too many requests, in s: even the slowest rate allows one by then.
 const RETRY_REQUEST_S: u32 = 1;
-/// When to come back after too many streams, in s. When one of them ends is not known.
+/// `Retry-After` for too many streams, in s. When one of them ends is unknown.
 const RETRY_STREAM_S: u32 = 5;
-/// A bucket holds thousandths, so that what flows in within a millisecond is a whole number.
+/// A bucket counts in thousandths, so that the inflow of a millisecond is a whole number.
 const PARTS: u64 = 1000;
 
-/// By how much a request may have read the clock before another and come after it, in ms.
+/// Maximum time in ms by which a request may have read the clock earlier and still arrive after
+/// another.
 const OVERTAKEN_MS: i64 = 1_000;
 
 /// A rate of requests.
@@ -28,41 +29,41 @@ pub struct Rate {
     burst: u32,
 }
 
-/// A rate by which nothing would ever pass.
+/// A rate that would allow nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a rate needs at least 1 a second and a burst of at least 1")]
 pub struct InvalidRate;
 
-/// A token bucket: holds as much as a burst, and fills with the rate.
+/// A token bucket: holds one burst and refills at the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenBucket {
     rate: Rate,
-    /// In parts of a request.
+    /// In thousandths of a request.
     level: u64,
     at: Timestamp,
 }
 
-/// What every tenant may request. `None` is no limit.
+/// Limits of every tenant; `None` means unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TenantLimits {
-    /// Requests that change nothing.
+    /// Rate of read requests.
     pub reads: Option<Rate>,
-    /// Inputs, tasks and acts.
+    /// Rate of inputs, tasks and other changes.
     pub writes: Option<Rate>,
-    /// Event streams that are open at a time.
+    /// Maximum number of concurrent event streams.
     pub streams: Option<u32>,
 }
 
-/// What a request costs.
+/// The class of a request, which decides its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestClass {
-    /// It changes nothing.
+    /// A request that changes nothing.
     Read,
-    /// An input, a task, an act.
+    /// An input, a task or another change.
     Write,
 }
 
-/// What there was too much of.
+/// The exceeded limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// [`TenantLimits::reads`].
@@ -73,35 +74,34 @@ pub enum Limit {
     Streams,
 }
 
-/// A request that is too much (429).
+/// A request beyond a limit (429).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too many {}; retry after {retry_after_s} s", .what.name())]
 pub struct LimitExceeded {
-    /// Of what.
     pub what: Limit,
-    /// For `Retry-After`, in s, from 1. After that time the same request passes, if the tenant asks for nothing in between;
-    /// for streams it is a guess.
+    /// `Retry-After` in s, at least 1. The same request passes after that time if the tenant sends
+    /// nothing in between; for streams it is an estimate.
     pub retry_after_s: u32,
 }
 
-/// A stream that is open. It counts until it is [released](TenantRateLimiter::release).
+/// An open stream, which counts until it is [released](TenantRateLimiter::release).
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the stream counts until it is released"]
 pub struct StreamPermit {
     tenant: TenantName,
-    /// Which time the tenant was remembered: a count that was forgotten is not given back.
+    /// Identifies the tracking of a tenant: the stream of a forgotten count is not given back.
     born: u64,
 }
 
-/// What tenants have used, for at most 10,000 of them. When there are more, the one is forgotten that has been idle the longest;
-/// one that has streams open only if all have.
+/// Usage of at most 10,000 tenants. Beyond that, the longest idle tenant is forgotten; one with
+/// open streams only if all have open streams.
 #[derive(Debug)]
 pub struct TenantRateLimiter {
     limits: TenantLimits,
     known: BTreeMap<TenantName, TenantUsage>,
-    /// By whether streams are open, then by the last use.
+    /// Ordered by whether streams are open, then by the last use.
     idle: BTreeMap<(bool, u64), TenantName>,
-    /// Counts uses: clocks may go back.
+    /// Counter of uses instead of a time, because clocks may go back.
     uses: u64,
     most: usize,
 }
@@ -117,7 +117,7 @@ struct TenantUsage {
 }
 
 impl Limit {
-    /// Its name in messages and labels.
+    /// Name in messages and labels.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reads => "reads",
@@ -128,7 +128,7 @@ impl Limit {
 }
 
 impl Rate {
-    /// So many in a second, and so many at once after a pause.
+    /// This many requests per second, and a burst of this many after a pause.
     ///
     /// # Errors
     /// One of them is 0.
@@ -142,7 +142,8 @@ impl Rate {
 }
 
 impl TenantLimits {
-    /// How streams may be opened: beyond a burst of reads as many at once as may be open.
+    /// Rate at which streams may be opened: the rate of reads, with a burst increased by the
+    /// maximum number of open streams.
     fn opens(self) -> Option<Rate> {
         let (reads, streams) = (self.reads?, self.streams?);
         Some(Rate { burst: reads.burst.saturating_add(streams), ..reads })
@@ -150,18 +151,19 @@ impl TenantLimits {
 }
 
 impl TokenBucket {
-    /// A full one.
+    /// A full bucket.
     pub fn new(rate: Rate, now: Timestamp) -> Self {
         Self { rate, level: rate.full(), at: now }
     }
 
-    /// Takes a request out; false when there is less than one, and nothing was taken.
+    /// Takes one request; false if less than one is left, and then takes nothing.
     pub fn take(&mut self, now: Timestamp) -> bool {
         let passed_ms = now.since_ms(self.at);
         let brought = u64::try_from(passed_ms).unwrap_or(0).saturating_mul(self.rate.per_second.into());
         self.level = self.level.saturating_add(brought).min(self.rate.full());
-        // A clock that goes back brings nothing, and the time goes on from there. A request that has read the clock before another and comes after it
-        // must not: the same time would count twice.
+        // A clock that goes back adds nothing, and time continues from its new value. An overtaken
+        // request, which read the clock earlier, must not reset the time: the same time would count
+        // twice.
         if passed_ms > 0 || self.at.since_ms(now) > OVERTAKEN_MS {
             self.at = now;
         }
@@ -172,15 +174,15 @@ impl TokenBucket {
 }
 
 impl TenantRateLimiter {
-    /// Nothing used yet.
+    /// Starts without any usage.
     pub fn new(limits: TenantLimits) -> Self {
         Self { limits, known: BTreeMap::new(), idle: BTreeMap::new(), uses: 0, most: MOST_TENANTS }
     }
 
-    /// Lets one request of a tenant pass.
+    /// Admits one request of a tenant.
     ///
     /// # Errors
-    /// It is too much. What was refused does not count.
+    /// The limit is exceeded. A refused request does not count.
     pub fn admit(
         &mut self,
         tenant: &TenantName,
@@ -198,9 +200,10 @@ impl TenantRateLimiter {
         }
     }
 
-    /// Counts a stream that a tenant opens with no other request. It costs no request, so that the clients of a gateway that has gone can all
-    /// come back at once: an `EventSource` that is refused does not try again. Who opens and leaves streams all the time gets as many more as
-    /// the rate of reads brings.
+    /// Counts a stream that a tenant opens without another request. It uses a separate bucket, so
+    /// that all clients of a gateway that has gone can reconnect at once: an `EventSource` that is
+    /// refused does not retry. A client that keeps opening and leaving streams is limited to the
+    /// rate of reads.
     ///
     /// # Errors
     /// Too many were opened in a short time.
@@ -211,7 +214,7 @@ impl TenantRateLimiter {
         }
     }
 
-    /// Gives a tenant's stream a place.
+    /// Reserves a place for a tenant's stream.
     ///
     /// # Errors
     /// Too many are open.
@@ -230,7 +233,7 @@ impl TenantRateLimiter {
         Ok(StreamPermit { tenant: tenant.clone(), born })
     }
 
-    /// Takes back a stream that has ended.
+    /// Gives back the place of a stream that has ended.
     #[allow(clippy::needless_pass_by_value, reason = "a permit is given back once")]
     pub fn release(&mut self, permit: StreamPermit) {
         if self.known.get(&permit.tenant).is_some_and(|usage| usage.born == permit.born) {
@@ -238,7 +241,7 @@ impl TenantRateLimiter {
         }
     }
 
-    /// What the tenant has used, which is in use now.
+    /// The tenant's usage, marked as just used.
     fn usage(&mut self, tenant: &TenantName, now: Timestamp) -> &mut TenantUsage {
         if !self.known.contains_key(tenant) && self.known.len() >= self.most {
             self.forget_one();

@@ -1,41 +1,40 @@
-//! What may be done, and the roles and scopes that say so.
+//! Permissions, and the roles and scopes that grant them.
 
 use std::fmt;
 
-/// One thing that a request does. Its scope is its name in keys, tokens and settings.
+/// A permission. Its scope is its name in keys, tokens and settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Permission {
-    /// To see threads: history, batches, contexts, turns, events.
+    /// Read threads: history, batches, contexts, turns, events.
     ReadThreads,
-    /// To open threads, send inputs, stop one's turn.
+    /// Open threads, send inputs, stop one's own turn.
     WriteThreads,
-    /// To see agents, their queues and their failures.
+    /// Read agents, their queues and their failures.
     ReadAgents,
-    /// To send tasks to agents.
+    /// Send tasks to agents.
     SendTasks,
-    /// To pause and resume agents; to edit, retry and drop what waits or has failed.
+    /// Pause and resume agents; edit, retry and drop waiting or failed tasks.
     OperateAgents,
-    /// To create agents and to change their settings.
+    /// Create agents and change their settings.
     ConfigureAgents,
-    /// To see who did what.
+    /// Read the audit log.
     ReadAudit,
-    /// To see what was given up on, with its payload.
+    /// Read dead letters with their payloads.
     ReadDeadLetters,
-    /// To make and revoke API keys.
+    /// Create and revoke API keys.
     ManageKeys,
-    /// To see reasoning sessions.
+    /// Read reasoning sessions.
     ReadReasoning,
-    /// To make reasoning sessions, and to append, compress, undo and plan in them.
+    /// Create reasoning sessions, and append, compress, undo and plan in them.
     WriteReasoning,
-    /// To search what an agent remembers that counts in a thread.
+    /// Search the agent's facts that apply to a thread.
     ReadMemory,
-    /// To have an agent remember, correct and forget what counts in a thread.
+    /// Let an agent remember, correct and forget facts that apply to a thread.
     WriteMemory,
 }
 
 impl Permission {
-    /// All of them.
     pub const ALL: [Self; 13] = [
         Self::ReadThreads,
         Self::WriteThreads,
@@ -52,7 +51,7 @@ impl Permission {
         Self::WriteMemory,
     ];
 
-    /// Its name as a scope.
+    /// Name as a scope.
     pub const fn scope(self) -> &'static str {
         match self {
             Self::ReadThreads => "threads:read",
@@ -71,21 +70,20 @@ impl Permission {
         }
     }
 
-    /// The permission that a scope names.
+    /// The permission of this scope.
     pub fn of_scope(scope: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|permission| permission.scope() == scope)
     }
 }
 
-/// A set of permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Permissions(u16);
 
 impl Permissions {
-    /// Nothing.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// These.
+    /// A set of these permissions.
     pub const fn of(permissions: &[Permission]) -> Self {
         let mut bits = 0;
         let mut at = 0;
@@ -96,68 +94,68 @@ impl Permissions {
         Self(bits)
     }
 
-    /// Those that scopes name. A scope that is not known here, such as `openid` or one of a newer version, grants nothing.
+    /// The permissions of these scopes. An unknown scope, such as `openid` or one of a newer
+    /// version, grants nothing.
     pub fn of_scopes<'a>(scopes: impl IntoIterator<Item = &'a str>) -> Self {
         let known = scopes.into_iter().filter_map(Permission::of_scope);
         known.fold(Self::NONE, |set, permission| Self(set.0 | 1 << permission as u8))
     }
 
-    /// Whether the permission is one of them.
+    /// Whether the set has the permission.
     pub const fn has(self, permission: Permission) -> bool {
         self.0 & (1 << permission as u8) != 0
     }
 
-    /// What both sets have.
+    /// The intersection of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Each of them.
     pub fn iter(self) -> impl Iterator<Item = Permission> {
         Permission::ALL.into_iter().filter(move |permission| self.has(*permission))
     }
 }
 
-/// By their scopes.
+/// Lists the scopes.
 impl fmt::Debug for Permissions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter().map(Permission::scope)).finish()
     }
 }
 
-/// What a credential is for. Its scopes can only narrow it.
+/// The role of a credential. Scopes can only narrow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AccessRole {
-    /// Sees threads and agents.
+    /// Reads threads and agents.
     Viewer,
-    /// Also writes threads, sends tasks, operates agents and reads the audit.
+    /// Also writes threads, sends tasks, operates agents and reads the audit log.
     Operator,
-    /// May do everything.
+    /// Has all permissions.
     Admin,
 }
 
 /// A scope that a credential cannot have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidScope {
-    /// No permission has this name.
+    /// No permission has this scope.
     #[error("there is no scope {0:?}; there are {all}", all = Permission::ALL.map(Permission::scope).join(", "))]
     Unknown(String),
-    /// The role does not have it, and scopes only narrow a role.
+    /// The role lacks this permission, and scopes only narrow a role.
     #[error("the role {role} does not have the scope {scope}", role = .role.name(), scope = .permission.scope())]
     BeyondRole {
         /// The credential's role.
         role: AccessRole,
-        /// What it does not have.
+        /// The missing permission.
         permission: Permission,
     },
 }
 
 impl AccessRole {
-    /// All of them, the lowest first.
+    /// All roles, the lowest first.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
 
-    /// Its name in keys, tokens and settings.
+    /// Name in keys, tokens and settings.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -166,12 +164,12 @@ impl AccessRole {
         }
     }
 
-    /// The role of this name.
+    /// The role with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 
-    /// What it may do.
+    /// All permissions of the role.
     pub const fn permissions(self) -> Permissions {
         use Permission::{
             OperateAgents, ReadAgents, ReadAudit, ReadMemory, ReadReasoning, ReadThreads, SendTasks,
@@ -195,10 +193,10 @@ impl AccessRole {
         }
     }
 
-    /// The scopes of a credential that is being made. An empty list is a credential that may do nothing.
+    /// The permissions of a new credential with these scopes. An empty list grants nothing.
     ///
     /// # Errors
-    /// A scope that does not exist, or that the role does not have.
+    /// A scope does not exist, or the role does not have it.
     pub fn restricted_to(self, scopes: &[&str]) -> Result<Permissions, InvalidScope> {
         for scope in scopes {
             let permission =

@@ -1,4 +1,4 @@
-//! The authenticated principal: what is left of a credential once it has been checked.
+//! The authenticated principal: the result of checking a credential.
 
 use model::{ThreadId, Timestamp};
 
@@ -15,12 +15,12 @@ pub struct Principal {
     pub(crate) source: CredentialSource,
 }
 
-/// The kind of credential that was shown.
+/// The kind of credential that was presented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CredentialSource {
     /// An API key.
     Key {
-        /// Which one.
+        /// Id of the key.
         id: KeyId,
     },
     /// A signed token of an identity provider.
@@ -30,12 +30,13 @@ pub enum CredentialSource {
         /// The API key that requested it, if one did: revoking the key ends its tickets.
         key: Option<KeyId>,
     },
-    /// None: authentication is disabled.
+    /// No credential: authentication is disabled.
     Insecure,
 }
 
 impl Principal {
-    /// The principal where authentication is disabled: `local`, which may do everything in the default tenant.
+    /// The principal if authentication is disabled: `local`, with all permissions in the default
+    /// tenant.
     pub fn local() -> Self {
         Self {
             tenant: TenantName::default(),
@@ -52,18 +53,18 @@ impl Principal {
         &self.tenant
     }
 
-    /// The actor for the audit: `key:<id>`, `jwt:<subject>` or `local`, at most 128 visible ASCII characters without a
-    /// slash. A ticket bears the name of its requester.
+    /// The actor for the audit log: `key:<id>`, `jwt:<subject>` or `local`, at most 128 visible
+    /// ASCII characters without a slash. A ticket has the name of its requester.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// All permissions. None for a ticket.
+    /// All permissions; the empty set for a ticket.
     pub fn permissions(&self) -> Permissions {
         self.permissions
     }
 
-    /// The only thread that a ticket may follow.
+    /// The only thread that a ticket may follow; `None` for other credentials.
     pub fn thread(&self) -> Option<&ThreadId> {
         self.thread.as_ref()
     }
@@ -78,7 +79,7 @@ impl Principal {
         self.source
     }
 
-    /// The API key on which this depends, directly or through a ticket.
+    /// The API key behind the credential, directly or through a ticket.
     pub fn key(&self) -> Option<KeyId> {
         match self.source {
             CredentialSource::Key { id } => Some(id),
@@ -87,12 +88,12 @@ impl Principal {
         }
     }
 
-    /// Whether the permission is granted. A ticket has none, and may only follow: see [`Principal::can_stream`].
+    /// Whether the permission is granted. A ticket has none: see [`Principal::can_stream`].
     pub fn has_permission(&self, permission: Permission) -> bool {
         self.permissions.has(permission)
     }
 
-    /// Whether the events of this thread may be followed. The only thing that a ticket permits.
+    /// Whether the events of this thread may be followed. A ticket permits nothing else.
     pub fn can_stream(&self, thread: &ThreadId) -> bool {
         match &self.thread {
             Some(only) => only == thread,
@@ -100,7 +101,7 @@ impl Principal {
         }
     }
 
-    /// Whether the credential has expired. To be checked again while a stream is open.
+    /// Whether the credential has expired. Call it again while a stream is open.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|end| end <= now)
     }

@@ -1,10 +1,10 @@
-//! The tenant that a credential is of.
+//! The tenant of a credential.
 
 use std::fmt;
 
 use model::{InvalidId, Tenant};
 
-/// A tenant as credentials carry it: the default one, or one that has a name.
+/// A tenant as credentials carry it: the default one, or a named one.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantName(Option<Tenant>);
 
@@ -12,17 +12,17 @@ impl TenantName {
     /// Checks the alphabet and the length.
     ///
     /// # Errors
-    /// Anything that names no [`Tenant`].
+    /// The text is not the name of a [`Tenant`].
     pub fn parse(text: &str) -> Result<Self, InvalidId> {
         Tenant::parse(text).map(|tenant| Self(Some(tenant)))
     }
 
-    /// The tenant; nothing for the default one.
+    /// The tenant; `None` for the default one.
     pub fn tenant(&self) -> Option<&Tenant> {
         self.0.as_ref()
     }
 
-    /// The name; nothing for the default tenant.
+    /// The name; `None` for the default tenant.
     pub fn as_str(&self) -> Option<&str> {
         self.0.as_ref().map(Tenant::as_str)
     }

@@ -1,11 +1,13 @@
-//! Tickets: what a browser's `EventSource` sends in the URL, because it cannot set a header.
+//! Tickets: credentials in the URL for a browser's `EventSource`, which cannot set a header.
 //!
-//! A ticket follows one thread until it ends, and does nothing else. It is stateless, so that any gateway can check it, and
-//! is good for more than one use, because a browser that reconnects asks for the same URL. It ends no later than the
-//! credential that asked for it; an API key is named in it, so that revoking the key ends its tickets.
+//! A ticket permits to follow one thread until the ticket expires, and nothing else. It is
+//! stateless, so that any gateway can check it, and may be used repeatedly, because a browser
+//! reconnects to the same URL. It expires no later than its requester's credential, and names the
+//! requester's API key, so that revoking the key ends its tickets.
 //!
-//! Text: `tkt_<payload>.<mac>` in base64url without padding. Payload: version (1 byte), end in s (8 bytes), tenant, requester and
-//! thread, each with its length before it (1 byte). HMAC-SHA256 over a prefix of its own and the payload.
+//! Text: `tkt_<payload>.<mac>` in base64url without padding. Payload: version (1 byte), expiry in s
+//! (8 bytes), then tenant, requester and thread, each preceded by its length (1 byte). The MAC is
+//! HMAC-SHA256 over a fixed prefix and the payload.
 
 use std::fmt;
 
@@ -18,46 +20,47 @@ use crate::{KeyId, Permissions, Principal, TenantName, principal::CredentialSour
 
 const PREFIX: &str = "tkt_";
 const VERSION: u8 = 1;
-/// Separates tickets from other uses that the key may have one day.
+/// Domain separation from possible future uses of the key.
 const DOMAIN: &[u8] = b"antiphon stream ticket\0";
-/// Longest ticket, in bytes. The longest possible names make 448.
+/// Maximum bytes of a ticket. With the longest names it has 448.
 const LONGEST: usize = 512;
 
-/// Shortest time that a ticket is good for, in s.
+/// Minimum lifetime of a ticket, in s.
 pub const SHORTEST_LIFETIME_S: u32 = 1;
-/// Longest time that a ticket is good for, in s.
+/// Maximum lifetime of a ticket, in s.
 pub const LONGEST_LIFETIME_S: u32 = 15 * 60;
-/// The usual time that a ticket is good for, in s.
+/// Default lifetime of a ticket, in s.
 pub const USUAL_LIFETIME_S: u32 = 5 * 60;
 
-/// The key of an installation's tickets. The same for all gateways, and never sent.
+/// The ticket key of an installation: shared by all gateways, and never sent.
 #[derive(Clone)]
 pub struct TicketKey([u8; 32]);
 
-/// Bytes that are no key.
+/// The number of bytes is wrong for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a ticket key has {0} bytes; it must have 32")]
 pub struct InvalidTicketKey(pub usize);
 
-/// A ticket that has just been made.
+/// A new ticket.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ticket {
-    /// What goes into the URL.
+    /// The text for the URL.
     pub text: String,
-    /// When it ends: a full second.
+    /// When the ticket expires, in whole seconds.
     pub expires_at: Timestamp,
 }
 
 /// Why no ticket is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IssueError {
-    /// Not from 1 s to 15 min.
+    /// The lifetime is not from 1 s to 15 min.
     #[error("a ticket lives from {SHORTEST_LIFETIME_S} to {LONGEST_LIFETIME_S} seconds")]
     Lifetime,
-    /// The requester may not follow the thread, or has a ticket itself, which could then be renewed for ever.
+    /// The requester may not follow the thread, or has a ticket itself, which it could then renew
+    /// forever.
     #[error("this credential may not request a ticket")]
     NotAllowed,
-    /// The credential ends within a second.
+    /// The requester's credential expires within a second.
     #[error("the credential has expired")]
     Expired,
 }
@@ -65,13 +68,13 @@ pub enum IssueError {
 /// Why a ticket is rejected. The client does not learn the reason: each is the same 401.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TicketError {
-    /// The text is no ticket.
+    /// The text is not a ticket.
     #[error("the text is not a ticket")]
     Malformed,
     /// It was not made with one of the keys.
     #[error("the ticket is forged, or was made with another key")]
     Forged,
-    /// Its time is over.
+    /// The ticket has expired.
     #[error("the ticket has expired")]
     Expired,
 }
@@ -80,7 +83,7 @@ impl TicketKey {
     /// Takes 32 random bytes.
     ///
     /// # Errors
-    /// Another number of bytes.
+    /// The number of bytes is not 32.
     pub fn new(bytes: &[u8]) -> Result<Self, InvalidTicketKey> {
         bytes.try_into().map(Self).map_err(|_| InvalidTicketKey(bytes.len()))
     }
@@ -93,11 +96,12 @@ impl TicketKey {
     }
 }
 
-/// Makes a ticket with which `requester` can follow `thread` for `lifetime_s` from now, or for as long as its own credential
-/// is good, if that is shorter.
+/// Makes a ticket with which `requester` can follow `thread` for `lifetime_s` from now, or until
+/// its own credential expires, whichever is earlier.
 ///
 /// # Errors
-/// The lifetime is out of its bounds, or the requester may not follow the thread, or shows a ticket itself.
+/// The lifetime is out of range, or the requester may not follow the thread or presents a ticket
+/// itself.
 pub fn issue(
     requester: &Principal,
     thread: &ThreadId,
@@ -111,7 +115,8 @@ pub fn issue(
     if matches!(requester.source, CredentialSource::Ticket { .. }) || !requester.can_stream(thread) {
         return Err(IssueError::NotAllowed);
     }
-    // Whole seconds: the end is rounded up, so that a ticket lives as long as was asked, and never past its credential.
+    // The expiry is rounded up to whole seconds, so that a ticket lives as long as requested, but
+    // never longer than its requester's credential.
     let wanted = now.plus_ms(i64::from(lifetime_s) * 1000).0.saturating_add(999).div_euclid(1000);
     let end_s = requester.expires_at.map_or(wanted, |end| wanted.min(end.0.div_euclid(1000)));
     let expires_at = Timestamp(end_s.saturating_mul(1000));
@@ -129,11 +134,12 @@ pub fn issue(
     Ok(Ticket { text, expires_at })
 }
 
-/// Checks a ticket and returns its principal, which [may follow](Principal::can_stream) one thread and may do nothing
-/// else. Where it names an [API key](Principal::key), the caller checks whether that is still valid.
+/// Checks a ticket and returns its principal, which [may follow](Principal::can_stream) one thread
+/// and may do nothing else. If it names an [API key](Principal::key), the caller must check that
+/// key.
 ///
 /// # Errors
-/// The text is no ticket of one of these keys, or the ticket has expired.
+/// The text is not a ticket of one of these keys, or the ticket has expired.
 pub fn check(text: &str, keys: &[TicketKey], now: Timestamp) -> Result<Principal, TicketError> {
     if text.len() > LONGEST {
         return Err(TicketError::Malformed);
@@ -155,7 +161,7 @@ pub fn check(text: &str, keys: &[TicketKey], now: Timestamp) -> Result<Principal
     Ok(principal)
 }
 
-/// Whether a credential claims to be a ticket.
+/// Whether a credential has the form of a ticket.
 pub fn has_prefix(text: &str) -> bool {
     text.starts_with(PREFIX)
 }
@@ -186,14 +192,14 @@ fn part(bytes: &[u8]) -> Option<(&str, &[u8])> {
     Some((std::str::from_utf8(part).ok()?, rest))
 }
 
-/// Keys do not belong into logs.
+/// Omits the key, which must not be logged.
 impl fmt::Debug for TicketKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TicketKey(…)")
     }
 }
 
-/// Nor do tickets.
+/// Omits the text, which must not be logged.
 impl fmt::Debug for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ticket").field("expires_at", &self.expires_at).finish_non_exhaustive()

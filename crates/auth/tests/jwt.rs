@@ -1,4 +1,4 @@
-//! Tokens that are really signed, good and bad.
+//! Valid and invalid tokens with real signatures.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use auth::{
@@ -75,7 +75,7 @@ fn claims() -> Value {
     })
 }
 
-/// The claims, with some put in and those with null taken out.
+/// The claims with these changes; null removes a claim.
 fn with(changes: Value) -> Value {
     let mut claims = claims();
     for (name, value) in changes.as_object().unwrap() {
@@ -95,7 +95,7 @@ fn set() -> Jwks {
     Jwks::parse(SET.as_bytes()).unwrap()
 }
 
-/// A set of just this key of ours, changed as by [`with`].
+/// A set of only this key of ours, changed as by [`with`].
 fn set_of(kid: &str, changes: Value) -> Result<Jwks, InvalidJwks> {
     let all: Value = serde_json::from_str(SET).unwrap();
     let mut key = all["keys"].as_array().unwrap().iter().find(|key| key["kid"] == kid).unwrap().clone();
@@ -118,7 +118,7 @@ fn token_of(kid: &str, algorithm: JwtAlgorithm, claims: &Value) -> String {
     encoded(&header, claims, |message| sign(algorithm, message))
 }
 
-/// What becomes of a token with this header, properly signed with the EC key.
+/// Verifies a token with this header, correctly signed with the EC key.
 fn headed(header: Value) -> Result<(), JwtError> {
     judged(&encoded(&header, &claims(), |message| sign(JwtAlgorithm::Es256, message)))
 }
@@ -182,7 +182,7 @@ fn a_changed_token_is_refused() {
             assert_eq!(judged(&changed), Err(JwtError::Signature));
             bytes[at] ^= 1;
         }
-        // Zeros as a signature once passed for any message on a curve.
+        // Some libraries once accepted zeros as a signature of any message on a curve.
         let zeros = URL_SAFE_NO_PAD.encode(vec![0; bytes.len()]);
         assert_eq!(judged(&format!("{head}.{zeros}")), Err(JwtError::Signature));
     }
@@ -214,7 +214,7 @@ fn what_is_no_token_is_refused() {
     for bad in bad {
         assert_eq!(judged(&bad), Err(JwtError::Malformed), "{bad:?}");
     }
-    // Duplicates, of which every reader would choose another one.
+    // Duplicate claims, of which parsers choose different ones.
     let double = r#"{"iss":"https://id.example/","aud":"antiphon","sub":"a","sub":"b","exp":1800000600}"#;
     let head = URL_SAFE_NO_PAD.encode(json!({ "alg": "ES256", "kid": "ec" }).to_string());
     let message = format!("{head}.{}", URL_SAFE_NO_PAD.encode(double));
@@ -255,13 +255,13 @@ fn a_public_key_is_never_a_secret() {
     let header = json!({ "alg": "HS256", "kid": "rsa" });
     let forged = encoded(&header, &claims(), |message| mac(&n, message));
     assert_eq!(judged(&forged), Err(JwtError::OtherAlgorithm));
-    // Not even when HS256 is in the list, as for a key set that is meant to be a secret and is not.
+    // Refused even if HS256 is allowed, as when a key set is used by mistake like a secret.
     let every = JwtRules { algorithms: JwtAlgorithm::ALL.to_vec(), ..rules() };
     assert_eq!(verify(&forged, &set(), &every, NOW), Err(JwtError::OtherAlgorithm));
     let pem = include_str!("keys/rsa.pem").as_bytes();
     let forged = encoded(&header, &claims(), |message| mac(pem, message));
     assert_eq!(verify(&forged, &set(), &every, NOW), Err(JwtError::OtherAlgorithm));
-    // And a secret is no public key.
+    // A secret does not verify tokens with a public key's algorithm.
     let secret = Jwks::secret(SECRET).unwrap();
     assert_eq!(verify(&token(&claims()), &secret, &every, NOW), Err(JwtError::OtherAlgorithm));
 }
@@ -284,12 +284,12 @@ fn a_key_is_for_one_algorithm() {
     ] {
         assert_eq!(judged(&signed(kid, alg, by)), Err(JwtError::OtherAlgorithm), "{kid} {alg}");
     }
-    // The set may allow less than the type.
+    // The set may allow fewer algorithms than the key's type.
     let only = set_of("rsa", json!({ "alg": "RS256" })).unwrap();
     let (rs, ps) = (signed("rsa", "RS256", JwtAlgorithm::Rs256), signed("rsa", "PS256", JwtAlgorithm::Ps256));
     assert!(verify(&rs, &only, &rules(), NOW).is_ok());
     assert_eq!(verify(&ps, &only, &rules(), NOW), Err(JwtError::OtherAlgorithm));
-    // So may we.
+    // Our settings may as well.
     let ours = JwtRules { algorithms: vec![JwtAlgorithm::Ps256], ..rules() };
     assert_eq!(verify(&rs, &set(), &ours, NOW), Err(JwtError::OtherAlgorithm));
     assert!(verify(&ps, &set(), &ours, NOW).is_ok());
@@ -307,7 +307,7 @@ fn a_key_is_found_by_its_name() {
     }
     assert_eq!(headed(json!({ "alg": "ES256", "kid": "x".repeat(257) })), Err(JwtError::Malformed));
     assert_eq!(headed(json!({ "alg": "ES256", "kid": 7 })), Err(JwtError::Malformed));
-    // A key that the token brings along or points to is not looked at.
+    // A key that the token contains or refers to is ignored.
     let own = json!({ "kty": "oct", "k": "AAAA" });
     assert_eq!(
         headed(json!({ "alg": "ES256", "kid": "new", "jwk": own, "jku": "https://evil.example" })),
@@ -404,7 +404,7 @@ fn times_are_held_against_the_callers_clock() {
         }
     }
     assert_eq!(at(json!({ "exp": [NOW_S + 600] })), Err(JwtError::Malformed));
-    // A token that would live for ever lives for a day.
+    // A token without a practical expiry lives for a day.
     let long = verify(&token(&with(json!({ "exp": 253_402_300_799_i64 }))), &set(), &rules(), NOW).unwrap();
     assert_eq!(long.expires_at(), Some(Timestamp((NOW_S - 10 + day + 30) * 1000)));
 }
@@ -415,7 +415,7 @@ fn a_tenant_is_named_or_allowed_to_be_missing() {
     let missing = token(&with(json!({ "tenant": null })));
     assert_eq!(judged(&missing), claim("tenant"));
     assert_eq!(verify(&missing, &set(), &open, NOW).unwrap().tenant().as_str(), None);
-    // One that is there and wrong is never taken for one that is missing.
+    // An invalid tenant is never treated as a missing one.
     for tenant in [json!(""), json!("Acme"), json!("a/b"), json!(["acme"]), json!(1), json!({})] {
         let refused = verify(&token(&with(json!({ "tenant": tenant }))), &set(), &open, NOW);
         assert_eq!(refused, Err(JwtError::Claim("tenant".to_owned())), "{tenant}");

@@ -1,4 +1,4 @@
-//! A batch is its messages: grouping them, and whether they make a whole.
+//! Groups messages into batches and decides whether a batch is complete.
 
 mod header;
 mod state;
@@ -15,15 +15,15 @@ pub use state::{BatchState, IncompleteReason};
 use crate::turn::{MISSING, STOPPED};
 use crate::{AnswerLocation, Item, Pairing, SharedItem};
 
-/// The messages of one batch, as many of them as there are, in the order of their numbers.
+/// The known messages of one batch, ordered by number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
     id: Position,
     items: Vec<SharedItem>,
 }
 
-/// Groups messages by their batch, not by their neighbourhood: A1 B1 A2 B2 are two batches. Batches come in the order of
-/// their first messages, messages in the order of their numbers; a message that was given twice counts once.
+/// Groups messages by batch id, not by adjacency: A1 B1 A2 B2 are two batches. Batches are ordered
+/// by their first messages, messages by their numbers; duplicates of a message count once.
 pub fn group(items: impl IntoIterator<Item = Item>) -> Vec<Batch> {
     let mut batches: BTreeMap<Position, Vec<SharedItem>> = BTreeMap::new();
     for item in items {
@@ -33,29 +33,30 @@ pub fn group(items: impl IntoIterator<Item = Item>) -> Vec<Batch> {
 }
 
 impl Batch {
-    /// The batch of that id with these messages, in any order.
+    /// The batch with this id and these messages, in any order.
     pub(crate) fn new(id: Position, mut items: Vec<SharedItem>) -> Self {
         items.sort_by_key(|item| (item.sequence_num, item.position));
         items.dedup_by_key(|item| item.position);
         Self { id, items }
     }
 
-    /// The position of its first message.
+    /// The position of the first message.
     pub fn id(&self) -> Position {
         self.id
     }
 
-    /// Its messages, by number.
+    /// The messages, ordered by number.
     pub fn items(&self) -> &[SharedItem] {
         &self.items
     }
 
-    /// What it began with.
+    /// The kind of input that began the batch; `None` without messages.
     pub fn batch_type(&self) -> Option<BatchType> {
         self.items.first().map(|item| item.batch_type)
     }
 
-    /// The batch around it, which is complete or not on its own: `parent_batch` of the metadata, a decimal string.
+    /// The batch around it (`parent_batch` of the metadata, a decimal string). Both are judged
+    /// separately.
     pub fn parent(&self) -> Option<Position> {
         self.items
             .iter()
@@ -63,35 +64,37 @@ impl Batch {
             .filter(|parent| *parent != self.id)
     }
 
-    /// The batch whose place it takes: `supersedes` of the metadata, a decimal string.
+    /// The batch that it replaces: `supersedes` of the metadata, a decimal string.
     pub fn supersedes(&self) -> Option<Position> {
         self.items.iter().find_map(|item| item.position_at("supersedes")).filter(|other| *other != self.id)
     }
 
-    /// Whether it is complete, and if not, why.
+    /// Whether the batch is complete, and why not.
     pub fn state(&self) -> BatchState {
         state::state(&self.items)
     }
 
-    /// Whether it is the fleet's own work: a summary that was written for another thread, `task_kind` of the input's metadata.
+    /// Whether the batch is the fleet's own work: the input's `task_kind` is `compaction`, so the
+    /// batch writes a summary for another thread.
     pub fn is_maintenance(&self) -> bool {
         let kind = self.items.first().and_then(|item| item.metadata.get("task_kind")?.as_str());
         kind == Some(TaskKind::Compaction.name())
     }
 
-    /// How long it may be without progress, if it says so itself: `timeout_ms` of the metadata.
+    /// The batch's own limit on time without progress: `timeout_ms` of the metadata.
     fn timeout_ms(&self) -> Option<i64> {
         let said = self.items.iter().find_map(|item| item.metadata.get("timeout_ms"))?.as_i64();
         said.filter(|timeout| *timeout > 0)
     }
 
-    /// When the last of its messages was written.
+    /// Time of the newest message.
     pub fn last_at(&self) -> Timestamp {
         self.items.iter().map(|item| item.created_at).max().unwrap_or_default()
     }
 
-    /// Since when it counts as abandoned (kept, but no longer waited for): it is incomplete, and has made no progress for its own timeout,
-    /// or for `timeout_ms` where it has none. A hole is no sign of that: nothing that comes could fill it.
+    /// The time since which the batch counts as abandoned: it is kept but no longer awaited. It is
+    /// incomplete and has made no progress for its own timeout, or else for `timeout_ms`. A batch
+    /// with a hole is never abandoned: nothing that arrives could fill the hole.
     pub fn abandoned_since(&self, now: Timestamp, timeout_ms: i64) -> Option<Timestamp> {
         if matches!(
             self.state(),
@@ -103,7 +106,7 @@ impl Batch {
         (since <= now).then_some(since)
     }
 
-    /// Its calls and their results, for people.
+    /// The calls and their results, for people.
     pub fn exchanges(&self) -> Vec<Exchange<'_>> {
         let pairing = Pairing::of(&self.items);
         let mut exchanges = Vec::new();
@@ -128,17 +131,17 @@ impl Batch {
     }
 }
 
-/// A call of a batch and what answers it.
+/// A call of a batch and its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exchange<'a> {
-    /// The call's id.
     pub id: String,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
-    /// The message that calls.
+    /// Position of the message that calls.
     pub call_at: Position,
-    /// The message that answers, and what it says.
+    /// Position of the message with the result, and the result.
     pub result: Option<(Position, &'a str)>,
-    /// Whether there is a result, in a message or beside the call. What closes the call of a turn that was stopped is none.
+    /// Whether there is a result, in a message or beside the call. The entry that closes a call of
+    /// a stopped turn is not a result.
     pub is_answered: bool,
 }

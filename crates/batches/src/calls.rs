@@ -1,4 +1,4 @@
-//! Calls of tools and their results, put together from the pieces in which they come.
+//! Assembles tool calls and their results from the pieces in which they arrive.
 
 use std::collections::BTreeSet;
 
@@ -6,28 +6,30 @@ use model::{Chunk, ChunkKind};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-/// One call, as far as it has come.
+/// One call, as far as it has arrived.
 #[derive(Debug, Default)]
 pub(crate) struct CallProgress {
     pub(crate) id: String,
     pub(crate) name: String,
-    /// `None` where only a result has come.
+    /// `None` if only a result has arrived.
     pub(crate) arguments: Option<String>,
     pub(crate) result: Option<String>,
-    /// A part of the result says that it is an error.
+    /// A part of the result is marked as an error.
     pub(crate) is_error: bool,
 }
 
 /// The calls of a step, or of a bare message, in the order in which they began.
 ///
-/// A piece belongs to the call of its `tool_call_id`. Where calls have one id, or none, they are kept apart as far as possible: a call that
-/// has its result, has another name, or whose arguments are a whole object does not go on. Of such calls each chunk of a result answers
-/// the next one. Some producers say the arguments of a call once more when they are whole: that is not another call.
+/// A piece belongs to the call of its `tool_call_id`. Calls that share an id, or have none, are
+/// separated as far as possible: a call with a result, another name or complete arguments does not
+/// continue. Each result chunk answers the next of such calls. Some producers repeat the complete
+/// arguments of a call: that is not another call.
 #[derive(Debug, Default)]
 pub(crate) struct Calls(pub(crate) Vec<CallProgress>);
 
 impl Calls {
-    /// Takes a piece of a call or of a result; others are none of theirs. Returns the index of the call that the piece is added to.
+    /// Adds a piece of a call or a result and ignores others. Returns the index of the piece's
+    /// call.
     pub(crate) fn add(&mut self, chunk: &Chunk) -> Option<usize> {
         let text_at = |key: &str| chunk.metadata.get(key).and_then(Value::as_str).unwrap_or_default();
         let (id, name) = (text_at("tool_call_id"), text_at("tool_name"));
@@ -64,27 +66,27 @@ impl Calls {
         Some(at)
     }
 
-    /// Whether any of them is answered.
     pub(crate) fn have_results(&self) -> bool {
         self.0.iter().any(|call| call.result.is_some())
     }
 }
 
 impl CallProgress {
-    /// Whether a piece with this name may be a further one of this call.
+    /// Whether a piece with this name may continue this call.
     fn goes_on(&self, name: &str, text: &str) -> bool {
         let is_of_name = name.is_empty() || self.name.is_empty() || self.name == name;
         self.result.is_none() && is_of_name && !self.is_whole_before(text)
     }
 
-    /// Whether this piece says nothing but the arguments that are there.
+    /// Whether this piece only repeats the arguments so far.
     fn is_repeated_by(&self, name: &str, text: &str) -> bool {
         let is_of_name = name.is_empty() || self.name == name;
         let is_same = self.arguments.as_deref().is_some_and(|arguments| arguments.trim() == text.trim());
         self.result.is_none() && is_of_name && is_same && self.is_whole_before(text)
     }
 
-    /// In JSON nothing that opens follows what has just been closed, but within a text: so it is seldom read.
+    /// Whether the arguments are complete before this piece. In JSON an opening bracket directly
+    /// after a closing one occurs only within a string, so the arguments are rarely parsed.
     fn is_whole_before(&self, text: &str) -> bool {
         let arguments = self.arguments.as_deref().unwrap_or_default();
         arguments.trim_end().ends_with('}')
@@ -93,7 +95,8 @@ impl CallProgress {
     }
 }
 
-/// How many of these stored calls, `[{"id", …}]`, cannot be distinguished by their ids: they have none, or that of a call before them.
+/// Number of these stored calls, `[{"id", …}]`, that their ids do not identify: they have no id, or
+/// that of an earlier call.
 pub fn ambiguous_calls(calls: Option<&Value>) -> usize {
     let calls = calls.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut seen = BTreeSet::from([""]);
@@ -108,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// `id name text` of a piece of a call, `=id text` of one of a result.
+    /// `id name text` of a piece of a call, `=id text` of a piece of a result.
     fn put_together(pieces: &[&str]) -> String {
         let mut calls = Calls::default();
         for piece in pieces {

@@ -1,8 +1,8 @@
-//! Stored damage of a batch: what it is, and what would mend it.
+//! Finds stored damage of a batch and its repair.
 //!
-//! A batch that was interrupted is not damaged, only incomplete. Damaged is one whose places contradict each other, or whose results
-//! answer nothing: no turn leaves that behind, however it ended. [`examine`] changes nothing; the caller that applies its changes
-//! writes them, and what they replace, into the audit log.
+//! An interrupted batch is incomplete but not damaged. A damaged batch has contradictory places or
+//! results without calls: no turn leaves that behind, however it ended. [`examine`] changes
+//! nothing; the caller applies the changes and records the old and new values in the audit log.
 
 use std::fmt;
 
@@ -10,45 +10,43 @@ use model::{BatchType, Position};
 
 use crate::{Batch, Pairing};
 
-/// One thing that is wrong with a batch.
+/// One defect of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The message.
     pub message: Position,
-    /// What is wrong with it.
     pub what: Defect,
-    /// What would mend it; `None`: nothing can.
+    /// The repair; `None`: it cannot be repaired.
     pub change: Option<Change>,
 }
 
-/// What may be wrong with a message of a batch.
+/// A defect of a message in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Defect {
-    /// The messages before it are lost, with the batch's input.
+    /// The first messages of the batch are lost, including its input.
     BeginningLost,
-    /// Its number does not follow from its place.
+    /// The number does not match the message's place.
     Number {
-        /// As stored.
+        /// The stored number.
         found: i32,
     },
-    /// It is a result that answers no call before it.
+    /// A result answers no earlier call.
     Orphan {
-        /// The call that it names.
+        /// The call id of the result.
         id: String,
     },
-    /// Its type is not that of the batch.
+    /// The type differs from the batch's.
     Type {
-        /// As stored.
+        /// The stored type.
         found: BatchType,
     },
 }
 
-/// Columns of a message that get other values. What it says never changes.
+/// New values for columns of a message. Its content never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// The batch that it belongs to.
+    /// The batch of the message.
     pub batch_id: Position,
-    /// Its number there.
+    /// Its number in that batch.
     pub sequence_num: i32,
     /// The type of that batch.
     pub batch_type: BatchType,
@@ -74,7 +72,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What is wrong with a batch, by position; nothing for one that is only incomplete.
+/// The defects of a batch, by position; empty for one that is only incomplete.
 pub fn examine(batch: &Batch) -> Vec<Finding> {
     let mut items = batch.items().to_vec();
     items.sort_by_key(|item| item.position);
@@ -83,14 +81,15 @@ pub fn examine(batch: &Batch) -> Vec<Finding> {
     let is_headless = first.position != batch.id();
     let pairing = Pairing::of(&items);
     let mut findings = Vec::new();
-    // Numbers go on where the lost messages may have ended: their places stay free.
+    // Numbers continue after the estimated place of the lost messages, whose numbers stay free.
     let mut next = if is_headless { first.sequence_num.max(1) } else { 0 };
     for (index, item) in items.iter().enumerate() {
         let mut find = |what, change| findings.push(Finding { message: item.position, what, change });
         if is_headless && index == 0 {
             find(Defect::BeginningLost, None);
         }
-        // A result whose call is lost is no orphan: it says that the call was there.
+        // A result whose call is lost with the beginning is not an orphan: it shows that the call
+        // existed.
         if pairing.orphans().contains(&index) && !is_headless {
             let id = item.tool_call_id.clone().unwrap_or_default();
             let own =
@@ -119,7 +118,7 @@ mod tests {
         examine(&batch(script)).iter().map(Finding::to_string).collect()
     }
 
-    /// The batches after all changes were made.
+    /// The batches after all repairs.
     fn mended(script: &str) -> Vec<Batch> {
         let batch = batch(script);
         let findings = examine(&batch);

@@ -1,8 +1,8 @@
-//! Compaction: which batches leave the context for good, what stands for them, and what counts now.
+//! Compaction: decides which batches leave contexts permanently and what replaces them.
 //!
-//! Nothing is destroyed: the messages stay where they are, and a [`Compaction`] says which of them a context shows. Each one
-//! says it completely, so the newest that is not undone is all that counts, and undoing it makes the one before it count
-//! again, exactly as it did.
+//! A compaction deletes no messages: a [`Compaction`] lists which of them contexts show. Each
+//! compaction is complete in itself, so only the newest one that is not undone applies. Undoing it
+//! restores the previous one exactly.
 
 mod plan;
 #[cfg(test)]
@@ -16,18 +16,18 @@ pub use plan::{Plan, PlanInput, Summary, plan};
 pub(crate) use transcript::INDENT;
 pub use transcript::{transcript, transcript_for_memory, transcript_of_turn};
 
-/// How batches are chosen that leave, and what stands for them.
+/// How the batches to compact are selected, and what replaces them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// The oldest leave; nothing stands for them.
+    /// Removes the oldest batches without a replacement.
     #[default]
     DropOldest,
-    /// The oldest leave; a summary of them, and of the summary before, stands for them.
+    /// Replaces the oldest batches and the previous summary by a new summary.
     Summarise,
-    /// The least important leave; nothing stands for them.
+    /// Removes the least important batches without a replacement.
     Importance,
-    /// Those above an age leave; nothing stands for them.
+    /// Removes batches above an age without a replacement.
     Age,
 }
 
@@ -42,7 +42,7 @@ impl Strategy {
         }
     }
 
-    /// The strategy of that name.
+    /// The strategy with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::DropOldest, Self::Summarise, Self::Importance, Self::Age]
             .into_iter()
@@ -54,18 +54,18 @@ impl Strategy {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompactionRules {
-    /// How batches are chosen.
+    /// How batches are selected.
     pub strategy: Strategy,
-    /// Nothing is done below this part of the budget, in percent.
+    /// Compaction starts above this share of the budget, in percent.
     pub high_percent: u8,
-    /// What is done goes down to this part of the budget, in percent. The space between the two is what a provider's cache of
-    /// prompts lives on: the beginning of a context changes once for many turns.
+    /// Compaction reduces the context to this share of the budget, in percent. The gap between the
+    /// marks serves a provider's prompt cache: the start of a context changes once for many turns.
     pub low_percent: u8,
-    /// Above this age a batch leaves; only for `age`.
+    /// Batches above this age are removed; only for `age`.
     pub max_age_ms: Option<i64>,
-    /// So many of the newest batches always stay.
+    /// Number of newest batches that always stay.
     pub keep_newest: u32,
-    /// Room that is left for a summary, tokens.
+    /// Tokens reserved for a summary.
     pub summary_tokens: u64,
 }
 
@@ -82,27 +82,27 @@ impl Default for CompactionRules {
     }
 }
 
-/// Rules that contradict themselves.
+/// Why rules contradict themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRules {
-    /// The marks.
+    /// The low mark is not below the high mark, or a mark is out of range.
     #[error("compaction: low_percent ({low}) must be below high_percent ({high}), and both from 1 to 100")]
     Marks {
-        /// As it was put.
+        /// The given low mark.
         low: u8,
-        /// As it was put.
+        /// The given high mark.
         high: u8,
     },
-    /// The age.
+    /// The age is missing or not positive.
     #[error("compaction: strategy \"age\" needs max_age_ms above 0")]
     Age,
 }
 
 impl CompactionRules {
-    /// Whether they make sense.
+    /// Checks the rules for contradictions.
     ///
     /// # Errors
-    /// They do not.
+    /// The marks or the age are invalid.
     pub fn check(&self) -> Result<(), InvalidRules> {
         let (low, high) = (self.low_percent, self.high_percent);
         if low == 0 || low >= high || high > 100 {
@@ -115,12 +115,12 @@ impl CompactionRules {
     }
 }
 
-/// What a compaction was made from.
+/// The input of a compaction.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Provenance {
-    /// The batches that left.
+    /// The removed batches.
     pub batches: Vec<Position>,
-    /// Messages in them.
+    /// Number of messages in them.
     pub messages: u64,
     /// Tokens of the context before.
     pub tokens_before: u64,
@@ -128,43 +128,43 @@ pub struct Provenance {
     pub tokens_after: u64,
 }
 
-/// A compaction that was done: what a thread's contexts show of what is older.
+/// A stored compaction: the part of the older history that contexts of a thread show.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compaction {
-    /// Given when it was planned: above everything that it knew of.
+    /// Assigned when it was planned: above all positions known then.
     pub id: Position,
-    /// Batches up to this one are out of contexts.
+    /// Contexts omit batches up to this one, except `kept`.
     pub through: Position,
-    /// But not these.
+    /// Older batches that contexts still show.
     pub kept: Vec<Position>,
-    /// Stands for what is out.
+    /// Replaces the omitted batches.
     pub summary: Option<String>,
-    /// How it was chosen.
+    /// How the batches were selected.
     pub strategy: Strategy,
-    /// What it was made from.
     pub provenance: Provenance,
-    /// The one that counted before.
+    /// The compaction that applied before.
     pub previous: Option<Position>,
-    /// Turns that began when the thread had come so far saw it: later than it was planned, when its summary came late.
+    /// It applies to turns that begin when the thread has reached this position. If the summary
+    /// came late, that is later than the plan.
     pub counts_from: Position,
-    /// From here on it does not count any more.
+    /// It no longer applies from this position on.
     pub undone_at: Option<Position>,
 }
 
 impl Compaction {
-    /// Whether a batch whose newest message is at `last` is out of contexts. One that has gone on since is not: nothing stands
-    /// for what it says now.
+    /// Whether contexts omit a batch whose newest message is at `last`. A batch that has continued
+    /// since the compaction is not omitted, because nothing replaces its new messages.
     pub fn hides(&self, batch: Position, last: Position) -> bool {
         batch <= self.through && last < self.id && !self.kept.contains(&batch)
     }
 }
 
-/// The compaction that counts now: the newest that is not undone.
+/// The compaction that applies now: the newest that is not undone.
 pub fn live(compactions: &[Compaction]) -> Option<&Compaction> {
     live_at(compactions, Position::MAX)
 }
 
-/// The compaction that counted when a message at this position was the newest.
+/// The compaction that applied when a message at this position was the newest.
 pub fn live_at(compactions: &[Compaction], at: Position) -> Option<&Compaction> {
     let counted = |one: &&Compaction| one.counts_from <= at && one.undone_at.is_none_or(|undone| undone > at);
     compactions.iter().filter(counted).max_by_key(|one| one.id)

@@ -1,9 +1,11 @@
-//! What a model sees of a thread: whole batches, as many as fit, and why each is in or out.
+//! Builds the context of a thread for a model: the whole batches that fit, and a reason for each
+//! batch.
 //!
-//! [`Builder`] is fed with rows, newest first, until [`Builder::next_read`] says that it has enough, so that a context costs
-//! the same however long the thread is. The active batch is always in, even incomplete; of the others only complete ones are,
-//! newest first until the budget is used. What is older than a batch without room is out as well: a context has no holes but those
-//! that a compaction made.
+//! [`Builder`] reads rows newest first until [`Builder::next_read`] reports that it has enough, so
+//! the cost of a context does not depend on the length of the thread. The active batch is always
+//! included, even if incomplete. Other batches must be complete; the newest come first until the
+//! budget is used. A batch without room excludes all older ones: only compactions leave holes in a
+//! context.
 
 mod builder;
 mod last_messages;
@@ -22,53 +24,55 @@ pub use settings::{ContextRules, DEFAULT_TIMEOUT_MS, DEFAULT_TOKENS, Tokenizer, 
 use crate::compaction::Compaction;
 use crate::{Batch, IncompleteReason, Item};
 
-/// What a context is built for.
+/// The parameters of a context.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextRequest {
     /// The agent's instructions.
     pub system: Option<String>,
-    /// The batch that the model is to go on with. [`Position::MAX`] for an input that is not stored yet.
+    /// The batch that the model continues. [`Position::MAX`] for an input that is not stored yet.
     pub active: Option<Position>,
-    /// Tokens that the context may have.
+    /// Maximum tokens of the context.
     pub budget: u64,
-    /// The compaction that counts.
+    /// The compaction that applies.
     pub compaction: Option<Compaction>,
-    /// Decides what is abandoned.
+    /// The current time, which decides what is abandoned.
     pub now: Timestamp,
-    /// Without progress for so long an incomplete batch is abandoned; `timeout_ms` of its metadata goes first.
+    /// Time in ms without progress after which an incomplete batch is abandoned; `timeout_ms` of
+    /// its metadata overrides it.
     pub timeout_ms: i64,
-    /// What came after this position was not there yet: for the context of a past turn.
+    /// Ignores messages after this position: for the context of a past turn.
     pub until: Option<Position>,
 }
 
-/// What a model sees.
+/// The context that a model receives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Context {
     /// The agent's instructions.
     pub system: Option<String>,
-    /// Stands for what was compacted.
+    /// Replaces the compacted batches.
     pub summary: Option<String>,
-    /// The batches that are in, by position.
+    /// The included batches, by position.
     pub batches: Vec<Batch>,
-    /// The one to go on with.
+    /// The batch that the model continues.
     pub active: Option<Position>,
-    /// Of every batch that was read, by position.
+    /// One decision for each batch that was read, by position.
     pub decisions: Vec<Decision>,
-    /// What it takes.
     pub tokens: u64,
-    /// What it may take. Instructions, summary and the active batch are in even when they take more.
+    /// Maximum tokens. Instructions, summary and the active batch are included even if they exceed
+    /// it.
     pub budget: u64,
-    /// What there is before the oldest decision.
+    /// The state of the messages before the oldest decision.
     pub older: Older,
 }
 
 impl Context {
-    /// Tokens above the budget; 0 when it fits.
+    /// Tokens above the budget; 0 if the context fits.
     pub fn over_budget(&self) -> u64 {
         self.tokens.saturating_sub(self.budget)
     }
 
-    /// Whether the batch to go on with had been given up before the input that is not stored yet: what comes of it comes late.
+    /// Whether the active batch was abandoned before the input that is not stored yet, which is
+    /// then late.
     pub fn comes_late(&self, now: Timestamp, timeout_ms: i64) -> bool {
         let active = self.batches.iter().find(|batch| self.active == Some(batch.id()));
         active.is_some_and(|active| {
@@ -79,79 +83,76 @@ impl Context {
     }
 }
 
-/// What is known of the messages before those that were read.
+/// The state of the messages before those that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Older {
     /// There are none.
     Nothing,
-    /// They are compacted up to here.
+    /// They are compacted.
     Compacted {
-        /// The last batch that is.
+        /// The last compacted batch.
         through: Position,
     },
-    /// Not read: there was no room left for them.
+    /// They were not read because no room was left.
     Unread {
-        /// The oldest message that was read; `None` when none was.
+        /// The oldest message that was read; `None` if none was.
         before: Option<Position>,
     },
 }
 
-/// Why a batch is in a context, or is not.
+/// Why a batch is included in a context or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// The batch.
     pub batch: Position,
-    /// Messages of it that were read.
+    /// Number of its messages that were read.
     pub messages: usize,
-    /// The lowest and the highest number in the thread among these; `None` where none has a number.
+    /// The lowest and highest thread number of these messages; `None` if none has a number.
     pub numbers: Option<(u64, u64)>,
-    /// Tokens that these take.
+    /// Tokens of these messages.
     pub tokens: u64,
-    /// In or out.
     pub inclusion: Inclusion,
 }
 
-/// In or out.
+/// Whether the model sees a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inclusion {
-    /// The model sees all of it.
+    /// The model sees the whole batch.
     In,
-    /// The model sees nothing of it.
+    /// The model does not see the batch.
     Out(Reason),
 }
 
 /// Why a batch is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// It is incomplete, and is not the active one.
+    /// The batch is incomplete and not the active one.
     Incomplete(IncompleteReason),
-    /// It is incomplete, and the rest is not waited for any more.
+    /// The batch is incomplete and no longer awaited.
     Abandoned(IncompleteReason),
-    /// A compaction has put it away.
+    /// A compaction omits it.
     Compacted {
-        /// Which.
+        /// Id of the compaction.
         by: Position,
     },
-    /// A later batch has taken its place.
+    /// A later batch replaces it.
     Superseded {
-        /// Which.
+        /// Id of the later batch.
         by: Position,
     },
     /// Newer batches have used the budget.
     BudgetUsed,
-    /// It alone is larger than what the budget leaves for batches.
+    /// The batch alone exceeds the budget that is left for batches.
     LargerThanBudget {
-        /// What it leaves.
+        /// Tokens left for batches.
         room: u64,
     },
-    /// The fleet's own work, and no part of what the thread is about.
+    /// The fleet's own work, which does not belong to the thread's subject.
     Maintenance,
-    /// Only its end was read: there was no room left for it in any case.
+    /// Only its end was read: it had no room in any case.
     Unread,
 }
 
 impl Reason {
-    /// For machines.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Incomplete(_) => "incomplete",
@@ -183,7 +184,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The context of these messages, all of the thread's.
+/// The context of all messages of a thread.
 pub fn build(
     request: ContextRequest,
     counter: &dyn crate::TokenCounter,

@@ -1,4 +1,5 @@
-//! Threads as JSON Lines: one header, one line per thread, message and compaction, one trailer with counts and a digest.
+//! Threads as JSON Lines: a header, a line for each thread, message and compaction, and a trailer
+//! with counts and a digest.
 //!
 //! ```text
 //! {"antiphon_export":2}
@@ -12,9 +13,10 @@
 //! {"trailer":{"threads":1,"batches":1,"messages":1,"compactions":1,"sha256":"…"}}
 //! ```
 //!
-//! The messages of a batch stand together, batches by position, so that [`ExportReader`] has no more than one batch in memory and
-//! gives out whole batches only: a file that was cut leaves nothing half behind. Everything has its id and its place in the file, so
-//! importing twice writes nothing twice.
+//! The messages of a batch are adjacent, and batches are ordered by position. So [`ExportReader`]
+//! holds at most one batch in memory and returns only whole batches: a truncated file leaves no
+//! partial one. Everything has an id and a place in the file, so importing twice writes nothing
+//! twice.
 
 mod line;
 mod reader;
@@ -33,52 +35,44 @@ pub use writer::ExportWriter;
 
 use crate::{Compaction, IncompleteReason, Item};
 
-/// The version of the format.
+/// Version of the format that is written.
 pub const VERSION: u64 = 2;
-/// Versions that can be read. In the first, messages had no numbers.
+/// Versions that can be read. In version 1, messages have no numbers.
 const READABLE: [u64; 2] = [1, VERSION];
 
-/// What is known of a thread besides its messages.
+/// A thread without its messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExportedThread {
-    /// The thread.
     pub thread_id: ThreadId,
-    /// Whose workflow answers in it, where that is not the agent of the thread's own name.
+    /// The agent whose workflow answers in the thread; `None`: the agent with the thread's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
-    /// What a second input does to it, where its client has said so.
+    /// Policy for a second input while a turn runs; `None`: the client set none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_policy: Option<BusyPolicy>,
-    /// As it was given.
+    /// The client's metadata.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
 }
 
-/// A row of a reasoning session, as it is stored.
+/// The kind of a stored row of a reasoning session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningRow {
-    /// The session's own; what follows belongs to it.
+    /// The session row; the following rows belong to it.
     Session,
-    /// A compression.
     Layer,
     /// A named layer.
     Checkpoint,
-    /// A message.
     Message,
 }
 
-/// How much there is in a file.
+/// Number of items in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ExportCounts {
-    /// Threads.
     pub threads: u64,
-    /// Batches.
     pub batches: u64,
-    /// Messages.
     pub messages: u64,
-    /// Compactions.
     pub compactions: u64,
-    /// Reasoning sessions.
     #[serde(default, skip_serializing_if = "is_none")]
     pub reasoning_sessions: u64,
 }
@@ -88,67 +82,61 @@ fn is_none(count: &u64) -> bool {
     *count == 0
 }
 
-/// What a [`ExportReader`] gives out.
+/// An item that [`ExportReader`] returns.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
     /// A thread begins.
     Thread(ExportedThread),
     /// A whole batch.
     Batch {
-        /// Its thread.
         thread: ThreadId,
-        /// All of its messages, by number.
+        /// All messages of the batch, by number.
         items: Vec<Item>,
-        /// Where to go on when this batch was stored and the rest was not.
+        /// Where to resume if this batch was stored and the rest was not.
         cursor: Cursor,
     },
-    /// A batch that is not as it should be and is given out all the same.
+    /// A damaged batch that is returned all the same.
     Note {
-        /// The batch.
         batch: Position,
-        /// What is wrong with it.
+        /// The defect of the batch.
         fault: FileError,
     },
-    /// Numbers up to this one were given in the thread, though nothing that is left of it has the last of them.
+    /// The thread assigned numbers up to this one, although no remaining message has it.
     LastNumber {
-        /// The thread.
         thread: ThreadId,
-        /// The highest.
+        /// The highest assigned number.
         last_number: u64,
     },
     /// A compaction of the thread.
     Compaction {
-        /// Its thread.
         thread: ThreadId,
-        /// What it says.
         compaction: Compaction,
     },
-    /// A follow-up of the thread, as it is stored.
+    /// A follow-up of the thread, as stored.
     FollowUp {
-        /// Its thread.
         thread: ThreadId,
-        /// The row.
+        /// The columns of the row.
         row: Map<String, Value>,
     },
-    /// A row of a reasoning session: its own first, then those of its layers, checkpoints and messages.
+    /// A row of a reasoning session: the session row first, then its layers, checkpoints and
+    /// messages.
     Reasoning {
-        /// Of what.
         kind: ReasoningRow,
-        /// Its columns.
+        /// The columns of the row.
         row: Map<String, Value>,
     },
-    /// The file is complete and is as it was written.
+    /// The file is complete and unchanged.
     End(ExportCounts),
 }
 
 /// Why a file is refused, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct FileError {
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// The message in it, if it is one.
+    /// Id of the message in the line, if it is a message.
     pub message: Option<String>,
-    /// What is wrong.
+    /// The error of the line.
     pub why: LineError,
 }
 
@@ -162,128 +150,123 @@ impl fmt::Display for FileError {
     }
 }
 
-/// What is wrong with a line.
+/// Why a line is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// No export, or not from its beginning.
+    /// The file is not an export, or does not start at its beginning.
     #[error("the file does not begin with {{\"antiphon_export\":{VERSION}}}")]
     NoHeader,
-    /// Of another version.
+    /// The version is not supported.
     #[error("the file has version {found}; this program reads versions 1 to {VERSION}")]
     Version {
-        /// What it says.
+        /// The version in the file.
         found: String,
     },
-    /// No JSON, or none of the known lines.
+    /// The line is not JSON or not a known line.
     #[error("not a line of an export, or cut in the middle: {detail}")]
     Unreadable {
-        /// The parser's words.
+        /// The parser's message.
         detail: String,
     },
-    /// Something that nothing may come after.
+    /// A line that must not follow.
     #[error("there is more after the trailer")]
     AfterEnd,
-    /// It stops before its trailer.
+    /// The file ends before its trailer.
     #[error("the file ends before its trailer: it was cut")]
     Cut,
-    /// A line without a thread.
+    /// The line does not belong to a thread.
     #[error("there is no thread line before it")]
     NoThread,
-    /// A row of a session without one.
+    /// The row does not belong to a session.
     #[error("there is no line of a reasoning session before it")]
     NoSession,
-    /// The thread stands in the file twice.
+    /// The thread is in the file twice.
     #[error("the thread {thread} has been before")]
     ThreadTwice {
-        /// Which.
         thread: ThreadId,
     },
-    /// The message stands in its thread twice.
+    /// The message is in its thread twice.
     #[error("its id has been before in this thread")]
     IdTwice,
-    /// Batches must rise.
+    /// Batches must have ascending positions.
     #[error("batch {batch} does not come after batch {before}")]
     BatchOrder {
-        /// This one.
         batch: Position,
-        /// The one before.
+        /// The batch before it.
         before: Position,
     },
-    /// Positions of a batch must rise, from the batch's own.
+    /// Positions in a batch must ascend, from the batch's own.
     #[error("position {position} does not come after {before}")]
     PositionOrder {
-        /// This one.
         position: Position,
-        /// The one before, or the batch.
+        /// The position before it, or the batch's.
         before: Position,
     },
-    /// Numbers of a batch must rise with the positions.
+    /// Numbers in a batch must ascend with the positions.
     #[error("number {number} does not come after {before}")]
     NumberOrder {
-        /// This one.
         number: i32,
-        /// The one before.
+        /// The number before it.
         before: i32,
     },
-    /// The batch is no whole, in a way that no turn that was interrupted leaves.
+    /// The batch is damaged in a way that no interrupted turn leaves.
     #[error("the batch is damaged: {0}")]
     Damaged(IncompleteReason),
-    /// Too much for one message.
+    /// The message has too many calls.
     #[error("it has {found} tool calls; at most {most} are allowed")]
     TooManyCalls {
-        /// It has.
+        /// Number of calls.
         found: usize,
-        /// It may have.
+        /// Maximum number of calls.
         most: usize,
     },
-    /// Too much for one line.
+    /// The line is too long.
     #[error("it has {found} bytes; at most {most} are allowed")]
     TooLong {
-        /// It has.
+        /// Length in bytes.
         found: usize,
-        /// It may have.
+        /// Maximum length in bytes.
         most: usize,
     },
-    /// Too much for one batch.
+    /// The batch is too large.
     #[error("the batch has more than {most} {what}")]
     BatchTooLarge {
-        /// It may have.
+        /// The exceeded maximum.
         most: usize,
-        /// Of what.
+        /// The unit of the maximum.
         what: &'static str,
     },
-    /// Something that cannot be stored.
+    /// A value cannot be stored.
     #[error("it cannot be stored: {detail}")]
     Unstorable {
-        /// Why not.
         detail: String,
     },
-    /// The trailer counts otherwise.
+    /// The trailer has other counts than the file.
     #[error("the trailer counts {said:?}, but the file has {found:?}")]
     Counts {
-        /// In the trailer.
+        /// The counts in the trailer.
         said: ExportCounts,
-        /// In the file.
+        /// The counts of the file.
         found: ExportCounts,
     },
-    /// The digest is another.
+    /// The digest does not match.
     #[error("the digest does not match: the file was changed")]
     Digest,
-    /// The cursor is not of this file.
+    /// The cursor does not belong to this file.
     #[error(
         "this is not the file whose import began: batch {batch} of thread {thread} does not end in line {line}"
     )]
     OtherFile {
-        /// Where the import had got to.
+        /// Thread of the cursor.
         thread: ThreadId,
-        /// The batch.
+        /// Batch of the cursor.
         batch: Position,
-        /// Its last line.
+        /// Last line of that batch.
         line: u64,
     },
 }
 
-/// For messages in faults.
+/// A message id for errors.
 fn named(id: &MessageId) -> Option<String> {
     Some(id.as_str().to_owned())
 }

@@ -1,4 +1,4 @@
-//! From the ordered chunks of one message to what is stored of it.
+//! Folds the ordered chunks of one message into its stored form.
 
 use std::sync::Arc;
 
@@ -7,15 +7,16 @@ use serde_json::{Map, Value, json};
 
 use crate::calls::{CallProgress, Calls};
 
-/// What a message says, folded from its chunks.
+/// The content of a message, folded from its chunks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Folded {
     /// Concatenation of the `content` chunks.
     pub content: String,
-    /// `[{"id", "name", "arguments", "result"?}]` in the order in which the calls began; `None` without calls.
+    /// `[{"id", "name", "arguments", "result"?}]` in the order in which the calls began; `None`
+    /// without calls.
     pub tool_calls: Option<Value>,
-    /// The final chunk's metadata, with `timestamp` and `correlation_id` as the publisher wrote them beside it, and `reasoning` when chunks
-    /// carried any.
+    /// The final chunk's metadata, plus the publisher's `timestamp` and `correlation_id`, and
+    /// `reasoning` if any chunk had some.
     pub metadata: Metadata,
     /// `tokens_used` of that metadata.
     pub token_count: Option<i64>,
@@ -47,8 +48,8 @@ fn text_of(chunks: &[Arc<Chunk>], kind: ChunkKind) -> String {
     text
 }
 
-/// When the publisher says that it wrote the message, and for which request: of the last chunk that says so, where the producer's own
-/// metadata have nothing of that name.
+/// Adds the publisher's time and correlation id from the last chunk that has them. The producer's
+/// own metadata of that name take precedence.
 pub(crate) fn with_origin(metadata: Metadata, chunks: &[Arc<Chunk>]) -> Result<Metadata, InvalidMetadata> {
     let timestamp = chunks.iter().rev().find_map(|chunk| chunk.timestamp.as_deref());
     let correlation_id = chunks.iter().rev().find_map(|chunk| chunk.correlation_id.as_deref());
@@ -64,7 +65,8 @@ pub(crate) fn with_origin(metadata: Metadata, chunks: &[Arc<Chunk>]) -> Result<M
     Metadata::new(map)
 }
 
-/// Reasoning has no column: it rides in the metadata, where the producer has not put its own.
+/// Stores reasoning in the metadata, because it has no column. The producer's own `reasoning` takes
+/// precedence.
 pub(crate) fn with_reasoning(metadata: Metadata, reasoning: String) -> Result<Metadata, InvalidMetadata> {
     if reasoning.is_empty() || metadata.get("reasoning").is_some() {
         return Ok(metadata);
@@ -74,7 +76,8 @@ pub(crate) fn with_reasoning(metadata: Metadata, reasoning: String) -> Result<Me
     Metadata::new(map)
 }
 
-/// As they are stored beside each other: a bare message has no messages of its own for results.
+/// The stored form of calls. A bare message has no separate result messages, so results are beside
+/// the calls.
 fn stored(calls: Calls) -> Option<Value> {
     let one = |call: CallProgress| {
         let name = Some(call.name).filter(|name| !name.is_empty());

@@ -1,9 +1,11 @@
-//! Messages of other systems, without batches: reads their formats, finds where batches begin and assigns positions; and writes LangChain's.
+//! Reads messages of other systems, which have no batches: parses their formats, finds where
+//! batches begin and assigns positions. Also writes LangChain's format.
 //!
-//! [`parse`] reads their JSON, [`read`] the messages, and [`assign_positions`] gives those of one thread positions, batches and numbers. All
-//! are functions of their input alone, so importing twice changes nothing. Texts, calls, results and media are kept, and of messages with roles also
-//! all other fields. What is replaced, not understood or moved gets a note; what an export has besides its current branch is counted. A strict import
-//! refuses an input of which something would be replaced or not understood.
+//! [`parse`] reads the JSON, [`read`] the messages, and [`assign_positions`] assigns positions,
+//! batches and numbers to the messages of one thread. All depend on their input only, so importing
+//! twice changes nothing. Texts, calls, results and media are kept; of messages with roles also all
+//! other fields. A note reports what is replaced, unknown or moved, and branches other than the
+//! current one are counted. A strict import refuses an input with replaced or unknown parts.
 
 mod boundaries;
 mod branch;
@@ -56,15 +58,14 @@ pub enum ForeignFormat {
     ChatGpt,
     /// The `conversations.json` of an export of Claude.
     Claude,
-    /// Chats that Open WebUI has exported.
+    /// Exported chats of Open WebUI.
     OpenWebUi,
 }
 
 impl ForeignFormat {
-    /// All of them.
     pub const ALL: [Self; 5] = [Self::OpenAi, Self::LangGraph, Self::ChatGpt, Self::Claude, Self::OpenWebUi];
 
-    /// The name in commands.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",
@@ -75,12 +76,12 @@ impl ForeignFormat {
         }
     }
 
-    /// The format of this name.
+    /// The format with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// Whether an input has many chats, with ids of their own; the others are one thread without an id.
+    /// Whether an input has many chats with ids; other formats have one thread without an id.
     pub fn has_chats(self) -> bool {
         match self {
             Self::OpenAi | Self::LangGraph => false,
@@ -88,7 +89,7 @@ impl ForeignFormat {
         }
     }
 
-    /// What the input, or its first element, looks like.
+    /// Guesses the format from the input or its first element.
     fn guess(input: &Value) -> Option<Self> {
         let first = input.as_array().map_or(Some(input), |list| list.first())?;
         let chats = [
@@ -115,55 +116,53 @@ impl fmt::Display for ForeignFormat {
     }
 }
 
-/// What is done with a message of which something would be lost.
+/// How to handle a message of which something would be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
-    /// It is kept as far as that is possible, and named in a note.
+    /// The message is kept as far as possible, with a note.
     Lenient,
     /// The input is refused.
     Strict,
 }
 
-/// An input that cannot be read.
+/// Why an input cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignError {
-    /// There is nothing of the format in it.
+    /// The input has no list of messages.
     #[error("no list of messages: a JSON array, an object with \"messages\", or a checkpoint is expected")]
     NoList,
-    /// There are no chats in it.
+    /// The input has no chats.
     #[error("no chats of {0}: its export is expected, unpacked")]
     NoChats(ForeignFormat),
-    /// It looks like another format.
+    /// The input looks like another format.
     #[error("{error}; it looks like the format {format}: try `--from {format}`")]
     OtherFormat {
-        /// That format.
+        /// The format that it looks like.
         format: ForeignFormat,
-        /// What is wrong with it in the one that was named.
+        /// The error in the format that was given.
         error: Box<Self>,
     },
-    /// One of the chats is wrong.
+    /// One of the chats is invalid.
     #[error("chat {}: {error}", index + 1)]
     Chat {
-        /// From 0.
+        /// Index, from 0.
         index: usize,
-        /// What is wrong with it.
         error: Box<Self>,
     },
-    /// It is no chat of the format.
+    /// The value is not a chat of the format.
     #[error("it is no chat of {0}")]
     NoChat(ForeignFormat),
-    /// One of the messages is wrong.
+    /// One of the messages is invalid.
     #[error("message {}: {wrong}", index + 1)]
     Message {
-        /// From 0.
+        /// Index, from 0.
         index: usize,
-        /// What is wrong with it.
         wrong: FormatError,
     },
 }
 
 impl ForeignError {
-    /// The same without the hint at another format, which is for people who choose one.
+    /// The same without the hint at another format, which only helps people who choose one.
     #[must_use]
     pub fn without_hint(self) -> Self {
         match self {
@@ -173,10 +172,10 @@ impl ForeignError {
     }
 }
 
-/// Reads the threads of an input: one, or, of an export of chats, one for each.
+/// Reads the threads of an input: one, or one for each chat of an export.
 ///
 /// # Errors
-/// It is not in that format, or a message is invalid: then nothing is read.
+/// The input does not have that format, or a message is invalid: nothing is read then.
 pub fn read(
     input: &Value,
     format: ForeignFormat,
@@ -273,7 +272,7 @@ fn read_chat(
     })
 }
 
-/// Ends the thread; a strict import also refuses what is lost of the whole list.
+/// Ends the thread. A strict import also refuses losses that concern the whole list.
 fn finish(reading: &mut ThreadReader, given_up: GivenUp, strictness: Strictness) -> Result<(), ForeignError> {
     reading.finish(given_up);
     match reading.notes.iter().find(|note| note.what.is_loss()) {

@@ -1,4 +1,4 @@
-//! A stored message, as this crate sees it.
+//! A stored message, as this crate uses it.
 
 use model::{BatchType, Message, MessageId, Metadata, Position, Role, Timestamp};
 use serde_json::Value;
@@ -6,52 +6,51 @@ use serde_json::Value;
 /// One message of a thread, with its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
-    /// Its place in the thread.
     pub position: Position,
-    /// Its id.
     pub message_id: MessageId,
     /// The position of the batch's first message.
     pub batch_id: Position,
-    /// Its number in the thread, which never changes; `None` where it has none.
+    /// Number in the thread, which never changes; `None`: it has none.
     pub number: Option<u64>,
-    /// Its number in the batch, from 0.
+    /// Number in the batch, from 0.
     pub sequence_num: i32,
-    /// What the batch began with.
+    /// The kind of input that began the batch.
     pub batch_type: BatchType,
-    /// Who speaks.
     pub role: Role,
-    /// Its text; of a tool message, the result.
+    /// The text; for a tool message, the result.
     pub content: String,
-    /// `[{"id", "name", "arguments", "result"?}]`; a bare stream has the results beside the calls.
+    /// `[{"id", "name", "arguments", "result"?}]`; only a bare stream has results beside the calls.
     pub tool_calls: Option<Value>,
-    /// Of a tool message: the call that it answers.
+    /// For a tool message: the id of the answered call.
     pub tool_call_id: Option<String>,
     /// The final chunk's metadata.
     pub metadata: Metadata,
-    /// What the producer said that it used.
+    /// Tokens used, as the producer reported.
     pub token_count: Option<u64>,
-    /// Of a turn's input: when it was accepted. Of any other message: when the last of it came.
+    /// For a turn's input: when it was accepted. For other messages: when the last chunk arrived.
     pub created_at: Timestamp,
-    /// Of a turn's input: when the run began that answered it. Of any other message: when the first of it came. `None`: not known.
+    /// For a turn's input: when the run that answered it began. For other messages: when the first
+    /// chunk arrived. `None`: unknown.
     pub started_at: Option<Timestamp>,
 }
 
 /// A call that a message makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemCall<'a> {
-    /// Unique in its message, if the model kept to the rules.
+    /// Unique in its message, if the model followed the rules.
     pub id: &'a str,
-    /// The tool.
+    /// Name of the tool.
     pub name: &'a str,
-    /// As the model wrote them: mostly a JSON object.
+    /// The model's text, usually a JSON object.
     pub arguments: &'a str,
-    /// The result, where it is stored beside the call.
+    /// The result, if it is stored beside the call.
     pub result: Option<&'a str>,
 }
 
 impl Item {
-    /// A message that was committed at about `committed_at`, as it is stored but for its number in the thread, which the store gives it. `None`
-    /// where the store decides more than that: the place of what goes on with a batch.
+    /// A message committed at about `committed_at`, as it is stored, except for its thread number,
+    /// which the store assigns. `None` if the store decides more than that: the place of a message
+    /// that continues a batch.
     pub fn written(message: Message, committed_at: Timestamp) -> Option<Self> {
         let placement = message.placement;
         (placement.batch_type != BatchType::Continuation).then(|| Self {
@@ -72,22 +71,22 @@ impl Item {
         })
     }
 
-    /// The calls that it makes, in the order of the model; only assistant messages call.
+    /// The calls in the model's order; only assistant messages have calls.
     pub fn calls(&self) -> Vec<ItemCall<'_>> {
         ItemCall::all_of(self.tool_calls.as_ref().filter(|_| self.role == Role::Assistant))
     }
 
-    /// Whether it makes calls whose results are not beside them.
+    /// Whether it has calls whose results are not beside them.
     pub fn has_open_calls(&self) -> bool {
         self.calls().iter().any(|call| call.result.is_none())
     }
 
-    /// Whether the system made it up, so that people do not see it. Only the boolean `true` says so.
+    /// Whether the system created it, so that people do not see it. Only the boolean `true` counts.
     pub fn is_synthetic(&self) -> bool {
         self.metadata.is_synthetic()
     }
 
-    /// Whether it is a note: a text beside the turns, which is a batch of its own.
+    /// Whether it is a note: a text outside the turns, in a batch of its own.
     pub fn is_note(&self) -> bool {
         let has_place = self.batch_type == BatchType::SystemTrigger && self.sequence_num == 0;
         has_place && matches!(self.role, Role::User | Role::System) && self.metadata.is_note()
@@ -98,13 +97,13 @@ impl Item {
         self.metadata.get(key) == Some(&Value::Bool(true))
     }
 
-    /// The position that the metadata has under this key, a decimal string as positions are in JSON.
+    /// The position under this key of the metadata: a decimal string, as positions are in JSON.
     pub(crate) fn position_at(&self, key: &str) -> Option<Position> {
         let number = self.metadata.get(key)?.as_str()?.parse().ok().filter(|number: &i64| *number > 0)?;
         Some(Position::from_stored(number))
     }
 
-    /// Bytes that it takes, about.
+    /// Approximate size in bytes.
     pub fn bytes(&self) -> u64 {
         let calls = self.tool_calls.as_ref().map_or(0, |calls| calls.to_string().len());
         (self.content.len() + calls + self.metadata.size() + 128) as u64
@@ -112,7 +111,7 @@ impl Item {
 }
 
 impl<'a> ItemCall<'a> {
-    /// Those that are stored with a message, in the order of the model.
+    /// The stored calls of a message, in the model's order.
     pub(crate) fn all_of(stored: Option<&'a Value>) -> Vec<Self> {
         stored.and_then(Value::as_array).into_iter().flatten().map(ItemCall::of).collect()
     }

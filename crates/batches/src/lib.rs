@@ -1,11 +1,13 @@
-//! Folding chunks into messages, and what makes batches of messages whole, fit for a model, small enough, and portable.
+//! Folds chunks into messages, and turns messages into batches, contexts, compactions and exports.
 //!
-//! Entry points: [`fold`] for a bare stream, [`fold_turn`] for the answer of a turn; [`group`] and [`Batch::state`] for what is
-//! whole; [`context::Builder`] for what a model sees, and [`render`] for how a provider takes it; [`compaction::plan`] and
-//! [`retention::RetentionEvaluator`] for what leaves; [`export_import`] and [`foreign`] for exports and other systems' messages.
+//! Entry points: [`fold`] folds a bare stream, [`fold_turn`] the answer of a turn. [`group`] forms
+//! batches, and [`Batch::state`] decides their completeness. [`context::Builder`] builds a model's
+//! context, and [`render`] formats it for a provider. [`compaction::plan`] and
+//! [`retention::RetentionEvaluator`] select what is removed. [`export_import`] reads and writes
+//! exports, and [`foreign`] the messages of other systems.
 //!
-//! Invariants: a batch is in a context whole or not at all; what is stored is never repaired, only what is shown; nothing here
-//! knows where messages are kept.
+//! Invariants: a context includes a batch whole or not at all. Repairs change only what is shown,
+//! never what is stored. This crate does not know where messages are stored.
 
 mod batch;
 mod calls;

@@ -1,4 +1,5 @@
-//! Facts that an agent remembers: what a model has noted of a turn, and what memory is asked when a turn begins. Pure.
+//! Facts that an agent remembers: parses a model's notes of a turn, and builds the memory query of
+//! a turn. Pure.
 
 mod recalled;
 
@@ -11,33 +12,35 @@ use crate::context::Context;
 
 pub use recalled::{RECALLED, RecalledFacts, UserWords};
 
-/// Most facts of one turn.
+/// Maximum number of facts from one turn.
 pub const MOST_FACTS: usize = 32;
-/// Facts that a turn begins with because they fit, whatever room there is; and the number of facts that are few, of which it is given all.
+/// Maximum number of matching facts that a turn receives, whatever room there is. A turn receives
+/// all facts if there are no more than this.
 pub const MOST_OF_TURN: u32 = 16;
-/// Longest text of a fact, characters.
+/// Maximum characters of a fact's text.
 pub const MOST_FACT_CHARS: usize = 1_000;
-/// Most facts whose place one takes.
+/// Maximum number of facts that one fact replaces.
 const MOST_SUPERSEDED: usize = 16;
-/// Longest id of a fact, bytes.
+/// Maximum bytes of a fact's id.
 const MOST_ID_BYTES: usize = 512;
-/// Longest kind of a fact, characters.
+/// Maximum characters of a fact's kind.
 const MOST_KIND_CHARS: usize = 64;
-/// Of a query, characters: what is asked about stands at its end or is long-winded.
+/// Maximum characters of a query: the subject is usually at the end.
 const MOST_QUERY_CHARS: usize = 2_000;
 
-/// Something worth remembering.
+/// A fact to remember.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Fact {
     /// One sentence that makes sense alone.
     pub text: String,
-    /// What it is about: `preference`, `event` and the like, in small letters, digits and `_`.
+    /// Its subject, such as `preference` or `event`, in lower-case letters, digits and `_`.
     #[serde(default = "default_kind")]
     pub kind: String,
-    /// How certain it is, from 0 to 1.
+    /// Certainty from 0 to 1.
     #[serde(default = "default_confidence")]
     pub confidence: f32,
-    /// Ids of facts that it makes wrong or outdated, of the same user or thread: it takes their place.
+    /// Ids of facts, of the same user or thread, that it makes wrong or outdated and therefore
+    /// replaces.
     #[serde(default)]
     pub supersedes: Vec<String>,
 }
@@ -55,16 +58,16 @@ struct Answer {
     facts: Vec<Value>,
 }
 
-/// What an answer to a memory task has.
+/// The facts in an answer to a memory task.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ParsedFacts {
-    /// Those that can be stored, at most [`MOST_FACTS`].
+    /// The facts that can be stored, at most [`MOST_FACTS`].
     pub facts: Vec<Fact>,
-    /// Those that cannot.
+    /// The others, with reasons.
     pub left_out: Vec<InvalidFact>,
 }
 
-/// Why an answer has no facts at all: it is no JSON of that shape.
+/// Why an answer has no facts at all: it is not JSON of the expected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the answer is not {{\"facts\": [{{\"text\", \"kind\", \"confidence\"}}]}}: {0}")]
 pub struct InvalidAnswer(String);
@@ -73,20 +76,20 @@ pub struct InvalidAnswer(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("fact {number}: {why}")]
 pub struct InvalidFact {
-    /// Which, from 0.
+    /// Index of the fact, from 0.
     pub number: usize,
-    /// What is wrong.
     pub why: String,
 }
 
-/// The facts of an answer to a memory task: `{"facts": [{"text", "kind", "confidence", "supersedes"}]}`, of which all but the text may be absent, with a fence
-/// of code around it or without. Texts become one plain line ([`quoting::one_line`]). Models add fields and get single facts wrong: unknown fields do not
-/// count, and each fact that cannot be used is left out alone.
+/// Parses the answer to a memory task: `{"facts": [{"text", "kind", "confidence", "supersedes"}]}`,
+/// with or without a code fence. Only `text` is required. Texts become one plain line
+/// ([`quoting::one_line`]). Models add fields and get single facts wrong: unknown fields are
+/// ignored, and an unusable fact is left out alone.
 ///
 /// # Errors
-/// It has no list of facts.
+/// The answer has no list of facts.
 pub fn parse_facts(answer: &str) -> Result<ParsedFacts, InvalidAnswer> {
-    // serde's own text quotes what it found, and this one goes into the log.
+    // serde's own message quotes the input, and this one is logged.
     let invalid = |error: serde_json::Error| {
         let (kind, line, column) = (error.classify(), error.line(), error.column());
         InvalidAnswer(format!("{kind:?} error at line {line}, column {column}"))
@@ -108,7 +111,7 @@ pub fn parse_facts(answer: &str) -> Result<ParsedFacts, InvalidAnswer> {
 }
 
 fn usable(fact: Value) -> Result<Fact, String> {
-    // The reason is logged: serde's own would quote what the fact says.
+    // The reason is logged, and serde's own message would quote the fact.
     let mut fact: Fact = serde_json::from_value(fact)
         .map_err(|_| "it is not an object with the fields of a fact, each of its type".to_owned())?;
     fact.text = quoting::one_line(&fact.text).into_owned();
@@ -119,7 +122,7 @@ fn usable(fact: Value) -> Result<Fact, String> {
 }
 
 impl Fact {
-    /// What is wrong with it; `None`: it can be stored.
+    /// The reason why it cannot be stored; `None`: it can.
     pub fn fault(&self) -> Option<&'static str> {
         let is_kind = |kind: &str| {
             (1..=MOST_KIND_CHARS).contains(&kind.len())
@@ -148,30 +151,28 @@ impl Fact {
     }
 }
 
-/// Models like to put JSON into a fence.
+/// Models often put JSON into a code fence.
 fn unfenced(answer: &str) -> &str {
     let trimmed = answer.trim();
     let inside = trimmed.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
     inside.map_or(trimmed, |inside| inside.strip_prefix("json").unwrap_or(inside).trim())
 }
 
-/// What memory is asked about.
+/// The query to the memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryQuery {
-    /// The text.
     pub text: String,
-    /// Where it comes from.
     pub source: QuerySource,
 }
 
-/// Where a query comes from.
+/// The source of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuerySource {
     /// The message that the turn answers.
     CurrentMessage,
     /// The last message of a person before it.
     LastMessage,
-    /// The summary of what was compacted.
+    /// The summary of compacted batches.
     Summary,
 }
 
@@ -186,7 +187,8 @@ impl QuerySource {
     }
 }
 
-/// What a memory task is asked about, by its content: the end of what was said in the turn, which comes after the first empty line.
+/// The query text of a memory task, from its content: the end of the turn's messages, which follow
+/// the first empty line.
 pub fn memory_query_of_task(content: &str) -> &str {
     let said = content.split_once("\n\n").map_or(content, |(_, said)| said);
     ending(said)
@@ -197,10 +199,10 @@ fn ending(text: &str) -> &str {
     &text[from..]
 }
 
-/// The query of a turn whose context this is: its input, else the last message of a person, else the summary; `None`: there is nothing to
-/// ask. What the system made up itself is never asked about, and neither is what has no text.
+/// The query of a turn with this context: its input, else the last message of a person, else the
+/// summary. `None`: there is no text for a query. Synthetic messages and empty texts are skipped.
 pub fn memory_query(context: &Context) -> Option<MemoryQuery> {
-    // A continuation is the newest message, and not in the newest batch.
+    // A continuation is the newest message but not in the newest batch.
     let mut items: Vec<&Item> =
         context.batches.iter().flat_map(|batch| batch.items()).map(|item| &**item).collect();
     items.sort_by_key(|item| std::cmp::Reverse(item.position));
@@ -217,7 +219,7 @@ pub fn memory_query(context: &Context) -> Option<MemoryQuery> {
     query(summary, QuerySource::Summary)
 }
 
-/// The text of a message of a person, or of a task.
+/// The text of a message of a person or of a task.
 fn text_of_person(item: &Item) -> Option<&str> {
     let text = item.content.trim();
     (item.role == Role::User && !item.is_synthetic() && !text.is_empty()).then_some(text)

@@ -1,4 +1,4 @@
-//! Which result answers which call of a batch.
+//! Matches results to the calls of a batch.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -7,23 +7,24 @@ use model::Role;
 
 use crate::Item;
 
-/// What answers a call.
+/// Where the answer of a call is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerLocation {
-    /// The message with this index.
+    /// In the message with this index.
     Message(usize),
-    /// It stands beside the call.
+    /// Beside the call.
     Beside,
-    /// Nothing yet.
+    /// There is no answer yet.
     Open,
 }
 
-/// Calls and results of the messages of one batch, matched: a result answers the first open call of its id before it.
+/// Matched calls and results of one batch: a result answers the first open call of its id before
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pairing {
-    /// Per message that calls: what answers its calls, in call order.
+    /// For each message with calls: the answers of its calls, in call order.
     answers: BTreeMap<usize, Vec<AnswerLocation>>,
-    /// Tool messages that answer nothing before them.
+    /// Tool messages that answer no earlier call.
     orphans: Vec<usize>,
 }
 
@@ -64,12 +65,12 @@ impl Pairing {
         }
     }
 
-    /// What answers the calls of the message with this index, in call order.
+    /// The answers to the calls of the message with this index, in call order.
     pub fn answers(&self, message: usize) -> &[AnswerLocation] {
         self.answers.get(&message).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Indices of the tool messages that answer nothing.
+    /// Indices of the tool messages that answer no call.
     pub fn orphans(&self) -> &[usize] {
         &self.orphans
     }

@@ -1,4 +1,4 @@
-//! Retention: which batches are due to be deleted, whole.
+//! Retention: selects whole batches to delete.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use model::{Position, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Limits on how long and how much of a thread is kept; `None` is no limit.
+/// Limits on the age and size of a thread; `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetentionRules {
-    /// Time since a batch's last message.
+    /// Maximum time since a batch's last message.
     pub max_age_ms: Option<i64>,
-    /// Batches of a thread.
+    /// Maximum number of batches in a thread.
     pub max_batches: Option<u64>,
-    /// Bytes of a thread.
+    /// Maximum bytes of a thread.
     pub max_bytes: Option<u64>,
 }
 
-/// Which rule a batch breaks.
+/// The rule that a batch violates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// It is too old.
+    /// The batch is too old.
     Age,
-    /// There are too many newer ones.
+    /// Too many batches are newer.
     Count,
-    /// The newer ones take too much.
+    /// Newer batches use the maximum size.
     Bytes,
 }
 
@@ -40,22 +40,23 @@ impl Limit {
     }
 }
 
-/// What retention needs to know of a batch.
+/// The size and age of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSize {
-    /// The position of its first message.
+    /// Position of the first message.
     pub id: Position,
-    /// The position of its last message.
+    /// Position of the last message.
     pub last: Position,
-    /// How many messages it has.
+    /// Number of messages.
     pub messages: u64,
-    /// Its approximate size in storage.
+    /// Approximate bytes in storage.
     pub bytes: u64,
-    /// When its last message was written.
+    /// Time of the newest message.
     pub last_at: Timestamp,
 }
 
-/// Evaluates the batches of a thread one by one, the newest first. A batch is due as a whole or not at all, complete or not.
+/// Evaluates the batches of a thread one by one, the newest first. A batch is due as a whole or not
+/// at all, complete or not.
 #[derive(Debug)]
 pub struct RetentionEvaluator {
     rules: RetentionRules,
@@ -66,17 +67,19 @@ pub struct RetentionEvaluator {
 }
 
 impl RetentionEvaluator {
-    /// Nothing seen yet.
+    /// An evaluator that has seen no batch.
     pub fn new(rules: RetentionRules, now: Timestamp) -> Self {
         Self { rules, now, count: 0, bytes: 0, is_full: false }
     }
 
-    /// The first rule that the batch breaks. An active one is never due, but counts.
+    /// The first rule that the batch violates. An active batch is never due but counts towards the
+    /// limits.
     pub fn evaluate(&mut self, batch: &BatchSize, is_active: bool) -> Option<Limit> {
         let (rules, bytes) = (&self.rules, self.bytes.saturating_add(batch.bytes));
         let is_old = rules.max_age_ms.is_some_and(|most| self.now.since_ms(batch.last_at) > most);
         let is_beyond = rules.max_batches.is_some_and(|most| self.count >= most);
-        // No batch older than one that does not fit is kept: size limits leave no holes in the history.
+        // No batch older than one that does not fit is kept: size limits leave no holes in the
+        // history.
         self.is_full |= rules.max_bytes.is_some_and(|most| bytes > most);
         let limit = match (is_old, is_beyond, self.is_full) {
             _ if is_active => None,
@@ -96,25 +99,23 @@ impl RetentionEvaluator {
 /// A message's position and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageInfo {
-    /// Its position.
     pub position: Position,
-    /// Its batch.
     pub batch: Position,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// When it was written.
+    /// Time of writing.
     pub at: Timestamp,
 }
 
-/// Assembles batches from the messages of a thread, read from the newest to the oldest. It holds only batches whose beginning
-/// has not been read.
+/// Assembles batches from the messages of a thread, read newest first. It holds only batches whose
+/// beginning has not been read.
 #[derive(Debug, Default)]
 pub struct BatchAssembler {
     open: BTreeMap<Position, BatchSize>,
 }
 
 impl BatchAssembler {
-    /// Adds the next older message. Returns the batches that are complete with it, the newest first.
+    /// Adds the next older message. Returns the batches that are complete with it, newest first.
     pub fn push(&mut self, place: MessageInfo) -> Vec<BatchSize> {
         let new =
             BatchSize { id: place.batch, last: place.position, messages: 0, bytes: 0, last_at: place.at };
@@ -126,16 +127,16 @@ impl BatchAssembler {
         self.open.split_off(&place.position).into_values().rev().collect()
     }
 
-    /// There are no older messages: returns the remaining batches, the newest first.
+    /// Ends the input and returns the remaining batches, newest first.
     pub fn finish(self) -> Vec<BatchSize> {
         self.open.into_values().rev().collect()
     }
 }
 
-/// The rules in an agent's settings.
+/// Parses the retention rules of an agent's settings.
 ///
 /// # Errors
-/// They are not in the form of [`RetentionRules`], or `max_age_ms` is not above 0.
+/// They do not match [`RetentionRules`], or `max_age_ms` is not positive.
 pub fn rules(value: &Value) -> Result<RetentionRules, String> {
     let rules: RetentionRules =
         serde_json::from_value(value.clone()).map_err(|error| format!("retention: {error}"))?;
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
     use crate::testing::position;
 
-    /// Batches 10 to 50 of 1,000 bytes each, which end at seconds 11 to 51; the newest first.
+    /// Batches 10 to 50 of 1,000 bytes each, which end at seconds 11 to 51; newest first.
     fn extents() -> Vec<BatchSize> {
         let extent = |id: i64| BatchSize {
             id: position(id),
@@ -223,7 +224,7 @@ mod tests {
 
     #[test]
     fn batches_are_gathered_whole_however_they_are_mixed() {
-        // 10 goes on after 20 has begun, and 5 has lost its beginning.
+        // Batch 10 continues after 20 has begun, and 5 has lost its beginning.
         let places = [(23, 20), (22, 10), (21, 20), (20, 20), (11, 10), (10, 10), (7, 5)];
         let (mut assembler, mut said) = (BatchAssembler::default(), Vec::new());
         for (at, batch) in places {

@@ -1,4 +1,4 @@
-//! A message that many contexts have, and what they derive from it.
+//! A message shared by many contexts, with cached derived values.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -9,19 +9,20 @@ use serde_json::value::RawValue;
 
 use crate::{Item, TokenCounter, tokens};
 
-/// A message that does not change any more; clones share it, and what was derived from it: every turn of a thread shows its messages again.
+/// An immutable message. Clones share it and its derived values: every turn of a thread shows its
+/// messages again.
 #[derive(Clone)]
 pub struct SharedItem(Arc<Shared>);
 
 struct Shared {
     item: Item,
-    /// By the counter of this name.
+    /// Count by the counter with this name.
     tokens: OnceLock<(&'static str, u64)>,
     json: OnceLock<Option<Box<RawValue>>>,
 }
 
 impl SharedItem {
-    /// What it takes in a context, see [`tokens::of_item`]; counted once, unless another counter comes.
+    /// Tokens in a context, see [`tokens::of_item`]; counted once, unless the counter changes.
     pub fn tokens(&self, counter: &dyn TokenCounter) -> u64 {
         let count = || tokens::of_item(self, counter);
         match self.0.tokens.get_or_init(|| (counter.name(), count())) {
@@ -30,12 +31,12 @@ impl SharedItem {
         }
     }
 
-    /// What `encode` made of it the first time: the whole program has one form of messages.
+    /// The result of the first `encode`: the whole program uses one form of messages.
     pub fn json(&self, encode: impl FnOnce(&Item) -> Option<Box<RawValue>>) -> Option<&RawValue> {
         self.0.json.get_or_init(|| encode(self)).as_deref()
     }
 
-    /// Whether both are the same in memory.
+    /// Whether both share one allocation.
     pub fn is_shared_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -5,11 +5,12 @@ use serde_json::{Value, json};
 
 use crate::{Batch, Item, group};
 
-/// Positions of scripts are this many milliseconds apart when they become times.
+/// Milliseconds per position in the times of a script.
 pub(crate) const STEP_MS: i64 = 1_000;
 
-/// `3.1A:c,d` is the message 1 of batch 3, an assistant message with the calls c and d; `u` user, `a` assistant,
-/// `t:c` tool for c, `s` system; `1.1A@22:c` is at position 22 (else batch * 10 + number).
+/// `3.1A:c,d` is message 1 of batch 3, an assistant message with the calls c and d. Roles: `u`
+/// user, `a` assistant, `t:c` tool for c, `s` system. `1.1A@22:c` is at position 22; the default is
+/// batch * 10 + number.
 pub(crate) fn item(word: &str) -> Item {
     let (head, calls) = word.split_once(':').unwrap_or((word, ""));
     let (head, position) = match head.split_once('@') {

@@ -1,25 +1,24 @@
-//! What a text takes of a model's window.
+//! Counts the tokens of texts and messages.
 
 use model::{ModelCall, Role};
 use serde_json::Value;
 
 use crate::{Batch, Item};
 
-/// Tokens around a message, about: role, separators, ids.
+/// Approximate tokens around a message: role, separators, ids.
 pub const PER_MESSAGE: u64 = 4;
-/// Tokens around a call, about.
+/// Approximate tokens around a call.
 const PER_CALL: u64 = 8;
 
 /// Counts the tokens of a text.
 pub trait TokenCounter: Send + Sync {
-    /// Counters of the same name count the same.
+    /// Counters with the same name give the same counts.
     fn name(&self) -> &'static str;
 
-    /// Tokens of `text`.
     fn count(&self, text: &str) -> u64;
 }
 
-/// Estimates from the length of a text alone: [`ModelCall::estimated_tokens`].
+/// Estimates from the length of a text: [`ModelCall::estimated_tokens`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EstimatingCounter;
 
@@ -33,12 +32,12 @@ impl TokenCounter for EstimatingCounter {
     }
 }
 
-/// What a batch takes in a context.
+/// Tokens of a batch in a context.
 pub fn of_batch(batch: &Batch, counter: &dyn TokenCounter) -> u64 {
     batch.items().iter().map(|item| item.tokens(counter)).sum()
 }
 
-/// What a message takes in a context: what the provider counted for it, or else what the counter says.
+/// Tokens of a message in a context: the provider's count, or else the counter's.
 pub fn of_item(item: &Item, counter: &dyn TokenCounter) -> u64 {
     counted(item).map_or_else(|| text_of(item, counter), |count| count + PER_MESSAGE)
 }
@@ -52,12 +51,13 @@ fn text_of(item: &Item, counter: &dyn TokenCounter) -> u64 {
     counter.count(&item.content) + PER_MESSAGE + calls.iter().map(of_call).sum::<u64>()
 }
 
-/// The provider's count of this very message.
+/// The provider's count of this one message.
 ///
-/// `token_count` is `tokens_used` of the final chunk, and producers mean different things by it: many put there what the whole
-/// turn cost, with the prompt of every step. Such a count would make each batch look as large as its own context. So
-/// `usage.completion_tokens` goes first where the answer had one step; a count that the metadata shows to be a total is left alone; and no
-/// text has more tokens than bytes.
+/// `token_count` is `tokens_used` of the final chunk, and producers disagree on its meaning: many
+/// put the cost of the whole turn there, with the prompt of every step. Such a count would make
+/// each batch look as large as its own context. So `usage.completion_tokens` comes first if the
+/// answer had one step, and a count that the metadata shows to be a total is ignored. No text has
+/// more tokens than bytes.
 pub fn counted(item: &Item) -> Option<u64> {
     if item.role != Role::Assistant {
         return None;
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn a_message_is_its_text_its_calls_and_what_is_around_them() {
         assert_eq!(of_item(&item("1.0u"), &EstimatingCounter), 3 + 4);
-        // No text; "tool_c" and "{}".
+        // Counts "tool_c" and "{}", but no text.
         assert_eq!(of_item(&item("1.1A:c"), &EstimatingCounter), 4 + 8 + 2 + 1);
     }
 

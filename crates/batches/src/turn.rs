@@ -1,4 +1,4 @@
-//! From the ordered chunks of a turn's answer to the messages of its steps.
+//! Folds the ordered chunks of a turn's answer into the messages of its steps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,29 +14,32 @@ use crate::fold::{with_origin, with_reasoning};
 pub struct TurnMessage {
     /// Assistant or tool.
     pub role: Role,
-    /// Its text; of a tool message, the result.
+    /// The text; for a tool message, the result.
     pub content: String,
-    /// Of an assistant message that calls tools: `[{"id", "name", "arguments"}]` in the order of the model.
+    /// For an assistant message with calls: `[{"id", "name", "arguments"}]` in the model's order.
     pub tool_calls: Option<Value>,
-    /// Of a tool message: the call that it answers.
+    /// For a tool message: the id of the answered call.
     pub tool_call_id: Option<String>,
-    /// The step, from 0.
+    /// Step of the turn, from 0.
     pub step: u32,
-    /// Of the last message that of the final chunk, with its `timestamp` and `correlation_id`; `reasoning` when there was any; `is_error` on a result that is one, `tool_name` on one without its call, or of a reasoning tool; `stopped` or
-    /// `missing` where the turn ended without it: see [`fold_turn`].
+    /// The last message has the final chunk's metadata with its `timestamp` and `correlation_id`.
+    /// Further keys are `reasoning`, `is_error` on a failed result, and `tool_name` on a result
+    /// without its call or of a reasoning tool. A message that the turn ended without has `stopped`
+    /// or `missing`: see [`fold_turn`].
     pub metadata: Metadata,
     /// `tokens_used` of the final chunk, on the last message.
     pub token_count: Option<i64>,
-    /// Indices of its first and its last chunk; `None` where it has none.
+    /// Indices of its first and last chunk; `None` if it has no chunks.
     pub chunks: Option<ChunkRange>,
 }
 
 /// Indices of the first and the last of some chunks.
 pub type ChunkRange = (usize, usize);
 
-/// In the metadata of an answer's last message, as `true`: the answer ended with a call or a result, and the model has not spoken since.
+/// Metadata key, `true` on the last message of an answer that ended with a call or a result,
+/// without further text of the model.
 pub(crate) const MISSING: &str = "missing";
-/// In the metadata of what closes a turn that was stopped, as `true`.
+/// Metadata key, `true` on messages that close a stopped turn.
 pub(crate) const STOPPED: &str = "stopped";
 
 /// How the answer ended.
@@ -44,22 +47,21 @@ pub(crate) const STOPPED: &str = "stopped";
 pub enum Ending {
     /// With its final chunk.
     Final,
-    /// It was stopped: what there is is kept and marked.
+    /// The turn was stopped: its messages are kept and marked.
     Stopped,
-    /// It goes on: nothing is closed or marked, and a last message without anything in it is left out.
+    /// The answer is in progress: nothing is closed or marked, and an empty last message is left
+    /// out.
     Open,
 }
 
-/// Folds an answer into the messages of its steps: assistant with calls, their results in the order of the calls, and so
-/// on, and one assistant message without calls at the end. A step begins with the first text, reasoning or call after a
-/// result.
+/// Folds an answer into the messages of its steps. A step is an assistant message with calls,
+/// followed by the results in the order of the calls. The last message is from the assistant and
+/// has no calls. A step begins with the first text, reasoning or call after a result.
 ///
-/// What came is stored, and no more: a call without a result has none, a result without a call has none, and where the answer ended with them its
-/// last message, which bears the answer's id and the final chunk's metadata, says nothing and is marked `missing`. Then the batch is
-/// incomplete. Only of a turn that was stopped the open calls are closed, with results that are marked `stopped`: it ends there.
-///
-/// # Errors
-/// `tokens_used` of the final chunk is not a count.
+/// Only what arrived is stored: calls without results and results without calls stay as they are.
+/// If the answer ended with them, its last message, with the answer's id and the final chunk's
+/// metadata, is empty and marked `missing`, and the batch is incomplete. Only a stopped turn gets
+/// results for its open calls, marked `stopped`, because it ends there.
 pub fn fold_turn(chunks: &[Arc<Chunk>], ending: Ending) -> Result<Vec<TurnMessage>, InvalidMetadata> {
     let mut steps = vec![OpenStep::default()];
     for (index, chunk) in chunks.iter().enumerate() {
@@ -161,7 +163,8 @@ impl OpenStep {
             if call.is_error {
                 says.insert("is_error".to_owned(), Value::Bool(true));
             }
-            // Where no call says of which tool it is; and where people are not shown it, on a page of a history without its call either.
+            // The tool's name is kept if no call names it. For withheld tools it is always kept,
+            // because a page of a history may have the result without its call.
             if !call.name.is_empty() && (call.arguments.is_none() || is_withheld_tool(&call.name)) {
                 says.insert("tool_name".to_owned(), call.name.into());
             }
@@ -190,7 +193,7 @@ impl OpenStep {
         chunks: &[Arc<Chunk>],
         ending: Ending,
     ) -> Result<TurnMessage, InvalidMetadata> {
-        // A final chunk may say nothing, and ends the answer all the same.
+        // A final chunk may be empty; it ends the answer all the same.
         let last = chunks.len().checked_sub(1);
         let range = match ending {
             Ending::Final => last.map(|last| (self.said.map_or(last, |(first, _)| first), last)),
@@ -226,7 +229,8 @@ fn marked(key: &str) -> Result<Metadata, InvalidMetadata> {
 mod tests {
     use super::*;
 
-    /// `text`, `think:…`, `call:id:args`, `result:id:text`, `fault:id:text` (a result that is an error), the last one final.
+    /// `text`, `think:…`, `call:id:args`, `result:id:text`, `fault:id:text` (a failed result); the
+    /// last one is final.
     fn answer(script: &[&str]) -> Vec<Arc<Chunk>> {
         let chunk = |(id, word): (usize, &&str)| {
             let parts: Vec<&str> = word.splitn(3, ':').collect();

@@ -1,4 +1,4 @@
-//! Messages that have ended, as the store has them, and the events by which a reader learns of them.
+//! Messages that have ended, as stored, and the events that report them to a reader.
 
 use model::{AnswerReport, Position};
 use protocols::native::NativeEvent;
@@ -10,35 +10,33 @@ use crate::subscription::{FeedEvent, StreamPart, Subscription};
 /// A message that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndedMessage {
-    /// Which message.
     pub header: MessageHeader,
     /// Its place among the ends of the thread.
     pub position: Position,
-    /// How it ended.
     pub how: EndKind,
 }
 
 /// How a message ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EndKind {
-    /// Persisted, whole or as far as it had come when it was stopped.
+    /// Stored, either whole or up to the point where its turn was stopped.
     Stored(StoredAnswer),
-    /// Given up.
+    /// The message failed.
     Failed(StreamError),
 }
 
-/// What to read from the store.
+/// A read from the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreRead {
     /// The position of the thread's last end at or below this one.
     Last(Position),
     /// The ends of the thread after the first position, up to the second one.
     Ends {
-        /// After this one.
+        /// Exclusive lower bound.
         after: Position,
-        /// Up to this one; [`Position::MAX`]: whatever there is.
+        /// Inclusive upper bound; [`Position::MAX`]: all.
         through: Position,
-        /// Whether the page has to say if `after` still exists: see [`StorePage::back_to`].
+        /// Whether the page must tell if `after` still exists: see [`StorePage::back_to`].
         is_checked: bool,
     },
 }
@@ -46,33 +44,37 @@ pub enum StoreRead {
 /// Ends of a thread, in the order of their positions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StorePage {
-    /// After this position.
+    /// Exclusive lower bound of the page.
     pub after: Position,
-    /// Where a reader at `after` has to go back to, because the store has gone back in time and has no message there any more; 0 is the beginning.
-    /// Everything up to here is as it was when the reader was shown it: this is the last end that is a minute older than `after`, which is more
-    /// than clocks differ, and than an owner may be paused between giving a position and storing it.
+    /// Set if the store has gone back in time and has no message at `after` any more: the position
+    /// to which a reader at `after` must go back; 0 is the beginning. Everything up to here is as
+    /// the reader saw it: this is the last end at least a minute older than `after`. A minute
+    /// exceeds both the difference between clocks and the pause of an owner between assigning a
+    /// position and storing it.
     pub back_to: Option<Position>,
-    /// The ends.
     pub ends: Vec<EndedMessage>,
-    /// The page has all ends up to here; lower than was requested if there are more than a page holds.
+    /// The page has all ends up to here. It is lower than requested if there are more than fit on a
+    /// page.
     pub through: Position,
 }
 
-/// What a page has for a reader with a cursor of its own.
+/// The content of a page for a reader with its own cursor.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CatchUp {
-    /// These events, which the reader's cursor has passed.
+    /// These events, and the reader's cursor has advanced past them.
     Events(Vec<StreamPart>),
-    /// These events, the last of which is the end of the message that it wanted.
+    /// These events; the last one is the end of the requested message.
     Last(Vec<StreamPart>),
-    /// This event: some of what it has seen does not exist any more, and it goes on from where it went back to.
+    /// A restart: part of what the reader has seen does not exist any more, so it continues from
+    /// [`StorePage::back_to`].
     Restart(StreamPart),
-    /// It claims to have seen more of a message than there is.
+    /// The cursor claims more of a message than exists.
     Ahead,
 }
 
-/// The events of what has ended after a reader's cursor, up to the end of the message that it wants. A reader at a place
-/// that does not exist any more, for the store has gone back in time, goes back first, and the next page goes on from there.
+/// The events of messages that ended after a reader's cursor, up to the end of the message that it
+/// wants. If the reader's position does not exist any more, because the store has gone back in
+/// time, it goes back first, and the next page continues from there.
 pub fn catch_up(native: &mut Native, page: &StorePage, subscription: &Subscription) -> CatchUp {
     if let Some(end) = page.back_to.filter(|_| native.cursor().base() == page.after) {
         let bytes = native.restart(Cursor::at(end));
@@ -102,7 +104,7 @@ pub fn catch_up(native: &mut Native, page: &StorePage, subscription: &Subscripti
     CatchUp::Events(parts(out))
 }
 
-/// Appends the events that the reader lacks of a message, and its end.
+/// Appends the events of a message that the reader lacks, and its end.
 pub(crate) fn append_end(native: &mut Native, ended: &EndedMessage, out: &mut impl Extend<FeedEvent>) {
     let EndedMessage { header, position, how } = ended;
     let message = &header.message;
@@ -127,7 +129,7 @@ pub(crate) fn append_end(native: &mut Native, ended: &EndedMessage, out: &mut im
     }
 }
 
-/// The end of a message that is persisted.
+/// The end of a stored message.
 pub(crate) fn complete_event(
     native: &mut Native,
     header: &MessageHeader,
@@ -140,7 +142,7 @@ pub(crate) fn complete_event(
     FeedEvent { bytes, event: NativeEvent::Complete { message, position, is_stopped, report } }
 }
 
-/// The end of a message that was given up.
+/// The end of a failed message.
 pub(crate) fn failed_event(
     native: &mut Native,
     header: &MessageHeader,

@@ -1,4 +1,4 @@
-//! The machine: see the crate's documentation.
+//! The feed of one thread; see the crate's documentation.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,52 +12,54 @@ use crate::ended::{self, StorePage, StoreRead};
 use crate::open::FeedMessage;
 use crate::subscription::FeedEvent;
 
-/// Pause after a query without a reply: first, and at most.
+/// Pause after a query without a reply: first and maximum.
 const ASK_PAUSE_MS: (i64, i64) = (250, 2_000);
-/// Pause before an owner that is not current, or does not name what was shown, is asked again.
+/// Pause before another query to an owner that is not current or does not list what was shown.
 const AGAIN_MS: i64 = 2_000;
-/// A message that so many answers of a current owner in a row do not name is lost: one that was frozen may believe for a moment that it is
-/// the owner still.
+/// A message is lost if this many consecutive replies of a current owner do not list it. One reply
+/// is not enough: an owner that was frozen may briefly believe that it still owns the partition.
 pub(crate) const ABSENT: u32 = 2;
-/// Pause after the store could not be read.
+/// Pause after a failed read from the store.
 const READ_PAUSE_MS: i64 = 500;
-/// Frames that wait for an answer or for the store: at most so many bytes. Beyond it they are dropped, and a new cut is asked for.
+/// Maximum bytes of frames that wait for a reply or for the store. Beyond it frames are dropped and
+/// a new cut is requested.
 const PENDING_BYTES: usize = 1 << 20;
 
-/// What a feed counted since it was last asked.
+/// Counts since the last call of [`Feed::take_counts`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct FeedCounts {
-    /// Times when frames were missing and an owner's cut made up for them.
+    /// Times when frames were missing and an owner's cut replaced them.
     pub gaps_filled: u64,
     /// Chunks that were already shown, or of a lower attempt or epoch.
     pub filtered: u64,
-    /// Messages that were not shown while they came, because as many as can be were open.
+    /// Messages that were not shown while in progress, because too many were open.
     pub left_out: u64,
 }
 
-/// See the crate's documentation.
+/// Merges one thread's cuts, frames and ends into one sequence of events; see the crate's
+/// documentation.
 #[derive(Debug)]
 pub struct Feed {
     thread: ThreadId,
     pub(crate) native: Native,
     pub(crate) open: BTreeMap<MessageId, FeedMessage>,
-    /// The last frame that is in, by epoch and number; `None` before the first cut.
+    /// Epoch and number of the last merged frame; `None` before the first cut.
     mark: Option<(u64, u64)>,
-    /// Owners of lower epochs are owners no more.
+    /// Owners of lower epochs are former owners.
     least_epoch: u64,
-    /// Ends up to here have been shown, or are older than the feed; `None` until it is known where it begins.
+    /// Ends up to here have been shown or precede the feed; `None` until its start is known.
     pub(crate) through: Option<Position>,
     /// Ends up to here are known to exist.
     target: Position,
-    /// The owner has changed, and the next page of the store says whether the last end that was shown still exists: a store that has gone back
-    /// in time has another owner, and lacks ends.
+    /// The owner has changed, so the next page of the store must tell whether the last shown end
+    /// still exists. A store that has gone back in time has another owner and lacks ends.
     is_unsure: bool,
-    /// An answer whose text is shown once the ends that it includes are shown.
+    /// A reply whose open text is shown after the ends that it includes.
     reply: Option<SnapshotReply>,
-    /// Frames that wait for an answer or for the store.
+    /// Frames that wait for a reply or for the store.
     pending: BTreeMap<(u64, u64), LiveFrame>,
     pending_bytes: usize,
-    /// What comes next is missing: nothing is shown before an answer says how the thread stands.
+    /// The next frame is missing: nothing is shown before a reply with the state of the thread.
     is_blocked: bool,
     pub(crate) asks: SnapshotRequests,
     reads: StoreReads,
@@ -75,16 +77,16 @@ pub(crate) struct SnapshotRequests {
     under_way: bool,
     pub(crate) not_before: Timestamp,
     pause_ms: i64,
-    /// How many answers have come.
+    /// Number of replies so far.
     pub(crate) answered: u64,
-    /// How many of the last ones came from one owner that has read all there is.
+    /// Number of consecutive last replies from one owner that has read its whole stream.
     pub(crate) current: u32,
 }
 
 #[derive(Debug, Default)]
 struct StoreReads {
     under_way: bool,
-    /// The one that is under way was begun before the owner changed: the store may have gone back since.
+    /// The current read began before the owner changed: the store may have gone back since.
     is_stale: bool,
     not_before: Timestamp,
 }
@@ -96,7 +98,8 @@ impl SnapshotRequests {
 }
 
 impl Feed {
-    /// A feed that does not know yet how its thread stands. `log_budget`: bytes of open text that are kept for viewers who join late.
+    /// A feed that does not know the state of its thread yet. `log_budget`: bytes of open text kept
+    /// for subscribers that join late.
     pub fn new(thread: ThreadId, log_budget: usize) -> Self {
         Self {
             native: Native::new(thread.clone(), Cursor::at(Position::from_stored(0))),
@@ -121,17 +124,17 @@ impl Feed {
         }
     }
 
-    /// The next event for every viewer.
+    /// The next event for every subscriber.
     pub fn next_event(&mut self) -> Option<FeedEvent> {
         self.events.pop_front()
     }
 
-    /// What happened since the last call, for metrics.
+    /// The counts since the last call, for metrics.
     pub fn take_counts(&mut self) -> FeedCounts {
         std::mem::take(&mut self.counts)
     }
 
-    /// Where a viewer stands who got every event.
+    /// The cursor of a subscriber that got every event.
     pub fn cursor(&self) -> &Cursor {
         self.native.cursor()
     }
@@ -140,29 +143,30 @@ impl Feed {
         &self.thread
     }
 
-    /// The epoch of the owner whose cut it goes on from; `None` before the first cut.
+    /// The epoch of the owner of the last cut; `None` before the first cut.
     pub fn epoch(&self) -> Option<u64> {
         self.mark.map(|(epoch, _)| epoch)
     }
 
-    /// It knows how its thread stands.
+    /// Whether it knows the state of its thread.
     pub fn has_begun(&self) -> bool {
         self.through.is_some()
     }
 
-    /// When [`Feed::poll_snapshot_request`] or [`Feed::poll_store_read`] has something, if nothing happens before.
+    /// When [`Feed::poll_snapshot_request`] or [`Feed::poll_store_read`] returns something, if no
+    /// input comes before.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let ask = self.may_ask().then_some(self.asks.not_before);
         let read = self.read().filter(|_| !self.reads.under_way).map(|_| self.reads.not_before);
         ask.into_iter().chain(read).min()
     }
 
-    /// While an answer waits for the store a second one would be of no use.
+    /// While a reply waits for the store, a second one would be useless.
     fn may_ask(&self) -> bool {
         self.asks.wanted && !self.asks.under_way && self.reply.is_none()
     }
 
-    /// A frame of an owner.
+    /// Takes a frame of an owner.
     pub fn on_frame(&mut self, frame: LiveFrame, now: Timestamp) {
         let number = (frame.number.epoch, frame.number.number);
         if frame.thread != self.thread || self.mark.is_some_and(|mark| number <= mark) {
@@ -187,8 +191,8 @@ impl Feed {
         self.asks.wanted |= self.mark.is_none_or(|mark| mark < (epoch, number));
     }
 
-    /// The partition has an owner of this epoch. A query that is under way may have gone to the one before, which will never answer: another is
-    /// sent at once.
+    /// The partition has an owner of this epoch. A query in flight may have gone to the former
+    /// owner, which will never reply, so another one is sent at once.
     pub fn on_owner(&mut self, epoch: u64) {
         if epoch <= self.least_epoch {
             return;
@@ -201,16 +205,17 @@ impl Feed {
         }
     }
 
-    /// Something may have been missed: the connection was lost, the owner changed, a queue overflowed.
+    /// Frames may have been missed: the connection was lost, the owner changed, or a queue
+    /// overflowed.
     pub fn on_resync(&mut self) {
         self.asks.wanted = true;
     }
 
-    /// An owner's answer.
+    /// Takes an owner's reply.
     pub fn on_reply(&mut self, reply: SnapshotReply, now: Timestamp) {
         let (cut, known) = (reply.cut, self.mark);
         let mark = (cut.epoch, cut.number);
-        // Of an owner that is one no more.
+        // The reply is from a former owner.
         if mark.0 < self.least_epoch.max(known.map_or(0, |(epoch, _)| epoch)) {
             return self.on_snapshot_failed(now);
         }
@@ -219,20 +224,20 @@ impl Feed {
         let is_same_owner = known.is_some_and(|(epoch, _)| epoch == cut.epoch);
         let before = if is_same_owner { self.asks.current } else { 0 };
         self.asks.current = if cut.is_current { before.saturating_add(1) } else { 0 };
-        // Nothing was missing, and frames have overtaken the answer.
+        // Nothing was missing; frames have overtaken the reply.
         if known.is_some_and(|known| mark < known) {
             return;
         }
         (self.mark, self.is_blocked) = (Some(mark), false);
         if known.is_some() && !is_same_owner && self.through.is_some() {
-            // Nothing has ended between the two; what an earlier owner knew of counts no more.
+            // No end is known between the two; the former owner's knowledge no longer counts.
             (self.through, self.is_unsure) = (Some(self.native.cursor().base()), true);
             self.reads.is_stale = self.reads.under_way;
             self.target = cut.committed;
         }
         self.pending = self.pending.split_off(&(mark.0, mark.1 + 1));
         self.pending_bytes = self.pending.values().map(size).sum();
-        // Frames that are not missing have shown the ends that were in them.
+        // If no frame was missing, the frames have shown their ends.
         if known != Some(mark) {
             self.counts.gaps_filled += u64::from(known.is_some());
             self.target = self.target.max(cut.committed);
@@ -241,9 +246,10 @@ impl Feed {
         self.advance(now);
     }
 
-    /// What was shown does not exist any more: the store has gone back in time and lost ends, the stream has lost what was open, or a task was
-    /// dropped with its answer. Every viewer is sent a restart: it drops what came after this end, and all that is open, which is requested from its
-    /// beginning.
+    /// Restarts all subscribers, because shown events do not exist any more. The store has gone
+    /// back in time and lost ends, the stream has lost open messages, or a task was dropped with
+    /// its answer. Subscribers discard everything after this end and all open messages, which are
+    /// requested from their beginning.
     fn begin_anew(&mut self, end: Position) {
         self.open.clear();
         self.log_bytes = 0;
@@ -261,8 +267,8 @@ impl Feed {
         asks.not_before = now.plus_ms(asks.pause_ms);
     }
 
-    /// The query to send now, if any; answer with [`Feed::on_reply`] or [`Feed::on_snapshot_failed`]. It takes the place of one that is still under
-    /// way.
+    /// The query to send now, if any; reply with [`Feed::on_reply`] or
+    /// [`Feed::on_snapshot_failed`]. It replaces a query that is still in flight.
     pub fn poll_snapshot_request(&mut self, now: Timestamp) -> Option<SnapshotRequest> {
         if !self.may_ask() || now < self.asks.not_before {
             return None;
@@ -274,7 +280,8 @@ impl Feed {
         Some(SnapshotRequest { thread: self.thread.clone(), known, max_messages: cursor::MAX_OPEN as u32 })
     }
 
-    /// What to read from the store now, if anything; answer with [`Feed::on_last`], [`Feed::on_page`] or [`Feed::on_read_failed`].
+    /// The read from the store to start now, if any; reply with [`Feed::on_last`],
+    /// [`Feed::on_page`] or [`Feed::on_read_failed`].
     pub fn poll_store_read(&mut self, now: Timestamp) -> Option<StoreRead> {
         if self.reads.under_way || now < self.reads.not_before {
             return None;
@@ -296,7 +303,8 @@ impl Feed {
         }
     }
 
-    /// The answer to [`StoreRead::Last`]: where the feed begins; 0 when nothing of the thread has ended.
+    /// The answer to [`StoreRead::Last`]: the start of the feed; 0 if nothing of the thread has
+    /// ended.
     pub fn on_last(&mut self, last: Position, now: Timestamp) {
         self.reads.under_way = false;
         if self.through.is_none() {
@@ -322,7 +330,7 @@ impl Feed {
         for ended in page.ends.iter().filter(|ended| ended.position > page.after) {
             ended::append_end(&mut self.native, ended, &mut self.events);
             self.let_go(&ended.header.message);
-            // It was asked about as open; an owner that still looks it up does not know better.
+            // The message has ended, so a reply that still lists it as open is outdated.
             if let Some(reply) = &mut self.reply {
                 reply.open.retain(|open| open.message != ended.header.message);
             }
@@ -331,22 +339,22 @@ impl Feed {
         self.advance(now);
     }
 
-    /// The store could not be read.
+    /// The read from the store failed.
     pub fn on_read_failed(&mut self, now: Timestamp) {
         self.reads = StoreReads { under_way: false, is_stale: false, not_before: now.plus_ms(READ_PAUSE_MS) };
     }
 
-    /// Everything that is known so far has been shown.
+    /// Whether everything known so far has been shown.
     pub(crate) fn is_settled(&self) -> bool {
         self.reply.is_none() && !self.is_blocked && self.has_all_ends()
     }
 
-    /// What the store has of this owner's cut has been shown.
+    /// Whether all stored ends of this owner's cut have been shown.
     fn has_all_ends(&self) -> bool {
         !self.is_unsure && self.through.is_some_and(|through| through >= self.target)
     }
 
-    /// Goes on as far as it can: ends that an answer knows of, then its text, then frames.
+    /// Advances as far as possible: the ends that a reply includes, then its text, then frames.
     fn advance(&mut self, now: Timestamp) {
         while self.has_all_ends() {
             if let Some(reply) = self.reply.take() {
@@ -370,7 +378,7 @@ impl Feed {
         }
     }
 
-    /// The open text of a cut whose ends have been shown.
+    /// Shows the open text of a cut whose ends have been shown.
     fn show_open(&mut self, reply: SnapshotReply, now: Timestamp) {
         let named: BTreeSet<MessageId> = reply.open.iter().map(|open| open.message.clone()).collect();
         if self.has_lost(&named, reply.cut.is_current, now) {
@@ -383,7 +391,8 @@ impl Feed {
             is_short |= !text.chunks.is_empty();
         }
         self.left_out = reply.left_out;
-        // An answer that is cut off and holds nothing new would come again for ever.
+        // A partial reply without new content must not be requested again, or it would repeat
+        // forever.
         if reply.more && is_short {
             self.block();
         }
@@ -394,12 +403,13 @@ impl Feed {
         self.left_out
     }
 
-    /// Something is missing: query the owner, and show nothing before its reply.
+    /// Frames are missing: queries the owner and shows nothing before its reply.
     fn block(&mut self) {
         (self.is_blocked, self.asks.wanted) = (true, true);
     }
 
-    /// Whether something that was shown is neither committed nor open in an owner that has read everything: then it does not exist any more.
+    /// Whether a shown message is neither committed nor open at an owner that has read its whole
+    /// stream: then it does not exist any more.
     fn has_lost(&mut self, named: &BTreeSet<MessageId>, is_current: bool, now: Timestamp) -> bool {
         let mut has_lost = false;
         let mut unseen = Vec::new();
@@ -430,8 +440,9 @@ impl Feed {
         }
     }
 
-    /// Shows chunks with consecutive ids. `may_begin`: from the first on, or from what the message has; else a message that is not known is one
-    /// that was left out, unless it begins here.
+    /// Shows chunks with consecutive ids. `may_begin`: they start at the first chunk, or continue
+    /// the shown ones. Otherwise an unknown message whose first chunk is missing is one that was
+    /// left out.
     fn merge(&mut self, header: MessageHeader, chunks: &[Arc<Chunk>], may_begin: bool) {
         let message = header.message.clone();
         let Some(open) = self.open.get_mut(&message) else {
@@ -471,7 +482,8 @@ impl Feed {
                 std::cmp::Ordering::Equal => {
                     self.events.extend(open.show(&mut self.native, chunk));
                 }
-                // An owner that took over shows from the beginning what it reads again: it cannot be beyond. If it is, query the owner.
+                // A new owner shows the stream it reads again from the beginning, so it cannot be
+                // ahead. If it is, query it.
                 std::cmp::Ordering::Greater => (self.is_blocked, self.asks.wanted) = (true, true),
             }
         }
@@ -500,7 +512,7 @@ impl Feed {
             MessageOutcome::Stopped if has_all => {
                 ended::complete_event(&mut self.native, &header, end.position, true, &end.report)
             }
-            // It was left out: the store has it.
+            // The message was left out, so it is read from the store.
             MessageOutcome::Complete | MessageOutcome::Stopped => {
                 self.target = self.target.max(end.position);
                 return;
@@ -511,7 +523,7 @@ impl Feed {
         self.events.push_back(event);
     }
 
-    /// A message is not open any more; those that were left out may have room now.
+    /// Removes a message that is no longer open; messages that were left out may have room now.
     fn let_go(&mut self, message: &MessageId) -> Option<FeedMessage> {
         let open = self.open.remove(message)?;
         self.log_bytes -= open.log_bytes();
@@ -523,7 +535,7 @@ impl Feed {
     }
 }
 
-/// Bytes that a frame takes while it waits.
+/// Bytes of a waiting frame.
 fn size(frame: &LiveFrame) -> usize {
     frame.chunks.iter().map(|chunk| chunk.size() + 64).sum::<usize>() + 256
 }

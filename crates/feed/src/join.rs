@@ -1,4 +1,4 @@
-//! Viewers who join a feed.
+//! Lets subscribers join a feed.
 
 use model::{MessageId, Timestamp};
 use protocols::native::NativeEvent;
@@ -8,35 +8,39 @@ use crate::feed::{ABSENT, Feed};
 use crate::open::{FeedMessage, chunk_event};
 use crate::subscription::{StreamPart, Subscription};
 
-/// Pause between two queries on which a cursor is judged.
+/// Pause between two queries about one cursor.
 pub(crate) const JUDGE_AGAIN_MS: i64 = 250;
 
-/// What comes of a viewer's wish to join.
+/// The result of a subscriber's attempt to join.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JoinResult {
-    /// It gets this first; from then on it stands where the feed stands.
+    /// It gets these events first; from then on it has the feed's position.
     Joined(Vec<StreamPart>),
-    /// It lacks ends that the feed has shown: read those after its cursor, up to the feed's.
+    /// It lacks ends that the feed has shown: read those from its cursor up to the feed's.
     Behind,
-    /// It may know more than the feed, or the feed does not know yet how its thread stands. Try again when the feed has gone on.
+    /// It may know more than the feed, or the feed does not know the state of its thread yet. Try
+    /// again when the feed has advanced.
     Wait,
     /// Its cursor names a message that does not exist.
     Unknown(MessageId),
-    /// It claims to have seen more of an open message than there is.
+    /// Its cursor claims more of an open message than exists.
     Ahead,
-    /// It knows of an end that the owner does not know of. Unless the store knows of it, it is ahead of all that exists.
+    /// It knows an end that the owner does not know. Unless the store has that end, the cursor is
+    /// invalid.
     Beyond,
-    /// The text of an open message was let go.
+    /// The text of an open message was dropped because of the budget.
     OverBudget,
 }
 
 impl Feed {
-    /// What a viewer who comes now has to remember: an answer that has been asked for already may be older than what it knows.
+    /// A value that a new subscriber must keep: replies to earlier queries may be older than its
+    /// cursor.
     pub fn asked(&self) -> u64 {
         self.asks.answered + u64::from(self.asks.is_under_way())
     }
 
-    /// Lets a viewer in: without a cursor it gets what is open from its first chunk on. `asked`: what [`Feed::asked`] said when it came.
+    /// Lets a subscriber in. Without a cursor it gets the open messages from their first chunks on.
+    /// `asked`: the value of [`Feed::asked`] when it arrived.
     pub fn join(
         &mut self,
         cursor: Option<&Cursor>,
@@ -58,7 +62,7 @@ impl Feed {
             // The store decides.
             return self.unless_newer(asked, now, 1, JoinResult::Beyond);
         }
-        // Between the two nothing has ended.
+        // Nothing has ended between the two positions.
         let mut native = Native::new(self.thread().clone(), cursor.clone());
         let mut forgotten = Vec::new();
         let answers = if self.left_out { 1 } else { ABSENT };
@@ -69,7 +73,8 @@ impl Feed {
                 }
                 Some(_) => {}
                 None => match self.unless_newer(asked, now, answers, JoinResult::Unknown(message.clone())) {
-                    // It is there and not shown here: when it ends it is shown anew.
+                    // The message exists but is not shown here: it is shown from its start when it
+                    // ends.
                     JoinResult::Unknown(message) if self.left_out => forgotten.push(message),
                     other => return other,
                 },
@@ -77,8 +82,9 @@ impl Feed {
         }
         let mut out = Vec::new();
         for message in forgotten {
-            // To the lowest attempt: an owner that reads the stream again may show an earlier attempt first, and one whose stream has lost its
-            // end has no other. Where that is what the cursor says there is nothing to forget, and the reset would have its id.
+            // Resets to the lowest attempt. An owner that reads the stream again may first show an
+            // earlier attempt, and one whose stream has lost its end has no other. If the cursor is
+            // already there, nothing is forgotten, and a reset would repeat the cursor's id.
             let is_forgotten = native.cursor().seen(&message) == Some(&MessageOffset::nothing(0));
             if !is_forgotten {
                 out.push(StreamPart::Encoded(native.reset(&message, 0)));
@@ -92,8 +98,9 @@ impl Feed {
         joined
     }
 
-    /// Of a message that was reset and has not begun again this feed may have shown nothing. A subscriber whose cursor names it must not see a
-    /// lower attempt, so the feed's own cursor names it, too: then the message is not let go when the next owner has not read it yet.
+    /// Of a message that was reset and has not begun again, this feed may have shown nothing. A
+    /// subscriber whose cursor names it must not see a lower attempt, so the feed's cursor names it
+    /// as well. Then the message is not dropped while the next owner has not read it yet.
     fn remember_resets(&mut self, cursor: &Cursor) {
         for (message, _) in cursor.open() {
             let shown = self.open.get(message).map(FeedMessage::seen).filter(|shown| shown.attempt > 0);
@@ -103,8 +110,8 @@ impl Feed {
         }
     }
 
-    /// For a viewer that has been waiting and whose cursor turned out to be none of this thread's: it forgets all that it has after the feed's
-    /// base, and joins as one that has come late.
+    /// For a waiting subscriber whose cursor is not valid for this thread: it discards everything
+    /// after the feed's base and joins like a late one.
     pub fn restart(&self, subscription: &Subscription) -> JoinResult {
         let mut native = Native::new(self.thread().clone(), Cursor::at(self.cursor().base()));
         let bytes = native.restart(Cursor::at(self.cursor().base()));
@@ -112,7 +119,8 @@ impl Feed {
         self.join_open(&mut native, subscription, vec![first])
     }
 
-    /// A verdict needs so many answers in a row of an owner that was asked after the viewer came, and that has read all there is.
+    /// A verdict needs this many consecutive replies of one owner, to queries after the subscriber
+    /// arrived, and the owner must have read its whole stream.
     fn unless_newer(&mut self, asked: u64, now: Timestamp, answers: u32, verdict: JoinResult) -> JoinResult {
         let newer = self.asks.answered.saturating_sub(asked);
         let is_sure = newer >= answers.into() && self.asks.current >= answers;
@@ -121,15 +129,15 @@ impl Feed {
         }
         if !self.asks.wanted && !self.asks.is_under_way() {
             self.asks.wanted = true;
-            // An owner that is still reading is given some time, and one that is an owner no more to find out; the viewer waits for an answer to
-            // its request meanwhile.
+            // An owner that is still reading needs time, and so does a former owner to notice. The
+            // subscriber waits for the reply.
             let pause_ms = if newer > 0 { JUDGE_AGAIN_MS } else { 0 };
             self.asks.not_before = self.asks.not_before.max(now.plus_ms(pause_ms));
         }
         JoinResult::Wait
     }
 
-    /// `out`: what comes first.
+    /// `out`: the events that come first.
     fn join_open(
         &self,
         native: &mut Native,
@@ -157,8 +165,9 @@ fn is_beyond(seen: &MessageOffset, shown: &MessageOffset) -> bool {
     (seen.attempt, seen.next) > (shown.attempt, shown.next)
 }
 
-/// Whether what a viewer has seen was numbered as it is here. Read from the store, an answer has other chunks than while it comes: a viewer
-/// who was cut there may come to a feed that does not know yet that the message has ended.
+/// Whether the chunks that a subscriber has seen had the numbers used here. An answer from the
+/// store has other chunks than the original. A subscriber that was cut there may join a feed that
+/// does not know yet that the message has ended.
 fn has_same_chunks(seen: &MessageOffset, open: &FeedMessage) -> bool {
     if seen.next == open.next() {
         return seen == open.seen();
@@ -167,7 +176,8 @@ fn has_same_chunks(seen: &MessageOffset, open: &FeedMessage) -> bool {
     log.find(|shown| shown.seen.next == seen.next).is_none_or(|shown| shown.seen == *seen)
 }
 
-/// What a viewer misses of an open message, from the log; false when that is gone.
+/// Adds the part of an open message that a subscriber lacks, from the log; false if the log was
+/// dropped.
 fn show_rest(
     native: &mut Native,
     message: &MessageId,

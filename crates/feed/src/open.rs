@@ -1,4 +1,4 @@
-//! One message that has begun and not ended: what was shown of it.
+//! One open message, and what was shown of it.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ pub(crate) struct FeedMessage {
     pub(crate) header: MessageHeader,
     progress: MessageProgress,
     withheld: WithheldCalls,
-    /// How many answers of a current owner in a row have not named it.
+    /// Number of consecutive replies of a current owner that have not listed it.
     pub(crate) absent: u32,
     log: Option<Vec<Shown>>,
     log_bytes: usize,
 }
 
-/// An event that was sent, and where its reader stands after it.
+/// An event that was sent, and its reader's offset after it.
 #[derive(Debug, Clone)]
 pub(crate) struct Shown {
     pub(crate) data: Bytes,
-    /// What the data was encoded from.
+    /// The chunk that the data encodes.
     pub(crate) chunk: Arc<Chunk>,
     pub(crate) seen: MessageOffset,
 }
@@ -40,12 +40,12 @@ impl FeedMessage {
         self.progress.seen()
     }
 
-    /// The chunk that is shown next.
+    /// The id of the next chunk to show.
     pub(crate) fn next(&self) -> u32 {
         self.progress.seen().next
     }
 
-    /// What was shown from chunk 0 on; `None` when it was let go.
+    /// The events from chunk 0 on; `None` if the log was dropped.
     pub(crate) fn log(&self) -> Option<&[Shown]> {
         self.log.as_deref()
     }
@@ -54,12 +54,13 @@ impl FeedMessage {
         self.log_bytes
     }
 
-    /// Lets the log go.
+    /// Drops the log to free its memory.
     pub(crate) fn drop_log(&mut self) {
         (self.log, self.log_bytes) = (None, 0);
     }
 
-    /// Shows the next chunk. An `error` chunk takes its number only: the message's end says what it says, once.
+    /// Shows the next chunk. An `error` chunk only takes its number: the end of the message reports
+    /// the error once.
     pub(crate) fn show(&mut self, native: &mut Native, chunk: &Arc<Chunk>) -> Option<FeedEvent> {
         self.progress.advance(chunk);
         let seen = self.progress.seen().clone();
@@ -116,7 +117,7 @@ mod tests {
             let sent = String::from_utf8_lossy(&shown.bytes).into_owned();
             assert!(!sent.contains("SECRET") && !chunk.text.contains("SECRET"), "{sent}");
         }
-        // Those who join later get the same, and cursors count what has come.
+        // Subscribers that join later get the same, and cursors count all chunks.
         let log = open.log().unwrap();
         assert!(log.iter().all(|shown| !String::from_utf8_lossy(&shown.data).contains("SECRET")));
         assert_eq!(open.seen().calls[0].result, Some(10));

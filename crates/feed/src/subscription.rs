@@ -1,4 +1,4 @@
-//! What a subscriber wants, and what it is sent.
+//! Subscriptions, and the events sent for them.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use protocols::native::NativeEvent;
 /// An event for every subscriber.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FeedEvent {
-    /// As native clients get it.
+    /// The encoding for native clients.
     pub bytes: Bytes,
-    /// What it reports, for the encoders of the other protocols.
+    /// The value, for the encoders of other protocols.
     pub event: NativeEvent,
 }
 
 /// What a subscriber wants of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subscription {
-    /// Every event.
     Thread,
     /// Every event up to the end of this message, which is after the subscriber's cursor.
     Until(MessageId),
-    /// The events of this message from its beginning to its end, as values for an encoder of another protocol.
+    /// The events of this message from its beginning to its end, as values for an encoder of
+    /// another protocol.
     Message(MessageId),
 }
 
@@ -41,7 +41,8 @@ impl Subscription {
         matches!(self, Self::Message(_))
     }
 
-    /// What comes first for a subscriber without a cursor. One that wants a message has its beginning again with the same request.
+    /// The first event for a subscriber without a cursor. `None` if it wants one message, whose
+    /// beginning it can request again.
     pub(crate) fn ready(&self, native: &Native) -> Option<StreamPart> {
         matches!(self, Self::Thread).then(|| StreamPart::Encoded(native.ready()))
     }
@@ -55,17 +56,17 @@ impl Subscription {
     }
 }
 
-/// A part of what a subscriber is sent.
+/// A part of what is sent to a subscriber.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StreamPart {
-    /// Encoded; an event may come in two parts, its id and what is shared.
+    /// Encoded bytes. An event may come in two parts: its id, and the shared data.
     Encoded(Bytes),
     /// An event of [`Subscription::Message`].
     Value(Arc<FeedEvent>),
 }
 
 impl StreamPart {
-    /// As native clients get it.
+    /// The encoding for native clients.
     pub fn bytes(&self) -> &Bytes {
         match self {
             Self::Encoded(bytes) => bytes,
@@ -81,7 +82,6 @@ impl StreamPart {
         }
     }
 
-    /// The value, if it is one.
     pub fn into_value(self) -> Option<Arc<FeedEvent>> {
         match self {
             Self::Encoded(_) => None,

@@ -43,7 +43,7 @@ fn reply(epoch: u64, number: u64, committed: i64) -> SnapshotReply {
     SnapshotReply { cut, open: Vec::new(), left_out: false, more: false }
 }
 
-/// A feed whose thread has ended up to `base`, and whose owner has sent no frame.
+/// A feed of a thread that has ended up to `base`, and whose owner has sent no frame.
 fn begun(base: i64) -> Feed {
     let mut feed = Feed::new(ThreadId::parse("t").unwrap(), 1 << 20);
     assert!(
@@ -92,7 +92,7 @@ fn frames_are_shown_in_order_and_gaps_are_queried() {
     feed.on_frame(frame("m", 2, 1, &[(1, "two")], None), NOW);
     assert_eq!(shown(&mut feed), "", "the one before it has not come");
     assert!(feed.poll_snapshot_request(NOW).is_some());
-    // It was only late.
+    // The frame was only late.
     feed.on_frame(frame("m", 1, 0, &[(0, "one")], None), NOW);
     feed.on_reply(reply(EPOCH, 0, 5), NOW);
     let text = shown(&mut feed);
@@ -142,7 +142,7 @@ fn feed_restarts_its_viewers_when_shown_ends_are_undone() {
     shown(&mut feed);
     feed.on_resync();
     assert!(feed.poll_snapshot_request(NOW).is_some());
-    // The positions of a new owner are above all that were given out, whatever the store has forgotten.
+    // The positions of a new owner are above all assigned ones, whatever the store has forgotten.
     feed.on_reply(reply(EPOCH + 1, 0, 9), NOW);
     assert_eq!(feed.poll_store_read(NOW), Some(ends(5, 9, true)));
     feed.on_page(&page(5, Some(3), vec![ended("m", 8)]), NOW);
@@ -152,7 +152,7 @@ fn feed_restarts_its_viewers_when_shown_ends_are_undone() {
     assert_eq!((feed.cursor().base(), feed.cursor().open().count()), (at(3), 0));
     assert!(feed.poll_snapshot_request(NOW).is_some(), "what is open is shown from its beginning");
     feed.on_reply(reply(EPOCH + 1, 0, 9), NOW);
-    // What was shown may end again.
+    // Messages that were shown may end again.
     assert_eq!(feed.poll_store_read(NOW), Some(ends(3, 9, false)));
     feed.on_page(&page(3, None, vec![ended("m", 8)]), NOW);
     assert!(shown(&mut feed).contains("stalled") && feed.cursor().base() == at(8));
@@ -178,7 +178,7 @@ fn a_waiting_viewer_goes_back_with_the_store() {
     let mut feed = begun(5);
     let mut waiting = WaitingSubscribers::new(ThreadId::parse("t").unwrap());
     let mut sent = Vec::new();
-    // At what is no end, like an input; at what does not exist any more; and at what was before both.
+    // Positions that are not an end, such as an input; that no longer exist; and before both.
     for (viewer, base) in [("above", 7), ("gone", 6), ("behind", 3)] {
         waiting.push(viewer, Some(Cursor::at(at(base))), Subscription::Thread, &feed);
     }
@@ -262,13 +262,13 @@ fn text_unknown_to_the_owner_restarts_the_viewers() {
     let (_, text) = ask(&mut feed, &[]);
     assert!(text.contains("event: restart") && text.contains("\"after\":\"5\""), "{text}");
     assert!(!text.contains("\"error\""), "what is lost has not ended: {text}");
-    // What is open is requested, and shown from its beginning.
+    // Open messages are requested and shown from their beginning.
     let (known, text) = ask(&mut feed, &[(0, "two")]);
     assert!(known == 0 && text.contains("two") && !text.contains("gone"), "{text}");
     assert_eq!(feed.cursor().open().count(), 1);
 }
 
-/// What a subscriber without a cursor gets first.
+/// The first event for a subscriber without a cursor.
 fn ready(position: i64) -> StreamPart {
     let thread = ThreadId::parse("t").unwrap();
     StreamPart::Encoded(Native::new(thread, Cursor::at(at(position))).ready())
@@ -283,7 +283,7 @@ fn viewer_without_an_owner_begins_at_the_stored_end() {
     let mut placed = Vec::new();
     waiting.on_last(at(5), &feed, NOW, |viewer, first| placed.push((*viewer, first)));
     assert_eq!(placed, [("early", Some(ready(5)))], "its request may be answered");
-    // The next one is not kept waiting for it.
+    // The next one does not have to wait for it.
     waiting.push("next", None, Subscription::Thread, &feed);
     assert_eq!(waiting.poll_store_read(&feed, NOW), Some(StoreRead::Last(Position::MAX)));
     waiting.on_last(at(8), &feed, NOW, |viewer, first| placed.push((*viewer, first)));
@@ -293,7 +293,7 @@ fn viewer_without_an_owner_begins_at_the_stored_end() {
         Some(StoreRead::Ends { after: at(5), through: Position::MAX, is_checked: true })
     );
     waiting.on_read_failed(NOW);
-    // A message ended between the two: the first is shown it, the second is not.
+    // A message ended between the two: it is shown to the first one and not to the second.
     feed.poll_snapshot_request(NOW);
     feed.on_reply(reply(EPOCH, 0, 8), NOW);
     feed.poll_store_read(NOW);
@@ -332,7 +332,7 @@ fn cursor_is_judged_by_a_reply_requested_after_it_came() {
     assert_eq!(feed.join(None, &until, asked, NOW), JoinResult::Joined(Vec::new()));
 }
 
-/// An owner that was frozen and has lost its partition answers once before it notices.
+/// An owner that was frozen and has lost its partition replies once before it notices.
 #[test]
 fn a_message_is_unknown_after_two_answers_of_one_owner() {
     let mut feed = begun(5);
@@ -366,7 +366,7 @@ fn viewer_cut_off_within_an_open_message_gets_it_again() {
         let JoinResult::Joined(events) = joined else { panic!("{joined:?}") };
         text(&events)
     };
-    // It has the first chunk as it came, or all of the text as the store's first.
+    // It has the first chunk of the original, or all of the text as the store's first chunk.
     let (live, stored) = (join("5~m.0.1.4"), join("5~m.0.1.13"));
     assert!(!live.contains("one ") && live.contains("two ") && !live.contains("reset"), "{live}");
     assert!(
@@ -376,7 +376,8 @@ fn viewer_cut_off_within_an_open_message_gets_it_again() {
     assert_eq!(join("5~m.0.3.13"), "", "it has everything");
 }
 
-/// The owner's answer has no room for the message; later an earlier attempt of it is shown, because its stream has lost its end.
+/// The owner's reply has no room for the message. Later an earlier attempt is shown, because its
+/// stream has lost its end.
 #[test]
 fn a_message_left_out_may_come_back_in_an_earlier_attempt() {
     let mut feed = begun(5);
@@ -403,7 +404,8 @@ fn a_message_left_out_may_come_back_in_an_earlier_attempt() {
 #[test]
 fn reset_message_is_not_let_go_by_an_owner_that_still_reads() {
     let mut feed = begun(5);
-    // The first attempt has been given up, and of the second one nothing has come: only a subscriber that was here before knows of it.
+    // The first attempt was discarded, and the second one has no chunk yet: only an earlier
+    // subscriber knows of it.
     let mut reset = frame("m", 1, 0, &[], None);
     reset.attempt = 1;
     feed.on_frame(reset, NOW);
@@ -420,7 +422,7 @@ fn reset_message_is_not_let_go_by_an_owner_that_still_reads() {
     assert_eq!(shown(&mut feed), "", "the first attempt is over");
 }
 
-/// From the store an answer may have the same number of chunks, and other calls in them.
+/// An answer from the store may have the same number of chunks, with other calls in them.
 #[test]
 fn viewer_cut_in_a_stored_answer_gets_the_open_one_anew() {
     let mut feed = begun(5);
@@ -470,7 +472,7 @@ fn subscriber_of_a_message_gets_its_values_and_nothing_else() {
         other => panic!("{other:?}"),
     });
     assert_eq!(texts.collect::<Vec<_>>(), ["one ", "two"]);
-    // It has ended before its subscriber could join.
+    // The message has ended before its subscriber could join.
     let failure = StreamError::new("stalled", "no more", true);
     let page = StorePage {
         after: at(5),

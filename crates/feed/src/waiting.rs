@@ -1,4 +1,5 @@
-//! Viewers who wait to join a feed: those that come with a cursor are shown what ended since, until they stand where the feed stands.
+//! Subscribers that wait to join a feed. Those with a cursor first get the messages that ended
+//! since, until they reach the feed's position.
 
 use model::{Position, ThreadId, Timestamp};
 use protocols::{Cursor, Native};
@@ -8,37 +9,38 @@ use crate::feed::Feed;
 use crate::join::JoinResult;
 use crate::subscription::{StreamPart, Subscription};
 
-/// Pause after the store could not be read.
+/// Pause after a failed read from the store.
 const READ_PAUSE_MS: i64 = 500;
 
-/// Why a viewer cannot go on from its cursor.
+/// Why a subscriber cannot continue from its cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadCursor {
     /// It names a message that does not exist.
     Unknown,
-    /// It is ahead of all that exists.
+    /// It is ahead of everything that exists.
     Ahead,
 }
 
-/// What became of a viewer that waits no more.
+/// The result for a subscriber that no longer waits.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WaitOutcome {
-    /// It gets this first; from then on it stands where the feed stands.
+    /// It gets these events first; from then on it has the feed's position.
     Joined(Vec<StreamPart>),
-    /// It has been shown the end of the one message that it wanted.
+    /// It has got the end of the one message that it wanted.
     Finished,
-    /// Its cursor is none of this thread's. Unless it can still be refused it begins anew: see [`Feed::restart`].
+    /// Its cursor is not valid for this thread. If it can no longer be refused, it restarts: see
+    /// [`Feed::restart`].
     Refused(BadCursor),
-    /// The text of an open message was let go.
+    /// The text of an open message was dropped because of the budget.
     OverBudget,
 }
 
-/// Viewers who wait, each with what its driver needs of it.
+/// The waiting subscribers, each with its driver's data.
 #[derive(Debug)]
 pub struct WaitingSubscribers<V> {
     thread: ThreadId,
     all: Vec<WaitingSubscriber<V>>,
-    /// The store is read from then on.
+    /// Earliest time of the next read from the store.
     read_at: Timestamp,
     is_reading: bool,
     /// The epoch of the feed's owner when the read began.
@@ -47,30 +49,32 @@ pub struct WaitingSubscribers<V> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Beyond {
-    /// The store is to be asked.
+    /// The store must be queried.
     Asked,
-    /// It does not.
+    /// The store does not have the end either.
     Confirmed,
 }
 
 #[derive(Debug)]
 struct WaitingSubscriber<V> {
     viewer: V,
-    /// Where it stands, if it came with a cursor.
+    /// Its position, if it came with a cursor.
     native: Option<Native>,
     subscription: Subscription,
     /// See [`Feed::asked`].
     asked: u64,
-    /// It knows of an end that the owner does not know of: whether the store does.
+    /// It knows an end that the owner does not know: whether the store has it.
     beyond: Option<Beyond>,
-    /// It came without a cursor before the state of the thread was known: what ends from then on is shown to it, and the store has to say where
-    /// that begins.
+    /// It came without a cursor before the state of the thread was known. It gets the ends from now
+    /// on, and the store must tell where that begins.
     needs_start: bool,
-    /// It lacks ends that the feed has shown, or, while the state of the thread is unknown, may lack some that are stored.
+    /// It lacks ends that the feed has shown, or may lack stored ones while the state of the thread
+    /// is unknown.
     is_behind: bool,
-    /// It is above the last end that the feed has shown: at what is no end, like an input, or at an end that does not exist any more.
+    /// It is above the last end that the feed has shown: at a position that is not an end, such as
+    /// an input, or at an end that no longer exists.
     is_unsure: bool,
-    /// The epoch of the feed's owner when its place was found in the store.
+    /// The epoch of the feed's owner when its position was found in the store.
     found_in: Option<u64>,
 }
 
@@ -79,7 +83,7 @@ impl<V> WaitingSubscriber<V> {
         self.native.as_ref().map(|native| native.cursor().base())
     }
 
-    /// Whether the store has to say that its place exists before it may stand where the feed stands.
+    /// Whether the store must confirm that its position exists before it may join the feed.
     fn needs_check(&self, feed: &Feed) -> bool {
         let is_above = self.base().is_some_and(|base| base > feed.cursor().base());
         is_above && self.base() <= feed.through && self.found_in != feed.epoch()
@@ -87,12 +91,11 @@ impl<V> WaitingSubscriber<V> {
 }
 
 impl<V> WaitingSubscribers<V> {
-    /// Without subscribers.
     pub fn new(thread: ThreadId) -> Self {
         Self { thread, all: Vec::new(), read_at: Timestamp::default(), is_reading: false, read_in: None }
     }
 
-    /// Those who wait.
+    /// The waiting subscribers.
     pub fn viewers(&self) -> impl Iterator<Item = &V> {
         self.all.iter().map(|waiter| &waiter.viewer)
     }
@@ -102,12 +105,12 @@ impl<V> WaitingSubscribers<V> {
         self.all.is_empty()
     }
 
-    /// Forgets those of whom this is not true.
+    /// Removes the subscribers for which `keeps` is false.
     pub fn retain(&mut self, keeps: impl Fn(&V) -> bool) {
         self.all.retain(|waiter| keeps(&waiter.viewer));
     }
 
-    /// A viewer comes.
+    /// Adds a subscriber.
     pub fn push(&mut self, viewer: V, cursor: Option<Cursor>, subscription: Subscription, feed: &Feed) {
         let native = cursor.map(|cursor| Native::new(self.thread.clone(), cursor));
         let is_behind = native.is_some() && !feed.has_begun();
@@ -125,16 +128,17 @@ impl<V> WaitingSubscribers<V> {
         });
     }
 
-    /// What to read from the store for them, from the one on who has the least; answer with [`WaitingSubscribers::on_page`],
-    /// [`WaitingSubscribers::on_last`] or [`WaitingSubscribers::on_read_failed`]. While the state of the thread is
-    /// unknown, they are shown what is committed.
+    /// The read from the store that they need, from the lowest position on; reply with
+    /// [`WaitingSubscribers::on_page`], [`WaitingSubscribers::on_last`] or
+    /// [`WaitingSubscribers::on_read_failed`]. While the state of the thread is unknown,
+    /// subscribers get what is committed.
     pub fn poll_store_read(&mut self, feed: &Feed, now: Timestamp) -> Option<StoreRead> {
         let read = self.read(feed).filter(|_| now >= self.read_at)?;
         (self.is_reading, self.read_in) = (true, feed.epoch());
         Some(read)
     }
 
-    /// When [`WaitingSubscribers::poll_store_read`] has something, if nothing happens before.
+    /// When [`WaitingSubscribers::poll_store_read`] returns something, if no input comes before.
     pub fn poll_timeout(&self, feed: &Feed) -> Option<Timestamp> {
         self.read(feed).map(|_| self.read_at)
     }
@@ -157,14 +161,16 @@ impl<V> WaitingSubscribers<V> {
         Some(StoreRead::Ends { after, through, is_checked: true })
     }
 
-    /// The store could not be read.
+    /// The read from the store failed.
     pub fn on_read_failed(&mut self, now: Timestamp) {
         (self.is_reading, self.read_at) = (false, now.plus_ms(READ_PAUSE_MS));
     }
 
-    /// The thread's last end in the store. What an owner does not know of that is stored was committed by another one: it is an owner no more.
+    /// Takes the thread's last end in the store. If an owner does not know a stored end, another
+    /// owner has committed it, so the first one is a former owner.
     ///
-    /// `begins`: called for each viewer without a cursor, with what it gets first; it gets every end after this position.
+    /// `begins`: called for each subscriber without a cursor with its first event; it gets every
+    /// end after this position.
     pub fn on_last(
         &mut self,
         last: Position,
@@ -180,7 +186,7 @@ impl<V> WaitingSubscribers<V> {
             waiter.native = Some(native);
         }
         if self.all.iter().any(|waiter| waiter.beyond == Some(Beyond::Asked)) {
-            // An owner that is one no more may answer for a while.
+            // A former owner may reply for a while.
             self.read_at = now.plus_ms(READ_PAUSE_MS);
         }
         for waiter in self.all.iter_mut().filter(|waiter| waiter.beyond == Some(Beyond::Asked)) {
@@ -191,8 +197,8 @@ impl<V> WaitingSubscribers<V> {
         }
     }
 
-    /// Shows those who stand where a page begins, or at one of its ends, what they have missed. Of others it does not say whether their place still
-    /// exists.
+    /// Sends the ends of a page to the subscribers at its start or at one of its ends. For others
+    /// the page does not tell whether their position still exists.
     pub fn on_page(
         &mut self,
         page: &StorePage,
@@ -217,9 +223,9 @@ impl<V> WaitingSubscribers<V> {
             };
             match catch_up(native, page, &waiter.subscription) {
                 CatchUp::Events(events) => {
-                    // Without any, this is all that is stored.
+                    // An empty page means that nothing more is stored.
                     waiter.is_behind = !page.ends.is_empty();
-                    // It may know of more now than an answer that is on its way.
+                    // It may now know more than a reply in transit.
                     waiter.asked = feed.asked();
                     send(&waiter.viewer, events);
                     self.all.push(waiter);
@@ -238,7 +244,7 @@ impl<V> WaitingSubscribers<V> {
         gone
     }
 
-    /// Lets those in who stand where the feed stands.
+    /// Lets in the subscribers that have reached the feed's position.
     pub fn let_in(&mut self, feed: &mut Feed, now: Timestamp) -> Vec<(V, WaitOutcome)> {
         let mut gone = Vec::new();
         for mut waiter in std::mem::take(&mut self.all) {

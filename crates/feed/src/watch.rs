@@ -1,15 +1,16 @@
-//! What a gateway learns of the frames that owners have sent, so that it notices when the last one of a thread was lost.
+//! Tracks the frames that owners have sent, so that a gateway notices when the last one of a thread
+//! was lost.
 
 use std::collections::HashMap;
 
 use model::PartitionId;
 use wire::query::{ChangedThreads, ChangedThreadsQuery};
 
-/// Owners are queried regularly for the threads whose frames they have sent. A reply comes after the frames that it counts: those that a
-/// feed has not received by then are lost.
+/// Owners are queried regularly for the threads whose frames they have sent. A reply comes after
+/// the frames that it counts: those that a feed has not received by then are lost.
 #[derive(Debug, Default)]
 pub struct OwnerWatch {
-    /// The owner's epoch, and its last frame as of its last reply.
+    /// For each partition, the owner's epoch and last frame from its last reply.
     known: HashMap<PartitionId, (u64, u64)>,
 }
 
@@ -20,7 +21,7 @@ impl OwnerWatch {
         ChangedThreadsQuery { epoch, number, unfollowed: Vec::new() }
     }
 
-    /// The highest epoch of a partition that is known; 0 before the first.
+    /// The highest known epoch of a partition; 0 before the first.
     pub fn epoch(&self, partition: PartitionId) -> u64 {
         self.known.get(&partition).map_or(0, |(epoch, _)| *epoch)
     }
@@ -31,7 +32,8 @@ impl OwnerWatch {
         *known = (*known).max((epoch, 0));
     }
 
-    /// Takes the reply of an owner. False if it is to be ignored: of a former owner, or older than one that has come before.
+    /// Takes an owner's reply. False if it must be ignored: from a former owner, or older than an
+    /// earlier reply.
     pub fn on_reply(&mut self, partition: PartitionId, reply: &ChangedThreads) -> bool {
         let known = self.known.entry(partition).or_default();
         let is_news = (reply.epoch, reply.number) >= *known;

@@ -14,7 +14,7 @@ pub(crate) struct ToolAnswer {
     pub(crate) json: Value,
 }
 
-/// Why a call failed. Its text names what would have been accepted.
+/// Why a call failed. Its text lists what would be accepted.
 #[derive(Debug)]
 pub(crate) struct ToolError {
     pub(crate) code: &'static str,
@@ -27,7 +27,7 @@ impl ToolError {
         Self { code, text: text.into(), json: Map::new() }
     }
 
-    /// The same for unknown sessions and for those of other tenants.
+    /// The same error for unknown sessions and for those of other tenants.
     pub(crate) fn no_session() -> Self {
         Self::new("session_not_found", "Session not found")
     }
@@ -90,7 +90,7 @@ impl From<StoreError> for ToolError {
     }
 }
 
-/// The outcome in the form of the protocol.
+/// The outcome in the format of the protocol.
 pub(crate) fn result(outcome: Result<ToolAnswer, ToolError>) -> CallToolResult {
     let block = |text: String| vec![ContentBlock::text(text)];
     match outcome {

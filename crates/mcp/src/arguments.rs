@@ -1,4 +1,5 @@
-//! Arguments of a call, each checked for what it must be. What is not known is refused, so that a wrong name is not taken for a default.
+//! Validates the arguments of a call. Unknown arguments are refused, so that a misspelled name does
+//! not silently select a default.
 
 use model::{Position, ReasoningSessionId, Tenant};
 use rmcp::model::JsonObject;
@@ -7,16 +8,15 @@ use sha2::{Digest, Sha256};
 
 use crate::answer::ToolError;
 
-/// Longest text that is an id, a token or a name.
+/// Maximum bytes of an id, a token or a name.
 const MAX_NAME_BYTES: usize = 128;
-/// Longest question about what is remembered, characters.
+/// Maximum characters of a memory query.
 pub(crate) const MAX_QUERY_CHARS: usize = 2_000;
-/// Longest id of a fact, bytes.
+/// Maximum bytes of a fact's id.
 pub(crate) const MAX_FACT_ID_BYTES: usize = 512;
-/// Most facts of one answer.
+/// Maximum number of facts in one answer.
 pub(crate) const MAX_FOUND: u32 = 50;
 
-/// The arguments of one call.
 #[derive(Debug)]
 pub(crate) struct ToolArguments {
     values: JsonObject,
@@ -39,7 +39,7 @@ impl ToolArguments {
         self.values.get(name).filter(|value| !value.is_null())
     }
 
-    /// The session of a tenant; one that cannot be is one that is not there.
+    /// The session of a tenant. An invalid id is reported like an unknown session.
     pub(crate) fn session(&self, tenant: Option<&Tenant>) -> Result<ReasoningSessionId, ToolError> {
         let name = self.required_text("session_id")?;
         ReasoningSessionId::of_tenant(tenant, name).map_err(|_| ToolError::no_session())
@@ -57,7 +57,7 @@ impl ToolArguments {
         self.text(name)?.ok_or_else(|| missing(name))
     }
 
-    /// A text, or an object as the text of its JSON.
+    /// A string, or an object as the text of its JSON.
     pub(crate) fn text_or_object(&self, name: &str) -> Result<Option<String>, ToolError> {
         match self.value(name) {
             None => Ok(None),
@@ -67,7 +67,7 @@ impl ToolArguments {
         }
     }
 
-    /// A text that names something.
+    /// A string that is a name or id.
     pub(crate) fn name(&self, name: &str) -> Result<Option<&str>, ToolError> {
         let text = self.text(name)?;
         match text.is_some_and(|text| {
@@ -92,7 +92,7 @@ impl ToolArguments {
         self.value(name).map(|value| integer(name, value)).transpose()
     }
 
-    /// A number that may have a fraction.
+    /// A number, perhaps with a fraction.
     pub(crate) fn number(&self, name: &str) -> Result<Option<f64>, ToolError> {
         let wrong = || ToolError::argument(format!("{name} must be a number"));
         self.value(name).map(|value| value.as_f64().ok_or_else(wrong)).transpose()
@@ -119,7 +119,7 @@ impl ToolArguments {
         }
     }
 
-    /// Objects of a list, with the arguments that each may have.
+    /// The objects of a list; `known` are the arguments that each may have.
     pub(crate) fn objects(&self, name: &str, known: &[&str]) -> Result<Option<Vec<Self>>, ToolError> {
         let Some(values) = self.list(name)? else { return Ok(None) };
         let object = |value: &Value| match value {
@@ -129,14 +129,14 @@ impl ToolArguments {
         values.iter().map(object).collect::<Result<_, _>>().map(Some)
     }
 
-    /// A position, which is a decimal string as everywhere in JSON.
+    /// A position: a decimal string, as everywhere in JSON.
     pub(crate) fn position(&self, name: &str) -> Result<Option<Position>, ToolError> {
         let wrong = || ToolError::argument(format!("{name} must be the id of a batch, a string of digits"));
         let parsed = |text: &str| text.parse().ok().filter(|number: &i64| *number >= 0).ok_or_else(wrong);
         Ok(self.text(name)?.map(parsed).transpose()?.map(Position::from_stored))
     }
 
-    /// The same for the same arguments, in whatever order they came.
+    /// Digest of the tool and the arguments, regardless of their order.
     pub(crate) fn digest(&self, tool: &str) -> String {
         let mut sorted: Vec<(&String, &Value)> =
             self.values.iter().filter(|(name, _)| *name != "request_id").collect();
@@ -146,7 +146,7 @@ impl ToolArguments {
     }
 }
 
-/// Bytes of a digest as text.
+/// The bytes as hexadecimal text.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -155,7 +155,7 @@ fn missing(name: &str) -> ToolError {
     ToolError::argument(format!("{name} is missing"))
 }
 
-/// Numbers that no thread has are reported as such, however large they are.
+/// Numbers beyond every thread are reported as such, however large they are.
 fn integer(name: &str, value: &Value) -> Result<i64, ToolError> {
     let whole = |number: f64| (number.is_finite() && number.fract() == 0.0).then_some(number as i64);
     let number = value
@@ -165,7 +165,7 @@ fn integer(name: &str, value: &Value) -> Result<i64, ToolError> {
     number.ok_or_else(|| ToolError::argument(format!("{name} must be a whole number")))
 }
 
-/// What an answer repeats of the arguments.
+/// The beginning of an argument, for error texts.
 fn shortened(text: &str) -> String {
     text.chars().take(64).collect()
 }

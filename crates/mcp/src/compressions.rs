@@ -1,4 +1,4 @@
-//! Tools that compress and take back.
+//! Tools that compress and undo.
 
 use auth::Permission;
 use model::{ReasoningSessionId, quoting};
@@ -14,7 +14,8 @@ use crate::arguments::ToolArguments;
 use crate::context::ToolContext;
 use crate::tools::ToolName;
 
-/// Tries of a compression while other calls change the session: of all that write at the same moment one succeeds with each try.
+/// Maximum tries of a compression while other calls change the session: of all concurrent writers,
+/// one succeeds with each try.
 const COMPRESS_TRIES: u32 = 64;
 
 pub(crate) async fn last(
@@ -74,8 +75,8 @@ async fn run(
     Err(changed(&seen, &request))
 }
 
-/// What has become of the thread that the session applies to. It is made so after each change, and again when a request is repeated, so that
-/// a change whose process died is made good.
+/// Updates the thread to which the session applies. It runs after each change, and again when a
+/// request is repeated, so that a change whose process died is completed.
 async fn applied(
     context: &ToolContext,
     seen: &ReasoningThread,
@@ -85,7 +86,8 @@ async fn applied(
     let name = quoting::one_line(thread.name());
     let batches = match context.store.apply_reasoning(&seen.session.id, thread, &context.actor).await {
         Ok(batches) => batches,
-        // The change is done: an error would be taken for its failure, and the request would be made once more.
+        // The change itself is stored. An error would look like its failure, and the client would
+        // repeat it.
         Err(error) => {
             tracing::warn!(session = %seen.session.id, %error, "a session's change has not reached its thread");
             answer.text.push_str(&format!(
@@ -104,7 +106,7 @@ async fn applied(
     Ok(answer)
 }
 
-/// The same for a request that was made before.
+/// The same for a request that was executed before.
 async fn applied_again(
     context: &ToolContext,
     id: &ReasoningSessionId,
@@ -114,7 +116,8 @@ async fn applied_again(
     applied(context, &now, answer).await
 }
 
-/// What such a session shows, models of its thread see: to change it needs the right to write the thread as well.
+/// Models of the session's thread see its compressions, so changing the session also needs the
+/// permission to write threads.
 async fn require_its_thread(context: &ToolContext, id: &ReasoningSessionId) -> Result<(), ToolError> {
     let Err(refusal) = context.require(Permission::WriteThreads) else { return Ok(()) };
     match read(context, id, None).await?.session.applies_to {
@@ -132,8 +135,9 @@ async fn read(
     seen.ok_or_else(ToolError::no_session)
 }
 
-/// Whether the request names the same messages after another call has changed the session. Numbers do in any state, positions while messages were
-/// only appended, and the last messages in no other state.
+/// Whether the request selects the same messages after another call has changed the session.
+/// Numbers do so in any state, positions while messages were only appended, and the last messages
+/// in no other state.
 fn names_the_same(request: &CompressionRequest, seen: &ReasoningThread, now: &ReasoningThread) -> bool {
     request.token.is_none()
         && match request.selection {
@@ -143,7 +147,7 @@ fn names_the_same(request: &CompressionRequest, seen: &ReasoningThread, now: &Re
         }
 }
 
-/// Another call was faster.
+/// Another call came first.
 fn changed(now: &ReasoningThread, request: &CompressionRequest) -> ToolError {
     let reason = Reason::Stale { messages: now.thread.len() };
     Refusal { reason, valid: now.thread.valid(&request.selection, 0) }.into()
@@ -218,7 +222,7 @@ pub(crate) async fn undo(
         return Err(Refusal { reason, valid: Valid::Names(vec![summary]) }.into());
     }
     if !context.store.undo_reasoning(&id, &seen, once, &context.actor).await? {
-        // The same request may have been made at this moment.
+        // The same request may have been executed concurrently.
         return match earlier(context, &id, once).await? {
             Some((request, earlier)) => {
                 applied_again(context, &id, repeated_undo(request, &earlier, wanted)?).await
@@ -261,7 +265,7 @@ fn repeated_restore(request: &str, earlier: &EarlierReturn) -> Result<ToolAnswer
     })
 }
 
-/// What the same request has done before.
+/// The result of the same request, if it was executed before.
 async fn earlier<'a>(
     context: &ToolContext,
     id: &ReasoningSessionId,

@@ -15,12 +15,12 @@ pub(crate) struct ToolContext {
     pub(crate) tenant: Option<Tenant>,
     pub(crate) actor: String,
     pub(crate) caller: AuthenticatedCaller,
-    /// Vectors of what memory is asked about, where they are configured.
+    /// Computes vectors of memory queries, if configured.
     pub(crate) embeddings: Option<Embeddings>,
 }
 
 impl ToolContext {
-    /// Refuses what the credential may not do.
+    /// Refuses a call that the credential does not permit.
     pub(crate) fn require(&self, needs: Permission) -> Result<(), ToolError> {
         Ok(self.caller.require(needs)?)
     }

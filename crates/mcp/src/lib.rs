@@ -1,10 +1,12 @@
-//! The reasoning tools over the Model Context Protocol, by streamable HTTP and by standard input and output.
+//! Tools for reasoning and memory over the Model Context Protocol, by streamable HTTP and by
+//! standard input and output.
 //!
-//! Entry points: [`run`] and [`run_stdio`]. A call of a tool reads a session, lets `reasoning` decide, and writes the decision in one
-//! statement ([`store`]); callers are authenticated as by a gateway ([`gateway::AuthenticatedCaller`]).
+//! Entry points: [`run`] and [`run_stdio`]. A reasoning call reads a session, lets `reasoning`
+//! decide, and writes the decision in one statement ([`store`]). Callers are authenticated as by a
+//! gateway ([`gateway::AuthenticatedCaller`]).
 //!
-//! Invariants: no state of a session is in the process, so any process answers any call; what is refused is the result of a tool, with
-//! what would have been taken, and changes nothing.
+//! Invariants: the process holds no session state, so any process can serve any call. A refusal is
+//! the result of a tool, lists what would be accepted, and changes nothing.
 
 mod answer;
 mod arguments;
@@ -34,40 +36,40 @@ use server::{Caller, ReasoningServer};
 
 pub use metrics::METRICS;
 
-/// The condition under which the server says whether it is ready.
+/// The readiness condition of the server.
 pub const READINESS: &str = "mcp";
-/// Where the tools are served.
+/// Path of the tools.
 const PATH: &str = "/mcp";
-/// The longest request: an append of many messages.
+/// Maximum bytes of a request: an append of many messages.
 const MAX_REQUEST_BYTES: usize = 4 * 1024 * 1024;
 
 /// Settings of a server over HTTP.
 #[derive(Debug, Clone)]
 pub struct McpConfig {
-    /// The address, who may use it, and bounds.
+    /// Address, authentication and limits.
     pub http: GatewayConfig,
-    /// Names under which it is reached, with or without a port; `*` for any. Others are refused, so that no page gives its own name our
-    /// address.
+    /// Accepted `Host` names, with or without a port; `*` for any. Others are refused as a defence
+    /// against DNS rebinding: no page can point its own name at our address.
     pub hosts: Vec<String>,
-    /// Pages of which origins may call, beside those of this machine; `*` for all.
+    /// Origins whose pages may call, besides those of this machine; `*` for all.
     pub origins: Vec<String>,
-    /// The URL under which clients reach the tools; `None`: what a request names.
+    /// The URL under which clients reach the tools; `None`: the host that a request names.
     pub public_url: Option<String>,
 }
 
 /// Why the tools are not served on standard input and output.
 #[derive(Debug, thiserror::Error)]
 pub enum StdioError {
-    /// The credentials cannot be checked.
+    /// Credentials cannot be checked.
     #[error(transparent)]
     Gateway(#[from] GatewayError),
-    /// Authentication would be disabled.
+    /// There is no key, and authentication must not be disabled.
     #[error("--stdio needs a key in ANTIPHON_API_KEY, or --insecure")]
     NoKey,
-    /// The key is none.
+    /// The key is not valid.
     #[error("the key in ANTIPHON_API_KEY is not valid: {0}")]
     InvalidKey(String),
-    /// The other side did not begin, or broke off.
+    /// The client did not initialize, or the connection broke.
     #[error("the client on standard input: {0}")]
     Client(String),
 }
@@ -75,7 +77,7 @@ pub enum StdioError {
 /// Serves the tools at `/mcp` until `drain` is cancelled.
 ///
 /// # Errors
-/// The address cannot be listened on, or every client that reaches it could do anything.
+/// The address cannot be bound, or every client that reaches it would have all permissions.
 pub async fn run(
     config: McpConfig,
     store: Store,
@@ -84,7 +86,7 @@ pub async fn run(
 ) -> Result<(), GatewayError> {
     metrics::describe();
     let mut http = config.http.clone();
-    // As in the check of origins: what a page may call it may read.
+    // As in the check of origins: a page that may call may also read.
     http.access.cors = http.access.cors.with_this_machine();
     let gateway = Gateway::bind(&http)?;
     let router = router(&config, store.clone());
@@ -109,7 +111,7 @@ pub async fn run(
 fn router(config: &McpConfig, store: Store) -> Router {
     let any = |list: &[String]| list.iter().any(|entry| entry == "*");
     let mut http = StreamableHttpServerConfig::default()
-        // Every call stands for itself: what there is of a session is in Postgres.
+        // Calls are independent: all session state is in Postgres.
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(MAX_REQUEST_BYTES)
@@ -133,10 +135,11 @@ fn router(config: &McpConfig, store: Store) -> Router {
     Router::new().route_service(PATH, service)
 }
 
-/// Serves the tools on standard input and output until the client closes them, in the name of `key`.
+/// Serves the tools on standard input and output, with the permissions of `key`, until the client
+/// closes them.
 ///
 /// # Errors
-/// There is no key where one is needed, it is not valid, or the client does not speak the protocol.
+/// A required key is missing, the key is not valid, or the client does not follow the protocol.
 pub async fn run_stdio(
     config: &GatewayConfig,
     key: Option<String>,

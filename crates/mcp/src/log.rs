@@ -1,4 +1,4 @@
-//! Tools that show what compressions have replaced, and any one message as a whole.
+//! Tools that show what compressions have replaced, and any message as a whole.
 
 use model::quoting;
 use reasoning::{SessionCall, SessionMessage, message_id, message_text};
@@ -11,12 +11,13 @@ use crate::arguments::ToolArguments;
 use crate::context::ToolContext;
 use crate::tools::ToolName;
 
-/// Compressions of a page of the discarded log.
+/// Minimum and maximum number of compressions on a page of the discarded log.
 const PAGE: (i64, i64) = (1, 20);
 const DEFAULT_PAGE: i64 = 5;
-/// Characters of a message in one answer: what a model takes at once.
+/// Characters of a message in one answer: as many as suit one model input.
 const MESSAGE_CHARS: usize = 20_000;
-/// Most bytes of arguments and signatures that the JSON of an answer has; the text has all arguments, in pages.
+/// Maximum bytes of arguments and signatures in an answer's JSON; the text has all arguments, in
+/// pages.
 const MAX_DETAILS_BYTES: usize = 64 * 1024;
 
 pub(crate) async fn discarded(
@@ -32,7 +33,7 @@ pub(crate) async fn discarded(
     let wrong = |error: InvalidDiscardedCursor| ToolError::argument(format!("cursor: {error}"));
     let from =
         arguments.text("cursor")?.map(|text| text.parse::<DiscardedCursor>().map_err(wrong)).transpose()?;
-    // An empty page says nothing of whether there is a session.
+    // An empty page does not show whether the session exists.
     context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
     let page = context.store.discarded_reasoning(&id, from, limit as u32).await?;
     let count = page.layers.len();
@@ -66,7 +67,7 @@ fn push_layer(text: &mut String, entry: &DiscardedLayer) {
     }
 }
 
-/// The calls of a message that says nothing.
+/// The calls of a message without text.
 fn tool_of(message: &SessionMessage) -> String {
     if !message.content.trim().is_empty() || message.calls.is_empty() {
         return String::new();
@@ -75,7 +76,7 @@ fn tool_of(message: &SessionMessage) -> String {
     format!("[calls {}]", names.join(", "))
 }
 
-/// A text of which perhaps only the beginning is known, and how the rest is read.
+/// Adds a text of which perhaps only the beginning is known, and how to read the rest.
 fn push_cut(out: &mut String, text: &str, chars: u32, number: u64) {
     quoting::push_indented(out, text, "    ");
     if text.chars().count() < chars as usize {
@@ -157,7 +158,7 @@ pub(crate) async fn read_message(
     Ok(ToolAnswer { text: shown, json })
 }
 
-/// Arguments and signatures, for programs that send the message to its provider again.
+/// Adds arguments and signatures, for programs that send the message to its provider again.
 fn add_details(json: &mut Value, message: &SessionMessage) {
     let bytes = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     let of_calls: usize =

@@ -1,4 +1,5 @@
-//! Tools by which an agent remembers, searches, corrects and forgets, within what counts in one thread.
+//! Tools by which an agent remembers, searches, corrects and forgets facts that apply to one
+//! thread.
 
 use batches::memory::{Fact, MOST_OF_TURN};
 use model::{AgentId, CommandId, MessageId, ReasoningSessionId, ThreadId, quoting};
@@ -12,16 +13,17 @@ use crate::arguments::{MAX_FACT_ID_BYTES, MAX_FOUND, MAX_QUERY_CHARS, ToolArgume
 use crate::context::ToolContext;
 use crate::tools::ToolName;
 
-/// The agent and the thread for which a call is made.
+/// The agent and the thread of a call.
 struct MemoryScope {
     agent: AgentId,
     thread: ThreadId,
 }
 
 impl MemoryScope {
-    /// That of a turn in a thread, whose agent is the thread's unless the call names one, or that of a reasoning session over one thread.
+    /// The scope of a turn in the thread, or of a reasoning session over one thread. The agent is
+    /// the thread's unless the call names one.
     async fn of(context: &ToolContext, arguments: &ToolArguments) -> Result<Self, ToolError> {
-        // A workflow service answers the turns of all tenants, and has the key of one.
+        // A workflow service answers turns of all tenants with the key of one tenant.
         let own = context.tenant.as_ref().map_or("", |tenant| tenant.as_str());
         if arguments.text("tenant")?.is_some_and(|tenant| tenant != own) {
             return Err(ToolError::new(
@@ -84,7 +86,7 @@ pub(crate) async fn search(
         Some(embeddings) => embeddings.of_question(context.store.vectors_of().await?.as_deref(), query).await,
         None => None,
     };
-    // As a turn is given them: of a few facts all are.
+    // As for a turn: if there are only a few facts, all are returned.
     let (agent, thread) = (&scope.agent, &scope.thread);
     let found = context.store.facts_of_turn(agent, thread, query, vector.as_deref(), limit).await?;
     let lines = found.iter().map(|found| (found.fact.text.as_str(), Some(found.fact.id.as_str())));
@@ -136,7 +138,8 @@ async fn note(
     let answer = answer.map_err(|error| ToolError::argument(format!("message_id: {error}")))?;
     let scope = MemoryScope::of(context, arguments).await?;
     let command = command(tool, &scope, arguments)?;
-    // The same request for something else would be another fact, which shows that it is used again. A turn that is tried again has another answer.
+    // The same request id with other arguments must be another fact, so that the reuse is detected.
+    // A retried turn has another answer, so the answer is not part of the id.
     let wanted = json!([text, kind, confidence, corrects]).to_string();
     let id = format!("{command}-{}", hex(&Sha256::digest(wanted.as_bytes())[..4]));
     let of = FactCommand {
@@ -215,7 +218,7 @@ fn refused(outcome: &FactOutcome, arguments: &ToolArguments) -> ToolError {
     }
 }
 
-/// The command of a request, or a new one. A request counts for its tool, agent and thread.
+/// The command id of a request, or a new one. A request id applies to its tool, agent and thread.
 fn command(tool: ToolName, scope: &MemoryScope, arguments: &ToolArguments) -> Result<CommandId, ToolError> {
     let made = match arguments.name("request_id")? {
         None => uuid::Uuid::now_v7().simple().to_string(),

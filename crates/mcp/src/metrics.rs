@@ -1,11 +1,11 @@
-//! What the server counts. Every metric is declared here, once.
+//! The metrics of the server. Every metric is declared here, once.
 
 use metrics::counter;
 use runtime::metrics::MetricDescription;
 
 const CALLS: &str = "antiphon_mcp_tool_calls_total";
 
-/// What the server of reasoning tools counts, beside what its HTTP server does.
+/// Metrics of the MCP server, besides those of its HTTP server.
 pub const METRICS: &[MetricDescription] = &[MetricDescription::counter(
     CALLS,
     "Calls of reasoning tools, by `tool` and `outcome`: `done`, or the code of the error",
@@ -17,7 +17,7 @@ pub(crate) fn describe() {
     runtime::metrics::describe(METRICS);
 }
 
-/// A call of a tool has ended; `outcome` is `done` or the code of an error.
+/// Counts a finished tool call; `outcome` is `done` or the code of an error.
 pub(crate) fn called(tool: &'static str, outcome: &'static str) {
     counter!(CALLS, "tool" => tool, "outcome" => outcome).increment(1);
 }

@@ -1,4 +1,4 @@
-//! The server: which tools there are, who calls, and which tool answers.
+//! The server: lists the tools, authenticates callers and dispatches calls.
 
 use std::sync::Arc;
 
@@ -26,16 +26,16 @@ const INSTRUCTIONS: &str = "An agent's own thread, numbered: view it, replace a 
     Begin with frs_create_session, append what you say and what tools answer with frs_append, and view the thread with frs_view_thread \
     before you compress. With the memory_ tools the agent remembers facts of the user or the thread beyond this conversation.";
 
-/// Where the caller of a tool comes from.
+/// The source of a call's caller.
 #[derive(Debug, Clone)]
 pub(crate) enum Caller {
-    /// The one that was authenticated with the HTTP request.
+    /// The caller that was authenticated with the HTTP request.
     OfRequest,
-    /// Always the same; its credential is checked with every call.
+    /// The same caller for all calls; its credential is checked with every call.
     Fixed { callers: Arc<CallerAuthenticator>, headers: HeaderMap },
 }
 
-/// The tools. Cheap to clone, without any state of a session.
+/// The tools. Cheap to clone, without session state.
 #[derive(Debug, Clone)]
 pub(crate) struct ReasoningServer {
     store: Store,
@@ -100,7 +100,7 @@ impl ReasoningServer {
     }
 }
 
-/// Below the span of the HTTP request that brought the call, which is answered in a task of the protocol's library.
+/// A span below that of the HTTP request: the library handles the call in a task of its own.
 fn tool_span(tool: tools::ToolName, request: &RequestContext<RoleServer>) -> Span {
     let parts = request.extensions.get::<Parts>();
     let parent = parts.and_then(|parts| parts.extensions.get::<TraceContext>());
@@ -128,7 +128,8 @@ impl ServerHandler for ReasoningServer {
         Ok(ListToolsResult::with_all_items(tools::ToolName::ALL.map(tools::ToolName::tool).to_vec()))
     }
 
-    // What the server has none of is no method of it, as its capabilities say; the library would answer with an empty list.
+    // Methods of absent features are unknown, as the capabilities declare. The library's default
+    // would return an empty list.
 
     async fn list_prompts(
         &self,
@@ -154,7 +155,8 @@ impl ServerHandler for ReasoningServer {
         Err(ErrorData::method_not_found::<ListResourceTemplatesRequestMethod>())
     }
 
-    /// A request that the library could not read: of a method that there is, its parameters are wrong.
+    /// A request that the library could not parse. If the method exists, its parameters are
+    /// invalid.
     async fn on_custom_request(
         &self,
         request: CustomRequest,

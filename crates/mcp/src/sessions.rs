@@ -1,4 +1,4 @@
-//! Tools that make sessions, show them and add to them.
+//! Tools that create sessions, show them and append to them.
 
 use auth::Permission;
 use model::{AgentId, ReasoningSessionId, ThreadId};
@@ -27,7 +27,7 @@ pub(crate) async fn create(
     let request = arguments.name("request_id")?;
     let made = request.map_or_else(
         || uuid::Uuid::now_v7().simple().to_string(),
-        // The same request finds the session that it has made.
+        // A repeated request finds the session that it created.
         |request| session_of_request(&agent, &context.actor, request),
     );
     let name = arguments.text("session_id")?.unwrap_or(&made);
@@ -44,7 +44,7 @@ pub(crate) async fn create(
         context.require(Permission::WriteThreads)?;
     }
     if !sources.is_empty() {
-        // Else a session would show what its maker may not read.
+        // Otherwise a session would show messages that its creator may not read.
         context.require(Permission::ReadThreads)?;
     }
     ReasoningSession::check(&id, &agent, &sources)?;
@@ -81,7 +81,8 @@ pub(crate) async fn create(
     }
 }
 
-/// The name of a session that was asked for without one. Two callers whose requests have the same id get two sessions.
+/// The name of a session requested without one. Requests of two callers with the same id get two
+/// sessions.
 fn session_of_request(agent: &AgentId, actor: &str, request: &str) -> String {
     let digest = Sha256::digest(format!("{}\n{actor}\n{request}", agent.name()).as_bytes());
     hex(&digest[..16])
@@ -112,7 +113,7 @@ pub(crate) async fn view(
     let id = arguments.session(context.tenant.as_ref())?;
     let shows_plan = arguments.flag("showPlan")?;
     let seen = context.store.reasoning_thread(&id, true, None).await?.ok_or_else(ToolError::no_session)?;
-    // Nothing beside the text: clients that show their model the JSON alone would hide the view.
+    // Without JSON: clients that show their model the JSON alone would hide the view.
     Ok(ToolAnswer { text: seen.view(shows_plan), json: Value::Null })
 }
 
@@ -128,7 +129,7 @@ pub(crate) async fn append(
     let given = given.ok_or_else(|| ToolError::argument("messages is missing"))?;
     let messages = given.iter().map(new_message).collect::<Result<Vec<_>, _>>()?;
     let new = reasoning::append(messages)?;
-    // Without thinking that came alone, which takes no number.
+    // Excludes thinking alone, which takes no number.
     let count = new.messages.len() as u64;
     let digest = arguments.digest(ToolName::Append.as_str());
     let request = arguments.name("request_id")?.map(|id| RequestId { id, digest: &digest });

@@ -1,4 +1,4 @@
-//! The tools, as models see them.
+//! The tools as models see them: names, descriptions and schemas.
 
 use std::sync::Arc;
 
@@ -13,7 +13,6 @@ use serde_json::{Map, Value, json};
 
 use crate::arguments::{MAX_FACT_ID_BYTES, MAX_FOUND, MAX_QUERY_CHARS};
 
-/// A tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ToolName {
     CreateSession,
@@ -76,7 +75,7 @@ impl ToolName {
         Self::ALL.into_iter().find(|tool| tool.as_str() == name)
     }
 
-    /// What the caller must be allowed to do.
+    /// The permission that the caller needs.
     pub(crate) const fn needs(self) -> Permission {
         match self {
             Self::ViewThread | Self::Discarded | Self::ReadMessage => Permission::ReadReasoning,
@@ -101,7 +100,7 @@ impl ToolName {
         schema.insert("required".to_owned(), required.iter().copied().map(Value::from).collect());
         schema.insert("additionalProperties".to_owned(), false.into());
         let is_reading = matches!(self.needs(), Permission::ReadReasoning | Permission::ReadMemory);
-        // Everything else can be undone, or adds something.
+        // Everything else adds data or can be undone.
         let is_destructive = self == Self::MemoryForget;
         let hints = ToolAnnotations::from_raw(
             None,
@@ -193,7 +192,7 @@ impl ToolName {
         }
     }
 
-    /// The names of the arguments.
+    /// Names of the arguments.
     pub(crate) const fn known(self) -> &'static [&'static str] {
         match self {
             Self::CreateSession => &["agent_id", "session_id", "sources", "applies_to_thread", "request_id"],
@@ -343,7 +342,7 @@ impl ToolName {
     }
 }
 
-/// The arguments of a memory tool, with those that say whose memory it is.
+/// The arguments of a memory tool, including those that select the memory.
 fn with_scope(mut properties: Value) -> Value {
     let id = |description: &str| json!({ "type": "string", "maxLength": 128, "description": description });
     properties["thread_id"] = id("The thread that you answer in: its user's memory counts.");
@@ -428,7 +427,7 @@ mod tests {
             }
             assert_eq!(ToolName::parse(&tool.name), Some(name));
         }
-        // What people are not shown goes by these names.
+        // Parts hidden from people are selected by these names.
         let names = ToolName::ALL.map(ToolName::as_str);
         assert_eq!(names.to_vec(), [&model::REASONING_TOOLS[..], &model::MEMORY_TOOLS].concat());
     }

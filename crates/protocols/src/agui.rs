@@ -1,15 +1,16 @@
-//! AG-UI 1.0: a run of an agent for each turn, with an assistant message for each step.
+//! AG-UI 1.0: each turn is a run of an agent, with an assistant message for each step.
 //!
-//! Entry types: [`AgUi`] for the answer, [`AgUiRequest`] for what a client asks. Sources:
+//! Entry types: [`AgUi`] for the answer, [`AgUiRequest`] for a client's request. Sources:
 //! <https://docs.ag-ui.com/concepts/events> and <https://ag-ui.com/spec/1.0/schema.json>.
 //!
-//! The messages of steps and results have the ids that the history gives them, but for the last step's: while it is being
-//! written it is not known that it is the last.
+//! Messages of steps and results have their ids from the history, except the last step's: while it
+//! is written, it is not known to be the last.
 //!
-//! Resume: the protocol has no cursor. A client that comes back reads the run again from `RUN_STARTED`.
+//! Resume: the protocol has no cursor. A client that reconnects reads the run again from
+//! `RUN_STARTED`.
 //!
-//! State: the arguments of calls that are still being written, the results of a step, and the ids of the calls. Text is not
-//! kept.
+//! State: the arguments of unfinished calls, the results of a step, and the ids of the calls. Text
+//! is not kept.
 
 pub(crate) mod request;
 
@@ -23,15 +24,16 @@ use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, schemas, sse};
 
 pub use request::{AgUiRequest, RunRefusal, error_body};
 
-/// The version of the protocol that is spoken.
+/// Version of the protocol.
 pub const PROTOCOL_VERSION: &str = "1.0";
 
-/// The fold for one answer.
+/// The encoder of one answer.
 #[derive(Debug)]
 pub struct AgUi(EncoderDriver<AgUiEncoder>);
 
 impl AgUi {
-    /// The stream of the answer `message`. `run`: what the client called the run, or any id for one that did not begin it.
+    /// The stream of the answer `message`. `run`: the client's id of the run, or any id for a
+    /// client that did not begin it.
     pub fn new(thread: ThreadId, run: impl Into<String>, message: MessageId) -> Self {
         Self(EncoderDriver::new(message.clone(), AgUiEncoder { thread, run: run.into(), message }))
     }
@@ -109,13 +111,13 @@ pub enum AgUiEvent<'a> {
 #[serde(tag = "type", rename_all = "lowercase")]
 #[schema(as = RunOutcome)]
 pub enum RunOutcome {
-    /// It is complete.
+    /// The answer is complete.
     Success,
-    /// It was stopped.
+    /// The turn was stopped.
     Cancelled,
 }
 
-/// What a run took.
+/// The token usage of a run.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = RunTokens)]
@@ -170,9 +172,9 @@ impl ProtocolEncoder for AgUiEncoder {
             PartChange::CallEnded(call, _) => {
                 sse::data(out, &AgUiEvent::ToolCallEnd { tool_call_id: self.call_id(&call.id) });
             }
-            // A result is a message of its own and cannot grow.
+            // A result is a separate message and cannot grow.
             PartChange::ResultEnded(call, whole) => self.result(&call, &whole.text, out),
-            // As in the history: every call has a result, and this one is empty.
+            // As in the history, every call has a result; this one is empty.
             PartChange::Unanswered(call) => self.result(&call, "", out),
             PartChange::Noted(value) => sse::data(out, &AgUiEvent::Custom { name: "chunk_metadata", value }),
         }
@@ -200,7 +202,7 @@ impl ProtocolEncoder for AgUiEncoder {
 }
 
 impl AgUiEncoder {
-    /// Ids of messages are made from the answer's own.
+    /// Message ids are derived from the answer's id.
     fn step_id(&self, step: u32) -> String {
         format!("{}-s{step}", self.message)
     }
@@ -216,7 +218,8 @@ impl AgUiEncoder {
         sse::data(out, &AgUiEvent::ToolCallResult { message_id, tool_call_id, content, role: "tool" });
     }
 
-    /// Producers count their calls anew in each turn, and a client takes a call of the same id for the same call.
+    /// Producers restart their call ids in each turn, and a client treats calls with equal ids as
+    /// one call.
     fn call_id(&self, id: &str) -> String {
         format!("{}-{id}", self.message)
     }

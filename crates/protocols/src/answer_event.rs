@@ -1,82 +1,85 @@
-//! What happens to the answer of one turn, and what every protocol makes of it.
+//! Events of one turn's answer, and their encoding by a protocol.
 //!
-//! Entry types: [`AnswerEvent`] goes in, [`ProtocolOutput`] comes out, and [`Protocol`] is the fold between them.
+//! Entry types: [`AnswerEvent`] is the input, [`ProtocolOutput`] the output, and [`Protocol`] the
+//! fold between them.
 
 use bytes::Bytes;
 use model::{Chunk, ModelCall, Position};
 
 use crate::StreamError;
 
-/// Something that happened to the answer of one turn. They come in order and each once; chunks of an attempt from the
-/// first on, without a gap.
+/// An event of one turn's answer. Events arrive in order and once; the chunks of an attempt arrive
+/// from the first one without a gap.
 #[derive(Debug, Clone, Copy)]
 pub enum AnswerEvent<'a> {
-    /// The input is durable, and the turn waits or has begun.
+    /// The input is durable, and the turn is queued or running.
     Opened,
     /// The next chunk of the answer.
     Chunk {
-        /// The attempt that it comes from.
+        /// Attempt of the chunk.
         attempt: u32,
-        /// The chunk.
         chunk: &'a Chunk,
     },
-    /// The answer starts again.
+    /// The answer restarts.
     Reset {
-        /// The new attempt, of which nothing has come yet.
+        /// The new attempt, which has no chunks yet.
         attempt: u32,
     },
-    /// What its calls of models used together, those of earlier attempts included. It comes right before the end, where it is known; without it
-    /// the chunks say it.
+    /// Usage of all its model calls, including those of earlier attempts. If known, it comes
+    /// directly before the end; otherwise the chunks' own reports apply.
     Used(&'a ModelCall),
     /// The whole answer is committed.
     Complete {
-        /// Where its last message stands.
+        /// Position of the last message.
         position: Position,
     },
-    /// The turn was stopped, and what there was of the answer is committed.
+    /// The turn was stopped, and the answer so far is committed.
     Stopped,
-    /// The turn was given up.
+    /// The turn failed.
     Failed(&'a StreamError),
 }
 
-/// What becomes of the connection after the bytes of an [`ProtocolOutput`].
+/// The fate of the connection after the bytes of a [`ProtocolOutput`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamAction {
-    /// It goes on.
+    /// The connection stays open.
     Continue,
-    /// It ends cleanly: the protocol's own terminal has been written.
+    /// The connection ends cleanly: the protocol's terminal event has been written.
     Close,
-    /// It must be cut, so that no client takes what it has for the whole: without the last chunk of HTTP/1.1, with a reset
-    /// of the stream in HTTP/2. The client comes back and reads the new attempt from its beginning.
+    /// The connection must be cut, so that no client mistakes a part for the whole: HTTP/1.1 omits
+    /// the last chunk, HTTP/2 resets the stream. The client reconnects and reads the new attempt
+    /// from its start.
     Abort,
 }
 
-/// What a protocol says to one happening.
+/// The output for one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtocolOutput {
     /// Complete events, or nothing.
     pub bytes: Bytes,
-    /// What comes after them.
+    /// The fate of the connection after them.
     pub then: StreamAction,
 }
 
-/// A client protocol as a fold over what happens to one answer.
+/// A client protocol as a fold over the events of one answer.
 ///
-/// The same happenings give the same bytes on every machine: ids are made from the answer's id, times come with the
-/// happenings. A terminal is written for [`AnswerEvent::Complete`], [`AnswerEvent::Stopped`] and [`AnswerEvent::Failed`] alone,
-/// so only after the commit, and a stream never ends cleanly without one.
+/// The same events give the same bytes on every machine: ids derive from the answer's id, and times
+/// come with the events. Only [`AnswerEvent::Complete`], [`AnswerEvent::Stopped`] and
+/// [`AnswerEvent::Failed`] write a terminal event. So it follows the commit, and a stream never
+/// ends cleanly without one.
 pub trait Protocol {
-    /// Takes the next happening.
+    /// Encodes the next event.
     ///
-    /// After [`StreamAction::Abort`] the fold stands at the beginning of the new attempt, for a caller that has no connection to cut
-    /// because it only waits for the whole. After [`StreamAction::Close`] nothing more is to be handed in.
+    /// After [`StreamAction::Abort`] the fold is at the start of the new attempt, for a caller
+    /// without a connection that only waits for the whole answer. After [`StreamAction::Close`] no
+    /// more events are allowed.
     fn apply(&mut self, happening: AnswerEvent<'_>) -> ProtocolOutput;
 
-    /// What follows is the answer as the history has it, whose pieces are not those that a client may have seen before.
-    /// Nothing of it has been handed in yet.
+    /// The following events come from the history, whose pieces differ from those that a client may
+    /// have seen. No event has been passed yet.
     fn recall(&mut self) {}
 
-    /// Headers that the protocol demands, beyond those of any stream of server-sent events.
+    /// Headers that the protocol requires, besides those of every event stream.
     fn headers(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }

@@ -1,11 +1,12 @@
-//! The outline of an answer: which text, reasoning, tool calls and results its chunks are, where each begins and ends.
+//! The outline of an answer: where each text, reasoning, tool call and result in its chunks begins
+//! and ends.
 //!
-//! Entry type: [`AnswerParts`]. All protocols but the native one show these changes, each in its own words, so what is open
-//! when, and what is closed at the end, is decided here once. Steps are cut as the history cuts them: the first text,
-//! reasoning or call after a result begins the next one.
+//! Entry type: [`AnswerParts`]. All protocols except the native one encode these changes, so this
+//! module alone decides what is open and what is closed at the end. Steps are split as in the
+//! history: the first text, reasoning or call after a result begins the next step.
 //!
-//! State: the arguments of calls that are still being written, the results of the step, the ids of the calls. The text is not
-//! kept.
+//! State: the arguments of unfinished calls, the results of the step, the ids of the calls. The
+//! text is not kept.
 
 pub(crate) mod arguments;
 
@@ -17,79 +18,78 @@ use serde_json::Value;
 
 use arguments::ArgumentsScanner;
 
-/// A run of text or of reasoning that nothing interrupts.
+/// An uninterrupted run of text or reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// Its number among all spans and calls of the answer.
+    /// Number among all spans and calls of the answer.
     pub(crate) part: u32,
-    /// The step that it belongs to.
+    /// Step that it belongs to.
     pub(crate) step: u32,
-    /// Which of the two.
+    /// Reasoning if true, else text.
     pub(crate) is_reasoning: bool,
 }
 
-/// A tool call, as it is shown.
+/// A tool call as shown.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ShownCall {
-    /// Unique in the answer: a producer that uses an id for two calls would make clients mix them up.
+    /// Unique in the answer: clients would confuse two calls to which a producer gave one id.
     pub(crate) id: String,
-    /// The tool.
+    /// Name of the tool.
     pub(crate) tool: String,
-    /// Its number among all spans and calls of the answer.
+    /// Number among all spans and calls of the answer.
     pub(crate) part: u32,
-    /// The step that it belongs to.
+    /// Step that it belongs to.
     pub(crate) step: u32,
-    /// Its number among the calls of its step.
+    /// Number among the calls of its step.
     pub(crate) number: usize,
 }
 
-/// What a chunk changes in the outline.
+/// A change of the outline by a chunk.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum PartChange<'a> {
     StepBegan,
     StepEnded,
     SpanBegan(Span),
-    /// Never empty.
+    /// The piece is not empty.
     SpanGrew(Span, &'a str),
     SpanEnded(Span),
     CallBegan(Arc<ShownCall>),
-    /// Never empty.
+    /// The piece is not empty.
     CallGrew(Arc<ShownCall>, &'a str),
-    /// All of its arguments: nothing of it follows but a result.
+    /// The complete arguments: only a result may follow for this call.
     CallEnded(Arc<ShownCall>, String),
     /// The first piece of a result.
     ResultBegan(Arc<ShownCall>, PartDelta<'a>),
-    /// The whole result, once, at the end of its step: until then pieces of it may come, whatever comes in between.
+    /// The whole result, once, at the end of its step. Further pieces may arrive until then, also
+    /// between other parts.
     ResultEnded(Arc<ShownCall>, CompletePart),
-    /// The step, or the answer, ended without a result.
+    /// The step or the answer ended without a result.
     Unanswered(Arc<ShownCall>),
     /// Metadata that came before the end; never empty.
     Noted(&'a Metadata),
 }
 
-/// A piece of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PartDelta<'a> {
     pub(crate) text: &'a str,
     pub(crate) is_error: bool,
 }
 
-/// A whole result.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct CompletePart {
     pub(crate) text: String,
     pub(crate) is_error: bool,
-    /// Of how many pieces; of one, [`PartChange::ResultBegan`] had all of it.
+    /// Number of pieces; if it is 1, [`PartChange::ResultBegan`] had the whole result.
     pub(crate) pieces: u32,
 }
 
-/// See the module.
+/// Tracks the outline of one answer; see the module.
 #[derive(Debug)]
 pub(crate) struct AnswerParts {
     message: MessageId,
     step: u32,
     is_step_open: bool,
-    /// The step has a result: what the model says next belongs to another one.
+    /// The step has a result: later output of the model belongs to another step.
     has_results: bool,
     span: Option<Span>,
     /// The calls of the step.
@@ -99,13 +99,13 @@ pub(crate) struct AnswerParts {
     metadata: Metadata,
 }
 
-/// A call of the step that is open.
+/// An open call of the step.
 #[derive(Debug)]
 struct OpenCall {
     call: Arc<ShownCall>,
     /// The producer's id.
     named: String,
-    /// `None` when they have ended.
+    /// `None` once the arguments have ended.
     arguments: Option<ArgumentsScanner>,
     result: Option<CompletePart>,
 }
@@ -130,7 +130,7 @@ impl AnswerParts {
         &self.metadata
     }
 
-    /// Takes the next chunk.
+    /// Adds the next chunk and returns the changes.
     pub(crate) fn chunk<'a>(&mut self, chunk: &'a Chunk) -> Vec<PartChange<'a>> {
         let mut changes = Vec::new();
         match chunk.kind {
@@ -141,7 +141,7 @@ impl AnswerParts {
             ChunkKind::Metadata if !chunk.is_final && chunk.metadata.is_more_than_model_calls() => {
                 changes.push(PartChange::Noted(&chunk.metadata));
             }
-            // That an error is the end of the answer is the owner's decision, and comes as such.
+            // The owner decides whether an error ends the answer, and reports that as an event.
             ChunkKind::Metadata | ChunkKind::Error => {}
         }
         if chunk.is_final && chunk.kind != ChunkKind::Error {
@@ -151,7 +151,7 @@ impl AnswerParts {
         changes
     }
 
-    /// Closes whatever is open.
+    /// Closes all open parts.
     pub(crate) fn close(&mut self, changes: &mut Vec<PartChange<'_>>) {
         self.end_span(changes);
         for mut open in std::mem::take(&mut self.calls) {
@@ -168,7 +168,8 @@ impl AnswerParts {
 
     fn speak<'a>(&mut self, text: &'a str, is_reasoning: bool, changes: &mut Vec<PartChange<'a>>) {
         if text.is_empty() {
-            // It begins the next step of the history, too, though there is nothing to show of it yet.
+            // It also begins the next step of the history, although there is nothing to show of it
+            // yet.
             return self.end_step_with_results(changes);
         }
         self.begin_step(changes);
@@ -190,7 +191,7 @@ impl AnswerParts {
         self.end_span(changes);
         let at = self.open_call(chunk, changes);
         let open = &mut self.calls[at];
-        // A producer that adds to what it has ended is not followed: an end that was sent cannot be taken back.
+        // Additions to ended arguments are ignored: an end that was sent cannot be withdrawn.
         let Some(arguments) = &mut open.arguments else { return };
         if !chunk.text.is_empty() {
             arguments.push(&chunk.text);
@@ -219,7 +220,7 @@ impl AnswerParts {
         result.pieces += 1;
     }
 
-    /// The model speaks: after a result, in a new step.
+    /// Called for output of the model: after a result it begins a new step.
     fn begin_step(&mut self, changes: &mut Vec<PartChange<'_>>) {
         self.end_step_with_results(changes);
         self.open_step(changes);
@@ -242,7 +243,8 @@ impl AnswerParts {
         changes.extend(self.span.take().map(PartChange::SpanEnded));
     }
 
-    /// The call of the step that the chunk is about; a result without a call gets one, as in the history.
+    /// The call of the step that the chunk belongs to. A result without a call gets one, as in the
+    /// history.
     fn open_call(&mut self, chunk: &Chunk, changes: &mut Vec<PartChange<'_>>) -> usize {
         if let Some(at) = self.known_call(chunk) {
             return at;

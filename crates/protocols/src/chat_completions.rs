@@ -1,15 +1,16 @@
 // tidy: allow(names): the protocol is called so.
 //! OpenAI's chat completions: the chunks of a stream, and the whole completion.
 //!
-//! Entry types: [`ChatCompletions`] for the answer, [`CompletionRequest`] for what a client asks. Source:
-//! <https://platform.openai.com/docs/api-reference/chat>.
+//! Entry types: [`ChatCompletions`] for the answer, [`CompletionRequest`] for a client's request.
+//! Source: <https://platform.openai.com/docs/api-reference/chat>.
 //!
-//! All steps of a turn are one message here: its text is that of all steps, with a blank line between the texts of two steps. Reasoning and the
-//! results of tools have no place in the protocol and are left out; so are the calls, which were made here: a client would take them for its own to make.
+//! All steps of a turn form one message: its text joins their texts with blank lines. The protocol
+//! has no place for reasoning and tool results, so they are left out. Calls are left out too,
+//! because a client would execute them.
 //!
-//! Resume: none. An answer that starts again after something of it was shown ends in an error.
+//! Resume: none. An answer that restarts after a part of it was shown ends in an error.
 //!
-//! State: the text, for the whole completion; so it grows with the answer, whose size owners bound.
+//! State: the text, for the whole completion. It grows with the answer, whose size owners limit.
 
 pub(crate) mod request;
 
@@ -27,12 +28,12 @@ use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, StreamError, js
 pub use crate::openai::{ApiError, error_body};
 pub use request::CompletionRequest;
 
-/// What a completion says of itself.
+/// The fields of a completion that do not come from its answer.
 #[derive(Debug, Clone)]
 pub struct CompletionOptions {
-    /// The answer.
+    /// Id of the answer.
     pub message: MessageId,
-    /// What the client called the model.
+    /// The client's name of the model.
     pub model: String,
     /// When the turn was opened.
     pub created_at: Timestamp,
@@ -40,13 +41,12 @@ pub struct CompletionOptions {
     pub include_usage: bool,
 }
 
-/// The fold for one answer.
+/// The encoder of one answer.
 #[derive(Debug)]
 // tidy: allow(names): the protocol is called so.
 pub struct ChatCompletions(EncoderDriver<CompletionEncoder>);
 
 impl ChatCompletions {
-    /// The completion of an answer.
     pub fn new(terms: CompletionOptions) -> Self {
         let id = format!("chatcmpl-{}", terms.message);
         Self(EncoderDriver::new(
@@ -86,7 +86,7 @@ enum CompletionEnd {
     Failed(StreamError),
 }
 
-/// A piece of a completion.
+/// A chunk of a streamed completion.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CompletionChunk)]
 pub struct Chunk<'a> {
@@ -96,17 +96,17 @@ pub struct Chunk<'a> {
     created: i64,
     #[schema(value_type = schemas::AgentIdSchema)]
     model: &'a str,
-    /// One, or none in the chunk with the usage.
+    /// One choice, or none in the chunk with the usage.
     #[schema(max_items = 1)]
     choices: &'a [Choice<'a>],
-    /// With `stream_options.include_usage`: null in all but the last.
-    // Outer: whether the field is there.
+    /// With `stream_options.include_usage`: null in all chunks but the last.
+    // The outer option is whether the field is present.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<CompletionUsage>)]
     usage: Option<Option<CompletionUsage>>,
 }
 
-/// The piece.
+/// The choice of a chunk.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ChunkChoice)]
 struct Choice<'a> {
@@ -118,7 +118,7 @@ struct Choice<'a> {
     finish_reason: Option<&'static str>,
 }
 
-/// The text of a piece.
+/// The text of a chunk.
 #[derive(Debug, Default, Serialize, ToSchema)]
 #[schema(as = ChunkDelta)]
 struct CompletionDelta<'a> {
@@ -130,15 +130,15 @@ struct CompletionDelta<'a> {
     content: Option<&'a str>,
 }
 
-/// A completion.
+/// A whole completion.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Completion<'a> {
     id: &'a str,
     #[schema(value_type = schemas::CompletionSchema)]
     object: &'static str,
-    /// Seconds since 1970.
+    /// Time of creation in seconds since 1970.
     created: i64,
-    /// The agent.
+    /// Name of the agent that answered.
     #[schema(value_type = schemas::AgentIdSchema)]
     model: &'a str,
     #[schema(value_type = Vec<CompletePart>, min_items = 1, max_items = 1)]
@@ -148,7 +148,7 @@ pub struct Completion<'a> {
     usage: Option<CompletionUsage>,
 }
 
-/// The answer.
+/// The choice of a whole completion.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CompletionChoice)]
 struct CompletePart<'a> {
@@ -159,7 +159,7 @@ struct CompletePart<'a> {
     finish_reason: &'static str,
 }
 
-/// The text of an answer. Tools were called by the agent's workflow: no calls are shown.
+/// The text of an answer. The agent's workflow has executed the tool calls, so none are shown.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CompletionMessage)]
 struct CompletionMessage<'a> {
@@ -170,14 +170,14 @@ struct CompletionMessage<'a> {
     refusal: Option<()>,
 }
 
-/// What an answer took.
+/// The token usage of an answer.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 #[schema(as = CompletionTokens)]
 struct CompletionUsage {
     prompt_tokens: u64,
     completion_tokens: u64,
     total_tokens: u64,
-    /// Where the workflow has said it.
+    /// Details of the input tokens, if the workflow has reported them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schemas::AnyObject>, nullable = false)]
     prompt_tokens_details: Option<PromptDetails>,
@@ -270,7 +270,7 @@ impl ProtocolEncoder for CompletionEncoder {
     }
 }
 
-/// Stands between the texts of two steps.
+/// Separates the texts of two steps.
 const BETWEEN_STEPS: &str = "\n\n";
 
 impl CompletionEncoder {
@@ -326,7 +326,8 @@ fn error(failure: &StreamError) -> ApiError<'_> {
     ApiError { error }
 }
 
-/// The protocol's names of reasons. `tool_calls` would make the client call tools that were called here.
+/// The protocol's finish reason. `tool_calls` is never used: it would make the client execute
+/// tools.
 fn reason(reason: &str) -> &'static str {
     match reason {
         "length" => "length",

@@ -1,4 +1,5 @@
-//! Event ids of the native stream: how far a client has read, as a value that any gateway can continue from.
+//! Event ids of the native stream: a client's reading position, from which any gateway can
+//! continue.
 //!
 //! ```text
 //! <base> ( "~" <message> "." <attempt> "." <next> "." <bytes> [ "." <reasoning> "." <step> ( "." <call> )* ] [ ".f" ] )*
@@ -6,16 +7,18 @@
 //! 7263004410880000~answer-7.0.12.480~answer-8.1.9.33.120.2.14-0
 //! ```
 //!
-//! - `base`: the place of the last message of the thread whose end the client has seen: all ends up to there are behind it. It rises
-//!   with every end, so no id comes twice.
-//! - each message after it is open for the client: of this attempt it has seen the chunks below `next`, and with them `bytes` bytes
-//!   (UTF-8) of text. Where there was more than text, `reasoning` counts its bytes, `step` says in which step of the turn the client stands,
-//!   and each `call` of that step how many bytes of its arguments and result it has. `f`: the final chunk, too; `x`: more calls than are
-//!   named. The chunks themselves are gone with the commit; these figures continue a message from what Postgres keeps of it.
+//! - `base`: the position of the newest message whose end the client has seen; the client has all
+//!   ends up to it. It rises with every end, so no id occurs twice.
+//! - each message after it is open for the client, which has seen the chunks below `next` of this
+//!   attempt, with `bytes` bytes (UTF-8) of text. If there was more than text, `reasoning` counts
+//!   its bytes, `step` is the current step of the turn, and each `call` of that step has the bytes
+//!   of its arguments and result. `f`: the final chunk was seen; `x`: there are more calls than
+//!   listed. The chunks are deleted with the commit; with these figures the rest of a message is
+//!   read from Postgres.
 //!
-//! A plain position is a cursor too: `?after=<position of the last message in the history>`. Numbers are decimal.
-//! A cursor holds positions, never clocks or sequence numbers of a gateway, and only characters that a URL and
-//! a header take as they are.
+//! A plain position is a cursor too: `?after=<position of the last message in the history>`.
+//! Numbers are decimal. A cursor contains positions but no clocks or sequence numbers of a gateway,
+//! and only characters that need no escaping in a URL or a header.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,31 +26,30 @@ use std::fmt;
 use model::{Chunk, ChunkKind, MAX_CHUNK_ID, MessageId, Position};
 use serde_json::Value;
 
-/// Most messages that may be open in one cursor.
+/// Maximum number of open messages in a cursor.
 pub const MAX_OPEN: usize = 64;
-/// Most calls of one step of which a cursor records how much was seen.
+/// Maximum number of calls of one step in a cursor.
 const MAX_CALLS: usize = 8;
-/// Longest text that is read as a cursor, in bytes.
+/// Maximum length of a cursor's text in bytes.
 pub const MAX_LEN: usize = 20 * 1024;
 
 /// How much of an open message a client has seen.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MessageOffset {
-    /// The attempt.
     pub attempt: u32,
-    /// Chunks below this id.
+    /// Chunks below this id were seen.
     pub next: u32,
     /// Bytes of text in them.
     pub bytes: u64,
     /// Bytes of reasoning in them.
     pub reasoning: u64,
-    /// The step of the turn in which the last of them stands.
+    /// Step of the turn of the last of them.
     pub step: u32,
     /// The calls of that step, in the order in which they began.
     pub calls: Vec<CallOffset>,
-    /// There were more calls than can be named.
+    /// There were more calls than a cursor can list.
     pub is_inexact: bool,
-    /// The final chunk is among them.
+    /// The final chunk was seen.
     pub is_final: bool,
 }
 
@@ -61,34 +63,34 @@ pub struct CallOffset {
 }
 
 impl MessageOffset {
-    /// Nothing of an attempt.
+    /// The offset of a client that has seen nothing of an attempt.
     pub fn nothing(attempt: u32) -> Self {
         Self { attempt, ..Self::default() }
     }
 
-    /// Whether chunks of the message can have been seen as far as this says.
+    /// Whether the chunks of a message can lead to this offset.
     pub fn is_possible(&self) -> bool {
         self.next <= MAX_CHUNK_ID + 1
     }
 }
 
-/// [`MessageOffset`] of a message while its chunks are shown, one after another.
+/// The [`MessageOffset`] of a message while its chunks are shown one after another.
 #[derive(Debug, Clone)]
 pub struct MessageProgress {
     seen: MessageOffset,
-    /// Of the calls of the step.
+    /// Ids of the step's calls.
     ids: Vec<String>,
     has_steps: bool,
 }
 
 impl MessageProgress {
-    /// Nothing of an attempt. `has_steps`: the message is the answer of a turn, in which a step begins with the first text, reasoning or call
-    /// after a result.
+    /// The start of an attempt. `has_steps`: the message is the answer of a turn, in which the
+    /// first text, reasoning or call after a result begins a step.
     pub fn new(attempt: u32, has_steps: bool) -> Self {
         Self { seen: MessageOffset::nothing(attempt), ids: Vec::new(), has_steps }
     }
 
-    /// So much was shown; `ids` are those of the calls of the step.
+    /// Continues from an offset; `ids` are those of the step's calls.
     pub(crate) fn going_on(seen: MessageOffset, ids: Vec<String>, has_steps: bool) -> Self {
         Self { seen, ids, has_steps }
     }
@@ -98,7 +100,7 @@ impl MessageProgress {
         &self.seen
     }
 
-    /// Takes the next chunk as shown.
+    /// Counts the next chunk as shown.
     pub fn advance(&mut self, chunk: &Chunk) {
         let seen = &mut self.seen;
         seen.next = chunk.id + 1;
@@ -144,26 +146,26 @@ impl MessageProgress {
     }
 }
 
-/// Where a client stands in a thread.
+/// A client's reading position in a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
     base: Position,
     open: BTreeMap<MessageId, MessageOffset>,
 }
 
-/// Text that is not a cursor.
+/// Why a text is not a cursor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCursor {
     /// Longer than [`MAX_LEN`].
     #[error("the cursor has {0} bytes; at most {MAX_LEN} are allowed")]
     TooLong(usize),
-    /// The part before the first `~` is no position.
+    /// The part before the first `~` is not a position.
     #[error("the cursor must begin with a position, a whole number from 0 to 2^63-1")]
     Base,
-    /// An entry that is not of the form that the module describes.
+    /// The entry with this index does not have the form that the module describes.
     #[error("entry {0} of the cursor is not message.attempt.next.bytes")]
     Entry(usize),
-    /// More entries than a cursor may have, or one message twice.
+    /// There are too many entries, or one message twice.
     #[error("the cursor names too many messages, or one of them twice")]
     Entries,
 }
@@ -174,10 +176,10 @@ impl Cursor {
         Self { base, open: BTreeMap::new() }
     }
 
-    /// Reads an event id.
+    /// Parses an event id.
     ///
     /// # Errors
-    /// The text is not of the form that the module describes.
+    /// The text does not have the form that the module describes.
     pub fn parse(text: &str) -> Result<Self, InvalidCursor> {
         if text.len() > MAX_LEN {
             return Err(InvalidCursor::TooLong(text.len()));
@@ -194,12 +196,12 @@ impl Cursor {
         Ok(cursor)
     }
 
-    /// Everything that ended at or below is behind the client.
+    /// The client has all messages that ended at or below this position.
     pub fn base(&self) -> Position {
         self.base
     }
 
-    /// What the client has seen of an open message.
+    /// How much of an open message the client has seen.
     pub fn seen(&self, message: &MessageId) -> Option<&MessageOffset> {
         self.open.get(message)
     }
@@ -209,7 +211,7 @@ impl Cursor {
         self.open.iter()
     }
 
-    /// Sets how much of a message has been shown.
+    /// Sets how much of a message was shown.
     pub fn set(&mut self, message: &MessageId, seen: MessageOffset) {
         match self.open.get_mut(message) {
             Some(known) => *known = seen,
@@ -217,17 +219,17 @@ impl Cursor {
         }
     }
 
-    /// The client has nothing of this message any more.
+    /// The client has discarded this message.
     pub fn forget(&mut self, message: &MessageId) {
         self.open.remove(message);
     }
 
-    /// Nothing ended between the base and here.
+    /// Advances the base: nothing ended in between.
     pub fn pass(&mut self, position: Position) {
         self.base = self.base.max(position);
     }
 
-    /// The message has ended for the client, at `position`.
+    /// Ends the message for the client, at `position`.
     pub fn end(&mut self, message: &MessageId, position: Position) {
         self.open.remove(message);
         self.base = self.base.max(position);
@@ -279,7 +281,7 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// Decimal digits only: `parse` alone would take a sign.
+/// Accepts decimal digits only: `parse` alone would accept a sign.
 fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

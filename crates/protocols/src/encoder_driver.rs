@@ -1,4 +1,5 @@
-//! What the folds have in common: attempts, the order of opening, chunks and end, and what was shown.
+//! The common part of the encoders: attempts, the order of opening, chunks and end, and what was
+//! shown.
 //!
 //! Entry type: [`EncoderDriver`], with the [`ProtocolEncoder`] of a protocol.
 
@@ -9,37 +10,37 @@ use crate::answer_parts::{AnswerParts, PartChange};
 use crate::usage::Usage;
 use crate::{AnswerEvent, ProtocolOutput, StreamAction, StreamError};
 
-/// How one protocol says what happens. Everything is appended to `out` as whole events.
+/// Encodes events in one protocol. Each method appends whole events to `out`.
 pub(crate) trait ProtocolEncoder {
-    /// The stream begins.
+    /// Begins the stream.
     fn open(&mut self, out: &mut Vec<u8>);
 
-    /// A chunk came, if only as a sign of life.
+    /// A chunk arrived, perhaps an empty one.
     fn on_chunk(&mut self, _out: &mut Vec<u8>) {}
 
-    /// Something changed in the outline.
+    /// The outline has changed.
     fn change(&mut self, change: PartChange<'_>, out: &mut Vec<u8>);
 
-    /// The end has come, and what is open will be closed.
+    /// The end has come; open parts are closed after this call.
     fn ending(&mut self, _end: AnswerEnd<'_>) {}
 
-    /// The end; everything that was open has been closed.
+    /// Ends the stream; all open parts were closed.
     fn end(&mut self, end: AnswerEnd<'_>, report: &AnswerReport<'_>, out: &mut Vec<u8>);
 
-    /// Another attempt begins from nothing. `was_shown`: something of the one before was, so this connection cannot go on.
+    /// Begins another attempt. `was_shown`: part of the previous one was shown, so this connection
+    /// cannot continue.
     fn restart(&mut self, attempt: u32, was_shown: bool, out: &mut Vec<u8>) -> StreamAction;
 }
 
-/// What the chunks of an answer say of it at its end.
+/// The report of an answer at its end.
 #[derive(Debug)]
 pub(crate) struct AnswerReport<'a> {
-    /// Of the final chunk, with the usage of the answer.
+    /// Metadata of the final chunk, with the usage of the answer.
     pub(crate) metadata: &'a Metadata,
-    /// The sum of its calls of models; `None`: none is known.
+    /// Sum of the model calls; `None`: unknown.
     pub(crate) usage: Option<Usage>,
 }
 
-/// How an answer ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum AnswerEnd<'a> {
     Complete,
@@ -47,15 +48,15 @@ pub(crate) enum AnswerEnd<'a> {
     Failed(&'a StreamError),
 }
 
-/// See the module.
+/// Drives one protocol's encoder; see the module.
 #[derive(Debug)]
 pub(crate) struct EncoderDriver<W> {
     message: MessageId,
     pub(crate) words: W,
     outline: AnswerParts,
-    /// Of the attempt, from its chunks.
+    /// Calls reported in the attempt's chunks.
     calls: AnswerCalls,
-    /// Of the whole answer, where it is reported.
+    /// Usage of the whole answer, if reported.
     used: Option<ModelCall>,
     attempt: u32,
     is_open: bool,
@@ -112,7 +113,8 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
         }
         let then = self.reset(attempt, out);
         if then != StreamAction::Continue {
-            // The connection ends here; the state goes on, for clients that wait for the whole answer.
+            // The connection ends here, but the state continues for clients that wait for the whole
+            // answer.
             self.show(chunk, &mut Vec::new());
             return then;
         }
@@ -158,7 +160,7 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
         };
         let metadata = self.outline.metadata();
         let usage = Usage::of(&calls, metadata);
-        // As the history has it.
+        // As in the history.
         let metadata = match end {
             AnswerEnd::Complete if TurnId::of_answer(&self.message).is_some() => {
                 metadata.clone().with_usage_of(&calls)

@@ -1,4 +1,5 @@
-//! JSON on one line in every reader: U+2028, U+2029 and U+0085 are escaped, because some clients split lines there.
+//! JSON on one line for every reader: U+2028, U+2029 and U+0085 are escaped, because some clients
+//! split lines there.
 
 use std::io;
 

@@ -1,7 +1,9 @@
-//! Client protocols as folds over ordered chunks: the same input gives the same bytes on every machine.
+//! Client protocols as folds over ordered chunks: the same input gives the same bytes on every
+//! machine.
 //!
-//! [`native`] is Antiphon's own event stream, of a whole thread. The others show the answer of one turn: each is a
-//! [`Protocol`], a fold over its [`AnswerEvent`]s, and reads its clients' requests ([`request`]):
+//! [`native`] is Antiphon's own event stream of a whole thread. The other protocols show the answer
+//! of one turn: each is a [`Protocol`], a fold over [`AnswerEvent`]s, and parses its clients'
+//! requests ([`request`]):
 //!
 //! | module | protocol | resume |
 //! |---|---|---|
@@ -10,7 +12,7 @@
 //! | [`chat_completions`] | OpenAI chat completions | none |
 //! | [`agui`] | AG-UI 1.0 | the whole run again |
 //!
-//! An answer that is in the history already happens once more from there: [`stored`].
+//! [`stored`] replays an answer that is already in the history.
 //!
 //! Nothing here knows a socket, a subject, a table or a clock.
 

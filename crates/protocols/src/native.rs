@@ -1,7 +1,8 @@
-//! Antiphon's own stream of server-sent events: the JSON of a chunk, its end, and how far the client has read.
+//! Antiphon's own stream of server-sent events: chunks as JSON, the ends of messages, and the
+//! client's reading position.
 //!
-//! Entry type: [`Native`], one per thread and reader. Every event has an id ([`Cursor`]); it stands before the data,
-//! so that the data of a chunk is encoded once and shared by clients that stand at different places.
+//! Entry type: [`Native`], one per thread and reader. Every event has an id ([`Cursor`]) before its
+//! data, so that the data of a chunk is encoded once and shared by clients at different positions.
 
 use std::io::Write as _;
 
@@ -21,16 +22,16 @@ mod remembered;
 pub use event::NativeEvent;
 pub use remembered::{RememberedEvent, RememberedFact, UndoRequest, remembered};
 
-/// The first bytes of a stream: they make proxies forward the headers before the first chunk. The comment is not followed by a blank line,
-/// which some clients would take for an event without data.
+/// The first bytes of a stream: they make proxies forward the headers before the first chunk. No
+/// blank line follows the comment, because some clients would read that as an event without data.
 pub const OPEN: &[u8] = b": open\n";
 /// The comment that is sent while a stream is idle.
 pub const HEARTBEAT: &[u8] = b": heartbeat\n";
 
-/// Bytes that a chunk's event takes beside its id, text, metadata and names, as a rule.
+/// Typical bytes of a chunk's event besides its id, text, metadata and names.
 const CHUNK_FIELDS: usize = 192;
 
-/// An encoded event: shared, never copied.
+/// An encoded event; clones share the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
     bytes: Bytes,
@@ -53,20 +54,20 @@ impl Encoded {
         self.bytes.len()
     }
 
-    /// True when there is nothing in it.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 }
 
-/// A failure as clients are shown it, whatever its source.
+/// A failure as clients see it, whatever its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamError {
     /// See [`MessageFailure::code`].
     pub code: String,
-    /// What went wrong, for people.
+    /// Explanation for people.
     pub text: String,
-    /// Chunk ids that never came.
+    /// Ids of chunks that never arrived.
     pub missing: Vec<IdRange>,
     /// Whether a retry may succeed.
     pub is_retryable: bool,
@@ -90,35 +91,32 @@ impl From<&MessageFailure> for StreamError {
     }
 }
 
-/// What every event of a message names.
+/// The fields that all events of a message have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageHeader {
-    /// Its id.
     pub message: MessageId,
-    /// The attempt.
     pub attempt: u32,
-    /// The author's role.
     pub role: Role,
-    /// What its batch began with.
+    /// The kind of input that began its batch.
     pub batch_type: BatchType,
-    /// The turn whose answer it is; `None` when no turn asked for it.
+    /// The turn that it answers; `None`: no turn asked for it.
     turn: Option<TurnId>,
 }
 
 impl MessageHeader {
-    /// The turn follows from the message's id.
+    /// Creates the header; the turn follows from the message's id.
     pub fn new(message: MessageId, attempt: u32, role: Role, batch_type: BatchType) -> Self {
         let turn = TurnId::of_answer(&message).map(|(turn, _)| turn);
         Self { message, attempt, role, batch_type, turn }
     }
 
-    /// It is the answer of a turn, and has steps.
+    /// Whether it is the answer of a turn, which has steps.
     pub fn is_answer(&self) -> bool {
         self.turn.is_some()
     }
 }
 
-/// The fold: encodes what happens in a thread and keeps the cursor that each event carries.
+/// Encodes the events of a thread and maintains the cursor that each event carries.
 #[derive(Debug, Clone)]
 pub struct Native {
     thread: ThreadId,
@@ -136,7 +134,7 @@ impl Native {
         &self.cursor
     }
 
-    /// Removes what the reader has of a message.
+    /// Discards the reader's part of a message.
     pub fn remove(&mut self, message: &MessageId) {
         self.cursor.forget(message);
     }
@@ -146,8 +144,8 @@ impl Native {
         self.cursor.pass(position);
     }
 
-    /// The next chunk of a message, after which the reader has `seen` of it. `is_compacted`: it holds what the store has of all chunks of a
-    /// kind that the reader lacks.
+    /// Encodes the next chunk of a message, after which the reader has `seen` of it.
+    /// `is_compacted`: it holds the stored text of all missing chunks of one kind.
     pub fn chunk(
         &mut self,
         header: &MessageHeader,
@@ -173,18 +171,19 @@ impl Native {
             turn_id: header.turn.as_ref().map(TurnId::as_str),
             compacted: is_compacted.then_some(true),
         };
-        // A close estimate: the event is kept while its message is open, together with its unused capacity.
+        // A close estimate matters: the event is kept, with its unused capacity, while its message
+        // is open.
         let ids = self.thread.name().len() + 2 * header.message.as_str().len();
         self.event(chunk.text.len() + chunk.metadata.size() + ids + CHUNK_FIELDS, &event)
     }
 
-    /// A chunk that takes its number but is not shown.
+    /// Advances past a chunk that has a number but is not shown.
     pub fn advance_silently(&mut self, message: &MessageId, seen: MessageOffset) {
         self.cursor.set(message, seen);
     }
 
-    /// The id line of a chunk whose data was encoded before ([`Encoded::data`] follows it), after which the reader has
-    /// `seen` of its message.
+    /// The id line of a chunk whose data was encoded before ([`Encoded::data`] follows it). After
+    /// it the reader has `seen` of its message.
     pub fn replay(&mut self, message: &MessageId, seen: MessageOffset) -> Bytes {
         self.cursor.set(message, seen);
         let mut out = Vec::with_capacity(96);
@@ -192,8 +191,8 @@ impl Native {
         out.into()
     }
 
-    /// The text of the message starts again. It has an id: a reader that is disconnected here has dropped the older
-    /// attempt, and must not be continued by a gateway that does not know the newer one.
+    /// Restarts the message. The event has an id: a reader that is disconnected here has dropped
+    /// the older attempt, so a gateway that does not know the newer one must not continue it.
     pub fn reset(&mut self, message: &MessageId, attempt: u32) -> Bytes {
         self.cursor.set(message, MessageOffset::nothing(attempt));
         let mut out = Vec::with_capacity(256);
@@ -206,8 +205,8 @@ impl Native {
         out.into()
     }
 
-    /// Where a reader without a cursor begins: it gets every end after this position. It has an id, so that a reader whose connection breaks
-    /// before anything has happened misses nothing.
+    /// The starting position of a reader without a cursor, which gets every end after it. The event
+    /// has an id, so that a reader whose connection breaks before the next event misses nothing.
     pub fn ready(&self) -> Bytes {
         let mut out = Vec::with_capacity(128);
         write_id(&mut out, &self.cursor);
@@ -216,7 +215,8 @@ impl Native {
         out.into()
     }
 
-    /// What the reader has does not exist (any more): it forgets all that came after `cursor`, and all that is open.
+    /// The reader's position no longer exists: it discards everything after `cursor`, and all open
+    /// messages.
     pub fn restart(&mut self, cursor: Cursor) -> Bytes {
         self.cursor = cursor;
         let mut out = Vec::with_capacity(128);
@@ -226,7 +226,7 @@ impl Native {
         out.into()
     }
 
-    /// The message is persisted at `position`; `is_stopped`: as far as it had come when its turn was stopped.
+    /// The message is stored at `position`; `is_stopped`: incomplete, because its turn was stopped.
     pub fn complete(
         &mut self,
         header: &MessageHeader,
@@ -251,7 +251,7 @@ impl Native {
         self.event(448, &event)
     }
 
-    /// The message was given up. `position`: its place among the ends of the thread.
+    /// The message failed. `position`: its place among the ends of the thread.
     pub fn failed(&mut self, header: &MessageHeader, position: Position, failure: &StreamError) -> Encoded {
         self.cursor.end(&header.message, position);
         let event = FailedEvent {
@@ -282,7 +282,8 @@ impl Native {
     }
 }
 
-/// What the turn of an answer waits for. It has no id: a client that reconnects gets it with the next repetition.
+/// The reason why a turn waits. It has no id: a client that reconnects gets it with the next
+/// repetition.
 pub fn waiting(thread: &ThreadId, message: &MessageId, reason: WaitReason) -> Bytes {
     let mut out = Vec::with_capacity(384);
     out.extend_from_slice(b"event: waiting\n");
@@ -293,12 +294,12 @@ pub fn waiting(thread: &ThreadId, message: &MessageId, reason: WaitReason) -> By
     out.into()
 }
 
-/// The same for clients of other protocols: a comment, in a block of its own.
+/// The same for clients of other protocols: a comment in a block of its own.
 pub fn waiting_comment(reason: WaitReason) -> Bytes {
     format!(": waiting: {}: {}\n\n", reason.name(), reason.message()).into()
 }
 
-/// Says that not everything of the thread is shown while it comes: as many messages as a cursor can name are open.
+/// Tells that some open messages are not shown: more are open than a cursor can list.
 pub fn left_out(thread: &ThreadId) -> Bytes {
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(b"event: left_out\n");
@@ -310,13 +311,14 @@ pub fn left_out(thread: &ThreadId) -> Bytes {
     out.into()
 }
 
-/// Asks a client to connect again, to any gateway, after `retry_ms`.
+/// Asks a client to reconnect, to any gateway, after `retry_ms`.
 pub fn drain(retry_ms: u32) -> Bytes {
     format!("event: drain\ndata: {{}}\nretry: {retry_ms}\n\n").into()
 }
 
-/// The last event of a stream whose credential is no longer valid, and why: `credential_expired`, `credential_revoked` or `tenant_erased`. A client
-/// that reconnects with the same one is refused.
+/// The last event of a stream whose credential is no longer valid. `code`: `credential_expired`,
+/// `credential_revoked` or `tenant_erased`. A client that reconnects with the same credential is
+/// refused.
 pub fn auth_expired(code: &str) -> Bytes {
     let mut out = b"event: auth_expired\n".to_vec();
     sse::data(&mut out, &AuthExpiredEvent { code });
@@ -328,32 +330,32 @@ fn write_id(out: &mut Vec<u8>, cursor: &Cursor) {
     let _ = writeln!(out, "id: {cursor}");
 }
 
-/// A chunk.
+/// A chunk of a message.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ChunkEvent<'a> {
-    /// The thread.
+    /// Id of the thread.
     #[schema(value_type = schemas::ThreadIdSchema)]
     session_id: &'a str,
     #[schema(value_type = schemas::MessageIdSchema)]
     message_id: &'a str,
-    /// 0, 1, 2, … within its message.
+    /// Number of the chunk in its message, from 0.
     chunk_id: u32,
-    /// The text.
+    /// Text of the chunk.
     chunk: &'a str,
     #[schema(value_type = schemas::ChunkTypeSchema)]
     chunk_type: &'static str,
-    /// The last of its message.
+    /// Whether it is the last chunk of its message.
     is_final: bool,
     #[schema(value_type = Object)]
     metadata: &'a Metadata,
-    /// When it was made, as its publisher said.
+    /// Time of creation, as its publisher reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     timestamp: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     correlation_id: Option<&'a str>,
-    /// Of the message; absent for 0.
+    /// Attempt of the message; absent for 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1)]
     attempt: Option<u32>,
@@ -361,17 +363,18 @@ pub struct ChunkEvent<'a> {
     role: &'static str,
     #[schema(value_type = schemas::BatchTypeSchema)]
     batch_type: &'static str,
-    /// The turn whose answer it is; absent when no turn asked for the message.
+    /// The turn that the message answers; absent when no turn asked for the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = schemas::TurnIdSchema, required = false)]
     turn_id: Option<&'a str>,
-    /// True: what the store has of a text, a call or a result beyond what was shown, as one chunk. Pieces are not kept.
+    /// True: the chunk joins the stored rest of a text, a call or a result that was not shown.
+    /// Pieces are not kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     compacted: Option<bool>,
 }
 
-/// A message starts again.
+/// A message restarts: clients discard its earlier chunks.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ResetEvent<'a> {
     #[schema(value_type = schemas::ThreadIdSchema)]
@@ -381,39 +384,42 @@ pub struct ResetEvent<'a> {
     attempt: u32,
 }
 
-/// The turn of an answer waits. It has no id, is repeated about every ten seconds while it is so, and means nothing once a chunk has come.
+/// The turn of an answer waits. The event has no id, repeats about every ten seconds while the turn
+/// waits, and is void once a chunk has arrived.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WaitingEvent<'a> {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: &'a str,
-    /// The answer.
+    /// Id of the answer.
     #[schema(value_type = schemas::MessageIdSchema)]
     message_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = schemas::TurnIdSchema, required = false)]
     turn_id: Option<&'a str>,
-    /// What it waits for: `no_workflow`, `handed_back`, `lost_service`, `no_answer`, `unfinished`, `no_token`, `gap`; `taken` when one of
-    /// these is over, or after five seconds without a chunk; `chunk_conflict` when a chunk was set aside.
+    /// Why the turn waits: `no_workflow`, `handed_back`, `lost_service`, `no_answer`, `unfinished`,
+    /// `no_token`, `gap`; `taken` when one of these is over, or after five seconds without a chunk;
+    /// `chunk_conflict` when a chunk was set aside.
     reason: &'static str,
-    /// For people: what is so, and what to do.
+    /// Explanation for people, with advice.
     message: &'static str,
 }
 
-/// The credential of the stream is no longer valid. It is the last event.
+/// The credential of the stream is no longer valid. This is the last event.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct AuthExpiredEvent<'a> {
     /// `credential_expired`, `credential_revoked` or `tenant_erased`.
     code: &'a str,
 }
 
-/// More messages of the thread are open than a stream shows at once. It has no id and ends nothing.
+/// More messages of the thread are open than a stream shows at once. The event has no id and ends
+/// nothing.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct LeftOutEvent<'a> {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: &'a str,
-    /// How many open messages are shown.
+    /// Number of open messages that are shown.
     shown: usize,
-    /// For people.
+    /// Explanation for people.
     message: &'a str,
 }
 
@@ -422,17 +428,17 @@ pub struct LeftOutEvent<'a> {
 pub struct ReadyEvent<'a> {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: &'a str,
-    /// Every message that ends after it is shown; 0 when none has ended.
+    /// Every message that ends after this position is shown; 0 if none has ended.
     #[schema(value_type = schemas::PositionSchema)]
     after: Position,
 }
 
-/// What the client has does not exist any more.
+/// The client's position no longer exists: it discards later messages and all open ones.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RestartEvent<'a> {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: &'a str,
-    /// All that ended up to here stays; 0 when nothing does.
+    /// Messages that ended up to this position stay valid; 0 if none does.
     #[schema(value_type = schemas::PositionSchema)]
     after: Position,
 }
@@ -456,26 +462,26 @@ pub struct CompleteEvent<'a> {
     role: &'static str,
     #[schema(value_type = schemas::BatchTypeSchema)]
     batch_type: &'static str,
-    /// The turn whose answer it is; absent when no turn asked for the message.
+    /// The turn that the message answers; absent when no turn asked for the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = schemas::TurnIdSchema, required = false)]
     turn_id: Option<&'a str>,
-    /// Why the answer ended; absent when the message is no answer.
+    /// Why the answer ended; absent when the message is not an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = schemas::FinishReasonSchema, required = false)]
     finish_reason: Option<&'static str>,
-    /// What its calls of models used together; absent when none is known.
+    /// Usage of all its model calls; absent when unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     usage: Option<AnswerUsage>,
 }
 
-/// A message was given up.
+/// A message failed and will not be completed.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct FailedEvent<'a> {
     #[schema(value_type = schemas::ErrorSchema)]
     chunk_type: &'static str,
-    /// Why, for people.
+    /// Explanation for people.
     chunk: &'a str,
     is_final: bool,
     #[schema(value_type = schemas::ThreadIdSchema)]
@@ -489,26 +495,26 @@ pub struct FailedEvent<'a> {
     role: &'static str,
     #[schema(value_type = schemas::BatchTypeSchema)]
     batch_type: &'static str,
-    /// The turn whose answer it is; absent when no turn asked for the message.
+    /// The turn that the message answers; absent when no turn asked for the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = schemas::TurnIdSchema, required = false)]
     turn_id: Option<&'a str>,
 }
 
-/// Why a message was given up.
+/// Why a message failed.
 #[derive(Debug, Serialize, ToSchema)]
 struct FailedMetadata<'a> {
-    /// For programs.
+    /// Machine-readable error code.
     code: &'a str,
     /// Whether a retry may succeed.
     retryable: bool,
-    /// Chunks that never came.
+    /// Ids of chunks that never arrived.
     #[serde(skip_serializing_if = "<[IdRange]>::is_empty")]
     #[schema(value_type = Vec<MissingChunks>, required = false)]
     missing: &'a [IdRange],
 }
 
-/// Ids of chunks, both included.
+/// A range of chunk ids, both ends included.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "it lends its form to `IdRange`")]
 struct MissingChunks {

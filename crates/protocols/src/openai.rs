@@ -1,4 +1,4 @@
-//! What OpenAI's two protocols have in common.
+//! The common part of OpenAI's two protocols.
 //!
 //! Source: <https://platform.openai.com/docs/guides/error-codes/api-errors>.
 
@@ -8,29 +8,29 @@ use utoipa::ToSchema;
 use crate::json;
 use crate::request::{ErrorBody, RequestRejection};
 
-/// A refusal in the form of OpenAI.
+/// A refusal in OpenAI's format.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = WrappedError)]
 pub struct ApiError<'a> {
     pub(crate) error: ErrorObject<'a>,
 }
 
-/// What went wrong.
+/// The error of a refusal.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ErrorObject<'a> {
-    /// For people.
+    /// Explanation for people.
     pub(crate) message: &'a str,
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
-    /// The field that is at fault.
+    /// Name of the field at fault.
     #[schema(required)]
     pub(crate) param: Option<&'a str>,
-    /// For programs.
+    /// Machine-readable error code.
     #[schema(value_type = Option<String>, required)]
     pub(crate) code: &'a str,
 }
 
-/// A refusal: `{"error": {"message", "type", "param", "code"}}`.
+/// Encodes a refusal: `{"error": {"message", "type", "param", "code"}}`.
 pub fn error_body(rejection: &RequestRejection) -> ErrorBody {
     let error = ErrorObject {
         message: &rejection.message,

@@ -1,21 +1,23 @@
 //! OpenAI's Responses: the events of a stream, and the response object at any time.
 //!
-//! Entry types: [`Responses`] for the answer, [`ResponseRequest`] for what a client asks. Sources:
+//! Entry types: [`Responses`] for the answer, [`ResponseRequest`] for a client's request. Sources:
 //! <https://platform.openai.com/docs/api-reference/responses> and
 //! <https://platform.openai.com/docs/api-reference/responses-streaming>.
 //!
-//! Every span of text or reasoning and every call is an item of the output, in the order in which they began.
-//! Calls are `mcp_call` items, with their results: a client takes a `function_call` for one that it has to make.
+//! Every span of text or reasoning and every call is an item of the output, in the order in which
+//! they began. Calls are `mcp_call` items with their results, because a client would execute a
+//! `function_call`.
 //!
-//! Resume: `starting_after` ([`Resume`]). Sequence numbers are those of the fold: the events of attempt `a` begin at `a` thousand
-//! million, so that a client that has seen a part of an attempt that was given up gets the whole of the next one. Of an answer of which only the
-//! history is left, the pieces are not known any more: a client that names a number gets the last event alone, whose object has the whole
-//! output; one that names none gets whole texts (`response.output_text.done`), under numbers above all that were sent before, so that
-//! OpenAI's own helper, which asks for everything and drops what is not above its number, passes them on too. The last event is always sent,
-//! also to a client that names a number ahead of it.
+//! Resume: `starting_after` ([`Resume`]). The encoder assigns sequence numbers: attempt `a` begins
+//! at `a` times 1,000,000,000, so a client that saw part of a failed attempt gets the whole next
+//! one. For an answer from the history the pieces are unknown. A client that names a number gets
+//! only the last event, whose object has the whole output. A client that names none gets whole
+//! texts (`response.output_text.done`), numbered above all earlier events, so that OpenAI's own
+//! helper, which requests everything and drops lower numbers, passes them on. The last event is
+//! always sent, even to a client that names a higher number.
 //!
-//! State: the output with all of its text, for the objects in the events; so it grows with the answer, whose size owners
-//! bound.
+//! State: the output with all of its text, for the objects in the events. It grows with the answer,
+//! whose size owners limit.
 
 mod event_sequence;
 mod object;
@@ -37,7 +39,7 @@ pub use options::{ResponseOptions, id_of, message_of};
 pub use request::{Follows, ResponseRequest};
 pub use writer::ResponseEvent;
 
-/// The fold for one answer.
+/// The encoder of one answer.
 #[derive(Debug)]
 pub struct Responses(EncoderDriver<ResponseEncoder>);
 
@@ -47,7 +49,8 @@ impl Responses {
         Self(EncoderDriver::new(terms.message.clone(), ResponseEncoder::new(terms, resume)))
     }
 
-    /// The response of an answer of which nothing is known but that it is under way: `queued` until a workflow works on it.
+    /// The response of an answer in progress, without its content: `queued` until a workflow works
+    /// on it.
     pub fn under_way(terms: ResponseOptions, is_running: bool) -> Bytes {
         let mut response = Self::new(terms, Resume::Start);
         response.apply(AnswerEvent::Opened);
@@ -57,7 +60,8 @@ impl Responses {
         response.object()
     }
 
-    /// The response as it stands now: what `GET /v1/responses/{id}` answers, and at the end a `POST` without `stream`.
+    /// The current response: the body of `GET /v1/responses/{id}`, and at the end of a `POST`
+    /// without `stream`.
     pub fn object(&self) -> Bytes {
         let mut out = Vec::new();
         json::append(&mut out, &self.0.words.object());

@@ -1,4 +1,4 @@
-//! Server-sent events as bytes: one line of data each, which every reader takes as one line.
+//! Server-sent events as bytes, each with one line of data that every reader treats as one line.
 //!
 //! Source: <https://html.spec.whatwg.org/multipage/server-sent-events.html>.
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::json;
 
-/// What streams of OpenAI's chat completions and of the AI SDK end with.
+/// The end of streams of OpenAI's chat completions and of the AI SDK.
 pub(crate) const DONE: &[u8] = b"data: [DONE]\n\n";
 
 /// Appends an event without a name.

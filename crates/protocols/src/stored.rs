@@ -1,8 +1,10 @@
-//! An answer of which only the history is left, as chunks again, so that every protocol can encode it.
+//! Converts an answer that exists only in the history back into chunks, so that every protocol can
+//! encode it.
 //!
-//! Entry type: [`StoredAnswer`]. The steps, texts, calls and results are those of the answer as it was spoken, so that objects and
-//! messages come out the same; the pieces are not, because the history does not keep them. A client that has a part of the answer is
-//! sent the rest of each text, call and result, in the order of the steps ([`StoredAnswer::rest`]).
+//! Entry type: [`StoredAnswer`]. Steps, texts, calls and results equal the original, so objects and
+//! messages come out the same. The pieces do not, because the history does not keep them. A client
+//! that has part of the answer gets the rest of each text, call and result, in the order of the
+//! steps ([`StoredAnswer::rest`]).
 
 use std::sync::Arc;
 
@@ -13,32 +15,32 @@ use crate::AnswerEvent;
 use crate::cursor::{CallOffset, MessageOffset, MessageProgress};
 use crate::withheld;
 
-/// A message of a turn after its input, or one that no turn asked for, as the history has it.
+/// A stored message: of a turn, after its input, or a message without a turn.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredMessage<'a> {
     /// Assistant or tool.
     pub role: Role,
-    /// Its text; of a tool message, the result.
+    /// The text; for a tool message, the result.
     pub content: &'a str,
-    /// Of an assistant message that calls tools: `[{"id", "name", "arguments"}]`, with `"result"` where no turn asked for the message.
+    /// For an assistant message with calls: `[{"id", "name", "arguments"}]`, with `"result"` in a
+    /// message without a turn.
     pub tool_calls: Option<&'a Value>,
-    /// Of a tool message: the call that it answers.
+    /// For a tool message: the id of the answered call.
     pub tool_call_id: Option<&'a str>,
-    /// Its metadata.
     pub metadata: &'a Metadata,
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredAnswer {
     attempt: u32,
     position: Position,
-    /// An answer of a turn, and not a message that no turn asked for.
+    /// It is the answer of a turn, and not a message without a turn.
     has_steps: bool,
     steps: Vec<StoredStep>,
-    /// Of the final chunk; `None` when the turn was stopped before it.
+    /// Metadata of the final chunk; `None`: the turn was stopped before it.
     metadata: Option<Metadata>,
-    /// All of it.
+    /// The whole answer.
     chunks: Vec<Arc<Chunk>>,
     report: AnswerReport,
 }
@@ -55,28 +57,28 @@ struct StoredCall {
     id: String,
     name: String,
     arguments: String,
-    /// People are shown neither its arguments nor its result.
+    /// Its arguments and result are hidden from people.
     is_withheld: bool,
-    /// The call itself is there, and not its result alone.
+    /// The call itself is stored, not only its result.
     is_made: bool,
     result: Option<String>,
     is_error: bool,
 }
 
-/// What a client lacks of an answer.
+/// The rest of an answer that a client lacks.
 #[derive(Debug, Clone)]
 pub struct AnswerRest {
-    /// The client's part does not match the answer, which is sent anew from its beginning.
+    /// The client's part does not match the answer, which is sent again from its beginning.
     pub is_anew: bool,
-    /// Chunks whose ids go on after what the client has.
+    /// Chunks whose ids follow those that the client has.
     pub chunks: Vec<Arc<Chunk>>,
-    /// What the client has, to be advanced with each of them.
+    /// The client's progress, to be advanced with each chunk.
     pub progress: MessageProgress,
 }
 
 impl StoredAnswer {
-    /// From the messages of the turn after its input, in their order, or, unless `has_steps`, from the one message that no turn asked for.
-    /// `attempt` and `position` are those of the last one.
+    /// Built from the messages of the turn after its input, in order; unless `has_steps`, from the
+    /// one message without a turn. `attempt` and `position` are those of the last message.
     pub fn new<'a>(
         messages: impl IntoIterator<Item = StoredMessage<'a>>,
         has_steps: bool,
@@ -101,7 +103,7 @@ impl StoredAnswer {
         answer
     }
 
-    /// Why it ended and what it used.
+    /// Why it ended, and its usage.
     pub fn report(&self) -> &AnswerReport {
         &self.report
     }
@@ -111,17 +113,17 @@ impl StoredAnswer {
         self.attempt
     }
 
-    /// Where its last message stands.
+    /// Position of its last message.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// Its turn was stopped.
+    /// Whether its turn was stopped.
     pub fn is_stopped(&self) -> bool {
         self.metadata.is_none()
     }
 
-    /// What happened, one after another.
+    /// The events of the answer, in order.
     pub fn events(&self) -> impl Iterator<Item = AnswerEvent<'_>> {
         let attempt = self.attempt;
         let chunks = self.chunks.iter().map(move |chunk| AnswerEvent::Chunk { attempt, chunk });
@@ -133,14 +135,15 @@ impl StoredAnswer {
         std::iter::once(AnswerEvent::Opened).chain(chunks).chain(used).chain([end])
     }
 
-    /// Whether a client can have seen so much of it. What was stopped may have got further for an owner that did not come to store it.
+    /// Whether a client can have seen this much. For a stopped answer the client may have seen
+    /// more, from an owner that did not store it.
     pub fn has(&self, seen: &MessageOffset) -> bool {
         let text: usize = self.steps.iter().map(|step| step.content.len()).sum();
         let is_within = seen.attempt != self.attempt || seen.bytes <= text as u64;
         seen.is_possible() && (is_within || self.is_stopped())
     }
 
-    /// What a client lacks who has seen so much.
+    /// The part that a client with this offset lacks.
     pub fn rest(&self, seen: &MessageOffset) -> AnswerRest {
         match self.after(seen).filter(|_| seen.attempt == self.attempt) {
             Some((chunks, progress)) => AnswerRest { is_anew: false, chunks, progress },
@@ -151,7 +154,7 @@ impl StoredAnswer {
         }
     }
 
-    /// `None` when what was seen is no part of this answer, or is not known exactly.
+    /// `None` if the offset does not fit this answer, or is inexact.
     fn after(&self, seen: &MessageOffset) -> Option<(Vec<Arc<Chunk>>, MessageProgress)> {
         let mut writer = ChunkWriter { next: seen.next, chunks: Vec::new() };
         let (mut said, mut thought) = (seen.bytes as usize, seen.reasoning as usize);
@@ -181,7 +184,7 @@ impl StoredAnswer {
 
 fn add(steps: &mut Vec<StoredStep>, message: &StoredMessage<'_>) {
     if message.role == Role::Tool {
-        // What closes a call without a result is none.
+        // The entry that closes a call without a result is not a result.
         if has_mark(message.metadata, "missing") || has_mark(message.metadata, "stopped") {
             return;
         }
@@ -237,13 +240,13 @@ impl ChunkWriter {
         if !step.reasoning.is_empty() {
             self.push(ChunkKind::Reasoning, &step.reasoning, Metadata::EMPTY, false);
         }
-        // An empty one begins its step, too.
+        // An empty text begins its step, too.
         self.push(ChunkKind::Content, &step.content, Metadata::EMPTY, false);
         step.calls.iter().for_each(|call| self.call(call));
         step.calls.iter().for_each(|call| self.result(call, 0));
     }
 
-    /// Beyond so many bytes of text and reasoning, and of these calls.
+    /// The chunks after these numbers of bytes of text and reasoning, and of these calls.
     fn rest_of_step(
         &mut self,
         step: &StoredStep,
@@ -258,7 +261,7 @@ impl ChunkWriter {
         };
         let lacks_calls = !others.is_empty() || begun.iter().zip(calls).any(arguments);
         let has_results = calls.iter().any(|call| call.result.is_some());
-        // What is said after a result would begin the next step.
+        // Output after a result would begin the next step.
         if has_results && (lacks_calls || !content.is_empty() || !reasoning.is_empty()) {
             return None;
         }
@@ -278,7 +281,7 @@ impl ChunkWriter {
         for (call, seen) in begun.iter().zip(calls) {
             match (seen.result, &call.result) {
                 (None, _) => self.result(call, 0),
-                // Its first piece was shown as the whole.
+                // Its first piece was shown as the whole result.
                 (Some(_), Some(_)) if call.is_withheld => {}
                 (Some(seen), Some(result)) if seen as usize == result.len() => {}
                 (Some(seen), Some(result)) => {
@@ -326,7 +329,8 @@ impl StoredCall {
     }
 }
 
-/// Of the final chunk; reasoning has been said, and that nothing came after a call or a result is not the producer's word.
+/// The final chunk's metadata without `reasoning`, which was already sent, and without `missing`,
+/// which the producer did not write.
 fn said_with_final(metadata: &Metadata, is_silent: bool) -> Metadata {
     let mut map = FollowUpHint::hidden_in(metadata).as_map().cloned().unwrap_or_default();
     map.remove("reasoning");

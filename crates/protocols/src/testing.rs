@@ -1,11 +1,12 @@
-//! Happenings as words, for the tests of the protocols.
+//! Events as words, for the tests of the protocols.
 
 use model::{Chunk, ChunkKind, Metadata, Position};
 use serde_json::{Value, json};
 
 use crate::{AnswerEvent, Protocol, StreamAction, StreamError};
 
-/// A chunk: `text`, `think:…`, `call:id:args`, `done:id:args`, `result:id:text`, `fault:id:text`, `note:json`, `final:json`.
+/// A chunk: `text`, `think:…`, `call:id:args`, `done:id:args`, `result:id:text`, `fault:id:text`,
+/// `note:json`, `final:json`.
 pub(crate) fn chunk(id: u32, word: &str) -> Chunk {
     let (kind, rest) = word.split_once(':').unwrap_or(("text", word));
     let with = |kind, text: &str, metadata: Value| {
@@ -33,8 +34,9 @@ pub(crate) fn chunk(id: u32, word: &str) -> Chunk {
     }
 }
 
-/// What a protocol says to each word, event by event: a chunk, `open`, `reset:attempt`, `complete`, `stopped`, `failed:code:text`.
-/// The attempt is that of the last reset. Every other word than the last leaves the stream open.
+/// Checks the output for each word, event by event. A word is a chunk, `open`, `reset:attempt`,
+/// `complete`, `stopped` or `failed:code:text`. Chunks belong to the attempt of the last reset.
+/// Only the last word ends the stream.
 pub(crate) fn assert_events(protocol: &mut dyn Protocol, rows: &[(&str, &[&str])]) {
     let mut attempt = 0;
     for (id, (word, expected)) in (0..).zip(rows) {

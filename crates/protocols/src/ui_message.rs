@@ -1,15 +1,15 @@
-//! The UI message stream of Vercel's AI SDK, versions 5 to 7: one UI message for a turn, with a step for each call of the
-//! model and a dynamic tool part for each call of a tool.
+//! The UI message stream of Vercel's AI SDK, versions 5 to 7. Each turn is one UI message, with a
+//! step for each model call and a dynamic tool part for each tool call.
 //!
-//! Entry types: [`UiMessage`] for the answer, [`UiMessageRequest`] for what a client asks. Source:
-//! <https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol>. Only types and fields that version 5.0.100 knows are written: a client
-//! ends the stream over one that it does not.
+//! Entry types: [`UiMessage`] for the answer, [`UiMessageRequest`] for a client's request. Source:
+//! <https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol>. Only types and fields known to version
+//! 5.0.100 are written: a client ends the stream when it meets an unknown one.
 //!
-//! Resume: the protocol has no cursor. A client that comes back reads the whole message again from its first event,
-//! which makes it forget what it had.
+//! Resume: the protocol has no cursor. A client that reconnects reads the whole message again from
+//! its first event, which makes it discard its part.
 //!
-//! State: the arguments of calls that are still being written, the results of a step, and the ids of the calls. Text is not
-//! kept.
+//! State: the arguments of unfinished calls, the results of a step, and the ids of the calls. Text
+//! is not kept.
 
 mod history;
 pub(crate) mod request;
@@ -27,15 +27,15 @@ use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, schemas, sse};
 pub use history::HistoryMessage;
 pub use request::{Regenerated, UiMessageRequest, error_body};
 
-/// The header by which clients and proxies recognise the stream's protocol.
+/// The header by which clients and proxies recognise the protocol.
 pub const HEADERS: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "v1")];
 
-/// The fold for one answer.
+/// The encoder of one answer.
 #[derive(Debug)]
 pub struct UiMessage(EncoderDriver<UiMessageEncoder>);
 
 impl UiMessage {
-    /// The stream of the answer `message`, which becomes the id of the UI message.
+    /// The stream of the answer `message`, whose id becomes that of the UI message.
     pub fn new(message: MessageId) -> Self {
         Self(EncoderDriver::new(message.clone(), UiMessageEncoder { message, refused: Vec::new() }))
     }
@@ -59,7 +59,8 @@ struct UiMessageEncoder {
 }
 
 /// A part of a UI message.
-// Each part of a call says that clients have no type for our tools, and must not call them.
+// Each part of a call is marked as dynamic: clients have no type for our tools and must not call
+// them.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 #[schema(as = UiPart)]
@@ -208,8 +209,9 @@ impl ProtocolEncoder for UiMessageEncoder {
                 }
                 sse::data(out, &part);
             }
-            // A viewer sees the result at once, which mostly is all of it; when more of it came, the whole takes its place, once. It cannot
-            // be marked as `preliminary`: the first clients of version 5 refuse a stream with that.
+            // The first piece is shown at once, and usually is the whole result. If more follows,
+            // the whole result replaces it, once. It cannot be marked as `preliminary`: the first
+            // clients of version 5 refuse that.
             PartChange::ResultBegan(call, piece) => {
                 sse::data(out, &result(&call.id, piece.text, piece.is_error));
             }
@@ -249,10 +251,10 @@ impl ProtocolEncoder for UiMessageEncoder {
     }
 }
 
-/// What a call without a result is shown with.
+/// Text shown for a call without a result.
 const NO_RESULT: &str = "the answer ended before a result came";
 
-/// Ids of parts need to be unique in their message only.
+/// Ids of parts must be unique in their message only.
 fn part_id(part: u32) -> String {
     format!("p{part}")
 }
@@ -297,7 +299,7 @@ fn result<'a>(tool_call_id: &'a str, text: &'a str, is_error: bool) -> UiChunk<'
     }
 }
 
-/// The protocol's names of reasons; it refuses others.
+/// The protocol's finish reason; it refuses others.
 fn reason(reason: &str) -> &'static str {
     match reason {
         "stop" => "stop",

@@ -1,26 +1,27 @@
-//! What an answer has cost: the sum of its calls of models.
+//! The usage of an answer: the sum of its model calls.
 
 use model::{Metadata, ModelCall};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// What the calls of models of one answer used together.
+/// The token usage of all model calls of one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AnswerUsage {
-    /// Tokens that were read, those from a cache included.
+    /// Input tokens, including those from a cache.
     input_tokens: u64,
-    /// Tokens that were written, reasoning included.
+    /// Output tokens, including reasoning.
     output_tokens: u64,
-    /// How many of the input came from a cache; absent: not reported.
+    /// Input tokens that came from a cache; absent: not reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     cached_tokens: Option<u64>,
-    /// How many of the output are reasoning; absent: not reported.
+    /// Output tokens that are reasoning; absent: not reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     reasoning_tokens: Option<u64>,
-    /// True: of some call the provider's counts have not come, so these are estimates; else absent.
+    /// True: the provider's counts of some call are missing, so these are estimates. Otherwise
+    /// absent.
     #[serde(skip_serializing_if = "is_false")]
     #[schema(required = false)]
     estimated: bool,
@@ -49,14 +50,15 @@ pub(crate) struct Usage {
     pub(crate) input: u64,
     pub(crate) output: u64,
     pub(crate) total: u64,
-    /// How many of the input came from a cache; `None`: not said.
+    /// Input tokens that came from a cache; `None`: not reported.
     pub(crate) cached: Option<u64>,
-    /// How many of the output are reasoning; `None`: not said.
+    /// Output tokens that are reasoning; `None`: not reported.
     pub(crate) reasoning: Option<u64>,
 }
 
 impl Usage {
-    /// The sum of the calls, as the ledger has them; `None`: no call is known. `metadata`: of the final chunk.
+    /// The sum of the calls, as in the ledger; `None`: no call is known. `metadata`: of the final
+    /// chunk.
     pub(crate) fn of(calls: &[ModelCall], metadata: &Metadata) -> Option<Self> {
         let sum = ModelCall::sum(calls)?;
         let (input, output) = (sum.input_tokens, sum.output_tokens);
@@ -66,7 +68,8 @@ impl Usage {
     }
 }
 
-/// Why the model stopped speaking, in the words of OpenAI's chat completions: `stop`, `length`, `content_filter`, `tool_calls`, …
+/// The finish reason in the terms of OpenAI's chat completions: `stop`, `length`, `content_filter`,
+/// `tool_calls`, …
 pub(crate) fn finish_reason(metadata: &Metadata) -> &str {
     metadata.get("finish_reason").and_then(Value::as_str).unwrap_or("stop")
 }

@@ -1,7 +1,9 @@
-//! What people are not shown of an answer: the arguments and the results of an agent's reasoning tools, and of its searches of memory. The calls themselves are shown, so that
-//! every protocol has whole pairs, and what a client has seen is counted as if they were shown.
+//! Hides parts of an answer from people: arguments and results of an agent's reasoning tools and of
+//! its memory searches. The calls themselves are shown, so that every protocol has complete pairs.
+//! Offsets of clients count hidden parts as if they were shown.
 //!
-//! Entry types: [`WithheldCalls`], for the chunks of a message while they come; [`withhold_calls`] and [`RESULT`], for what is stored.
+//! Entry types: [`WithheldCalls`], for the chunks of a message as they arrive; [`withhold_calls`]
+//! and [`RESULT`], for stored calls.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,26 +12,26 @@ use std::sync::Arc;
 use model::{Chunk, ChunkKind, is_memory_search, is_withheld_tool};
 use serde_json::{Map, Value};
 
-/// Instead of a result.
+/// Replaces a result.
 pub const RESULT: &str = "(not shown: the agent's reasoning thread)";
-/// Instead of what a search of memory has found.
+/// Replaces the result of a memory search.
 pub const FOUND: &str = "(not shown: what the agent remembers)";
-/// Instead of arguments, which clients parse.
+/// Replaces arguments, which clients parse.
 pub const ARGUMENTS: &str = "{}";
 
-/// Instead of the result of a tool whose results are withheld.
+/// The text that replaces a withheld result of this tool.
 pub fn result_of(tool: &str) -> &'static str {
     if is_memory_search(tool) { FOUND } else { RESULT }
 }
 
-/// The calls of one message that are withheld.
+/// The withheld calls of one message.
 #[derive(Debug, Clone, Default)]
 pub struct WithheldCalls {
-    /// By the producer's id.
+    /// Keyed by the producer's id.
     calls: HashMap<String, CallPieces>,
 }
 
-/// Which pieces of a call have come.
+/// The pieces of a call that have arrived.
 #[derive(Debug, Clone, Copy, Default)]
 struct CallPieces {
     has_arguments: bool,
@@ -38,7 +40,7 @@ struct CallPieces {
 }
 
 impl WithheldCalls {
-    /// The next chunk of the message, as people are shown it.
+    /// The next chunk of the message, as people see it.
     pub fn shown<'a>(&mut self, chunk: &'a Arc<Chunk>) -> Cow<'a, Arc<Chunk>> {
         let is_result = match chunk.kind {
             ChunkKind::ToolCall => false,
@@ -52,12 +54,12 @@ impl WithheldCalls {
         if is_withheld_tool(tool) {
             self.calls.entry(id.to_owned()).or_default().is_search = is_memory_search(tool);
         } else if !tool.is_empty() {
-            // The id is that of another call now.
+            // The id now belongs to another call.
             self.calls.remove(id);
         }
         let Some(pieces) = self.calls.get_mut(id) else { return Cow::Borrowed(chunk) };
         if !is_result && std::mem::take(&mut pieces.has_result) {
-            // Answered, the id is used for the next call.
+            // The call was answered, so the id belongs to the next call.
             pieces.has_arguments = false;
         }
         let had_one = match is_result {
@@ -74,8 +76,8 @@ impl WithheldCalls {
     }
 }
 
-/// Withholds what is stored in the calls of a message: `[{"id", "name", "arguments", "result"}]`. Gives the id of each call, and
-/// what is shown in place of its result if it is withheld.
+/// Withholds parts of the stored calls of a message: `[{"id", "name", "arguments", "result"}]`.
+/// Returns the id of each call, with the replacement of its result if it is withheld.
 pub fn withhold_calls(calls: &mut Value) -> Vec<(String, Option<&'static str>)> {
     let each = calls.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut);
     each.map(|call| {
@@ -108,7 +110,7 @@ mod tests {
         Arc::new(Chunk { kind, metadata, ..Chunk::content(0, text, false) })
     }
 
-    /// What is shown of calls and results: `id/tool/text` and `id=text`.
+    /// The shown calls and results: `id/tool/text` and `id=text`.
     fn shown(words: &[&str]) -> Vec<String> {
         let mut withheld = WithheldCalls::default();
         let show = |word: &&str| {

@@ -1,4 +1,4 @@
-//! New messages of the temp layer.
+//! Checks new messages of the temp layer.
 
 use std::collections::BTreeSet;
 
@@ -8,27 +8,27 @@ use crate::{
     MAX_SIGNATURE_BYTES, Reason, ReasoningRole, Refusal, SessionCall,
 };
 
-/// A message that is to be appended.
+/// A message to append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMessage {
-    /// Who speaks.
     pub role: ReasoningRole,
-    /// What is said; may be blank beside calls, for a result, and where the thinking belongs to the message that follows.
+    /// The text. It may be blank beside calls, for a result, and if the thinking belongs to the
+    /// next message.
     pub content: String,
-    /// What the model thought before.
+    /// The model's thinking before the message.
     pub thinking: Option<String>,
-    /// What the provider signed the thinking with.
+    /// The provider's signature of the thinking.
     pub signature: Option<String>,
-    /// Of an assistant message.
+    /// Calls of an assistant message.
     pub calls: Vec<SessionCall>,
-    /// Of a tool message: the call that it answers.
+    /// For a tool message: the id of the answered call.
     pub answers: Option<String>,
-    /// Of a tool message: the tool; without it, the name in the call.
+    /// For a tool message: the name of the tool; `None`: the name in the call.
     pub tool: Option<String>,
 }
 
 impl NewMessage {
-    /// Whether it has nothing but thinking, which takes no number.
+    /// Whether it has only thinking, which takes no number.
     fn is_thinking_alone(&self) -> bool {
         self.role == ReasoningRole::Assistant
             && self.thinking.is_some()
@@ -39,16 +39,16 @@ impl NewMessage {
     }
 }
 
-/// Messages that fit together, and what they need of the calls that wait for results.
+/// Valid messages, and their requirements on the calls that wait for results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMessages {
-    /// In order.
     pub messages: Vec<NewMessage>,
-    /// Calls of earlier messages that these answer: they must be waiting.
+    /// Calls of earlier messages that these messages answer: they must be waiting.
     pub answers: BTreeSet<String>,
-    /// Calls that are made here: they must not be waiting, but for those that are answered here before.
+    /// Calls of these messages. They must not be waiting before, unless an earlier one of these
+    /// messages answers them.
     pub calls: BTreeSet<String>,
-    /// Calls that are made here and wait afterwards.
+    /// Calls of these messages that wait afterwards.
     pub waiting: BTreeSet<String>,
 }
 
@@ -56,7 +56,7 @@ impl NewMessages {
     /// The calls that wait afterwards, if `waiting` wait before.
     ///
     /// # Errors
-    /// A result without a call, or a call whose id waits already.
+    /// A result has no call, or the id of a call is already waiting.
     pub fn settle(&self, waiting: &BTreeSet<String>) -> Result<BTreeSet<String>, Refusal> {
         if let Some(missing) = self.answers.iter().find(|id| !waiting.contains(*id)) {
             return Err(Reason::NoSuchCall(missing.clone()).into());
@@ -68,10 +68,11 @@ impl NewMessages {
     }
 }
 
-/// Checks messages that are to be appended together. Thinking that comes alone goes into the assistant message after it.
+/// Checks messages that are appended together. Thinking alone moves into the next assistant
+/// message.
 ///
 /// # Errors
-/// What is wrong with one of them; then none is to be appended.
+/// One of the messages is invalid; then none must be appended.
 pub fn append(messages: Vec<NewMessage>) -> Result<NewMessages, Refusal> {
     if messages.is_empty() {
         return Err(Reason::Blank { what: "the list of messages" }.into());
@@ -88,7 +89,8 @@ pub fn append(messages: Vec<NewMessage>) -> Result<NewMessages, Refusal> {
             if waiting.iter().any(|waits| waits.id == call.id) {
                 return Err(Reason::CallWaits(call.id.clone()).into());
             }
-            // Answered here before it is called here, it waited before; made a second time here, it was answered in between.
+            // A call whose id was answered before it in this append waited before, so it is
+            // excluded. A repeated call was answered in between.
             if !answers.contains(&call.id) {
                 calls.insert(call.id.clone());
             }
@@ -110,8 +112,8 @@ pub fn append(messages: Vec<NewMessage>) -> Result<NewMessages, Refusal> {
     Ok(NewMessages { messages, answers, calls, waiting })
 }
 
-/// The messages that get a number: thinking alone is moved into the message after it, which must be of the assistant and without thinking,
-/// because two signed thoughts cannot be joined.
+/// The messages that get a number. Thinking alone moves into the next message, which must be the
+/// assistant's and have no thinking, because two signed thoughts cannot be joined.
 fn with_thinking_placed(messages: Vec<NewMessage>) -> Result<Vec<NewMessage>, Refusal> {
     let mut placed = Vec::with_capacity(messages.len());
     let mut alone: Option<NewMessage> = None;

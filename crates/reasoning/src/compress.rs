@@ -1,4 +1,4 @@
-//! What a compression replaces, and what is shown after it.
+//! Decides what a compression replaces and what is shown after it.
 
 use std::collections::HashSet;
 
@@ -10,51 +10,50 @@ use crate::{
     Runs, ShownThread,
 };
 
-/// Which messages are to be compressed.
+/// The messages to compress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// The last messages of the temp layer.
     Last(i64),
     /// From a position to a position, both included.
     Range(i64, i64),
-    /// Those with these numbers.
+    /// The messages with these numbers.
     Numbers(Vec<i64>),
 }
 
-/// What an agent asks for.
+/// An agent's request for a compression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompressionRequest {
-    /// Which messages.
     pub selection: Selection,
-    /// What stands for them.
+    /// The text that replaces them.
     pub summary: String,
-    /// The snapshot in which they were seen: in another one they would be other messages.
+    /// The snapshot that the agent saw: in another one, positions may name other messages.
     pub token: Option<String>,
 }
 
-/// A compression that has been decided on.
+/// A valid compression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compression {
-    /// What is replaced, in the order in which it is shown.
+    /// The replaced messages, in the order in which they are shown.
     pub replaced: Vec<Number>,
-    /// Where it stands: the first and the last position.
+    /// The first and last replaced position.
     pub positions: (u64, u64),
-    /// Where it would have stood, had no call been split from its result.
+    /// The requested positions, before widening to keep calls with their results.
     pub asked: (u64, u64),
-    /// The number that the summary takes.
+    /// The number of the summary.
     pub summary: Number,
-    /// Whether the summary is of the temp layer.
+    /// Whether the summary belongs to the temp layer.
     pub in_temp: bool,
-    /// What is shown afterwards.
+    /// The messages shown afterwards.
     pub shown: Runs,
-    /// How many that are.
+    /// Number of messages shown afterwards.
     pub messages: u64,
-    /// Characters of what is replaced, and of the summary.
+    /// Characters of the replaced messages, and of the summary.
     pub chars: (u64, u64),
 }
 
 impl Compression {
-    /// Whether more is replaced than was asked for, so that calls stay with their results.
+    /// Whether more than requested is replaced, to keep calls with their results.
     pub fn is_widened(&self) -> bool {
         self.positions != self.asked
     }
@@ -65,14 +64,15 @@ impl Compression {
     }
 }
 
-/// Decides on a compression of what is shown.
+/// Validates a compression of the shown messages.
 ///
 /// # Errors
-/// What is wrong with the request; then nothing is to change.
+/// The request is invalid; then nothing must change.
 pub fn compress(thread: &ShownThread, request: &CompressionRequest) -> Result<Compression, Refusal> {
     let pairs = thread.pairs();
     let refused = |reason| {
-        // Of a single message the summary decides; otherwise another summary may be shorter.
+        // The length of the summary matters only for a single message; otherwise a shorter summary
+        // is possible.
         let summary_chars = if reason == Reason::Single { chars(&request.summary) } else { 0 };
         Refusal { reason, valid: thread.valid(&request.selection, summary_chars.into()) }
     };
@@ -124,7 +124,7 @@ fn check_summary(summary: &str) -> Result<(), Reason> {
     }
 }
 
-/// The first and the last index.
+/// The first and last index.
 fn select(thread: &ShownThread, pairs: &Pairs, selection: &Selection) -> Result<(usize, usize), Reason> {
     let settled = thread.settled(pairs);
     match selection {
@@ -169,7 +169,7 @@ fn of_numbers(thread: &ShownThread, numbers: &[i64]) -> Result<(usize, usize), R
     }
 }
 
-/// Why not all of these numbers are shown.
+/// Why some of these numbers are not shown.
 fn missing(thread: &ShownThread, numbers: &[i64]) -> Reason {
     let shown: HashSet<Number> = thread.entries.iter().map(|entry| entry.number).collect();
     for number in numbers {
@@ -182,7 +182,7 @@ fn missing(thread: &ShownThread, numbers: &[i64]) -> Reason {
     Reason::Blank { what: "the list of numbers" }
 }
 
-/// The smallest range around it that splits no call from its result.
+/// The smallest range around it that does not split a call from its result.
 fn widen(pairs: &Pairs, (mut first, mut last): (usize, usize)) -> (usize, usize) {
     let mut seen = first..first;
     loop {

@@ -1,38 +1,36 @@
-//! Layers: what is shown of a session since a compression.
+//! Layers: the messages of a session shown since a compression.
 
 use model::Timestamp;
 
 use crate::text::check_name;
 use crate::{Number, Reason, Refusal, Runs, Valid};
 
-/// The id of a layer in its session: from 1, rising. 0 is the state before any compression.
+/// The id of a layer in its session: ascending from 1. 0 is the state before any compression.
 pub type LayerId = u64;
 
-/// A compression: copy-on-write, so that the newest layer that is not undone says what is shown.
+/// A compression. The newest layer that is not undone decides what is shown (copy-on-write).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
-    /// Its id.
     pub id: LayerId,
-    /// The layer that was the newest before it.
+    /// The newest layer before it.
     pub previous: LayerId,
-    /// What it replaced, in the order in which it was shown.
+    /// The replaced messages, in the order in which they were shown.
     pub replaced: Vec<Number>,
-    /// The message that stands for it.
+    /// The message that replaces them.
     pub summary: Number,
-    /// What is shown of the numbers up to [`Layer::summary`]. What was appended later follows.
+    /// The shown numbers up to [`Layer::summary`]. Later messages follow.
     pub shown: Runs,
-    /// Whether it was taken back.
+    /// Whether it was undone.
     pub is_undone: bool,
 }
 
 /// A named layer to which a session can return.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Its name, unique in the session: made again, it names the newer state.
+    /// Unique in the session: a repeated name moves to the newer state.
     pub name: String,
     /// The newest layer when it was made.
     pub layer: LayerId,
-    /// When it was made.
     pub at: Timestamp,
 }
 
@@ -44,8 +42,8 @@ pub fn checkpoint_name(name: &str) -> Result<(), Refusal> {
     Ok(check_name("the name of a checkpoint", name)?)
 }
 
-/// Why a checkpoint cannot be returned to: there is none of that name, or the state that it names was taken back. `checkpoints` are all
-/// of the session, with whether their state still stands.
+/// The layer of a checkpoint, or a refusal if there is none with that name or its layer was undone.
+/// `checkpoints` are all of the session, each with whether its layer is still valid.
 pub fn restorable(name: &str, checkpoints: &[(Checkpoint, bool)]) -> Result<LayerId, Refusal> {
     let names =
         checkpoints.iter().filter(|(_, stands)| *stands).map(|(checkpoint, _)| checkpoint.name.clone());

@@ -1,11 +1,14 @@
-//! Focused reasoning threads: an agent sees its thread numbered, replaces a stretch of it by a summary in place, and takes that back
-//! exactly.
+//! Focused reasoning threads: an agent sees its thread with numbers, replaces a range of it by a
+//! summary in place, and undoes that exactly.
 //!
-//! Entry points: [`ShownThread`] is what is shown of a session, [`render`] how a model sees it, [`compress`] decides on a compression,
-//! [`append`] on new messages. [`ReasoningThreadStack`] is the whole session in memory: what a store must do with these decisions.
+//! Entry points: [`ShownThread`] is the shown part of a session, [`render`] formats it for a model,
+//! [`compress`] validates a compression, [`append`] validates new messages.
+//! [`ReasoningThreadStack`] is a whole session in memory: the reference for what a store does with
+//! these decisions.
 //!
-//! Invariants: messages are never changed and never deleted, a [`Layer`] says which are shown and in which order; a number is given
-//! once; a call and its result are shown both or neither; what is refused changes nothing. Nothing here knows where sessions are kept.
+//! Invariants: messages are never changed or deleted; a [`Layer`] lists which are shown, and in
+//! which order. A number is assigned once. A call and its result are shown together or not at all.
+//! A refusal changes nothing. This crate does not know where sessions are stored.
 
 mod append;
 mod compress;

@@ -1,38 +1,40 @@
-//! Bounds of a session.
+//! Limits of a session.
 
-/// Longest text of one message, in bytes.
+/// Maximum bytes of one message's text.
 pub const MAX_CONTENT_BYTES: usize = 1024 * 1024;
-/// Longest summary, in bytes.
+/// Maximum bytes of a summary.
 pub const MAX_SUMMARY_BYTES: usize = 64 * 1024;
-/// Messages of one append.
+/// Maximum messages in one append.
 pub const MAX_MESSAGES_PER_APPEND: usize = 100;
-/// Calls of one message.
+/// Maximum calls in one message.
 pub const MAX_CALLS_PER_MESSAGE: usize = 128;
-/// Longest arguments of one call, in bytes.
+/// Maximum bytes of one call's arguments.
 pub const MAX_ARGUMENTS_BYTES: usize = 256 * 1024;
-/// Longest signature of a provider, in bytes.
+/// Maximum bytes of a provider's signature.
 pub const MAX_SIGNATURE_BYTES: usize = 64 * 1024;
-/// The highest number that an append gives.
+/// The highest number that an append assigns.
 pub const MAX_MESSAGES_PER_SESSION: u64 = 100_000;
-/// The highest number that a summary takes: a session that is full can still be compressed.
+/// The highest number of a summary: a full session can still be compressed.
 pub const MAX_SUMMARY_NUMBER: u64 = 110_000;
-/// Numbers in one request.
+/// Maximum numbers in one request.
 pub const MAX_NUMBERS_PER_REQUEST: usize = 10_000;
-/// Summaries that are shown at the same time: each layer says what is shown, and so is as long as there are summaries in it.
+/// Maximum summaries shown at the same time. Each layer lists what is shown, so its size grows with
+/// the number of summaries.
 pub const MAX_SUMMARIES_SHOWN: usize = 1_000;
-/// Items of a plan.
+/// Maximum items of a plan.
 pub const MAX_PLAN_ITEMS: usize = 100;
-/// Longest item of a plan, in bytes.
+/// Maximum bytes of a plan's item.
 pub const MAX_PLAN_ITEM_BYTES: usize = 1_000;
-/// Checkpoints of a session.
+/// Maximum checkpoints of a session.
 pub const MAX_CHECKPOINTS: usize = 100;
-/// Base layers of a session.
+/// Maximum base layers of a session.
 pub const MAX_SOURCES: usize = 16;
-/// Longest name of a tool, a call, a checkpoint or a request, in bytes.
+/// Maximum bytes of the name of a tool, a call, a checkpoint or a request.
 pub const MAX_NAME_BYTES: usize = 128;
-/// Characters that a page of the discarded log shows of a message.
+/// Characters of a message shown in the discarded log.
 pub const DISCARDED_SHOWN_CHARS: u32 = 200;
-/// Characters that it shows of a summary.
+/// Characters of a summary shown there.
 pub const SUMMARY_SHOWN_CHARS: u32 = 1_000;
-/// A longer tool result is shown with its size alone. Blocks that a store has made keep what this said when they were made.
+/// For a longer tool result, only the size is shown. Blocks that a store has made keep the limit
+/// from when they were made.
 pub const TOOL_RESULT_SHOWN_CHARS: u32 = 200;

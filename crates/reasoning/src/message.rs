@@ -1,9 +1,10 @@
 //! Messages of a session.
 
-/// The place of a message in its session's numbering: from 1, only rising, never given twice, never in a stored text.
+/// The number of a message in its session: ascending from 1, never reused, never part of a stored
+/// text.
 pub type Number = u64;
 
-/// Who speaks in a session.
+/// The author of a message in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReasoningRole {
     /// A person, or another caller of the agent.
@@ -12,17 +13,15 @@ pub enum ReasoningRole {
     Assistant,
     /// A tool: the result of a call.
     Tool,
-    /// Instructions.
     System,
-    /// Stands for messages that were compressed.
+    /// Replaces messages that were compressed.
     Summary,
 }
 
 impl ReasoningRole {
-    /// All of them.
     pub const ALL: [Self; 5] = [Self::User, Self::Assistant, Self::Tool, Self::System, Self::Summary];
 
-    /// Its name in Postgres and JSON.
+    /// The name in Postgres and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -33,12 +32,12 @@ impl ReasoningRole {
         }
     }
 
-    /// The role of this name.
+    /// The role with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 
-    /// As it is shown in a view.
+    /// The label in a view.
     pub const fn label(self) -> &'static str {
         match self {
             Self::User => "User",
@@ -50,16 +49,17 @@ impl ReasoningRole {
     }
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionCall {
     /// Unique among the calls of the session that wait for their result.
     pub id: String,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
-    /// The arguments as the model wrote them. A [`crate::ShownThread`] has none: decisions do not need them.
+    /// The arguments as the model wrote them. Absent in a [`crate::ShownThread`]: decisions do not
+    /// need them.
     pub arguments: Option<String>,
-    /// What the provider signed the call with.
+    /// The provider's signature of the call.
     pub signature: Option<String>,
 }
 
@@ -70,26 +70,24 @@ impl SessionCall {
     }
 }
 
-/// One message of a session, never changed.
+/// One immutable message of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionMessage {
-    /// Its number.
     pub number: Number,
-    /// Whether it is of the temp layer; a summary is when all that it replaced is.
+    /// Whether it belongs to the temp layer; a summary does if everything that it replaced does.
     pub in_temp: bool,
-    /// Who speaks.
     pub role: ReasoningRole,
-    /// What is said; of a tool message, the result.
+    /// The text; for a tool message, the result.
     pub content: String,
-    /// What the model thought before: it has no number of its own and goes where its message goes.
+    /// The model's thinking before the message. It has no number and stays with its message.
     pub thinking: Option<String>,
-    /// What the provider signed the thinking with.
+    /// The provider's signature of the thinking.
     pub signature: Option<String>,
-    /// Of an assistant message.
+    /// Calls of an assistant message.
     pub calls: Vec<SessionCall>,
-    /// Of a tool message: the call that it answers.
+    /// For a tool message: the id of the answered call.
     pub answers: Option<String>,
-    /// Of a tool message: the tool.
+    /// For a tool message: the name of the tool.
     pub tool: Option<String>,
 }
 
@@ -111,7 +109,7 @@ pub fn number_of_message_id(id: &str) -> Option<Number> {
     (message_id(number) == id).then_some(number)
 }
 
-/// Characters of a text, as sizes are shown.
+/// Characters of a text, for displayed sizes.
 pub(crate) fn chars(text: &str) -> u32 {
     u32::try_from(text.chars().count()).unwrap_or(u32::MAX)
 }

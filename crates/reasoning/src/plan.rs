@@ -5,24 +5,21 @@ use model::quoting;
 use crate::text::{check_text, is_blank};
 use crate::{MAX_PLAN_ITEM_BYTES, MAX_PLAN_ITEMS, Reason, Refusal};
 
-/// How far an item of a plan is.
+/// The state of a plan's item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PlanState {
-    /// Not begun.
     Pending,
     /// Being worked on.
     InProgress,
-    /// Done.
     Done,
-    /// Not wanted any more.
+    /// No longer wanted.
     Dropped,
 }
 
 impl PlanState {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Pending, Self::InProgress, Self::Done, Self::Dropped];
 
-    /// Its name in Postgres, JSON and views.
+    /// The name in Postgres, JSON and views.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -32,22 +29,20 @@ impl PlanState {
         }
     }
 
-    /// The state of this name.
+    /// The state with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 }
 
-/// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanItem {
-    /// The text; one line, never blank.
+    /// One line, never blank.
     pub text: String,
-    /// How far it is.
     pub state: PlanState,
 }
 
-/// What an agent has set out to do, in order. It is replaced as a whole.
+/// An agent's plan, in order. It is replaced as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     items: Vec<PlanItem>,
@@ -72,7 +67,6 @@ impl Plan {
         Ok(Self { items })
     }
 
-    /// Its items, in order.
     pub fn items(&self) -> &[PlanItem] {
         &self.items
     }

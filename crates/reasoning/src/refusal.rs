@@ -1,4 +1,4 @@
-//! What is refused, and what would have been taken. Its text is what the agent reads.
+//! Refusals: the reason, and what would be accepted. The agent reads their text.
 
 use std::fmt;
 
@@ -6,176 +6,168 @@ use model::quoting;
 
 use crate::{MAX_SUMMARIES_SHOWN, Number, Runs, numbers_text};
 
-/// A request that changes nothing.
+/// A refused request, which changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Refusal {
-    /// What is wrong with it.
     pub reason: Reason,
-    /// What would have been taken.
+    /// What would be accepted.
     pub valid: Valid,
 }
 
-/// What a request could have named.
+/// What a request could name instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Valid {
-    /// Nothing that depends on the state of the thread.
+    /// The refusal does not depend on the state of the thread.
     Anything,
-    /// Ranges of positions, each of which could be compressed as a whole; none: nothing can be compressed.
+    /// Ranges of positions, each of which could be compressed as a whole. Empty: nothing can be
+    /// compressed.
     Ranges(Vec<(u64, u64)>),
-    /// A number of messages from the end of the temp layer; `None`: nothing there can be compressed.
+    /// Number of messages from the end of the temp layer, least and most; `None`: none can be
+    /// compressed.
     Count(Option<(u64, u64)>),
-    /// Numbers in the order in which they are shown, each list of which could be compressed as a whole.
+    /// Numbers in the order in which they are shown; each list could be compressed as a whole.
     Numbers(Vec<Runs>),
-    /// Names, of checkpoints.
+    /// Names of checkpoints.
     Names(Vec<String>),
 }
 
-/// What is wrong with a request.
+/// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// A summary in which nothing can be seen.
+    /// The summary has no visible character.
     #[error("the summary is blank: say in it what the messages said")]
     BlankSummary,
-    /// More bytes than are taken.
+    /// A text is too long.
     #[error("{what} has {bytes} bytes; at most {max_bytes} are taken")]
     TooLong {
-        /// Which text.
+        /// Name of the text.
         what: &'static str,
-        /// Its length.
         bytes: usize,
-        /// The bound.
         max_bytes: usize,
     },
-    /// More items than are taken.
+    /// There are too many items.
     #[error("there are {count} {what}; at most {max} are taken")]
     TooMany {
-        /// Items of what.
+        /// The kind of items.
         what: &'static str,
-        /// How many.
+        /// Number of items.
         count: u64,
-        /// The bound.
         max: u64,
     },
-    /// A NUL character.
+    /// The text has a NUL character.
     #[error("{what} has a NUL character, which cannot be stored")]
     Nul {
-        /// Which text.
+        /// Name of the text.
         what: &'static str,
     },
-    /// Blank, or no plain line.
+    /// A name is blank or not one plain line.
     #[error("{what} must be one line that is not blank, without control characters and invisible ones")]
     Name {
-        /// Which name.
+        /// Kind of the name.
         what: &'static str,
     },
-    /// The thread is not what the token was given for.
+    /// The thread has changed since the token was issued.
     #[error("the thread has changed: {messages} messages now; view it again")]
     Stale {
-        /// How many it shows.
+        /// Number of messages shown.
         messages: u64,
     },
-    /// Positions that the thread does not have.
+    /// The thread does not have these positions.
     #[error("[{from}] to [{to}] is no range of the thread, which has {messages} messages")]
     Range {
-        /// As asked for.
         from: i64,
-        /// As asked for.
         to: i64,
-        /// How many the thread shows.
+        /// Number of messages shown.
         messages: u64,
     },
-    /// A number of messages that the temp layer does not have.
+    /// The temp layer does not have that many messages.
     #[error("the last {count} messages cannot be compressed: only the temp layer counts")]
     Count {
-        /// As asked for.
         count: i64,
     },
-    /// One message, and a summary that is as long.
+    /// A single message, and a summary that is not shorter.
     #[error("one message is compressed only into a summary that is shorter: name at least two")]
     Single,
     /// A call without its result.
     #[error("[{position}] calls a tool whose result has not come")]
     OpenCall {
-        /// Where it stands.
+        /// Position of the call.
         position: u64,
     },
-    /// A number that was never given.
+    /// The number was never assigned.
     #[error("no message has the number {0}")]
     UnknownNumber(i64),
-    /// A number that a summary stands for, or whose summary was taken back.
+    /// A summary replaces the number, or the number is a summary that was undone.
     #[error("the message with the number {0} is not shown")]
     HiddenNumber(i64),
-    /// A number that is named twice.
+    /// The number is listed twice.
     #[error("the number {0} is named twice")]
     RepeatedNumber(i64),
-    /// Numbers with others between them.
+    /// Other messages are between the numbers.
     #[error("the messages do not stand next to each other: {between} stands between them")]
     NotAdjacent {
-        /// The first that was not named.
+        /// The first number in between.
         between: Number,
     },
-    /// Each layer says what is shown.
+    /// Too many summaries would be shown; each layer lists what is shown.
     #[error("the thread shows {MAX_SUMMARIES_SHOWN} summaries: compress some of them into one")]
     TooManySummaries,
-    /// A number beyond the last one that a summary takes.
+    /// The last number for summaries is used up.
     #[error("the session has given all of its numbers: go on in another session")]
     NoNumberLeft,
-    /// Thinking that no message follows.
+    /// Thinking without a message after it.
     #[error("thinking alone is no message: put it into the assistant message that follows it")]
     ThinkingAlone,
-    /// Nothing was said.
+    /// The text is empty.
     #[error("{what} is blank")]
     Blank {
-        /// Which text.
+        /// Name of the text.
         what: &'static str,
     },
-    /// A call that waits already, or twice the same in one message.
+    /// A call with this id already waits, or is twice in one message.
     #[error("the call {0:?} waits for its result already")]
     CallWaits(String),
-    /// A result of nothing.
+    /// The result answers no waiting call.
     #[error("no call {0:?} waits for a result")]
     NoSuchCall(String),
-    /// Calls of a role that does not call, or a result of a role that is no tool.
+    /// The role cannot have calls, or cannot have a result.
     #[error("{what} belongs to a message of the role {role} only")]
     WrongRole {
-        /// What it has.
+        /// The field that it has.
         what: &'static str,
-        /// Whose it is.
+        /// The role of the message.
         role: &'static str,
     },
-    /// Summaries are made by compressing.
+    /// Summaries cannot be appended; compressions create them.
     #[error("a summary is made by compressing, not by appending")]
     Summary,
-    /// No layer to take back.
+    /// There is no layer to undo.
     #[error("there is no compression to take back")]
     NothingToUndo,
-    /// Not the newest layer's.
+    /// The summary is not that of the newest layer.
     #[error("{0} is not the newest summary: only the newest compression can be taken back")]
     NotNewest(String),
-    /// No such checkpoint.
+    /// There is no such checkpoint.
     #[error("there is no checkpoint {0:?}")]
     UnknownCheckpoint(String),
-    /// The state that it names was taken back.
+    /// The layer of the checkpoint was undone.
     #[error("what the checkpoint {0:?} names was taken back")]
     CheckpointUndone(String),
-    /// The same request id, for something else.
+    /// The request id was used for another request.
     #[error("the request id {0:?} was used for another request")]
     RequestReused(String),
-    /// Batches from behind to before.
+    /// The first batch is after the last one.
     #[error("the batches {from} to {to} are no range")]
     Batches {
-        /// As asked for.
         from: i64,
-        /// As asked for.
         to: i64,
     },
-    /// A thread of another tenant, or one that does not exist.
+    /// The thread does not exist or belongs to another tenant.
     #[error("there is no thread {0:?}, or no message in that range of its batches")]
     Source(String),
 }
 
 impl Reason {
-    /// What it is called, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::BlankSummary => "blank_summary",
@@ -212,7 +204,7 @@ impl Reason {
 }
 
 impl Refusal {
-    /// A refusal that has nothing to do with the state of the thread.
+    /// A refusal that does not depend on the state of the thread.
     pub fn anyway(reason: Reason) -> Self {
         Self { reason, valid: Valid::Anything }
     }

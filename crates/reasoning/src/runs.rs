@@ -1,8 +1,8 @@
-//! Numbers in the order in which they are shown.
+//! Lists of numbers in the order in which they are shown.
 
 use crate::Number;
 
-/// Numbers in the order in which they are shown, as runs of numbers that follow each other: `(first, last)`.
+/// Numbers in the order in which they are shown, as runs of consecutive numbers: `(first, last)`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Runs(Vec<(Number, Number)>);
 
@@ -19,23 +19,23 @@ impl Runs {
         Self(runs)
     }
 
-    /// Runs that were stored.
+    /// Wraps runs that were stored.
     pub fn from_stored(runs: Vec<(Number, Number)>) -> Self {
         Self(runs)
     }
 
-    /// One after the other.
+    /// The runs, in order.
     pub fn runs(&self) -> &[(Number, Number)] {
         &self.0
     }
 
-    /// Each number.
+    /// All numbers, in order.
     pub fn numbers(&self) -> impl Iterator<Item = Number> {
         self.0.iter().flat_map(|(first, last)| *first..=*last)
     }
 }
 
-/// Numbers in their order, with those that follow each other drawn together: `1-2, 8, 5-7`.
+/// Formats numbers in their order, with consecutive ones joined: `1-2, 8, 5-7`.
 pub fn numbers_text(numbers: impl IntoIterator<Item = Number>) -> String {
     let shown = |(first, last): &(Number, Number)| match first == last {
         true => first.to_string(),

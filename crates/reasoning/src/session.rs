@@ -1,47 +1,47 @@
-//! A session and where its base messages came from.
+//! A session and the sources of its base messages.
 
 use model::{AgentId, Position, ReasoningSessionId, ThreadId, Timestamp};
 
 use crate::{MAX_SOURCES, Reason, Refusal};
 
-/// What an agent reasons in: base layers, which are messages of threads, and a temp layer of its own messages.
+/// A reasoning session of an agent: base layers, which are messages of threads, and a temp layer of
+/// its own messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReasoningSession {
-    /// Its id, with its tenant.
+    /// The id includes the tenant.
     pub id: ReasoningSessionId,
-    /// Whose it is; of the same tenant.
+    /// The agent, of the same tenant.
     pub agent: AgentId,
-    /// Its base layers, in their order.
+    /// The base layers, in order.
     pub sources: Vec<ContextSource>,
-    /// Who made it.
+    /// Name of the creator.
     pub created_by: String,
-    /// When.
     pub created_at: Timestamp,
-    /// The thread whose contexts show what the session shows of it, if any.
+    /// The thread whose contexts apply the session's compressions, if any.
     pub applies_to: Option<ThreadId>,
 }
 
-/// Where the messages of a base layer came from.
+/// The source of a base layer's messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextSource {
-    /// The thread, of the session's tenant.
+    /// A thread of the session's tenant.
     pub thread: ThreadId,
     /// The first batch; `None`: from the beginning.
     pub from_batch: Option<Position>,
-    /// The last batch; `None`: all that there is.
+    /// The last batch; `None`: up to the end.
     pub to_batch: Option<Position>,
-    /// The position of the thread's last message when the layer was made; `None` until it is.
+    /// The position of the thread's last message when the layer was made; `None` until then.
     pub as_of: Option<Position>,
-    /// The lowest and the highest number in the thread among the messages that were copied; `None` until they are, and where
-    /// none has a number.
+    /// The lowest and highest thread number of the copied messages; `None` until they are copied,
+    /// and if none has a number.
     pub numbers: Option<(u64, u64)>,
 }
 
 impl ReasoningSession {
-    /// Checks what a session is made of.
+    /// Checks the sources of a session.
     ///
     /// # Errors
-    /// There are too many sources, one is a range from behind to before, or something is another tenant's.
+    /// There are too many sources, the range of one is reversed, or one belongs to another tenant.
     pub fn check(id: &ReasoningSessionId, agent: &AgentId, sources: &[ContextSource]) -> Result<(), Refusal> {
         if sources.len() > MAX_SOURCES {
             let (count, max) = (sources.len() as u64, MAX_SOURCES as u64);

@@ -1,4 +1,4 @@
-//! A whole session in memory: its base layers, its temp layer, and the compressions on top.
+//! A whole session in memory: base layers, temp layer and compressions.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use crate::{
     message_id, render,
 };
 
-/// Base layers, which are read-only, and a temp layer, with the layers of compressions on top of both.
+/// Read-only base layers and a temp layer, with the layers of compressions on top of both.
 #[derive(Debug, Clone)]
 pub struct ReasoningThreadStack {
     session: ReasoningSessionId,
-    /// All that was ever there: the message with the number n is at n - 1.
+    /// All messages that ever existed: the message with number n has index n - 1.
     messages: Vec<SessionMessage>,
     layers: Vec<Layer>,
     /// The newest layer that is not undone.
@@ -24,12 +24,11 @@ pub struct ReasoningThreadStack {
     checkpoints: Vec<Checkpoint>,
 }
 
-/// One entry of the discarded log.
+/// An entry of the discarded log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Discarded<'a> {
-    /// The compression.
     pub layer: &'a Layer,
-    /// The message that stands for what it replaced.
+    /// The message that replaces the others.
     pub summary: &'a SessionMessage,
 }
 
@@ -51,30 +50,30 @@ impl ReasoningThreadStack {
         }
     }
 
-    /// All that was ever there, by number.
+    /// All messages that ever existed, by number.
     pub fn messages(&self) -> &[SessionMessage] {
         &self.messages
     }
 
-    /// What is shown, in order.
+    /// The shown messages, in order.
     pub fn shown(&self) -> Vec<&SessionMessage> {
         let (runs, through) = match self.layer(self.head) {
             Some(layer) => (layer.shown.clone(), layer.summary),
             None => (Runs::default(), 0),
         };
-        // A summary is shown by layers only: what a layer that was undone put there is not.
+        // Only layers show summaries: the summary of an undone layer is not shown.
         let later = self.messages.iter().filter(|message| message.number > through);
         let later = later.filter(|message| message.role != ReasoningRole::Summary);
         runs.numbers().filter_map(|number| self.message(number)).chain(later).collect()
     }
 
-    /// What is shown, as decisions need it.
+    /// The shown messages, in the form that decisions need.
     pub fn thread(&self) -> ShownThread {
         let entries = self.shown().into_iter().map(ShownMessage::from).collect();
         ShownThread { session: self.session.clone(), entries, last_number: self.messages.len() as Number }
     }
 
-    /// What a model sees.
+    /// The view of a model.
     pub fn view(&self) -> String {
         let (shown, thread) = (self.shown(), self.thread());
         let called = thread.called_tools();
@@ -85,10 +84,10 @@ impl ReasoningThreadStack {
         render(lines, None, thread.token())
     }
 
-    /// Appends messages to the temp layer; gives the number of the first.
+    /// Appends messages to the temp layer and returns the number of the first one.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// A message is invalid.
     pub fn append(&mut self, messages: Vec<NewMessage>) -> Result<Number, Refusal> {
         let new = append(messages)?;
         let waiting = new.settle(&self.waiting)?;
@@ -113,10 +112,10 @@ impl ReasoningThreadStack {
         Ok(first)
     }
 
-    /// Compresses; gives what was done.
+    /// Compresses messages and returns the compression.
     ///
     /// # Errors
-    /// What is wrong with the request.
+    /// The request is invalid.
     pub fn compress(&mut self, request: &CompressionRequest) -> Result<Compression, Refusal> {
         let compression = compress(&self.thread(), request)?;
         self.messages.push(SessionMessage {
@@ -143,10 +142,11 @@ impl ReasoningThreadStack {
         Ok(compression)
     }
 
-    /// Takes the newest compression back; with the id of its summary, only that one. Gives the layer.
+    /// Undoes the newest compression and returns its layer. With `summary_id`, only if that is its
+    /// summary.
     ///
     /// # Errors
-    /// There is none, or the newest has another summary.
+    /// There is none, or the newest one has another summary.
     pub fn undo(&mut self, summary_id: Option<&str>) -> Result<LayerId, Refusal> {
         let newest = self.layer(self.head).ok_or(Reason::NothingToUndo)?;
         let (id, previous) = (newest.id, newest.previous);
@@ -160,7 +160,7 @@ impl ReasoningThreadStack {
     /// Names the newest layer.
     ///
     /// # Errors
-    /// The name is none, or there are too many checkpoints.
+    /// The name is invalid, or there are too many checkpoints.
     pub fn checkpoint(&mut self, name: &str, at: Timestamp) -> Result<LayerId, Refusal> {
         checkpoint_name(name)?;
         self.checkpoints.retain(|checkpoint| checkpoint.name != name);
@@ -172,10 +172,11 @@ impl ReasoningThreadStack {
         Ok(self.head)
     }
 
-    /// Takes back all compressions since a checkpoint; what was appended since stays. Gives how many they were.
+    /// Undoes all compressions since a checkpoint and returns their number. Messages appended since
+    /// stay.
     ///
     /// # Errors
-    /// There is no such checkpoint, or what it names was taken back.
+    /// There is no such checkpoint, or its layer was undone.
     pub fn restore(&mut self, name: &str) -> Result<u64, Refusal> {
         let stands =
             |checkpoint: &Checkpoint| self.layer(checkpoint.layer).is_none_or(|layer| !layer.is_undone);

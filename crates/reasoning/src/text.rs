@@ -1,10 +1,10 @@
-//! Texts and names that come from outside.
+//! Checks texts and names from outside.
 
 use model::quoting;
 
 use crate::{MAX_NAME_BYTES, Reason};
 
-/// Refuses a text that is too long, or that Postgres cannot keep.
+/// Refuses a text that is too long or that Postgres cannot store.
 ///
 /// # Errors
 /// It has more than `max_bytes` bytes, or a NUL character.
@@ -18,7 +18,7 @@ pub fn check_text(what: &'static str, text: &str, max_bytes: usize) -> Result<()
     Ok(())
 }
 
-/// Whether a reader sees nothing of a text: white space, hidden characters, and those that only change how others look.
+/// Whether a text has no visible character: only white space, hidden characters and modifiers.
 pub(crate) fn is_blank(text: &str) -> bool {
     let shows_nothing = |character: char| {
         let changes_others = matches!(
@@ -37,7 +37,7 @@ pub(crate) fn is_blank(text: &str) -> bool {
     text.chars().all(shows_nothing)
 }
 
-/// Refuses a name that is blank, too long, or no plain line.
+/// Refuses a name that is blank, too long, or not one plain line.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Reason> {
     check_text(what, name, MAX_NAME_BYTES)?;
     if is_blank(name) || quoting::not_of_one_line(name).is_some() {

@@ -1,4 +1,4 @@
-//! What is shown of a session: enough of each message to decide on compressions.
+//! The shown part of a session, with as much of each message as decisions on compressions need.
 
 use std::collections::HashMap;
 
@@ -7,20 +7,18 @@ use model::ReasoningSessionId;
 use crate::message::SessionMessage;
 use crate::{MAX_SUMMARIES_SHOWN, Number, ReasoningRole, SessionCall, SnapshotToken};
 
-/// A message that is shown, without its text.
+/// A shown message, without its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownMessage {
-    /// Its number.
     pub number: Number,
-    /// Whether it is of the temp layer.
+    /// Whether it belongs to the temp layer.
     pub in_temp: bool,
-    /// Who speaks.
     pub role: ReasoningRole,
     /// Characters of its text.
     pub chars: u32,
-    /// Of an assistant message, but those whose result stands beside them.
+    /// Calls of an assistant message, except those with their result beside them.
     pub calls: Vec<SessionCall>,
-    /// Of a tool message: the call that it answers.
+    /// For a tool message: the id of the answered call.
     pub answers: Option<String>,
 }
 
@@ -37,33 +35,32 @@ impl From<&SessionMessage> for ShownMessage {
     }
 }
 
-/// What is shown of a session, in order. Position 1 is the first.
+/// The shown messages of a session, in order. Position 1 is the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownThread {
-    /// The session.
     pub session: ReasoningSessionId,
-    /// What is shown.
+    /// The shown messages.
     pub entries: Vec<ShownMessage>,
-    /// The highest number that was given, shown or not.
+    /// The highest assigned number, shown or not.
     pub last_number: Number,
 }
 
-/// Which entries belong together: indices from 0.
+/// Which entries belong together, as indices from 0.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
-    /// Per entry that calls or answers: the entries on the other side.
+    /// For each entry with calls or a result: the entries on the other side.
     pub(crate) partners: HashMap<usize, Vec<usize>>,
-    /// Entries of the temp layer with a call whose result has not come, in order.
+    /// Entries of the temp layer with a call without a result, in order.
     pub(crate) open: Vec<usize>,
 }
 
 impl Pairs {
-    /// The entries on the other side of an entry's calls, or of its result.
+    /// The entries on the other side of an entry's calls or result.
     pub(crate) fn partners(&self, index: usize) -> &[usize] {
         self.partners.get(&index).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Calls with their results: the index of each.
+    /// Calls with their results, as indices.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (usize, usize)> {
         let all = self.partners.iter();
         all.flat_map(|(index, partners)| partners.iter().map(move |partner| (*index, *partner)))
@@ -82,33 +79,34 @@ impl Pairs {
 }
 
 impl ShownThread {
-    /// How many messages are shown.
+    /// Number of shown messages.
     pub fn len(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// Whether none is.
+    /// Whether no message is shown.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// What names this state.
+    /// The token of this state.
     pub fn token(&self) -> SnapshotToken {
         SnapshotToken::of(&self.session, self.entries.iter().map(|entry| entry.number))
     }
 
-    /// What would name the state in which these were shown.
+    /// The token of the state in which these messages are shown.
     pub fn token_of(&self, shown: impl Iterator<Item = Number>) -> SnapshotToken {
         SnapshotToken::of(&self.session, shown)
     }
 
-    /// How many entries, from the first, can be compressed: not the call that runs at this moment, nor the results of calls beside it.
+    /// How many entries, from the first, can be compressed: the running call, and results of calls
+    /// beside it, are excluded.
     pub(crate) fn settled(&self, pairs: &Pairs) -> usize {
         let mut end = self.entries.len();
         loop {
             let results = self.entries[..end].iter().rev();
             let mut first = end - results.take_while(|entry| entry.role == ReasoningRole::Tool).count();
-            // Of the results at the end only those that answer the call in question are beside it.
+            // Only results at the end that answer this entry's calls are beside it.
             if first > 0
                 && pairs.is_open(first - 1)
                 && (first..end).all(|result| pairs.partners(result).contains(&(first - 1)))
@@ -121,7 +119,7 @@ impl ShownThread {
         }
     }
 
-    /// A result answers the nearest call of its id before it that has no result yet.
+    /// A result answers the nearest earlier call with its id that has no result yet.
     pub(crate) fn pairs(&self) -> Pairs {
         let mut partners: HashMap<usize, Vec<usize>> = HashMap::new();
         let mut waiting: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -142,7 +140,7 @@ impl ShownThread {
         Pairs { partners, open }
     }
 
-    /// Per entry that answers a call: the tool, as the call names it.
+    /// For each entry that answers a call: the tool's name in the call.
     pub fn called_tools(&self) -> Vec<Option<&str>> {
         let mut called: HashMap<&str, &str> = HashMap::new();
         self.entries
@@ -154,7 +152,7 @@ impl ShownThread {
             .collect()
     }
 
-    /// Where a message stands, from 1.
+    /// The position of a message, from 1.
     pub fn position(&self, number: Number) -> Option<u64> {
         self.entries.iter().position(|entry| entry.number == number).map(|index| index as u64 + 1)
     }
@@ -165,7 +163,7 @@ impl ShownThread {
         summaries.count() >= MAX_SUMMARIES_SHOWN
     }
 
-    /// The entries of the temp layer that can be compressed: from, and up to but not with.
+    /// The entries of the temp layer that can be compressed, as a half-open range.
     pub(crate) fn temp(&self, pairs: &Pairs) -> (usize, usize) {
         let end = self.settled(pairs);
         let temp = self.entries[..end].iter().rev().take_while(|entry| entry.in_temp).count();

@@ -1,4 +1,4 @@
-//! Snapshot tokens: which messages were shown, and in which order.
+//! Snapshot tokens: identify the shown messages and their order.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use sha2::{Digest, Sha256};
 
 use crate::Number;
 
-/// Names what a thread showed. Messages never change and numbers are never given twice, so the numbers say it all: a thread to which a
-/// compression was taken back has the token that it had before.
+/// Identifies what a thread shows. Messages are immutable and numbers are never reused, so the
+/// numbers suffice: after an undo a thread has its earlier token again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SnapshotToken([u8; 16]);
 
 impl SnapshotToken {
-    /// The token of a session that shows these.
+    /// The token of a session that shows these messages.
     pub(crate) fn of(session: &ReasoningSessionId, shown: impl Iterator<Item = Number>) -> Self {
         let mut hash = Sha256::new();
         hash.update(session.as_str().as_bytes());

@@ -1,16 +1,17 @@
-//! What a request could compress: the ranges, counts and numbers that a refusal names. Each of them would be accepted.
+//! The ranges, counts and numbers that a refusal offers. Each of them would be accepted.
 
 use crate::thread::Pairs;
 use crate::{MAX_SUMMARY_NUMBER, ReasoningRole, Runs, Selection, ShownMessage, ShownThread, Valid};
 
-/// Most ranges that a refusal names: the last ones, which an agent compresses as a rule.
+/// Maximum number of ranges in a refusal: the last ones, which agents usually compress.
 const MAX_RANGES: usize = 16;
 
-/// Indices from 0, the first and the last.
+/// First and last index, from 0.
 type IndexRange = (usize, usize);
 
 impl ShownThread {
-    /// What a request of this kind could have named. A single message counts where it is longer than `summary_chars`.
+    /// What a request of this kind could name. A single message is offered if it is longer than
+    /// `summary_chars`.
     pub fn valid(&self, selection: &Selection, summary_chars: u64) -> Valid {
         let pairs = self.pairs();
         let ranges = self.compressible(&pairs, summary_chars);
@@ -29,7 +30,7 @@ impl ShownThread {
         }
     }
 
-    /// The longest ranges that could be compressed, in order.
+    /// The longest compressible ranges, in order.
     fn compressible(&self, pairs: &Pairs, summary_chars: u64) -> Vec<IndexRange> {
         if self.last_number >= MAX_SUMMARY_NUMBER {
             return Vec::new();
@@ -70,8 +71,8 @@ fn is_summary(entry: &ShownMessage) -> bool {
     entry.role == ReasoningRole::Summary
 }
 
-/// The entries below `settled` that are in no range that could be compressed, in order: calls without a result, and what belongs to a call
-/// or a result on the other side of such an entry.
+/// The entries below `settled` that are in no compressible range, in order: calls without a result,
+/// and pairs of call and result that enclose such an entry.
 fn blocked(pairs: &Pairs, settled: usize) -> Vec<usize> {
     let mut next: Vec<usize> = pairs.open().iter().copied().filter(|index| *index < settled).collect();
     if next.is_empty() {
@@ -90,11 +91,12 @@ fn blocked(pairs: &Pairs, settled: usize) -> Vec<usize> {
     (0..settled).filter(|index| is_blocked[*index]).collect()
 }
 
-/// Calls with their results, to find one that reaches over an entry: a tree over the calls, each node with the last result below it.
+/// Calls with their results, to find a pair that encloses an entry. A tree over the calls, in which
+/// each node has the last result below it.
 struct Spans {
-    /// Per call its results, the last one at the end.
+    /// The results of each call, the last one at the end.
     results: Vec<Vec<usize>>,
-    /// The leaves are the second half. A result is kept as its index plus 1; 0 is none.
+    /// The leaves are the second half. A result is stored as its index plus 1; 0 means none.
     last: Vec<usize>,
 }
 
@@ -117,7 +119,7 @@ impl Spans {
         }
     }
 
-    /// Takes out a call at or before the entry whose result is at or after it.
+    /// Removes a call at or before the entry whose result is at or after it.
     fn take_over(&mut self, index: usize) -> Option<(usize, usize)> {
         let call = self.find(1, 0, self.last.len() / 2, index)?;
         let result = self.results[call].pop()?;
@@ -125,7 +127,7 @@ impl Spans {
         Some((call, result))
     }
 
-    /// The first such call below a node, which stands for `width` calls from `first` on.
+    /// The first such call below a node, which covers `width` calls from `first` on.
     fn find(&self, node: usize, first: usize, width: usize, index: usize) -> Option<usize> {
         if first > index || self.last[node] <= index {
             return None;
@@ -164,13 +166,14 @@ mod tests {
         assert!(blocked(&pairs(&[(0, 2)], &[]), 3).is_empty());
     }
 
-    /// Each call reaches over the result of the one before it: with one walk over all for each step this takes hours.
+    /// Each call encloses the result of the one before it: a full walk for each step would take
+    /// hours.
     #[test]
     fn a_long_chain_is_walked_once() {
         let count = 50_000;
         let chain: Vec<(usize, usize)> = (0..count).map(|at| (2 * at, 2 * at + 3)).collect();
         let found = blocked(&pairs(&chain, &[1]), 2 * count + 2);
-        // All but the place of the call that would come next.
+        // All but the place of the next call.
         assert_eq!(found.len(), 2 * count + 1);
     }
 }

@@ -1,4 +1,4 @@
-//! How a model sees its thread. Positions are made here, for the model only, and stand in no stored text.
+//! Formats a thread for its model. Positions exist only in views and in no stored text.
 
 use std::fmt::Write as _;
 
@@ -9,19 +9,17 @@ use crate::{
     TOOL_RESULT_SHOWN_CHARS, numbers_text,
 };
 
-/// Before the later lines of a message.
+/// Indent of the later lines of a message.
 const INDENT: &str = "    ";
-/// About how many bytes a line has besides its content.
+/// Approximate bytes of a line besides its content.
 const LINE_BYTES: usize = 24;
 
-/// One message as a view needs it.
+/// One message of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViewLine<'a> {
-    /// Its number.
     pub number: Number,
-    /// The author's role.
     pub role: ReasoningRole,
-    /// Its text; not needed for a result that is longer than [`TOOL_RESULT_SHOWN_CHARS`].
+    /// The text; not needed for a result longer than [`TOOL_RESULT_SHOWN_CHARS`].
     pub content: &'a str,
     /// Characters of its text.
     pub chars: u32,
@@ -44,8 +42,8 @@ impl<'a> From<&'a SessionMessage> for ViewLine<'a> {
     }
 }
 
-/// The view: a line for each message, numbered from 1 without gaps. What a message says in further lines is indented, so that a line
-/// that begins with `[` is a message, whatever messages say.
+/// Formats the view: a line for each message, numbered from 1 without gaps. Further lines of a
+/// message are indented, so that a line that begins with `[` is always a message.
 pub fn render<'a>(
     lines: impl ExactSizeIterator<Item = ViewLine<'a>> + Clone,
     plan: Option<&Plan>,
@@ -88,7 +86,7 @@ fn write_content(view: &mut String, line: ViewLine<'_>) {
     quoting::push_indented(view, line.content, INDENT);
 }
 
-/// All of a message as a text: what it says as it was said, then what was thought, and the calls with their arguments.
+/// The whole message as text: its content, its thinking, and the calls with their arguments.
 pub fn message_text(message: &SessionMessage) -> String {
     let mut text = message.content.clone();
     let mut push = |part: &str| {

@@ -1,4 +1,4 @@
-//! Threads in a few letters.
+//! Builds threads from short words.
 
 use model::ReasoningSessionId;
 use reasoning::{
@@ -44,7 +44,7 @@ pub(crate) fn messages(words: &str) -> Vec<NewMessage> {
     words.split_whitespace().map(message).collect()
 }
 
-/// A session whose temp layer has these.
+/// A session whose temp layer has these messages.
 pub(crate) fn temp(words: &str) -> ReasoningThreadStack {
     let mut stack = empty();
     stack.append(messages(words)).unwrap();
@@ -100,17 +100,17 @@ pub(crate) fn numbers(
     stack.compress(&request(Selection::Numbers(numbers.to_vec()), summary))
 }
 
-/// What is shown, in order, by its text.
+/// The shown messages in order, by their texts.
 pub(crate) fn texts(stack: &ReasoningThreadStack) -> String {
     stack.shown().iter().map(|message| message.content.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-/// What is shown, in order, by its number.
+/// The shown messages in order, by their numbers.
 pub(crate) fn shown(stack: &ReasoningThreadStack) -> Vec<u64> {
     stack.shown().iter().map(|message| message.number).collect()
 }
 
-/// The text of a refusal, after which nothing has changed.
+/// The text of a refusal, after checking that nothing has changed.
 pub(crate) fn refused(
     stack: &mut ReasoningThreadStack,
     action: impl FnOnce(&mut ReasoningThreadStack) -> Result<Compression, Refusal>,

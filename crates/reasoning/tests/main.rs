@@ -1,4 +1,4 @@
-//! The rules of reasoning threads.
+//! Tests of the rules of reasoning threads.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 

@@ -9,17 +9,17 @@ use reasoning::{Reason, ReasoningRole, ReasoningThreadStack, Refusal, Runs, Sele
 
 use crate::fixture::{message, over, request, shown};
 
-/// One step, with numbers that are bent to the thread.
+/// One step, whose numbers are mapped to the thread.
 #[derive(Debug, Clone)]
 enum Step {
     Say,
-    /// Calls so many tools.
+    /// Calls this many tools.
     Call(usize),
-    /// Answers one of the calls that wait.
+    /// Answers one of the waiting calls.
     Answer(usize),
     Last(i64),
     Range(i64, i64),
-    /// Numbers from the one that stands at a position, so many.
+    /// This many numbers, starting at a position.
     Numbers(usize, usize),
     Undo,
     Checkpoint(u8),
@@ -40,12 +40,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the test knows beside the stack.
+/// What the test knows besides the stack.
 #[derive(Default)]
 struct Known {
-    /// Per call: the number of its message, and of its result's.
+    /// For each call: the numbers of its message and of its result's message.
     calls: BTreeMap<String, (u64, Option<u64>)>,
-    /// What was shown, per name.
+    /// The shown numbers at each checkpoint.
     checkpoints: BTreeMap<u8, Vec<u64>>,
 }
 
@@ -66,7 +66,7 @@ impl Known {
                     .map(|(id, _)| id.clone())
                     .collect();
                 let Some(id) = waiting.get(which % waiting.len().max(1)) else { return };
-                // Calls of a base layer wait for ever.
+                // Calls of a base layer wait forever.
                 if let Ok(number) = stack.append(vec![message(&format!("t<{id}:result"))]) {
                     self.calls.insert(id.clone(), (self.calls[id].0, Some(number)));
                 }
@@ -76,7 +76,7 @@ impl Known {
     }
 }
 
-/// What a shown message stands for: messages that no compression made.
+/// The original messages behind a shown message, without summaries.
 fn originals(stack: &ReasoningThreadStack, number: u64, found: &mut Vec<u64>) {
     match stack.discarded().find(|entry| entry.layer.summary == number) {
         Some(entry) => entry.layer.replaced.iter().for_each(|number| originals(stack, *number, found)),
@@ -143,9 +143,9 @@ fn take(stack: &mut ReasoningThreadStack, known: &mut Known, step: &Step) {
     }
 }
 
-/// Whatever a refusal names is accepted.
+/// Everything that a refusal offers is accepted.
 fn accepts(stack: &ReasoningThreadStack, refusal: &Refusal) {
-    // A single message needs a shorter summary, unless that was what was refused.
+    // A single message needs a shorter summary, unless that was the refusal.
     let summary = if refusal.reason == Reason::Single { "sum" } else { "s" };
     let selections: Vec<Selection> = match &refusal.valid {
         Valid::Ranges(ranges) => {

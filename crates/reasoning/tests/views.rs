@@ -1,4 +1,4 @@
-//! What a model sees, word for word.
+//! The exact text that a model sees.
 
 use reasoning::{Plan, PlanItem, PlanState, ViewLine, render};
 

@@ -1,20 +1,21 @@
-//! One order of two: by words and by vectors.
+//! Joins two rankings: by words and by vectors.
 
-/// A place of none counts as far behind: what one order alone has is not lost.
+/// Dampens the difference between places, so that a candidate in one ranking only is not lost.
 const SMOOTHING: f32 = 60.0;
 
-/// A candidate in the common order, with its places in both, 1 for the first.
+/// A candidate in the joined ranking, with its places in both, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fused {
-    /// Its number.
+    /// Index of the candidate.
     pub number: usize,
-    /// In the order by words.
+    /// Place in the ranking by words.
     pub by_words: Option<u32>,
-    /// In the order by vectors.
+    /// Place in the ranking by vectors.
     pub by_vector: Option<u32>,
 }
 
-/// The candidates of both orders, which count the same (reciprocal rank fusion): ranks by words and distances have no common measure, places have.
+/// Joins both rankings with equal weight (reciprocal rank fusion): word scores and distances have
+/// no common scale, places do.
 pub fn fuse(by_words: &[usize], by_vector: &[usize]) -> Vec<Fused> {
     let mut all: Vec<Fused> = (1..)
         .zip(by_words)

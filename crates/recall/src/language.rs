@@ -1,4 +1,4 @@
-//! Languages: their names, the function words by which a text is recognized, and their stemmers.
+//! Languages: their names, the function words that identify a text's language, and their stemmers.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use rust_stemmers::{Algorithm, Stemmer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Language(u8);
 
-/// How a language is recognized.
+/// The script by which a language is recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Script {
     Latin,
@@ -17,14 +17,14 @@ enum Script {
     Greek,
     Arabic,
     Tamil,
-    /// One that no language below shares, or of which no words are compared.
+    /// A script of no language below, or one whose words are not compared.
     Other,
 }
 
 /// Name, code of its function words, script, stemmer.
 type LanguageRow = (&'static str, Option<&'static str>, Script, Option<Algorithm>);
 
-/// The names are those of the configurations of Postgres, where it has one.
+/// The names are those of Postgres's text search configurations, if one exists.
 const ROWS: [LanguageRow; 32] = [
     ("arabic", Some("ar"), Script::Arabic, Some(Algorithm::Arabic)),
     ("armenian", None, Script::Other, None),
@@ -60,13 +60,14 @@ const ROWS: [LanguageRow; 32] = [
     ("yiddish", None, Script::Other, None),
 ];
 
-/// Letters that Russian and Arabic do not have: a text with one is of a neighbor of theirs, which has no stemmer here.
+/// Letters that Russian and Arabic do not have. A text with one is in a related language, which has
+/// no stemmer here.
 const NEIGHBORS: [char; 27] = [
     'і', 'ї', 'є', 'ґ', 'ў', 'ј', 'љ', 'њ', 'ћ', 'ђ', 'џ', 'қ', 'ң', 'ү', 'ұ', 'һ', 'ә', 'ө', 'پ', 'چ', 'ژ',
     'گ', 'ک', 'ی', 'ٹ', 'ڈ', 'ے',
 ];
 
-/// Which languages have a function word, a bit each.
+/// The languages that have a function word, one bit each.
 static FUNCTION_WORDS: LazyLock<HashMap<&'static str, u32>> = LazyLock::new(|| {
     let mut words: HashMap<&'static str, u32> = HashMap::new();
     for (language, (_, code, ..)) in Language::all().zip(ROWS) {
@@ -78,17 +79,17 @@ static FUNCTION_WORDS: LazyLock<HashMap<&'static str, u32>> = LazyLock::new(|| {
 });
 
 impl Language {
-    /// All of them, by name.
+    /// All languages, by name.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..ROWS.len() as u8).map(Self)
     }
 
-    /// The language of this name.
+    /// The language with this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::all().find(|language| language.name() == name)
     }
 
-    /// Its English name in small letters.
+    /// The English name in lower case.
     pub fn name(self) -> &'static str {
         self.row().0
     }
@@ -105,7 +106,7 @@ impl Language {
         self.row().3.map(Stemmer::create)
     }
 
-    /// Whether it is one of its words that say nothing by themselves.
+    /// Whether it is one of the language's words without a meaning of their own.
     pub(crate) fn is_function_word(self, word: &str) -> bool {
         FUNCTION_WORDS.get(word).is_some_and(|languages| languages & self.bit() != 0)
     }
@@ -119,16 +120,16 @@ impl Language {
     }
 }
 
-/// What the words of a text tell of its language.
+/// The language of a text as its words indicate it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Guess {
     language: Option<Language>,
-    /// That of most words.
+    /// The script of most words.
     script: Option<Script>,
 }
 
 impl Guess {
-    /// Of a text of these words, in small letters.
+    /// Guesses from these words, which are in lower case.
     pub(crate) fn of<'a>(words: impl Iterator<Item = &'a str>) -> Self {
         let (mut points, mut letters, mut is_neighbor) =
             ([0.0_f32; ROWS.len()], [0_u32; Script::ALL.len()], false);
@@ -159,7 +160,8 @@ impl Guess {
         Self { language: best, script: Some(script) }
     }
 
-    /// The language, or this one if the words do not tell and it has their script.
+    /// The guessed language. If the words do not decide, `assumed`, provided that it has their
+    /// script.
     pub(crate) fn or(self, assumed: Option<Language>) -> Option<Language> {
         self.language.or(assumed.filter(|assumed| Some(assumed.row().2) == self.script))
     }
@@ -168,7 +170,7 @@ impl Guess {
 impl Script {
     const ALL: [Self; 6] = [Self::Latin, Self::Cyrillic, Self::Greek, Self::Arabic, Self::Tamil, Self::Other];
 
-    /// Of the languages above.
+    /// Whether only one of the languages above uses the script.
     fn has_one_language(self) -> bool {
         matches!(self, Self::Cyrillic | Self::Greek | Self::Arabic | Self::Tamil)
     }

@@ -1,10 +1,12 @@
-//! Ranking of short texts by the words that they share with a question, in every script.
+//! Ranks short texts by the words that they share with a question, in every script.
 //!
-//! Entry: [`rank`]. Words of scripts with spaces are compared by their stems and by their parts ([`matcher`]); scripts without spaces are cut into
-//! overlapping groups of letters ([`terms`]). The language of a text is guessed from its script and its function words ([`language`]), so that texts of
-//! several languages are ranked together.
+//! Entry: [`rank`]. Words of scripts with spaces are compared by their stems and parts
+//! ([`matcher`]). Scripts without spaces are split into overlapping groups of letters ([`terms`]).
+//! The language of a text is guessed from its script and function words ([`language`]), so that
+//! texts in several languages are ranked together.
 //!
-//! Invariants: the same input gives the same order; a text that shares nothing with the question is never ranked.
+//! Invariants: the same input gives the same order; a text that shares nothing with the question is
+//! never ranked.
 
 mod fuse;
 mod language;

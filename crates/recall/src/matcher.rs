@@ -1,4 +1,4 @@
-//! Which words of a question a word of a text fits, and how well.
+//! Finds the words of a question that a word of a text matches, and how well.
 
 use hashbrown::HashMap;
 use rust_stemmers::Stemmer;
@@ -6,23 +6,23 @@ use rust_stemmers::Stemmer;
 use crate::language::Language;
 use crate::terms::folded;
 
-/// Letters that two different words must have in common at least.
+/// Minimum number of letters that two different words must share.
 const LEAST_COMMON: usize = 4;
-/// Letters by which words are looked up that may have some in common.
+/// Number of letters by which candidates for a match are looked up.
 const KEY: usize = 3;
-/// Letters in which inflected forms may differ at their ends.
+/// Maximum number of letters in which the endings of inflected forms may differ.
 const LONGEST_ENDING: usize = 3;
-/// Letters of a word whose stem may be shorter than what words are looked up by.
+/// Maximum length of a word whose stem may be shorter than the lookup key.
 const LONGEST_SHORT: usize = 5;
-/// A word that has another one as a part fits at least so well.
+/// Minimum score of a word that contains the other one.
 const LEAST_OF_PART: f32 = 0.4;
-/// How well two forms of one word fit.
+/// Score of two forms of one word.
 const SAME_STEM: f32 = 0.95;
 
-/// How well a word fits one of the question: its number, and from 0 to 1.
+/// A match with a word of the question: its index and a score from 0 to 1.
 pub(crate) type Fit = (usize, f32);
 
-/// The words of a question as texts of one language are compared with them.
+/// The words of a question, prepared for texts of one language.
 pub(crate) struct Matcher {
     stemmer: Option<Stemmer>,
     /// The language writes compounds as one word.
@@ -30,9 +30,9 @@ pub(crate) struct Matcher {
     asked: Vec<Word>,
     /// By the whole word and by its stem.
     whole: HashMap<Vec<char>, Vec<usize>>,
-    /// By any three letters: the word and where they stand in it.
+    /// By any three letters: the word, and their place in it.
     parts: HashMap<[char; KEY], Vec<(usize, usize)>>,
-    /// What is known of words that came before.
+    /// Cached matches of earlier words.
     known: HashMap<String, Vec<Fit>>,
 }
 
@@ -40,12 +40,13 @@ struct Word {
     number: usize,
     letters: Vec<char>,
     stem: Vec<char>,
-    /// It fits itself alone.
+    /// It matches only itself.
     is_function_word: bool,
 }
 
 impl Matcher {
-    /// Of the words that the question has, with their numbers, and whether they are function words of its language.
+    /// `words`: the words of the question, with their indices and whether they are function words
+    /// of its language.
     pub(crate) fn new(language: Option<Language>, words: &[(usize, String, bool)]) -> Self {
         let stemmer = language.and_then(Language::stemmer);
         let asked: Vec<Word> = words
@@ -77,7 +78,7 @@ impl Matcher {
         Self { stemmer, compounds, asked, whole, parts, known: HashMap::new() }
     }
 
-    /// The words of the question that this one fits.
+    /// The words of the question that this word matches.
     pub(crate) fn fits(&mut self, word: &str) -> &[Fit] {
         if !self.known.contains_key(word) {
             let fits = self.compare(word);
@@ -88,7 +89,8 @@ impl Matcher {
 
     fn compare(&self, word: &str) -> Vec<Fit> {
         let letters = folded(word);
-        // A stem takes longer than all else, and none but that of a short word fits where the word begins like no part of one of the question.
+        // Stemming is the slowest step. A long word cannot match by its stem if its first letters
+        // occur in no word of the question.
         let may_fit = letters.len() <= LONGEST_SHORT
             || letters.first_chunk().is_some_and(|beginning| self.parts.contains_key(beginning));
         let stem = if may_fit { stem(self.stemmer.as_ref(), word) } else { letters.clone() };
@@ -127,7 +129,7 @@ impl Matcher {
 /// A word, its stem, and a place in the word.
 type Placed<'a> = (&'a [char], &'a [char], usize);
 
-/// How well two words fit that have some letters in common at these places.
+/// The score of two words that share letters at these places.
 fn fit_of_parts(a: Placed<'_>, b: Placed<'_>, compounds: bool) -> f32 {
     let part = || LEAST_OF_PART + (1.0 - LEAST_OF_PART) * share(a.0.len().min(b.0.len()), a.0, b.0);
     match (a.2, b.2) {
@@ -139,7 +141,8 @@ fn fit_of_parts(a: Placed<'_>, b: Placed<'_>, compounds: bool) -> f32 {
     }
 }
 
-/// What of a word is looked for in others: its stem, if that is long enough and no other word.
+/// The part of a word that is searched in others: its stem, if that is long enough and not another
+/// word.
 fn core<'a>((letters, stem, _): Placed<'a>) -> &'a [char] {
     if letters.starts_with(stem) && stem.len() >= LEAST_COMMON { stem } else { letters }
 }
@@ -148,7 +151,8 @@ fn is_beginning(of: Placed<'_>, beginning: Placed<'_>) -> bool {
     core(beginning).len() >= LEAST_COMMON && of.0.starts_with(core(beginning))
 }
 
-/// Whether a word is in another one, from this place of it on. Three letters are a word at the end of a compound alone, as `Rad` is of `Lastenrad`.
+/// Whether a word contains another one from this place on. A part of three letters counts only at
+/// the end of a compound, like `Rad` in `Lastenrad`.
 fn is_part(of: Placed<'_>, part: Placed<'_>, compounds: bool) -> bool {
     let rest = &of.0[of.2..];
     let (letters, stem, _) = part;
@@ -157,11 +161,12 @@ fn is_part(of: Placed<'_>, part: Placed<'_>, compounds: bool) -> bool {
         || compounds && of.2 >= KEY && (is_head(letters) || letters.starts_with(stem) && is_head(stem))
 }
 
-/// How well two words fit that differ at their ends alone, as forms of one word do whose language is not known, or has no rule for it.
+/// The score of two words that differ in their endings only, like forms of one word in a language
+/// that is unknown or has no rule for them.
 fn fit_of_forms(a: &[char], b: &[char]) -> f32 {
     let common = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let ending = a.len().max(b.len()) - common;
-    // Slavic words change before their endings, too.
+    // Slavic words also change before their endings.
     let (least, longest) =
         if common < LEAST_COMMON && is_cyrillic(a) { (3, 2) } else { (LEAST_COMMON, LONGEST_ENDING) };
     let is_plural = |one: &[char], many: &[char]| one.len() >= KEY && many.strip_prefix(one) == Some(&['s']);
@@ -188,7 +193,7 @@ fn stem(stemmer: Option<&Stemmer>, word: &str) -> Vec<char> {
 mod tests {
     use super::*;
 
-    /// How well a word of a text fits the one word of a question.
+    /// The score of a text's word for the only word of a question.
     fn fit(language: &str, asked: &str, word: &str) -> f32 {
         let language = Language::parse(language);
         assert!(language.is_some());
@@ -211,7 +216,7 @@ mod tests {
         ] {
             assert!(fit(language, asked, word) >= SAME_STEM, "{asked} {word}");
         }
-        // No rule, or no language: what has another ending.
+        // No rule or no language: only the endings differ.
         for (language, asked, word) in [
             ("german", "tees", "tee"),
             ("russian", "кошек", "кошки"),

@@ -1,4 +1,4 @@
-//! The order of texts by what they share with a question.
+//! Ranks texts by what they share with a question.
 
 use hashbrown::HashMap;
 
@@ -6,24 +6,25 @@ use crate::language::Language;
 use crate::matcher::{Fit, Matcher};
 use crate::terms::{Group, Terms};
 
-/// What a function word of the question counts, compared with another word.
+/// Weight of a function word of the question, relative to another word.
 const FUNCTION_WORD: f32 = 0.1;
-/// Terms of at most this weight are grammar: what shares nothing else with the question is found only where nothing fits better.
+/// Terms up to this weight are grammar: texts that share only these are found only if nothing else
+/// matches.
 const GRAMMAR: f32 = 0.2;
-/// A text that fits less than this share of the best one is left out.
+/// A text with less than this share of the best score is left out.
 const LEAST_OF_BEST: f32 = 0.1;
 
 /// A text that may answer the question.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate<'a> {
-    /// The text.
     pub text: &'a str,
-    /// What it counts, compared with one of 1.
+    /// The weight of the text, relative to 1.
     pub weight: f32,
 }
 
-/// The candidates that share something with the question, by their numbers, the best first; of equal ones the first. `assumed` is the language of texts
-/// whose words do not tell; `None`: the one that most candidates have.
+/// The indices of the candidates that share something with the question, the best first; ties keep
+/// the input order. `assumed` is the language of texts whose words do not identify it; `None`: the
+/// most common language of the candidates.
 pub fn rank(question: &str, candidates: &[Candidate<'_>], assumed: Option<Language>) -> Vec<usize> {
     let asked = Terms::read(question);
     if asked.is_empty() {
@@ -50,7 +51,7 @@ pub fn rank(question: &str, candidates: &[Candidate<'_>], assumed: Option<Langua
     ranked.into_iter().take_while(|(_, score)| *score >= least).map(|(number, _)| number).collect()
 }
 
-/// The language of most texts whose words tell it.
+/// The most common language among texts whose words identify it.
 fn most_common(texts: &[Terms]) -> Option<Language> {
     let mut counts: HashMap<Language, usize> = HashMap::new();
     for language in texts.iter().filter_map(|text| text.guess.or(None)) {
@@ -59,7 +60,7 @@ fn most_common(texts: &[Terms]) -> Option<Language> {
     counts.into_iter().max_by_key(|(language, count)| (*count, *language)).map(|(language, _)| language)
 }
 
-/// What each term of the question says: the less, the more texts have it.
+/// The weight of each term of the question: lower if more texts have it.
 fn rarities(fits: &[Vec<Fit>], terms: usize) -> Vec<f32> {
     let mut counts = vec![0.0_f32; terms];
     for (term, fit) in fits.iter().flatten() {
@@ -71,10 +72,10 @@ fn rarities(fits: &[Vec<Fit>], terms: usize) -> Vec<f32> {
 
 /// A question, prepared for texts of any language.
 struct Question {
-    /// Of each term.
+    /// One weight per term.
     weights: Vec<f32>,
     groups: HashMap<Group, usize>,
-    /// Number, word, and whether it is a function word.
+    /// Index, word, and whether it is a function word.
     words: Vec<(usize, String, bool)>,
     matchers: HashMap<Option<Language>, Matcher>,
 }

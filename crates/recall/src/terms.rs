@@ -1,4 +1,5 @@
-//! What of a text is compared: words, and overlapping groups of letters of scripts that put no spaces between words, or put endings to them.
+//! The compared terms of a text: words, and overlapping groups of letters in scripts without spaces
+//! or with attached particles.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -9,19 +10,19 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 
 use crate::language::Guess;
 
-/// The terms of a text, each as often as it comes.
+/// The terms of a text, including repetitions.
 #[derive(Debug, Default)]
 pub(crate) struct Terms {
-    /// In small letters.
+    /// In lower case.
     text: String,
     words: Vec<Range<usize>>,
-    /// Groups of letters of scripts without spaces, and what each says compared with a word.
+    /// Groups of letters of scripts without spaces, with their weights relative to a word.
     pub(crate) groups: Vec<(Group, f32)>,
-    /// What the words tell of the language.
+    /// The language that the words indicate.
     pub(crate) guess: Guess,
 }
 
-/// At most three letters, 21 bits each.
+/// At most three letters of 21 bits each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Group(u64);
 
@@ -35,16 +36,15 @@ static FUNCTION_GROUPS: LazyLock<HashSet<Group>> = LazyLock::new(|| {
         .collect()
 });
 
-/// How a script is cut.
+/// How a script is split into terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Segmentation {
-    /// At spaces.
     Words,
-    /// Chinese and Japanese.
+    /// Chinese and Japanese characters.
     Han,
     Hiragana,
     Katakana,
-    /// Korean: spaces, but particles are put to words.
+    /// Korean: at spaces, but particles are attached to words.
     Hangul,
     /// Thai, Lao, Burmese and Khmer.
     Unspaced,
@@ -103,7 +103,7 @@ impl Terms {
             }
             Segmentation::Words => self.words.push(range),
             Segmentation::Hangul => {
-                // The first syllable tells words of one syllable, whatever particle follows.
+                // The first syllable identifies words of one syllable, whatever particle follows.
                 self.group(&['^', run[0]], 0.4);
                 self.groups_of(run, 2, 1.0);
             }
@@ -122,7 +122,7 @@ impl Terms {
             self.group(&[*letter], 0.5);
         }
         for (pair, cuts) in run.windows(2).zip(cuts.windows(2)) {
-            // Hiragana is mostly grammar, which says little about what is meant.
+            // Hiragana is mostly grammar, which says little about the meaning.
             let weight = match (cuts[0], cuts[1]) {
                 (Segmentation::Hiragana, Segmentation::Hiragana) => 0.3,
                 (Segmentation::Katakana, Segmentation::Hiragana)
@@ -172,7 +172,7 @@ impl Segmentation {
             | '\u{f900}'..='\u{faff}' => Self::Han,
             '\u{20000}'..='\u{3ffff}' => Self::Han,
             '\u{ac00}'..='\u{d7a3}' => Self::Hangul,
-            // Signs that repeat or shorten what is before them.
+            // Signs that repeat or abbreviate the text before them.
             '\u{e2f}' | '\u{e46}' | '\u{e4f}' | '\u{e5a}' | '\u{e5b}' => Self::Nowhere,
             '\u{e01}'..='\u{eff}' | '\u{1000}'..='\u{1049}' | '\u{1050}'..='\u{109f}' => Self::Unspaced,
             '\u{1780}'..='\u{17d3}' | '\u{17e0}'..='\u{17e9}' => Self::Unspaced,
@@ -181,7 +181,7 @@ impl Segmentation {
         }
     }
 
-    /// What is cut together: words of Japanese change scripts.
+    /// Scripts that are split together: Japanese words mix scripts.
     fn family(self) -> Self {
         match self {
             Self::Hiragana | Self::Katakana => Self::Han,
@@ -190,7 +190,7 @@ impl Segmentation {
     }
 }
 
-/// A word without accents and with spellings of one sound made equal, as letters.
+/// The letters of a word without accents, with spellings of one sound unified.
 pub(crate) fn folded(word: &str) -> Vec<char> {
     if word.is_ascii() {
         return word.chars().collect();
@@ -205,7 +205,7 @@ pub(crate) fn folded(word: &str) -> Vec<char> {
             'ı' => letters.push('i'),
             'ł' => letters.push('l'),
             'đ' => letters.push('d'),
-            // Arabic: forms of alef, and what is often written for another letter.
+            // Arabic: forms of alef, and letters that are often written for another one.
             'ٱ' => letters.push('ا'),
             'ى' => letters.push('ي'),
             'ة' => letters.push('ه'),
@@ -216,7 +216,8 @@ pub(crate) fn folded(word: &str) -> Vec<char> {
     letters
 }
 
-/// Marks that a writer may leave out, of Latin, Greek, Cyrillic, Hebrew and Arabic letters. Those of Indic scripts are vowels.
+/// Optional marks of Latin, Greek, Cyrillic, Hebrew and Arabic letters. Marks of Indic scripts are
+/// vowels.
 fn is_accent(letter: char) -> bool {
     matches!(letter, '\u{300}'..='\u{36f}' | '\u{591}'..='\u{5c7}' | '\u{610}'..='\u{61a}' | '\u{640}' | '\u{64b}'..='\u{65f}' | '\u{670}')
 }

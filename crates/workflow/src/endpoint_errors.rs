@@ -1,4 +1,4 @@
-//! What an endpoint's errors mean for a turn.
+//! Classifies an endpoint's errors into failures of a turn.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -9,15 +9,15 @@ use serde_json::Value;
 
 use crate::engine_event::Failure;
 
-/// Longest part of an endpoint's message that clients see, in characters.
+/// Maximum characters of an endpoint's message that clients see.
 const LONGEST_TEXT: usize = 300;
-/// No endpoint is waited for any longer.
+/// Maximum delay that an endpoint can ask for.
 const LONGEST_DELAY: Duration = Duration::from_secs(86_400);
 
-/// The failure that a response without success is. `now_ms`: since the Unix epoch.
+/// The failure for an error response. `now_ms`: milliseconds since the Unix epoch.
 pub(crate) fn of_response(status: StatusCode, headers: &HeaderMap, body: &[u8], now_ms: i64) -> Failure {
     let body = serde_json::from_slice::<Value>(body).unwrap_or_default();
-    // Google puts the object into a list.
+    // Google wraps the object in a list.
     let body = body.get(0).unwrap_or(&body);
     let error = body.get("error").filter(|error| is_present(error, true));
     let error = error.map_or_else(|| body.clone(), |error| described(error, body));
@@ -30,7 +30,7 @@ pub(crate) fn of_response(status: StatusCode, headers: &HeaderMap, body: &[u8], 
     }
 }
 
-/// Whether what is in the place of an error is one. `is_alone`: the event has nothing else.
+/// Whether a value in the place of an error is an error. `is_alone`: the event has no other fields.
 pub(crate) fn is_present(error: &Value, is_alone: bool) -> bool {
     match error {
         Value::Null => false,
@@ -45,7 +45,8 @@ pub(crate) fn is_present(error: &Value, is_alone: bool) -> bool {
     }
 }
 
-/// The object that says most about an error: the event around it may have its status, its kind or its message.
+/// The object with the most detail about an error. The event around it may hold the status, the
+/// kind or the message.
 pub(crate) fn described(error: &Value, event: &Value) -> Value {
     match error {
         Value::Array(list) => list
@@ -73,13 +74,13 @@ pub(crate) fn described(error: &Value, event: &Value) -> Value {
     }
 }
 
-/// Whether an event says something beside its text `error`.
+/// Whether an event has content besides its text `error`.
 fn says_more(event: &Value) -> bool {
     let is_text = |key: &str| event.get(key).is_some_and(Value::is_string);
     KINDS.iter().chain(&TEXTS).any(|key| *key != "error" && is_text(key))
 }
 
-/// The failure that an error object within a stream is.
+/// The failure for an error object within a stream.
 pub(crate) fn of_object(error: &Value) -> Failure {
     let (class, code) = class_and_code(status_of(error), error);
     Failure {
@@ -90,12 +91,12 @@ pub(crate) fn of_object(error: &Value) -> Failure {
     }
 }
 
-/// The response ended before its end.
+/// The failure for a response that ended early.
 pub(crate) fn cut() -> Failure {
     Failure::transient("upstream_cut", "the model's answer broke off")
 }
 
-/// The failure that no response at all is.
+/// The failure for a request without a response.
 pub(crate) fn of_transport(error: &reqwest::Error) -> Failure {
     let (code, text) = match () {
         () if error.is_timeout() => ("upstream_timeout", "the model's endpoint was silent for too long"),
@@ -106,14 +107,14 @@ pub(crate) fn of_transport(error: &reqwest::Error) -> Failure {
     Failure::transient(code, text)
 }
 
-/// What some write where there is no error.
+/// Values that some endpoints write where there is no error.
 const NO_ERROR: [&str; 8] = ["", "0", "null", "none", "false", "ok", "success", "no error"];
-/// Fields that say what kind of error it is.
+/// Fields that hold the kind of an error.
 const KINDS: [&str; 7] = ["type", "code", "status", "reason", "error_type", "error_code", "errorCode"];
-/// Fields that may have a status of HTTP. `error_code` has numbers of the provider's own.
+/// Fields that may hold an HTTP status. `error_code` holds numbers of the provider's own.
 const STATUSES: [&str; 7] =
     ["status_code", "code", "status", "http_status", "http_code", "statusCode", "error"];
-/// Fields for people, the best first.
+/// Fields with a human-readable message, the best first.
 const TEXTS: [&str; 9] = [
     "message",
     "detail",
@@ -125,12 +126,12 @@ const TEXTS: [&str; 9] = [
     "error",
     "description",
 ];
-/// Longest text that is a kind and no message: `Bad Request`, `invalid_api_key`.
+/// Texts up to this length are a kind and not a message: `Bad Request`, `invalid_api_key`.
 const LONGEST_KIND: usize = 48;
 const MOST_KIND_WORDS: usize = 3;
 
-/// Words of types and codes that say that the model has written what cannot be used. Another try writes something else, although the status
-/// is that of a wrong request.
+/// Words in types and codes for unusable output of the model. A retry gives other output, although
+/// the status is that of a bad request.
 const SLIPS: [&str; 9] = [
     "tool_use_failed",
     "tool_call_failed",
@@ -142,7 +143,7 @@ const SLIPS: [&str; 9] = [
     "tool_parse",
     "failed_generation",
 ];
-/// The same in messages.
+/// The same, in messages.
 const SLIP_TEXTS: [&str; 10] = [
     "failed to generate tool_calls",
     "failed to generate tool calls",
@@ -155,7 +156,7 @@ const SLIP_TEXTS: [&str; 10] = [
     "malformed function call",
     "failed to parse model output",
 ];
-/// The account can pay for nothing more: no try succeeds before an operator intervenes.
+/// The account has no credit left: retries fail until an operator acts.
 const UNPAID: [&str; 5] =
     ["insufficient_quota", "billing", "credit_balance", "insufficient_balance", "payment"];
 const BUSY: [&str; 10] = [
@@ -189,7 +190,7 @@ const WRONG: [&str; 15] = [
     "unprocessable",
 ];
 
-/// The same in messages without a type.
+/// The same, in messages without a type.
 const TOO_LONG: [&str; 12] = [
     "context length",
     "context size",
@@ -204,14 +205,15 @@ const TOO_LONG: [&str; 12] = [
     "input length",
     "too many tokens",
 ];
-/// Limits of a time, which also speak of tokens.
+/// Rate limits, whose messages also mention tokens.
 const TOO_FAST: [&str; 5] = ["rate limit", "too many requests", "per minute", "per hour", "per day"];
 
-/// What an error means. Its own words about the model or the account come before its status, and the status before other words.
+/// Classifies an error. Its words about the model or the account decide first, then its status,
+/// then other words.
 fn class_and_code(status: Option<u16>, error: &Value) -> (ErrorClass, &'static str) {
     let words = kinds(error);
     let has = |list: &[&str]| list.iter().any(|word| words.contains(word));
-    // A gateway says in `metadata.raw` what the provider behind it has said.
+    // A gateway puts the error of the provider behind it into `metadata.raw`.
     let raw = match error.pointer("/metadata/raw") {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.clone(),
@@ -239,7 +241,7 @@ fn class_and_code(status: Option<u16>, error: &Value) -> (ErrorClass, &'static s
     }
 }
 
-/// The kinds that an error names, in small letters and with `_` for what separates words.
+/// The kinds that an error names, in lower case, with `_` between words.
 fn kinds(error: &Value) -> String {
     let is_kind =
         |text: &&str| text.len() <= LONGEST_KIND && text.split_whitespace().count() <= MOST_KIND_WORDS;
@@ -271,13 +273,13 @@ fn code_of_status(status: u16) -> &'static str {
     }
 }
 
-/// 429, 429.0 or "429".
+/// Accepts 429, 429.0 and "429".
 fn status_in(value: &Value) -> Option<u16> {
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
     ((300.0..600.0).contains(&number) && number.fract() == 0.0).then_some(number as u16)
 }
 
-/// What an error says for people, wherever it says it.
+/// An error's message for people, from whichever field holds it.
 fn said(error: &Value) -> String {
     if let Some(text) = error.as_str() {
         return text.to_owned();
@@ -290,7 +292,7 @@ fn said(error: &Value) -> String {
     TEXTS.iter().find_map(|key| error.get(*key).and_then(text)).unwrap_or_default()
 }
 
-/// What an endpoint says of credentials stays in the dark: it likes to repeat a part of them.
+/// Messages about credentials are not shown, because endpoints often repeat part of the credential.
 fn text(what: &str, class: ErrorClass, said: &str) -> String {
     match (class, said.trim()) {
         (ErrorClass::Auth, _) | (_, "") => what.to_owned(),
@@ -298,8 +300,8 @@ fn text(what: &str, class: ErrorClass, said: &str) -> String {
     }
 }
 
-/// `Retry-After-Ms`, or `Retry-After` in seconds or as a date. A date is compared with the response's own, so that clocks may
-/// differ.
+/// Reads `Retry-After-Ms`, or `Retry-After` in seconds or as a date. A date is compared with the
+/// response's own date, because the clocks may differ.
 fn retry_after(headers: &HeaderMap, now_ms: i64) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number >= 0.0 && number.is_finite());
@@ -371,7 +373,7 @@ mod tests {
             after(&[("retry-after", "7"), ("retry-after-ms", "250")]),
             Some(Duration::from_millis(250))
         );
-        // 1994-11-06 08:49:37 is the now of these tests.
+        // These tests take 1994-11-06 08:49:37 as the current time.
         let date = "Sun, 06 Nov 1994 08:50:07 GMT";
         assert_eq!(after(&[("retry-after", date)]), Some(Duration::from_secs(30)));
         let own = ("date", "Sun, 06 Nov 1994 08:50:00 GMT");
@@ -506,7 +508,7 @@ mod tests {
         }
     }
 
-    /// The request was right: the model wrote something that the provider could not use.
+    /// The request was valid: the model wrote output that the provider could not use.
     #[test]
     fn slips_of_the_model_are_worth_another_try() {
         for error in [

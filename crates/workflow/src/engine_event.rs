@@ -1,4 +1,4 @@
-//! What engines produce: the parts of an answer, and how it ended.
+//! The output of engines: the parts of an answer, and how it ended.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,19 +8,18 @@ use runtime::traces::TraceContext;
 use serde_json::{Map, Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// How far an engine may be ahead of what is stored.
+/// Events that an engine may send before the writer has taken them.
 const AHEAD: usize = 256;
 
 /// A tool call, as the chunks that belong to it name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallName {
-    /// Unique in the turn.
+    /// Unique within the turn.
     pub(crate) id: Arc<str>,
-    /// The tool.
     pub(crate) tool: Arc<str>,
 }
 
-/// A part of an answer, in the order in which clients are to see it.
+/// A part of an answer, in the order in which clients see it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum EngineEvent {
     /// A piece of the text.
@@ -31,57 +30,56 @@ pub(crate) enum EngineEvent {
     Call(CallName, String),
     /// The result of a call.
     Result { call: CallName, text: String, is_error: bool },
-    /// What is known of a call of a model that begins or has ended.
+    /// The report of a model call that begins or has ended.
     ModelCall(ListedCall),
-    /// A sign of life before anything is said.
+    /// An empty chunk that shows that the turn is being worked on.
     Alive,
-    /// Why the answer waits: the metadata of a chunk of its own.
+    /// The metadata of a separate chunk that tells why the answer waits.
     Notice(Map<String, Value>),
-    /// A call of a model begins, which belongs to this trace.
+    /// A model call begins; it belongs to this trace.
     CallStarted(TraceContext),
-    /// What follows is not joined with what came before.
+    /// The next part starts a new chunk.
     Break,
-    /// Something that only scripts do.
+    /// A fault that only scripts inject.
     InjectedFault(InjectedFault),
-    /// The end.
     Ended(EngineEnd),
 }
 
-/// Faults that a script plays on the fleet.
+/// Faults that a script injects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InjectedFault {
-    /// The frame before is published once more.
+    /// Publishes the previous frame again.
     Repeat,
-    /// So many frames are published in reverse order.
+    /// Publishes the next N frames in reverse order.
     Reverse(usize),
-    /// From here on, a silent engine is not covered up for, or is again.
+    /// `true`: no keep-alive chunks are sent while the engine is silent, from here on.
     Mute(bool),
 }
 
 /// How an engine ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum EngineEnd {
-    /// The answer is whole; the metadata of its last chunk.
+    /// The answer is complete. Holds the metadata of its last chunk.
     Complete(Map<String, Value>),
-    /// It failed.
     Failed(Failure),
-    /// As if the process had died: nothing more is published, and the request is not acknowledged.
+    /// Acts as if the process had died: publishes nothing more and does not acknowledge the
+    /// request.
     Cut,
-    /// The request is handed back, for another service to try.
+    /// Hands the request back so that another service takes it.
     HandBack,
 }
 
-/// Why an answer failed, and what that means.
+/// Why an answer failed, and how the owner must react.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {text}")]
 pub(crate) struct Failure {
-    /// What it means for the queue.
+    /// Decides whether the queue retries.
     pub(crate) class: ErrorClass,
-    /// For programs.
+    /// Machine-readable; sent as `metadata.code`.
     pub(crate) code: String,
-    /// For people; clients see it.
+    /// Human-readable; clients see it.
     pub(crate) text: String,
-    /// Not sooner than this.
+    /// Minimum delay before the next try.
     pub(crate) retry_after: Option<Duration>,
 }
 
@@ -94,7 +92,7 @@ impl Failure {
         Self { class: ErrorClass::Permanent, ..Self::transient(code, text) }
     }
 
-    /// The metadata of the error chunk.
+    /// Metadata of the error chunk.
     pub(crate) fn metadata(&self) -> Map<String, Value> {
         let mut map = Map::new();
         map.insert("class".to_owned(), json!(self.class.name()));
@@ -107,11 +105,11 @@ impl Failure {
     }
 }
 
-/// The receiver is gone: the engine stops.
+/// The receiver of the events is gone, so the engine stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReceiverDropped;
 
-/// Where an engine says its parts; it waits when what it said is not yet stored.
+/// Sends the parts of an answer. It waits when the writer is too far behind.
 #[derive(Clone)]
 pub(crate) struct EngineSender {
     events: mpsc::Sender<EngineEvent>,
@@ -128,18 +126,18 @@ impl EngineSender {
         self.events.send(part).await.map_err(|_| ReceiverDropped)
     }
 
-    /// Leaves the turn's place to another one while it waits for a person.
+    /// Frees the turn's slot while the turn waits for a person.
     pub(crate) fn release_slot(&self) {
         self.slot.release();
     }
 
-    /// Takes a place again if one is free; the turn goes on in either case.
+    /// Takes a slot again if one is free; the turn continues in either case.
     pub(crate) fn regain_slot(&self) {
         self.slot.regain();
     }
 }
 
-/// A turn's place among those that a service answers at a time.
+/// A turn's slot among those that a service answers concurrently.
 #[derive(Default)]
 pub(crate) struct TurnSlot {
     slots: Option<Arc<Semaphore>>,
@@ -155,7 +153,8 @@ impl TurnSlot {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// Never waits: the service holds a free place while it waits for the next request, which may come after hours.
+    /// Never waits: the service holds a free slot while it waits for the next request, which may
+    /// take hours.
     fn regain(&self) {
         let Some(slots) = &self.slots else { return };
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
-//! From parts to numbered chunks: joining what belongs together, splitting what is too large, counting steps.
+//! Turns parts into numbered chunks: joins text of one kind, splits large text and counts steps.
 //!
-//! Pure: when a frame is cut off is the writer's decision.
+//! Pure: the writer decides when a frame ends.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use serde_json::{Map, Value, json};
 
 use crate::engine_event::{CallName, Failure};
 
-/// Largest text of a chunk in bytes. Owners accept 64 KiB with the metadata by default.
+/// Maximum text of a chunk in bytes. By default, owners accept 64 KiB including the metadata.
 const CHUNK_BYTES: usize = 16 << 10;
-/// A frame with so much text is published without waiting for more.
+/// A frame with this many bytes is published without waiting for more.
 const FRAME_BYTES: usize = 128 << 10;
 
-/// The chunks of one attempt: those published have their numbers, those since then may still grow.
+/// The chunks of one attempt. Published chunks have their numbers; later ones may still grow.
 pub(crate) struct FrameBuilder {
     message: MessageId,
     attempt: u32,
     correlation_id: Option<Box<str>>,
     next_id: u32,
     step: u32,
-    /// The last chunk was a result: the model speaks next, in another step.
+    /// The last chunk was a tool result: what the model writes next belongs to a new step.
     results_came: bool,
     pieces: Vec<Piece>,
     bytes: usize,
@@ -76,20 +76,21 @@ impl FrameBuilder {
         self.add(ChunkKind::ToolResult, text, metadata);
     }
 
-    /// An empty chunk, which shows only that the turn is still being worked on.
+    /// Adds an empty chunk, which shows that the turn is still being worked on.
     pub(crate) fn keepalive(&mut self) {
         self.push(ChunkKind::Metadata, String::new(), Map::new());
         self.close();
     }
 
-    /// A chunk that says why the answer waits.
+    /// Adds a chunk that tells why the answer waits.
     pub(crate) fn notice(&mut self, metadata: Map<String, Value>) {
         self.push(ChunkKind::Metadata, String::new(), metadata);
         self.close();
     }
 
-    /// A chunk that says what a call of a model uses or has used: at once, so that it is known whatever becomes of the answer. An endpoint that
-    /// reports more than a call may use must not cost the answer: owners refuse such a chunk.
+    /// Adds a chunk that reports the usage of a model call. It is sent at once, so that the usage
+    /// is known even if the answer fails. Counts are capped: owners refuse a chunk that reports
+    /// more than a call may use, and that would fail the answer.
     pub(crate) fn model_call(&mut self, call: &ListedCall) {
         let bounded = ListedCall { id: call.id.clone(), call: call.call.clone().bounded() };
         let calls = json!([bounded.to_value()]);
@@ -97,7 +98,7 @@ impl FrameBuilder {
         self.close();
     }
 
-    /// The last chunk of a whole answer.
+    /// Adds the last chunk of a complete answer.
     pub(crate) fn finish(&mut self, metadata: Map<String, Value>) {
         let is_open_text =
             self.is_open && self.pieces.last().is_some_and(|last| last.kind == ChunkKind::Content);
@@ -111,7 +112,7 @@ impl FrameBuilder {
         self.close();
     }
 
-    /// The last chunk of an answer that failed.
+    /// Adds the last chunk of a failed answer.
     pub(crate) fn fail(&mut self, failure: &Failure) {
         self.push(ChunkKind::Error, without_nul(&failure.text), failure.metadata());
         if let Some(last) = self.pieces.last_mut() {
@@ -120,7 +121,7 @@ impl FrameBuilder {
         self.close();
     }
 
-    /// What follows becomes a chunk of its own.
+    /// The next part starts a new chunk.
     pub(crate) fn close(&mut self) {
         self.is_open = false;
     }
@@ -133,7 +134,7 @@ impl FrameBuilder {
         self.bytes >= FRAME_BYTES
     }
 
-    /// What has come since the last frame, numbered.
+    /// The pieces since the last frame, as numbered chunks.
     pub(crate) fn take_frame(&mut self) -> Vec<IncomingChunk> {
         self.bytes = 0;
         self.close();
@@ -207,12 +208,12 @@ fn call_metadata(call: &CallName) -> Map<String, Value> {
     map
 }
 
-/// Postgres cannot store a NUL, so owners refuse it; models and tools may well write one.
+/// Postgres cannot store a NUL, so owners refuse it; models and tools may write one.
 fn without_nul(text: &str) -> String {
     text.replace('\0', "\u{FFFD}")
 }
 
-/// Metadata is ours, but for the names that a model or an endpoint gives.
+/// The keys of the metadata are ours, but values may come from a model or an endpoint.
 fn keepable(mut map: Map<String, Value>) -> Metadata {
     for value in map.values_mut() {
         if let Value::String(text) = value {
@@ -222,7 +223,7 @@ fn keepable(mut map: Map<String, Value>) -> Metadata {
     Metadata::new(map).unwrap_or_default()
 }
 
-/// At most so many bytes of the text, cut between characters, and the rest.
+/// Splits the text after at most `bytes` bytes, at a character boundary.
 fn split_at_most(text: &str, bytes: usize) -> (&str, &str) {
     if text.len() <= bytes {
         return (text, "");

@@ -1,7 +1,7 @@
-//! The interfaces of providers: where a request goes, what it bears, and what its body is.
+//! The interfaces of providers: the URL, headers and body of a request.
 //!
-//! A request is written as one of chat completions; the others are made of that. An answer of the model that is sent back bears what its provider
-//! wants to see again under `native`, a key that never leaves this process.
+//! Requests are built as chat completions and converted. An answer of the model that is sent back
+//! keeps what its provider needs under the key `native`, which never leaves this process.
 
 mod anthropic;
 mod google;
@@ -15,21 +15,19 @@ use serde_json::Value;
 
 pub(crate) use request::NATIVE;
 
-/// What an endpoint understands.
+/// The protocol of an endpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Interface {
-    /// OpenAI's chat completions, which most endpoints have.
+    /// OpenAI's chat completions, which most endpoints offer.
     #[default]
     ChatCompletions,
-    /// OpenAI's Responses.
     Responses,
-    /// Anthropic's Messages.
     Anthropic,
     /// Google's `generateContent`.
     Google,
 }
 
-/// The version of Anthropic's interface.
+/// Version of Anthropic's interface.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 impl Interface {
@@ -46,7 +44,7 @@ impl Interface {
                 format!("models/{model}:streamGenerateContent?alt=sse")
             }
         };
-        // A relative reference with a colon in its first step would be taken for a scheme.
+        // A relative reference with a colon in its first segment would be parsed as a scheme.
         http::url_below(base_url, &format!("./{path}"))
     }
 

@@ -1,12 +1,15 @@
-//! The reference workflow service: takes turn requests, has a model or a script answer them, and publishes the chunks.
+//! The reference workflow service: takes turn requests, lets a model or a script answer them, and
+//! publishes the chunks.
 //!
-//! Entry: [`run`]. `service` holds the requests and acknowledges them, `engine` produces the parts of an
-//! answer, `tool_calls` keeps what tools have given, `frame_builder` numbers the parts as chunks, `writer` publishes. A script can also be served as an OpenAI-compatible
-//! endpoint: [`ScriptServer`].
+//! Entry: [`run`]. `service` holds the requests and acknowledges them, `engine` produces the parts
+//! of an answer, `tool_calls` keeps the results of tools, `frame_builder` numbers the parts as
+//! chunks, and `writer` publishes. [`ScriptServer`] serves a script as an OpenAI-compatible
+//! endpoint.
 //!
-//! Invariants: a request is acknowledged only when the last chunk of its answer is stored; every delivery is an attempt
-//! of its own; whatever ends a turn early (a stop, a later delivery, a drain) ends the calls to the model and the
-//! tools with it; an answer of a model that was cut off is never taken for a whole one.
+//! Invariants: a request is acknowledged only after the last chunk of its answer is stored. Every
+//! delivery is an attempt of its own. A stop, a later delivery or a drain that ends a turn also
+//! ends its calls to the model and the tools. An answer that a model did not finish is never
+//! treated as complete.
 
 mod endpoint_errors;
 mod engine;
@@ -42,29 +45,25 @@ use engine::Engine;
 use service::Service;
 use tool_calls::ToolCalls;
 
-/// What answers the turns.
+/// The engine that answers turns.
 #[derive(Debug, Clone)]
 pub enum EngineConfig {
-    /// A model.
     OpenAi(OpenAiConfig),
-    /// A script.
     Scripted(Script),
 }
 
-/// Settings of a workflow service.
 #[derive(Debug, Clone)]
 pub struct WorkflowConfig {
-    /// Whose requests are taken.
+    /// The workflow whose requests are taken.
     pub workflow: WorkflowName,
-    /// Turns at a time.
+    /// Number of turns answered concurrently.
     pub concurrency: usize,
-    /// What is in hand when the drain begins may take so long to finish; the rest is handed back.
+    /// Time that a drain leaves for turns in progress; unfinished turns are handed back.
     pub drain: Duration,
-    /// What answers the turns.
     pub engine: EngineConfig,
 }
 
-/// Why a workflow service cannot go on.
+/// Why a workflow service cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkflowError {
     /// The model's endpoint cannot be used.
@@ -75,10 +74,10 @@ pub enum WorkflowError {
     Bus(#[from] BusError),
 }
 
-/// Takes turn requests until `drain` is cancelled, and finishes what is in hand.
+/// Takes turn requests until `drain` is cancelled, then finishes the turns in progress.
 ///
 /// # Errors
-/// The settings cannot work, or the service may not read turn requests.
+/// The settings are unusable, or the service is not allowed to read turn requests.
 pub async fn run(
     config: WorkflowConfig,
     bus: Bus,

@@ -1,4 +1,4 @@
-//! What a workflow service counts. Every metric is declared here, once.
+//! The metrics of a workflow service. Every metric is declared here, once.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const TOOL_TIME: &str = "antiphon_workflow_tool_call_seconds";
 const UNDECIDED: &str = "antiphon_workflow_undecided_tool_calls";
 const SERVED: &str = "antiphon_workflow_script_responses_total";
 
-/// What became of a delivery.
+/// Outcome of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TurnOutcome {
     /// The complete answer is stored.
@@ -37,15 +37,15 @@ pub(crate) enum TurnOutcome {
     Failed,
     /// The turn was stopped from outside.
     Stopped,
-    /// Another service gets the request.
+    /// Handed back: another service gets the request.
     HandedBack,
-    /// Another service has the request already.
+    /// Lost: another service has the request already.
     Lost,
-    /// A script had this attempt die.
+    /// A script simulated the death of the service.
     Cut,
     /// The chunks could not be stored.
     Unpublished,
-    /// It came too late to be begun.
+    /// Delivered after it expired, so it was not begun.
     Expired,
 }
 
@@ -80,11 +80,11 @@ impl TurnOutcome {
 pub(crate) enum Served {
     /// To its end.
     Completed,
-    /// An error, by script.
+    /// An error that the script asked for.
     Error,
-    /// The connection was cut, by script.
+    /// The script cut the connection.
     Cut,
-    /// The client went away.
+    /// The client disconnected before the end.
     Disconnected,
 }
 
@@ -99,7 +99,7 @@ impl Served {
     }
 }
 
-/// What a workflow service counts.
+/// Descriptions of all metrics of the workflow service.
 pub const METRICS: &[MetricDescription] = &[
     MetricDescription::counter(
         TURNS,
@@ -158,7 +158,7 @@ pub const METRICS: &[MetricDescription] = &[
 /// Help texts for the metrics endpoint.
 pub(crate) fn describe() {
     runtime::metrics::describe(METRICS);
-    // Of a counter that appears with its first increment, no rate sees that increment.
+    // Counters start at zero here: `rate` would miss the increment that creates a counter.
     [REDELIVERIES, GARBAGE, FRAMES, CHUNKS, SIGNS, MODEL_RETRIES]
         .iter()
         .for_each(|name| counter!(*name).increment(0));
@@ -177,7 +177,7 @@ pub(crate) fn describe() {
     }
 }
 
-/// A request in hand, counted until it is dropped: also when its task panics.
+/// A turn in progress. It is counted until it is dropped, also when its task panics.
 pub(crate) struct Taken(Instant);
 
 pub(crate) fn taken(is_redelivery: bool) -> Taken {
@@ -233,10 +233,10 @@ pub(crate) fn model_retry() {
     counter!(MODEL_RETRIES).increment(1);
 }
 
-/// The kinds that have been logged.
+/// The deviations logged so far, one bit each.
 static LOGGED: AtomicU32 = AtomicU32::new(0);
 
-/// Counts what was odd in a response, and logs each kind the first time that it is seen.
+/// Counts the deviations of a response and logs each kind once per process.
 pub(crate) fn deviations(deviations: Deviations) {
     for deviation in deviations.iter() {
         counter!(DEVIATIONS, "kind" => deviation.name()).increment(1);
@@ -260,7 +260,7 @@ pub(crate) fn kept_tool_call() {
     counter!(TOOL_CALLS, "outcome" => "kept").increment(1);
 }
 
-/// A call that waits for a person, counted until it is dropped.
+/// A tool call that waits for a person. It is counted until it is dropped.
 pub(crate) struct Undecided(());
 
 pub(crate) fn undecided_tool_call() -> Undecided {

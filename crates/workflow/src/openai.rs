@@ -1,5 +1,5 @@
-//! Answers from the endpoint of a model, OpenAI-compatible or of another interface: steps of a model call and the tools that it asks for, until it asks for
-//! none.
+//! Answers turns through the endpoint of a model (OpenAI-compatible or another interface). A turn
+//! alternates model calls and the tools they ask for, until the model asks for none.
 
 mod config;
 mod endpoint;
@@ -32,7 +32,7 @@ pub use limits::EndpointLimits;
 use model_call::Step;
 use spent::Spent;
 
-/// The engine.
+/// The engine that answers with a model.
 pub(crate) struct OpenAi {
     endpoint: Endpoint,
     model: String,
@@ -76,11 +76,11 @@ impl OpenAi {
         let mut history = messages::of_context(turn);
         let mut spent = Spent::new(self.prices.clone(), model);
         let mut known_ids = messages::call_ids(turn);
-        // Whether the model has learned that an answer of it was cut.
+        // Whether the model has already been told that its answer was cut off.
         let mut is_cut_known = false;
         let budget = turn.settings.get(TurnBudget::KEY).and_then(|written| {
             let read = TurnBudget::parse(written);
-            // It was not written over HTTP, which checks it.
+            // HTTP checks the setting, so this one was written in another way.
             let unread = |error: &_| tracing::warn!(agent = turn.agent, %error, "turn_budget cannot be read, and bounds nothing");
             read.inspect_err(unread).ok()
         });
@@ -103,7 +103,7 @@ impl OpenAi {
             history.push(messages::assistant(&reply));
             if reply.is_cut() {
                 history.extend(refuse(&reply, sender).await?);
-                // Another answer would be cut in the same way.
+                // A further answer would be cut off in the same way.
                 if std::mem::replace(&mut is_cut_known, true) || is_last {
                     return Ok(spent.metadata(&reply, model));
                 }
@@ -115,7 +115,7 @@ impl OpenAi {
         Err(Failure::permanent("too_many_steps", format!("the model still calls tools after {steps} steps")))
     }
 
-    /// One model call, with its span and its entry in the ledger.
+    /// Makes one model call, with its span and its usage report.
     async fn call_model(
         &self,
         step: &Step<'_>,
@@ -143,7 +143,7 @@ impl OpenAi {
         let estimated =
             ModelCall { output_tokens: ModelCall::estimated_tokens(said), ..begun(step.model, step.body) };
         spent.add(counted.as_ref(), &estimated, step.model, Timestamp(self.clock.now_ms()));
-        // The only call of a whole answer is what the metadata of its last chunk say.
+        // When an answer has one call only, the metadata of its last chunk report that call.
         let is_only = step.number == 0 && ended.is_ok() && reply.calls.is_empty();
         if let Some(call) = counted.filter(|_| !is_only) {
             sender.send(EngineEvent::ModelCall(listed(&id, call))).await?;
@@ -151,8 +151,8 @@ impl OpenAi {
         Ok((reply, ended))
     }
 
-    /// Calls the tools all at once, but those that share a state in their order, and says their results in the order of the calls;
-    /// returns them for the model.
+    /// Calls all tools concurrently, except those that share state: these run in the order of the
+    /// calls. Sends the results in the order of the calls, and returns them for the model.
     async fn results(
         &self,
         turn: &TurnAttempt,
@@ -173,7 +173,7 @@ impl OpenAi {
                 if self.tools.is_in_order(&call.name.tool) { last_in_order.replace(end) } else { None };
             let answer = async move {
                 if let Some(before) = before {
-                    // An error: it has ended.
+                    // An error means that the call before has ended.
                     let _ = before.await;
                 }
                 let _has_ended: oneshot::Sender<()> = has_ended;
@@ -211,7 +211,8 @@ impl OpenAi {
     }
 }
 
-/// The results of calls of an answer that was cut: what the model wanted to say after them is not known, so that no tool is called.
+/// Results for the calls of an answer that was cut off. No tool is called, because the rest of the
+/// answer is unknown.
 async fn refuse(reply: &ModelReply, sender: &EngineSender) -> Result<Vec<Value>, ReceiverDropped> {
     let mut results = Vec::with_capacity(reply.calls.len());
     for call in &reply.calls {
@@ -224,7 +225,8 @@ async fn refuse(reply: &ModelReply, sender: &EngineSender) -> Result<Vec<Value>,
     Ok(results)
 }
 
-/// A call that begins: what it reads is estimated from the request, and counts until the provider's counts come.
+/// The report of a call that begins. The input is estimated from the request and counts until the
+/// provider reports its counts.
 fn begun(model: &str, body: &Value) -> ModelCall {
     let bytes = |key: &str| body.get(key).map_or(0, |part| part.to_string().len());
     ModelCall {
@@ -239,8 +241,8 @@ fn listed(id: &str, call: ModelCall) -> ListedCall {
     ListedCall { id: Some(id.into()), call }
 }
 
-/// What the endpoint has counted of a call that has ended; `None`: nothing is known but how it began. A request that the endpoint refused has
-/// used nothing.
+/// The endpoint's counts of a call that has ended. `None`: only the estimate from its start is
+/// known. A request that the endpoint refused has used nothing.
 fn counted(reply: &ModelReply, asked: &str, failure: Option<&Failure>) -> Option<ModelCall> {
     let model = ModelCall::name(reply.model.as_deref().unwrap_or(asked));
     if reply.usage.is_known() {
@@ -251,8 +253,8 @@ fn counted(reply: &ModelReply, asked: &str, failure: Option<&Failure>) -> Option
     is_refused.then(|| ModelCall { model, ..ModelCall::default() })
 }
 
-/// The same for the same call of the same turn in every run and attempt, so that a tool that has recorded what it did does
-/// not do it twice when a turn is tried again. `call`: of [`call_ids`].
+/// Key of one tool call, the same in every run and attempt of its turn. A tool that has recorded
+/// the call under this key does not repeat it. `call` is an id from [`call_ids`].
 fn idempotency_key(turn: &TurnAttempt, call: &str) -> String {
     format!("{}:{call}", turn.id)
 }

@@ -1,10 +1,12 @@
-//! Reads what a model's endpoint answers: a fold over bytes that is the same wherever they are cut.
+//! Reads the response of a model's endpoint: a fold over bytes whose result does not depend on
+//! where they are cut.
 //!
-//! Entry: [`Reader`]. `sse` finds events, `json` reads and mends them, `completions` knows what an event of a chat completion says, `calls` puts tool calls
-//! together, and this file decides how the answer ended. The rules are a table in `deploy/workflow/README.md`.
+//! Entry: [`Reader`]. `sse` finds events, `json` parses and repairs them, `completions` interprets
+//! events of chat completions, `calls` assembles tool calls, and this file decides how the answer
+//! ended. `deploy/workflow/README.md` lists the rules in a table.
 //!
-//! Invariants: an answer is whole, or a named failure, and never empty in silence; what is left out is noted as a [`Deviation`]; no I/O, no
-//! clock.
+//! Invariants: an answer is complete or a named failure, and never silently empty. Whatever is
+//! dropped is noted as a [`Deviation`]. No I/O, no clock.
 
 mod anthropic;
 mod arguments;
@@ -39,7 +41,7 @@ use content::ContentPiece;
 use sse::{Event, EventFold};
 use units::Joiner;
 
-/// What clients may see of an answer, in its order.
+/// A part of an answer that clients see, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Part {
     Text(String),
@@ -48,53 +50,53 @@ pub(crate) enum Part {
     Call(CallName, String),
 }
 
-/// What one model call has said.
+/// The result of one model call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ModelReply {
     pub(crate) text: String,
-    /// Reasoning that the endpoint wants back while the turn lasts.
+    /// Reasoning that the endpoint needs back during the turn.
     pub(crate) reasoning_content: String,
     pub(crate) calls: Vec<ModelToolCall>,
     pub(crate) finish: Option<Finish>,
     pub(crate) model: Option<String>,
     pub(crate) usage: TokenCounts,
     pub(crate) deviations: Deviations,
-    /// What the provider wants to see again with this answer, in its own form.
+    /// Data that the provider needs back with this answer, in its own format.
     pub(crate) native: Vec<Value>,
-    /// Something was said, or reasoned.
+    /// Text or reasoning has arrived.
     pub(crate) has_begun: bool,
 }
 
 impl ModelReply {
-    /// Why it ended, as far as the endpoint says.
+    /// Why the answer ended, if the endpoint gave a reason.
     pub(crate) fn finish_reason(&self) -> &'static str {
         self.finish.unwrap_or(Finish::Stop).name()
     }
 
-    /// It is not whole.
+    /// The answer is incomplete.
     pub(crate) fn is_cut(&self) -> bool {
         self.finish.is_some_and(Finish::is_cut)
     }
 }
 
-/// A response as it is read.
+/// Reads one response incrementally.
 pub(crate) struct Reader<'a> {
     events: EventFold,
     provider: Provider,
     text: Joiner,
     reasoning: Joiner,
-    /// All reasoning, to recognise a whole message that repeats it.
+    /// All reasoning so far, to recognise a whole message that repeats it.
     reasoned: String,
     calls: Calls<'a>,
     reply: ModelReply,
     failure: Option<Failure>,
-    /// `[DONE]` has come.
+    /// `[DONE]` has arrived.
     is_done: bool,
     is_whole: bool,
     may_be_empty: bool,
 }
 
-/// What is kept of the events of an interface.
+/// State kept between the events of an interface.
 enum Provider {
     ChatCompletions(completions::ChosenChoice),
     Responses(responses::ResponsesState),
@@ -136,15 +138,15 @@ impl From<Interface> for Provider {
 /// The end of a response.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// What clients may still see.
+    /// The last parts for clients.
     pub(crate) parts: Vec<Part>,
     pub(crate) reply: ModelReply,
     pub(crate) outcome: Result<(), Failure>,
 }
 
 impl<'a> Reader<'a> {
-    /// `tools`: the names of the tools that the model was offered. `known_ids`: ids of calls that the turn has already. `may_be_empty`: the model
-    /// has called tools, and need not say anything more.
+    /// `tools`: names of the tools offered to the model. `known_ids`: ids of calls that the turn
+    /// has already. `may_be_empty`: the model has called tools, so an empty answer is valid.
     pub(crate) fn new(
         interface: Interface,
         step: u32,
@@ -167,7 +169,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes the next bytes; returns what clients may see now.
+    /// Takes the next bytes and returns the parts that clients may see now.
     pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Vec<Part> {
         let mut parts = Vec::new();
         while !self.is_done
@@ -178,7 +180,7 @@ impl<'a> Reader<'a> {
         parts
     }
 
-    /// Nothing more is to be read.
+    /// Nothing more needs to be read.
     pub(crate) fn is_done(&self) -> bool {
         self.is_done
     }
@@ -188,7 +190,7 @@ impl<'a> Reader<'a> {
         self.is_done || self.is_whole || self.failure.is_some() || self.reply.finish.is_some()
     }
 
-    /// The response is over. `cut`: why its bytes ended before their end, if they did.
+    /// Ends the response. `cut`: why its bytes ended early, if they did.
     pub(crate) fn end(mut self, cut: Option<Failure>) -> Ended {
         let mut parts = Vec::new();
         if !self.is_done {
@@ -212,7 +214,7 @@ impl<'a> Reader<'a> {
         Ended { parts, reply: self.reply, outcome }
     }
 
-    /// Whether the response came to its end.
+    /// Whether the response is complete.
     fn verdict(&mut self, cut: Option<Failure>) -> Result<(), Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
@@ -240,7 +242,7 @@ impl<'a> Reader<'a> {
 
     fn take(&mut self, event: &Event, parts: &mut Vec<Part>) {
         let data = event.data.trim_ascii();
-        // A block that has no data, such as a lone `event:` or `retry:`.
+        // A block without data, such as a lone `event:` or `retry:`.
         if self.is_done || data.is_empty() {
             return;
         }
@@ -248,7 +250,7 @@ impl<'a> Reader<'a> {
             self.is_done = true;
             return;
         }
-        // The end without a line of its own.
+        // `[DONE]` without a line of its own.
         let before = data.strip_suffix(b"[DONE]").map(<[u8]>::trim_ascii_end);
         if let Some(before) = before.filter(|before| before.ends_with(b"}")) {
             self.reply.deviations.note(Deviation::NoEmptyLine);
@@ -257,7 +259,7 @@ impl<'a> Reader<'a> {
             self.is_done = true;
             return;
         }
-        // Before it is mended: `[ERROR]` would be a list then.
+        // This comes before the repair, which would read `[ERROR]` as a list.
         if begins_with_error(data) && !self.is_ending() {
             return self.take_unreadable(event, data);
         }
@@ -270,7 +272,7 @@ impl<'a> Reader<'a> {
         self.take_value(event, value, parts);
     }
 
-    /// A list is read like events, and a text like the data of one.
+    /// A list is read as events, and a string as the data of one.
     fn take_value(&mut self, event: &Event, value: Value, parts: &mut Vec<Part>) {
         match value {
             Value::Object(_) => self.take_object(&event.name, &value, parts),
@@ -291,13 +293,13 @@ impl<'a> Reader<'a> {
 
     fn take_object(&mut self, name: &str, value: &Value, parts: &mut Vec<Part>) {
         if self.failure.is_some() {
-            // It has failed: only counts are read.
+            // The response has failed: only counts are read.
             self.reply.usage = self.reply.usage.max(completions::usage(value));
             return;
         }
         let mut said = self.provider.read(value, &mut self.reply.deviations);
         said.error = completions::error(name, value).map(units::cleaned);
-        // Some name the last event in place of `[DONE]`.
+        // Some endpoints name the last event instead of sending `[DONE]`.
         said.is_last |= matches!(name, "done" | "end" | "complete");
         self.take_said(said, parts);
     }
@@ -352,7 +354,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A whole message says what was not said in pieces before it. One that may be a piece says all that does not repeat what was said.
+    /// Adds what a whole message has beyond the pieces before it. A message that may be a piece
+    /// (`is_piece`) adds everything that does not repeat earlier text.
     fn take_message(&mut self, message: Vec<ContentPiece>, is_piece: bool, parts: &mut Vec<Part>) {
         let (mut text, mut reasoning, mut goes_back) = (String::new(), String::new(), false);
         let has_calls = !self.calls.is_empty();
@@ -392,7 +395,7 @@ impl<'a> Reader<'a> {
 
     fn say_text(&mut self, text: String, parts: &mut Vec<Part>) {
         if !text.is_empty() {
-            // Between the pieces of calls some endpoints send blanks.
+            // Some endpoints send blanks between the pieces of calls.
             self.show_calls(text.trim().is_empty(), parts);
             self.reply.text.push_str(&text);
             parts.push(Part::Text(text));
@@ -410,7 +413,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What comes after a call is shown after it.
+    /// Output that follows a call is shown after the call.
     fn show_calls(&mut self, is_blank: bool, parts: &mut Vec<Part>) {
         let shown = self.calls.pause(is_blank);
         parts.extend(shown.into_iter().map(|(name, more)| Part::Call(name, more)));
@@ -421,7 +424,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether an answer has what its end promises.
+/// Checks that an answer has the content that its finish reason implies.
 fn check_content(reply: &ModelReply, had_calls: bool, may_be_empty: bool) -> Result<(), Failure> {
     let is_cut = reply.is_cut();
     if reply.finish == Some(Finish::ToolCalls) && !had_calls {
@@ -435,13 +438,13 @@ fn check_content(reply: &ModelReply, had_calls: bool, may_be_empty: bool) -> Res
     Ok(())
 }
 
-/// `error: out of memory`, `[ERROR] …`.
+/// Matches `error: out of memory`, `[ERROR] …`.
 fn begins_with_error(data: &[u8]) -> bool {
     let text = data.strip_prefix(b"[").unwrap_or(data).trim_ascii_start();
     text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case(b"error"))
 }
 
-/// `[DONE]`, and how others write it.
+/// `[DONE]` and its variants.
 fn is_end(data: &[u8]) -> bool {
     data.len() < 12 && data.trim_ascii().eq_ignore_ascii_case(b"[DONE]")
         || data.eq_ignore_ascii_case(b"\"[DONE]\"")

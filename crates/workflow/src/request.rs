@@ -1,4 +1,4 @@
-//! A turn request as it was delivered, checked: what an engine is asked to answer.
+//! A delivered and validated turn request: the input of an engine.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use runtime::traces::TraceContext;
 use serde_json::{Map, Value};
 use wire::work::{ContextMessage, RememberedFact, TaskRef, TurnRequest};
 
-/// Shorter deadlines would leave time for nothing but keep-alive chunks.
+/// Minimum deadline: shorter ones leave time only for keep-alive chunks.
 const SHORTEST_DEADLINE: Duration = Duration::from_millis(300);
 
 /// One attempt at one run of a turn.
@@ -15,11 +15,11 @@ const SHORTEST_DEADLINE: Duration = Duration::from_millis(300);
 pub(crate) struct TurnAttempt {
     pub(crate) id: TurnId,
     pub(crate) run: u32,
-    /// What the chunks of this delivery bear: each delivery fences the ones before it.
+    /// Attempt number in the chunks of this delivery: each delivery fences earlier ones.
     pub(crate) attempt: u32,
     /// An earlier delivery of the request was not acknowledged.
     pub(crate) is_redelivered: bool,
-    /// After this time its first delivery is not begun.
+    /// After this time a first delivery is not begun.
     pub(crate) expires_at: Option<Timestamp>,
     pub(crate) agent: String,
     pub(crate) thread: ThreadId,
@@ -27,22 +27,22 @@ pub(crate) struct TurnAttempt {
     pub(crate) token: TurnToken,
     pub(crate) subject: String,
     pub(crate) deadline: Duration,
-    /// `task`, `work_request` or `memory`; none for a person's message.
+    /// `task`, `work_request` or `memory`; `None` for a person's message.
     pub(crate) task_kind: Option<String>,
     pub(crate) context: Vec<ContextMessage>,
-    /// Stands for the turns before the context.
+    /// Summary that replaces the turns before the context.
     pub(crate) summary: Option<String>,
-    /// What the agent remembers that fits the input, as the model reads it.
+    /// The agent's facts that fit the input, formatted for the model.
     pub(crate) memory: Option<String>,
     pub(crate) settings: Map<String, Value>,
-    /// What the client asks of the model for this turn.
+    /// The client's model parameters for this turn.
     pub(crate) parameters: Map<String, Value>,
     pub(crate) correlation_id: Option<Box<str>>,
-    /// What its spans and its first frame belong to; set by the service.
+    /// Trace of its spans and its first frame; set by the service.
     pub(crate) trace: Option<TraceContext>,
 }
 
-/// A payload that is no turn request: it will never be one.
+/// The payload is not a turn request, so redelivery does not help.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidRequest {
     #[error("not a turn request: {0}")]
@@ -58,7 +58,7 @@ pub(crate) enum InvalidRequest {
 }
 
 impl TurnAttempt {
-    /// Reads the payload of the `delivered`th delivery, from 1.
+    /// Parses the payload; `delivered` is the delivery number, from 1.
     pub(crate) fn read(payload: &[u8], delivered: u64) -> Result<Self, InvalidRequest> {
         let request: TurnRequest = serde_json::from_slice(payload)?;
         let thread =
@@ -77,7 +77,7 @@ impl TurnAttempt {
             run: request.run,
             attempt: request.attempt.saturating_add(again),
             is_redelivered: again > 0,
-            // What is no time does not end the turn: its owner stops it.
+            // An unreadable time does not end the turn: the owner stops it.
             expires_at: request.expires_at.as_deref().and_then(wire::parse_rfc3339),
             agent: request.agent_id,
             thread,
@@ -96,29 +96,30 @@ impl TurnAttempt {
         })
     }
 
-    /// Whether its run has failed for want of a chunk. An earlier delivery may have kept it alive, so a later one is always begun: the owner
-    /// answers its first chunk by a stop if the run is over.
+    /// Whether the run has failed because no chunk came in time. An earlier delivery may have kept
+    /// the run alive, so a later one is always begun. The owner answers its first chunk with a stop
+    /// if the run is over.
     pub(crate) fn has_expired(&self, now: Timestamp) -> bool {
         !self.is_redelivered && self.expires_at.is_some_and(|at| now > at)
     }
 
-    /// The text that is to be answered: the last message of the context.
+    /// The text to answer: the last message of the context.
     pub(crate) fn input(&self) -> &str {
         self.context.last().map_or("", |message| &message.content)
     }
 
-    /// A setting of the agent that is a text with something in it.
+    /// A non-empty text setting of the agent.
     pub(crate) fn text_setting(&self, key: &str) -> Option<&str> {
         self.settings.get(key).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
-    /// The client's instructions for the model, besides the agent's `system`.
+    /// The client's instructions for the model, in addition to the agent's `system`.
     pub(crate) fn instructions(&self) -> Option<&str> {
         self.parameters.get("instructions").and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 }
 
-/// The facts, for the model to read; with their ids where it may name those that are outdated.
+/// The facts as text for the model, with their ids if it may name outdated ones.
 fn remembered(task: Option<&TaskRef>, facts: &[RememberedFact]) -> Option<String> {
     let names_ids = task.is_some_and(|task| task.kind == "memory");
     let shown = |fact: &RememberedFact| (fact.text.clone(), names_ids.then(|| fact.fact_id.clone()));
@@ -126,7 +127,8 @@ fn remembered(task: Option<&TaskRef>, facts: &[RememberedFact]) -> Option<String
     quoting::facts_text(facts.iter().map(|(text, id)| (text.as_str(), id.as_deref())))
 }
 
-/// `chunks.<thread>` or `chunks.<p>.<thread>`: a request must not make this service write elsewhere.
+/// Accepts `chunks.<thread>` or `chunks.<p>.<thread>`: a request must not make this service publish
+/// elsewhere.
 fn is_subject_of(subject: &str, thread: &ThreadId) -> bool {
     let Some(rest) = subject.strip_prefix("chunks.") else { return false };
     let last = rest.split_once('.').map_or(rest, |(partition, last)| {

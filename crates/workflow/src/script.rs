@@ -1,5 +1,5 @@
-//! Scripts: what is answered to which input, step by step, from a JSON file. The same script is played by the scripted
-//! engine ([`play`]) and served as an OpenAI-compatible endpoint ([`serve`]).
+//! Scripts: the answer to each input, step by step, from a JSON file. The scripted engine plays a
+//! script ([`play`]), and [`serve`] offers the same script as an OpenAI-compatible endpoint.
 
 mod file;
 mod play;
@@ -13,7 +13,7 @@ pub use file::ScriptError;
 use scenario::{Condition, Scenario, TurnVariables};
 use step::{ScriptStep, TextStep};
 
-/// What is answered to which input. The first scenario that fits is played.
+/// The answers to inputs. The first scenario that matches is played.
 #[derive(Debug, Clone)]
 pub struct Script {
     scenarios: Vec<Scenario>,
@@ -23,22 +23,22 @@ impl Script {
     /// Reads a script from a file.
     ///
     /// # Errors
-    /// It cannot be read, or says something that cannot be.
+    /// The file cannot be read or is invalid.
     pub fn read(path: &Path) -> Result<Self, ScriptError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ScriptError::File(path.display().to_string(), error))?;
         Self::parse(&text)
     }
 
-    /// Reads the text of a script.
+    /// Parses the text of a script.
     ///
     /// # Errors
-    /// It says something that cannot be.
+    /// The text is invalid.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         Ok(Self { scenarios: file::parse(text)? })
     }
 
-    /// Answers every input with itself.
+    /// A script that answers every input with the input itself.
     pub fn echo() -> Self {
         let text = TextStep { content: "You said: {input}".to_owned(), chars: Some(8), every_ms: 0 };
         let scenario = Scenario {
@@ -49,13 +49,13 @@ impl Script {
         Self { scenarios: vec![scenario] }
     }
 
-    /// The first scenario that fits.
+    /// The first scenario that matches.
     pub(crate) fn scenario(&self, variables: &TurnVariables) -> Option<&Scenario> {
         self.scenarios.iter().find(|scenario| scenario.when.fits(variables))
     }
 }
 
-/// A text in pieces of so many characters; all of it when there is no number.
+/// Splits a text into pieces of `chars` characters; without a number it stays whole.
 pub(crate) fn pieces(text: &str, chars: Option<usize>) -> Vec<String> {
     let Some(size) = chars else { return vec![text.to_owned()] };
     let all: Vec<char> = text.chars().collect();

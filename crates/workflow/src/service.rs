@@ -1,4 +1,4 @@
-//! Takes turn requests, has each answered, and acknowledges it, hands it back or terminates it.
+//! Takes turn requests, has each one answered, and acknowledges it, hands it back or terminates it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,20 +20,22 @@ use crate::metrics::{self, TurnOutcome};
 use crate::request::TurnAttempt;
 use crate::writer::ChunkWriter;
 
-/// How often the server is informed that a request is still in progress.
+/// Interval at which the server is told that a request is in progress.
 const IN_PROGRESS_EVERY: Duration = Duration::from_secs(10);
-/// The same after a time that failed.
+/// The same after a failure.
 const IN_PROGRESS_RETRY: Duration = Duration::from_secs(1);
-/// How often the loop reports its heartbeat.
+/// Interval of the loop's heartbeat.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(3);
-/// When the drain is over, the outcome of a request is sent for so long at most.
+/// How long the outcome of a request is sent after the drain has ended.
 const SETTLE_AFTER_DRAIN: Duration = Duration::from_secs(5);
-/// A request whose chunks could not be stored is redelivered after so long.
+/// Delay of the redelivery when the chunks could not be stored.
 const PUBLISH_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// A request that a script hands back is redelivered after so long: without a delay its deliveries would soon be used up.
+/// Delay of the redelivery when a script hands a request back: without it the deliveries would soon
+/// be used up.
 const SCRIPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// A delivery after the first waits for a stop before it calls a model: its turn may have ended while no service listened.
+/// A redelivery waits this long for a stop before it calls a model: its turn may have ended while
+/// no service listened.
 const STOP_WAIT: Duration = Duration::from_millis(500);
 
 pub(crate) struct Service {
@@ -41,7 +43,7 @@ pub(crate) struct Service {
     engine: Engine,
     clock: Clock,
     in_hand: InHand,
-    /// Cancelled when the drain has lasted long enough.
+    /// Cancelled when the drain timeout has passed.
     hand_back: CancellationToken,
 }
 
@@ -51,7 +53,8 @@ impl Service {
         Arc::new(Self { bus, engine, clock, in_hand: InHand::default(), hand_back })
     }
 
-    /// Takes requests until `drain` is cancelled; then finishes what is in hand within `drain_timeout`, and hands back the rest.
+    /// Takes requests until `drain` is cancelled. Then finishes the turns in progress within
+    /// `drain_timeout` and hands back the rest.
     pub(crate) async fn serve(
         self: Arc<Self>,
         workflow: &WorkflowName,
@@ -100,7 +103,7 @@ impl Service {
                 }
             }
         }
-        // A request that was on its way when the drain began is answered as well.
+        // A request that was in transit when the drain began is answered as well.
         for item in work.end().await {
             self.begin(item, TurnSlot::new(slots.clone(), None), turns);
         }
@@ -141,7 +144,8 @@ impl Service {
         attended.instrument(span).await;
     }
 
-    /// Answers the turn, unless a stop, a later delivery, the loss of the request or the end of the drain comes first.
+    /// Answers the turn, unless a stop, a later delivery, the loss of the request or the end of the
+    /// drain comes first.
     async fn attend(&self, delivery: &Delivery<'_>, turn: &TurnAttempt, slot: Arc<TurnSlot>) -> Attended {
         let ended = |outcome, settle| Attended { outcome, settle, error: None };
         if turn.has_expired(Timestamp(self.clock.now_ms())) {
@@ -170,12 +174,12 @@ impl Service {
         let (events, inbox) = EngineSender::channel(slot);
         let answering = async {
             if turn.is_redelivered {
-                // Where nothing more is received, the writer has ended, and with it the select.
+                // If nothing is received any more, the writer has ended, and the select with it.
                 let _ = events.send(EngineEvent::Alive).await;
                 tokio::time::sleep(STOP_WAIT).await;
             }
             let ended = self.engine.answer(turn, &events).await;
-            // An error means that the writer has ended, and with it the select.
+            // An error means that the writer has ended, and the select with it.
             let _ = events.send(EngineEvent::Ended(ended)).await;
             std::future::pending().await
         };
@@ -185,10 +189,10 @@ impl Service {
         }
     }
 
-    /// Sends the server the outcome, for as long as that may spare another delivery, and the drain lasts.
+    /// Sends the outcome to the server while that can avoid another delivery and the drain lasts.
     async fn settle(&self, delivery: &Delivery<'_>, settle: Settle) {
         let give_up_at = match settle {
-            // Afterwards it would take the request from another service.
+            // Later, a retry would take the request from another service.
             Settle::Retry(_) => delivery.confirmed_at() + ACK_WAIT,
             _ => Instant::now() + ACK_WAIT,
         };
@@ -205,7 +209,8 @@ impl Service {
     }
 }
 
-/// The span with the fields of every line of the log about the turn; it is an error span, so that the log's filter never removes it.
+/// The span that adds the turn's fields to every log line. It has level error, so that the log
+/// filter never removes it.
 fn of_turn(turn: &TurnAttempt) -> tracing::Span {
     tracing::error_span!("turn", turn = %turn.id, run = turn.run, attempt = turn.attempt,
         correlation_id = turn.correlation_id.as_deref(), trace_id = turn.trace.as_ref().map(TraceContext::trace_id))
@@ -228,7 +233,7 @@ fn trace(turn: &TurnAttempt, parent: Option<&TraceContext>) -> Span {
     span
 }
 
-/// What is sent to the NATS server about a request.
+/// The acknowledgement sent to the NATS server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Settle {
     Done,
@@ -237,11 +242,11 @@ enum Settle {
     Nothing,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 struct Attended {
     outcome: TurnOutcome,
     settle: Settle,
-    /// The code of what went wrong, for its span.
+    /// The error code for its span.
     error: Option<String>,
 }
 
@@ -267,7 +272,7 @@ fn settled(written: Result<EngineEnd, BusError>) -> Attended {
     Attended { outcome, settle, error }
 }
 
-/// Why the span of a request failed whose chunks were not stored.
+/// Error code of the span of a request whose chunks were not stored.
 const UNPUBLISHED: &str = "unpublished";
 
 async fn stopped(stop: Option<CancelSubscription>) {
@@ -277,10 +282,11 @@ async fn stopped(stop: Option<CancelSubscription>) {
     }
 }
 
-/// A request in hand.
+/// A request that this service holds.
 struct Delivery<'a> {
     item: &'a WorkItem,
-    /// When the last report that the server has answered was sent, or the request came.
+    /// When the last progress report that the server confirmed was sent, or when the request
+    /// arrived.
     confirmed_at: Mutex<Instant>,
 }
 
@@ -289,7 +295,8 @@ impl Delivery<'_> {
         *self.confirmed_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Informs the server that the request is in progress; returns when that has failed for so long that it is redelivered.
+    /// Tells the server that the request is in progress. Returns when that has failed until the
+    /// request is redelivered.
     async fn lost(&self) {
         let (seq, mut pause) = (self.item.seq.0, IN_PROGRESS_EVERY);
         while self.confirmed_at().elapsed() < ACK_WAIT {
@@ -308,7 +315,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Returns when the server has taken it.
+    /// Returns once the server has confirmed it.
     async fn send(&self, settle: Settle) {
         let mut backoff = Backoff::default();
         loop {
@@ -336,7 +343,7 @@ impl Delivery<'_> {
     }
 }
 
-/// The runs that are being answered here.
+/// The runs that this process answers.
 #[derive(Default)]
 struct InHand {
     claims: Mutex<HashMap<(TurnId, u32), (u32, CancellationToken)>>,
@@ -352,11 +359,11 @@ struct Claim<'a> {
 }
 
 impl InHand {
-    /// A redelivery, which happens when the server misses our progress reports, fences the delivery before it: going on with that
-    /// one would cost money, and its chunks would be dropped.
+    /// A redelivery fences the delivery before it: continuing that one would cost money, and its
+    /// chunks would be dropped. Redeliveries happen when the server misses our progress reports.
     ///
-    /// A server that was killed may have forgotten a delivery, and makes it again under the same number. The answer that is under way is the
-    /// only one of its attempt then: two would be mixed.
+    /// A server that was killed may have forgotten a delivery and repeat it under the same number.
+    /// Then the answer in progress is the only one of its attempt: two would be mixed.
     fn claim(&self, turn: &TurnAttempt) -> Claim<'_> {
         let (key, attempt) = ((turn.id.clone(), turn.run), turn.attempt);
         let superseded = CancellationToken::new();

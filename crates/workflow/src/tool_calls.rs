@@ -1,10 +1,12 @@
-//! Keeps what tools have given, so that a turn that is tried again does not call them again.
+//! Keeps the results of tools, so that a retried turn does not call them again.
 //!
-//! Entry: [`ToolCalls::run`]. Before a tool is called, the stream of tool calls says that the call has started; afterwards it has the result.
-//! The answer's own chunks cannot serve for this: a workflow service may not read the streams of partitions, and a run that failed has no answer.
+//! Entry: [`ToolCalls::run`]. The stream of tool calls records the start of a call, and later its
+//! result. The answer's own chunks cannot serve for this: a workflow service is not allowed to read
+//! the streams of partitions, and a failed run has no answer.
 //!
-//! Invariants: a call whose result is kept is never made again; a call of a tool that is not idempotent is made again only when the tool was
-//! not reached, or a person has said so. A record that the stream loses while a turn needs it is stored again.
+//! Invariants: a call whose result is kept is never repeated. A call of a tool that is not
+//! idempotent is repeated only if the tool was not reached, or if a person decided so. A record
+//! that the stream loses while a turn needs it is stored again.
 
 mod call_id;
 mod records;
@@ -22,10 +24,11 @@ pub(crate) use records::{ToolCalls, WantedCall};
 use waiting::Waited;
 
 impl ToolCalls {
-    /// The result of a call: the one that is kept, or what `perform` gives.
+    /// Returns the kept result of a call, or calls `perform`.
     ///
     /// # Errors
-    /// What is known of the call cannot be read or written: the tool is not called.
+    /// The call's record cannot be read or written. If that happens before the start is stored, the
+    /// tool is not called.
     pub(crate) async fn run<F>(
         &self,
         call: WantedCall<'_>,
@@ -35,7 +38,7 @@ impl ToolCalls {
     where
         F: Future<Output = ToolOutcome>,
     {
-        // What this attempt knows to have been stored.
+        // The record that this attempt last saw or stored.
         let mut known: Option<ToolCallRecord> = None;
         loop {
             let replaced = match self.record_or_restored(&call, known.as_ref()).await? {
@@ -85,13 +88,13 @@ impl ToolCalls {
                     return Ok(result);
                 }
                 ToolOutcome::Unknown(result) if call.is_idempotent => return Ok(result),
-                // A person decides.
+                // The next iteration waits for a person's decision.
                 ToolOutcome::Unknown(_) => {}
             }
         }
     }
 
-    /// Stores that the call starts; `None`: another attempt has stored something since.
+    /// Stores that the call starts. `None`: another attempt has stored something since.
     async fn start(
         &self,
         call: &WantedCall<'_>,
@@ -106,7 +109,7 @@ impl ToolCalls {
         if let Some(seq) = self.replace(&self.place(call), &record, replaced).await? {
             return Ok(Some((seq, record)));
         }
-        // It may be this one, whose ack was lost.
+        // The stored record may be this one if its ack was lost.
         let kept = self.record(call).await?.filter(|kept| kept.value.start == record.start);
         Ok(kept.map(|kept| (kept.seq, record)))
     }

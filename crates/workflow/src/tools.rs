@@ -1,4 +1,4 @@
-//! Tools that a model may call: HTTP endpoints, described in a file, and those of an MCP server.
+//! Tools that a model may call: HTTP endpoints described in a file, and the tools of an MCP server.
 
 mod mcp;
 mod result;
@@ -20,15 +20,15 @@ use crate::request::TurnAttempt;
 use runtime::http::{self, ClientError};
 use runtime::traces::{self, TraceContext};
 
-/// Identifies a call for the tool, the same in every run and attempt of its turn: a tool that has executed it can return
-/// the same result again.
+/// Identifies a call to the tool, the same in every run and attempt of its turn. A tool that has
+/// executed the call can return the same result again.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 const RESULT_BYTES: usize = 16 << 10;
 const MOST_RESULT_BYTES: usize = 1 << 20;
 const TIMEOUT_SECONDS: f64 = 30.0;
 
-/// A file of tools that cannot be used.
+/// Why a file of tools, or the MCP server's URL, cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolsError {
     /// Cannot be read.
@@ -37,7 +37,7 @@ pub enum ToolsError {
     /// Not in the expected form.
     #[error("the tools are not in the expected form: {0}")]
     Form(#[from] serde_json::Error),
-    /// One tool is wrong.
+    /// Name of an invalid tool, and the reason.
     #[error("tool {0:?}: {1}")]
     Tool(String, String),
     /// The URL of the MCP server.
@@ -80,7 +80,7 @@ struct ToolInFile {
     name: String,
     #[serde(default)]
     description: String,
-    /// A JSON schema.
+    /// JSON schema of the arguments.
     #[serde(default)]
     parameters: Option<Value>,
     url: String,
@@ -92,13 +92,13 @@ struct ToolInFile {
     timeout_seconds: Option<f64>,
     #[serde(default)]
     max_result_bytes: Option<usize>,
-    /// Whether a second call with the same `Idempotency-Key` does no harm.
+    /// Whether a second call with the same `Idempotency-Key` is harmless; default true.
     #[serde(default)]
     idempotent: Option<bool>,
 }
 
 impl Tools {
-    /// No tools.
+    /// An empty set of tools.
     ///
     /// # Errors
     /// The HTTP client cannot be set up.
@@ -109,18 +109,19 @@ impl Tools {
     /// Reads a file of tools.
     ///
     /// # Errors
-    /// It cannot be read, or is invalid.
+    /// The file cannot be read or is invalid.
     pub fn read(path: &Path) -> Result<Self, ToolsError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ToolsError::File(path.display().to_string(), error))?;
         Self::parse(&text)
     }
 
-    /// Reads the text of a file of tools: `{"tools": [{"name", "description", "parameters", "url", "method", "headers",
-    /// "timeout_seconds", "max_result_bytes", "idempotent"}]}`, of which only name and url must be there.
+    /// Parses the text of a file of tools: `{"tools": [{"name", "description", "parameters", "url",
+    /// "method", "headers", "timeout_seconds", "max_result_bytes", "idempotent"}]}`. Only `name`
+    /// and `url` are required.
     ///
     /// # Errors
-    /// It is invalid.
+    /// The text is invalid.
     pub fn parse(text: &str) -> Result<Self, ToolsError> {
         let file: File = serde_json::from_str(text)?;
         let mut tools = Self::none()?;
@@ -134,7 +135,7 @@ impl Tools {
         Ok(tools)
     }
 
-    /// Whether [`Tools::with_mcp_server`] takes this URL.
+    /// Checks that [`Tools::with_mcp_server`] accepts this URL.
     ///
     /// # Errors
     /// The URL cannot be used.
@@ -142,8 +143,8 @@ impl Tools {
         Ok(mcp::check_url(url)?)
     }
 
-    /// Adds the tools of the MCP server at this URL, to which `key` is sent as a bearer token. Its tools are listed for every turn; one
-    /// that has the name of a tool of the file is left out.
+    /// Adds the tools of the MCP server at this URL; `key` is sent as a bearer token. Its tools are
+    /// listed for every turn. A tool with the name of one in the file is left out.
     ///
     /// # Errors
     /// The URL cannot be used.
@@ -152,7 +153,7 @@ impl Tools {
         Ok(self)
     }
 
-    /// The number of tools in the file.
+    /// Number of tools in the file.
     pub fn len(&self) -> usize {
         self.tools.len()
     }
@@ -162,7 +163,7 @@ impl Tools {
         self.tools.is_empty()
     }
 
-    /// The definitions for the model; with `allowed`, of the tools named there.
+    /// The definitions for the model, restricted to the names in `allowed` if given.
     pub(crate) async fn definitions(&self, allowed: Option<&[String]>) -> Vec<Value> {
         let offered = self.tools.iter().filter(|(name, _)| may(allowed, name));
         let function = |(name, tool): (&String, &HttpTool)| json!({"name": name, "description": tool.description, "parameters": tool.parameters});
@@ -188,17 +189,20 @@ impl Tools {
         }
     }
 
-    /// Whether the calls of a step come to this tool one after the other: of an MCP server, whose tools may share a state.
+    /// Whether the calls of a step reach this tool one after the other. True for an MCP server,
+    /// whose tools may share state.
     pub(crate) fn is_in_order(&self, name: &str) -> bool {
         self.mcp.is_some() && !self.tools.contains_key(name)
     }
 
-    /// Whether the tool may be called again when it is not known what has become of a call. Of an MCP server all may.
+    /// Whether the tool may be called again when the outcome of a call is unknown. True for all
+    /// tools of an MCP server.
     pub(crate) fn is_idempotent(&self, name: &str) -> bool {
         self.tools.get(name).is_none_or(|tool| tool.is_idempotent)
     }
 
-    /// Calls a tool. A failure is a result for the model, which may correct its call: the turn goes on.
+    /// Calls a tool. A failure is a result for the model, which may correct its call; the turn
+    /// continues.
     pub(crate) async fn call(
         &self,
         name: &str,
@@ -221,7 +225,6 @@ impl Tools {
     }
 }
 
-/// What executes a call.
 enum FoundTool<'a> {
     Http(&'a HttpTool),
     Mcp(&'a McpServer),
@@ -272,7 +275,7 @@ impl HttpTool {
     }
 }
 
-/// The result as the model sees it, with a note where it is cut off.
+/// The result as the model sees it, with a note if it was cut off.
 fn shown((body, is_cut): (Vec<u8>, bool)) -> String {
     let length = body.len();
     let text = String::from_utf8_lossy(&body);
@@ -282,7 +285,7 @@ fn shown((body, is_cut): (Vec<u8>, bool)) -> String {
     }
 }
 
-/// A value in a query: a text as it is, anything else as JSON.
+/// A value in a query: a string as it is, anything else as JSON.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -338,7 +341,7 @@ fn headers(texts: &BTreeMap<String, String>) -> Result<HeaderMap, String> {
         if known == IDEMPOTENCY_KEY {
             return Err("the header Idempotency-Key is set for each call".to_owned());
         }
-        // The value may be a secret: it is not repeated.
+        // The value may be a secret, so the error does not repeat it.
         let mut value: HeaderValue =
             value.parse().map_err(|_| format!("header {name:?} has a value that no header may have"))?;
         value.set_sensitive(true);

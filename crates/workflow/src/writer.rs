@@ -1,7 +1,8 @@
-//! Publishes the parts of an answer as they come: a frame at once when nothing was sent lately, otherwise one for all that
-//! came within some milliseconds; many frames on their way at a time, each tried again until its ack is there.
+//! Publishes the parts of an answer as they arrive. A frame is sent at once if nothing was sent
+//! lately; otherwise the parts of some milliseconds form one frame. Many frames are in flight, and
+//! each one is retried until it is acknowledged.
 //!
-//! Frames are sent in order and may be stored in another when one had to be tried again: chunks are numbered.
+//! Frames are sent in order. A retried one may be stored out of order, but chunks are numbered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +21,11 @@ use crate::frame_builder::FrameBuilder;
 use crate::metrics;
 use crate::request::TurnAttempt;
 
-/// Text that comes within so long of the last frame is joined.
+/// Text that arrives within this time of the last frame is joined.
 const COALESCE: Duration = Duration::from_millis(15);
-/// Frames of one answer that wait for their acks; beyond, the engine waits.
+/// Maximum number of unacknowledged frames of one answer; beyond it the engine waits.
 const IN_FLIGHT: usize = 64;
-/// Silence longer than this part of the deadline is broken by a keep-alive chunk.
+/// Keep-alive chunks in a silence as long as the turn's deadline.
 const KEEPALIVES_PER_DEADLINE: u32 = 3;
 
 /// Publishes one attempt at an answer.
@@ -39,7 +40,7 @@ pub(crate) struct ChunkWriter {
     faults: FrameFaults,
     started_at: Instant,
     published_at: Option<Instant>,
-    /// What the first frame belongs to; the others do not name it.
+    /// Trace of the first frame; later frames do not name it.
     trace: Option<TraceContext>,
 }
 
@@ -69,7 +70,7 @@ impl ChunkWriter {
         }
     }
 
-    /// Publishes until the engine has ended and everything that it said is stored.
+    /// Publishes until the engine has ended and all its output is stored.
     ///
     /// # Errors
     /// A frame could not be stored within the turn's deadline.
@@ -96,7 +97,7 @@ impl ChunkWriter {
         }
     }
 
-    /// The first frame goes at once, and one after a pause; what follows closely is joined into one frame.
+    /// The first frame, and one after a pause, is sent at once; closely following text is joined.
     fn frame_at(&self) -> Instant {
         self.published_at.map_or(self.started_at, |at| at + COALESCE)
     }

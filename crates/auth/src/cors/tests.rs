@@ -111,7 +111,7 @@ fn other_methods_and_headers_are_not_allowed() {
     }
     let long = ["accept"; 400].join(",");
     assert_eq!(rules.preflight(APP, "GET", Some(&long)), None);
-    // What the libraries of the protocols send from a page.
+    // Headers that the protocols' libraries send from a page.
     for headers in [
         "content-type,user-agent",
         "authorization,content-type,x-stainless-arch,x-stainless-retry-count,x-stainless-runtime-version",

@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use super::{JwtAlgorithm, JwtError};
 
-/// Longest key set, in bytes.
+/// Maximum bytes of a key set.
 const LONGEST_SET: usize = 64 * 1024;
-/// Most keys in a set.
+/// Maximum number of keys in a set.
 const MOST_KEYS: usize = 32;
 /// Modulus of an RSA key, in bytes: 2,048 to 8,192 bits.
 const RSA_MODULUS: std::ops::RangeInclusive<usize> = 256..=1024;
-/// Shortest shared secret, in bytes (RFC 7518, section 3.2).
+/// Minimum bytes of a shared secret (RFC 7518, section 3.2).
 const SHORTEST_SECRET: usize = 32;
 
-/// The keys with which tokens are checked: a published set, or one shared secret.
+/// The keys that verify tokens: a published set, or one shared secret.
 pub struct Jwks {
     keys: Vec<JwtKey>,
     skipped: Vec<SkippedKey>,
@@ -37,46 +37,46 @@ enum KeyKind {
     Rsa,
     P256,
     Ed25519,
-    /// Comes from the settings alone, never out of a set.
+    /// Comes from the settings only, never from a set.
     Secret,
 }
 
 /// A key of a set that is not used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedKey {
-    /// Its name in the set.
+    /// Name of the key in the set.
     pub kid: Option<String>,
-    /// Why it is not used.
+    /// Why the key is not used.
     pub why: &'static str,
 }
 
-/// A text from which no keys can be taken. The keys from before stay in use.
+/// Why a text has no usable keys. The previous keys stay in use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidJwks {
-    /// More than 64 KiB.
+    /// The set has more than 64 KiB.
     #[error("the key set has {0} bytes; at most {LONGEST_SET} are read")]
     TooLong(usize),
-    /// More than 32 keys.
+    /// The set has more than 32 keys.
     #[error("the key set has {0} keys; at most {MOST_KEYS} are read")]
     TooMany(usize),
-    /// Not an object with a list of `keys`.
+    /// It is not an object with a list of `keys`.
     #[error("the key set is not a JSON object with a list of \"keys\"")]
     Malformed,
-    /// Not one key can be used.
+    /// None of the keys can be used.
     #[error("the key set has no usable key: {}", why(.0))]
     NoKeys(Vec<SkippedKey>),
-    /// The shared secret can be guessed.
+    /// The shared secret is short enough to be guessed.
     #[error("the shared secret has {0} bytes; HS256 needs at least {SHORTEST_SECRET}")]
     ShortSecret(usize),
 }
 
 impl Jwks {
-    /// Reads a JSON Web Key Set (RFC 7517). A key that is not for signatures or of a kind that is not known is left out,
-    /// and never spoils the others.
+    /// Parses a JSON Web Key Set (RFC 7517). A key that is not for signatures or has an unknown
+    /// type is skipped and does not affect the others.
     ///
     /// # Errors
-    /// A text that is too long or no key set, and one without a usable key: it is more likely a fault of the publisher than
-    /// a will to end all tokens.
+    /// The text is too long, is not a key set, or has no usable key. An empty set is more likely a
+    /// mistake of the publisher than the intent to invalidate all tokens.
     pub fn parse(json: &[u8]) -> Result<Self, InvalidJwks> {
         if json.len() > LONGEST_SET {
             return Err(InvalidJwks::TooLong(json.len()));
@@ -104,10 +104,11 @@ impl Jwks {
         Ok(Self { keys, skipped })
     }
 
-    /// One secret that the identity provider shares with us, for HS256. It fits whatever `kid` a token has.
+    /// A secret shared with the identity provider, for HS256. It applies whatever `kid` a token
+    /// has.
     ///
     /// # Errors
-    /// Fewer than 32 bytes.
+    /// The secret has fewer than 32 bytes.
     pub fn secret(secret: &[u8]) -> Result<Self, InvalidJwks> {
         if secret.len() < SHORTEST_SECRET {
             return Err(InvalidJwks::ShortSecret(secret.len()));
@@ -117,12 +118,13 @@ impl Jwks {
         Ok(Self { keys: vec![key], skipped: Vec::new() })
     }
 
-    /// The keys that are not used, for the log.
+    /// The unused keys, for the log.
     pub fn skipped(&self) -> &[SkippedKey] {
         &self.skipped
     }
 
-    /// The key for a token. What the token says only chooses among what the set allows.
+    /// The key for a token. The token only selects among the keys and algorithms that the set
+    /// allows.
     pub(super) fn key(&self, kid: Option<&str>, algorithm: JwtAlgorithm) -> Result<&DecodingKey, JwtError> {
         let named = |key: &&JwtKey| key.kind == KeyKind::Secret || kid.is_none() || key.kid.as_deref() == kid;
         if let Some(kid) = kid
@@ -222,7 +224,8 @@ fn bytes(jwk: &Value, name: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text(jwk, name)?).ok()
 }
 
-/// Some publishers write a zero before a number whose first bit is set, as in DER; `ring` takes none.
+/// Some publishers write a leading zero before a number whose first bit is set, as in DER; `ring`
+/// refuses that.
 fn without_zeros(number: &[u8]) -> &[u8] {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     &number[zeros..]
@@ -237,7 +240,7 @@ fn why(skipped: &[SkippedKey]) -> String {
     if list.is_empty() { "it is empty".to_owned() } else { list }
 }
 
-/// The names and kinds of the keys, nothing of the keys themselves.
+/// Shows the names and types of the keys, nothing of the keys themselves.
 impl fmt::Debug for Jwks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.keys.iter().map(|key| (&key.kid, key.kind))).finish()

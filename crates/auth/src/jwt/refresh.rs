@@ -1,4 +1,4 @@
-//! When the keys of an identity provider are fetched again.
+//! Decides when the keys of an identity provider are fetched again.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use model::Timestamp;
 
 use super::Jwks;
 
-/// Least time between two fetches, in ms, however many tokens name keys that are not known.
+/// Minimum time between two fetches, in ms, however many tokens name unknown keys.
 const PAUSE_MS: i64 = 30_000;
-/// After this time they are fetched anyway, in ms, so that a key that was taken back is taken back here.
+/// Maximum age of the keys before a regular fetch, in ms, so that a revoked key is dropped.
 const FRESH_MS: i64 = 10 * 60_000;
-/// After this time without a fetch that succeeded they count no longer, in ms.
+/// Age in ms after which keys are no longer used, if no fetch succeeds.
 const STALE_MS: i64 = 24 * 3_600_000;
 
-/// The keys as they were last fetched, and when they may be fetched again. Fetching is the caller's.
+/// The last fetched keys, and when they may be fetched again. The caller fetches them.
 #[derive(Debug, Default)]
 pub struct JwksRefresh {
     fetched: Option<(Arc<Jwks>, Timestamp)>,
@@ -23,26 +23,27 @@ pub struct JwksRefresh {
 /// Why the keys should be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefreshReason {
-    /// Time has passed. To be asked every some seconds.
+    /// Regular check; call it every few seconds.
     Age,
-    /// A token names a key that is not known.
+    /// A token names an unknown key.
     UnknownKey,
 }
 
 impl JwksRefresh {
-    /// Without keys: the first call for [`RefreshReason::Age`] returns true.
+    /// Starts without keys: the first call with [`RefreshReason::Age`] returns true.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The keys; none before the first fetch, and none when the last one that succeeded is 24 hours ago.
+    /// The keys; `None` before the first fetch, and 24 hours after the last successful one.
     pub fn keys(&self, now: Timestamp) -> Option<Arc<Jwks>> {
         let (keys, at) = self.fetched.as_ref()?;
         (now.since_ms(*at) < STALE_MS).then(|| Arc::clone(keys))
     }
 
-    /// Whether to fetch now. True counts as a fetch that was tried: of many callers one gets it, and none again for
-    /// 30 s. When the fetch fails, nothing is to be reported: the keys stay, and the next call after 30 s begins the next fetch.
+    /// Whether to fetch now. True counts as a fetch attempt: only one of many callers gets it, and
+    /// none for the next 30 s. A failed fetch needs no report: the keys stay, and a call after 30 s
+    /// starts the next one.
     #[must_use]
     pub fn may_fetch(&mut self, why: RefreshReason, now: Timestamp) -> bool {
         let wanted = why == RefreshReason::UnknownKey
@@ -54,13 +55,14 @@ impl JwksRefresh {
         may
     }
 
-    /// Takes keys that have just been fetched.
+    /// Stores keys that have just been fetched.
     pub fn fetched(&mut self, keys: Jwks, now: Timestamp) {
         self.fetched = Some((Arc::new(keys), now));
     }
 }
 
-/// A time in the future is one that a clock said before it was set back: who waits for it may wait for days.
+/// A time in the future dates from before the clock was set back: it counts as passed, because
+/// waiting for it could take days.
 fn has_passed(since: Timestamp, now: Timestamp, ms: i64) -> bool {
     now < since || now.since_ms(since) >= ms
 }

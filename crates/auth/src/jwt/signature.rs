@@ -1,8 +1,8 @@
-//! Signatures of tokens, checked by `ring`.
+//! Verifies signatures of tokens with `ring`.
 //!
-//! `jsonwebtoken` brings cryptography by one of two features: `aws_lc_rs` needs a C build of its own, and `rust_crypto` brings
-//! `rsa` (with a standing advisory), two curves and a second `rand`. It also takes what it is given, and `ring` is there
-//! already for TLS.
+//! `jsonwebtoken` offers cryptography by one of two features: `aws_lc_rs` needs its own C build,
+//! and `rust_crypto` adds `rsa` (with an open advisory), two curves and a second `rand`. It also
+//! accepts a custom provider, and `ring` is already used for TLS.
 
 use jsonwebtoken::{
     Algorithm, DecodingKey, DecodingKeyKind,
@@ -29,8 +29,8 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Without this the library panics at the first token. It keeps the first provider for the whole process; one that
-/// another user of the library has installed checks the same signatures.
+/// Without this call the library panics at the first token. It keeps the first provider for the
+/// whole process; one that another user of the library has installed verifies the same signatures.
 pub(super) fn install() {
     let _ = PROVIDER.install_default();
 }

@@ -29,7 +29,7 @@ fn made() -> Ticket {
     issue(&requester(), &thread("t"), USUAL_LIFETIME_S, &key(), NOW).unwrap()
 }
 
-/// A text with the right MAC over any payload.
+/// A text with a valid MAC over any payload.
 fn sealed(payload: &[u8]) -> String {
     let mac = key().mac(payload).unwrap().finalize().into_bytes();
     format!("tkt_{}.{}", URL_SAFE_NO_PAD.encode(payload), URL_SAFE_NO_PAD.encode(mac))
@@ -39,7 +39,7 @@ fn sealed(payload: &[u8]) -> String {
 fn a_ticket_follows_one_thread_and_does_nothing_else() {
     let ticket = made();
     assert_eq!(ticket.expires_at, NOW.plus_ms(300_000));
-    // More than once: a browser reconnects to the same URL.
+    // A ticket works repeatedly: a browser reconnects to the same URL.
     for _ in 0..2 {
         let principal = check(&ticket.text, &[key()], NOW).unwrap();
         assert!(principal.can_stream(&thread("t")) && !principal.can_stream(&thread("u")));
@@ -74,7 +74,7 @@ fn who_may_not_follow_gets_no_ticket() {
     };
     let blind = Principal { permissions: Permissions::of(&[Permission::WriteThreads]), ..requester() };
     assert_eq!(issued(&blind, 60), Err(IssueError::NotAllowed));
-    // Or tickets would beget each other for ever.
+    // Otherwise tickets could be renewed forever.
     let holder = check(&made().text, &[key()], NOW).unwrap();
     assert_eq!(issued(&holder, 60), Err(IssueError::NotAllowed));
     for wrong in [0, 901, u32::MAX] {
@@ -92,7 +92,7 @@ fn other_keys_and_other_ends_make_no_tickets() {
     assert_eq!(check(&ticket.text, &[], NOW), Err(TicketError::Forged));
     assert_eq!(check(&ticket.text, &[other], NOW), Err(TicketError::Forged));
     assert_eq!(TicketKey::new(&[7; 31]).map(|_| ()), Err(InvalidTicketKey(31)));
-    // A MAC of the same key over the same bytes, but without our prefix.
+    // A MAC with the same key over the same bytes, but without our prefix.
     let (payload, _) = ticket.text[4..].split_once('.').unwrap();
     let mut bare = Hmac::<Sha256>::new_from_slice(&[7; 32]).unwrap();
     bare.update(&URL_SAFE_NO_PAD.decode(payload).unwrap());
@@ -128,7 +128,7 @@ fn other_texts_are_no_tickets() {
     }
 }
 
-/// The key is ours, and the payload is of another version of this program or of none.
+/// The key is ours, but the payload is of another version of this program or malformed.
 #[test]
 fn a_payload_that_is_not_exact_is_refused() {
     let (payload, _) = made().text[4..].split_once('.').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();

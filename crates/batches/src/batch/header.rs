@@ -1,4 +1,4 @@
-//! What compaction and retention need to know of a batch, without its messages.
+//! The data of a batch that compaction and retention need, without its messages.
 
 use model::{BatchType, Position, Timestamp};
 use serde_json::Value;
@@ -6,33 +6,33 @@ use serde_json::Value;
 use super::{Batch, BatchState};
 use crate::tokens::{self, TokenCounter};
 
-/// A batch in numbers.
+/// Summary of a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchHeader {
-    /// The position of its first message.
+    /// Position of the first message.
     pub id: Position,
-    /// The position of its last message: a batch may go on after others.
+    /// Position of the last message: a batch may continue after others.
     pub last: Position,
-    /// What it began with.
+    /// The kind of input that began the batch.
     pub batch_type: BatchType,
-    /// Whether it is complete.
     pub is_complete: bool,
-    /// How many messages it has.
+    /// Number of messages.
     pub messages: u64,
-    /// What it takes in a context.
+    /// Tokens in a context.
     pub tokens: u64,
-    /// What it takes in storage, about.
+    /// Approximate bytes in storage.
     pub bytes: u64,
-    /// When its last message was written.
+    /// Time of the newest message.
     pub last_at: Timestamp,
-    /// Never compacted, because a message of it is pinned (`pinned: true` in the metadata).
+    /// The batch is never compacted because it has a pinned message (`pinned: true` in the
+    /// metadata).
     pub is_pinned: bool,
     /// From 0 to 1.
     pub importance: f64,
 }
 
 impl BatchHeader {
-    /// The numbers of a batch.
+    /// The summary of this batch.
     pub fn of(batch: &Batch, counter: &dyn TokenCounter) -> Self {
         let batch_type = batch.batch_type().unwrap_or(BatchType::SystemTrigger);
         Self {
@@ -50,8 +50,8 @@ impl BatchHeader {
     }
 }
 
-/// The highest that a message claims; else by what the batch is: what a person asked for counts most, what the system
-/// made up least.
+/// The highest importance in the messages' metadata. Without one, the default of the kind: highest
+/// for inputs of people, lowest for synthetic ones.
 fn importance(batch: &Batch, batch_type: BatchType) -> f64 {
     let claim = |value: &Value| value.as_f64().filter(|claim| (0.0..=1.0).contains(claim));
     let claims = batch.items().iter().filter_map(|item| claim(item.metadata.get("importance")?));

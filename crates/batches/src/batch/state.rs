@@ -1,4 +1,4 @@
-//! Whether a batch is complete.
+//! Decides whether a batch is complete.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,59 +8,57 @@ use model::{BatchType, Role};
 use crate::turn::MISSING;
 use crate::{Pairing, SharedItem};
 
-/// Whether a batch is a whole.
+/// Whether a batch is complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchState {
-    /// Calls and results balance, an assistant message without calls is the last, and nothing says that more follows.
+    /// Calls and results match, the last message is an assistant message without calls, and no
+    /// message announces a continuation.
     Complete,
-    /// Something is missing.
+    /// The batch is incomplete for this reason.
     Incomplete(IncompleteReason),
 }
 
-/// Why a batch is incomplete: the first of these that holds.
+/// Why a batch is incomplete: the first reason that applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IncompleteReason {
     /// There are no messages.
     Empty,
-    /// The message with this number is missing: it was lost, or is not yet read.
+    /// The message with this number is missing: it was lost or is not read yet.
     Hole {
-        /// The number.
         missing: i32,
     },
     /// Two messages have this number.
     Doubled {
-        /// The number.
         number: i32,
     },
-    /// It should begin with an input, and has none.
+    /// The batch should begin with an input but has none.
     NoInput,
-    /// A result answers no call before it.
+    /// A result answers no earlier call.
     OrphanResult {
-        /// The call that it names.
+        /// The call id of the result.
         id: String,
     },
-    /// There is nothing but the input.
+    /// The batch has only its input.
     LoneInput,
-    /// Calls came after a text that was final, and have no results.
+    /// Calls follow a final text and have no results.
     LateCall {
-        /// The calls.
+        /// Ids of the calls.
         ids: Vec<String>,
     },
-    /// Calls have no results.
+    /// Some calls have no results.
     UnansweredCalls {
-        /// The calls.
+        /// Ids of the calls.
         ids: Vec<String>,
     },
-    /// The last message is a result: the model has written nothing since.
+    /// The last message is a result: the model has not answered it.
     EndsInResult,
-    /// The last message is an input, without an answer.
+    /// The last message is an unanswered input.
     EndsInInput,
-    /// The last message says that the batch goes on.
+    /// The last message announces a continuation.
     Continues,
 }
 
 impl IncompleteReason {
-    /// For machines.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Empty => "empty",
@@ -100,7 +98,7 @@ impl fmt::Display for IncompleteReason {
     }
 }
 
-/// Of the messages of one batch, by number.
+/// The state of one batch's messages, ordered by number.
 pub(super) fn state(items: &[SharedItem]) -> BatchState {
     match why(items) {
         Some(why) => BatchState::Incomplete(why),
@@ -136,7 +134,7 @@ fn numbers(items: &[SharedItem]) -> Option<IncompleteReason> {
     })
 }
 
-/// A batch of a request begins with its input; only what the system says by itself has none.
+/// The batch of a request begins with its input; only a batch that the system began has none.
 fn input(items: &[SharedItem]) -> Option<IncompleteReason> {
     let first = items.iter().find(|item| item.role != Role::System)?;
     let unasked = first.batch_type == BatchType::SystemTrigger && first.role == Role::Assistant;
@@ -153,7 +151,7 @@ fn calls(items: &[SharedItem]) -> Option<IncompleteReason> {
     let (first, _) = open.first()?;
     let id = |(message, call): &(usize, usize)| Some(items.get(*message)?.calls().get(*call)?.id.to_owned());
     let ids = open.iter().filter_map(id).collect();
-    // What went before the first open call, back to the last input: a final text there makes the call a late one.
+    // A final text between the last input and the first open call makes that call a late one.
     let before = items.iter().take(*first).rev().take_while(|item| !is_input(item.role));
     let is_late = before.into_iter().next().is_some_and(|item| {
         item.role == Role::Assistant && item.calls().is_empty() && !item.is_marked("continuation")

@@ -80,7 +80,7 @@ fn a_marked_end_goes_on() {
     };
     assert_eq!(end(json!({"continuation": true})), BatchState::Incomplete(IncompleteReason::Continues));
     assert_eq!(end(json!({"continuation": "true"})), BatchState::Complete);
-    // The continuation itself comes with the next numbers.
+    // The continuation itself arrives with the next numbers.
     let answer = with_metadata(item("1.1a"), json!({"continuation": true}));
     let beat = with_metadata(item("1.2u"), json!({"continues": "10"}));
     assert_eq!(group([item("1.0u"), answer, beat, item("1.3a")]).remove(0).state(), BatchState::Complete);
@@ -149,7 +149,7 @@ fn a_header_says_what_a_batch_is_worth() {
     };
     let plain = header(json!({}));
     assert_eq!((plain.messages, plain.is_complete, plain.importance, plain.is_pinned), (2, true, 0.6, false));
-    // Two messages of eight bytes: three tokens each, and four around each.
+    // Two messages of eight bytes: three tokens each, plus four per message.
     assert_eq!(plain.tokens, 14);
     assert_eq!(header(json!({"importance": 0.25, "pinned": true})).importance, 0.25);
     assert!(header(json!({"pinned": true})).is_pinned);

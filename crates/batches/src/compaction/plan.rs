@@ -5,68 +5,68 @@ use model::{Position, Timestamp};
 use super::{Compaction, CompactionRules, Strategy};
 use crate::BatchHeader;
 
-/// What there is, and what it weighs.
+/// The batches and sizes that a plan is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanInput<'a> {
-    /// Batches of the thread since the last compaction, and those that it kept, in any order. Others do no harm.
+    /// Batches of the thread since the last compaction, and those that it kept, in any order.
+    /// Further ones are ignored.
     pub batches: &'a [BatchHeader],
-    /// Never compacted.
+    /// The active batch, which is never compacted.
     pub active: Option<Position>,
-    /// The compaction that counts.
+    /// The compaction that applies.
     pub live: Option<&'a Compaction>,
-    /// Tokens that a context may have.
+    /// Maximum tokens of a context.
     pub budget: u64,
     /// Tokens of the agent's instructions.
     pub system_tokens: u64,
-    /// Tokens of the summary that counts.
+    /// Tokens of the current summary.
     pub summary_tokens: u64,
-    /// Without progress for so long an incomplete batch is abandoned.
+    /// Time without progress after which an incomplete batch is abandoned, in ms.
     pub timeout_ms: i64,
-    /// Now.
     pub now: Timestamp,
 }
 
-/// What a compaction does. With an id and, where it is asked for, a summary, it becomes a [`Compaction`].
+/// The plan of a compaction. With an id and, if wanted, a summary it becomes a [`Compaction`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// How it was chosen.
+    /// How the batches were selected.
     pub strategy: Strategy,
-    /// Batches up to this one are out of contexts.
+    /// Contexts omit batches up to this one, except `kept`.
     pub through: Position,
-    /// But not these.
+    /// Older batches that contexts still show.
     pub kept: Vec<Position>,
-    /// Those that leave now.
+    /// The batches that leave with this plan.
     pub replaces: Vec<Position>,
-    /// Messages in them.
+    /// Number of messages in them.
     pub messages: u64,
-    /// What stands for them.
+    /// What replaces them.
     pub summary: Summary,
-    /// The compaction that counted before.
+    /// The compaction that applied before.
     pub previous: Option<Position>,
     /// Tokens of the context before.
     pub tokens_before: u64,
-    /// Tokens of the context after, with a summary as large as it may be.
+    /// Tokens of the context after, with the largest allowed summary.
     pub tokens_after: u64,
 }
 
-/// What stands for the batches that leave.
+/// What replaces the batches that leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Summary {
-    /// Nothing does, and nothing did before.
+    /// Nothing replaces them, and there was no summary before.
     None,
-    /// The summary of this compaction goes on standing for what it stood for.
+    /// The summary of this compaction stays in use.
     Carried(Position),
-    /// One that is to be written, of the batches that leave and, where there is one, of the summary before.
+    /// A summary must be written, of the batches that leave and of the previous summary, if any.
     Wanted {
-        /// The compaction whose summary is part of what is summarised.
+        /// The compaction whose summary is part of the input.
         before: Option<Position>,
     },
 }
 
-/// What to compact now; `None` while there is no need, or nothing that may leave.
+/// Plans a compaction; `None` if none is needed, or no batch may leave.
 ///
-/// Only whole complete batches leave, never the active one and never a pinned one. An incomplete batch that may still become
-/// complete stays where it is, so that it is seen when it does.
+/// Only whole complete batches leave, never the active one or a pinned one. An incomplete batch
+/// that may still become complete stays, so that contexts show it when it does.
 pub fn plan(input: &PlanInput<'_>, rules: &CompactionRules) -> Option<Plan> {
     let shown = shown(input);
     let before =
@@ -95,7 +95,7 @@ pub fn plan(input: &PlanInput<'_>, rules: &CompactionRules) -> Option<Plan> {
     (!leaving.is_empty()).then(|| made(input, rules, &leaving, before, fixed - gone))
 }
 
-/// Batches that a context shows now, oldest first: the complete ones and the active one.
+/// The batches that a context shows now, oldest first: the complete ones and the active one.
 fn shown<'a>(input: &PlanInput<'a>) -> Vec<&'a BatchHeader> {
     let is_shown = |batch: &&BatchHeader| {
         let is_hidden = input.live.is_some_and(|live| live.hides(batch.id, batch.last));
@@ -111,7 +111,7 @@ fn may_leave(batch: &BatchHeader, active: Option<Position>) -> bool {
     !batch.is_pinned && active != Some(batch.id)
 }
 
-/// The first of them, until this many tokens have left.
+/// The first batches, until this many tokens are removed.
 fn first_until<'a>(batches: &[&'a BatchHeader], tokens: u64) -> Vec<&'a BatchHeader> {
     let mut gone = 0;
     let mut leaving = Vec::new();
@@ -125,8 +125,9 @@ fn first_until<'a>(batches: &[&'a BatchHeader], tokens: u64) -> Vec<&'a BatchHea
     leaving
 }
 
-/// Once one is above the age all leave that are above the low mark's part of it, so that the beginning of the context stays as it is
-/// for a while; and the oldest of the others, when the budget asks for it.
+/// Once a batch exceeds the maximum age, removes all above the low mark's share of that age, so
+/// that the start of contexts stays unchanged for a while. If the budget requires it, also removes
+/// the oldest of the others.
 fn by_age<'a>(
     batches: &[&'a BatchHeader],
     input: &PlanInput<'_>,
@@ -188,7 +189,8 @@ fn made(
 }
 
 impl Plan {
-    /// The same without the batches that are to stay after all; all of them are newer than those that still leave.
+    /// The same plan without batches that must stay after all. They are newer than all that still
+    /// leave.
     #[must_use]
     pub fn without(self, staying: &[BatchHeader], live: Option<&Compaction>) -> Self {
         let stays = |id: &Position| staying.iter().any(|batch| batch.id == *id);
@@ -207,7 +209,8 @@ impl Plan {
         }
     }
 
-    /// The compaction, with the id that was taken when it was planned; `summary` is what was written or is carried.
+    /// The compaction with the id assigned when it was planned. `summary` was written or is carried
+    /// over.
     pub fn into_compaction(self, id: Position, summary: Option<String>) -> Compaction {
         Compaction {
             id,

@@ -70,7 +70,7 @@ fn a_summary_has_its_room_and_takes_the_one_before_in() {
     assert_eq!(ids(&second.replaces), [60, 70, 80, 90, 100]);
     assert_eq!((second.summary, second.previous), (Summary::Wanted { before: Some(live.id) }, Some(live.id)));
     assert_eq!(second.through, position(100));
-    // Another strategy lets the summary stand.
+    // Another strategy keeps the summary.
     let dropping = PlanInput { live: Some(&live), summary_tokens: 100, ..input(&batches) };
     let dropping = plan(&dropping, &rules(Strategy::DropOldest)).unwrap();
     assert_eq!(dropping.summary, Summary::Carried(live.id));
@@ -95,10 +95,10 @@ fn what_is_too_old_leaves_with_what_is_nearly_so() {
         let rules = CompactionRules { max_age_ms: Some(max_age_ms), ..rules(Strategy::Age) };
         plan(&input(&batches), &rules).map(|plan| ids(&plan.replaces))
     };
-    // Ages from 910 s (batch 90) to 990 s (batch 10).
+    // Ages range from 910 s (batch 90) to 990 s (batch 10).
     assert_eq!(aged(990_000), None);
     assert_eq!(aged(989_000), Some((1..=8).map(|number| number * 10).collect()), "two thirds of the age");
-    // For size the oldest leave, whatever their age is.
+    // For size the oldest batches leave, whatever their age.
     let batches = headers(10);
     let rules = CompactionRules { max_age_ms: Some(i64::MAX / 100), ..rules(Strategy::Age) };
     assert_eq!(ids(&plan(&input(&batches), &rules).unwrap().replaces), [10, 20, 30, 40]);
@@ -173,7 +173,7 @@ fn what_is_to_stay_after_all_is_seen_as_before() {
     let some = first.without(&batches[2..5], None);
     assert_eq!((ids(&some.replaces), some.through, some.kept.len()), (vec![10, 20], position(20), 0));
     assert_eq!((some.messages, some.tokens_after), (4, 900));
-    // Below what is away already, one that was kept and one that goes on: the former leaves, the latter stays.
+    // Two batches in the compacted range: one that was kept leaves, one that continued stays.
     let live = Compaction {
         kept: vec![position(10)],
         ..plan(&input(&batches), &rules(Strategy::DropOldest)).unwrap().into_compaction(position(105), None)

@@ -1,4 +1,4 @@
-//! What a workflow gets to read when it is asked for a summary.
+//! Builds the text that a workflow receives when it is asked for a summary.
 
 use std::borrow::Cow;
 
@@ -8,18 +8,19 @@ use crate::item::ItemCall;
 use crate::results_of_kind::ResultsOfKind;
 use crate::{Batch, Item};
 
-/// Bytes of a result, at most: what a tool has said at length is seldom what must be remembered.
+/// Maximum bytes of a result: long outputs of tools rarely matter for a summary.
 const MOST_OF_RESULT: usize = 2_000;
 
-/// Before the later lines of a text.
+/// Indent of the later lines of a text.
 pub(crate) const INDENT: &str = "    ";
 
-/// Bytes of the first batch, at least: something leaves however long the summary before is.
+/// Minimum bytes of the first batch: some batch always leaves, however long the previous summary
+/// is.
 const LEAST_OF_FIRST: usize = 2_000;
 
-/// The input of the task that writes a summary: what is wanted, the summary before, and the batches that leave, oldest first; and how
-/// many batches it has. One that has no room is not in it, nor are those after it, but the first one always is, if need be
-/// without its middle.
+/// The input of a summary task: the instruction, the previous summary, and the batches that leave,
+/// oldest first. Also returns the number of batches included. Batches without room are omitted,
+/// with all later ones. The first batch is always included, if necessary without its middle.
 pub fn transcript(before: Option<&str>, batches: &[Batch], most_bytes: usize) -> (String, usize) {
     let mut text = String::from(
         "Summarise the part of a thread below, for the assistant that will go on with it and will not see this part \
@@ -44,8 +45,9 @@ pub fn transcript(before: Option<&str>, batches: &[Batch], most_bytes: usize) ->
     (text, batches.len())
 }
 
-/// The messages of one turn, an item each, for work that is done later and cannot look it up. Beyond `most_bytes` the middle is left out,
-/// and the text says so: how a turn begins and how it ends says most of it.
+/// The messages of one turn, one item each, for later work that cannot read the thread. Beyond
+/// `most_bytes` the middle is omitted with a note, because the start and the end of a turn matter
+/// most.
 pub fn transcript_of_turn(messages: &[Message], most_bytes: usize) -> String {
     let text: String = messages
         .iter()
@@ -61,8 +63,8 @@ pub fn transcript_of_turn(messages: &[Message], most_bytes: usize) -> String {
     without_middle(text, most_bytes)
 }
 
-/// The same for a task that remembers facts of the turn. What tools have shown the agent of its memory or of its own thread is not in it, and what the
-/// system made up is not said by the user: nothing is to be remembered from these.
+/// The same for a task that remembers facts of the turn. It omits results of memory and reasoning
+/// tools and does not attribute synthetic messages to the user: no facts must come from these.
 pub fn transcript_for_memory(messages: &[Message], most_bytes: usize) -> String {
     let is_repeating: fn(&str) -> bool = |name| is_memory_tool(name) || is_reasoning_tool(name);
     let repeated = ResultsOfKind::new(messages, is_repeating);
@@ -88,7 +90,7 @@ fn without_middle(text: String, most_bytes: usize) -> String {
     let begin = (0..=most_bytes / 2).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     let end = (text.len() - most_bytes / 2..=text.len()).find(|at| text.is_char_boundary(*at));
     let end = end.unwrap_or(text.len());
-    // What is cut in the middle of a line must not look like an item of its own.
+    // A cut in the middle of a line must not look like a new item.
     let indent = if text[..end].ends_with('\n') { "" } else { INDENT };
     format!("{}\n({} bytes have no room here.)\n{indent}{}", &text[..begin], end - begin, &text[end..])
 }
@@ -98,7 +100,7 @@ fn line(item: &Item) -> String {
     line_of(item.role, who, &item.content, &item.calls())
 }
 
-/// A line begins with a role where an item begins, and nowhere else: later lines of a text are indented.
+/// A line begins with a role only where an item begins: later lines of a text are indented.
 fn line_of(role: Role, who: &str, content: &str, calls: &[ItemCall<'_>]) -> String {
     let mut lines = String::new();
     let words = match role {
@@ -185,7 +187,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever messages, calls and summaries say, and wherever a text is cut: a line that begins with a role is an item.
+        /// A line that begins with a role is an item, whatever the texts contain and wherever one
+        /// is cut.
         #[test]
         fn no_text_looks_like_another_item(
             pieces in prop::collection::vec(prop::sample::select(&HOSTILE[..]), 1..40),
@@ -206,7 +209,8 @@ mod tests {
             let lines: Vec<&str> = after.split(quoting::is_line_break).collect();
             let is_mark = |line: &&str| line.starts_with('(') && line.ends_with(" bytes have no room here.)");
             for (at, line) in lines.iter().enumerate() {
-                // Where the middle is left out, the line before it may end anywhere, even within its indent or its role.
+                // If the middle is omitted, the line before it may end anywhere, even within its
+                // indent or its role.
                 let is_cut = lines.get(at + 1).is_some_and(is_mark)
                     && own.iter().chain([&INDENT]).any(|begin| begin.starts_with(line));
                 let is_item = own.iter().any(|role| line.starts_with(role));
@@ -216,7 +220,7 @@ mod tests {
                     || is_mark(line);
                 prop_assert!(is_known, "{:?} in {:?}", line, after);
             }
-            // At most the items that there are.
+            // There are never more items than messages.
             prop_assert!(begun <= 7, "{}: {:?}", begun, after);
         }
     }

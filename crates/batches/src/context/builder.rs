@@ -1,4 +1,4 @@
-//! Deciding batch by batch, newest first, from rows that come in pages.
+//! Decides batch by batch, newest first, from pages of rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use super::{Context, ContextRequest, Decision, Inclusion, Older, Reason};
 use crate::tokens::{self, PER_MESSAGE, TokenCounter};
 use crate::{Batch, BatchState, SharedItem};
 
-/// What a [`Builder`] wants to read next.
+/// The next read that a [`Builder`] needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextRead {
-    /// The messages before this position, newest first; `None`: the last ones.
+    /// The messages before this position, newest first; `None`: the newest ones of the thread.
     Older(Option<Position>),
     /// All messages of these batches.
     Batches(Vec<Position>),
-    /// It has enough.
+    /// Nothing more is needed.
     Nothing,
 }
 
@@ -23,17 +23,17 @@ pub enum NextRead {
 pub struct Builder<'a> {
     request: ContextRequest,
     counter: &'a dyn TokenCounter,
-    /// Messages of batches that are not decided yet.
+    /// Messages of undecided batches.
     open: BTreeMap<Position, Vec<SharedItem>>,
     /// Batches that were given whole.
     whole: BTreeSet<Position>,
-    /// Everything from here on has been read.
+    /// All messages from this position on were read.
     low: Option<Position>,
     at_end: bool,
-    /// What instructions, summary and the active batch take, once the latter is known.
+    /// Tokens of instructions, summary and the active batch, once that batch is known.
     fixed: Option<u64>,
     used: u64,
-    /// A batch had no room: so everything older has none.
+    /// A batch had no room, so no older one has.
     is_full: bool,
     superseded: BTreeMap<Position, Position>,
     chosen: Vec<Batch>,
@@ -41,11 +41,11 @@ pub struct Builder<'a> {
     decided: BTreeSet<Position>,
 }
 
-/// Batches before the window that are read at once.
+/// Maximum number of batches before the window in one read.
 pub(super) const BATCHES_AT_ONCE: usize = 64;
 
 impl<'a> Builder<'a> {
-    /// Nothing read yet.
+    /// A builder that has read nothing.
     pub fn new(request: ContextRequest, counter: &'a dyn TokenCounter) -> Self {
         Self {
             request,
@@ -64,7 +64,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The next messages before those that were read, without a hole; none: there are no more.
+    /// Adds the next messages before those already read, without a gap. No messages: the thread has
+    /// none before.
     pub fn page(&mut self, items: impl IntoIterator<Item = impl Into<SharedItem>>) {
         let mut is_empty = true;
         for item in items {
@@ -76,28 +77,28 @@ impl<'a> Builder<'a> {
         self.at_end |= is_empty;
     }
 
-    /// All messages of one batch; none: they are gone.
+    /// Adds all messages of one batch; none means that they are gone.
     pub fn batch(&mut self, id: Position, items: impl IntoIterator<Item = impl Into<SharedItem>>) {
         self.whole.insert(id);
         let items = items.into_iter().map(Into::into);
         items.filter(|item: &SharedItem| item.batch_id == id).for_each(|item| self.take(item));
     }
 
-    /// There are no messages before those that were read.
+    /// Reports that there are no messages before those already read.
     pub fn end(&mut self) {
         self.at_end = true;
     }
 
-    /// Everything from here on has been read; `None`: nothing yet.
+    /// All messages from this position on were read; `None`: nothing yet.
     pub fn low(&self) -> Option<Position> {
         self.low
     }
 
-    /// What it wants to read next. A caller that gives it less gets a context all the same, with less in it.
+    /// The next read. A caller that stops earlier still gets a context, with less in it.
     pub fn next_read(&mut self) -> NextRead {
         self.advance();
         if self.fixed.is_none() {
-            // The active batch is among the last messages, nearly always.
+            // The active batch is nearly always among the newest messages.
             return match (self.low, self.request.active) {
                 (Some(_), Some(active)) => NextRead::Batches(vec![active]),
                 (low, _) => NextRead::Older(low.or_else(|| self.first_after())),
@@ -111,24 +112,24 @@ impl<'a> Builder<'a> {
         }
         match self.wanted() {
             wanted if wanted.is_empty() => NextRead::Nothing,
-            // The newest first, and not more than the budget may have room for.
+            // Reads the newest first, and not more than the budget may have room for.
             wanted => NextRead::Batches(wanted[wanted.len().saturating_sub(BATCHES_AT_ONCE)..].to_vec()),
         }
     }
 
-    /// Reading begins before this, where the context is that of a past turn.
+    /// For the context of a past turn: reading begins before this position.
     fn first_after(&self) -> Option<Position> {
         self.request.until.map(|until| Position::from_stored(until.get().saturating_add(1)))
     }
 
-    /// The context of what was read.
+    /// The context of the messages read so far.
     pub fn build(mut self) -> Context {
         self.advance();
         if self.fixed.is_none() {
             self.settle_active();
             self.advance();
         }
-        // What is left: only parts were read.
+        // Batches that were read in part only.
         for (id, items) in std::mem::take(&mut self.open) {
             let batch = Batch::new(id, items);
             let reason = self.compacted(&batch).unwrap_or(Reason::Unread);
@@ -157,7 +158,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Decides what can be decided, newest first.
+    /// Decides all batches that can be decided, newest first.
     fn advance(&mut self) {
         if self.fixed.is_none() {
             let known = self.request.active.is_none_or(|active| self.is_whole(active));
@@ -173,8 +174,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The newest batch that can be decided: one that was read whole. Those before the window wait for each other, because the
-    /// newest of them goes first; parts of batches that a compaction has put away hold up no other batch.
+    /// The newest batch that was read whole and can be decided. Batches before the window wait for
+    /// each other because the newest is decided first. Partly read batches that a compaction omits
+    /// do not block others.
     fn next_decidable(&self) -> Option<Position> {
         let newest = self.open.keys().next_back().copied()?;
         if self.at_end || self.low.is_some_and(|low| newest >= low) {
@@ -183,7 +185,7 @@ impl<'a> Builder<'a> {
         if !self.is_window_read() {
             return None;
         }
-        // The newest that is still to be read.
+        // The newest batch that still has to be read.
         let unread = self.wanted().last().copied();
         let is_next = |id: &Position| unread.is_none_or(|unread| *id > unread) && self.is_whole(*id);
         self.open.keys().rev().copied().find(is_next)
@@ -193,13 +195,14 @@ impl<'a> Builder<'a> {
         self.at_end || self.whole.contains(&id) || self.low.is_some_and(|low| id >= low)
     }
 
-    /// Whether all batches are read that no compaction has put away.
+    /// Whether all batches that no compaction omits were read.
     fn is_window_read(&self) -> bool {
         let through = self.request.compaction.as_ref().map(|compaction| compaction.through);
         self.at_end || through.is_some_and(|through| self.low.is_some_and(|low| low <= through))
     }
 
-    /// Batches before the window that belong into the context: kept ones, and those that have gone on since.
+    /// Batches before the window that belong in the context: kept ones and those that have
+    /// continued since.
     fn wanted(&self) -> Vec<Position> {
         let Some(compaction) = &self.request.compaction else { return Vec::new() };
         let gone_on = self.open.iter().filter(|(id, items)| {
@@ -218,7 +221,7 @@ impl<'a> Builder<'a> {
         wanted.into_iter().collect()
     }
 
-    /// The active batch is in, whatever it takes and whatever it lacks.
+    /// Includes the active batch, whatever its size and state.
     fn settle_active(&mut self) {
         let count =
             |text: &Option<String>| text.as_ref().map_or(0, |text| self.counter.count(text) + PER_MESSAGE);

@@ -1,24 +1,25 @@
-//! The last messages of a thread that are in memory, and giving them to a context.
+//! The newest messages of a thread in memory, as input of a context.
 
 use model::Position;
 
 use super::{Builder, NextRead};
 use crate::SharedItem;
 
-/// Messages that a [`Builder`] gets at a time: it counts the tokens of all, also of those that it has no room for.
+/// Messages per page for a [`Builder`], which counts the tokens of all, also of those without room.
 const AT_A_TIME: usize = 16;
 
-/// The last messages of a thread, without a hole.
+/// The newest messages of a thread, without a gap.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LastMessages {
-    /// The newest first.
+    /// Ordered newest first.
     pub newest: Vec<SharedItem>,
-    /// The thread has no others.
+    /// The thread has no other messages.
     pub is_all: bool,
 }
 
 impl LastMessages {
-    /// Gives the builder as many as it wants. What it wants then is not among them.
+    /// Feeds the builder with the messages that it needs. Returns its next read, which is not among
+    /// them.
     pub fn feed(&self, builder: &mut Builder<'_>) -> NextRead {
         loop {
             let next = builder.next_read();
@@ -53,20 +54,20 @@ impl LastMessages {
         whole().next().is_some()
     }
 
-    /// Adds those before the oldest one.
+    /// Adds the messages before the oldest one.
     pub fn extend(&mut self, older: Self) {
         self.is_all |= older.is_all;
         self.newest.extend(older.newest);
     }
 
-    /// Keeps those from this position on, and at least so many.
+    /// Keeps the messages from this position on, and at least `least`.
     pub fn truncate(&mut self, low: Position, least: usize) {
         let count = self.from(Some(low)).max(least);
         self.is_all &= count >= self.newest.len();
         self.newest.truncate(count);
     }
 
-    /// Where those before this position begin.
+    /// Index of the first message before this position.
     fn from(&self, before: Option<Position>) -> usize {
         before.map_or(0, |before| self.newest.partition_point(|item| item.position >= before))
     }

@@ -1,4 +1,4 @@
-//! What an agent's settings say of its contexts.
+//! Reads the context settings of an agent.
 
 use model::{AgentSetting, BatchType, MessageId, Metadata, Position, Role, Timestamp};
 use serde_json::{Map, Value};
@@ -6,40 +6,40 @@ use serde_json::{Map, Value};
 use super::ContextRequest;
 use crate::{Compaction, CompactionRules, Item};
 
-/// Tokens of a context, where the settings do not say it.
+/// Default of `context_tokens`.
 pub const DEFAULT_TOKENS: u64 = 32_000;
-/// An incomplete batch without progress for so long is abandoned, where the settings do not say it.
+/// Default of `batch_timeout_ms`.
 pub const DEFAULT_TIMEOUT_MS: i64 = 3_600_000;
 
-/// How the contexts of an agent are built.
+/// The context settings of an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextRules {
-    /// Its instructions: `system`.
+    /// The instructions: `system`.
     pub system: Option<String>,
-    /// Tokens that a context may have: `context_tokens`.
+    /// Maximum tokens of a context: `context_tokens`.
     pub tokens: u64,
-    /// `batch_timeout_ms`.
+    /// Time without progress after which a batch is abandoned: `batch_timeout_ms`.
     pub timeout_ms: i64,
     /// How tokens are counted: `tokenizer`.
     pub tokenizer: Tokenizer,
-    /// When and how it is compacted: `compaction`; `None` when it is `null`.
+    /// When and how threads are compacted: `compaction`; `None` if it is `null`.
     pub compaction: Option<CompactionRules>,
 }
 
 /// How tokens are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tokenizer {
-    /// From the bytes of the text: [`crate::EstimatingCounter`].
+    /// From the length of the text: [`crate::EstimatingCounter`].
     #[default]
     Estimate,
-    /// Exactly, with OpenAI's `o200k_base`: gpt-4o and all since.
+    /// Exactly, with OpenAI's `o200k_base`: gpt-4o and later.
     O200k,
     /// Exactly, with OpenAI's `cl100k_base`: gpt-4 and gpt-3.5.
     Cl100k,
 }
 
 impl Tokenizer {
-    /// All of them, by name.
+    /// All tokenizers, by name.
     pub const ALL: [(&'static str, Self); 3] =
         [("estimate", Self::Estimate), ("o200k_base", Self::O200k), ("cl100k_base", Self::Cl100k)];
 
@@ -66,8 +66,8 @@ impl Default for ContextRules {
 }
 
 impl ContextRules {
-    /// What the settings say of contexts; a setting that makes no sense counts as absent. With a complaint for each such setting,
-    /// whatever it is about.
+    /// Parses the settings and returns a complaint for each invalid one, whatever its subject. An
+    /// invalid setting counts as absent.
     pub fn of(settings: &Map<String, Value>) -> (Self, Vec<String>) {
         let mut rules = Self {
             system: AgentSetting::SYSTEM.string(settings).map(str::to_owned),
@@ -92,7 +92,7 @@ impl ContextRules {
         (rules, complaints)
     }
 
-    /// The request for a context in which this batch is active.
+    /// The request for a context with this active batch.
     pub fn request(
         &self,
         active: Option<Position>,
@@ -111,10 +111,10 @@ impl ContextRules {
     }
 }
 
-/// The rules for compaction in settings.
+/// Parses the compaction settings.
 ///
 /// # Errors
-/// They are not in the form of [`CompactionRules`], or contradict themselves.
+/// They do not match [`CompactionRules`] or contradict themselves.
 pub fn compaction(value: &Value) -> Result<CompactionRules, String> {
     let rules: CompactionRules =
         serde_json::from_value(value.clone()).map_err(|error| format!("compaction: {error}"))?;
@@ -122,7 +122,8 @@ pub fn compaction(value: &Value) -> Result<CompactionRules, String> {
     Ok(rules)
 }
 
-/// An input that is not stored yet, as the last message of a context: of the batch that it goes on with, or of its own.
+/// An input that is not stored yet, as the last message of a context: in the batch that it
+/// continues, or in a batch of its own.
 pub fn input(id: MessageId, content: String, metadata: Metadata, now: Timestamp) -> Item {
     let continues = metadata.continues();
     Item {

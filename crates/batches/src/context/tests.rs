@@ -7,7 +7,7 @@ use crate::SharedItem;
 use crate::compaction::{Provenance, Strategy};
 use crate::testing::{item, items, position, with_metadata};
 
-/// Room for everything, nothing abandoned.
+/// A request with room for everything, in which nothing is abandoned.
 fn request() -> ContextRequest {
     ContextRequest {
         system: None,
@@ -34,7 +34,7 @@ fn compaction(id: i64, through: i64, kept: &[i64], summary: Option<&str>) -> Com
     }
 }
 
-/// `10 +` in, `20 -code` out.
+/// Renders `10 +` for an included batch and `20 -code` for an omitted one.
 fn rendered(context: &Context) -> String {
     let line = |decision: &Decision| match &decision.inclusion {
         Inclusion::In => format!("{} +", decision.batch),
@@ -64,7 +64,7 @@ fn complete_batches_are_in_and_the_others_only_when_active() {
 
 #[test]
 fn newest_first_until_the_budget_is_used_and_never_a_part() {
-    // 14, 36 and 14 tokens.
+    // The batches have 14, 36 and 14 tokens.
     let context = |budget| build(ContextRequest { budget, ..request() }, &EstimatingCounter, items(THREE));
     let tokens: Vec<u64> = context(100).decisions.iter().map(|decision| decision.tokens).collect();
     assert_eq!(tokens, [14, 36, 14]);
@@ -103,7 +103,7 @@ fn what_is_compacted_is_out_and_what_is_kept_is_in() {
     let with = |compaction| decided(ContextRequest { compaction: Some(compaction), ..request() }, THREE);
     assert_eq!(with(compaction(25, 20, &[], None)), "10 -compacted | 20 -compacted | 30 +");
     assert_eq!(with(compaction(25, 20, &[10], None)), "10 + | 20 -compacted | 30 +");
-    // Batch 20 has gone on after the compaction.
+    // Batch 20 continued after the compaction.
     let gone_on = format!("{THREE} 2.4u@40 2.5a@41");
     let compacted = ContextRequest { compaction: Some(compaction(35, 30, &[], None)), ..request() };
     assert_eq!(decided(compacted, &gone_on), "10 -compacted | 20 + | 30 -compacted");
@@ -137,7 +137,7 @@ fn the_context_of_a_past_turn_can_be_built_again() {
     assert_eq!(paged.batches, context.batches);
 }
 
-/// Feeds pages of `size` rows, and batches as they are asked for; returns the context and what was asked for.
+/// Feeds pages of `size` rows, and batches on request. Returns the context and the reads.
 fn paged(request: ContextRequest, rows: &[Item], size: usize) -> (Context, Vec<NextRead>) {
     let mut newest_first = rows.to_vec();
     newest_first.sort_by_key(|item| std::cmp::Reverse(item.position));
@@ -179,7 +179,7 @@ fn pages_of_any_size_make_the_same_context() {
     }
 }
 
-/// Notes how often it was asked.
+/// Counts its calls.
 #[derive(Default)]
 struct NotingCounter(std::sync::atomic::AtomicU64);
 
@@ -212,7 +212,7 @@ fn it_reads_no_more_than_it_needs() {
     assert_eq!(asked, [NextRead::Older(None), NextRead::Nothing]);
     assert_eq!(context.older, Older::Unread { before: Some(position(49_760)) });
     assert_eq!(context.decisions.len(), 25);
-    // With a compaction: what is newer, and what was kept.
+    // With a compaction: newer messages, and kept ones.
     let compaction = compaction(49_985, 49_980, &[70], Some("what was"));
     let request = ContextRequest { compaction: Some(compaction), budget: 100_000, ..request };
     let (context, asked) = paged(request, &long, 10);
@@ -224,7 +224,7 @@ fn it_reads_no_more_than_it_needs() {
     assert_eq!(context.older, Older::Compacted { through: position(49_980) });
 }
 
-/// A compaction may keep thousands of batches; those that have no room are not read.
+/// A compaction may keep thousands of batches; those without room are not read.
 #[test]
 fn of_many_kept_batches_the_newest_are_read_first() {
     let long: Vec<Item> = (1..=1_000).flat_map(|n| items(&format!("{n}.0u {n}.1a"))).collect();
@@ -304,7 +304,7 @@ fn messages_in_memory_are_given_as_far_as_they_are_wanted() {
     assert_eq!((next, low), (NextRead::Nothing, Some(position(10))));
     let whole = builder.build();
     assert_eq!((whole.batches.len(), &whole.older), (40, &Older::Nothing));
-    // Not all of them are in memory: what is wanted then is what stands before them.
+    // Only some are in memory: the next read is for the messages before them.
     let (known, rest) =
         (LastMessages { newest: all.newest[..30].to_vec(), is_all: false }, &all.newest[30..]);
     let (next, low, mut builder) = fed(&known, 1_000_000);
@@ -312,7 +312,7 @@ fn messages_in_memory_are_given_as_far_as_they_are_wanted() {
     builder.page(rest.iter().cloned());
     builder.end();
     assert_eq!(builder.build(), whole);
-    // Room for three: the others are not even counted.
+    // With room for three, the others are not even counted.
     let (next, low, builder) = fed(&all, 3 * 14);
     assert_eq!((next, low), (NextRead::Nothing, Some(position(330))));
     let few = builder.build();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{ExportCounts, ExportedThread, LineError};
 use crate::{Compaction, Item};
 
-/// The highest number that the store has room for.
+/// The highest number that the store can hold.
 const MAX_NUMBER: u64 = 0x7fff_ffff;
 
 /// Any line except the header.
@@ -26,7 +26,7 @@ pub(super) enum Line {
     Trailer(Trailer),
 }
 
-/// The last number that a thread has assigned, where that is above those of its messages.
+/// The last number that a thread has assigned, if it is above those of its messages.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Numbers {
     pub(super) last_number: u64,
@@ -65,12 +65,12 @@ pub(super) struct MessageLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token_count: Option<u64>,
     created_ms: i64,
-    /// Absent where it is not known, as in older exports.
+    /// Absent if unknown, as in older exports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     started_ms: Option<i64>,
 }
 
-/// A line with a [`MessageLine`], for writing: it borrows from the message.
+/// A line with a [`MessageLine`] to write; it borrows from the message.
 #[derive(Debug, Serialize)]
 pub(super) struct WrittenMessage<'a> {
     pub(super) message: MessageText<'a>,

@@ -1,4 +1,4 @@
-//! Reading an export, a line at a time.
+//! Reads an export line by line.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,21 +13,21 @@ use super::writer::hex;
 use super::{ExportCounts, FileError, LineError, READABLE, ReasoningRow, Record, named};
 use crate::{Batch, BatchState, IncompleteReason, Item};
 
-/// Ids that are remembered to find those that come twice; of more the store finds them.
+/// Number of ids remembered to detect duplicates; beyond that the store detects them.
 const MOST_IDS: usize = 1 << 20;
 
-/// What one line and one batch may take, so that memory stays constant.
+/// Limits on one line and one batch, so that memory use is bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImportLimits {
-    /// Bytes of a line.
+    /// Maximum bytes of a line.
     pub line_bytes: usize,
-    /// Calls of a message.
+    /// Maximum calls of a message.
     pub calls: usize,
-    /// Messages of a batch.
+    /// Maximum messages of a batch.
     pub batch_messages: usize,
-    /// Bytes of the lines of a batch.
+    /// Maximum bytes of a batch's lines.
     pub batch_bytes: usize,
-    /// What happens to batches that are not as any turn leaves them.
+    /// How damaged batches are handled.
     pub invalid_batches: InvalidBatches,
 }
 
@@ -43,22 +43,20 @@ impl Default for ImportLimits {
     }
 }
 
-/// What happens to a batch with results that answer nothing, or numbers that are missing or doubled.
+/// How to handle a batch that no turn leaves: results without calls, or missing or doubled numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InvalidBatches {
     /// The import stops there.
     #[default]
     Refuse,
-    /// It is taken as it is, with a note; no context ever shows it.
+    /// The batch is imported unchanged, with a note; no context ever shows it.
     Keep,
 }
 
-/// The last whole batch that was taken from a file.
+/// The last whole batch that was imported from a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// Its thread.
     pub thread: ThreadId,
-    /// The batch.
     pub batch: Position,
     /// Its last line, from 1.
     pub line: u64,
@@ -71,17 +69,17 @@ enum ReadStage {
     End,
 }
 
-/// Reads an export: give it the lines in order, then [`ExportReader::finish`].
+/// Reads an export: pass the lines in order, then call [`ExportReader::finish`].
 ///
-/// After a fault it takes nothing more: everything up to the last batch that it gave out is whole, and the import can go on from that
-/// batch's cursor with a mended file.
+/// After an error it accepts no more lines. Everything up to the last returned batch is whole, and
+/// an import of the corrected file can resume from that batch's cursor.
 #[derive(Debug)]
 pub struct ExportReader {
     limits: ImportLimits,
-    /// Nothing up to this is given out again.
+    /// Items up to this cursor are not returned again.
     resume: Option<Cursor>,
     is_past: bool,
-    /// What was wrong: nothing is taken after it.
+    /// The first error; nothing is accepted after it.
     failed: Option<FileError>,
     stage: ReadStage,
     line: u64,
@@ -91,13 +89,13 @@ pub struct ExportReader {
     thread: Option<ThreadId>,
     ids: HashSet<u64>,
     last_batch: Option<Position>,
-    /// The batch that is being read, with the lines of its messages.
+    /// The batch being read, with the line number of each message.
     open: Vec<(u64, Item)>,
     open_bytes: usize,
 }
 
 impl ExportReader {
-    /// For a file that nothing was taken from yet.
+    /// Starts a new import.
     pub fn new(limits: ImportLimits) -> Self {
         Self {
             limits,
@@ -117,20 +115,21 @@ impl ExportReader {
         }
     }
 
-    /// For a file that was taken up to a batch: everything is read and checked again, and only what is after it given out.
+    /// Resumes an import. Everything is read and checked again, but only items after the cursor are
+    /// returned.
     pub fn resume(limits: ImportLimits, cursor: Cursor) -> Self {
         Self { resume: Some(cursor), ..Self::new(limits) }
     }
 
-    /// What has been read so far, for showing progress.
+    /// The counts so far, for showing progress.
     pub fn counts(&self) -> ExportCounts {
         self.counts
     }
 
-    /// Takes the next line, with or without its end.
+    /// Takes the next line, with or without its line end.
     ///
     /// # Errors
-    /// It is wrong; nothing of it or of its batch is given out.
+    /// The line is invalid; nothing of it or of its batch is returned.
     pub fn line(&mut self, line: &str) -> Result<Vec<Record>, FileError> {
         if let Some(fault) = &self.failed {
             return Err(fault.clone());
@@ -154,10 +153,10 @@ impl ExportReader {
         }
     }
 
-    /// There are no more lines.
+    /// Ends the input.
     ///
     /// # Errors
-    /// The trailer was not among them.
+    /// The trailer is missing.
     pub fn finish(self) -> Result<ExportCounts, FileError> {
         match self.stage {
             ReadStage::End => Ok(self.counts),
@@ -314,7 +313,7 @@ impl ExportReader {
         }
     }
 
-    /// The batch that was being read is whole: something else has begun.
+    /// Ends the open batch, because another item begins.
     fn close(&mut self, records: &mut Vec<Record>) -> Result<(), FileError> {
         self.open_bytes = 0;
         let (lines, items): (Vec<u64>, Vec<Item>) = std::mem::take(&mut self.open).into_iter().unzip();
@@ -348,10 +347,10 @@ impl ExportReader {
         Ok(())
     }
 
-    /// Whether everything is new from here on.
+    /// Whether everything from here on is new.
     ///
     /// # Errors
-    /// The batch up to which the import had got was not where it should have been.
+    /// The cursor's batch does not end where the cursor says.
     fn past(&self) -> Result<(), FileError> {
         match &self.resume {
             Some(Cursor { thread, batch, line }) if !self.is_past => {
@@ -384,7 +383,7 @@ impl ExportReader {
     }
 }
 
-/// What no turn leaves behind, however it was interrupted.
+/// Damage that no interrupted turn leaves behind.
 fn damage(lines: &[u64], items: &[Item]) -> Option<FileError> {
     let first = items.first()?;
     let batch = Batch::new(first.batch_id, items.iter().cloned().map(Into::into).collect());

@@ -1,4 +1,4 @@
-//! Writing an export.
+//! Writes an export.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -8,7 +8,8 @@ use super::line::{HeaderLine, Line, MessageText, Numbers, Trailer, WrittenMessag
 use super::{ExportCounts, ExportedThread, ReasoningRow, VERSION};
 use crate::{Batch, Compaction};
 
-/// Writes an export piece by piece. The caller passes the batches of a thread in the order of their ids.
+/// Writes an export piece by piece. The caller passes the batches of a thread in the order of their
+/// ids.
 #[derive(Debug, Default)]
 pub struct ExportWriter {
     digest: Sha256,
@@ -16,28 +17,28 @@ pub struct ExportWriter {
 }
 
 impl ExportWriter {
-    /// Nothing written yet.
+    /// A writer that has written nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What has been written so far.
+    /// The counts so far.
     pub fn counts(&self) -> ExportCounts {
         self.counts
     }
 
-    /// The first line.
+    /// The header line.
     pub fn header(&mut self) -> String {
         self.written(&HeaderLine { antiphon_export: VERSION.into() })
     }
 
-    /// A thread begins.
+    /// The line that begins a thread.
     pub fn thread(&mut self, thread: ExportedThread) -> String {
         self.counts.threads += 1;
         self.written(&Line::Thread(thread))
     }
 
-    /// A whole batch of the thread.
+    /// The lines of a whole batch of the thread.
     pub fn batch(&mut self, batch: &Batch) -> String {
         self.counts.batches += 1;
         self.counts.messages += batch.items().len() as u64;
@@ -48,23 +49,23 @@ impl ExportWriter {
             .collect()
     }
 
-    /// Numbers up to this one were given in the thread.
+    /// The line with the last number that the thread has assigned.
     pub fn last_number(&mut self, last_number: u64) -> String {
         self.written(&Line::Numbers(Numbers { last_number }))
     }
 
-    /// A compaction of the thread.
+    /// The line of a compaction of the thread.
     pub fn compaction(&mut self, compaction: Compaction) -> String {
         self.counts.compactions += 1;
         self.written(&Line::Compaction(Box::new(compaction)))
     }
 
-    /// A follow-up of the thread.
+    /// The line of a follow-up of the thread.
     pub fn follow_up(&mut self, row: Map<String, Value>) -> String {
         self.written(&Line::FollowUp(row))
     }
 
-    /// A row of a reasoning session.
+    /// The line of a row of a reasoning session.
     pub fn reasoning(&mut self, kind: ReasoningRow, row: Map<String, Value>) -> String {
         self.counts.reasoning_sessions += u64::from(kind == ReasoningRow::Session);
         self.written(&match kind {
@@ -75,7 +76,7 @@ impl ExportWriter {
         })
     }
 
-    /// The last line.
+    /// The trailer line.
     pub fn trailer(self) -> String {
         let sha256 = hex(&self.digest.finalize());
         line(&Line::Trailer(Trailer { counts: self.counts, sha256 }))
@@ -89,7 +90,7 @@ impl ExportWriter {
 }
 
 fn line(what: &impl Serialize) -> String {
-    // Strings as keys, numbers that are finite: nothing here can fail.
+    // Keys are strings and numbers are finite, so this cannot fail.
     let mut line = serde_json::to_string(what).unwrap_or_default();
     line.push('\n');
     line

@@ -1,4 +1,4 @@
-//! Where batches begin in a thread that knows none.
+//! Finds where batches begin in a thread without batches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,33 +6,33 @@ use model::{BatchType, Position, Role};
 
 use crate::Item;
 
-/// A batch as it grows.
+/// A batch under construction.
 struct OpenBatch {
     id: Position,
     next: i32,
-    /// Calls that have no result yet.
+    /// Number of calls without a result.
     open: usize,
     stage: BatchStage,
 }
 
 #[derive(PartialEq, Eq)]
 enum BatchStage {
-    /// Inputs only.
+    /// Has only inputs.
     Asked,
-    /// Calls or results were last.
+    /// Ends with calls or results.
     Working,
-    /// A final text was last.
+    /// Ends with a final text.
     Answered,
 }
 
-/// Gives each message its batch, number and type; returns the indices of results that answer no call.
+/// Assigns batch, number and type to each message. Returns the indices of results without a call.
 ///
-/// An input begins a batch when the one before has its answer, or was left in the middle of its calls; inputs in a row are one
-/// batch. What the assistant says belongs to the batch before. A result goes to the newest batch with its call open, however late
-/// it is.
+/// An input begins a batch if the previous one is answered or was left in the middle of its calls;
+/// consecutive inputs form one batch. Assistant messages belong to the batch before them. A result
+/// goes to the newest batch in which its call is open, however late it comes.
 pub(super) fn detect(items: &mut [Item]) -> Vec<usize> {
     let mut batches: Vec<OpenBatch> = Vec::new();
-    // By call, the batches that wait for its result, the newest last.
+    // For each call, the batches that wait for its result, the newest last.
     let mut waiting: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     let mut current: Option<usize> = None;
     let mut orphans = Vec::new();
@@ -63,7 +63,7 @@ pub(super) fn detect(items: &mut [Item]) -> Vec<usize> {
 }
 
 impl OpenBatch {
-    /// Takes the message as its next one; returns the calls that wait for a result now.
+    /// Appends the message to the batch. Returns the calls that now wait for a result.
     fn take(&mut self, item: &mut Item) -> Vec<String> {
         item.batch_id = self.id;
         item.sequence_num = self.next;
@@ -82,13 +82,13 @@ impl OpenBatch {
                 self.stage = if self.open == 0 { BatchStage::Answered } else { BatchStage::Working };
                 ids
             }
-            // Instructions in the middle of the work leave it where it is.
+            // Instructions in the middle of a turn do not change its state.
             Role::User | Role::System => Vec::new(),
         }
     }
 }
 
-/// By who spoke first: a person asked, or the system began by itself.
+/// Sets the types by the first message: a person's input, or a beginning by the system.
 fn set_types(items: &mut [Item]) {
     let mut asked: BTreeSet<Position> = BTreeSet::new();
     let mut begun: BTreeSet<Position> = BTreeSet::new();

@@ -4,14 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
-/// A message in its tree.
+/// A node of the message tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node<'a> {
     pub(super) id: &'a str,
     pub(super) parent: Option<&'a str>,
-    /// `None` for a root that says nothing.
+    /// `None` for a root without a message.
     pub(super) message: Option<&'a Value>,
-    /// When it was written, in any unit.
+    /// Time of writing, in any unit.
     pub(super) at: f64,
 }
 
@@ -19,13 +19,14 @@ pub(super) struct Node<'a> {
 #[derive(Debug)]
 pub(super) struct Branch<'a> {
     pub(super) messages: Vec<&'a Value>,
-    /// Messages that are not in it.
+    /// Number of messages in other branches.
     pub(super) others: u64,
-    /// The chat does not name its current message: the branch of the newest one was taken.
+    /// The chat does not name its current message, so the branch of the newest one was used.
     pub(super) is_guessed: bool,
 }
 
-/// Goes from the current message to the root. Where the chat names none, or one that is not there, it begins at the newest message.
+/// Follows the parents from the current message to the root. If the chat names no existing message,
+/// it starts at the newest.
 pub(super) fn current<'a>(nodes: &[Node<'a>], pointer: Option<&str>) -> Branch<'a> {
     let by_id: HashMap<&str, &Node<'a>> = nodes.iter().map(|node| (node.id, node)).collect();
     let named = pointer.and_then(|id| by_id.get(id).copied());
@@ -79,7 +80,7 @@ mod tests {
             ("a b<a c<b d<a", None, "2 of 4, guessed"),
             ("a b<a c<b d<a", Some("gone"), "2 of 4, guessed"),
             ("a<gone b<a", None, "2 of 2"),
-            // A circle ends where it began.
+            // A cycle ends where it began.
             ("a<c b<a c<b", Some("c"), "3 of 3"),
             ("a<c b<a c<b", None, "0 of 3, guessed"),
         ] {

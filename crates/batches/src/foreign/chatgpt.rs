@@ -1,6 +1,7 @@
-//! The `conversations.json` of an export of ChatGPT: each chat is a tree of messages (`mapping`) with its current end (`current_node`).
+//! The `conversations.json` of an export of ChatGPT. Each chat is a tree of messages (`mapping`)
+//! with its current leaf (`current_node`).
 //!
-//! A message to a tool (`recipient`) is a call, and what the tool writes next is its result, joined where it writes several times.
+//! A message to a tool (`recipient`) is a call. The tool's next messages, joined, are its result.
 
 use model::Role;
 use serde_json::{Map, Value, json};
@@ -16,7 +17,7 @@ use super::reading::{ReadMessage, SourceThread, ThreadReader};
 use super::thread::FormatError;
 use super::times::{take_time, time_of};
 
-/// One chat of the export.
+/// Whether the value is a chat of this export.
 pub(super) fn is_chat(value: &Value) -> bool {
     value.get("mapping").is_some_and(Value::is_object)
 }
@@ -63,7 +64,7 @@ pub(super) fn message(message: &Value, reading: &mut ThreadReader) -> Result<Rea
     let left_out = match role {
         _ if kind == "reasoning_recap" => Some(LeftOutKind::Recap),
         Role::System if !text => Some(LeftOutKind::Empty),
-        // Its own instructions, and people's settings, which it shows to the model with every chat.
+        // ChatGPT's own instructions, and people's settings, which the model sees in every chat.
         Role::System | Role::User if is_hidden || kind.ends_with("_editable_context") => {
             Some(LeftOutKind::Hidden)
         }
@@ -104,7 +105,7 @@ pub(super) fn message(message: &Value, reading: &mut ThreadReader) -> Result<Rea
             }
             None => {
                 let name = author.and_then(|author| text_at(author, &["name"]));
-                // `web` answers what was sent to `web.run`.
+                // A message of `web` answers a call of `web.run`.
                 draft.answers = reading.answered_call(name.as_deref().map(CallKey::family).as_ref());
                 draft.extra.extend(name.map(|name| ("name".to_owned(), Value::String(name))));
                 draft.parts = vec![(0, Part::Text(text))];
@@ -119,7 +120,7 @@ pub(super) fn message(message: &Value, reading: &mut ThreadReader) -> Result<Rea
     Ok(ReadMessage { messages: draft.into_messages(role, &mut notes)?, notes, joins })
 }
 
-/// The parts, and the type of the content.
+/// The parts and the content type.
 fn content(content: Option<&Value>) -> Result<(Content, String), FormatError> {
     let Some(map) = content.and_then(Value::as_object) else {
         return Ok((content_of(content)?, String::new()));
@@ -135,7 +136,7 @@ fn content(content: Option<&Value>) -> Result<(Content, String), FormatError> {
         "tether_quote" | "sonic_webpage" => text(&["title", "url", "text"]),
         "user_editable_context" => text(&["user_profile", "user_instructions"]),
         _ => {
-            // A type that is not known here may have its texts as parts all the same.
+            // An unknown type may still have its texts as parts.
             let read = content_of(content)?;
             match (&read.parts.as_slice(), map.get("parts")) {
                 ([(_, Part::Unknown(_))], Some(parts)) => content_of(Some(parts))?,
@@ -161,7 +162,7 @@ fn said_by_tool(index: usize, part: Part, notes: &mut Vec<NoteKind>) -> Option<S
     .filter(|text| !text.is_empty())
 }
 
-/// As a JSON object, whatever the model wrote.
+/// The arguments as a JSON object, whatever the model wrote.
 fn arguments(text: &str, kind: &str) -> String {
     match serde_json::from_str::<Value>(text) {
         Ok(Value::Object(_)) => text.to_owned(),

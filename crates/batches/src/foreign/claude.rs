@@ -1,5 +1,6 @@
-//! The `conversations.json` of an export of Claude: each chat is a list of messages (`chat_messages`), whose parents make a tree where
-//! something was edited. One message of the assistant has its texts, calls and results in a row.
+//! The `conversations.json` of an export of Claude. Each chat is a list of messages
+//! (`chat_messages`), whose parents form a tree if a message was edited. An assistant message has
+//! its texts, calls and results in one sequence.
 
 use serde_json::{Map, Value};
 
@@ -12,12 +13,13 @@ use super::reading::{ReadMessage, SourceThread};
 use super::thread::FormatError;
 use super::times::{take_time, time_of};
 
-/// One chat of the export.
+/// Whether the value is a chat of this export.
 pub(super) fn is_chat(value: &Value) -> bool {
     value.get("chat_messages").is_some_and(Value::is_array)
 }
 
-/// The chat with its current branch. The file of the whole account names no current message; its messages are in order of time.
+/// The chat with its current branch. The account export names no current message; its messages are
+/// ordered by time.
 pub(super) fn chat(value: &Value) -> SourceThread<'_> {
     let list = value.get("chat_messages").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let text = |message: &'_ Value, key: &str| message.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -60,7 +62,7 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
         content.parts.extend(text_at(map, &["text"]).map(|text| (0, Part::Text(text))));
     }
     let mut extra = Map::new();
-    // Reasoning is kept as a text, once.
+    // Reasoning is kept once, as text.
     let is_more_than_text = |part: &Value| !matches!(part["type"].as_str(), Some("text" | "thinking"));
     if content.kept.iter().any(is_more_than_text) {
         extra.insert("content_parts".to_owned(), Value::Array(content.kept));
@@ -71,7 +73,7 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
             let name =
                 file.as_object().and_then(|file| text_at(file, &["file_name", "name"])).unwrap_or_default();
             let read = file.get("extracted_content").and_then(Value::as_str).filter(|text| !text.is_empty());
-            // The model has read the text of the file with the message.
+            // The model has read the text of the file together with the message.
             content.parts.push((
                 0,
                 match read {

@@ -1,4 +1,5 @@
-//! Calls and reasoning that Open WebUI has written into the text of an answer, as `<details type="tool_calls" …>`.
+//! Calls and reasoning that Open WebUI writes into the text of an answer, as
+//! `<details type="tool_calls" …>`.
 
 use serde_json::Value;
 
@@ -6,15 +7,15 @@ use super::parts::{Part, PartResult, arguments};
 use super::results::{ResultContent, result_content};
 
 const END: &str = "</details>";
-/// Attributes of a tag that are read.
+/// Maximum number of attributes read per tag.
 const MAX_ATTRIBUTES: usize = 32;
 
-/// The parts of a text. What is no block of these types stays text.
+/// The parts of a text. Anything but a block of these types stays text.
 pub(super) fn parts(text: &str) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut rest = text;
     let mut plain = String::new();
-    // The bytes that follow the next end of a block, so that each of them is looked for once.
+    // Number of bytes after the next block end, so that each end is searched once.
     let mut after_end = usize::MAX;
     while let Some(at) = rest.find("<details") {
         let (before, block) = rest.split_at(at);
@@ -47,7 +48,7 @@ fn push_text(parts: &mut Vec<Part>, plain: &mut String) {
     plain.clear();
 }
 
-/// One block, and what follows it.
+/// Reads one block and returns the text after it.
 fn read<'a>(block: &'a str, after_end: &mut usize) -> Option<(Vec<Part>, &'a str)> {
     let (attributes, inside) = attributes(block.strip_prefix("<details")?)?;
     let kind = attributes.iter().find(|(name, _)| *name == "type").map(|(_, kind)| *kind)?;
@@ -55,7 +56,7 @@ fn read<'a>(block: &'a str, after_end: &mut usize) -> Option<(Vec<Part>, &'a str
         return None;
     }
     if *after_end > inside.len() {
-        // Without an end there is none for later blocks either.
+        // Without a block end here, later blocks have none either.
         *after_end = inside.find(END).map_or(0, |at| inside.len() - at);
     }
     let body = inside.get(..inside.len().checked_sub(*after_end).filter(|_| *after_end > 0)?)?;
@@ -93,7 +94,7 @@ fn read<'a>(block: &'a str, after_end: &mut usize) -> Option<(Vec<Part>, &'a str
     Some((parts, after))
 }
 
-/// Attributes are JSON, sometimes JSON within a JSON text.
+/// Decodes an attribute, which is JSON, sometimes nested in a JSON string.
 fn decoded(text: &str) -> String {
     match serde_json::from_str::<Value>(text) {
         Ok(value) => arguments(Some(&value)),
@@ -101,7 +102,7 @@ fn decoded(text: &str) -> String {
     }
 }
 
-/// The attributes of a tag as they are written, and what follows it.
+/// The raw attributes of a tag, and the text after it.
 fn attributes(tag: &str) -> Option<(Vec<(&str, &str)>, &str)> {
     let mut found = Vec::new();
     let mut rest = tag.trim_start();

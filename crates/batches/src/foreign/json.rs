@@ -1,7 +1,8 @@
-//! JSON as other programs write it: what a strict parser refuses in one place does not cost the rest.
+//! Parses JSON as other programs write it: an error in one place does not cost the rest.
 //!
-//! A character that cannot be stored is replaced by a mark, a noncharacter of Unicode; [`super::repair`] finds the marks in each message, so
-//! that the message can be named, and puts U+FFFD there.
+//! A character that cannot be stored is replaced by a mark, a Unicode noncharacter.
+//! [`super::repair`] later finds the marks in each message, so that notes can name the message, and
+//! writes U+FFFD.
 
 use std::borrow::Cow;
 
@@ -11,14 +12,15 @@ use serde_json::Value;
 pub(super) const HALF: char = '\u{FDD0}';
 /// Marks bytes that are not UTF-8.
 pub(super) const BYTES: char = '\u{FDD1}';
-/// Prefix of a text that replaces a number which JSON cannot have, such as `NaN` and `1e400`.
+/// Prefix of a string that replaces a number that JSON cannot represent, such as `NaN` and `1e400`.
 pub(super) const NUMBER: char = '\u{FDD2}';
 
-/// Parses JSON with or without a byte order mark, in UTF-8 or UTF-16. Accepts halves of UTF-16 pairs, bytes that are no UTF-8, control
-/// characters within texts, `NaN`, infinities and numbers beyond all doubles.
+/// Parses JSON with or without a byte order mark, in UTF-8 or UTF-16. Accepts unpaired surrogates,
+/// bytes that are not UTF-8, control characters in strings, `NaN`, infinities and numbers beyond
+/// all doubles.
 ///
 /// # Errors
-/// It is no JSON in any other respect.
+/// The input has any other JSON error.
 pub fn parse(input: &[u8]) -> Result<Value, serde_json::Error> {
     let text = text_of(input);
     serde_json::from_str(&text).or_else(|_| serde_json::from_str(&mended(&text)))
@@ -51,7 +53,7 @@ fn utf8(input: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// The same JSON, with what serde_json refuses replaced.
+/// The same JSON, with everything that serde_json refuses replaced.
 fn mended(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 64);
     let mut rest = text;
@@ -73,11 +75,11 @@ fn is_of_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')
 }
 
-/// Copies a word outside of texts: a number, `true`, `NaN`. Returns its length.
+/// Copies a word outside of strings: a number, `true`, `NaN`. Returns its length.
 fn word(rest: &str, out: &mut String) -> usize {
     let length = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
     let word = rest.get(..length).unwrap_or_default();
-    // As Rust reads it: `nan`, `inf` and `infinity` in any case are numbers as well.
+    // Rust's parser also accepts `nan`, `inf` and `infinity` in any case as numbers.
     match word.parse::<f64>() {
         Ok(number) if !number.is_finite() => {
             out.push('"');
@@ -90,7 +92,7 @@ fn word(rest: &str, out: &mut String) -> usize {
     length
 }
 
-/// Copies a text with its quotation marks. Returns its length.
+/// Copies a string with its quotation marks. Returns its length.
 fn string(rest: &str, out: &mut String) -> usize {
     out.push('"');
     let mut at = 1;
@@ -114,7 +116,7 @@ fn string(rest: &str, out: &mut String) -> usize {
     at
 }
 
-/// Copies an escape sequence, or a whole UTF-16 pair of two. Returns its length.
+/// Copies an escape sequence, or a UTF-16 pair of two. Returns its length.
 fn escape(rest: &str, out: &mut String) -> usize {
     let length = match unit(rest) {
         Some(0xD800..=0xDBFF) => match rest.get(6..).and_then(unit) {

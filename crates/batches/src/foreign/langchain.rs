@@ -1,6 +1,8 @@
-//! Messages in LangChain's form, as its `messages_to_dict` writes them and `messages_from_dict` reads them.
+//! Messages in LangChain's format, as its `messages_to_dict` writes and `messages_from_dict` reads
+//! them.
 //!
-//! What LangChain has a place for goes there; everything else is in `additional_kwargs` under [`OWN_KEY`], where an import finds it again.
+//! Data without a field in LangChain goes into `additional_kwargs` under [`OWN_KEY`], where an
+//! import finds it again.
 
 use model::Role;
 use serde_json::{Map, Value, json};
@@ -8,14 +10,14 @@ use serde_json::{Map, Value, json};
 use super::message::{Draft, content_of};
 use crate::Item;
 
-/// The key in `additional_kwargs` of what LangChain has no place for.
+/// The key in `additional_kwargs` for data without a field in LangChain.
 pub(super) const OWN_KEY: &str = "antiphon";
 /// Fields of LangChain's messages that an import keeps in the metadata.
 const FIELDS: [&str; 6] = ["name", "response_metadata", "usage_metadata", "status", "artifact", "is_error"];
-/// What other readers of `additional_kwargs` look for.
+/// Keys that other readers expect in `additional_kwargs`.
 const SHOWN: [&str; 3] = ["synthetic", "trigger_type", "trigger_reason"];
 
-/// A message; where results are stored beside their calls, followed by these.
+/// Converts a message. Results that are stored beside their calls follow as messages.
 pub fn langchain(item: &Item) -> Vec<Value> {
     let kind = match item.role {
         Role::User => "human",
@@ -55,7 +57,7 @@ pub fn langchain(item: &Item) -> Vec<Value> {
     std::iter::once(message).chain(results).collect()
 }
 
-/// The parts that it came with, as long as they say what its text says; else the text.
+/// The original parts if they still match the text, else the text.
 fn content(item: &Item, metadata: &mut Map<String, Value>) -> Value {
     let says_the_same = |parts: &&Value| {
         let draft =
@@ -69,7 +71,7 @@ fn content(item: &Item, metadata: &mut Map<String, Value>) -> Value {
     }
 }
 
-/// Calls, and those whose arguments are no JSON object.
+/// The calls, and separately those whose arguments are not a JSON object.
 fn calls(item: &Item) -> (Vec<Value>, Vec<Value>) {
     let (mut calls, mut invalid) = (Vec::new(), Vec::new());
     for call in item.calls() {
@@ -97,7 +99,7 @@ fn additional(item: &Item, mut metadata: Map<String, Value>) -> Map<String, Valu
             shown.push(key);
         }
     }
-    // An import takes those that are only shown out again.
+    // An import removes the keys that are copied for other readers only.
     let mut own = json!({"created_at": item.created_at.0, "metadata": metadata, "shown": shown});
     if let Some(count) = item.token_count {
         own["token_count"] = json!(count);

@@ -1,5 +1,5 @@
-//! LangChain's messages, as LangGraph's checkpoints hold them: `{"lc", "type": "constructor", "id": […, "HumanMessage"], "kwargs"}`,
-//! `{"type": "human", "data"}`, or the fields themselves beside `type`.
+//! LangChain's messages, as LangGraph's checkpoints store them: `{"lc", "type": "constructor",
+//! "id": […, "HumanMessage"], "kwargs"}`, `{"type": "human", "data"}`, or the fields beside `type`.
 
 use model::Role;
 use serde_json::{Map, Value};
@@ -25,13 +25,13 @@ const READ: &[&str] = &[
     "lc",
     "example",
 ];
-/// What this project has in the metadata itself, and systems on LangGraph have in `additional_kwargs`.
+/// Keys that are in the metadata here, and in `additional_kwargs` in systems based on LangGraph.
 const OURS: &[&str] = &["synthetic", "trigger_type", "trigger_reason"];
 
 pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
     let outer = message.as_object().ok_or(FormatError::NotAnObject)?;
     let (kind, fields) = taken_apart(outer)?;
-    // An instruction to remove a message is no message.
+    // An instruction to remove a message is not a message.
     let Some(role) = role(&kind, fields)? else { return Ok(ReadMessage::none()) };
     let additional = fields.get("additional_kwargs").and_then(Value::as_object);
     let mut content = content_of(fields.get("content"))?;
@@ -50,7 +50,7 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
             extra.entry(*key).or_insert_with(|| value.clone());
         }
     }
-    // All parts are kept, calls among them, so that they can be given back as they came.
+    // All parts are kept, including calls, so that an export can return the original.
     if let Some(parts) = fields.get("content").filter(|content| content.is_array() && !is_plain) {
         extra.insert("content_parts".to_owned(), parts.clone());
     }
@@ -81,7 +81,7 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
     Ok(ReadMessage { messages: draft.into_messages(role, &mut notes)?, notes, joins: false })
 }
 
-/// What an export of this project has put into `additional_kwargs`.
+/// The data that an export of this project put into `additional_kwargs`.
 fn own(extra: &mut Map<String, Value>) -> Option<Map<String, Value>> {
     let additional = extra.get_mut("additional_kwargs")?.as_object_mut()?;
     let Value::Object(own) = additional.remove(OWN_KEY)? else { return None };
@@ -94,7 +94,7 @@ fn own(extra: &mut Map<String, Value>) -> Option<Map<String, Value>> {
     Some(own)
 }
 
-/// The kind in small letters, without `message` and `chunk`, and the fields.
+/// The kind in lower case, without `message` and `chunk`, and the fields.
 fn taken_apart(outer: &Map<String, Value>) -> Result<(String, &Map<String, Value>), FormatError> {
     let kind = text_at(outer, &["type"]).unwrap_or_default();
     if kind == "constructor" {
@@ -115,7 +115,7 @@ fn plain(kind: &str) -> String {
 fn role(kind: &str, fields: &Map<String, Value>) -> Result<Option<Role>, FormatError> {
     let said = match kind {
         "remove" => return Ok(None),
-        // LangChain's clients in JavaScript accept `role` as well.
+        // LangChain's JavaScript clients accept `role` as well.
         "chat" | "" => text_at(fields, &["role"]).unwrap_or_default(),
         other => other.to_owned(),
     };
@@ -130,7 +130,7 @@ fn calls(
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(calls) => calls_of(calls),
     };
-    // Calls whose arguments were no JSON are answered like any other.
+    // Calls whose arguments were not JSON are answered like any other.
     let mut calls = list(Some(fields), "tool_calls")?;
     calls.extend(list(Some(fields), "invalid_tool_calls")?);
     if calls.is_empty() { list(additional, "tool_calls") } else { Ok(calls) }

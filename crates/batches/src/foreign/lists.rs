@@ -1,4 +1,4 @@
-//! Where an input has its list of messages, and in which order.
+//! Finds the list of messages in an input, and its order.
 
 use serde_json::{Map, Value};
 
@@ -9,13 +9,13 @@ use super::times::time_of;
 /// A list of messages.
 #[derive(Debug)]
 pub(super) struct SourceList<'a> {
-    /// With their numbers in the input, the oldest first.
+    /// The messages with their index in the input, the oldest first.
     pub(super) messages: Vec<(usize, &'a Value)>,
-    /// About the whole list.
+    /// Notes about the whole list.
     pub(super) notes: Vec<ImportNote>,
 }
 
-/// The list itself, wherever it is.
+/// The list, wherever it is in the input.
 pub(super) fn list_of(input: &Value) -> Option<&Vec<Value>> {
     let places = [
         "/messages",
@@ -30,7 +30,8 @@ pub(super) fn list_of(input: &Value) -> Option<&Vec<Value>> {
     input.as_array().or_else(|| places.iter().find_map(|place| input.pointer(place)?.as_array()))
 }
 
-/// Reads the list in order of time. An interface that answers with a page of a list gives the newest messages first, unless it is asked otherwise.
+/// Reads the list in chronological order. An API that returns a page of a list puts the newest
+/// first by default.
 pub(super) fn source_list(input: &Value) -> Option<SourceList<'_>> {
     let list = list_of(input)?;
     let mut messages: Vec<(usize, &Value)> = list.iter().enumerate().collect();
@@ -46,7 +47,7 @@ pub(super) fn source_list(input: &Value) -> Option<SourceList<'_>> {
     Some(SourceList { messages, notes })
 }
 
-/// Whether the list is an answer of an interface, whole or only its elements.
+/// Whether the list is an API response, whole or only its elements.
 fn is_page(input: &Value, list: &[Value]) -> bool {
     let is_of_page =
         |message: &Value| message["object"].as_str().is_some_and(|kind| kind.starts_with("thread."));
@@ -56,7 +57,8 @@ fn is_page(input: &Value, list: &[Value]) -> bool {
         || list.iter().any(is_of_page)
 }
 
-/// By the times, or, where there are none, by calls and their results, or by who speaks first and last.
+/// Whether the order is newest first: by times, else by calls and their results, else by the roles
+/// of the first and last message.
 fn is_newest_first(list: &[Value]) -> bool {
     let times: Vec<_> = list.iter().filter_map(Value::as_object).filter_map(time_of).collect();
     if times.first() != times.last() {
@@ -69,7 +71,7 @@ fn is_newest_first(list: &[Value]) -> bool {
     said(list.first()) == Some(model::Role::Assistant) && said(list.last()) == Some(model::Role::User)
 }
 
-/// Whether it is a call, or, if it is not, a result.
+/// `Some(true)` for a call, `Some(false)` for a result.
 fn is_call(message: &Map<String, Value>) -> Option<bool> {
     let kind = message.get("type").and_then(Value::as_str).unwrap_or_default();
     let role = message.get("role").and_then(Value::as_str).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Types and keys of images, files and other media.
 
-/// Words in the types of parts.
+/// Words in part types.
 const MEDIA: [&str; 10] = [
     "image",
     "audio",
@@ -27,7 +27,7 @@ const MEDIUM_KEYS: [&str; 11] = [
     "file_data",
     "image_url",
 ];
-/// Whether a type is that of a medium.
+/// Whether a part type is a medium.
 pub(super) fn is_medium_kind(kind: &str) -> bool {
     MEDIA.iter().any(|medium| kind.contains(medium))
         || matches!(kind, "computer_output" | "computer_screenshot")

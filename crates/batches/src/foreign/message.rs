@@ -1,4 +1,5 @@
-//! From the parts of a foreign message to the messages that it becomes: a text with its calls, and each result by itself.
+//! Splits the parts of a foreign message into stored messages: a text with its calls, and one
+//! message for each result.
 
 use std::collections::HashSet;
 
@@ -11,31 +12,31 @@ use super::parts::{CALL_IDS, NAMES, Part, PartResult, UnknownPart, arguments, pa
 use super::results::result_content;
 use super::thread::{ForeignMessage, FormatError, MAX_CALLS};
 
-/// A foreign message as it is read.
+/// A foreign message as read.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) id: Option<String>,
-    /// With their numbers in the content.
+    /// The parts with their index in the content.
     pub(super) parts: Vec<(usize, Part)>,
-    /// Calls that are fields of the message, in the stored form.
+    /// Calls from fields of the message, in the stored form.
     pub(super) calls: Vec<Value>,
-    /// Of a tool message: the call that it answers.
+    /// For a tool message: the id of the answered call.
     pub(super) answers: Option<String>,
     pub(super) created_at: Option<Timestamp>,
     pub(super) extra: Map<String, Value>,
     pub(super) token_count: Option<u64>,
 }
 
-/// A content as it was read.
+/// The content as read.
 #[derive(Debug, Default)]
 pub(super) struct Content {
-    /// With their numbers.
+    /// The parts with their index.
     pub(super) parts: Vec<(usize, Part)>,
-    /// The parts that a text does not say whole.
+    /// The parts that a text does not fully represent.
     pub(super) kept: Vec<Value>,
 }
 
-/// Reads a content: a text, a part, or a list of parts.
+/// Reads content: a text, a part, or a list of parts.
 pub(super) fn content_of(content: Option<&Value>) -> Result<Content, FormatError> {
     let items = match content {
         None | Some(Value::Null) => return Ok(Content::default()),
@@ -47,7 +48,8 @@ pub(super) fn content_of(content: Option<&Value>) -> Result<Content, FormatError
     let mut is_plain = true;
     for (index, item) in items.iter().enumerate() {
         let parts = parts_of(item);
-        // Calls and results become calls and results; everything else is kept in its order, once there is more than text.
+        // Calls and results become messages. Other parts are kept in their order if not all of them
+        // are text.
         if !parts.iter().any(|part| matches!(part, Part::Call { .. } | Part::Result(_))) {
             read.kept.push(item.clone());
             let is_text = |part: &Part| matches!(part, Part::Text(_)) || matches!(part, Part::Mark);
@@ -83,7 +85,7 @@ impl Said {
             && self.calls.is_empty()
     }
 
-    /// Media and unknown parts are marked in the text only where there is no other text.
+    /// Marks media and unknown parts in the text only if there is no other text.
     fn text(&self) -> String {
         let has_text = self.texts.iter().any(|text| !text.is_empty());
         if has_text { self.texts.join("\n") } else { self.placeholders.join("\n") }
@@ -91,7 +93,7 @@ impl Said {
 }
 
 impl Draft {
-    /// The messages that it becomes, and notes about what was not understood.
+    /// The resulting messages, and notes about parts that were not understood.
     pub(super) fn into_messages(
         mut self,
         role: Role,
@@ -106,7 +108,7 @@ impl Draft {
             pieces = with_texts_of_tool(pieces);
         }
         if matches!(role, Role::User | Role::Tool) {
-            // Results come before what the person says with them, as they answer the message before.
+            // Results come before the user's text, because they answer the message before.
             pieces.sort_by_key(|piece| matches!(piece, MessagePiece::Said(_)));
         }
         let count: usize = pieces
@@ -125,7 +127,7 @@ impl Draft {
                 (Some(id), 1..) => Some(format!("{id}-{}", index + 1)),
                 (id, _) => id.clone(),
             };
-            // What belongs to the whole message is kept with the first of its pieces.
+            // Data of the whole message is kept with its first piece.
             let mut extra = std::mem::take(&mut self.extra);
             let mut message = ForeignMessage {
                 index: 0,
@@ -142,7 +144,8 @@ impl Draft {
                 MessagePiece::Said(said) => {
                     message.content = said.text();
                     if !said.calls.is_empty() {
-                        // Only an assistant calls, in whatever message the call was found.
+                        // Only assistant messages have calls, whatever message the call was found
+                        // in.
                         message.role = Role::Assistant;
                     } else if is_own_result {
                         message.tool_call_id = self.answers.take();
@@ -188,7 +191,7 @@ fn pieces(parts: Vec<(usize, Part)>, calls: Vec<Value>, notes: &mut Vec<NoteKind
     let mut fields = Some(calls);
     for (index, part) in parts {
         if let Part::Result(result) = part {
-            // The calls that are fields are answered by the first results.
+            // The first results answer the calls from fields.
             said.calls.extend(fields.take().into_iter().flatten());
             if !said.is_empty() {
                 pieces.push(MessagePiece::Said(std::mem::take(&mut said)));
@@ -218,7 +221,7 @@ fn pieces(parts: Vec<(usize, Part)>, calls: Vec<Value>, notes: &mut Vec<NoteKind
         }
     }
     said.calls.extend(fields.take().into_iter().flatten());
-    // An empty text after the results says nothing.
+    // An empty text after the results is dropped.
     let says_nothing = said.text().is_empty() && said.reasoning.is_empty() && said.calls.is_empty();
     if !(said.is_empty() || has_answers && says_nothing) {
         pieces.push(MessagePiece::Said(said));
@@ -226,7 +229,8 @@ fn pieces(parts: Vec<(usize, Part)>, calls: Vec<Value>, notes: &mut Vec<NoteKind
     pieces
 }
 
-/// In a message of a tool, a text beside results is the tool's: it belongs to the result before it, or to the first.
+/// In a tool message, text beside results is the tool's: it belongs to the result before it, or to
+/// the first one.
 fn with_texts_of_tool(pieces: Vec<MessagePiece>) -> Vec<MessagePiece> {
     let mut kept = Vec::with_capacity(pieces.len());
     let mut before = Vec::new();
@@ -259,7 +263,7 @@ fn append(text: &mut String, more: &str) {
     text.push_str(more);
 }
 
-/// The metadata, without the fields that cannot be kept.
+/// The metadata, without fields that cannot be stored.
 fn kept(mut map: Map<String, Value>, notes: &mut Vec<NoteKind>) -> Result<Metadata, FormatError> {
     match Metadata::new(map.clone()) {
         Ok(metadata) => return Ok(metadata),
@@ -278,7 +282,7 @@ fn kept(mut map: Map<String, Value>, notes: &mut Vec<NoteKind>) -> Result<Metada
     Ok(Metadata::new(map)?)
 }
 
-/// Calls of a list, in OpenAI's form, in LangChain's and in the stored form.
+/// Reads a list of calls in OpenAI's, LangChain's or the stored form.
 pub(super) fn calls_of(list: &Value) -> Result<Vec<Value>, FormatError> {
     let call = |call: &Value| {
         let map = call.as_object().ok_or(FormatError::Calls)?;
@@ -287,7 +291,7 @@ pub(super) fn calls_of(list: &Value) -> Result<Vec<Value>, FormatError> {
         let name = text_at(inner, &NAMES).unwrap_or_default();
         let said = first_of(inner, &["arguments", "args", "input"]);
         let mut stored = json!({"id": id, "name": name, "arguments": arguments(said)});
-        // The stored form of a bare stream has the result beside the call.
+        // In the stored form of a bare stream, results are beside the calls.
         if let Some(result) = map.get("result").filter(|result| !result.is_null()) {
             stored["result"] = json!(result_content(result).text);
         }
@@ -296,7 +300,7 @@ pub(super) fn calls_of(list: &Value) -> Result<Vec<Value>, FormatError> {
     list.as_array().ok_or(FormatError::Calls)?.iter().map(call).collect()
 }
 
-/// The message's fields that are not empty, except these keys.
+/// The non-empty fields of the message, except these keys.
 pub(super) fn rest(map: &Map<String, Value>, without: &[&str]) -> Map<String, Value> {
     let is_rest = |(key, value): &(&String, &Value)| !without.contains(&key.as_str()) && !is_empty(value);
     map.iter().filter(is_rest).map(|(key, value)| (key.clone(), value.clone())).collect()

@@ -1,4 +1,4 @@
-//! What an import says of messages that it could not take as they were.
+//! Notes of an import about messages that were changed or dropped.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,74 +7,71 @@ use model::MessageId;
 
 use super::repair::Replaced;
 
-/// What was done with a message that could not be taken as it was.
+/// How a message was handled that could not be imported unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportNote {
-    /// Its number in the input, from 0; in an export with branches, its number in the current branch.
+    /// Index in the input, from 0; in an export with branches, index in the current branch.
     pub index: usize,
-    /// Its id there.
+    /// The message's id in the input.
     pub id: Option<String>,
-    /// What was done.
     pub what: NoteKind,
 }
 
-/// How a message was taken.
+/// How a message was imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoteKind {
-    /// It is the same as an earlier one with its id, and left out.
+    /// It equals an earlier message with its id and was left out.
     Twice,
-    /// Its id cannot be one here, or was used before: it has another.
+    /// Its id is invalid or already used, so it got another one.
     IdChanged {
         /// The new id.
         to: MessageId,
     },
-    /// Its time is later than now: it is placed right after the message before it.
+    /// Its time is in the future: it is placed right after the message before it.
     Future,
-    /// It answers no open call: it is a batch of its own, and never in a context.
+    /// It answers no open call: it forms its own batch, which contexts never show.
     Orphan,
-    /// A call has no result in a chat that went on: it was given up.
+    /// A call has no result although the chat continued: the call is dropped.
     Unanswered {
-        /// The tool.
+        /// Name of the tool.
         name: String,
     },
-    /// It is an instruction of the other system, no message, and left out.
+    /// It is an instruction of the other system and not a message, so it was left out.
     NoMessage,
-    /// Something in it cannot be stored, and was replaced.
+    /// It had values that cannot be stored; they were replaced.
     Replaced(Replaced),
-    /// A part has a type that is not known.
+    /// A part has an unknown type.
     UnknownPart {
-        /// Its number, from 0.
+        /// Index of the part, from 0.
         part: usize,
-        /// Its type.
         kind: String,
-        /// The field that the text was taken from.
+        /// The field used as its text, if any.
         text_from: Option<&'static str>,
     },
-    /// It has a role, but no field that is understood; it is kept with a placeholder and, whole, in the metadata.
+    /// It has a role but no known field. It is kept with a placeholder text, and whole in the
+    /// metadata.
     NotUnderstood {
-        /// Its fields, or what else it is.
+        /// The names of its fields, or what it is instead.
         what: String,
     },
-    /// A field is nested too deep to be kept, and left out.
+    /// A field is nested too deeply to be stored and was left out.
     TooDeep {
-        /// The field.
         field: String,
     },
-    /// A field for its time has none that is understood; it is kept in the metadata.
+    /// A time field has an unknown format; its value is kept in the metadata.
     UnknownTime {
-        /// The field.
         field: &'static str,
     },
-    /// The input lists the newest message first: it was read from its end.
+    /// The input lists the newest message first, so it was read from its end.
     NewestFirst,
     /// The input is one page of a longer list.
     HasMore,
-    /// It has no text, call or result there either.
+    /// The message has no text, call or result.
     Empty,
 }
 
 impl NoteKind {
-    /// Whether something of the message was lost, or guessed. A strict import refuses it.
+    /// Whether the import lost or guessed something of the message. A strict import refuses it.
     pub fn is_loss(&self) -> bool {
         match self {
             Self::Replaced(_)
@@ -129,7 +126,7 @@ impl fmt::Display for NoteKind {
 }
 
 impl NoteKind {
-    /// What was found, without what was done.
+    /// The finding, without the action.
     pub(super) fn what(&self) -> String {
         match self {
             Self::Twice => "the same as an earlier one".to_owned(),
@@ -152,10 +149,10 @@ impl NoteKind {
     }
 }
 
-/// What an export has that does not become a message.
+/// A part of an export that does not become a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeftOutKind {
-    /// A message of a branch that is not the current one: an edited input, an answer that was regenerated.
+    /// A message of another branch: an edited input, or a regenerated answer.
     OtherBranch,
     /// A message that the other system does not show, such as its own instructions.
     Hidden,
@@ -163,14 +160,14 @@ pub enum LeftOutKind {
     Empty,
     /// A line such as "Thought for 8 seconds".
     Recap,
-    /// An answer that failed before it had a text.
+    /// An answer that failed before it had text.
     Failed,
-    /// A result that answers no call, such as files that were searched for every answer.
+    /// A result without a call, such as files searched for every answer.
     LooseResult,
 }
 
 impl LeftOutKind {
-    /// Its name in reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::OtherBranch => "other_branches",
@@ -183,24 +180,24 @@ impl LeftOutKind {
     }
 }
 
-/// How many messages of an export were left out, by reason.
+/// Number of messages left out of an export, by reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOut(BTreeMap<LeftOutKind, u64>);
 
 impl LeftOut {
-    /// Counts some more.
+    /// Adds to the count of a reason.
     pub fn add(&mut self, kind: LeftOutKind, count: u64) {
         if count > 0 {
             *self.0.entry(kind).or_default() += count;
         }
     }
 
-    /// The counts that are not zero.
+    /// The non-zero counts.
     pub fn counts(&self) -> impl Iterator<Item = (LeftOutKind, u64)> + '_ {
         self.0.iter().map(|(kind, count)| (*kind, *count))
     }
 
-    /// Whether all was taken.
+    /// Whether nothing was left out.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

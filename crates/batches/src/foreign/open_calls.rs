@@ -1,19 +1,19 @@
-//! Calls of a thread that have no result yet, found by their id, their tool, or its family.
+//! The open calls of a thread, found by id, by tool, or by the tool's family.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A call without a result.
 #[derive(Debug)]
 pub(super) struct OpenCall {
-    /// The number of its message in the thread.
+    /// Index of its message in the thread.
     pub(super) message: usize,
-    /// Its number in the message.
+    /// Index in the message.
     pub(super) call: usize,
     pub(super) id: String,
     pub(super) name: String,
 }
 
-/// What a result says about its call.
+/// The key by which a result finds its call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum CallKey {
     Id(String),
@@ -29,7 +29,7 @@ impl CallKey {
     }
 }
 
-/// The open calls, in their order. No operation looks at all of them.
+/// The open calls, in order. No operation scans all of them.
 #[derive(Debug, Default)]
 pub(super) struct OpenCalls {
     calls: BTreeMap<u64, OpenCall>,
@@ -38,7 +38,6 @@ pub(super) struct OpenCalls {
 }
 
 impl OpenCalls {
-    /// Adds a call.
     pub(super) fn open(&mut self, call: OpenCall) {
         let number = self.next;
         self.next += 1;
@@ -48,7 +47,7 @@ impl OpenCalls {
         self.calls.insert(number, call);
     }
 
-    /// Closes the newest call of this id: ids may be used again in a later turn.
+    /// Closes the newest call with this id: a later turn may reuse ids.
     pub(super) fn close_id(&mut self, id: &str) {
         let numbers = self.numbers.get(&CallKey::Id(id.to_owned()));
         if let Some(number) = numbers.and_then(|numbers| numbers.last().copied()) {
@@ -56,7 +55,7 @@ impl OpenCalls {
         }
     }
 
-    /// Closes the first call with this key, or the first of all, and returns its id.
+    /// Closes the first call with this key, or without a key the first of all, and returns its id.
     pub(super) fn close_first(&mut self, key: Option<&CallKey>) -> Option<String> {
         let number = match key {
             Some(key) => self.numbers.get(key)?.first().copied(),
@@ -65,7 +64,7 @@ impl OpenCalls {
         self.close(number?).map(|call| call.id)
     }
 
-    /// The numbers of those that are open, by message.
+    /// Indices of the open calls, by message.
     pub(super) fn by_message(&self) -> BTreeMap<usize, BTreeSet<usize>> {
         let mut places: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         for call in self.calls.values() {

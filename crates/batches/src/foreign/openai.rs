@@ -1,5 +1,5 @@
-//! Lists of messages with roles: OpenAI's chat messages with legacy function calls, items of its Responses API, messages of Anthropic,
-//! Google, Bedrock and the AI SDK, and this project's own.
+//! Lists of messages with roles: OpenAI's chat messages with legacy function calls, items of its
+//! Responses API, messages of Anthropic, Google, Bedrock and the AI SDK, and this project's own.
 
 use model::Role;
 use serde_json::{Map, Value};
@@ -27,10 +27,10 @@ const READ: [&str; 9] = [
     "toolCallId",
     "function_call",
 ];
-/// Where the content may be, the first that is there.
+/// Fields that may hold the content; the first existing one is used.
 const CONTENTS: [&str; 6] = ["content", "text", "value", "message", "body", "output_text"];
 
-/// The role that a name says.
+/// The role with this name.
 pub(super) fn role_of(name: &str) -> Option<Role> {
     match name.to_ascii_lowercase().as_str() {
         "user" | "human" => Some(Role::User),
@@ -85,7 +85,7 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
     Ok(ReadMessage { messages: draft.into_messages(role, &mut notes)?, notes, joins: false })
 }
 
-/// An item without a role, of the Responses API: a call, a result, or reasoning.
+/// Reads an item without a role, of the Responses API: a call, a result, or reasoning.
 fn item(message: &Value, map: &Map<String, Value>) -> Result<ReadMessage, FormatError> {
     let kind = map.get("type").unwrap_or(&Value::Null);
     let parts = parts_of(message);
@@ -148,7 +148,7 @@ fn fields_of(map: &Map<String, Value>, parts: &[Part]) -> Vec<&'static str> {
     fields
 }
 
-/// The fields of a message, and which of them were read. All others are kept in the metadata.
+/// Reads fields of a message and records which were read. All others are kept in the metadata.
 struct FieldReader<'a> {
     map: &'a Map<String, Value>,
     used: Vec<&'static str>,
@@ -166,18 +166,18 @@ impl FieldReader<'_> {
         self.map.get(key).is_some_and(is_something)
     }
 
-    /// The first of these fields with a text.
+    /// The first of these fields that is a text.
     fn text(&mut self, keys: &[&'static str]) -> Option<String> {
         let key = keys.iter().find(|key| text_at(self.map, &[key]).is_some())?;
         self.used.push(key);
         text_at(self.map, &[key])
     }
 
-    /// The content, wherever it is.
+    /// The content, from whichever field has it.
     fn content(&mut self, role: Role) -> Result<Content, FormatError> {
         let map = self.map;
         let said = |key: &str| map.get(key).filter(|value| !value.is_null());
-        // The AI SDK has the texts of the parts in `content` as well.
+        // The AI SDK repeats the texts of the parts in `content`.
         if let Some(parts) = said("parts").filter(|parts| parts.is_array() && self.has("parts")) {
             let content = content_of(Some(parts))?;
             let texts = content.parts.iter().filter_map(|(_, part)| match part {
@@ -191,21 +191,21 @@ impl FieldReader<'_> {
             }
             return Ok(content);
         }
-        // A text under another name has precedence over an empty content.
+        // A text under another name takes precedence over an empty content.
         let is_text = |key: &&str| map.get(*key).is_some_and(Value::is_string) && self.has(key);
         let with_text = CONTENTS.into_iter().find(|key| said(key).is_some());
         let with_text = match with_text {
             Some(key) if !self.has(key) => CONTENTS.into_iter().find(is_text).or(with_text),
             other => other,
         };
-        // Parts that are no list: a text, or one part.
+        // `parts` may also be a text or a single part.
         let key = match with_text {
             Some(key) if self.has(key) || !self.has("parts") => Some(key),
             _ if self.has("parts") => Some("parts"),
             _ => self.map.contains_key("content").then_some("content"),
         };
         let mut content = match key.and_then(said) {
-            // A message within the message.
+            // A nested message.
             Some(Value::Object(inner)) if key == Some("message") && inner.contains_key("content") => {
                 content_of(inner.get("content"))?
             }
@@ -224,7 +224,7 @@ impl FieldReader<'_> {
         Ok(content)
     }
 
-    /// Calls that are fields of the message.
+    /// Calls from fields of the message.
     fn calls(&mut self) -> Result<Vec<Value>, FormatError> {
         if let Some(key) = ["tool_calls", "toolCalls"].into_iter().find(|key| self.has(key)) {
             self.used.push(key);
@@ -238,7 +238,7 @@ impl FieldReader<'_> {
         Ok(vec![serde_json::json!({"id": name, "name": name, "arguments": arguments(call.get("arguments"))})])
     }
 
-    /// Calls and results of the AI SDK that are fields of the message; its parts may have them as well.
+    /// Calls and results of the AI SDK from fields of the message; its parts may repeat them.
     fn invocations(&mut self, parts: &[(usize, Part)]) -> Vec<(usize, Part)> {
         let is_of_call = |(_, part): &(usize, Part)| matches!(part, Part::Call { .. } | Part::Result(_));
         let is_said = parts.iter().any(is_of_call);
@@ -262,7 +262,7 @@ impl FieldReader<'_> {
         found
     }
 
-    /// The message's own metadata, and the fields that were not read; and whether there are such fields.
+    /// The message's own metadata and the unread fields, and whether there are unread fields.
     fn extra(&self) -> (Map<String, Value>, bool) {
         let own = self.map.get("metadata").and_then(Value::as_object);
         let mut without = self.used.clone();
@@ -273,7 +273,7 @@ impl FieldReader<'_> {
         let fields = rest(self.map, &without);
         let has_fields = !fields.is_empty();
         let mut extra = own.cloned().unwrap_or_default();
-        // A field has precedence over metadata of the same name, which is kept beside it.
+        // A field takes precedence over metadata of the same name, which is kept beside it.
         let differs = |(key, value): &(&String, &Value)| extra.get(*key).is_some_and(|own| own != *value);
         let replaced: Vec<String> = fields.iter().filter(differs).map(|(key, _)| key.clone()).collect();
         let replaced: Map<String, Value> =
@@ -286,7 +286,7 @@ impl FieldReader<'_> {
     }
 }
 
-/// A tool may answer with any JSON.
+/// The result of a tool may be any JSON.
 fn tool_content(said: &Value) -> Result<Content, FormatError> {
     let content = match said {
         Value::Number(_) | Value::Bool(_) => Content::default(),

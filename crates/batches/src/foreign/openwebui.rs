@@ -1,5 +1,6 @@
-//! Exports of Open WebUI: each chat has its messages by id (`history.messages`) and its current one (`history.currentId`). An answer has
-//! its calls and reasoning in `output`, or, from older versions, in `<details>` within its text.
+//! Exports of Open WebUI. Each chat has its messages by id (`history.messages`) and its current one
+//! (`history.currentId`). An answer has its calls and reasoning in `output`, or in older versions
+//! in `<details>` within its text.
 
 use serde_json::{Map, Value};
 
@@ -29,7 +30,7 @@ const READ: &[&str] = &[
     "statusHistory",
 ];
 
-/// One chat of the export: the chat itself, or with what the database has about it.
+/// Whether the value is a chat of this export: the chat alone, or inside its database row.
 pub(super) fn is_chat(value: &Value) -> bool {
     inner(value).is_some()
 }
@@ -63,7 +64,7 @@ pub(super) fn chat(value: &Value) -> SourceThread<'_> {
         .collect();
     let pointer = history.and_then(|history| history.get("currentId")?.as_str());
     let branch = current(&nodes, pointer);
-    // A chat of the first versions has its messages as a list alone.
+    // A chat of the first versions has its messages only as a list.
     let list = map.and_then(|map| map.get("messages")?.as_array()).filter(|_| nodes.is_empty());
     let about = |keys: &[&str]| [outer, map].into_iter().flatten().find_map(|map| text_at(map, keys));
     let parameters = map.and_then(|map| map.get("params")?.as_object()).unwrap_or(&empty);
@@ -115,7 +116,7 @@ fn content(map: &Map<String, Value>) -> Result<Content, FormatError> {
     if let Some(output) = output {
         let mut content = Content::default();
         for (index, item) in output.iter().enumerate() {
-            // A message of the output has parts of its own.
+            // A message in the output has parts of its own.
             let parts = match item.get("type").and_then(Value::as_str) {
                 Some("message") => {
                     content_of(item.get("content"))?.parts.into_iter().map(|(_, part)| part).collect()

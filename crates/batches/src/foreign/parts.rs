@@ -1,7 +1,8 @@
 //! Parts of a message's content, as providers, frameworks and exports write them.
 //!
-//! [`parts_of`] knows texts, reasoning, calls, results and media of OpenAI (chat, Responses, Assistants), Anthropic, Google, Bedrock, the AI
-//! SDK, LangChain and ChatGPT. What it does not know is [`Part::Unknown`], never nothing.
+//! [`parts_of`] reads texts, reasoning, calls, results and media of OpenAI (chat, Responses,
+//! Assistants), Anthropic, Google, Bedrock, the AI SDK, LangChain and ChatGPT. Anything else
+//! becomes [`Part::Unknown`] and is never dropped.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +10,6 @@ use super::fields::{first_of, text_at};
 use super::media::{is_medium_key, is_medium_kind};
 use super::results::{ResultContent, result_content};
 
-/// One part.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Part {
     Text(String),
@@ -20,9 +20,9 @@ pub(super) enum Part {
         arguments: String,
     },
     Result(PartResult),
-    /// An image, a file, a source: a placeholder such as `[image_url]`.
+    /// An image, a file or a source, as a placeholder such as `[image_url]`.
     Medium(String),
-    /// Has nothing to keep.
+    /// A part without content to keep.
     Mark,
     Unknown(UnknownPart),
 }
@@ -30,22 +30,22 @@ pub(super) enum Part {
 /// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PartResult {
-    /// The call; empty where the result does not name it.
+    /// Id of the call; empty if the result does not name it.
     pub(super) id: String,
     pub(super) name: Option<String>,
     pub(super) content: ResultContent,
     pub(super) is_error: bool,
 }
 
-/// A part of a type that is not known.
+/// A part of an unknown type.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct UnknownPart {
     pub(super) kind: String,
-    /// The field that seems to be its text, and that text.
+    /// The field that seems to hold its text, and that text.
     pub(super) text: Option<(&'static str, String)>,
 }
 
-/// Where texts are, in parts of all types.
+/// Fields that hold texts, in parts of all types.
 const TEXT_FIELDS: [&str; 12] = [
     "text",
     "value",
@@ -127,7 +127,7 @@ const MARKS: [&str; 9] = [
 /// Keys that name the type in parts without one, besides calls, results, reasoning and media.
 const OTHER_KEYS: [&str; 4] = ["executableCode", "codeExecutionResult", "tool_result", "resource"];
 
-/// What a part says. A call that has its result with it is two.
+/// The content of a part. A call that includes its result becomes two parts.
 pub(super) fn parts_of(part: &Value) -> Vec<Part> {
     let map = match part {
         Value::String(text) => return vec![Part::Text(text.clone())],
@@ -160,7 +160,7 @@ fn without_kind(map: &Map<String, Value>) -> Vec<Part> {
     }
 }
 
-/// Whether a key names a type. Only whole names count: `datasource` is no source.
+/// Whether a key names a type. Only whole names count: `datasource` is not a source.
 fn is_kind_key(key: &str) -> bool {
     let lists: [&[&str]; 5] = [&CALLS, &RESULT_KINDS, &REASONING, &MARKS, &OTHER_KEYS];
     is_medium_key(key) || lists.iter().any(|list| list.contains(&key))
@@ -221,7 +221,8 @@ fn unknown(kind: &str, map: &Map<String, Value>) -> Part {
     Part::Unknown(UnknownPart { kind: kind.chars().take(80).collect(), text })
 }
 
-/// The text under the first of the keys that has one: a text, an object with its text as `value` or `text`, or a list of parts.
+/// The text under the first key that has one: a text, an object with its text as `value` or `text`,
+/// or a list of parts.
 fn text_in(map: &Map<String, Value>, keys: &[&str]) -> Option<String> {
     keys.iter().find_map(|key| match map.get(*key)? {
         Value::String(text) => Some(text.clone()),
@@ -238,7 +239,7 @@ fn text_in(map: &Map<String, Value>, keys: &[&str]) -> Option<String> {
     })
 }
 
-/// The fields of a reasoning part that may have its text.
+/// Fields of a reasoning part that may hold its text.
 pub(super) const REASONING_TEXTS: [&str; 8] =
     ["thinking", "reasoning", "text", "reasoningText", "thoughts", "content", "summary", "summaries"];
 
@@ -258,7 +259,7 @@ fn reasoning(map: &Map<String, Value>) -> String {
 }
 
 fn call(kind: &str, map: &Map<String, Value>) -> Part {
-    // OpenAI's form has name and arguments in an object of their own.
+    // OpenAI's format nests name and arguments in an object.
     let inner = map.get("function").and_then(Value::as_object).unwrap_or(map);
     let code = || {
         let language = first_of(inner, &["language", "lang"]);
@@ -272,7 +273,7 @@ fn call(kind: &str, map: &Map<String, Value>) -> Part {
     }
 }
 
-/// A call of the AI SDK, with its result where that is there.
+/// A call of the AI SDK, with its result if present.
 pub(super) fn invocation_parts(invocation: &Map<String, Value>) -> Vec<Part> {
     call_with_result("tool", invocation)
 }
@@ -286,13 +287,13 @@ fn call_with_result(name: &str, map: &Map<String, Value>) -> Vec<Part> {
     }
     let mut result = result(map);
     if name == "image_generation_call" && !result.is_error {
-        // Its result is the image itself.
+        // The result is the image itself.
         result.content = ResultContent { text: "[image]".to_owned(), kept: vec![Value::Object(map.clone())] };
     }
     vec![call, Part::Result(result)]
 }
 
-/// A part that is a result.
+/// Reads a part that is a result.
 pub(super) fn result(map: &Map<String, Value>) -> PartResult {
     let has_error = ["errorText", "error"]
         .iter()
@@ -309,7 +310,7 @@ pub(super) fn result(map: &Map<String, Value>) -> PartResult {
     }
 }
 
-/// Arguments as a text: as the model wrote them, or an object as JSON.
+/// Arguments as text: a string unchanged, an object as JSON.
 pub(super) fn arguments(said: Option<&Value>) -> String {
     match said {
         None | Some(Value::Null) => String::new(),

@@ -1,4 +1,4 @@
-//! Gives the messages of a foreign thread positions, batches, numbers and ids.
+//! Assigns positions, batches, numbers and ids to the messages of a foreign thread.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use super::notes::{ImportNote, NoteKind};
 use super::thread::ForeignMessage;
 use crate::Item;
 
-/// A thread's messages with places.
+/// The messages of a thread with their places.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Numbered {
-    /// By position.
     pub items: Vec<Item>,
-    /// What could not be taken as it was.
+    /// Notes about messages that were changed or dropped.
     pub notes: Vec<ImportNote>,
-    /// How many messages have no time of their own: they have that of the message before them, or the first moment of 2024.
+    /// Number of messages without a time. They get the time of the message before, or the first
+    /// moment of 2024.
     pub undated: usize,
 }
 
-/// Longer than anybody waits: the timeout of an input that the other system has not answered, ms.
+/// Timeout in ms of an input that the other system has not answered: in effect it never expires.
 const KEPT_OPEN_MS: i64 = 100 * 365 * 86_400_000;
 
-/// Has the last input wait for its answer, if it has none: by its time it would count as abandoned as soon as it is imported.
+/// Keeps an unanswered last input open: its age would make it abandoned directly after the import.
 pub fn keep_last_input_open(items: &mut [Item]) {
     let Some(last) = items.last().map(|item| item.batch_id) else { return };
     let of_last = |item: &&mut Item| item.batch_id == last;
@@ -41,11 +41,13 @@ pub fn keep_last_input_open(items: &mut [Item]) {
     }
 }
 
-/// Gives the messages of a thread, in their order, positions, batches and numbers. Positions follow the order, and the times
-/// where these agree with it; a message without a time is placed right after its predecessor. `now` only decides which times are wrong.
+/// Assigns positions, batches and numbers to the messages of a thread. Positions follow the order,
+/// and the times as far as they agree with it; a message without a time is placed right after its
+/// predecessor. `now` only decides which times are invalid.
 pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: Timestamp) -> Numbered {
     let bucket = thread.bucket();
-    // Positions count from 2024. Older messages keep their order and time, and are placed at the beginning.
+    // Positions start in 2024. Older messages keep their order and time, and are placed at the
+    // beginning.
     let base = Position::from_stored(0).timestamp().plus_ms(1);
     let mut positions = Positions::above(Timestamp(0));
     let mut ids = Ids::default();
@@ -101,11 +103,11 @@ pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: T
     Numbered { items, notes, undated }
 }
 
-/// Ids of a thread: each message keeps its own where it may.
+/// The ids of a thread: each message keeps its own id if possible.
 #[derive(Default)]
 struct Ids {
     taken: BTreeMap<MessageId, [u8; 32]>,
-    /// How many equal messages without ids there were, so that their numbers are not searched for.
+    /// Number of equal messages without ids, so that a free number is found without a search.
     equal: BTreeMap<[u8; 32], u64>,
 }
 
@@ -151,7 +153,7 @@ impl Ids {
     }
 }
 
-/// What a message says, with its id there.
+/// Digest of a message's content and id.
 fn digest(message: &ForeignMessage) -> [u8; 32] {
     let mut hash = Sha256::new();
     let calls = message.tool_calls.as_ref().map(Value::to_string);

@@ -1,4 +1,4 @@
-//! A thread while it is read: calls and results find each other, also where they have no ids, and reasoning moves to its answer.
+//! Reads a thread: matches calls and results, even without ids, and moves reasoning to its answer.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,7 +9,7 @@ use super::notes::{ImportNote, LeftOut, LeftOutKind, NoteKind};
 use super::open_calls::{CallKey, OpenCall, OpenCalls};
 use super::thread::{ForeignMessage, MAX_CALLS};
 
-/// A chat as it is found in the export of a chat service.
+/// A chat in the export of a chat service.
 #[derive(Debug)]
 pub(super) struct SourceThread<'a> {
     pub(super) id: Option<String>,
@@ -17,15 +17,15 @@ pub(super) struct SourceThread<'a> {
     pub(super) created_at: Option<Timestamp>,
     /// The chat does not name its current branch.
     pub(super) is_guessed: bool,
-    /// Messages that are not of the current branch.
+    /// Number of messages outside the current branch.
     pub(super) others: u64,
-    /// Those of the current branch.
+    /// Messages of the current branch.
     pub(super) messages: Vec<&'a Value>,
     /// The person's instructions to the model for this chat.
     pub(super) instructions: Option<String>,
 }
 
-/// The chats of a file: the one itself, a list, or a list under one of the usual names.
+/// The chats of a file: the value itself, a list, or a list under one of the usual names.
 pub(super) fn chats_of(input: &Value, is_chat: fn(&Value) -> bool) -> Option<Vec<&Value>> {
     if is_chat(input) {
         return Some(vec![input]);
@@ -35,57 +35,58 @@ pub(super) fn chats_of(input: &Value, is_chat: fn(&Value) -> bool) -> Option<Vec
     Some(list.iter().collect())
 }
 
-/// What a foreign message becomes.
+/// The result of reading a foreign message.
 #[derive(Debug, Default)]
 pub(super) struct ReadMessage {
     pub(super) messages: Vec<ForeignMessage>,
     pub(super) notes: Vec<NoteKind>,
-    /// A call that belongs to the message before it, or more of the result before it.
+    /// It continues the previous message with a call, or the previous result.
     pub(super) joins: bool,
 }
 
 impl ReadMessage {
-    /// What was read is no message.
+    /// The value was not a message.
     pub(super) fn none() -> Self {
         Self { notes: vec![NoteKind::NoMessage], ..Self::default() }
     }
 }
 
-/// Which calls without a result are given up.
+/// Which calls without a result are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GivenUp {
-    /// All of them: chats go on with a new input.
+    /// All: chats continue with a new input.
     All,
-    /// Those that an answer follows; the others may still get their result.
+    /// Those followed by an answer; the others may still get their result.
     Answered,
 }
 
-/// The messages of a thread that were read so far.
+/// The messages of a thread read so far.
 #[derive(Debug, Default)]
 pub(super) struct ThreadReader {
     pub(super) messages: Vec<ForeignMessage>,
     pub(super) notes: Vec<ImportNote>,
     pub(super) left_out: LeftOut,
     open: OpenCalls,
-    /// Messages that became part of another one, by its number, without what it took over.
+    /// Messages merged into another one, by its index, without the parts that it took over.
     joined: BTreeMap<usize, Vec<ForeignMessage>>,
-    /// Texts of the input that look like an id that is made here.
+    /// Texts in the input that look like a generated id.
     taken_ids: HashSet<String>,
     made_ids: usize,
 }
 
 impl ThreadReader {
-    /// Keeps the ids that are made different from those in these messages.
+    /// Reserves ids in these messages, so that generated ids differ from them.
     pub(super) fn avoid_ids<'a>(&mut self, messages: impl IntoIterator<Item = &'a Value>) {
         messages.into_iter().for_each(|message| taken_ids(message, &mut self.taken_ids));
     }
 
-    /// The first open call with this key, which its result closes.
+    /// Closes the first open call with this key and returns its id.
     pub(super) fn answered_call(&mut self, key: Option<&CallKey>) -> Option<String> {
         self.open.close_first(key)
     }
 
-    /// Adds what a message has become. Calls without an id get one; a result without one answers the open call of its tool.
+    /// Adds a message. Calls without an id get one; a result without one answers the open call of
+    /// its tool.
     pub(super) fn push(&mut self, mut message: ForeignMessage, joins: bool) {
         if message.role == Role::Tool {
             match message.tool_call_id.as_deref().filter(|id| !id.is_empty()) {
@@ -119,7 +120,8 @@ impl ThreadReader {
         }
     }
 
-    /// Adds the message to the thread, or to the last one; returns how many calls that one had before.
+    /// Adds the message to the thread, or merges it into the last one. Returns how many calls that
+    /// one had before.
     fn place(&mut self, mut message: ForeignMessage, joins: bool) -> usize {
         let at = self.messages.len().saturating_sub(1);
         let both = |last: &ForeignMessage| last.role == Role::Assistant && message.role == Role::Assistant;
@@ -160,7 +162,7 @@ impl ThreadReader {
         self.joined.entry(at).or_default().push(message);
     }
 
-    /// Ends the thread. What is found now has notes at the end.
+    /// Ends the thread. Its last notes are appended.
     pub(super) fn finish(&mut self, given_up: GivenUp) {
         for (at, joined) in std::mem::take(&mut self.joined) {
             if let Some(message) = self.messages.get_mut(at) {
@@ -170,7 +172,8 @@ impl ThreadReader {
         self.drop_unanswered(given_up);
     }
 
-    /// Calls that were given up do not keep their turn from being complete: those without a result move into the metadata.
+    /// Dropped calls do not make their turn incomplete: calls without a result move into the
+    /// metadata.
     fn drop_unanswered(&mut self, given_up: GivenUp) {
         let last_answer = self.messages.iter().rposition(is_answer);
         for (at, open) in self.open.by_message() {
@@ -195,7 +198,7 @@ fn note(message: &ForeignMessage, what: NoteKind) -> ImportNote {
     ImportNote { index: message.index, id: message.id.clone(), what }
 }
 
-/// Collects texts such as `call-7`, wherever they are.
+/// Collects texts such as `call-7` anywhere in the value.
 fn taken_ids(value: &Value, taken: &mut HashSet<String>) {
     match value {
         Value::String(text) if text.starts_with("call-") && text.len() <= 32 => {
@@ -211,7 +214,7 @@ fn count(message: &ForeignMessage) -> usize {
     message.tool_calls.as_ref().and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-/// The calls of a message that have no result beside them: their numbers, ids and names.
+/// The calls of a message without a result beside them: index, id and name.
 fn open_calls(message: &ForeignMessage) -> Vec<(usize, String, String)> {
     let text = |call: &Value, key: &str| call[key].as_str().unwrap_or_default().to_owned();
     let calls = message.tool_calls.iter().filter_map(Value::as_array).flatten().enumerate();
@@ -223,12 +226,12 @@ fn is_only_reasoning(message: &ForeignMessage) -> bool {
     message.content.is_empty() && message.tool_calls.is_none() && message.metadata.get("reasoning").is_some()
 }
 
-/// Whether the model has gone on: it says something, or ends without calls.
+/// Whether the model has continued: it wrote text or ended without calls.
 fn is_answer(message: &ForeignMessage) -> bool {
     message.role == Role::Assistant && (!message.content.is_empty() || message.tool_calls.is_none())
 }
 
-/// The message before, with the metadata of it that the other one replaces.
+/// The previous message, with those of its metadata that the other message replaces.
 fn replaced_by(before: &ForeignMessage, message: &ForeignMessage) -> Option<ForeignMessage> {
     let is_replaced = |(key, value): &(&String, &Value)| {
         *key != "reasoning" && message.metadata.get(key).is_some_and(|other| other != *value)
@@ -245,7 +248,7 @@ fn replaced_by(before: &ForeignMessage, message: &ForeignMessage) -> Option<Fore
     (!metadata.is_empty()).then(|| ForeignMessage { metadata, ..before.clone() })
 }
 
-/// The message, with the reasoning of the one before it before its own.
+/// The message, with the previous message's reasoning before its own.
 fn with_reasoning_of(before: &ForeignMessage, mut message: ForeignMessage) -> ForeignMessage {
     let text = |message: &ForeignMessage| Some(message.metadata.get("reasoning")?.as_str()?.to_owned());
     let said = text(before).into_iter().chain(text(&message)).filter(|text| !text.is_empty());
@@ -256,12 +259,12 @@ fn with_reasoning_of(before: &ForeignMessage, mut message: ForeignMessage) -> Fo
         true => map.remove("reasoning"),
         false => map.insert("reasoning".to_owned(), Value::String(said)),
     };
-    // Both were checked before.
+    // Both maps were validated before.
     message.metadata = Metadata::new(map).unwrap_or_default();
     message
 }
 
-/// Keeps what messages that became part of this one have beside their texts and calls: media among its parts, the rest as a list.
+/// Keeps further data of merged messages: media among the parts, the rest as a list.
 fn keep_joined(message: &mut ForeignMessage, joined: Vec<ForeignMessage>, notes: &mut Vec<ImportNote>) {
     let mut parts = match message.metadata.get("content_parts") {
         Some(Value::Array(parts)) => parts.clone(),
@@ -296,7 +299,7 @@ fn set(message: &mut ForeignMessage, key: &str, value: Value, notes: &mut Vec<Im
     map.insert(key.to_owned(), value);
     match Metadata::new(map) {
         Ok(new) => message.metadata = new,
-        // Metadata that was just deep enough for its own message is too deep within the list.
+        // Metadata at the depth limit of its own message is too deep within the list.
         Err(_) => notes.push(note(message, NoteKind::TooDeep { field: key.to_owned() })),
     }
 }

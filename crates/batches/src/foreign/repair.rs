@@ -1,4 +1,4 @@
-//! Replaces what Postgres cannot store in a message, and says where it was.
+//! Replaces values in a message that Postgres cannot store, and reports where they were.
 
 use std::fmt;
 
@@ -6,21 +6,20 @@ use serde_json::{Map, Value};
 
 use super::json::{BYTES, HALF, NUMBER};
 
-/// Characters of a place that are kept.
+/// Maximum characters of a reported path.
 const MAX_FIELD: usize = 120;
 
-/// What was replaced in a message, all of one kind.
+/// Replacements of one kind in a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replaced {
-    /// Where it was first, such as `content[0].text`.
+    /// Path of the first one, such as `content[0].text`.
     pub field: String,
-    /// What it was.
     pub what: ReplacedKind,
-    /// In this many places.
+    /// Number of places.
     pub count: usize,
 }
 
-/// What cannot be stored.
+/// A value that cannot be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReplacedKind {
     /// A NUL character.
@@ -47,7 +46,8 @@ impl fmt::Display for Replaced {
     }
 }
 
-/// Puts U+FFFD for characters that cannot be stored, and null for numbers. Each kind is returned once, with its first place.
+/// Replaces such characters by U+FFFD and such numbers by null. Returns each kind once, with its
+/// first place.
 pub(super) fn repair(value: &mut Value) -> Vec<Replaced> {
     let mut repair = Repair { path: String::new(), found: Vec::new() };
     repair.value(value);

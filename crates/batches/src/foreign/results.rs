@@ -1,4 +1,5 @@
-//! Results of calls as texts. What is no text is kept as JSON; media become placeholders, and their parts are kept.
+//! Converts results of calls to texts. Other values are kept as JSON; media become placeholders,
+//! and their parts are kept.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +10,7 @@ use super::media::{is_medium_key, is_medium_kind};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ResultContent {
     pub(super) text: String,
-    /// The parts, where there are media among them.
+    /// All parts, if there are media among them.
     pub(super) kept: Vec<Value>,
 }
 
@@ -47,21 +48,21 @@ fn text_of(said: &Value, has_media: &mut bool) -> String {
     }
 }
 
-/// The text, or the parts, that an object only wraps.
+/// The text or the parts inside a wrapper object.
 fn inner_of(map: &Map<String, Value>) -> Option<&Value> {
     match map.get("type").and_then(Value::as_str) {
-        // The AI SDK's outputs, and parts of texts.
+        // Outputs of the AI SDK, and text parts.
         Some("text" | "error-text" | "json" | "error-json" | "content") => first_of(map, &["value", "text"]),
         Some("input_text" | "output_text") => map.get("text"),
         Some(_) => None,
-        // Bedrock's parts, or an output that is wrapped once.
+        // Parts of Bedrock, or an output in a single wrapper.
         None if map.len() == 1 => first_of(map, &["text", "json", "output", "result"]),
         None => None,
     }
 }
 
-/// The type of an image, a file or another medium whose data, or reference, is in the object. A tool may also answer with JSON that only has
-/// such a type, such as a list of files.
+/// The type of an image, file or other medium whose data or reference is in the object. JSON of a
+/// tool that only has such a type, such as a list of files, is not a medium.
 fn medium(map: &Map<String, Value>) -> Option<&str> {
     let Some(kind) = map.get("type").and_then(Value::as_str) else {
         let (key, inner) = map.iter().next().filter(|_| map.len() == 1)?;

@@ -12,7 +12,7 @@ use crate::{BatchState, group};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
-/// A list in this format, leniently.
+/// Reads a list in this format, leniently.
 fn lenient(input: &Value, format: ForeignFormat) -> ForeignThread {
     let mut threads = read(input, format, Strictness::Lenient).unwrap();
     assert_eq!(threads.len(), 1);
@@ -23,7 +23,7 @@ fn thread() -> ThreadId {
     ThreadId::parse("t").unwrap()
 }
 
-/// `u`, `a`, `s`; `A:c,d` calls; `t:c` a result.
+/// `u`, `a`, `s`; `A:c,d` has calls; `t:c` is a result.
 fn foreign(word: &str) -> ForeignMessage {
     let (kind, ids) = word.split_once(':').unwrap_or((word, ""));
     let call = |id: &str| json!({"id": id, "name": "f", "arguments": "{}"});
@@ -136,7 +136,7 @@ fn places_follow_the_order_and_twice_is_the_same() {
 #[test]
 fn what_is_older_than_positions_keeps_its_order() {
     let at = |word: &str, at| ForeignMessage { created_at: Some(Timestamp(at)), ..foreign(word) };
-    // The thread's bucket does not matter: positions are above 0 and rise.
+    // The thread's bucket does not matter: positions are above 0 and ascend.
     for name in ["t", "u", "v"] {
         let messages =
             vec![at("u", 1_000), at("a", 900_000), at("u", 1_600_000_000_000), at("a", 1_700_000_000_000)];

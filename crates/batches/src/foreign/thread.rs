@@ -5,75 +5,74 @@ use serde_json::Value;
 
 use super::notes::{ImportNote, LeftOut, NoteKind};
 
-/// Calls that one message may have.
+/// Maximum number of calls in one message.
 pub const MAX_CALLS: usize = 4_096;
 
 /// A message of another system, without a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForeignMessage {
-    /// The number of its message in the input, from 0; one there may become several here.
+    /// Index of the message in the input, from 0; one input message may become several.
     pub index: usize,
-    /// Its id there.
+    /// Its id in the input.
     pub id: Option<String>,
     /// The author's role.
     pub role: Role,
-    /// Its text.
     pub content: String,
     /// `[{"id", "name", "arguments"}]`.
     pub tool_calls: Option<Value>,
-    /// Of a tool message: the call that it answers.
+    /// For a tool message: the id of the answered call.
     pub tool_call_id: Option<String>,
-    /// When it was written, if that is known.
+    /// Time of writing, if known.
     pub created_at: Option<Timestamp>,
-    /// Everything else that it came with.
+    /// All other data of the message.
     pub metadata: Metadata,
-    /// What the provider counted for it.
+    /// Tokens that the provider counted for it.
     pub token_count: Option<u64>,
 }
 
-/// A thread as it was read.
+/// A thread as read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ForeignThread {
-    /// Its id there; only chats have one.
+    /// Its id in the input; only chats have one.
     pub id: Option<String>,
-    /// Its title there.
+    /// Its title in the input.
     pub title: Option<String>,
-    /// When it was begun.
+    /// Time of creation.
     pub created_at: Option<Timestamp>,
-    /// The person's instructions to the model for this chat, beside the messages.
+    /// The person's instructions to the model for this chat, which are not a message.
     pub instructions: Option<String>,
-    /// The chat does not name its current branch: the one with the newest message was read.
+    /// The chat does not name its current branch, so the one with the newest message was read.
     pub is_guessed: bool,
-    /// In their order.
+    /// In chronological order.
     pub messages: Vec<ForeignMessage>,
-    /// What was found in them.
+    /// Notes about the messages.
     pub notes: Vec<ImportNote>,
-    /// What did not become a message.
+    /// Parts of the export that did not become messages.
     pub left_out: LeftOut,
 }
 
-/// What is wrong with a message.
+/// Why a message is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// It is no object.
+    /// It is not an object.
     #[error("it is no JSON object")]
     NotAnObject,
     /// Its role is unknown.
     #[error("its role or type is {0}")]
     Role(String),
-    /// Neither a text nor a list of parts.
+    /// Its content is neither a text nor a list of parts.
     #[error("its content is neither a text nor a list of parts")]
     Content,
-    /// No list of calls.
+    /// Its calls are not a list of calls.
     #[error("its tool calls are no list of objects")]
     Calls,
-    /// Too many.
+    /// It has this many calls, more than the maximum.
     #[error("it has {0} tool calls; at most {MAX_CALLS} are allowed")]
     TooManyCalls(usize),
-    /// A strict import refuses what it would have to change.
+    /// A strict import refuses changes and losses.
     #[error("{}", .0.what())]
     Loss(NoteKind),
-    /// What it came with cannot be kept.
+    /// Its metadata cannot be stored.
     #[error(transparent)]
     Metadata(#[from] InvalidMetadata),
 }

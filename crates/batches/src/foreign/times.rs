@@ -1,4 +1,4 @@
-//! Times as other systems write them.
+//! Parses times as other systems write them.
 
 use model::Timestamp;
 use serde_json::{Map, Value};
@@ -7,15 +7,15 @@ use time::format_description::well_known::{Rfc2822, Rfc3339};
 
 use super::notes::NoteKind;
 
-/// The fields that may have the time of a message.
+/// Fields that may hold the time of a message.
 pub(super) const TIMES: [&str; 5] = ["created_at", "createdAt", "create_time", "created", "timestamp"];
 
-/// The first of the usual fields that has a time.
+/// The time in the first of the usual fields that has one.
 pub(super) fn time_of(map: &Map<String, Value>) -> Option<Timestamp> {
     TIMES.iter().filter_map(|key| map.get(*key)).find_map(read)
 }
 
-/// The same. What is not read as a time, or is another one, is kept in `extra`.
+/// The same, and keeps in `extra` the fields that are not the returned time.
 pub(super) fn take_time(
     map: &Map<String, Value>,
     extra: &mut Map<String, Value>,
@@ -38,7 +38,8 @@ pub(super) fn take_time(
     time
 }
 
-/// Seconds, milliseconds or finer, also as a text; RFC 3339 with its usual variants; or RFC 2822. Without an offset it is UTC.
+/// Accepts seconds, milliseconds or finer units, also as text; RFC 3339 with common variants; RFC
+/// 2822. Without an offset the time is UTC.
 fn read(value: &Value) -> Option<Timestamp> {
     let Some(text) = value.as_str().map(str::trim) else { return of_number(value.as_f64()?) };
     if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
@@ -54,7 +55,8 @@ fn of_number(number: f64) -> Option<Timestamp> {
     if !number.is_finite() || number <= 0.0 {
         return None;
     }
-    // Seconds reach 1e11 in the year 5138, milliseconds had it in 1973; and so on for the finer units.
+    // Seconds reach 1e11 in the year 5138, milliseconds did in 1973; finer units are told apart in
+    // the same way.
     let ms = match number {
         _ if number < 1e11 => number * 1_000.0,
         _ if number < 1e14 => number,
@@ -64,7 +66,7 @@ fn of_number(number: f64) -> Option<Timestamp> {
     Some(Timestamp(ms as i64))
 }
 
-/// A date with or without a time and an offset, in the form of RFC 3339.
+/// A date, perhaps with a time and an offset, converted to RFC 3339.
 fn rfc3339(text: &str) -> Option<String> {
     let text = text.to_ascii_uppercase().replace(',', ".");
     let (date, rest) = text.split_at_checked(10)?;

@@ -1,6 +1,8 @@
-//! Facts that a turn was given: they are not remembered of it again, unless the user has said them in the turn.
+//! Facts that a turn received. They are not remembered again from that turn, unless the user
+//! repeated them in it.
 //!
-//! Entry type: [`RecalledFacts`]. It has digests of the facts and not their texts, so that it costs little in memory and in the metadata of a task.
+//! Entry type: [`RecalledFacts`]. It holds digests of the facts instead of texts, to stay small in
+//! memory and in the metadata of a task.
 
 use model::{Message, Metadata, is_memory_tool};
 use serde_json::Value;
@@ -9,19 +11,19 @@ use unicode_normalization::UnicodeNormalization as _;
 use crate::compaction::INDENT;
 use crate::results_of_kind::ResultsOfKind;
 
-/// In the metadata of a memory task: the facts that its turn was given.
+/// Key in the metadata of a memory task: the facts that its turn received.
 pub const RECALLED: &str = "recalled";
-/// Most facts of one turn: those that it begins with, and those that its searches have found.
+/// Maximum number of facts of one turn: those it begins with, and those its searches have found.
 const MOST_RECALLED: usize = 256;
-/// Where an item of the user begins in a transcript.
+/// Begins an item of the user in a transcript.
 const USER: &str = "user: ";
 
-/// The facts that a turn was given.
+/// The facts that a turn received.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecalledFacts(Vec<u64>);
 
 impl RecalledFacts {
-    /// Those with these texts.
+    /// The facts with these texts.
     pub fn of_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let mut facts = Self::default();
         texts.into_iter().for_each(|text| facts.add(text));
@@ -35,7 +37,7 @@ impl RecalledFacts {
         }
     }
 
-    /// These, and those that memory tools have shown in the messages of the turn.
+    /// Adds the facts that memory tools returned in the messages of the turn.
     #[must_use]
     pub fn with_results(mut self, messages: &[Message]) -> Self {
         let shown = ResultsOfKind::new(messages, is_memory_tool);
@@ -50,20 +52,21 @@ impl RecalledFacts {
         self
     }
 
-    /// As the metadata of a task has them; `None`: there are none.
+    /// The form in the metadata of a task; `None`: there are no facts.
     pub fn to_value(&self) -> Option<Value> {
         let shown = self.0.iter().map(|digest| Value::String(format!("{digest:016x}")));
         (!self.0.is_empty()).then(|| shown.collect())
     }
 
-    /// As [`Self::to_value`] gave them to the metadata of a task.
+    /// Reads the form of [`Self::to_value`] from the metadata of a task.
     pub fn of_task(metadata: &Metadata) -> Self {
         let listed = metadata.get(RECALLED).and_then(Value::as_array);
         let digests = listed.into_iter().flatten().filter_map(Value::as_str);
         Self(digests.filter_map(|digest| u64::from_str_radix(digest, 16).ok()).take(MOST_RECALLED).collect())
     }
 
-    /// Whether a fact that was found in the turn is one of these, and nothing that the user has said there in the same words.
+    /// Whether a fact found in the turn is one of these and the user did not say the same words in
+    /// the turn.
     pub fn repeats(&self, fact: &str, said: &UserWords) -> bool {
         let words = normalised(fact);
         self.0.contains(&digest(&words)) && !said.contain(&words)
@@ -75,7 +78,7 @@ impl RecalledFacts {
 pub struct UserWords(Vec<String>);
 
 impl UserWords {
-    /// From the content of a memory task: the items of the user in its transcript.
+    /// Reads the user's items from the transcript in a memory task.
     pub fn of_task(content: &str) -> Self {
         let said = content.split_once("\n\n").map_or("", |(_, said)| said);
         let (mut messages, mut is_of_user) = (Vec::<String>::new(), false);
@@ -101,14 +104,15 @@ impl UserWords {
     }
 }
 
-/// The words of a text in small letters: two texts that differ in punctuation, case, white space or encoding are the same.
+/// The words of a text in lower case: texts that differ only in punctuation, case, white space or
+/// encoding are equal.
 fn normalised(text: &str) -> String {
     let letters: String = text.nfkc().flat_map(char::to_lowercase).collect();
     let words = letters.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// FNV-1a: the same in every build, for it is stored.
+/// FNV-1a: stable in every build, because it is stored.
 fn digest(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

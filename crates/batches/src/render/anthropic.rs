@@ -1,9 +1,11 @@
 //! The format of Anthropic's messages.
 //!
-//! Rules, from its refusals: instructions stand beside the messages; roles alternate, the first message and the last are the user's; the
-//! results of all calls of a message are in the one user message right after it, before anything else in it, each once; ids of calls match
-//! `^[a-zA-Z0-9_-]+$` (up to 64 characters are safe) and are unique over all messages; `input` is an object; text blocks are not
-//! blank. Thinking is not shown: it must come back signed, byte for byte, from the model that thought it, or not at all.
+//! Rules, derived from its refusals: instructions are beside the messages. Roles alternate, and the
+//! first and the last message are the user's. The results of a message's calls are at the start of
+//! the next user message, each once. Call ids match `^[a-zA-Z0-9_-]+$` (up to 64 characters are
+//! safe) and are unique over all messages. `input` is an object. Text blocks are not blank.
+//! Thinking is not shown: it must come back signed, byte for byte, from the model that produced it,
+//! or not at all.
 
 use model::Role;
 use serde_json::{Map, Value, json};
@@ -12,15 +14,17 @@ use super::Rendered;
 use super::view::{Rules, SaidCall, ViewMessage, view};
 use crate::Context;
 
-/// The messages of a context; instructions beside them, and the summary as the first block of the first message.
+/// The messages of a context, with the instructions beside them and the summary as the first block
+/// of the first message.
 pub fn anthropic(context: &Context) -> Rendered {
     let view = view(context, &Rules::ANTHROPIC);
     let system = super::instructions(context).map(|instructions| json!([text(instructions)]));
-    // The first message is the user's.
+    // The first message must be the user's.
     let summary = super::summary(context).map(|summary| (Role::User, vec![text(&summary)]));
     let mut messages: Vec<(Role, Vec<Value>)> = summary.into_iter().collect();
     for said in &view.messages {
-        // What is not the assistant's is the user's here: results, and instructions within the thread.
+        // Everything except assistant messages is the user's here: results, and instructions within
+        // the thread.
         let role = if said.role == Role::Assistant { Role::Assistant } else { Role::User };
         match messages.last_mut().filter(|(last, _)| *last == role) {
             Some((_, blocks)) => blocks.extend(blocks_of(said)),

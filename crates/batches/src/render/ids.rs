@@ -1,17 +1,17 @@
-//! Ids and names that every provider takes, and that are unique over all rounds.
+//! Call ids and tool names that every provider accepts, unique over all rounds.
 
 use std::collections::BTreeSet;
 
-/// Hexadecimal digits that distinguish shortened ids.
+/// Number of hexadecimal digits that distinguish shortened ids.
 const DIGITS: usize = 8;
 
-/// Gives out ids, each once.
+/// Assigns ids, each once.
 #[derive(Debug, Default)]
 pub(super) struct Ids(BTreeSet<String>);
 
 impl Ids {
-    /// The id under which the next call with this stored id is shown: the same, where that is allowed and free. It depends on
-    /// nothing but the calls before.
+    /// The shown id of the next call with this stored id: the same if it is allowed and free. It
+    /// depends only on the calls before.
     pub(super) fn next(&mut self, stored: &str, most: usize, is_narrow: bool) -> String {
         let first = fitting(stored, "call", most, is_narrow);
         let mut id = first.clone();
@@ -25,7 +25,8 @@ impl Ids {
     }
 }
 
-/// The text itself where it is allowed; else what is allowed of it, with a digest, so that two texts stay two.
+/// The text itself if allowed; else its allowed characters plus a digest, so that two texts stay
+/// distinct.
 pub(super) fn fitting(text: &str, empty: &str, most: usize, is_narrow: bool) -> String {
     if text.is_empty() {
         return empty.to_owned();
@@ -43,7 +44,7 @@ fn shortened(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// FNV-1a, 32 bits: stable for ever, since what a provider has cached depends on it.
+/// FNV-1a, 32 bits. It must never change, because providers' caches depend on it.
 fn digest(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

@@ -1,9 +1,10 @@
-//! The format of OpenAI's chat completions, which many others take as well.
+//! The format of OpenAI's chat completions, which many other endpoints accept.
 //!
-//! Rules, from its refusals: each assistant message with `tool_calls` is followed by one tool message for each of them, and tool
-//! messages stand nowhere else; ids of calls have at most 40 characters; `content` of an assistant message is null or a text
-//! when it has calls, a text otherwise. Endpoints that speak the format refuse more: a second system message, blank texts,
-//! arguments that are no JSON object.
+//! Rules, derived from its refusals: each assistant message with `tool_calls` is followed by one
+//! tool message for each call, and tool messages occur nowhere else. Call ids have at most 40
+//! characters. `content` of an assistant message is a text; with calls it may be null. Compatible
+//! endpoints refuse more: a second system message, blank texts, arguments that are not a JSON
+//! object.
 
 use model::Role;
 use serde_json::{Value, json};
@@ -12,7 +13,8 @@ use super::Rendered;
 use super::view::{Rules, SaidCall, ViewMessage, view};
 use crate::Context;
 
-/// The messages of a context, instructions first, and the summary at the beginning of the first message of the user.
+/// The messages of a context: instructions first, the summary at the start of the first user
+/// message.
 pub fn openai(context: &Context) -> Rendered {
     let view = view(context, &Rules::OPENAI);
     let system = super::instructions(context).map(|text| json!({"role": "system", "content": text}));
@@ -20,7 +22,8 @@ pub fn openai(context: &Context) -> Rendered {
     if let Some(summary) = super::summary(context)
         && let Some(first) = messages.iter_mut().find(|message| message["role"] == Role::User.name())
     {
-        // In one message with what the user says: some endpoints refuse two of the same role.
+        // The summary shares a message with the user's text: some endpoints refuse two messages of
+        // one role.
         let said = first["content"].as_str().unwrap_or_default();
         first["content"] = json!(format!("{summary}\n\n{said}"));
     }

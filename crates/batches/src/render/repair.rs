@@ -1,71 +1,69 @@
-//! What is shown otherwise than it is stored.
+//! Differences between the shown and the stored messages.
 
 use std::fmt;
 
 use model::Position;
 
-/// A difference between what is stored and what a provider sees.
+/// A difference between the stored message and the one that a provider sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
-    /// The message; `None` for one that was made up.
+    /// The message; `None` for a generated one.
     pub message: Option<Position>,
-    /// What was done.
     pub kind: RepairKind,
 }
 
-/// What was done to a message.
+/// The change to a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RepairKind {
     /// A result that answers no call is left out.
     OrphanDropped {
-        /// The call that it names.
+        /// The call id of the result.
         id: String,
     },
     /// A call without a result got one.
     CallClosed {
-        /// The call.
+        /// Id of the call.
         id: String,
     },
-    /// A result stands right after its call, and not where it came.
+    /// A result was moved to directly after its call.
     ResultMoved {
-        /// The call.
+        /// Id of the call.
         id: String,
     },
     /// A call has another id: providers refuse the stored one, or it was used before.
     IdChanged {
-        /// As stored.
+        /// The stored id.
         from: String,
-        /// As shown.
+        /// The shown id.
         to: String,
     },
     /// A tool has another name: providers refuse the stored one.
     NameChanged {
-        /// As stored.
+        /// The stored name.
         from: String,
-        /// As shown.
+        /// The shown name.
         to: String,
     },
-    /// Arguments that are no JSON object became one.
+    /// Arguments that are not a JSON object were wrapped in one.
     ArgumentsWrapped {
-        /// The call.
+        /// Id of the call.
         id: String,
     },
-    /// An empty text got words.
+    /// An empty text was replaced by a placeholder.
     EmptyFilled,
-    /// An assistant message that says nothing is left out.
+    /// An assistant message without content is left out.
     EmptyDropped,
-    /// Instructions within the thread are shown as a user's message.
+    /// Instructions within the thread are shown as a user message.
     SystemAsUser,
-    /// The active batch stands last, though others began after it.
+    /// The active batch is shown last, although others began after it.
     ActiveMoved,
-    /// A user's message was put before the first message.
+    /// A user message was inserted before the first message.
     BegunWithUser,
-    /// A user's message was put after the last message, so that the model has something to answer.
+    /// A user message was added after the last message, so that the model has a message to answer.
     EndedWithUser,
 }
 
 impl RepairKind {
-    /// For machines.
     pub fn code(&self) -> &'static str {
         match self {
             Self::OrphanDropped { .. } => "orphan_dropped",

@@ -1,4 +1,4 @@
-//! The messages of a context as any provider takes them.
+//! The messages of a context in a form that any provider accepts.
 
 use std::borrow::Cow;
 
@@ -9,56 +9,55 @@ use super::ids::{Ids, fitting};
 use super::{Repair, RepairKind};
 use crate::{AnswerLocation, Batch, Context, Item, ItemCall, Pairing, SharedItem};
 
-/// For a text that there must be.
+/// Replaces a required text that is blank.
 const NO_TEXT: &str = "(no text)";
-/// For a result that says nothing.
+/// Replaces a blank result.
 const NO_RESULT: &str = "(no result)";
-/// For a call whose turn was stopped, or goes on without the result.
+/// Result of a call whose turn was stopped or continues without the result.
 const STOPPED: &str = "stopped";
-/// Before an assistant message that no input asked for.
+/// Precedes an assistant message that no input asked for.
 const BEGIN: &str = "(The thread begins with the assistant.)";
-/// After an assistant message that the model is to go on from.
+/// Follows an assistant message that the model must continue.
 const GO_ON: &str = "(Go on.)";
-/// The longest tool name that all providers take.
+/// Maximum length of a tool name that all providers accept.
 const LONGEST_NAME: usize = 64;
 
-/// What a provider is strict about.
+/// The strict rules of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Longest id of a call, in bytes.
+    /// Maximum bytes of a call id.
     pub longest_id: usize,
-    /// Ids have letters, digits, `_` and `-` only.
+    /// Ids may have letters, digits, `_` and `-` only.
     pub has_narrow_ids: bool,
-    /// Instructions may stand among the messages.
+    /// Instructions are allowed among the messages.
     pub takes_system: bool,
 }
 
 impl Rules {
-    /// OpenAI's chat completions.
+    /// Rules of OpenAI's chat completions.
     pub const OPENAI: Self = Self { longest_id: 40, has_narrow_ids: false, takes_system: true };
-    /// Anthropic's messages.
+    /// Rules of Anthropic's messages.
     pub const ANTHROPIC: Self = Self { longest_id: 64, has_narrow_ids: true, takes_system: false };
-    /// What all of them take.
+    /// Rules that satisfy all providers.
     pub const ANY: Self = Self { longest_id: 40, has_narrow_ids: true, takes_system: false };
 }
 
-/// One message as it is shown.
+/// One message as shown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ViewMessage<'a> {
-    /// Who speaks.
     pub role: Role,
-    /// Never blank, but beside calls.
+    /// Never blank, except in a message with calls.
     pub text: Cow<'a, str>,
-    /// Of an assistant message; their results are the messages right after it, in the same order.
+    /// For an assistant message; the results follow directly as messages, in the same order.
     pub calls: Vec<SaidCall>,
-    /// Of a tool message: the call, as it is shown.
+    /// For a tool message: the shown id of the call.
     pub answers: Option<String>,
-    /// The stored message; `None` for one that was made up.
+    /// The stored message; `None` for a generated one.
     pub source: Option<&'a SharedItem>,
 }
 
 impl<'a> ViewMessage<'a> {
-    /// The stored message, where its role, its text and no more are shown, as they are.
+    /// The stored message, if the view shows exactly its role and text and nothing else.
     pub fn as_stored(&self) -> Option<&'a SharedItem> {
         let has_more = !self.calls.is_empty() || self.answers.is_some();
         let source = self.source.filter(|source| !has_more && source.role == self.role)?;
@@ -67,27 +66,26 @@ impl<'a> ViewMessage<'a> {
     }
 }
 
-/// A call as it is shown.
+/// A call as shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaidCall {
     /// Unique in the view.
     pub id: String,
-    /// The tool.
     pub name: String,
-    /// A JSON object.
+    /// Text of a JSON object.
     pub arguments: String,
 }
 
-/// The messages of a context, and what was changed for them.
+/// The messages of a context, and the repairs made to them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct View<'a> {
     /// The messages, without instructions and summary.
     pub messages: Vec<ViewMessage<'a>>,
-    /// What was changed, in the order of the messages.
+    /// The repairs, in the order of the messages.
     pub repairs: Vec<Repair>,
 }
 
-/// The messages of a context, such that a provider with these rules takes them.
+/// The messages of a context, in a form that a provider with these rules accepts.
 pub fn view<'a>(context: &'a Context, rules: &'a Rules) -> View<'a> {
     let mut writer = ViewWriter { rules, view: View::default(), ids: Ids::default() };
     let is_active = |batch: &&Batch| context.active == Some(batch.id());
@@ -144,7 +142,7 @@ impl<'a> ViewWriter<'a> {
                     let id = item.tool_call_id.clone().unwrap_or_default();
                     self.kind(Some(item), RepairKind::OrphanDropped { id });
                 }
-                // It stands right after its call.
+                // The result was already written directly after its call.
                 Role::Tool => {}
             }
         }
@@ -182,13 +180,14 @@ impl<'a> ViewWriter<'a> {
     fn calls(&mut self, items: &'a [SharedItem], index: usize, answers: &[AnswerLocation]) {
         let item = &items[index];
         let calls = item.calls();
-        // A bare stream has calls, results and text in one message: its text comes after the results.
+        // A bare stream has calls, results and text in one message: its text comes after the
+        // results.
         let has_results = answers.contains(&AnswerLocation::Beside);
         let text = if has_results || is_blank(&item.content) { "" } else { &item.content };
         let shown: Vec<SaidCall> = calls.iter().map(|call| self.call(item, call)).collect();
         let ids: Vec<String> = shown.iter().map(|call| call.id.clone()).collect();
         self.say(Some(item), Role::Assistant, text).calls = shown;
-        // Results that came in order stand right behind, one after the other.
+        // Results that arrived in order follow directly, one after the other.
         let mut next = index + 1;
         for ((call, answer), id) in calls.iter().zip(answers).zip(ids) {
             let (source, text) = match answer {
@@ -240,7 +239,7 @@ impl<'a> ViewWriter<'a> {
         SaidCall { id, name, arguments }
     }
 
-    /// A user's message first, and last something that the model can answer.
+    /// Ensures that the first message is the user's and the last is one that the model can answer.
     fn finish(mut self) -> View<'a> {
         let first = self.view.messages.iter().position(|said| said.role != Role::System);
         if let Some(first) = first.filter(|first| self.view.messages[*first].role == Role::Assistant) {
@@ -262,7 +261,7 @@ impl<'a> ViewWriter<'a> {
     }
 }
 
-/// Providers refuse texts of white space as they refuse empty ones.
+/// Providers refuse texts of white space, like empty ones.
 fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }

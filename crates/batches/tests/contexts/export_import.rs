@@ -26,7 +26,7 @@ fn exported(batches: &[Batch]) -> String {
     text + &writer.trailer()
 }
 
-/// The batches that were given out before the end or the fault, and the last cursor.
+/// The batches returned before the end or the error, and the last cursor.
 fn import(mut reader: ExportReader, text: &str) -> (Vec<Vec<Item>>, Option<Cursor>, Result<(), FileError>) {
     let (mut batches, mut last) = (Vec::new(), None);
     for line in text.lines() {
@@ -45,7 +45,7 @@ fn import(mut reader: ExportReader, text: &str) -> (Vec<Vec<Item>>, Option<Curso
     (batches, last, reader.finish().map(|_| ()))
 }
 
-/// What another system may have kept of a thread.
+/// A thread as another system may have stored it.
 fn foreign_messages() -> impl Strategy<Value = Vec<ForeignMessage>> {
     let message =
         (0..12_u8, proptest::collection::vec(0..3_u8, 1..3), proptest::option::of(0..9_u8), 0..9_i64);
@@ -78,7 +78,7 @@ proptest! {
     fn every_thread_travels_whole(script in proptest::collection::vec(happens(), 1..40), cut in any::<u16>()) {
         let mut happened = history::Thread::default();
         script.iter().for_each(|what| happened.happen(what));
-        // A message that another has doubled has its id; a store has each once.
+        // A message that duplicates another has its id, but a store has each id once.
         let mut items = happened.items;
         items.iter_mut().for_each(|item| item.message_id = format!("m{}", item.position).try_into().unwrap());
         let batches: Vec<Batch> = group(items)
@@ -91,7 +91,8 @@ proptest! {
         let (read, _, end) = import(ExportReader::new(limits), &text);
         prop_assert_eq!(end, Ok(()));
         prop_assert_eq!(&read, &whole);
-        // Cut anywhere before the last line is whole: whole batches only, and the rest can follow.
+        // Cuts anywhere before the last line is complete: only whole batches are returned, and the
+        // rest can be resumed.
         let at = (0..=usize::from(cut) % (text.len() - 1)).rev().find(|at| text.is_char_boundary(*at)).unwrap();
         let (first, cursor, end) = import(ExportReader::new(limits), &text[..at]);
         prop_assert!(end.is_err());
@@ -117,7 +118,7 @@ proptest! {
             prop_assert!(items.iter().zip(0..).all(|(item, number)| item.sequence_num == number));
             prop_assert!(items.iter().all(|item| Some(item.batch_type) == batch.batch_type()));
         }
-        // What one import leaves, an export takes.
+        // An export accepts everything that an import leaves.
         let orphans = |batch: &&Batch| matches!(batch.state(), BatchState::Incomplete(batches::IncompleteReason::OrphanResult { .. }));
         let whole: Vec<Batch> = batches.iter().filter(|batch| !orphans(batch)).cloned().collect();
         let (read, _, end) = import(ExportReader::new(ImportLimits::default()), &exported(&whole));

@@ -1,22 +1,22 @@
-//! Random histories: what a thread may be through.
+//! Random histories of a thread.
 
 use batches::Item;
 use model::{BatchType, MessageId, Metadata, Position, Role, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Something that happens in a thread. Numbers choose among what there is.
+/// An event in a thread. The numbers choose among existing items.
 #[derive(Debug, Clone)]
 pub(crate) enum Happens {
-    /// A batch begins, maybe within another.
+    /// A batch begins, perhaps within another.
     Begins { kind: u8, parent: Option<u8>, text: u8 },
-    /// The model calls tools, several at once, with ids that may have been used before.
+    /// The model calls several tools at once, with ids that may have been used before.
     Calls { batch: u8, ids: Vec<u8>, text: u8, arguments: u8 },
     /// A tool answers an open call of the batch, or one that it never made.
     Answers { batch: u8, call: u8, text: u8 },
-    /// The model speaks.
+    /// The model writes text.
     Says { batch: u8, text: u8, marker: bool },
-    /// The batch goes on.
+    /// The batch continues.
     Beats { batch: u8, text: u8 },
     /// A message is read twice.
     Repeats { message: u8 },
@@ -43,7 +43,7 @@ pub(crate) fn happens() -> impl Strategy<Value = Happens> {
     ]
 }
 
-/// The ids that calls have: plain, too long, with signs, empty.
+/// Call ids: plain, too long, with punctuation, empty.
 fn call_id(number: u8) -> String {
     match number {
         0 => "a".to_owned(),
@@ -55,7 +55,7 @@ fn call_id(number: u8) -> String {
     }
 }
 
-/// A text that nothing else has, now and then blank.
+/// A text that occurs nowhere else, sometimes blank.
 fn text(number: u8, position: i64) -> String {
     match number % 8 {
         0 => String::new(),
@@ -64,7 +64,7 @@ fn text(number: u8, position: i64) -> String {
     }
 }
 
-/// The messages after each thing that happened.
+/// The messages after each event.
 #[derive(Debug, Default)]
 pub(crate) struct Thread {
     pub(crate) items: Vec<Item>,
@@ -102,13 +102,13 @@ impl Thread {
         }
     }
 
-    /// The batch that this number chooses.
+    /// The batch that this number selects.
     pub(crate) fn batch(&self, number: u8) -> Option<Position> {
         let index = usize::from(number).checked_rem(self.batches.len())?;
         Some(self.batches[index].0)
     }
 
-    /// What comes now has positions above this one.
+    /// Later messages get positions above this one.
     pub(crate) fn skip_to(&mut self, position: i64) {
         self.next = position;
     }

@@ -1,5 +1,5 @@
-//! Whatever a thread has been through, a provider takes its context: random histories against a validator that was written
-//! from the providers' rules and shares no code with what it judges.
+//! A provider accepts the context of any thread: random histories against a validator that was
+//! written from the providers' rules and shares no code with the code under test.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,10 +1,10 @@
-//! The rules of two providers, as their refusals state them.
+//! The rules of two providers, derived from their refusals.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// What OpenAI's chat completions would say of these messages.
+/// Checks messages by the rules of OpenAI's chat completions.
 pub(crate) fn openai(messages: &[Value]) -> Result<(), String> {
     let mut known = BTreeSet::new();
     let mut at = 0;
@@ -70,7 +70,7 @@ fn openai_call(call: &Value) -> Result<&str, String> {
     if arguments.is_object() { Ok(id) } else { Err(format!("the arguments of {id} are no object")) }
 }
 
-/// What Anthropic's messages would say of these.
+/// Checks messages by the rules of Anthropic.
 pub(crate) fn anthropic(system: Option<&Value>, messages: &[Value]) -> Result<(), String> {
     for block in system.into_iter().flat_map(|blocks| blocks.as_array().into_iter().flatten()) {
         text(&block["text"])?;

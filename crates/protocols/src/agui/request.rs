@@ -1,4 +1,4 @@
-//! `RunAgentInput`, what an AG-UI client posts to start a run.
+//! `RunAgentInput`: the request of an AG-UI client to start a run.
 
 use model::{Tenant, ThreadId};
 use serde::Serialize;
@@ -14,15 +14,15 @@ use crate::request::{
 /// The body of a `POST`. Source: <https://docs.ag-ui.com/sdk/js/core/types#runagentinput>.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgUiRequest {
-    /// The thread.
     pub thread: ThreadId,
-    /// The client's id of the run: it is said back, and the same one again is the same input.
+    /// The client's id of the run. It is returned in the events; a repeated id means the same
+    /// input.
     pub run: String,
-    /// The new input.
+    /// Text of the new input.
     pub text: String,
     /// The client's id of the input.
     pub input_id: Option<String>,
-    /// What else is asked for.
+    /// Further settings of the request.
     pub wanted: Wanted,
 }
 
@@ -46,10 +46,11 @@ pub(crate) const FIELDS: &Known = &[
 ];
 
 impl AgUiRequest {
-    /// Reads the body of a request to follow what there is: thread and run, without an input. `tenant` is whose they are.
+    /// Parses the body of a request to follow an existing run: thread and run, without an input.
+    /// `tenant` owns them.
     ///
     /// # Errors
-    /// It is no such body.
+    /// The body is invalid.
     pub fn parse_connect(body: &[u8], tenant: Option<&Tenant>) -> Result<(ThreadId, String), BadRequest> {
         let body = object(body)?;
         let fields = Fields::of(&body);
@@ -59,10 +60,11 @@ impl AgUiRequest {
         Ok((thread, run))
     }
 
-    /// Reads a body of `tenant`, whose threads and agents it names.
+    /// Parses a body. `tenant` owns the threads and agents that it names.
     ///
     /// # Errors
-    /// It is no such body, or asks for what cannot be done: tools of the client, a state, other parts than text, an answer to an interrupt.
+    /// The body is invalid or asks for something unsupported: tools of the client, a state, parts
+    /// other than text, an answer to an interrupt.
     pub fn parse(body: &[u8], tenant: Option<&Tenant>) -> Result<Self, BadRequest> {
         let body = object(body)?;
         let fields = Fields::of(&body);
@@ -83,16 +85,16 @@ impl AgUiRequest {
     }
 }
 
-/// A refusal in the words of AG-UI's `RUN_ERROR`.
+/// A refusal, with the fields of AG-UI's `RUN_ERROR`.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RunRefusal<'a> {
-    /// For people.
+    /// Explanation for people.
     message: &'a str,
-    /// For programs.
+    /// Machine-readable error code.
     code: &'a str,
 }
 
-/// A refusal: the fields of `RUN_ERROR` as JSON. The protocol has no form for one.
+/// Encodes a refusal with the fields of `RUN_ERROR`, because the protocol defines no refusal.
 pub fn error_body(rejection: &RequestRejection) -> ErrorBody {
     let mut bytes = Vec::new();
     json::append(&mut bytes, &RunRefusal { message: &rejection.message, code: &rejection.code });

@@ -1,6 +1,7 @@
-//! The arguments of a call while they are being written: a JSON object in pieces.
+//! The arguments of a call while they arrive: a JSON object in pieces.
 
-/// Knows without parsing when the object is whole: no JSON text goes on after the brace that closes it.
+/// Detects without parsing when the object is complete: JSON cannot continue after its closing
+/// brace.
 #[derive(Debug, Default)]
 pub(crate) struct ArgumentsScanner {
     text: String,
@@ -16,7 +17,7 @@ enum ScanState {
     Blank,
     Object,
     CompletePart,
-    /// Not an object; where it ends is for others to say.
+    /// Not an object, so its end is not detected here.
     Other,
 }
 
@@ -43,7 +44,7 @@ impl ArgumentsScanner {
             ScanState::Blank if byte == b'{' => (self.state, self.depth) = (ScanState::Object, 1),
             ScanState::Blank => self.state = ScanState::Other,
             ScanState::Object => self.look_inside(byte),
-            // White space after it changes nothing; anything else makes it no JSON.
+            // Only white space may follow; anything else makes it invalid JSON.
             ScanState::CompletePart if byte.is_ascii_whitespace() => {}
             ScanState::CompletePart => self.state = ScanState::Other,
             ScanState::Other => {}
@@ -72,10 +73,11 @@ impl ArgumentsScanner {
     }
 }
 
-/// The arguments as a JSON value; none at all are an empty object, which is what models mean by it.
+/// The arguments as a JSON value. Empty arguments become an empty object, which is what models
+/// mean.
 ///
 /// # Errors
-/// They are no JSON; what is wrong with them.
+/// They are not JSON; the error says why.
 pub(crate) fn parse(text: &str) -> Result<serde_json::Value, serde_json::Error> {
     match text.trim() {
         "" => Ok(serde_json::Value::Object(serde_json::Map::new())),

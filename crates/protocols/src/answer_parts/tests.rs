@@ -7,7 +7,7 @@ fn outline() -> AnswerParts {
     AnswerParts::new(MessageId::parse("m").unwrap())
 }
 
-/// Everything that a script changes, closed at its end.
+/// All changes of a script, closed at its end.
 fn changes(script: &[&str]) -> String {
     let mut outline = outline();
     let chunks: Vec<Chunk> = (0..).zip(script).map(|(id, word)| chunk(id, word)).collect();
@@ -122,7 +122,8 @@ fn the_final_chunk_closes_all_but_not_that_of_an_error() {
     assert_eq!(outline.chunk(&error), []);
 }
 
-/// Whatever a producer says: everything that begins ends once, in its step, and nothing is said of what is not open.
+/// For any chunks: every part that begins ends once, in its step, and no change concerns a closed
+/// part.
 #[test]
 fn the_outline_is_well_formed_whatever_is_said() {
     let words = [

@@ -1,4 +1,4 @@
-//! What is posted to `/v1/chat/completions`.
+//! The request to `/v1/chat/completions`.
 
 use model::{AgentId, Metadata, Tenant, ThreadId};
 use serde_json::{Map, Value};
@@ -13,17 +13,16 @@ use crate::request::{
 pub struct CompletionRequest {
     /// The thread; `None` for a new one.
     pub thread: Option<ThreadId>,
-    /// Whose workflow answers.
+    /// The agent whose workflow answers.
     pub agent: AgentId,
-    /// The new input.
+    /// Text of the new input.
     pub text: String,
-    /// Whether the answer comes as a stream.
+    /// Whether the answer is streamed.
     pub stream: bool,
     /// Whether the stream ends with the usage.
     pub include_usage: bool,
-    /// The request's metadata.
     pub metadata: Metadata,
-    /// What else is asked for.
+    /// Further settings of the request.
     pub wanted: Wanted,
 }
 
@@ -72,11 +71,13 @@ const STREAM_OPTIONS: &Known =
     &[("include_obfuscation", Use::Only(&["false"], NOT_HERE)), ("include_usage", Use::Read)];
 
 impl CompletionRequest {
-    /// Reads a body of `tenant`, whose threads and agents it names. `thread`: named outside of it, by a header for example; `metadata.thread_id` names one, too. Without
-    /// either the thread is new, and then no earlier messages can have been said in it.
+    /// Parses a body. `tenant` owns the threads and agents that it names. `thread` is named outside
+    /// of the body, by a header for example; `metadata.thread_id` may name one as well. Without
+    /// either the thread is new, and earlier messages are refused.
     ///
     /// # Errors
-    /// It is no such body, or asks for what cannot be done: tools of the client, images, several choices.
+    /// The body is invalid or asks for something unsupported: tools of the client, images, several
+    /// choices.
     pub fn parse(body: &[u8], thread: Option<ThreadId>, tenant: Option<&Tenant>) -> Result<Self, BadRequest> {
         let body = object(body)?;
         let fields = Fields::of(&body);
@@ -117,7 +118,7 @@ impl CompletionRequest {
     }
 }
 
-/// A format is the model's to keep to.
+/// The format is passed on; the model must follow it.
 fn response_format<'a>(fields: &Fields<'a>) -> Result<Option<&'a Value>, BadRequest> {
     let Some(format) = fields.object("response_format")? else { return Ok(None) };
     match format.required("type", format.text("type")?)? {

@@ -1,5 +1,5 @@
-//! What the events of the native stream report, as values: the encoders of the other protocols take these, so every subscriber, whatever
-//! its protocol, follows the one sequence that is ordered, repaired and resumed for native clients.
+//! Events of the native stream as values. The encoders of other protocols take these, so every
+//! subscriber, whatever its protocol, follows the one ordered, repaired and resumable sequence.
 
 use std::sync::Arc;
 
@@ -12,52 +12,43 @@ use super::StreamError;
 pub enum NativeEvent {
     /// The next chunk of a message.
     Chunk {
-        /// Which message.
         message: MessageId,
-        /// The attempt that it comes from.
+        /// Attempt of the chunk.
         attempt: u32,
-        /// Who speaks.
         role: Role,
-        /// The chunk.
         chunk: Arc<Chunk>,
-        /// It holds what the store has of several chunks.
+        /// It holds the stored text of several chunks.
         is_compacted: bool,
     },
-    /// A message starts again.
+    /// A message restarts.
     Reset {
-        /// Which message.
         message: MessageId,
         /// The new attempt.
         attempt: u32,
     },
     /// A message is committed.
     Complete {
-        /// Which message.
         message: MessageId,
-        /// Where it stands.
         position: Position,
-        /// As far as it had come when its turn was stopped.
+        /// The message is incomplete, because its turn was stopped.
         is_stopped: bool,
-        /// Why it ended and what it used.
+        /// Why it ended, and its usage.
         report: AnswerReport,
     },
-    /// A message was given up.
+    /// A message failed.
     Failed {
-        /// Which message.
         message: MessageId,
         /// Its place among the ends of the thread.
         position: Position,
-        /// Why.
         failure: Box<StreamError>,
     },
-    /// The turn of an answer waits, and for what. It may be repeated, and is not resumed.
+    /// The turn of an answer waits. The event may be repeated and is not resumed.
     Waiting {
-        /// The answer.
         message: MessageId,
-        /// For what.
         reason: WaitReason,
     },
-    /// Earlier events of the thread are void: its store went back in time. What follows repeats what is valid.
+    /// Earlier events of the thread are void, because its store went back in time. The valid ones
+    /// are repeated.
     Restart,
 }
 

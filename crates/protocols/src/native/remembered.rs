@@ -1,4 +1,5 @@
-//! What an agent remembers since an answer, as people are shown it: with its source, and with how to take it back.
+//! Facts that an agent remembers from an answer, as people see them: with the source and the undo
+//! request.
 
 use bytes::Bytes;
 use model::{AgentId, MessageId, ThreadId, TimerId, TurnId};
@@ -8,39 +9,40 @@ use utoipa::ToSchema;
 
 use crate::{schemas, sse};
 
-/// What is escaped in a segment of a path: all but the unreserved characters of RFC 3986. An import may bring ids with any characters.
+/// Characters to escape in a path segment: all but the unreserved ones of RFC 3986. Imported ids
+/// may have any characters.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// A fact that an agent remembers since an answer.
+/// A fact that an agent remembers from an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RememberedFact {
-    /// Its id.
+    /// Id of the fact.
     fact_id: String,
-    /// The agent that remembers it.
+    /// Id of the agent that remembers it.
     #[schema(value_type = schemas::AgentIdSchema)]
     agent_id: String,
-    /// What is remembered.
+    /// Text of the fact.
     text: String,
-    /// What it is about.
+    /// Subject of the fact, such as `preference`.
     kind: String,
-    /// The message whose words it comes from: the input of the turn; null where no person wrote it.
+    /// The message whose words it comes from: the input of the turn; null if no person wrote it.
     #[schema(value_type = Option<schemas::MessageIdSchema>, required)]
     source_message_id: Option<String>,
     /// The request that takes it back.
     undo: UndoRequest,
 }
 
-/// The request that takes a fact back. What the fact has taken the place of counts again.
+/// The request that takes a fact back. Facts that it replaced apply again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct UndoRequest {
     /// The method of the HTTP request, which needs the scope `agents:operate`.
     method: &'static str,
-    /// Its path with its query.
+    /// The path of the request with its query.
     path: String,
 }
 
 impl RememberedFact {
-    /// A fact that the agent remembers since this answer.
+    /// A fact that the agent remembers from this answer.
     pub fn new(agent: &AgentId, answer: &MessageId, id: &str, text: &str, kind: &str) -> Self {
         let path =
             format!("/v1/agents/{}/memory/{}?restore=true", agent.name(), utf8_percent_encode(id, SEGMENT));
@@ -55,29 +57,30 @@ impl RememberedFact {
     }
 }
 
-/// The message of a person that an answer answers.
+/// The person's message that an answer replies to.
 fn source(answer: &MessageId) -> Option<MessageId> {
     let (turn, _) = TurnId::of_answer(answer)?;
     let is_of_person = turn.is_foreground() && !turn.is_continuation() && TimerId::of_turn(&turn).is_none();
     is_of_person.then(|| turn.input())
 }
 
-/// Facts are remembered since an answer was stored. It has no id: a client that was away finds them in the history, with the answer.
+/// Facts were remembered after an answer was stored. The event has no id: a client that was
+/// disconnected finds them in the history, with the answer.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RememberedEvent<'a> {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: &'a str,
-    /// The answer.
+    /// Id of the answer.
     #[schema(value_type = schemas::MessageIdSchema)]
     message_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = schemas::TurnIdSchema, required = false)]
     turn_id: Option<&'a str>,
-    /// At most 32.
+    /// The remembered facts, at most 32.
     facts: &'a [RememberedFact],
 }
 
-/// The event of these facts.
+/// Encodes the event of these facts.
 pub fn remembered(thread: &ThreadId, answer: &MessageId, facts: &[RememberedFact]) -> Bytes {
     let mut out = Vec::with_capacity(256 + 512 * facts.len());
     out.extend_from_slice(b"event: remembered\n");

@@ -1,4 +1,4 @@
-//! What the four protocols take and refuse.
+//! Requests that the four protocols accept and refuse.
 
 use model::{AgentId, ThreadId, TurnId};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn bytes(body: &Value) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// `code param` of what is refused.
+/// `code param` of a refusal.
 fn refused<T: std::fmt::Debug>(outcome: Result<T, BadRequest>) -> String {
     let error = outcome.unwrap_err();
     format!("{} {}", error.code(), error.param().unwrap_or("-"))
@@ -391,7 +391,7 @@ mod of_ag_ui {
     }
 }
 
-/// How the README says what is done with a field.
+/// The README's word for the handling of a field.
 fn said(known: &Known, field: &str) -> String {
     match known.iter().find(|(name, _)| *name == field).map(|(_, used)| *used) {
         Some(Use::Read) => "read".to_owned(),
@@ -428,7 +428,7 @@ fn every_field_is_in_the_readme_with_what_is_done_with_it() {
     assert_eq!(rows, expected, "the README should say:\n{}", expected.join("\n"));
 }
 
-/// Values that have the shape, and values that have not.
+/// Values of the shape, and values of other shapes.
 fn of_shape(shape: FieldShape) -> (Vec<Value>, Vec<Value>) {
     let (good, bad) = match shape {
         FieldShape::Number(from, to, _) => {
@@ -502,7 +502,8 @@ fn every_field_is_treated_as_its_table_says() {
                     }
                 }
             }
-            // As the libraries write what was not set. Without a field that must be there it is missing, and not refused.
+            // Libraries write null for unset fields. A required field is then reported as missing and
+            // not as unsupported.
             let null = parse(&Value::Null);
             assert!(!matches!(null, Err(BadRequest::Unsupported { .. })), "{field}");
         }

@@ -1,33 +1,34 @@
-//! The numbers of events, and which of them a client wants.
+//! Assigns the numbers of events, and selects the events that a client wants.
 
-/// Events of one attempt, by their numbers: more than any answer has.
+/// Numbers reserved for one attempt: more than any answer has events.
 const ATTEMPT: u64 = 1_000_000_000;
 
-/// Where the events of an answer from the history begin: above all that was sent while it was under way, and still a number that
-/// JavaScript keeps.
+/// First number of the events of an answer from the history: above all numbers sent while it was in
+/// progress, and exact in JavaScript.
 const RECALLED: u64 = 9_000_000_000_000_000;
 
 /// The events that a client wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Resume {
-    /// All of them, of a response that has just been asked for.
+    /// All events of a new response.
     #[default]
     Start,
-    /// All of them once more, for a client that may drop what it has: OpenAI's helper does not send its number.
+    /// All events again, for a client that may drop those it has: OpenAI's helper does not send its
+    /// number.
     Again,
-    /// Those with a higher number: `starting_after`.
+    /// Events with a higher number: `starting_after`.
     After(u64),
 }
 
-/// Counts the events; numbers are given for those that are wanted.
+/// Counts the events and returns numbers for the wanted ones.
 #[derive(Debug)]
 pub(super) struct EventSequence {
     resume: Resume,
-    /// It is read from the history: a client that has seen a part of it gets the last event alone, and one that reads it again from the
-    /// beginning gets whole texts without pieces.
+    /// The answer comes from the history. A client that has seen part of it gets only the last
+    /// event; one that reads it again from the beginning gets whole texts without pieces.
     is_recalled: bool,
     attempt: u64,
-    /// Sequence numbers of the events before the first chunk, which are the same in all attempts.
+    /// Number of events before the first chunk, which are the same in all attempts.
     opening: u64,
     next: u64,
     has_begun: bool,
@@ -49,8 +50,8 @@ impl EventSequence {
         (self.attempt, self.next, self.has_begun) = (attempt.into(), self.opening, false);
     }
 
-    /// An event of the attempt is sent. True when it is the first of it, and this client has seen a part of an earlier one,
-    /// so that it must be sent from the beginning.
+    /// Counts an event of the attempt. True if it is the first one and this client has seen part of
+    /// an earlier attempt, so that the attempt must be sent from its beginning.
     pub(super) fn begin_attempt(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         let has_seen_more = |after: u64| after / ATTEMPT < self.attempt && after % ATTEMPT >= self.opening;
@@ -62,7 +63,7 @@ impl EventSequence {
         self.wanted(slot)
     }
 
-    /// The number of one that is sent once more, in the attempt.
+    /// The number of such an event when it is repeated in the attempt.
     pub(super) fn opening_again(&self, slot: u64) -> Option<u64> {
         self.wanted(self.attempt * ATTEMPT + slot)
     }
@@ -73,13 +74,13 @@ impl EventSequence {
         self.wanted(number)
     }
 
-    /// The number of a piece of text. Of an answer read again from the history there are none: a client that drops what it has would
-    /// append the whole to its part.
+    /// The number of a piece of text. An answer that is read again from the history has none: a
+    /// client that drops what it has would append the whole text to its part.
     pub(super) fn piece(&mut self) -> Option<u64> {
         self.event().filter(|_| !(self.is_recalled && self.resume == Resume::Again))
     }
 
-    /// The number of the last event, which every client gets: without it none could see that the stream is whole.
+    /// The number of the last event, which every client gets: it shows that the stream is complete.
     pub(super) fn terminal(&mut self) -> u64 {
         let number = self.take();
         match self.resume {

@@ -17,12 +17,12 @@ pub struct ResponseObject<'a> {
     pub(super) id: &'a str,
     #[schema(value_type = schemas::ResponseSchema)]
     pub(super) object: &'static str,
-    /// Seconds since 1970; 0 where it is not known.
+    /// Time of creation in seconds since 1970; 0 if unknown.
     pub(super) created_at: i64,
     #[schema(value_type = schemas::ResponseStatusSchema)]
     pub(super) status: &'static str,
     pub(super) background: bool,
-    /// The thread.
+    /// The thread of the response.
     pub(super) conversation: Named<'a>,
     #[schema(required)]
     pub(super) error: Option<Failure<'a>>,
@@ -34,7 +34,7 @@ pub struct ResponseObject<'a> {
     pub(super) max_output_tokens: Option<&'a Value>,
     #[schema(value_type = Object)]
     pub(super) metadata: &'a Metadata,
-    /// The agent.
+    /// Name of the agent that answered.
     #[schema(value_type = schemas::AgentIdSchema)]
     pub(super) model: &'a str,
     #[schema(value_type = Vec<Written>)]
@@ -57,13 +57,13 @@ pub struct ResponseObject<'a> {
     pub(super) tools: [(); 0],
     #[schema(value_type = Option<f64>, required)]
     pub(super) top_p: Option<&'a Value>,
-    /// A context that is too long is always cut.
+    /// A context that is too long is always shortened.
     pub(super) truncation: &'static str,
     #[schema(required)]
     pub(super) usage: Option<ResponseUsage>,
 }
 
-/// A thread.
+/// The id of a thread, as an object.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = NamedThread)]
 pub(super) struct Named<'a> {
@@ -71,7 +71,7 @@ pub(super) struct Named<'a> {
     pub(super) id: &'a str,
 }
 
-/// Why there is no answer. The protocol has few codes: Antiphon's stands before the text.
+/// Why there is no answer. The protocol has few error codes, so Antiphon's code precedes the text.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ResponseFailure)]
 pub(super) struct Failure<'a> {
@@ -88,7 +88,7 @@ pub(super) struct Incomplete {
     pub(super) reason: &'static str,
 }
 
-/// The format of the text, which is plain by default, and how long it is.
+/// The format of the text, by default plain, and its verbosity.
 #[derive(Debug, Serialize)]
 pub(super) struct Text<'a> {
     format: Cow<'a, Value>,
@@ -97,7 +97,7 @@ pub(super) struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// As `text` of the request has it.
+    /// Built from `text` of the request.
     pub(super) fn of(asked: Option<&'a Value>) -> Self {
         let field = |name: &str| asked.and_then(|text| text.get(name)).filter(|value| !value.is_null());
         let format = field("format").map_or_else(|| Cow::Owned(json!({"type": "text"})), Cow::Borrowed);
@@ -186,7 +186,7 @@ impl ResponseProgress {
     }
 }
 
-/// An item of the output, and the part of the outline that it shows.
+/// An item of the output, and the number of its part in the outline.
 #[derive(Debug)]
 pub(super) struct OutputEntry {
     pub(super) part: u32,
@@ -207,11 +207,11 @@ pub(super) enum Status {
     InProgress,
     Completed,
     Incomplete,
-    /// Of a call whose result is an error.
+    /// A call whose result is an error.
     Failed,
 }
 
-/// Text of an item.
+/// The text of an item.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[schema(as = ResponseContent)]
@@ -264,7 +264,6 @@ impl OutputEntry {
         }
     }
 
-    /// The arguments of a call.
     pub(super) fn arguments_mut(&mut self) -> Option<&mut String> {
         match &mut self.item {
             OutputItem::McpCall { arguments, .. } => Some(arguments),
@@ -281,7 +280,8 @@ impl OutputEntry {
     }
 }
 
-/// A part of what was answered. Calls were made by the agent's workflow, and are shown with their results.
+/// An item of the output. The agent's workflow has executed the calls, and they are shown with
+/// their results.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[schema(as = ResponseItem)]
@@ -315,7 +315,7 @@ pub(super) enum Written<'a> {
     },
 }
 
-/// The label of the server that made the calls.
+/// The server label of the calls.
 const SERVER: &str = "antiphon";
 
 impl Serialize for OutputEntry {

@@ -5,45 +5,45 @@ use model::{MessageId, Metadata, ThreadId, Timestamp, TurnId};
 /// The fields of a response that do not come from its answer.
 #[derive(Debug, Clone)]
 pub struct ResponseOptions {
-    /// Where the turn takes place: the `conversation` of the response.
+    /// The thread of the turn: the `conversation` of the response.
     pub thread: ThreadId,
-    /// The answer.
+    /// Id of the answer.
     pub message: MessageId,
-    /// The model, as the client named it.
+    /// The client's name of the model.
     pub model: String,
     /// When the turn was opened.
     pub created_at: Timestamp,
-    /// Whether the client did not want to wait for it: it is `queued` until the first event.
+    /// Whether the client does not wait for the answer: the response is `queued` until the first
+    /// event.
     pub background: bool,
-    /// What the client named as the response before.
+    /// The client's reference to the previous response.
     pub previous_response_id: Option<String>,
-    /// The request's metadata.
     pub metadata: Metadata,
-    /// What else the request asked for, by its fields: [`super::ResponseRequest::shown`].
+    /// Further request fields to repeat: [`super::ResponseRequest::shown`].
     pub shown: Metadata,
 }
 
-/// The id of the response that an answer is.
+/// The response id of an answer.
 pub fn id_of(message: &MessageId) -> String {
     format!("resp_{message}")
 }
 
-/// The answer that a response is; `None` for an id that is not of ours.
+/// The answer of a response; `None` for a foreign id.
 pub fn message_of(response_id: &str) -> Option<MessageId> {
     MessageId::parse(response_id.strip_prefix("resp_")?).ok()
 }
 
-/// What the ids of items of the output begin with.
+/// Prefixes of item ids.
 pub(super) const MESSAGE: &str = "msg";
 pub(super) const REASONING: &str = "rs";
 pub(super) const CALL: &str = "mcp";
 
-/// The id of an item: the part of an answer that it shows.
+/// The id of the item that shows this part of the answer.
 pub(super) fn item_id(prefix: &str, message: &MessageId, part: u32) -> String {
     format!("{prefix}_{message}-p{part}")
 }
 
-/// The turn whose answer has an item; `None` for an id that is not of ours.
+/// The turn whose answer has the item; `None` for a foreign id.
 pub(super) fn turn_of_item(id: &str) -> Option<TurnId> {
     let (prefix, rest) = id.split_once('_')?;
     let (message, part) = rest.rsplit_once("-p").filter(|_| [MESSAGE, REASONING, CALL].contains(&prefix))?;

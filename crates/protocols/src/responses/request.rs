@@ -1,4 +1,4 @@
-//! What is posted to `/v1/responses`.
+//! The request to `/v1/responses`.
 
 use model::{AgentId, Metadata, Tenant, ThreadId, TurnId};
 use serde_json::{Map, Value, json};
@@ -13,33 +13,32 @@ use super::options::{message_of, turn_of_item};
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/responses/create>.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResponseRequest {
-    /// Whose workflow answers; without it, the agent that answered before.
+    /// The agent whose workflow answers; `None`: the agent that answered before.
     pub agent: Option<AgentId>,
-    /// Where the input is said.
+    /// The place of the input.
     pub follows: Follows,
-    /// The new input.
+    /// Text of the new input.
     pub text: String,
-    /// Whether the answer comes as a stream.
+    /// Whether the answer is streamed.
     pub stream: bool,
-    /// Whether to answer at once, with a response that is queued.
+    /// Whether to return at once, with a queued response.
     pub background: bool,
-    /// The request's metadata.
     pub metadata: Metadata,
-    /// What its response says again, of the fields of the request.
+    /// Request fields that the response repeats.
     pub shown: Metadata,
-    /// What else is asked for.
+    /// Further settings of the request.
     pub wanted: Wanted,
 }
 
-/// What an input is said after.
+/// The predecessor of an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Follows {
-    /// Nothing: it begins a thread.
+    /// None: the input begins a thread.
     Nothing,
     /// The end of a thread: `conversation`.
     Thread(ThreadId),
-    /// A response, which must be the last of its thread: `previous_response_id`, as the client wrote it. [`super::message_of`]
-    /// finds its answer.
+    /// A response, which must be the last of its thread: `previous_response_id`, as the client
+    /// wrote it. [`super::message_of`] finds its answer.
     Response(String),
 }
 
@@ -87,7 +86,7 @@ const REASONING: &Known = &[
     ("generate_summary", Use::Refused(NOT_HERE)),
     ("summary", Use::Refused(NOT_HERE)),
 ];
-/// Fields that a response says again as they were sent.
+/// Request fields that a response repeats unchanged.
 const SHOWN: [&str; 8] = [
     "instructions",
     "max_output_tokens",
@@ -98,14 +97,14 @@ const SHOWN: [&str; 8] = [
     "tool_choice",
     "top_p",
 ];
-/// Items of our own output, which clients send back as it is: their text is in the history already.
+/// Items of our own output. Clients send them back, and their text is in the history already.
 const OUTPUT_ITEMS: [&str; 2] = ["reasoning", "mcp_call"];
 
 impl ResponseRequest {
-    /// Reads a body of `tenant`, whose threads and agents it names.
+    /// Parses a body. `tenant` owns the threads and agents that it names.
     ///
     /// # Errors
-    /// It is no such body, or asks for what cannot be done: tools of the client, images, files.
+    /// The body is invalid or asks for something unsupported: tools of the client, images, files.
     pub fn parse(body: &[u8], tenant: Option<&Tenant>) -> Result<Self, BadRequest> {
         let body = object(body)?;
         let fields = Fields::of(&body);
@@ -164,7 +163,7 @@ fn follows(fields: &Fields<'_>, tenant: Option<&Tenant>) -> Result<Follows, BadR
     }
 }
 
-/// The new input: the last message. What stands before it is in the history of the thread.
+/// The new input: the last message. The messages before it are in the history of the thread.
 fn input(fields: &Fields<'_>, follows: &Follows, wanted: &mut Wanted) -> Result<String, BadRequest> {
     if !matches!(fields.get("input"), Some(Value::Array(_))) {
         return input_of(fields, "input", &RULES);
@@ -184,7 +183,7 @@ fn input(fields: &Fields<'_>, follows: &Follows, wanted: &mut Wanted) -> Result<
     let has_history = instructions("input", earlier, "content", &RULES, &mut wanted.instructions)?;
     let is_of_user = |item: &Value| item["role"] == "user";
     if *follows != Follows::Nothing && earlier.last().is_some_and(is_of_user) {
-        // Nothing has answered it: it would be lost.
+        // Nothing has answered the earlier input, so it would be lost.
         return Err(fields.unsupported("input", "one new message at a time: a turn has one input"));
     }
     if has_history && *follows == Follows::Nothing {
@@ -196,7 +195,7 @@ fn input(fields: &Fields<'_>, follows: &Follows, wanted: &mut Wanted) -> Result<
     input_of(&message, "content", &RULES)
 }
 
-/// A reference must have the form of an item of an answer in the thread, which is in the history already.
+/// A reference must name an item of an answer in the thread, which is in the history already.
 fn check_reference(item: &Fields<'_>, follows: &Follows) -> Result<(), BadRequest> {
     let id = item.required("id", item.text("id")?)?;
     let turn = turn_of_item(id).ok_or_else(|| item.unsupported("id", "there is no such item here"))?;
@@ -216,7 +215,7 @@ fn check_reference(item: &Fields<'_>, follows: &Follows) -> Result<(), BadReques
     }
 }
 
-/// `text.format` as chat completions have it.
+/// `text.format`, converted to the form of chat completions.
 fn response_format(fields: &Fields<'_>) -> Result<Option<Value>, BadRequest> {
     let Some(text) = fields.object("text")? else { return Ok(None) };
     let Some(format) = text.object("format")? else { return Ok(None) };

@@ -22,7 +22,7 @@ fn terms(background: bool) -> ResponseOptions {
     }
 }
 
-/// An event with its number and what follows it.
+/// An event with its number and the following fields.
 macro_rules! event {
     ($name:literal, $number:literal, $rest:expr) => {
         concat!(
@@ -252,7 +252,7 @@ fn in_the_background_it_is_queued_until_something_comes() {
         ],
     );
     assert_eq!(answer.object(), object!("in_progress", "true", "null", "", "null"));
-    // Nothing of the answer was shown: the number stays.
+    // Nothing of the answer was shown, so the number stays.
     assert_events(&mut answer, &[("reset:1", &[])]);
     assert_events(&mut answer, &[("stopped", &[lifecycle!("incomplete", 1000000003, "cancelled")])]);
     assert_eq!(answer.object(), object!("cancelled", "true", "null", "", "null"));

@@ -1,4 +1,4 @@
-//! Writes the events and keeps the output.
+//! Writes the events and maintains the output.
 
 use std::borrow::Cow;
 
@@ -25,21 +25,22 @@ pub(super) struct ResponseEncoder {
     output: Vec<OutputEntry>,
     progress: ResponseProgress,
     usage: Option<Usage>,
-    /// What becomes of the items that are closed from now on.
+    /// Status of the items that are closed from now on.
     closed_as: Status,
 }
 
-/// An event of a response: its kind, its number, and what changed.
+/// An event of a response: its kind, its number, and the change.
 #[derive(Debug, Default, Serialize, ToSchema)]
 #[schema(as = ResponseEvent)]
 pub struct ResponseEvent<'a> {
-    /// `response.created`, `response.output_text.delta`, … and last `response.completed`, `.incomplete` or `.failed`.
+    /// `response.created`, `response.output_text.delta`, … and last `response.completed`,
+    /// `.incomplete` or `.failed`.
     #[serde(rename = "type")]
     #[schema(pattern = "^response\\.[a-z_.]+$")]
     name: &'a str,
-    /// To be given back as `starting_after`.
+    /// Number of the event; `starting_after` resumes after it.
     sequence_number: u64,
-    /// The whole, when it begins and when it has ended.
+    /// The whole response, in the first events and in the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     response: Option<ResponseObject<'a>>,
@@ -119,7 +120,7 @@ impl ProtocolEncoder for ResponseEncoder {
         self.usage = report.usage;
         let (progress, name) = match (end, usage::finish_reason(report.metadata)) {
             (AnswerEnd::Failed(failure), _) => (ResponseProgress::Failed(failure.clone()), "response.failed"),
-            // There is no event for a response that was cancelled; this one is the nearest.
+            // The protocol has no event for a cancelled response; this one is closest.
             (AnswerEnd::Stopped, _) => (ResponseProgress::Cancelled, "response.incomplete"),
             (AnswerEnd::Complete, "length") => {
                 (ResponseProgress::Incomplete("max_output_tokens"), "response.incomplete")
@@ -196,7 +197,7 @@ impl ResponseEncoder {
         }
     }
 
-    /// A client that has seen a part of an attempt that was given up begins anew with this one.
+    /// A client that has seen part of a failed attempt restarts with this event.
     fn begin_attempt(&mut self, out: &mut Vec<u8>) {
         if self.numbers.begin_attempt() {
             self.lifecycle("response.created", self.numbers.opening_again(0), out);
@@ -276,7 +277,7 @@ impl ResponseEncoder {
         write(number, ResponseEvent { name, arguments: Some(arguments), ..self.place(index, None) }, out);
     }
 
-    /// The result of a call, or that there is none.
+    /// Ends a call with its result, or without one.
     fn result(&mut self, call: &ShownCall, whole: Option<CompletePart>, out: &mut Vec<u8>) {
         let Some(index) = self.find(call.part) else { return };
         let (status, said) = match whole {
@@ -306,7 +307,7 @@ impl ResponseEncoder {
         self.output.len() - 1
     }
 
-    /// Most often it is the last one.
+    /// Searches from the end, because it is usually the last one.
     fn find(&self, part: u32) -> Option<usize> {
         self.output.iter().rposition(|entry| entry.part == part)
     }
@@ -340,7 +341,7 @@ impl ResponseEncoder {
     }
 }
 
-/// Writes an event that the client wants.
+/// Writes an event if the client wants it.
 fn write(number: Option<u64>, event: ResponseEvent<'_>, out: &mut Vec<u8>) {
     if let Some(sequence_number) = number {
         sse::named(out, event.name, &ResponseEvent { sequence_number, ..event });

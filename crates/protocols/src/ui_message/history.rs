@@ -1,4 +1,5 @@
-//! UI messages as a page keeps them: of what is in the history, the same that the SDK makes of the stream of an answer.
+//! UI messages of the history for a page: the same messages that the SDK builds from an answer's
+//! stream.
 
 use model::{MessageId, Metadata, Role};
 use serde::Serialize;
@@ -48,7 +49,6 @@ enum HistoryPart {
 const DONE: &str = "done";
 
 impl HistoryMessage {
-    /// An input.
     pub fn input(id: &MessageId, role: Role, text: &str, metadata: &Metadata) -> Self {
         let metadata = metadata.as_map().cloned().unwrap_or_default();
         let parts = vec![HistoryPart::Text { text: text.to_owned(), state: DONE }];

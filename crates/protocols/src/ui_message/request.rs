@@ -1,4 +1,4 @@
-//! What `useChat` posts.
+//! The request of `useChat`.
 
 use bytes::Bytes;
 use model::{AgentId, Metadata, Tenant, ThreadId};
@@ -15,28 +15,29 @@ use crate::request::{
 pub struct UiMessageRequest {
     /// The thread; the client calls it the id of the chat.
     pub thread: ThreadId,
-    /// Whose workflow answers, in `agent` (the SDK's `body`); without it, the agent that answered before.
+    /// The agent whose workflow answers, from `agent` (the SDK's `body`); `None`: the one that
+    /// answered before.
     pub agent: Option<AgentId>,
-    /// The new input.
+    /// Text of the new input.
     pub text: String,
-    /// The client's id of the input: the same one again is the same input.
+    /// The client's id of the input: a repeated id means the same input.
     pub input_id: Option<String>,
-    /// The metadata of the client's message.
     pub metadata: Metadata,
-    /// What else is asked for: system messages.
+    /// Further settings of the request: system messages.
     pub wanted: Wanted,
-    /// It wants another answer to an input that is there, which only one that failed can have.
+    /// The client wants another answer to an earlier input, which is possible only if that one
+    /// failed.
     pub regenerates: Option<Regenerated>,
 }
 
-/// Which answer is to be another.
+/// The answer to regenerate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Regenerated {
-    /// The client's name of it; the last one without it.
+    /// The client's id of the answer; `None`: the last one.
     pub message: Option<String>,
 }
 
-/// Text parts; those of data are for the page and are not shown to models by the SDK either.
+/// Accepts text parts. Data parts are for the page; the SDK does not show them to models either.
 const RULES: ContentRules =
     ContentRules { text_types: &["text"], ignored: |kind| kind.starts_with("data-") || kind == "step-start" };
 
@@ -50,10 +51,11 @@ pub(crate) const FIELDS: &Known = &[
 ];
 
 impl UiMessageRequest {
-    /// Reads a body of `tenant`, whose threads and agents it names.
+    /// Parses a body. `tenant` owns the threads and agents that it names.
     ///
     /// # Errors
-    /// It is no such body, or asks for what cannot be done: files, another message in the place of one that is there.
+    /// The body is invalid or asks for something unsupported: files, or replacing an earlier
+    /// message.
     pub fn parse(body: &[u8], tenant: Option<&Tenant>) -> Result<Self, BadRequest> {
         let body = object(body)?;
         let fields = Fields::of(&body);
@@ -86,7 +88,7 @@ impl UiMessageRequest {
     }
 }
 
-/// A refusal: plain text, which the SDK shows as the message of its error.
+/// Encodes a refusal as plain text, which the SDK shows as the message of its error.
 pub fn error_body(rejection: &RequestRejection) -> ErrorBody {
     let bytes = Bytes::from(rejection.message.clone());
     ErrorBody { content_type: "text/plain; charset=utf-8", bytes }

@@ -1,5 +1,5 @@
-//! The real clients read the golden files: what they understood is in `tests/golden/parsed_by_clients`, and the bodies that they post
-//! are requests.
+//! The real clients read the golden files. `tests/golden/parsed_by_clients` has their
+//! interpretation, and the bodies that they post are accepted as requests.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::encoders::{self, NAMES};
 use crate::golden::{check, folder};
 use crate::scenarios::{self, End, Scenario, encode_all};
 
-/// Answers of producers that follow no rule.
+/// Number of random answers of producers that follow no rule.
 const RANDOM: u64 = 300;
 
 /// One test, because two would install at the same time.
@@ -56,7 +56,7 @@ fn they_take_whatever_a_producer_says(installed: &Path) {
     }
 }
 
-/// The text of each step that has one: what the model says after a result is another step.
+/// The text of each step that has one: output of the model after a result is another step.
 fn texts_of_steps(chunks: &[Chunk]) -> Vec<String> {
     let (mut texts, mut has_results) = (vec![String::new()], false);
     for chunk in chunks {
@@ -77,7 +77,7 @@ fn texts_of_steps(chunks: &[Chunk]) -> Vec<String> {
     texts
 }
 
-/// How a client calls the end.
+/// The client's name of the end.
 fn ended(client: &str, end: &End) -> &'static str {
     match (client, end) {
         ("ui_message", _) => "ready",

@@ -103,7 +103,7 @@ fn cursor_beyond_the_response_gets_the_end() {
     }
 }
 
-/// Events that are the last ones of their streams: their numbers, and the response as it ended.
+/// Last events of their streams: their numbers, and the final response.
 fn ends(events: &[(u64, String)]) -> Vec<(u64, String)> {
     let end =
         |(number, text): &(u64, String)| (*number, text.split_once("\"response\":").unwrap().1.to_owned());
@@ -138,7 +138,8 @@ fn another_attempt_cuts_what_was_shown() {
         assert_eq!(cut.then, if has_no_resume { StreamAction::Close } else { StreamAction::Abort }, "{name}");
         assert_eq!(cut.bytes.starts_with(b"data: {\"error\":"), has_no_resume, "{name}");
         assert_eq!(cut.bytes.is_empty(), !has_no_resume, "{name}");
-        // The encoder goes on for a client that waits for the whole; a client that reconnects gets the same.
+        // The encoder continues for a client that waits for the whole; a client that reconnects
+        // gets the same.
         let again = encode_all(&mut *protocol, &scenario.events());
         assert!(again == encode_all(&mut *encoders::of(name), &scenario.events()), "{name}");
     }
@@ -181,12 +182,12 @@ fn next_attempt_begins_anew_for_a_client_of_the_last() {
         ["1000000002 output_item.added", "1000000003 content_part.added", "1000000004 output_text.delta"];
     let again = ["1000000000 created", "1000000001 in_progress"];
     assert_eq!(names(Resume::After(seen)), [&again[..], &events_of_next].concat());
-    // A client that has seen no more than the opening has nothing to take back.
+    // A client that has seen only the opening has nothing to discard.
     assert_eq!(names(Resume::After(1)), events_of_next);
     assert_eq!(names(Resume::Start), [&["0 created", "1 in_progress"][..], &events_of_next].concat());
 }
 
-/// The events by their numbers.
+/// The events with their numbers.
 fn events(bytes: &[u8]) -> Vec<(u64, String)> {
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     let event = |event: &str| {

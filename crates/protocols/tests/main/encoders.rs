@@ -8,7 +8,7 @@ use protocols::{
     ProtocolOutput, Responses, StreamAction, UiMessage, chat_completions, responses,
 };
 
-/// And the native one, which has a connection and a cursor of its own.
+/// Including the native one, which has its own connection and cursor.
 pub(crate) const ALL: [&str; 6] = ["native", NAMES[0], NAMES[1], NAMES[2], NAMES[3], NAMES[4]];
 
 pub(crate) const NAMES: [&str; 5] =
@@ -60,7 +60,7 @@ pub(crate) fn message() -> MessageId {
     MessageId::parse("u0001-x-a").unwrap()
 }
 
-/// What a thread's native stream has of the message.
+/// The part of a thread's native stream about the message.
 struct NativeStream {
     native: Native,
     progress: MessageProgress,

@@ -1,5 +1,5 @@
-//! The bytes of every scenario in every protocol, as they are in `tests/golden/<protocol>/<scenario>.txt`. With `GOLDEN=write`
-//! the files are written anew: read the difference before it is committed.
+//! The bytes of every scenario in every protocol, from `tests/golden/<protocol>/<scenario>.txt`.
+//! `GOLDEN=write` rewrites the files: read the diff before you commit it.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -67,12 +67,11 @@ fn line(json: &[u8]) -> Vec<u8> {
     [json, b"\n"].concat()
 }
 
-/// The folder of the golden files.
 pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// Compares with a golden file.
+/// Compares bytes with a golden file.
 pub(crate) fn check(file: &str, bytes: &[u8]) {
     let path = folder().join(file);
     if is_writing() {

@@ -1,4 +1,4 @@
-//! What clients are shown agrees with what is in the history, as `batches` folds it.
+//! Clients see the same answer as the history, which `batches` folds.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use crate::encoders::{self, NAMES};
 use crate::scenarios::{self, End, Scenario, encode_all};
 
-/// Those whose parts are in the order of the history: it keeps reasoning, text and calls of a step apart, each in one piece.
+/// Scenarios whose parts are in the order of the history, which keeps reasoning, text and calls of
+/// a step apart, each in one piece.
 const IN_ORDER: [&str; 9] =
     ["text", "steps", "stopped", "empty", "separators", "long_result", "mixed_results", "attempt", "faults"];
 
@@ -78,20 +79,21 @@ fn every_protocol_tells_it_from_the_history() {
     }
 }
 
-/// The terminal, without the number that counts the pieces, and without what orders them.
+/// The terminal event, without the number that counts the pieces and without the fields that order
+/// them.
 fn last_event(bytes: &[u8]) -> String {
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     let last = text.split_terminator("\n\n").filter(|event| !event.contains("[DONE]")).last().unwrap();
     last.split("\"sequence_number\"").next().unwrap().to_owned()
 }
 
-/// As the history keeps them: joined by kind and step.
+/// The chunks as the history keeps them: joined by kind and step.
 fn joined<'a>(chunks: impl Iterator<Item = &'a Chunk>, ending: Ending) -> Vec<TurnMessage> {
     let chunks: Vec<Arc<Chunk>> = chunks.cloned().map(Arc::new).collect();
     fold_turn(&chunks, ending).unwrap()
 }
 
-/// Without the places of the chunks, of which a history has fewer.
+/// The messages without the places of their chunks, of which a history has fewer.
 fn without_chunks(messages: &[TurnMessage]) -> Vec<TurnMessage> {
     messages.iter().cloned().map(|message| TurnMessage { chunks: None, ..message }).collect()
 }
@@ -109,7 +111,7 @@ fn client_with_a_part_gets_the_rest_and_nothing_twice() {
                 progress.advance(&scenario.chunks[last]);
             }
             assert!(stored.has(progress.seen()));
-            // It goes through the text of an event id.
+            // The offset passes through the text of an event id.
             let message = MessageId::parse("m").unwrap();
             let mut cursor = Cursor::at(Position::from_stored(1));
             cursor.set(&message, progress.seen().clone());

@@ -19,7 +19,7 @@ pub(crate) enum End {
 }
 
 impl Scenario {
-    /// What happens, one after another.
+    /// The events, in order.
     pub(crate) fn events(&self) -> Vec<AnswerEvent<'_>> {
         let mut happenings = vec![AnswerEvent::Opened];
         happenings.extend(self.chunks.iter().map(|chunk| happening(self.attempt, chunk)));
@@ -40,7 +40,7 @@ pub(crate) fn happening(attempt: u32, chunk: &Chunk) -> AnswerEvent<'_> {
     AnswerEvent::Chunk { attempt, chunk }
 }
 
-/// Everything that the protocol says, which must end the stream with the last happening and not before.
+/// All output of the protocol. Exactly the last event must end the stream.
 pub(crate) fn encode_all(protocol: &mut dyn Protocol, happenings: &[AnswerEvent<'_>]) -> Vec<u8> {
     let outputs: Vec<ProtocolOutput> =
         happenings.iter().map(|happening| protocol.apply(*happening)).collect();
@@ -50,8 +50,8 @@ pub(crate) fn encode_all(protocol: &mut dyn Protocol, happenings: &[AnswerEvent<
     outputs.iter().flat_map(|output| output.bytes.to_vec()).collect()
 }
 
-/// `text`, `think:…`, `call:id:args`, `done:id:args` (the last of them), `result:id:text`, `fault:id:text` (a result that is an
-/// error), `note:json`. A pause of a sign of life is `note:{}`.
+/// `text`, `think:…`, `call:id:args`, `done:id:args` (the last piece), `result:id:text`,
+/// `fault:id:text` (a failed result), `note:json`. A keep-alive is `note:{}`.
 fn chunks(script: &[&str], last: Value) -> Vec<Chunk> {
     let mut chunks: Vec<Chunk> = (0..).zip(script).map(|(id, word)| chunk(id, word)).collect();
     if !last.is_null() {
@@ -86,13 +86,13 @@ fn metadata(value: Value) -> Metadata {
     Metadata::new(value.as_object().unwrap().clone()).unwrap()
 }
 
-/// What the reference workflow writes with its last chunk.
+/// Metadata of the reference workflow's last chunk.
 fn spent(input: u64, output: u64) -> Value {
     let usage = json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output});
     json!({"finish_reason": "stop", "model": "m-1", "tokens_used": input + output, "usage": usage})
 }
 
-/// An answer of a producer that follows no rule, another one for each seed.
+/// An answer of a producer that follows no rule, different for each seed.
 pub(crate) fn random(seed: u64) -> Scenario {
     let words = [
         "one ",
@@ -121,7 +121,7 @@ pub(crate) fn random(seed: u64) -> Scenario {
     }
 }
 
-/// Two results whose pieces alternate.
+/// Two results with alternating pieces.
 pub(crate) fn alternating(pieces: usize) -> Scenario {
     let calls = ["call:a:{}", "call:b:{}"].into_iter();
     let results = ["result:a:a piece of some length, ", "result:b:and one of the other, "];
@@ -129,7 +129,7 @@ pub(crate) fn alternating(pieces: usize) -> Scenario {
     scenario("alternating", chunks(&script, json!({})), End::Complete)
 }
 
-/// Numbers below what is asked for (xorshift): the same for a seed each time.
+/// Pseudo-random numbers below the argument (xorshift), reproducible by seed.
 pub(crate) fn dice(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     move |below| {
@@ -144,7 +144,6 @@ fn scenario(name: &'static str, chunks: Vec<Chunk>, end: End) -> Scenario {
     Scenario { name, attempt: 0, chunks, end }
 }
 
-/// All of them.
 pub(crate) fn all() -> Vec<Scenario> {
     let missing = vec![IdRange { first: 2, last: 4 }];
     let gap = StreamError { missing, ..StreamError::new("gap_timeout", "chunks never arrived: 2-4", true) };
@@ -241,7 +240,8 @@ pub(crate) fn all() -> Vec<Scenario> {
     all
 }
 
-/// Answers whose batches are incomplete: only that they are encoded from the history as they came is of interest.
+/// Answers with incomplete batches: the tests check only that they are encoded from the history
+/// unchanged.
 pub(crate) fn incomplete() -> Vec<Scenario> {
     vec![
         scenario("ends_in_result", chunks(&["Look.", "call:a:{}", "result:a:1"], json!({})), End::Complete),

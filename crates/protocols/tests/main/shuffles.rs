@@ -33,7 +33,7 @@ fn happenings<'a>(scenario: &'a Scenario, ordered: &'a [Chunk]) -> Vec<AnswerEve
     all
 }
 
-/// By Fisher and Yates; each seed is one order. One chunk comes twice.
+/// A Fisher-Yates shuffle; each seed is one order. One chunk occurs twice.
 fn shuffled(chunks: &[Chunk], seed: u64) -> Vec<Chunk> {
     let mut next = dice(seed);
     let mut chunks = chunks.to_vec();

@@ -10,7 +10,7 @@ fn call(id: &str) -> CallName {
     CallName { id: id.into(), tool: "weather".into() }
 }
 
-/// `id.step kind "text"` of each, with a `!` for the last.
+/// `id.step kind "text"` of each chunk, with a `!` for the last one.
 fn shown(frame: &[IncomingChunk]) -> Vec<String> {
     let line = |arrival: &IncomingChunk| {
         let chunk = &arrival.chunk;

@@ -1,4 +1,4 @@
-//! A request as Anthropic's Messages have it.
+//! Converts a request to Anthropic's Messages.
 
 use serde_json::{Map, Value, json};
 
@@ -6,11 +6,11 @@ use super::request::{
     NATIVE, arguments_of, copy, functions_of, instructions_of, limit_of, list_of, name_of, text_of,
 };
 
-/// The interface wants a limit; where there is none, what all its models can write,
+/// The interface requires a limit. This default is what all its models can write.
 const DEFAULT_LIMIT: u64 = 8_192;
-/// and with thinking beside it, at most what all models that think can write.
+/// The same with thinking: what all models that think can write.
 const DEFAULT_LIMIT_WITH_THINKING: u64 = 32_000;
-/// The fewest tokens that the interface takes as a budget of thinking.
+/// Minimum thinking budget in tokens that the interface accepts.
 const LEAST_THINKING: u64 = 1_024;
 /// Tokens of the limit that are left for the answer when the model thinks.
 const LEFT_FOR_ANSWER: u64 = 1_024;
@@ -27,7 +27,7 @@ pub(super) fn body(chat: &Value) -> Value {
     if let Some(budget) = thinking {
         body.insert("thinking".to_owned(), json!({"type": "enabled", "budget_tokens": budget}));
     } else {
-        // While it thinks it takes no other temperature.
+        // The interface accepts no other temperature while the model thinks.
         copy(chat, "temperature", &mut body, "temperature");
         copy(chat, "top_p", &mut body, "top_p");
     }
@@ -47,7 +47,8 @@ pub(super) fn body(chat: &Value) -> Value {
         .collect();
     let mut tools: Vec<Value> = functions_of(chat).map(tool).collect();
     let mut messages = messages(&rest);
-    // What stays the same from call to call is cached: tools, instructions, and the conversation up to here.
+    // The parts that stay the same from call to call are cached: tools, instructions and the
+    // messages so far.
     mark(tools.last_mut());
     mark(system.last_mut());
     mark(messages.last_mut().and_then(|message| message["content"].as_array_mut()?.last_mut()));
@@ -56,7 +57,7 @@ pub(super) fn body(chat: &Value) -> Value {
     }
     if !tools.is_empty() {
         body.insert("tools".to_owned(), json!(tools));
-        // A model that thinks cannot be made to call a tool.
+        // A model that thinks cannot be forced to call a tool.
         let is_forced = |choice: &Value| matches!(choice["type"].as_str(), Some("any" | "tool"));
         if let Some(choice) = choice(chat).filter(|choice| thinking.is_none() || !is_forced(choice)) {
             body.insert("tool_choice".to_owned(), choice);
@@ -67,7 +68,7 @@ pub(super) fn body(chat: &Value) -> Value {
 }
 
 fn mark(block: Option<&mut Value>) {
-    // Thinking cannot be marked.
+    // A thinking block cannot have a cache mark.
     if let Some(block) =
         block.filter(|block| !block["type"].as_str().is_some_and(|kind| kind.ends_with("thinking")))
     {
@@ -75,7 +76,8 @@ fn mark(block: Option<&mut Value>) {
     }
 }
 
-/// Tokens that the model may think; `None`: it does not think. They are part of the limit, which a client's effort must not raise.
+/// The thinking budget in tokens. `None`: the model does not think. The budget is part of the
+/// limit, because a client's effort must not raise it.
 fn budget(chat: &Value, limit: u64) -> Option<u64> {
     let wanted = wanted_thinking(chat)?;
     Some(wanted.min(limit.saturating_sub(LEFT_FOR_ANSWER))).filter(|budget| *budget >= LEAST_THINKING)
@@ -111,7 +113,7 @@ fn choice(chat: &Value) -> Option<Value> {
     Some(choice)
 }
 
-/// Messages of users and of the model in turn: results of tools are the user's.
+/// Alternates messages of the user and the model. Tool results belong to the user's messages.
 fn messages(rest: &[&Value]) -> Vec<Value> {
     let mut messages: Vec<Value> = Vec::new();
     for message in rest {
@@ -133,7 +135,7 @@ fn messages(rest: &[&Value]) -> Vec<Value> {
     messages
 }
 
-/// Empty texts are refused.
+/// `None` for an empty text, which the interface refuses.
 fn text(text: &str) -> Option<Value> {
     (!text.trim().is_empty()).then(|| json!({"type": "text", "text": text}))
 }
@@ -153,7 +155,7 @@ fn result(message: &Value) -> Value {
     })
 }
 
-/// Ids of calls that other providers made may have characters that are refused here.
+/// Replaces characters that this interface refuses in the call ids of other providers.
 fn id(id: &str) -> String {
     let fits = |char: char| if char.is_ascii_alphanumeric() || "-_".contains(char) { char } else { '_' };
     id.chars().map(fits).collect()

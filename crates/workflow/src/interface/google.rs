@@ -1,4 +1,4 @@
-//! A request as Google's `generateContent` has it. What the beginnings of requests have in common it caches by itself.
+//! Converts a request to Google's `generateContent`. Google caches common prefixes by itself.
 
 use std::collections::HashMap;
 
@@ -60,7 +60,7 @@ fn generation(chat: &Value) -> Map<String, Value> {
     config
 }
 
-/// Models before Gemini 3 know a budget, and later ones a level.
+/// Models before Gemini 3 take a budget, later ones a level.
 fn thinking(model: &str, effort: &str) -> Option<Value> {
     if effort == "none" {
         return no_thinking(model);
@@ -79,7 +79,7 @@ fn thinking(model: &str, effort: &str) -> Option<Value> {
     Some(json!({"includeThoughts": true, "thinkingLevel": if is_little { "low" } else { "high" }}))
 }
 
-/// Models that cannot be kept from thinking think as little as they can, and their thoughts are not sent.
+/// Models that always think get the lowest setting, and their thoughts are not sent.
 fn no_thinking(model: &str) -> Option<Value> {
     if model.contains("gemini-2.5") {
         return Some(json!({"thinkingBudget": if model.contains("pro") { 128 } else { 0 }}));
@@ -103,7 +103,7 @@ fn choice(chat: &Value) -> Option<Value> {
     }
 }
 
-/// Results name their function, and those of one answer are one message.
+/// Results name their function, and the results of one answer form one message.
 fn contents(rest: &[&Value]) -> Vec<Value> {
     let mut contents: Vec<Value> = Vec::new();
     let mut names: HashMap<&str, &str> = HashMap::new();

@@ -1,4 +1,5 @@
-//! A request as OpenAI's Responses have it. Nothing is stored there: what the model has reasoned comes encrypted, and goes back.
+//! Converts a request to OpenAI's Responses. Nothing is stored there: the model's reasoning arrives
+//! encrypted and is sent back.
 
 use serde_json::{Map, Value, json};
 
@@ -54,7 +55,7 @@ pub(super) fn body(chat: &Value) -> Value {
     Value::Object(body)
 }
 
-/// Its fields are beside the type here, and not in an object of their own.
+/// In this interface the fields are beside the type and not in a nested object.
 fn format(format: &Value) -> Option<Value> {
     let kind = format["type"].as_str()?;
     let mut flat = format["json_schema"].as_object().cloned().unwrap_or_default();

@@ -82,7 +82,7 @@ fn thinking_of_anthropic_never_raises_the_limit() {
             let body = Interface::Anthropic.body(request);
             assert_eq!(body["max_tokens"], json!(sent), "{effort} {limit:?}");
             assert_eq!(body["thinking"]["budget_tokens"].as_u64(), budget, "{effort} {limit:?}");
-            // Without thinking the other settings count.
+            // Without thinking the other settings apply.
             assert_eq!(body.get("temperature").is_some(), budget.is_none(), "{effort} {limit:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! How a model is reached.
+//! Settings of a model's endpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,33 +11,34 @@ use super::limits::EndpointLimits;
 use crate::interface::Interface;
 use crate::tools::Tools;
 
-/// How to reach a model, and its tools.
+/// Settings of a model's endpoint and of the model's tools.
 #[derive(Debug, Clone)]
 pub struct OpenAiConfig {
-    /// What the endpoint understands.
+    /// The protocol that the endpoint implements.
     pub interface: Interface,
-    /// What the path of the interface is appended to, for example `https://api.openai.com/v1`.
+    /// Base URL to which the interface's path is appended, for example `https://api.openai.com/v1`.
     pub base_url: String,
-    /// Sent as a bearer token.
+    /// Sent as a bearer token; some interfaces use a header of their own.
     pub api_key: Option<String>,
-    /// The model, where the agent's settings name none.
+    /// The model to use when the agent's settings name none.
     pub model: String,
     /// Longest silence of the endpoint before the call fails.
     pub silence: Duration,
-    /// How long a call that has not said anything yet is tried again while the endpoint is busy, away or breaks off.
+    /// How long a call that has not produced output is retried while the endpoint is busy,
+    /// unreachable or breaks off.
     pub retry: Duration,
-    /// What the endpoint allows this process.
+    /// Limits that the endpoint sets for this process.
     pub limits: EndpointLimits,
-    /// Model calls of one turn.
+    /// Maximum number of model calls in one turn.
     pub max_steps: u32,
-    /// What the model may call.
+    /// The tools that the model may call.
     pub tools: Tools,
-    /// What tokens cost, for turns whose budget bounds that.
+    /// Prices of tokens, for turns with a cost budget.
     pub prices: Option<Arc<PriceTable>>,
 }
 
 impl OpenAiConfig {
-    /// Whether requests can be made to the endpoint at all.
+    /// Checks that requests to the endpoint can be built.
     ///
     /// # Errors
     /// The URL or the key cannot be used.

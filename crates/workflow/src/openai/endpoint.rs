@@ -1,4 +1,4 @@
-//! The HTTP side of a model.
+//! The HTTP client of a model's endpoint.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::engine_event::Failure;
 use crate::interface::Interface;
 use runtime::http;
 
-/// Bytes of one response; a whole message of the fleet has 4 MiB at most.
+/// Maximum bytes of one response. A message of the fleet has at most 4 MiB.
 pub(super) const LONGEST_RESPONSE: usize = 32 << 20;
-/// Bytes that are read of an error.
+/// Maximum bytes read from an error response.
 const LONGEST_ERROR: usize = 16 << 10;
 
 pub(super) struct Endpoint {
@@ -27,7 +27,7 @@ pub(super) struct Endpoint {
     headers: HeaderMap,
     clock: Clock,
     pub(super) limiter: Limiter,
-    /// How long a call is tried again.
+    /// How long a failed call is retried.
     pub(super) retry: Duration,
 }
 
@@ -44,13 +44,14 @@ impl Endpoint {
         })
     }
 
-    /// The name or address of the server, and its port.
+    /// Host name or address of the server, and its port.
     pub(super) fn server(&self) -> (String, Option<u16>) {
         let Ok(url) = url_of(self.interface, &self.base_url, "") else { return (String::new(), None) };
         (url.host_str().unwrap_or_default().to_owned(), url.port_or_known_default())
     }
 
-    /// Asks for an answer to a request of chat completions, as a part of the trace; dropping what comes back ends the request.
+    /// Sends a chat completions request as part of the trace. Dropping the response cancels the
+    /// request.
     pub(super) async fn ask(&self, chat: &Value, trace: Option<&TraceContext>) -> Result<Response, Failure> {
         let model = chat["model"].as_str().unwrap_or_default();
         let url = url_of(self.interface, &self.base_url, model)
@@ -67,7 +68,8 @@ impl Endpoint {
             let (body, _) = http::read_at_most(response, LONGEST_ERROR).await.unwrap_or_default();
             return Err(endpoint_errors::of_response(status, &headers, &body, self.clock.now_ms()));
         }
-        // Whether the answer is a stream or whole is seen by what it says: not all endpoints say it in their headers.
+        // Whether the answer is a stream is decided by its content: not all endpoints declare it in
+        // their headers.
         Ok(response)
     }
 }

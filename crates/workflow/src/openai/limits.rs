@@ -1,5 +1,5 @@
-//! Limits of one endpoint: calls at once, calls a minute, and tokens a minute. They hold for this process; limits of the whole fleet are
-//! those of its workers.
+//! Limits of one endpoint: concurrent calls, calls per minute and tokens per minute. They apply to
+//! this process; workers apply the limits of the whole fleet.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use model::TokenCounts;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// What an endpoint allows; `None`: as much as there is.
+/// Limits of an endpoint; `None` means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndpointLimits {
-    /// Calls at once.
+    /// Maximum number of concurrent calls.
     pub calls_at_once: Option<u32>,
-    /// Calls that begin in a minute.
+    /// Maximum number of calls that begin in a minute.
     pub calls_per_minute: Option<u32>,
-    /// Tokens that are read and written in a minute.
+    /// Maximum number of tokens read and written in a minute.
     pub tokens_per_minute: Option<u32>,
 }
 
@@ -38,7 +38,7 @@ impl Limiter {
     /// Waits until a call of about `tokens` tokens may begin. Dropping the future takes nothing.
     pub(super) async fn admit(&self, tokens: u64) -> Admitted<'_> {
         let place = match &self.at_once {
-            // It is never closed.
+            // The semaphore is never closed.
             Some(at_once) => at_once.clone().acquire_owned().await.ok(),
             None => None,
         };
@@ -59,7 +59,7 @@ impl Limiter {
     }
 }
 
-/// A call that may be made; its place is free when this is dropped.
+/// A call that may be made. Dropping it frees its slot.
 pub(super) struct Admitted<'a> {
     _place: Option<OwnedSemaphorePermit>,
     tokens: Option<&'a Bucket>,
@@ -67,14 +67,14 @@ pub(super) struct Admitted<'a> {
 }
 
 impl Admitted<'_> {
-    /// What the call has used in place of what was estimated. The next calls wait for what was used beyond that.
+    /// Replaces the estimate by the tokens that the call used. Later calls wait for the excess.
     pub(super) fn used(&self, counts: &TokenCounts) {
         if let Some(bucket) = self.tokens.filter(|_| counts.is_known()) {
             bucket.change(self.estimated as f64 - counts.total() as f64);
         }
     }
 
-    /// The endpoint did not do the call: what was estimated goes back.
+    /// Gives the estimated tokens back, because the endpoint refused the call.
     pub(super) fn refused(&self) {
         if let Some(bucket) = self.tokens {
             bucket.change(self.estimated as f64);
@@ -82,7 +82,7 @@ impl Admitted<'_> {
     }
 }
 
-/// Tokens that go back to their bucket when this is dropped.
+/// Tokens that return to their bucket when this is dropped.
 struct TakenTokens<'a> {
     bucket: &'a Bucket,
     tokens: f64,
@@ -94,14 +94,14 @@ impl Drop for TakenTokens<'_> {
     }
 }
 
-/// The largest debt of a bucket, in minutes: a count that is wrong must not stop an endpoint for days.
+/// Largest debt of a bucket in minutes: a wrong count must not block an endpoint for days.
 const LARGEST_DEBT_MINUTES: f64 = 60.0;
 
-/// Is filled up continuously, and holds what a minute allows.
+/// A bucket that fills continuously and holds the amount of one minute.
 struct Bucket {
     most: f64,
     level: Mutex<(f64, Instant)>,
-    /// Who waits first takes first.
+    /// Callers take in the order in which they wait.
     queue: tokio::sync::Mutex<()>,
 }
 
@@ -118,7 +118,8 @@ impl Bucket {
         }
     }
 
-    /// Takes the amount, or returns how long it takes until it is there. What is more than a full bucket needs a full one.
+    /// Takes the amount, or returns how long until it is available. An amount larger than a full
+    /// bucket needs a full one.
     fn take_at(&self, amount: f64, now: Instant) -> Option<Duration> {
         let mut state = self.level.lock().unwrap_or_else(PoisonError::into_inner);
         let (level, at) = *state;
@@ -158,7 +159,7 @@ mod tests {
         assert!((0.99..1.01).contains(&wait.as_secs_f64()), "{wait:?}");
         assert_eq!(bucket.take_at(1.0, at(1.001)), None);
         assert!(bucket.take_at(1.0, at(1.5)).is_some());
-        // More than it ever holds needs a full one, and is owed.
+        // An amount larger than the capacity needs a full bucket and leaves a debt.
         assert!(bucket.take_at(90.0, at(30.0)).is_some());
         assert_eq!(bucket.take_at(90.0, at(70.0)), None);
         let wait = bucket.take_at(1.0, at(70.0)).unwrap();
@@ -180,7 +181,8 @@ mod tests {
         drop(first);
         let begun = Instant::now();
         let _second = limiter.admit(100).await;
-        // 600 - 1,200 + 50 for the five seconds: 650 are missing to 100, at ten a second.
+        // 600 - 1,200 + 50 for the five seconds: the bucket lacks 650 to reach 100, at ten a
+        // second.
         let waited = begun.elapsed().as_secs_f64();
         assert!((60.0..70.0).contains(&waited), "{waited}");
     }
@@ -208,7 +210,7 @@ mod tests {
         let limiter = Limiter::new(limits);
         limiter.admit(600).await.refused();
         let begun = Instant::now();
-        // It takes the tokens, and is dropped while it waits for its call.
+        // It takes the tokens, and is dropped while it waits for its call slot.
         let dropped = tokio::time::timeout(Duration::from_secs(1), limiter.admit(600)).await;
         assert!(dropped.is_err());
         limiter.admit(600).await;

@@ -1,4 +1,4 @@
-//! One call of a model: the request, and its response read as it comes.
+//! One model call: sends the request and reads the response as it arrives.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,26 +17,28 @@ use crate::metrics;
 use crate::reader::{ModelReply, Part, Reader};
 use crate::request::TurnAttempt;
 
-/// How long the rest of a response is read after its end, so that the connection can be used again.
+/// How long the rest of a response is read after its end, so that the connection can be reused.
 const REST: Duration = Duration::from_secs(2);
-/// How long counts and `[DONE]` are waited for in all once the model has said why it ended. Some endpoints leave the connection open.
+/// Total wait for counts and `[DONE]` after the model has finished. Some endpoints leave the
+/// connection open.
 const GRACE: Duration = Duration::from_secs(15);
 
 /// One step of a turn.
 pub(super) struct Step<'a> {
-    /// From 0.
+    /// Counted from 0.
     pub(super) number: u32,
     pub(super) turn: &'a TurnAttempt,
     /// The model that is asked.
     pub(super) model: &'a str,
     pub(super) body: &'a Value,
-    /// About how many tokens it reads.
+    /// Estimated number of input tokens.
     pub(super) tokens: u64,
-    /// The names of the tools that it is offered.
+    /// The names of the tools offered to the model.
     pub(super) tools: &'a [String],
 }
 
-/// Asks until an answer begins, and passes on what the model says as it comes; returns what it said, and whether that is whole.
+/// Calls the model, with retries until an answer begins, and sends the parts as they arrive.
+/// Returns the reply and whether it is complete.
 pub(super) async fn perform(
     endpoint: &Endpoint,
     step: &Step<'_>,
@@ -61,7 +63,7 @@ pub(super) async fn perform(
 
 /// Why a try failed.
 enum Attempted {
-    /// The status or the connection failed before the model said anything.
+    /// The status or the connection failed before the model produced output.
     NotBegun(Failure),
     Ended(Failure),
 }
@@ -77,7 +79,7 @@ async fn attempt(
     let response = match endpoint.ask(step.body, trace).await {
         Ok(response) => response,
         Err(failure) => {
-            // After silence the endpoint may have done the call.
+            // After a timeout or a cut, the endpoint may have executed the call.
             if failure.code != "upstream_timeout" && failure.code != "upstream_cut" {
                 admitted.refused();
             }
@@ -86,7 +88,7 @@ async fn attempt(
     };
     let mut reader = Reader::new(endpoint.interface, step.number, known_ids, step.tools, step.number > 0);
     let cut = read(response, &mut reader, sender).await?;
-    // A response that ends in good order without an answer is an answer of the endpoint.
+    // A response that ends properly without an answer counts as processed by the endpoint.
     let was_cut = cut.is_some();
     let ended = reader.end(cut);
     admitted.used(&ended.reply.usage);
@@ -99,14 +101,14 @@ async fn attempt(
     Ok((ended.reply, outcome))
 }
 
-/// Reads a response up to its end; returns why its bytes ended before, if they did.
+/// Reads a response to its end. Returns why its bytes ended early, if they did.
 async fn read(
     mut response: Response,
     reader: &mut Reader<'_>,
     sender: &EngineSender,
 ) -> Result<Option<Failure>, ReceiverDropped> {
     let mut length = 0;
-    // Set when the answer ends. What it says after that prolongs it, and signs of life of the endpoint do not.
+    // Set when the answer ends. Further output extends it; keep-alives of the endpoint do not.
     let mut deadline = None;
     loop {
         let next = if reader.is_ending() {
@@ -160,13 +162,14 @@ mod tests {
     use super::*;
     use crate::interface::Interface;
 
-    /// How a response of these events, each 10 s after the one before, is read: whether it ends within the time, the time, and the text.
+    /// Reads a response of these events, 10 s apart. Returns whether it ends in time, the time
+    /// taken and the text.
     async fn read_slowly(events: &'static [&'static str]) -> (bool, Duration, String) {
         let chunks = stream::unfold(0_usize, move |number| async move {
             if number > 0 {
                 tokio::time::sleep(Duration::from_secs(10)).await;
             }
-            // The last one comes again and again.
+            // The last event repeats forever.
             let event = events[number.min(events.len() - 1)];
             Some((Ok::<_, std::io::Error>(event), number + 1))
         });

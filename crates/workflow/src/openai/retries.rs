@@ -1,4 +1,4 @@
-//! When a call that has not said anything yet is made again.
+//! Decides when a call that has not produced output is retried.
 
 use std::time::Duration;
 
@@ -22,10 +22,11 @@ impl Retries {
         Self { give_up_at: Instant::now() + budget, made: 0 }
     }
 
-    /// After what delay the call is made again; `None`: it is not. `random`: from 0 to 1.
+    /// The delay before the next try; `None`: no retry. `random`: from 0 to 1.
     ///
-    /// `failure`: of the status or the connection, before the model has said anything. Silence has taken long enough already, and what the model
-    /// has written wrongly is for the next run of the turn.
+    /// `failure` is an error of the status or the connection, before the model produced output.
+    /// Silence is not retried, because it has taken long enough. Invalid output of the model is
+    /// left to the next run of the turn.
     pub(super) fn next(&mut self, failure: &Failure, random: f64) -> Option<Duration> {
         let is_left = matches!(failure.code.as_str(), "upstream_timeout" | "model_error");
         if failure.class != ErrorClass::Transient || is_left {
@@ -33,7 +34,7 @@ impl Retries {
         }
         let backoff = (FIRST_DELAY * 2_u32.saturating_pow(self.made)).min(LONGEST_DELAY);
         let delay = match failure.retry_after {
-            // Never sooner, and not all at the same time.
+            // Never sooner than asked, and spread over time.
             Some(after) => after + backoff.mul_f64(random / 2.0),
             None => backoff.mul_f64(0.5 + random / 2.0),
         };

@@ -1,4 +1,4 @@
-//! The spans of an answer, by the conventions for generative models: names and numbers, nothing of what was said.
+//! The spans of an answer, by the conventions for generative models: names and numbers, no content.
 
 use runtime::traces::{Span, SpanKind, SpanStart};
 
@@ -7,7 +7,7 @@ use crate::interface::Interface;
 use crate::reader::ModelReply;
 use crate::request::TurnAttempt;
 
-/// A call of a model.
+/// The span of a model call.
 pub(super) fn of_model_call(
     turn: &TurnAttempt,
     model: &str,
@@ -16,7 +16,7 @@ pub(super) fn of_model_call(
 ) -> Span {
     let mut span = below(turn, "chat", model, SpanKind::Client);
     if span.is_recorded() {
-        // The protocol: who is behind the endpoint is not known.
+        // This names the protocol: the provider behind the endpoint is not known.
         span.set("gen_ai.provider.name", interface.provider());
         span.set("gen_ai.request.model", model.to_owned());
         span.set("server.address", host);
@@ -27,7 +27,7 @@ pub(super) fn of_model_call(
     span
 }
 
-/// A call of a tool.
+/// The span of a tool call.
 pub(super) fn of_tool_call(turn: &TurnAttempt, call: &CallName) -> Span {
     let mut span = below(turn, "execute_tool", &call.tool, SpanKind::Client);
     if span.is_recorded() {
@@ -47,7 +47,7 @@ fn below(turn: &TurnAttempt, operation: &'static str, of: &str, kind: SpanKind) 
     span
 }
 
-/// Counts and names, nothing of what was said.
+/// Records counts and names of a reply, no content.
 pub(super) fn note_call(span: &mut Span, reply: &ModelReply, failure: Option<&Failure>) {
     if !span.is_recorded() {
         return;

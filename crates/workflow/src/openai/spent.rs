@@ -1,4 +1,4 @@
-//! What the calls of a turn have used, as the metadata of its last chunk tell it.
+//! Sums the usage of a turn's calls for the metadata of its last chunk.
 
 use std::sync::Arc;
 
@@ -8,30 +8,30 @@ use serde_json::{Map, Value, json};
 use crate::metrics;
 use crate::reader::ModelReply;
 
-/// What the whole turn has cost.
+/// The usage and cost of a whole turn.
 #[derive(Debug, Default)]
 pub(super) struct Spent {
-    /// The sum of the calls that the endpoint has counted.
+    /// Sum of the calls that the endpoint has counted.
     sum: Option<ModelCall>,
-    /// Of the others.
+    /// Sum of the calls that the endpoint has not counted.
     estimated_tokens: u64,
     steps: u32,
     prices: Option<Arc<PriceTable>>,
     /// In the currency of the prices.
     cost: f64,
-    /// A model whose price is not known.
+    /// A model without a known price.
     unpriced: Option<String>,
 }
 
 impl Spent {
-    /// Of a turn that asks this model; without prices no cost is known.
+    /// Usage of a turn that calls the model `asked`. Without prices no cost is known.
     pub(super) fn new(prices: Option<Arc<PriceTable>>, asked: &str) -> Self {
         let unpriced = prices.is_none().then(|| asked.to_owned());
         Self { prices, unpriced, ..Self::default() }
     }
 
-    /// Adds a call of the model that was asked, which the endpoint may name otherwise. The call was made at about this time. A call that the
-    /// endpoint has not counted counts for the budget alone, as it is `estimated`.
+    /// Adds a call of the model `asked`, which the endpoint may name differently, made at about
+    /// this time. A call that the endpoint has not counted enters the budget only, as `estimated`.
     pub(super) fn add(
         &mut self,
         counted: Option<&ModelCall>,
@@ -59,7 +59,7 @@ impl Spent {
         }
     }
 
-    /// All calls so far.
+    /// The usage of all calls so far.
     pub(super) fn used(&self) -> TurnUse<'_> {
         TurnUse {
             calls: self.steps.into(),
@@ -74,7 +74,8 @@ impl Spent {
         }
     }
 
-    /// The metadata of the final chunk. An endpoint that counts nothing leaves the counts out: none is not zero.
+    /// Metadata of the final chunk. If the endpoint counts nothing, the counts are absent and not
+    /// zero.
     pub(super) fn metadata(&self, reply: &ModelReply, asked: &str) -> Map<String, Value> {
         let mut map = Map::new();
         map.insert("model".to_owned(), json!(reply.model.as_deref().unwrap_or(asked)));
@@ -88,7 +89,7 @@ impl Spent {
     }
 }
 
-/// In the words of OpenAI; what the endpoint does not say is left out.
+/// The usage in OpenAI's format; unknown counts are left out.
 fn usage_of(sum: &ModelCall) -> Value {
     let total = sum.input_tokens.saturating_add(sum.output_tokens);
     let mut value = json!({

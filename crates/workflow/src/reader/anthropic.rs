@@ -1,4 +1,4 @@
-//! What one event of Anthropic's Messages says.
+//! Reads events of Anthropic's Messages.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use super::deviations::{Deviation, Deviations};
 use super::finish::Finish;
 use super::units::{clean, cleaned};
 
-/// Thinking that the provider wants back with its signature, and the blocks that are open.
+/// Thinking that goes back to the provider with its signature, and the open blocks.
 #[derive(Debug, Default)]
 pub(super) struct AnthropicState {
     thinking: Vec<(u64, Thinking)>,
-    /// The blocks that are calls of ours: tools that the provider calls by itself have input as well.
+    /// Blocks that are calls of our tools. Tools that the provider runs have input as well.
     calls: BTreeSet<u64>,
-    /// The index of the last block.
+    /// Index of the last block.
     last: Option<u64>,
 }
 
@@ -28,10 +28,10 @@ enum Thinking {
 }
 
 impl AnthropicState {
-    /// The blocks that go back before the text and the calls.
+    /// The blocks that are sent back before the text and the calls.
     pub(super) fn blocks(self) -> Vec<Value> {
         let block = |thinking: Thinking| match thinking {
-            // A block without a signature is refused.
+            // The provider refuses a block without a signature.
             Thinking::Signed { signature, .. } if signature.is_empty() => None,
             Thinking::Signed { thinking, signature } => Some(
                 json!({"type": "thinking", "thinking": clean(&thinking), "signature": clean(&signature)}),
@@ -55,13 +55,13 @@ pub(super) fn read(value: &Value, state: &mut AnthropicState, deviations: &mut D
     let index = value.get("index").and_then(calls::index);
     match value["type"].as_str().unwrap_or_default() {
         "message_start" => message(&value["message"], state, &mut said, deviations),
-        // A whole answer.
+        // A complete answer that was not streamed.
         "message" => {
             message(value, state, &mut said, deviations);
             said.is_whole = true;
         }
         "content_block_start" => {
-            // Without an index it is the next one.
+            // Without an index it is the next block.
             let index = index.unwrap_or_else(|| state.last.map_or(0, |last| last + 1));
             block(&value["content_block"], index, state, &mut said.pieces, deviations);
         }
@@ -70,7 +70,7 @@ pub(super) fn read(value: &Value, state: &mut AnthropicState, deviations: &mut D
         }
         "message_delta" => finish(&value["delta"], &mut said, deviations),
         "message_stop" => said.is_last = true,
-        // `ping`, `content_block_stop`, and what will be added.
+        // `ping`, `content_block_stop`, and future types.
         _ => {}
     }
     said
@@ -103,7 +103,7 @@ fn block(
 ) {
     let text = |key: &str| block[key].as_str().unwrap_or_default().to_owned();
     state.last = Some(index);
-    // An index that comes again is another block.
+    // A repeated index is another block.
     state.calls.remove(&index);
     match block["type"].as_str().unwrap_or_default() {
         "text" => push_text(text("text"), pieces),
@@ -114,7 +114,7 @@ fn block(
         }
         "redacted_thinking" => state.thinking.push((index, Thinking::Redacted(block.clone()))),
         "tool_use" => {
-            // An empty input stands for the pieces that follow.
+            // An empty input is a placeholder for the pieces that follow.
             let input = block["input"].as_object().filter(|input| !input.is_empty());
             let arguments = input.map_or_else(String::new, |_| block["input"].to_string());
             state.calls.insert(index);
@@ -122,7 +122,7 @@ fn block(
             let call = CallDelta { index: Some(index), id, name, arguments, ..CallDelta::default() };
             pieces.push(ContentPiece::Calls(vec![call]));
         }
-        // Tools that the provider calls by itself.
+        // Tools that the provider runs.
         "server_tool_use" | "mcp_tool_use" => {}
         kind if kind.ends_with("_tool_result") => {}
         _ => deviations.note(Deviation::ContentPart),

@@ -1,7 +1,8 @@
-//! The arguments of one call while they grow, and what they mean at the end.
+//! Assembles the arguments of one call and decides what they mean at the end.
 //!
-//! Endpoints send them in pieces, whole, whole with each piece, or `{}` first and the real ones after it. A piece that repeats what came before can
-//! be read in two ways; both readings are kept until one of them cannot be JSON any more.
+//! Endpoints send them in pieces, whole, whole with each piece, or as `{}` first and the real ones
+//! later. A piece that repeats earlier text can be read in two ways. Both readings are kept until
+//! one of them can no longer be JSON.
 
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
@@ -10,30 +11,29 @@ use super::deviations::{Deviation, Deviations};
 use super::json;
 use super::units::{Joiner, clean, cleaned};
 
-/// Readings of one call that are kept at a time.
+/// Maximum number of readings of one call.
 const MOST_READINGS: usize = 4;
-/// A literal, such as `null`, is no longer than this.
+/// Maximum length of a literal such as `null`.
 const LONGEST_LITERAL: usize = 64;
 
-/// How far the arguments have come.
+/// State of the arguments so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArgumentsState {
     Empty,
     Open,
-    /// They are a whole value.
+    /// They are a complete value.
     Whole,
 }
 
 #[derive(Debug)]
 pub(super) struct Arguments {
-    /// At least one.
     readings: Vec<String>,
-    /// Of the only reading.
+    /// Scan of the only reading.
     scan: Scan,
     joiner: Joiner,
-    /// Bytes that were passed on.
+    /// Number of bytes passed on.
     said: usize,
-    /// What was passed on before other arguments came in its place: nothing can be added to it any more.
+    /// The text passed on before other arguments replaced it. Nothing can be added to it any more.
     replaced: Option<String>,
 }
 
@@ -58,34 +58,35 @@ impl Arguments {
         }
     }
 
-    /// What stands for arguments that follow, or for none.
+    /// Whether it is a placeholder for arguments that follow, or for none.
     pub(super) fn is_placeholder(&self) -> bool {
         matches!(self.first().trim(), "{}" | "null" | "\"\"" | "[]")
     }
 
-    /// Whether this piece brings nothing new: it is what has come, once more.
+    /// Whether this piece is equal to everything so far.
     pub(super) fn is_repeated_by(&self, piece: &str) -> bool {
         let (first, piece) = (self.first().trim(), piece.trim());
         first == piece || (self.state() == ArgumentsState::Whole && same_value(first, piece))
     }
 
-    /// Whether this piece is what has come and more: an object with the same fields, of which texts and lists may have grown.
+    /// Whether this piece extends everything so far: the same object, in which texts and lists may
+    /// be longer.
     pub(super) fn is_grown_by(&self, piece: &str) -> bool {
         is_grown(self.first(), piece, false).unwrap_or_else(|| self.is_begun_by(piece))
     }
 
-    /// Whether this piece is everything that has come and more, as a text.
+    /// Whether this piece begins with all the text so far.
     fn is_begun_by(&self, piece: &str) -> bool {
         !self.first().is_empty() && piece.starts_with(self.first())
     }
 
-    /// Whether other arguments, which did not grow out of them, came after a part of them had been passed on.
+    /// Whether unrelated arguments arrived after part of the first ones had been passed on.
     pub(super) fn is_torn(&self) -> bool {
         let has_grown = |shown: &String| is_grown(shown, self.first(), true).unwrap_or(false);
         self.replaced.as_ref().is_some_and(|shown| !has_grown(shown))
     }
 
-    /// Whether a part of them was passed on.
+    /// Whether part of them was passed on.
     pub(super) fn is_said(&self) -> bool {
         self.said > 0
     }
@@ -163,7 +164,8 @@ impl Arguments {
         self.scan.feed(&only);
     }
 
-    /// What may be passed on now. Arguments that are whole wait for the end, because other ones may replace them.
+    /// The text that may be passed on now. Complete arguments wait for the end, because others may
+    /// replace them.
     pub(super) fn say(&mut self) -> String {
         match (&self.readings[..], self.state()) {
             ([only], ArgumentsState::Open) if self.replaced.is_none() => {
@@ -175,7 +177,8 @@ impl Arguments {
         }
     }
 
-    /// The rest of what is passed on, and what the tool is called with: the text of an object, or why there is none.
+    /// The rest of the text to pass on, and the tool's arguments: the text of an object, or why
+    /// there is none.
     pub(super) fn settle(&mut self) -> (String, Result<String, String>) {
         let rest = self.joiner.end();
         self.append(rest);
@@ -203,10 +206,10 @@ impl Arguments {
     }
 }
 
-/// The text of the object that these arguments mean, as the tool gets it and as the model is shown it again.
+/// The text of the object that these arguments mean, for the tool and for the model's history.
 ///
-/// Nothing, `null` and an empty list are no arguments. An object in a text, and the same object twice, are the object. Anything else is an error,
-/// with its reason.
+/// Empty text, `null` and an empty list mean no arguments. An object inside a string, and the same
+/// object twice, mean that object. Anything else is an error with its reason.
 pub(crate) fn object(text: &str) -> Result<String, String> {
     let text = text.trim();
     if matches!(text, "" | "null" | "\"\"" | "[]" | "None" | "undefined") {
@@ -231,7 +234,7 @@ pub(crate) fn object(text: &str) -> Result<String, String> {
     })
 }
 
-/// Objects one after the other that are the same or empty, perhaps with brackets too many at the end.
+/// Reads consecutive objects that are equal or empty, perhaps followed by excess brackets.
 fn several(text: &str) -> Option<String> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Map<String, Value>>();
     let mut found: Option<Map<String, Value>> = None;
@@ -248,13 +251,14 @@ fn several(text: &str) -> Option<String> {
     found.filter(|_| is_junk).map(|map| Value::Object(map).to_string())
 }
 
-/// Whether an object is an earlier one and more; `None`: one of them is no whole object.
+/// Whether an object extends an earlier one. `None`: one of them is not a complete object.
 fn is_grown(known: &str, grown: &str, with_numbers: bool) -> Option<bool> {
     let read = |text: &str| serde_json::from_str::<Map<String, Value>>(text.trim()).ok().map(Value::Object);
     Some(has_grown(&read(known)?, &read(grown)?, with_numbers))
 }
 
-/// Whether a value is an earlier one and more. `with_numbers`: 11 is 1 and more; by itself that may be another value.
+/// Whether a value extends an earlier one. `with_numbers`: 11 extends 1, which may also be another
+/// value.
 fn has_grown(known: &Value, grown: &Value, with_numbers: bool) -> bool {
     match (known, grown) {
         (Value::String(known), Value::String(grown)) => grown.starts_with(known.as_str()),
@@ -280,7 +284,7 @@ pub(super) fn same_value(one: &str, other: &str) -> bool {
     read(one).is_some_and(|one| read(other) == Some(one))
 }
 
-/// Whether a text is JSON, or the beginning of it.
+/// Whether a text is JSON or a prefix of JSON.
 fn can_be_json(text: &str) -> bool {
     match serde_json::from_str::<IgnoredAny>(text) {
         Ok(_) => true,
@@ -293,7 +297,7 @@ pub(super) fn opens(text: &str) -> bool {
     text.trim_start().starts_with(['{', '['])
 }
 
-/// Finds where a value closes, a piece at a time.
+/// Finds where a value closes, piece by piece.
 #[derive(Debug, Default)]
 struct Scan {
     depth: u32,
@@ -341,7 +345,7 @@ impl Scan {
 mod tests {
     use super::*;
 
-    /// What is said after each piece, then at the end, and what is meant.
+    /// The text passed on after each piece and at the end, and the final arguments.
     fn taken(pieces: &[&str]) -> (Vec<String>, Result<String, String>) {
         let (mut arguments, mut deviations) = (Arguments::default(), Deviations::default());
         let mut said = Vec::new();

@@ -1,8 +1,8 @@
-//! Tool calls put together from the pieces of a stream.
+//! Assembles tool calls from the pieces of a stream.
 //!
-//! Which call a piece belongs to follows from everything that it bears: id, index, name, place in its list, and whether it can go on from the
-//! arguments that have come. No field alone can be trusted: endpoints give all calls one index, each piece an index or an id of its own, and one
-//! call several times.
+//! A piece's call follows from all of its fields: id, index, name, place in its list, and whether
+//! it can continue the arguments so far. No single field can be trusted. Endpoints give all calls
+//! one index, give each piece an index or id of its own, or send one call several times.
 
 use std::collections::HashSet;
 
@@ -13,29 +13,29 @@ use super::deviations::{Deviation, Deviations};
 use super::units::{clean, cleaned};
 use crate::engine_event::{CallName, Failure};
 
-/// Names and ids travel with every chunk of a call.
+/// Maximum length: names and ids are in every chunk of a call.
 const LONGEST_NAME: usize = 128;
-/// Calls of one answer.
+/// Maximum number of calls in one answer.
 const MOST_CALLS: usize = 1_024;
 
 /// A call that the model has made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModelToolCall {
     pub(crate) name: CallName,
-    /// The text of a JSON object; `{}` where the model wrote none.
+    /// Text of a JSON object; `{}` if the model wrote none.
     pub(crate) arguments: String,
-    /// Why what the model wrote is no object: the tool is not called.
+    /// Why the model's text is not an object; the tool is then not called.
     pub(crate) problem: Option<String>,
-    /// What an endpoint wants back with the call, such as a signature.
+    /// Data that an endpoint needs back with the call, such as a signature.
     pub(crate) signature: Option<String>,
-    /// The same in the form of OpenAI's interface, such as Google's `thought_signature`.
+    /// The same in OpenAI's format, such as Google's `thought_signature`.
     pub(crate) extra_content: Option<Value>,
 }
 
-/// What clients may see of calls, in its order.
+/// The calls that clients may see, in order.
 pub(super) type ShownCalls = Vec<(CallName, String)>;
 
-/// A piece of a call, as a stream brings it. Endpoints differ in what they leave out.
+/// A piece of a call. Endpoints differ in the fields they leave out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CallDelta {
     pub(super) index: Option<u64>,
@@ -47,10 +47,10 @@ pub(super) struct CallDelta {
 }
 
 impl CallDelta {
-    /// A piece in one of the forms that are in use; `None`: it is none.
+    /// Reads a piece in one of the known formats. `None`: the value is not a call.
     pub(super) fn of(value: &Value) -> Option<Self> {
         let object = value.as_object()?;
-        // OpenAI's form has the function in an object of its own; others have its fields beside the id.
+        // OpenAI nests the function in an object; others put its fields beside the id.
         let function = object.get("function").or_else(|| object.get("custom")).unwrap_or(value);
         let of_keys =
             |keys: &[&str]| keys.iter().find_map(|key| function.get(*key).filter(|value| !value.is_null()));
@@ -75,12 +75,12 @@ impl CallDelta {
         is_call.then_some(piece)
     }
 
-    /// Whether it says nothing but, perhaps, an index.
+    /// Whether it has no field, except perhaps an index.
     fn is_blank(&self) -> bool {
         *self == Self { index: self.index, ..Self::default() }
     }
 
-    /// Whether another form of the same message has this call as well.
+    /// Whether another format of the same message has this call as well.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let is_same_id = self.id == other.id || self.id.is_empty() || other.id.is_empty();
         let is_same_text = self.arguments == other.arguments || same_value(&self.arguments, &other.arguments);
@@ -88,7 +88,7 @@ impl CallDelta {
     }
 }
 
-/// 1, 1.0 and "1".
+/// Accepts 1, 1.0 and "1".
 pub(super) fn index(value: &Value) -> Option<u64> {
     let number = match value {
         Value::String(text) => text.trim().parse().ok()?,
@@ -97,7 +97,7 @@ pub(super) fn index(value: &Value) -> Option<u64> {
     (number >= 0.0 && number.fract() == 0.0 && number < 1e15).then_some(number as u64)
 }
 
-/// A text as it is; anything else is not as it should be, but what is meant is clear.
+/// A string as it is; any other value as its JSON text, because the meaning is clear.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -106,19 +106,19 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// The calls of one step while they grow.
+/// The calls of one step while they arrive.
 pub(super) struct Calls<'a> {
     step: u32,
-    /// Ids that the turn's context has already: the fleet distinguishes the calls of a turn by their ids.
+    /// Ids already in the turn's context: the fleet distinguishes the calls of a turn by their ids.
     known_ids: &'a mut HashSet<String>,
-    /// The tools that the model was offered.
+    /// Names of the tools offered to the model.
     tools: &'a [String],
     calls: Vec<PartialCall>,
     /// The call of the last piece.
     last: Option<usize>,
-    /// Calls that the list that is being read has named.
+    /// Calls that the current list has named.
     in_list: Vec<usize>,
-    /// The first call that does not fit.
+    /// Whether there were too many calls.
     overflow: bool,
 }
 
@@ -127,14 +127,15 @@ struct PartialCall {
     indexes: Seen<u64>,
     ids: Seen<String>,
     tool: String,
-    /// Set when the first piece is passed on: the name is complete then.
+    /// Set when the first piece is passed on, because the name is complete then.
     name: Option<CallName>,
     arguments: Arguments,
     signature: Option<String>,
     extra_content: Option<Value>,
 }
 
-/// The first and the last of the values that a call was called by. What renews them with each piece comes back to none in between.
+/// The first and the last value (id or index) of a call. An endpoint that changes the value with
+/// each piece never returns to a value in between.
 #[derive(Default)]
 struct Seen<T>(Option<T>, Option<T>);
 
@@ -164,7 +165,7 @@ impl<'a> Calls<'a> {
         self.calls.is_empty()
     }
 
-    /// Takes the pieces of one list; returns what clients may see of them.
+    /// Adds the pieces of one list and returns the calls that clients may see.
     pub(super) fn add(&mut self, mut pieces: Vec<CallDelta>, deviations: &mut Deviations) -> ShownCalls {
         if pieces.len() > 1 && pieces.iter().all(|piece| piece.index.is_none()) {
             for (place, piece) in (0..).zip(&mut pieces) {
@@ -215,7 +216,8 @@ impl<'a> Calls<'a> {
         call.signature = piece.signature.or(call.signature.take());
         call.extra_content = piece.extra_content.map(cleaned).or(call.extra_content.take());
         call.arguments.take(&piece.arguments, deviations);
-        // Until arguments come, a further piece may go on with the name. Arguments that came whole at once may come again with more.
+        // Until arguments arrive, a further piece may continue the name. Arguments that arrived
+        // whole may arrive again in a longer form.
         if call.arguments.state() == ArgumentsState::Open {
             if call.name.is_none() {
                 shown.extend((0..place).filter_map(|before| self.announce(before)).collect::<Vec<_>>());
@@ -241,8 +243,8 @@ impl<'a> Calls<'a> {
         (is_first || !more.is_empty()).then_some((name, more))
     }
 
-    /// What clients see before something else is said: the calls that have come whole. Placeholders wait for the arguments that may follow, and
-    /// so do all arguments where only blanks are said.
+    /// The complete calls, which clients see before other output. Placeholders wait for the
+    /// arguments that may follow, and so do all arguments if the output is blank.
     pub(super) fn pause(&mut self, is_blank: bool) -> ShownCalls {
         let count = self.calls.len();
         let show = |place: usize| match self.is_whole(place) {
@@ -253,7 +255,7 @@ impl<'a> Calls<'a> {
         (0..count).filter_map(show).collect()
     }
 
-    /// The rest of the calls that are whole and were shown as they grew: what comes after them is shown after them.
+    /// The rest of complete calls that were shown as they grew: later output is shown after it.
     fn finish_begun(&mut self) -> ShownCalls {
         let is_begun = |calls: &Self, place: usize| {
             let arguments = &calls.calls[place].arguments;
@@ -264,7 +266,7 @@ impl<'a> Calls<'a> {
             .collect()
     }
 
-    /// The name of a whole call that was not shown yet.
+    /// The name of a complete call that was not shown yet.
     fn announce(&mut self, place: usize) -> Option<(CallName, String)> {
         if self.is_whole(place) { self.say(place) } else { None }
     }
@@ -282,7 +284,7 @@ impl<'a> Calls<'a> {
         (!said.is_empty()).then_some((name, said))
     }
 
-    /// All calls, in the order in which the model began them, after what clients may still see of them.
+    /// All calls in the order in which the model began them, and the last pieces for clients.
     pub(super) fn finish(
         mut self,
         is_cut: bool,
@@ -294,7 +296,7 @@ impl<'a> Calls<'a> {
             return (Vec::new(), Err(bad(&text)));
         }
         let (mut parts, mut calls) = (Vec::new(), Vec::new());
-        // Before their arguments are settled.
+        // This must precede settling the arguments.
         let repeated: Vec<bool> = (0..self.calls.len()).map(|place| self.is_repeated(place)).collect();
         deviations.note_if(repeated.contains(&true), Deviation::Repetition);
         for place in (0..self.calls.len()).filter(|place| !repeated[*place]) {
@@ -329,7 +331,7 @@ impl<'a> Calls<'a> {
         (parts, Ok(calls))
     }
 
-    /// Whether a call without arguments is another one that was announced under several indexes.
+    /// Whether a call without arguments is a duplicate that was announced under several indexes.
     fn is_repeated(&self, place: usize) -> bool {
         let call = &self.calls[place];
         let is_empty = |call: &PartialCall| call.arguments.state() == ArgumentsState::Empty;
@@ -342,7 +344,7 @@ impl<'a> Calls<'a> {
             && others.any(|(at, other)| is_first(at, other) && other.tool == call.tool && has_id(other))
     }
 
-    /// The call that a piece belongs to, or the place of a new one; and whether its id or index says so.
+    /// The call of a piece, or the place of a new one, and whether its id or index decided it.
     fn place(&self, piece: &CallDelta) -> (usize, bool) {
         let find = |is: &dyn Fn(&PartialCall) -> bool| self.calls.iter().rposition(is);
         let by_index = piece.index.and_then(|index| find(&|call| call.indexes.has(&index)));
@@ -357,7 +359,8 @@ impl<'a> Calls<'a> {
             return if is_same { (place, by_index.is_none_or(|at| at == place)) } else { (new, true) };
         }
         let Some(place) = by_index.or(self.last) else { return (new, true) };
-        // A whole call does not go on with a piece that begins nothing; one that was being written does.
+        // A complete call does not continue with a piece that begins no value; a call being written
+        // does.
         let begins_nothing =
             piece.name.is_empty() && !piece.arguments.trim().is_empty() && !opens(&piece.arguments);
         let is_open = |last: &usize| self.is_whole(place) && !self.is_whole(*last);
@@ -369,7 +372,7 @@ impl<'a> Calls<'a> {
         if goes_on { (place, is_known) } else { (new, true) }
     }
 
-    /// Whether a piece with the id of this call is of it. Some endpoints give all calls one id.
+    /// Whether a piece with this call's id belongs to it. Some endpoints give all calls one id.
     fn is_same_id(&self, place: usize, piece: &CallDelta) -> bool {
         let call = &self.calls[place];
         if piece.name.is_empty() || call.tool.is_empty() {
@@ -379,14 +382,14 @@ impl<'a> Calls<'a> {
             piece.index.is_some_and(|index| !call.indexes.is_empty() && !call.indexes.has(&index));
         let is_same_tool = call.tool == piece.name || self.names_join(&call.tool, &piece.name);
         match call.arguments.state() {
-            // It may be another call that begins; if no arguments follow, it is left out at the end.
+            // Another call may begin here. If no arguments follow, it is dropped at the end.
             ArgumentsState::Whole if is_other_index && piece.arguments.trim().is_empty() => false,
             ArgumentsState::Whole => {
                 let is_other_call = opens(&piece.arguments)
                     && !call.arguments.is_placeholder()
                     && !call.arguments.is_repeated_by(&piece.arguments)
                     && !call.arguments.is_grown_by(&piece.arguments);
-                // With the same index as well it is the same call, whatever it has become.
+                // With the same index as well, it is the same call, whatever it contains.
                 let is_same_index = piece.index.is_some_and(|index| call.indexes.has(&index));
                 let is_replaced = is_same_index && !self.in_list.contains(&place);
                 call.tool == piece.name && (is_replaced || !is_other_call)
@@ -396,7 +399,8 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// Whether a piece with an unknown id or none goes on with this call, which it has the index of or comes after.
+    /// Whether a piece with an unknown or no id continues this call, whose index it has or which it
+    /// follows.
     fn goes_on(&self, place: usize, piece: &CallDelta, has_index: bool) -> bool {
         let call = &self.calls[place];
         let (arguments, state) = (&call.arguments, call.arguments.state());
@@ -442,7 +446,7 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// Whether the second text goes on with the name that the first one begins, or repeats it.
+    /// Whether the second text continues the name that the first one begins, or repeats it.
     fn names_join(&self, begun: &str, more: &str) -> bool {
         let is_tool = |name: &str| self.tools.iter().any(|tool| tool == name);
         let joined = format!("{begun}{more}");
@@ -453,7 +457,8 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// The name after one more piece of it: names come whole, in pieces, whole with each piece, or longer with each piece.
+/// The name after one more piece. Names arrive whole, in pieces, whole with each piece, or longer
+/// with each piece.
 fn joined_name(begun: &str, more: &str, tools: &[String]) -> String {
     let joined = format!("{begun}{more}");
     if begun.is_empty() || more.is_empty() || tools.contains(&joined) {
@@ -462,7 +467,7 @@ fn joined_name(begun: &str, more: &str, tools: &[String]) -> String {
     if more.starts_with(begun) { more.to_owned() } else { joined }
 }
 
-/// The endpoint's id when it is the only one of its kind in the turn, else one of ours.
+/// The endpoint's id if it is unique in the turn, else a generated one.
 fn unique_id(step: u32, place: usize, given: &str, known: &mut HashSet<String>) -> String {
     let own = format!("call_{step}_{place}");
     let others = (0..).map(|n| format!("{own}_{n}"));

@@ -1,4 +1,4 @@
-//! What one event of a chat completion says: a chunk, or a whole completion where an endpoint does not stream.
+//! Reads events of chat completions: a chunk, or a whole completion if an endpoint does not stream.
 
 use model::TokenCounts;
 use serde_json::Value;
@@ -10,26 +10,26 @@ use super::finish::Finish;
 use super::units::clean;
 use crate::endpoint_errors;
 
-/// What one event says.
+/// The content of one event.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Said {
     pub(super) pieces: Vec<ContentPiece>,
-    /// A whole message: what of it was not said before is said now.
+    /// A whole message, of which only the new part is added.
     pub(super) message: Option<Vec<ContentPiece>>,
-    /// The message may be a piece of one: it is in a chunk, in place of a delta, and does not end.
+    /// The message may be a piece: it replaces the delta in a chunk and does not end.
     pub(super) is_piece: bool,
     pub(super) finish: Option<Finish>,
     pub(super) model: Option<String>,
     pub(super) usage: TokenCounts,
     /// The error that ends the response.
     pub(super) error: Option<Value>,
-    /// The response is a whole completion: nothing needs to follow.
+    /// The response is a whole completion, so nothing needs to follow.
     pub(super) is_whole: bool,
     /// The event that ends the response.
     pub(super) is_last: bool,
 }
 
-/// The names of an object with counts, in small letters and without anything between them.
+/// Names of an object with counts, in lower case without separators.
 const USAGE: [&str; 7] = [
     "usage",
     "usagemetadata",
@@ -39,12 +39,13 @@ const USAGE: [&str; 7] = [
     "billedunits",
     "amazonbedrockinvocationmetrics",
 ];
-/// How deep such an object may be.
+/// Maximum depth of such an object.
 const DEEPEST_USAGE: u32 = 5;
-/// What the model has written, and what is long and has no counts.
+/// Output of the model, and long values without counts.
 const NO_USAGE: [&str; 5] = ["content", "tool_calls", "logprobs", "arguments", "args"];
 
-/// The counts of tokens in an event: OpenAI has them at the top, others within the choice or under a name of their own.
+/// The token counts in an event. OpenAI has them at the top, others in the choice or under another
+/// name.
 pub(super) fn usage(value: &Value) -> TokenCounts {
     let mut found = TokenCounts::default();
     find_usage(value, false, 0, &mut found);
@@ -52,7 +53,7 @@ pub(super) fn usage(value: &Value) -> TokenCounts {
     found.max(TokenCounts::of_usage(value))
 }
 
-/// `is_within`: the value is part of an object with counts; Cohere has them one level deeper.
+/// `is_within`: the value is part of an object with counts; Cohere nests them one level deeper.
 fn find_usage(value: &Value, is_within: bool, depth: u32, found: &mut TokenCounts) {
     if depth == DEEPEST_USAGE {
         return;
@@ -61,7 +62,7 @@ fn find_usage(value: &Value, is_within: bool, depth: u32, found: &mut TokenCount
         Value::Object(map) => {
             for (key, value) in map.iter().filter(|(key, _)| !NO_USAGE.contains(&key.as_str())) {
                 let name = plain_name(key);
-                // Parts of a count, which is read with its object.
+                // Details of a count, which are read with its object.
                 if is_within && (name.ends_with("details") || name.starts_with("cache")) {
                     continue;
                 }
@@ -77,17 +78,17 @@ fn find_usage(value: &Value, is_within: bool, depth: u32, found: &mut TokenCount
     }
 }
 
-/// A name in small letters, without anything between its words.
+/// A name in lower case without separators.
 fn plain_name(key: &str) -> String {
     key.chars().filter(char::is_ascii_alphanumeric).map(|char| char.to_ascii_lowercase()).collect()
 }
 
-/// A text at one of these keys that is not empty.
+/// A non-empty text at one of these keys.
 fn text_at(value: &Value, key: &str) -> Option<String> {
     value.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// The error that an event is or has.
+/// The error that an event is or contains.
 pub(super) fn error(name: &str, value: &Value) -> Option<Value> {
     let says_nothing_else = ["choices", "usage", "candidates", "response", "delta", "output"]
         .iter()
@@ -109,12 +110,13 @@ pub(super) fn error(name: &str, value: &Value) -> Option<Value> {
     is_error.then(|| value.clone())
 }
 
-/// MiniMax's form of a status.
+/// MiniMax's status format.
 fn is_refused(status: &Value) -> bool {
     status["status_code"].as_i64().is_some_and(|code| code != 0)
 }
 
-/// Which of the choices is read. One choice is asked for: an index that only grows counts pieces.
+/// Selects the choice that is read. One choice is requested, so an index that only grows counts
+/// pieces.
 #[derive(Debug, Default)]
 pub(super) struct ChosenChoice {
     first: Option<u64>,
@@ -125,7 +127,7 @@ pub(super) struct ChosenChoice {
 impl ChosenChoice {
     /// Whether a choice at this place of its event is read.
     fn takes(&mut self, index: Option<u64>, place: u64, is_only: bool) -> bool {
-        // A choice without an index is its event's only one, or the one at its place.
+        // A choice without an index is the only one of its event, or the one at its place.
         let index = match index {
             Some(index) => index,
             None if is_only => self.first.unwrap_or(0),
@@ -164,14 +166,14 @@ pub(super) fn read(value: &Value, chosen: &mut ChosenChoice, deviations: &mut De
     if said.finish.is_none() && !choices.is_empty() {
         said.finish = finish(value, &["/finish_reason", "/finishReason"], deviations);
     }
-    // A server that sends messages in place of pieces may count tokens in each of them.
+    // A server that sends messages instead of pieces may count tokens in each of them.
     let is_chunk = value.get("object").and_then(Value::as_str) == Some("chat.completion.chunk");
     said.is_piece = is_chunk && said.pieces.is_empty() && said.finish.is_none();
     said.is_whole = has_message && (said.finish.is_some() || (said.usage.is_known() && !is_chunk));
     said
 }
 
-/// Reads a choice; returns whether it is a message, and no piece of one.
+/// Reads a choice. Returns whether it is a complete message.
 fn read_choice(choice: &Value, said: &mut Said, deviations: &mut Deviations) -> bool {
     let absent = |value: &&Value| !value.is_null();
     let delta = choice.get("delta").filter(absent);
@@ -191,7 +193,8 @@ fn read_choice(choice: &Value, said: &mut Said, deviations: &mut Deviations) -> 
     }
     let reasons = ["/finish_reason", "/finishReason", "/delta/finish_reason", "/finish_details"];
     let reason = finish(choice, &reasons, deviations).or_else(|| {
-        // Beside a finish reason some have here the token that ended the answer, as a number or a text.
+        // Besides a finish reason, some endpoints put the token that ended the answer here, as a
+        // number or a text.
         let other = ["/stop_reason", "/stopReason", "/delta/stop_reason"];
         let is_text = |place: &&&str| choice.pointer(place).is_some_and(Value::is_string);
         other.iter().find(is_text).and_then(|place| finish(choice, &[place], deviations))
@@ -200,7 +203,7 @@ fn read_choice(choice: &Value, said: &mut Said, deviations: &mut Deviations) -> 
     message.is_some() && delta.is_none()
 }
 
-/// The weightiest finish reason at these places.
+/// The most important finish reason at these places.
 fn finish(value: &Value, places: &[&str], deviations: &mut Deviations) -> Option<Finish> {
     let reasons = places.iter().filter_map(|place| value.pointer(place));
     let read = reasons.map(|reason| match Finish::read(reason) {
@@ -213,7 +216,7 @@ fn finish(value: &Value, places: &[&str], deviations: &mut Deviations) -> Option
     read.max().flatten()
 }
 
-/// A message, or what an event adds to it.
+/// Reads a message or a delta.
 fn read_message(message: &Value, pieces: &mut Vec<ContentPiece>, deviations: &mut Deviations) {
     reasoning(message, pieces);
     let before = pieces.len();
@@ -235,13 +238,13 @@ fn read_message(message: &Value, pieces: &mut Vec<ContentPiece>, deviations: &mu
     }
     let function = message.get("function_call").filter(|value| !value.is_null() && calls.is_empty());
     if let Some(function) = function {
-        // The form before `tool_calls`: a message has one call, without an id.
+        // The format before `tool_calls`: a message has one call, without an id.
         match CallDelta::of(function) {
             Some(one) => calls.push(CallDelta { index: Some(0), ..one }),
             None => deviations.note(Deviation::CallShape),
         }
     }
-    // A call in a part of the content as well is one call.
+    // A call that is also in a part of the content is one call.
     let is_said = |piece: &ContentPiece| match piece {
         ContentPiece::Calls(parts) => parts.iter().all(|part| calls.iter().any(|call| call.is_same(part))),
         ContentPiece::Text(_) | ContentPiece::Reasoning { .. } => false,
@@ -263,7 +266,8 @@ fn call(value: &Value, calls: &mut Vec<CallDelta>, deviations: &mut Deviations) 
     }
 }
 
-/// Endpoints that know several names for the reasoning send it under all of them: the first one counts.
+/// Endpoints that know several names for the reasoning send it under all of them; the first one is
+/// used.
 fn reasoning(message: &Value, pieces: &mut Vec<ContentPiece>) {
     let names =
         ["reasoning_content", "reasoning", "thinking", "reasoning_text", "thought", "reasoning_details"];

@@ -1,17 +1,17 @@
-//! The shapes that content has: a text, a part, or a list of parts.
+//! Reads the formats of content: a text, a part, or a list of parts.
 
 use serde_json::{Map, Value};
 
 use super::calls::CallDelta;
 use super::deviations::{Deviation, Deviations};
 
-/// What one event adds, in its order.
+/// A piece that one event adds, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ContentPiece {
     Text(String),
     Reasoning {
         text: String,
-        /// The endpoint wants it back as `reasoning_content` while the turn lasts.
+        /// The endpoint needs it back as `reasoning_content` during the turn.
         goes_back: bool,
     },
     /// The calls of one list.
@@ -23,7 +23,7 @@ const TEXTS: [&str; 6] = ["text", "output_text", "content", "value", "refusal", 
 /// Keys under which a part has a thought, whatever its type.
 const THOUGHTS: [&str; 5] = ["thinking", "reasoning", "reasoning_content", "reasoning_text", "thought"];
 
-/// Adds what content says. A number or a boolean says nothing.
+/// Adds the pieces of content. A number or a boolean adds nothing.
 pub(super) fn content(value: &Value, pieces: &mut Vec<ContentPiece>, deviations: &mut Deviations) {
     match value {
         Value::Null => {}
@@ -51,7 +51,8 @@ fn part(
     let is_thought =
         kind.contains("think") || kind.contains("reason") || part.get("thought") == Some(&Value::Bool(true));
     if is_thought {
-        // A signature, or an empty part, has no text. One that is beside a thought is another thought, or the same.
+        // A signature or an empty part has no text. One beside a thought is another thought, or the
+        // same.
         let thought = filled(part, &THOUGHTS).and_then(text_in);
         let beside = part
             .get("text")
@@ -84,7 +85,7 @@ fn filled<'v>(part: &'v Map<String, Value>, keys: &[&str]) -> Option<&'v Value> 
     keys.iter().filter_map(|key| part.get(*key)).find(is_filled)
 }
 
-/// The text of a value, however deep it is; `None`: it has none, or an empty one.
+/// The text of a value at any depth. `None`: it has none, or an empty one.
 pub(super) fn text_in(value: &Value) -> Option<String> {
     let text = match value {
         Value::String(text) => text.clone(),

@@ -1,13 +1,13 @@
-//! What an endpoint sends otherwise than its interface says, by kind.
+//! The kinds of deviation of an endpoint from its interface.
 
 /// One kind of deviation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Deviation {
-    /// Bytes or halves of characters without their others.
+    /// Invalid bytes, or unpaired UTF-16 surrogates.
     InvalidText,
-    /// JSON that had to be mended.
+    /// JSON that had to be repaired.
     InvalidJson,
-    /// Data that is no JSON object, or no JSON at all.
+    /// Data that is not a JSON object or not JSON.
     NotJson,
     /// JSON without `data:`, or with it twice.
     NoDataField,
@@ -15,25 +15,25 @@ pub(crate) enum Deviation {
     NoEmptyLine,
     /// Content that is neither a text nor a list of parts.
     ContentShape,
-    /// A part of the content that is no text.
+    /// A part of the content that is not a text.
     ContentPart,
-    /// Something in place of a tool call.
+    /// A value in place of a tool call that is not a call.
     CallShape,
-    /// Pieces of a call whose index or id does not say which call it is.
+    /// Pieces of a call whose index or id does not identify the call.
     CallIdentity,
-    /// A call or its arguments once more.
+    /// A repeated call or repeated arguments.
     Repetition,
-    /// Arguments that are no JSON object.
+    /// Arguments that are not a JSON object.
     Arguments,
-    /// Another choice beside the first.
+    /// A choice beside the first one.
     OtherChoice,
-    /// A whole message that does not go on from what was said.
+    /// A whole message that does not continue the pieces before it.
     Message,
     /// A finish reason that is not known.
     FinishReason,
-    /// No finish reason.
+    /// The finish reason is missing.
     NoFinishReason,
-    /// No `[DONE]`.
+    /// `[DONE]` is missing.
     NoEnd,
 }
 
@@ -57,7 +57,7 @@ impl Deviation {
         Self::NoEnd,
     ];
 
-    /// The label of the metric.
+    /// Label of the metric.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::InvalidText => "invalid_text",
@@ -79,7 +79,7 @@ impl Deviation {
         }
     }
 
-    /// What was made of it.
+    /// What the reader does in response, for the log.
     pub(crate) fn consequence(self) -> &'static str {
         match self {
             Self::InvalidText => "parts of characters without their others were replaced by U+FFFD",
@@ -108,7 +108,7 @@ impl Deviation {
     }
 }
 
-/// The kinds that one response has.
+/// The kinds of deviation in one response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Deviations(u32);
 

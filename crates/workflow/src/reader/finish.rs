@@ -1,24 +1,23 @@
-//! Why a model ended its answer, in the words of all providers.
+//! Why a model ended its answer, in the terms of all providers.
 
 use serde_json::Value;
 
-/// Why an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Finish {
-    /// The model has said what it wanted to say.
+    /// The model finished its answer.
     Stop,
-    /// It calls tools.
+    /// The model calls tools.
     ToolCalls,
-    /// It reached a limit of tokens.
+    /// The answer reached a limit of tokens.
     Length,
-    /// The provider cut it off or refused it.
+    /// The provider cut off or refused the answer.
     ContentFilter,
-    /// The provider could not go on.
+    /// The provider failed during the answer.
     Failed,
 }
 
 impl Finish {
-    /// The name in the metadata of the answer.
+    /// Name in the metadata of the answer.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -29,12 +28,12 @@ impl Finish {
         }
     }
 
-    /// The answer is not whole: what it asks for is not done.
+    /// The answer is incomplete, so its calls are not made.
     pub(crate) fn is_cut(self) -> bool {
         matches!(self, Self::Length | Self::ContentFilter)
     }
 
-    /// A reason as an endpoint writes it. `Ok(None)`: there is none yet; an error: it is not known.
+    /// Parses an endpoint's reason. `Ok(None)`: there is none yet. Error: it is unknown.
     pub(super) fn read(value: &Value) -> Result<Option<Self>, UnknownReason> {
         let text = match value {
             Value::Null => return Ok(None),
@@ -54,7 +53,7 @@ impl Finish {
             () if is(&["", "null", "none", "finishreasonunspecified", "inprogress", "pending", "queued"]) => {
                 return Ok(None);
             }
-            // Before the others: "MALFORMED_FUNCTION_CALL" is no call.
+            // This precedes the others: "MALFORMED_FUNCTION_CALL" is not a call.
             () if has(&[
                 "error",
                 "abort",
@@ -89,7 +88,7 @@ impl Finish {
                 Self::Length
             }
             () if has(&["tool", "function"]) => Self::ToolCalls,
-            // As whole words: "pending" and "suspended" end nothing.
+            // These match whole words: "pending" and "suspended" end nothing.
             () if has_word(&STOPS) || is(&["endturn", "endofturn", "endoftext", "stopsequence"]) => {
                 Self::Stop
             }
@@ -98,7 +97,7 @@ impl Finish {
     }
 }
 
-/// Words that say that the model had finished.
+/// Words for a finished answer.
 const STOPS: [&str; 13] = [
     "stop",
     "stopped",
@@ -115,7 +114,7 @@ const STOPS: [&str; 13] = [
     "successful",
 ];
 
-/// The words of a name in small letters: `max_tokens`, `max-tokens`, `MaxTokens`, `MAX TOKENS`.
+/// The words of a name in lower case: `max_tokens`, `max-tokens`, `MaxTokens`, `MAX TOKENS`.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';

@@ -1,4 +1,4 @@
-//! What one event of Google's `streamGenerateContent` says.
+//! Reads events of Google's `streamGenerateContent`.
 
 use serde_json::{Map, Value, json};
 
@@ -8,16 +8,16 @@ use super::content::{ContentPiece, push_reasoning, push_text};
 use super::deviations::{Deviation, Deviations};
 use super::finish::Finish;
 
-/// Steps into arguments that come in pieces; deeper paths are refused.
+/// Maximum steps of a path into arguments that arrive in pieces; deeper paths are refused.
 const MOST_STEPS: usize = 32;
-/// Places that the lists of one call may have together.
+/// Maximum total length of the lists of one call.
 const MOST_PLACES: usize = 10_000;
 
-/// A call whose arguments come in pieces, and signatures that go back.
+/// The call whose arguments arrive in pieces, and signatures that are sent back.
 #[derive(Debug, Default)]
 pub(super) struct GoogleState {
     open: Option<(CallDelta, Value)>,
-    /// Places in the lists of the open call.
+    /// Total length of the lists of the open call.
     places: usize,
     signed_parts: Vec<Value>,
 }
@@ -52,7 +52,7 @@ pub(super) fn read(value: &Value, state: &mut GoogleState, deviations: &mut Devi
                 said.finish = Some(Finish::Stop);
             }
         }
-        // There is no other end than the one of the connection.
+        // The end of the connection is the only end marker.
         said.is_whole = true;
         end_call(state, &mut said.pieces);
     }
@@ -76,7 +76,8 @@ fn part(part: &Value, state: &mut GoogleState, pieces: &mut Vec<ContentPiece>, d
     }
 }
 
-/// A call is one part, or a part with its name, parts with pieces of its arguments, and an empty one.
+/// A call is one part, or a part with its name, parts with pieces of its arguments, and an empty
+/// part.
 fn call(
     call: &Value,
     signature: Option<String>,
@@ -120,7 +121,7 @@ enum Step<'p> {
     Place(usize),
 }
 
-/// The steps of `$.legs[0].from` or `$['legs'][0]`; `None`: it is no path.
+/// The steps of `$.legs[0].from` or `$['legs'][0]`. `None`: it is not a path.
 fn steps(path: &str) -> Option<Vec<Step<'_>>> {
     let (mut steps, mut rest) = (Vec::new(), path.strip_prefix('$')?);
     while !rest.is_empty() {
@@ -151,7 +152,8 @@ fn steps(path: &str) -> Option<Vec<Step<'_>>> {
     Some(steps)
 }
 
-/// Puts a piece of the arguments where its path says; `None`: it cannot be. `places`: how many the lists of the call have.
+/// Puts a piece of the arguments at its path. `None`: impossible. `places`: total length of the
+/// call's lists.
 fn add(arguments: &mut Value, piece: &Value, places: &mut usize) -> Option<()> {
     let mut place = arguments;
     for step in steps(piece["jsonPath"].as_str()?)? {
@@ -227,7 +229,7 @@ mod tests {
         {
             assert_eq!(put(path, &mut json!({}), &mut 0), None, "{path}");
         }
-        // Many lists are no larger together than one.
+        // The bound applies to all lists together.
         let (mut arguments, mut places) = (json!({}), 0);
         let added =
             (0..10_000).filter(|n| put(&format!("$.a{n}[9999]"), &mut arguments, &mut places).is_some());

@@ -1,32 +1,36 @@
-//! JSON as endpoints write it: what a strict parser refuses for one token is mended, so that it costs that token and not the answer.
+//! Parses JSON as endpoints write it. A token that a strict parser refuses is repaired, so that an
+//! error costs that token and not the answer.
 //!
-//! Mended are bytes that are no UTF-8, halves of UTF-16 pairs, control characters in strings, unknown escapes, `NaN`, infinities, numbers beyond
-//! all bounds, `None`, `undefined` and trailing commas. What ends too early is not JSON and stays so.
+//! Repaired are invalid UTF-8, unpaired surrogates, control characters in strings, unknown escapes,
+//! `NaN`, infinities, numbers out of range, `None`, `undefined` and trailing commas. Truncated JSON
+//! is not repaired.
 
 use serde_json::Value;
 
 use super::units;
 
-/// A value, and whether its text had to be mended.
+/// A value, and whether its text had to be repaired.
 pub(super) fn read(bytes: &[u8]) -> Option<(Value, bool)> {
     match serde_json::from_slice(bytes) {
         Ok(value) => Some((value, false)),
-        // It ends too early, and mending adds nothing.
+        // The text is truncated, which is not repaired.
         Err(error) if error.is_eof() => None,
-        // A literal that is none is no value at all.
+        // Text that begins like no JSON value is not repaired.
         Err(_) if !bytes.trim_ascii().first().is_some_and(|byte| b"{[\"".contains(byte)) => None,
         Err(_) => Some((serde_json::from_str(&mended(bytes)).ok()?, true)),
     }
 }
 
-/// An object that lacks nothing but its own last bracket. More may not be missing, because text could be lost with it.
+/// Reads an object that lacks only its last bracket. More must not be missing, because text could
+/// be lost.
 pub(super) fn read_unclosed(bytes: &[u8]) -> Option<Value> {
     let bytes = bytes.trim_ascii_end();
     let ends_a_value = bytes.last().is_some_and(|byte| b"}]".contains(byte));
     (bytes.starts_with(b"{") && ends_a_value).then(|| read(&[bytes, b"}"].concat()))?.map(|(value, _)| value)
 }
 
-/// Objects and lists one after the other, perhaps with commas between them and brackets too many at the end.
+/// Reads consecutive objects and lists, perhaps with commas between them and excess brackets at the
+/// end.
 pub(super) fn read_several(bytes: &[u8]) -> Option<Vec<Value>> {
     let (mut values, mut rest) = (Vec::new(), bytes.trim_ascii());
     while rest.first().is_some_and(|byte| b"{[".contains(byte)) {
@@ -39,7 +43,7 @@ pub(super) fn read_several(bytes: &[u8]) -> Option<Vec<Value>> {
     (is_junk && !values.is_empty()).then_some(values)
 }
 
-/// Finds where a value closes, a piece at a time.
+/// Finds where a value closes, piece by piece.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     depth: u32,
@@ -49,12 +53,12 @@ pub(super) struct Closing {
 }
 
 impl Closing {
-    /// Reads on; returns where the value closes, as the number of these bytes that belong to it.
+    /// Reads on. Returns where the value closes, as the number of these bytes that belong to it.
     fn end_of(&mut self, bytes: &[u8]) -> Option<usize> {
         bytes.iter().position(|byte| self.is_end(*byte)).map(|at| at + 1)
     }
 
-    /// Reads on; returns whether all values that have begun are closed.
+    /// Reads on. Returns whether all values that have begun are closed.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> bool {
         for byte in bytes {
             self.is_end(*byte);
@@ -82,7 +86,7 @@ impl Closing {
     }
 }
 
-/// The text of a JSON value with its faults mended. Bytes and halves without their others become [`units`].
+/// The text of a JSON value, repaired. Stray bytes and unpaired surrogates become [`units`].
 fn mended(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() + 16);
     let mut at = 0;
@@ -124,7 +128,7 @@ fn ends_token(byte: u8) -> bool {
     byte.is_ascii_whitespace() || b"\"{}[]:,".contains(&byte)
 }
 
-/// A literal or a number; what is neither has no value that a reader could use.
+/// Writes a literal or a number; any other token has no usable value.
 fn token(bytes: &[u8]) -> String {
     let text = std::str::from_utf8(bytes).unwrap_or_default();
     match text {
@@ -143,7 +147,7 @@ fn token(bytes: &[u8]) -> String {
     }
 }
 
-/// Copies a string from behind its first quote; returns where it ends.
+/// Copies a string from behind its opening quote and returns where it ends.
 fn string(bytes: &[u8], mut at: usize, out: &mut String) -> usize {
     out.push('"');
     while let Some(&byte) = bytes.get(at) {
@@ -183,7 +187,7 @@ fn first_char(bytes: &[u8]) -> Option<char> {
     valid.chars().next()
 }
 
-/// Copies an escape from behind its backslash; returns where it ends.
+/// Copies an escape from behind its backslash and returns where it ends.
 fn escape(bytes: &[u8], at: usize, out: &mut String) -> usize {
     match bytes.get(at) {
         Some(&byte) if b"\"\\/bfnrt".contains(&byte) => {
@@ -219,7 +223,7 @@ fn escape(bytes: &[u8], at: usize, out: &mut String) -> usize {
                 at + 1
             }
         },
-        // Not an escape: the backslash is meant as it is.
+        // This is not an escape: the backslash is literal.
         Some(_) => {
             out.push_str("\\\\");
             at

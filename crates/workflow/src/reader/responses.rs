@@ -1,4 +1,4 @@
-//! What one event of OpenAI's Responses says.
+//! Reads events of OpenAI's Responses.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::content::{ContentPiece, push_reasoning, push_text};
 use super::deviations::{Deviation, Deviations};
 use super::finish::Finish;
 
-/// Items of one response.
+/// Maximum number of items in one response.
 const MOST_ITEMS: usize = 1_024;
 
-/// Tools that the provider calls by itself.
+/// Tools that the provider runs.
 const OWN_TOOLS: [&str; 6] = [
     "web_search_call",
     "file_search_call",
@@ -23,8 +23,8 @@ const OWN_TOOLS: [&str; 6] = [
     "tool_search_call",
 ];
 
-/// What was said of each item: some gateways leave out pieces, and give the whole text at the end of the item. Ids are little help, because they
-/// may change with each event.
+/// The text of each item so far. Some gateways leave out pieces and send the whole text at the end
+/// of the item. Ids are unreliable, because they may change with each event.
 #[derive(Debug, Default)]
 pub(super) struct ResponsesState {
     said: BTreeMap<u64, ItemSaid>,
@@ -40,7 +40,7 @@ struct ItemSaid {
     reasoning: String,
     has_arguments: bool,
     is_call: bool,
-    /// Its reasoning goes back.
+    /// Its reasoning is sent back.
     is_kept: bool,
 }
 
@@ -63,7 +63,7 @@ impl Kind {
 }
 
 impl ResponsesState {
-    /// Items of reasoning, which go back with what the provider encrypted.
+    /// Items of reasoning, which are sent back with the provider's encrypted content.
     pub(super) fn items(self) -> Vec<Value> {
         self.reasoning
     }
@@ -75,12 +75,12 @@ impl ResponsesState {
         item
     }
 
-    /// The index of an item that begins.
+    /// The index for a new item.
     fn next(&self) -> u64 {
         self.said.keys().next_back().map_or(0, |last| last.saturating_add(1))
     }
 
-    /// The item that an event is about: by its index, else by its id, else the last one of its kind.
+    /// The item of an event: by its index, else by its id, else the last one of its kind.
     fn index_of(&self, event: &Value, kind: Option<Kind>, begins: bool) -> u64 {
         if let Some(index) = event.get("output_index").and_then(calls::index) {
             return index;
@@ -152,7 +152,7 @@ pub(super) fn read(value: &Value, state: &mut ResponsesState, deviations: &mut D
             response(&value["response"], state, &mut said, deviations);
             said.is_last = true;
         }
-        // A whole answer.
+        // A complete answer that was not streamed.
         _ if value["object"] == "response" => {
             response(value, state, &mut said, deviations);
             said.is_whole = true;
@@ -164,7 +164,8 @@ pub(super) fn read(value: &Value, state: &mut ResponsesState, deviations: &mut D
 
 fn response(response: &Value, state: &mut ResponsesState, said: &mut Said, deviations: &mut Deviations) {
     said.model = response["model"].as_str().map(str::to_owned);
-    // After a stream it repeats what was said, under other indexes: items are the same that are at the same place among those of their kind.
+    // After a stream the whole response repeats the text under other indexes. Items match by their
+    // place among those of their kind.
     let known: Vec<(u64, Option<Kind>)> =
         state.said.iter().map(|(index, item)| (*index, item.kind)).collect();
     let mut left = known;
@@ -185,7 +186,7 @@ fn response(response: &Value, state: &mut ResponsesState, said: &mut Said, devia
     };
 }
 
-/// An item that begins or has ended: what of it was not said before is said now.
+/// Reads an item that begins or has ended and adds only its new text.
 fn item(
     item: &Value,
     index: u64,
@@ -238,7 +239,7 @@ fn item(
                 said.pieces.push(ContentPiece::Calls(vec![call]));
             }
         }
-        // Items that begin, and tools that the provider calls by itself.
+        // Items that begin, and tools that the provider runs.
         "message" | "reasoning" => {}
         kind if OWN_TOOLS.contains(&kind) || !is_done => {}
         _ => deviations.note(Deviation::ContentPart),

@@ -1,7 +1,7 @@
-//! Server-sent events out of bytes, wherever the bytes are cut.
+//! Splits bytes into server-sent events, wherever the bytes are cut.
 //!
-//! Works on bytes and not on text: one byte that is no UTF-8 costs a character, not the event. A line that belongs to no field is kept as well,
-//! because some endpoints send JSON without `data:`.
+//! Works on bytes and not on text: an invalid UTF-8 byte costs a character, not the event. A line
+//! without a field is kept as well, because some endpoints send JSON without `data:`.
 
 use std::collections::VecDeque;
 
@@ -10,17 +10,15 @@ use super::json::Closing;
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
-/// One event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Event {
-    /// Of the field `event`, in small letters.
+    /// The field `event`, in lower case.
     pub(super) name: String,
     pub(super) data: Vec<u8>,
-    /// The response ended before the line of its data did.
+    /// The response ended within the line of its data.
     pub(super) is_open: bool,
 }
 
-/// The events of one response so far.
 #[derive(Debug, Default)]
 pub(super) struct EventFold {
     line: Vec<u8>,
@@ -30,7 +28,7 @@ pub(super) struct EventFold {
     name: String,
     data: Option<Vec<u8>>,
     data_closing: Closing,
-    /// Whether the data is whole JSON.
+    /// Whether the data is complete JSON.
     is_data_closed: bool,
     /// Lines without a field.
     bare: Vec<u8>,
@@ -39,7 +37,7 @@ pub(super) struct EventFold {
 }
 
 impl EventFold {
-    /// The next event that these bytes complete; what is not needed for it stays in `bytes`.
+    /// The next event that these bytes complete; unused bytes stay in `bytes`.
     pub(super) fn next(&mut self, bytes: &mut &[u8], deviations: &mut Deviations) -> Option<Event> {
         while self.events.is_empty() {
             let first = *bytes.first()?;
@@ -61,7 +59,8 @@ impl EventFold {
         self.events.pop_front()
     }
 
-    /// What is left when the response ends. Some endpoints leave out the empty line after the last event.
+    /// The remaining events when the response ends. Some endpoints omit the empty line after the
+    /// last event.
     pub(super) fn end(&mut self, deviations: &mut Deviations) -> VecDeque<Event> {
         let line = std::mem::take(&mut self.line);
         // Without a colon it is the beginning of a field's name, or of a comment.
@@ -90,7 +89,7 @@ impl EventFold {
             return self.dispatch();
         }
         let (field, value) = match trimmed.iter().position(|byte| *byte == b':') {
-            // A comment.
+            // A comment line.
             Some(0) => return,
             Some(colon) => (trimmed[..colon].trim_ascii_end(), trimmed[colon + 1..].trim_ascii_start()),
             None => (trimmed, &b""[..]),
@@ -108,13 +107,13 @@ impl EventFold {
 
     fn data(&mut self, value: &[u8], deviations: &mut Deviations) {
         let mut value = value;
-        // Some proxies write the field's name once more.
+        // Some proxies repeat the field's name.
         while let Some(rest) = value.strip_prefix(b"data:") {
             deviations.note(Deviation::NoDataField);
             value = rest.trim_ascii_start();
         }
         self.dispatch_if_whole(deviations);
-        // JSON does not go on from other data, such as a `ping`.
+        // JSON does not continue other data, such as a `ping`.
         let is_other = self.data.as_ref().is_some_and(|data| !data.is_empty() && !begins_json(data));
         if is_other && begins_json(value) {
             deviations.note(Deviation::NoEmptyLine);
@@ -130,7 +129,7 @@ impl EventFold {
         self.is_data_closed = self.data_closing.feed(value);
     }
 
-    /// Some servers leave out the empty line between events: data that is whole is not continued.
+    /// Some servers omit the empty line between events: complete data is not continued.
     fn dispatch_if_whole(&mut self, deviations: &mut Deviations) {
         if self.is_data_closed && self.data.as_deref().is_some_and(begins_json) {
             deviations.note(Deviation::NoEmptyLine);
@@ -216,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Reading the whole again at each of these lines would take minutes.
+    /// Parsing the whole value again at each of these lines would take minutes.
     #[test]
     fn a_long_value_is_read_in_linear_time() {
         for (begin, line) in

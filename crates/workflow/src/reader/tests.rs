@@ -7,12 +7,12 @@ use serde_json::json;
 
 use super::*;
 
-/// What an answer says, joined.
+/// The content of an answer, joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Whole {
     text: String,
     reasoning: String,
-    /// `name arguments` as they were shown.
+    /// `name arguments` as clients see them.
     shown: Vec<String>,
     /// `name arguments` as the tools get them.
     calls: Vec<String>,
@@ -85,7 +85,7 @@ fn of(events: &[String]) -> Whole {
     read(events.concat().as_bytes())
 }
 
-/// Everything that a stream may have: comments, empty blocks, CRLF, fields without data, characters of several bytes.
+/// A stream with comments, empty blocks, CRLF, fields without data and multi-byte characters.
 fn sample() -> String {
     let usage = json!({"model": "m-1", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}});
     let chunk = |delta: Value| json!({"choices": [{"index": 0, "delta": delta}]}).to_string();
@@ -160,7 +160,7 @@ fn an_error_in_the_stream_ends_it() {
     }
     let null = format!("data: {}\n\n", json!({"error": null, "choices": [{"delta": {"content": "ok"}}]}));
     assert_eq!(of(&[null, DONE.to_owned()]).failure, None);
-    // Counts after the error are counts.
+    // Counts after the error are read.
     let usage =
         "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1}}\n\n".to_owned();
     let whole = of(&[format!("data: {error}\n\n"), usage, DONE.to_owned()]);
@@ -186,7 +186,7 @@ fn counts_are_found_wherever_they_are() {
         let whole = of(&[chunk(json!({"content": "ok"})), event, finish("stop")]);
         assert_eq!((whole.counts, whole.failure), ((7, 2), None), "{counted}");
     }
-    // What the model writes about counts is no count.
+    // Counts in text that the model writes are not read.
     let text = json!({"content": [{"type": "text", "text": "ok", "usage": {"prompt_tokens": 9}}]});
     assert_eq!(of(&[chunk(text), finish("stop")]).counts, (0, 0));
 }
@@ -267,7 +267,7 @@ fn a_whole_message_is_said_once() {
         );
         assert_eq!(whole.failure, None);
     }
-    // As some endpoints end their streams.
+    // Some endpoints end their streams like this.
     let repeated = |content: &str| {
         let last =
             json!({"choices": [{"delta": {}, "message": {"content": content}, "finish_reason": "stop"}]});

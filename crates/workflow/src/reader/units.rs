@@ -1,15 +1,17 @@
-//! Characters that come in pieces: the two halves of a UTF-16 pair, or the bytes of a UTF-8 sequence, in different events.
+//! Characters that arrive in pieces in different events: the two halves of a UTF-16 pair, or the
+//! bytes of a UTF-8 sequence.
 //!
-//! A `String` cannot hold a piece, so that [`super::json`] writes it as two characters: a noncharacter of Unicode, which no text has, and a
-//! private one that says which piece it is. [`Joiner`] puts the pieces together; what has no other half becomes U+FFFD.
+//! A `String` cannot hold a piece, so [`super::json`] writes it as two characters: a Unicode
+//! noncharacter, which no text contains, and a private-use one that encodes the piece. [`Joiner`]
+//! joins the pieces; a piece without its counterpart becomes U+FFFD.
 
 use serde_json::Value;
 
-/// What a piece begins with.
+/// Marks the start of a piece.
 pub(super) const MARK: char = '\u{FDD0}';
-/// Halves, from U+D800 on.
+/// Code points of surrogate halves, from U+D800 on.
 const HALVES: u32 = 0xE000;
-/// Bytes.
+/// Code points of single bytes.
 const BYTES: u32 = 0xE800;
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
@@ -20,7 +22,7 @@ pub(super) fn push(unit: u32, out: &mut String) {
     out.push(char::from_u32(place).unwrap_or(REPLACEMENT));
 }
 
-/// A text that is complete in itself, with its pieces joined.
+/// A complete text with its pieces joined.
 pub(super) fn clean(text: &str) -> String {
     let mut joiner = Joiner::default();
     let mut clean = joiner.push(text);
@@ -28,7 +30,7 @@ pub(super) fn clean(text: &str) -> String {
     clean
 }
 
-/// A value with all its texts complete in themselves.
+/// A value with the pieces of all its texts joined.
 pub(super) fn cleaned(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(clean(&text)),
@@ -38,17 +40,17 @@ pub(super) fn cleaned(value: Value) -> Value {
     }
 }
 
-/// Joins the pieces of a text that comes in several events.
+/// Joins the pieces of a text that arrives in several events.
 #[derive(Debug, Default)]
 pub(super) struct Joiner {
     half: Option<u32>,
     bytes: Vec<u8>,
-    /// Something became U+FFFD.
+    /// A piece became U+FFFD.
     pub(super) has_lost: bool,
 }
 
 impl Joiner {
-    /// What can be said once this text has come.
+    /// The text that can be passed on after this input.
     pub(super) fn push(&mut self, text: &str) -> String {
         if self.half.is_none() && self.bytes.is_empty() && !text.contains(MARK) {
             return text.to_owned();
@@ -75,7 +77,7 @@ impl Joiner {
         out
     }
 
-    /// What is left at the end of the text.
+    /// The remainder at the end of the text.
     pub(super) fn end(&mut self) -> &'static str {
         let mut out = String::new();
         self.give_up(&mut out);

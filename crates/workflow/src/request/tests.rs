@@ -1,4 +1,4 @@
-//! A request to test with, and how requests are read.
+//! A sample request, and how requests are parsed.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! The form of a script file, and what is checked before it is played.
+//! The format of a script file, and its validation before it is played.
 
 use model::TaskKind;
 use regex::Regex;
@@ -8,11 +8,10 @@ use serde_json::Value;
 use super::scenario::{Condition, Scenario};
 use super::step::{ErrorStep, ScriptStep, ToolCallStep};
 
-/// Longest delay of a step, ms.
+/// Maximum delay of a step in ms.
 const LONGEST_MS: u64 = 3_600_000;
 const MOST_FRAMES: usize = 50;
 
-/// A script that cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     /// Cannot be read.
@@ -21,10 +20,10 @@ pub enum ScriptError {
     /// Not in the expected form.
     #[error("the script is not in the expected form: {0}")]
     Form(#[from] serde_json::Error),
-    /// No scenario at all.
+    /// The script has no scenario.
     #[error("the script has no scenario")]
     Empty,
-    /// One scenario is wrong.
+    /// Name of an invalid scenario, and the reason.
     #[error("scenario {0:?}: {1}")]
     Scenario(String, String),
 }
@@ -45,7 +44,7 @@ struct ScenarioInFile {
     steps: Vec<ScriptStep>,
 }
 
-/// All of what is given must hold.
+/// All given conditions must hold.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ConditionInFile {

@@ -1,4 +1,4 @@
-//! Playing a scenario as an answer.
+//! Plays a scenario as an answer.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::engine_event::{
 use crate::request::TurnAttempt;
 
 impl Script {
-    /// Says what the script has for this turn. The same turn is answered with the same chunks each time, but for the
+    /// Plays the script for this turn. The same turn gets the same chunks each time, except for the
     /// variables of run and attempt.
     pub(crate) async fn play(&self, turn: &TurnAttempt, events: &EngineSender) -> EngineEnd {
         let variables = TurnVariables {
@@ -125,7 +125,7 @@ impl Playing<'_> {
         Ok(())
     }
 
-    /// A character counts as a token: anything that is the same each time will do.
+    /// A character counts as a token: any number that is the same each time will do.
     fn metadata(&self, scenario: &Scenario) -> Map<String, Value> {
         let metadata = json!({
             "model": "scripted", "scenario": scenario.name, "finish_reason": "stop", "tokens_used": self.chars,
@@ -134,7 +134,8 @@ impl Playing<'_> {
     }
 }
 
-/// The arguments of a call as a model would write them, with variables in their texts.
+/// The arguments of a call as a model would write them, with the variables in their texts filled
+/// in.
 pub(super) fn arguments(call: &ToolCallStep, variables: &TurnVariables) -> String {
     match &call.arguments {
         Value::Null => "{}".to_owned(),

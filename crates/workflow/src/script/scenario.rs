@@ -1,10 +1,10 @@
-//! Scenarios: which turns they are for, and the variables of their texts.
+//! Scenarios: the turns they match, and the variables of their texts.
 
 use regex::Regex;
 
 use super::step::ScriptStep;
 
-/// What is answered to the turns that fit.
+/// The steps that answer the matching turns.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
@@ -12,7 +12,7 @@ pub(crate) struct Scenario {
     pub(crate) steps: Vec<ScriptStep>,
 }
 
-/// Which turns a scenario is for: all of what is given must hold.
+/// The turns a scenario matches: all given conditions must hold.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Condition {
     pub(super) contains: Option<String>,
@@ -30,7 +30,7 @@ impl Condition {
     }
 }
 
-/// What a scenario is chosen by, and what its texts may say.
+/// Variables that select a scenario and fill its texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TurnVariables {
     pub(crate) input: String,
@@ -44,7 +44,7 @@ pub(crate) struct TurnVariables {
 }
 
 impl TurnVariables {
-    /// The text with its variables filled in, all at once: what was filled in is not looked at again.
+    /// Fills in all variables in one pass: inserted text is not expanded again.
     pub(crate) fn fill(&self, text: &str) -> String {
         let mut filled = String::with_capacity(text.len());
         let mut rest = text;

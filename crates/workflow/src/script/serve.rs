@@ -1,5 +1,6 @@
-//! A script served as an OpenAI-compatible endpoint, for tests of what talks to one: streams and whole answers, tool calls,
-//! errors, cuts. A scenario goes on behind a step of tools when a request brings their results.
+//! Serves a script as an OpenAI-compatible endpoint, for tests of its clients: streams and whole
+//! answers, tool calls, errors, cuts. A scenario continues after a tools step when a request brings
+//! the results.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,21 +28,20 @@ use super::step::{ErrorStep, ScriptStep, TextStep, ToolCallStep};
 use super::{Script, pieces};
 use crate::metrics::{self, Served};
 
-/// Pieces of a call's arguments, so that clients have something to put together.
+/// Characters per piece of a call's arguments, so that clients have pieces to join.
 const ARGUMENT_CHARS: usize = 6;
-/// Inputs of which it is remembered how often they were failed.
+/// Maximum number of inputs whose failures are counted.
 const MOST_FAILED: usize = 10_000;
-/// Open responses may end by themselves for so long after the stop.
+/// How long open responses may continue after the stop.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
-/// A scripted endpoint that listens.
+/// A scripted endpoint that listens on an address.
 pub struct ScriptServer {
     listener: TcpListener,
     addr: SocketAddr,
     state: Arc<ServerState>,
 }
 
-/// How responses ended.
 #[derive(Debug, Default)]
 pub struct ServedCounts {
     completed: AtomicU64,
@@ -51,22 +51,22 @@ pub struct ServedCounts {
 }
 
 impl ServedCounts {
-    /// Answered to the end.
+    /// Number of complete responses.
     pub fn completed(&self) -> u64 {
         self.completed.load(Ordering::Relaxed)
     }
 
-    /// Answered with an error, by script.
+    /// Number of errors that the script asked for.
     pub fn errors(&self) -> u64 {
         self.error.load(Ordering::Relaxed)
     }
 
-    /// Cut, by script.
+    /// Number of responses that the script cut.
     pub fn cut(&self) -> u64 {
         self.cut.load(Ordering::Relaxed)
     }
 
-    /// The client went away before the end.
+    /// Number of responses whose client disconnected early.
     pub fn disconnected(&self) -> u64 {
         self.disconnected.load(Ordering::Relaxed)
     }
@@ -90,10 +90,10 @@ struct ServerState {
 }
 
 impl ScriptServer {
-    /// Takes the address; port 0 takes any.
+    /// Binds the address; port 0 takes any free port.
     ///
     /// # Errors
-    /// It cannot be listened on.
+    /// The address cannot be bound.
     pub async fn bind(addr: SocketAddr, script: Script) -> Result<Self, BindError> {
         let listener = endpoint::bind(addr).await?;
         let addr = listener.local_addr().map_err(|source| BindError { addr, source })?;
@@ -101,12 +101,11 @@ impl ScriptServer {
         Ok(Self { listener, addr, state: Arc::new(state) })
     }
 
-    /// The address that was taken.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// How its responses end.
+    /// Counts how its responses end; shared with the running server.
     pub fn counts(&self) -> Arc<ServedCounts> {
         self.state.counts.clone()
     }
@@ -114,7 +113,7 @@ impl ScriptServer {
     /// Serves until `stop` is cancelled.
     ///
     /// # Errors
-    /// The listener failed for good.
+    /// The listener failed permanently.
     pub async fn serve(self, stop: CancellationToken) -> io::Result<()> {
         metrics::describe();
         let router = Router::new()
@@ -138,11 +137,11 @@ async fn models() -> Json<Value> {
     Json(json!({"object": "list", "data": [{"id": "scripted", "object": "model", "owned_by": "antiphon"}]}))
 }
 
-/// What the script says of a request, as it says it.
+/// A part of the script's response, in order.
 #[derive(Debug)]
 enum ResponsePart {
     Delta(Value),
-    /// The scenario is over, or waits for tools: the reason, and the tokens.
+    /// The scenario has ended or waits for tools: the finish reason and the usage.
     Finished(&'static str, Value),
     Error(ErrorStep),
     Cut,
@@ -154,7 +153,7 @@ async fn complete(State(state): State<Arc<ServerState>>, Json(request): Json<Val
         request.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
     let (sender, mut said) = mpsc::channel(1);
     spawn_named("scripted response", state.clone().perform(request, sender));
-    // An error or a cut that comes first decides the status; everything later happens within the response.
+    // An error or a cut in the first part decides the status; later ones occur within the response.
     match said.recv().await {
         Some(ResponsePart::Error(error)) => refusal(&error),
         Some(first) if streams => streamed(first, said, wants_usage),
@@ -244,7 +243,7 @@ struct Playing<'a> {
 }
 
 impl Playing<'_> {
-    /// A step that says or waits; what others do was done before.
+    /// Plays a step that writes or waits; the caller handles the other steps.
     async fn step(&mut self, step: &ScriptStep) {
         match step {
             ScriptStep::DelayMs(ms) | ScriptStep::SilenceMs(ms) => {
@@ -253,7 +252,7 @@ impl Playing<'_> {
             ScriptStep::Text(text) => self.text(text, "content").await,
             ScriptStep::Reasoning(text) => self.text(text, "reasoning_content").await,
             ScriptStep::Hang(_) => std::future::pending().await,
-            // Frames of NATS are not known here.
+            // Frames of NATS do not exist here.
             _ => {}
         }
     }
@@ -291,13 +290,13 @@ impl Playing<'_> {
         said(self.sender, ResponsePart::Finished(reason, usage), Served::Completed).await
     }
 
-    /// When the client has disconnected the whole response is dropped.
+    /// When the client disconnects, the whole response is dropped.
     async fn send(&mut self, delta: Value) {
         let _ = self.sender.send(ResponsePart::Delta(delta)).await;
     }
 }
 
-/// The input of a request, and how many rounds of tools it brings the results of.
+/// The input of a request, and the number of tool rounds whose results it brings.
 fn cue_of(request: &Value) -> (TurnVariables, usize) {
     let messages = request.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let role = |message: &Value, role: &str| message.get("role").and_then(Value::as_str) == Some(role);
@@ -352,7 +351,7 @@ fn refusal(error: &ErrorStep) -> Response {
     response
 }
 
-/// A chunk of a completion, or with another key and object a whole one.
+/// A chunk of a completion; with another key and object, a whole completion.
 fn completion(object: &str, key: &str, value: &Value, reason: Option<&str>) -> Value {
     json!({
         "id": "chatcmpl-script", "object": object, "created": 0, "model": "scripted",
@@ -402,7 +401,7 @@ fn last_events(reason: &'static str, usage: &Value, wants_usage: bool) -> Bytes 
     events.into()
 }
 
-/// The whole answer at once.
+/// The whole answer in one response.
 async fn collected(first: ResponsePart, mut rest: mpsc::Receiver<ResponsePart>) -> Response {
     let (mut content, mut reasoning) = (String::new(), String::new());
     let mut calls: Vec<Value> = Vec::new();
@@ -448,7 +447,7 @@ fn join_call(calls: &mut Vec<Value>, piece: &Value) {
     }
 }
 
-/// Headers, and then the connection breaks.
+/// Sends the headers and then breaks the connection.
 fn cut_response() -> Response {
     let broken = futures_util::stream::iter([Err::<Bytes, _>(io::Error::other("cut by script"))]);
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(broken)).into_response()

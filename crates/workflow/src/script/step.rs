@@ -4,31 +4,30 @@ use model::ErrorClass;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// One step of a scenario, in the file `{"<name>": …}`.
+/// One step of a scenario, written as `{"<name>": …}` in the file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ScriptStep {
-    /// Waits so many ms; keep-alive chunks are sent meanwhile.
+    /// Waits this many ms; keep-alive chunks are sent meanwhile.
     DelayMs(u64),
-    /// Waits so many ms without keep-alive chunks.
+    /// Waits this many ms without keep-alive chunks.
     SilenceMs(u64),
-    /// A text.
     Text(TextStep),
-    /// Reasoning.
     Reasoning(TextStep),
-    /// Calls of tools at the same time, with their results.
+    /// Concurrent tool calls with their results.
     Tools(Vec<ToolCallStep>),
     /// Ends the turn as failed.
     Error(ErrorStep),
-    /// Fails the first runs of the turn, then goes on.
+    /// Fails the first runs of the turn, then continues.
     FailFirst(FailFirst),
-    /// The frame before comes once more, so many times.
+    /// Publishes the previous frame again, this many times.
     Duplicate(usize),
-    /// The next frames, so many, come in reverse order.
+    /// Publishes the next frames, this many, in reverse order.
     Reorder(usize),
     /// Publishes nothing more until the turn is stopped.
     Hang(True),
-    /// Dies: nothing is said, the request is not answered. Over HTTP the connection is cut.
+    /// Simulates a crash: publishes nothing and does not acknowledge. Over HTTP, cuts the
+    /// connection.
     Cut(True),
     /// Hands the request back, as a drain does.
     HandBack(True),
@@ -60,7 +59,7 @@ pub(crate) struct TextStep {
     /// Characters per chunk.
     #[serde(default)]
     pub(crate) chars: Option<usize>,
-    /// Pause between chunks, ms.
+    /// Pause between chunks in ms.
     #[serde(default)]
     pub(crate) every_ms: u64,
 }
@@ -71,7 +70,7 @@ pub(crate) struct ToolCallStep {
     pub(crate) name: String,
     #[serde(default)]
     pub(crate) arguments: Value,
-    /// What the scripted engine gives as the result; over HTTP the client calls its own tool.
+    /// The result that the scripted engine returns; over HTTP the client calls its own tool.
     #[serde(default)]
     pub(crate) result: String,
     #[serde(default)]
@@ -86,10 +85,10 @@ pub(crate) struct ErrorStep {
     pub(crate) message: Option<String>,
     #[serde(default)]
     pub(crate) code: Option<String>,
-    /// Seconds.
+    /// In whole or fractional seconds.
     #[serde(default)]
     pub(crate) retry_after: Option<f64>,
-    /// The status over HTTP.
+    /// Status over HTTP.
     #[serde(default)]
     pub(crate) status: Option<u16>,
 }
@@ -120,7 +119,7 @@ impl From<Class> for ErrorClass {
 }
 
 impl ErrorStep {
-    /// Its own, or the one that fits the class.
+    /// The given status, or the default of the error class.
     pub(crate) fn status(&self) -> u16 {
         self.status.unwrap_or(match (self.class.into(), self.retry_after) {
             (ErrorClass::Auth, _) => 401,

@@ -18,7 +18,7 @@ fn why_steps(steps: Value) -> String {
     why(&json!({"scenarios": [{"steps": steps}]}).to_string())
 }
 
-/// All that a script says of a turn.
+/// All events of a script for a turn, and its end.
 async fn played(script: &Script, turn: &TurnAttempt) -> (Vec<EngineEvent>, EngineEnd) {
     let (events, mut inbox) = EngineSender::channel(std::sync::Arc::default());
     let ended = script.play(turn, &events).await;

@@ -1,7 +1,8 @@
-//! What identifies a tool call in every run and attempt of its turn (pure).
+//! Identifies a tool call in every run and attempt of its turn (pure).
 //!
-//! Step, tool, canonical arguments, and a number among equal calls of the step. Ids of providers are others in each response, and the order of calls
-//! may be another: a model that asks for the same things again gets what it was given.
+//! The id is built from the step, the tool, the canonical arguments and a number among equal calls
+//! of the step. Provider ids differ in each response, and so may the order of calls. A model that
+//! repeats its calls gets the kept results.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 /// Bytes of the digest in an id.
 const DIGEST_BYTES: usize = 16;
 
-/// The ids of the calls of a step, each given as its tool and its arguments.
+/// The ids of the calls of a step, each given as (tool, arguments).
 pub(crate) fn call_ids<'a>(step: u32, calls: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     let mut equal: HashMap<(&str, String), u32> = HashMap::new();
     let ids = calls.into_iter().map(|(tool, arguments)| {
@@ -25,7 +26,7 @@ pub(crate) fn call_ids<'a>(step: u32, calls: impl IntoIterator<Item = (&'a str, 
     ids.collect()
 }
 
-/// The same text for the same JSON, whatever the order of its keys and its white space.
+/// The same text for equal JSON, regardless of key order and white space.
 fn canonical(arguments: &str) -> String {
     match serde_json::from_str::<Value>(arguments) {
         Ok(value) => {
@@ -89,7 +90,7 @@ mod tests {
         .concat();
         let different: std::collections::HashSet<&String> = all.iter().collect();
         assert_eq!(different.len(), all.len(), "{all:?}");
-        // Of equal calls the first is the first, however many there are.
+        // The first of several equal calls keeps its id, however many there are.
         assert_eq!(call_ids(0, [("pay", r#"{"n":1}"#)])[0], all[0]);
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of tool calls, as the stream has it.
+//! Reads and writes the records of tool calls in their stream.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::engine_event::Failure;
 use crate::request::TurnAttempt;
 use crate::tools::ToolResult;
 
-/// How long one read or write is tried.
+/// How long one read or write is retried.
 const STORE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Room in a message of NATS for what is stored beside a result.
+/// Bytes reserved in a NATS message for the fields beside a result.
 const BESIDE_RESULT: usize = 4 << 10;
-/// JSON writes a byte as six at most.
+/// JSON escapes a byte as at most six bytes.
 const BYTES_IN_JSON: usize = 6;
 
-/// What the services of a workflow know of their tool calls.
+/// The records of tool calls of a workflow.
 #[derive(Clone)]
 pub(crate) struct ToolCalls {
     bus: Bus,
@@ -35,11 +35,11 @@ pub(crate) struct ToolCalls {
 #[derive(Clone, Copy)]
 pub(crate) struct WantedCall<'a> {
     pub(crate) turn: &'a TurnAttempt,
-    /// As `call_ids` names it.
+    /// An id from `call_ids`.
     pub(crate) id: &'a str,
     pub(crate) tool: &'a str,
     pub(crate) arguments: &'a str,
-    /// Whether it may be made again when its outcome is unknown.
+    /// Whether it may be repeated when its outcome is unknown.
     pub(crate) is_idempotent: bool,
 }
 
@@ -54,12 +54,12 @@ impl ToolCalls {
         Self { bus, workflow, clock }
     }
 
-    /// Where the last entry of a call is.
+    /// The subject of a call's record.
     pub(super) fn place(&self, call: &WantedCall<'_>) -> String {
         subject::tool_call(&self.workflow, &call.turn.thread, &call.turn.id, call.id)
     }
 
-    /// Where a person decides about it.
+    /// The subject of a call's incident, where a person decides.
     pub(super) fn incident_place(&self, call: &WantedCall<'_>) -> String {
         subject::tool_incident(&self.workflow, &call.turn.thread, &call.turn.id, call.id)
     }
@@ -71,8 +71,8 @@ impl ToolCalls {
         self.read(&self.place(call)).await
     }
 
-    /// The record of a call. What this attempt has `known` of the call is stored again if the stream has lost it: a call without a record would
-    /// be made again.
+    /// The record of a call. If the stream has lost the record that this attempt has `known`, it is
+    /// stored again: a call without a record would be repeated.
     pub(super) async fn record_or_restored(
         &self,
         call: &WantedCall<'_>,
@@ -90,12 +90,12 @@ impl ToolCalls {
             if let Some(seq) = self.replace(&self.place(call), known, Seq(0)).await? {
                 return Ok(Some(LastEntry { seq, value: known.clone() }));
             }
-            // There is one by now, and the replica that was read lags.
+            // A record exists by now; the replica that was read lags.
             tokio::time::sleep(backoff.next_delay()).await;
         }
     }
 
-    /// Stores how a call has ended in place of its start, also where the start was lost meanwhile.
+    /// Replaces the start of a call by its end, also if the start was lost meanwhile.
     pub(super) async fn end(
         &self,
         call: &WantedCall<'_>,
@@ -112,7 +112,7 @@ impl ToolCalls {
         wire::rfc3339(Timestamp(self.clock.now_ms())).unwrap_or_default()
     }
 
-    /// A result that fits into a message of NATS with what is stored beside it.
+    /// Shortens a result until it fits into a NATS message with the other fields.
     pub(super) fn that_fits(&self, mut result: ToolResult) -> ToolResult {
         let most = self.bus.max_payload().saturating_sub(BESIDE_RESULT);
         if serde_json::to_string(&result.text).is_ok_and(|json| json.len() > most) {

@@ -1,4 +1,4 @@
-//! A call of unknown outcome waits for a person: what is shown of it, and how the decision is heard.
+//! A call of unknown outcome waits for a person: its incident, its notice and the decision.
 
 use std::time::Duration;
 
@@ -11,26 +11,27 @@ use super::records::{LastEntry, ToolCalls, WantedCall, new_start};
 use crate::engine_event::{EngineEvent, EngineSender, Failure};
 use crate::metrics;
 
-/// Between two looks for a decision.
+/// Interval between two checks for a decision.
 const DECISION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval at which a waiting call is stored again, so that neither age nor a full stream removes it.
+/// Interval at which a waiting call is stored again, so that neither age nor a full stream removes
+/// it.
 const RENEW_EVERY: Duration = Duration::from_secs(300);
-/// Bytes of the arguments that an incident shows.
+/// Maximum bytes of the arguments that an incident shows.
 const MAX_SHOWN_ARGUMENTS: usize = 16 << 10;
-/// The key of the notice in a chunk's metadata.
+/// Key of the notice in a chunk's metadata.
 const NOTICE: &str = "tool_call_undecided";
 
-/// What ends the wait.
+/// The event that ends the wait.
 pub(super) enum Waited {
     /// Another attempt has stored something meanwhile.
     Changed,
-    /// What a person has decided, and the sequence of what is known of the call.
+    /// The sequence of the call's record, and the decision of a person.
     Decided(Seq, ToolDecision),
 }
 
 impl ToolCalls {
-    /// Makes an incident of a call of unknown outcome, tells clients, and waits until a person has decided. The turn stays alive meanwhile,
-    /// and leaves its place among those that are answered at a time to others.
+    /// Stores an incident for a call of unknown outcome, notifies clients, and waits for a person's
+    /// decision. The turn stays alive meanwhile and frees its slot for other turns.
     pub(super) async fn wait_for_decision(
         &self,
         call: &WantedCall<'_>,
@@ -89,8 +90,9 @@ impl ToolCalls {
         }
     }
 
-    /// The record of a call that the stream has lost, from its incident, which is younger. Where a person has had the call made again, it is not
-    /// known whether that was done: it is a start of its own, about which a person decides.
+    /// The record of a call that the stream has lost, from its younger incident. If a person had
+    /// the call repeated, it is unknown whether that happened: that is a new start, about which a
+    /// person decides.
     pub(super) async fn known_by_incident(
         &self,
         call: &WantedCall<'_>,
@@ -110,7 +112,8 @@ impl ToolCalls {
         }))
     }
 
-    /// Nothing is left to decide once the call that the incident is about has its result: the attempt that made it was still alive.
+    /// Closes the incident once its call has a result: the attempt that made the call was still
+    /// alive.
     async fn close(
         &self,
         place: &str,
@@ -148,7 +151,7 @@ impl ToolCalls {
     }
 }
 
-/// What clients are shown: the turn waits for a person of the operator, not for the one who reads it.
+/// The metadata for clients: the turn waits for an operator, not for the reader.
 fn notice(call: &WantedCall<'_>) -> Map<String, Value> {
     let text = format!(
         "It is not known whether the tool {} has done what it was asked for. It is not called again before an operator has decided.",

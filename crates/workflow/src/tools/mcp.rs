@@ -1,6 +1,7 @@
-//! Tools of a server of the Model Context Protocol, over streamable HTTP.
+//! Tools of a Model Context Protocol server, over streamable HTTP.
 //!
-//! A server that cannot be reached is an error of its tools, never of a turn: the model gets it as a result, as of any other tool.
+//! A server that cannot be reached is an error of its tools, never of a turn: the model gets it as
+//! a result, as from any other tool.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,27 +22,27 @@ use tokio::time::timeout;
 use super::result::{ToolOutcome, ToolResult};
 use crate::request::TurnAttempt;
 
-/// Connecting, listing, or one call.
+/// Timeout of connecting, of listing and of one call.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Tools that are offered to a model.
+/// Maximum number of tools offered to a model.
 const MAX_TOOLS: usize = 128;
-/// Bytes of a result that the model sees. The view of a long thread is long.
+/// Maximum bytes of a result that the model sees. The view of a long thread is long.
 const MAX_RESULT_BYTES: usize = 256 << 10;
-/// Bytes of one message of the server.
+/// Maximum bytes of one message of the server.
 const MAX_MESSAGE_BYTES: usize = 8 << 20;
-/// The argument by which a tool does one thing once, however often it is asked for.
+/// The argument that makes a tool execute a request once, however often it is sent.
 const REQUEST_ID: &str = "request_id";
-/// The arguments of memory tools that say whose memory it is. The turn says that, and not its model.
+/// Arguments that select the memory of a memory tool. The turn sets them, not its model.
 const MEMORY_SCOPE: [&str; 5] = ["thread_id", "agent_id", "session_id", "message_id", "tenant"];
 
 type McpConnection = Arc<RunningService<RoleClient, ()>>;
 
-/// A URL that no MCP server can have.
+/// A URL that cannot be an MCP server's.
 #[derive(Debug, thiserror::Error)]
 #[error("the MCP server {0:?}: {1}")]
 pub struct InvalidMcpUrl(String, String);
 
-/// A server of tools. Clones share its connection.
+/// An MCP server. Clones share its connection.
 #[derive(Debug, Clone)]
 pub(super) struct McpServer(Arc<ServerInner>);
 
@@ -57,11 +58,11 @@ struct ServerInner {
 #[derive(Debug, Default)]
 struct ServerState {
     connection: Option<McpConnection>,
-    /// What the server had when it was last reached: its tools are offered while it is away.
+    /// The tools listed when the server was last reached; they are offered while it is unreachable.
     tools: Vec<Tool>,
 }
 
-/// Whether a server can have this URL.
+/// Checks that the URL can be an MCP server's.
 pub(super) fn check_url(url: &str) -> Result<(), InvalidMcpUrl> {
     let wrong = |why: String| InvalidMcpUrl(url.to_owned(), why);
     let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
@@ -72,14 +73,14 @@ pub(super) fn check_url(url: &str) -> Result<(), InvalidMcpUrl> {
 }
 
 impl McpServer {
-    /// A server at this URL, to which `key` is sent as a bearer token.
+    /// A server at this URL; `key` is sent as a bearer token.
     pub(super) fn new(url: &str, key: Option<String>, client: Client) -> Result<Self, InvalidMcpUrl> {
         check_url(url)?;
         let state = Mutex::default();
         Ok(Self(Arc::new(ServerInner { url: url.to_owned(), key, client, timeout: TIMEOUT, state })))
     }
 
-    /// Its tools' definitions for models: `[{"name", "description", "parameters"}]`.
+    /// The tools' definitions for models: `[{"name", "description", "parameters"}]`.
     pub(super) async fn definitions(&self) -> Vec<Value> {
         if let Err(error) = self.list().await {
             tracing::warn!(url = self.0.url, error, "the MCP server's tools could not be listed");
@@ -89,7 +90,7 @@ impl McpServer {
         state.tools.iter().map(definition).collect()
     }
 
-    /// Whether it has a tool of that name, as far as is known.
+    /// Whether the last list has a tool of that name.
     pub(super) async fn has(&self, name: &str) -> bool {
         self.0.state.lock().await.tools.iter().any(|tool| tool.name == name)
     }
@@ -111,7 +112,8 @@ impl McpServer {
         }
     }
 
-    /// Calls a tool. `key` names the call: the same in every run and attempt of its turn.
+    /// Calls a tool. `key` identifies the call and is the same in every run and attempt of its
+    /// turn.
     pub(super) async fn call(
         &self,
         name: &str,
@@ -121,7 +123,7 @@ impl McpServer {
     ) -> ToolOutcome {
         let tool = self.0.state.lock().await.tools.iter().find(|tool| tool.name == name).cloned();
         let not_run = |why: String| ToolOutcome::NotRun(ToolResult::error(why));
-        // Another turn may have read a newer list since this one found it there.
+        // Another turn may have read a newer list since this one found the tool.
         let Some(tool) = tool else { return not_run(format!("there is no tool {name:?}")) };
         if has_memory_scope(&tool) && turn.thread.background_kind().is_some() {
             return not_run(
@@ -132,7 +134,7 @@ impl McpServer {
             let request = request_id(key, name, &arguments);
             arguments.insert(REQUEST_ID.to_owned(), json!(request));
         }
-        // Afterwards: each run of a turn has an answer of its own.
+        // This follows the request id, because each run of a turn has another answer.
         scope_to(turn, &tool, &mut arguments);
         let called = async {
             let connection = self.connection().await?;
@@ -142,7 +144,7 @@ impl McpServer {
         match called.await {
             Ok(result) => ToolOutcome::Answered(answer(&result)),
             Err(error) => {
-                // The next call connects anew.
+                // The next call reconnects.
                 self.0.state.lock().await.connection = None;
                 ToolOutcome::Unknown(ToolResult::error(format!("the MCP server: {error}")))
             }
@@ -178,12 +180,12 @@ fn takes(tool: &Tool, argument: &str) -> bool {
     tool.input_schema.get("properties").is_some_and(|properties| properties.get(argument).is_some())
 }
 
-/// A memory tool as Antiphon has it, and not one of another server that bears the same name.
+/// Whether it is Antiphon's memory tool and not another server's tool of the same name.
 fn has_memory_scope(tool: &Tool) -> bool {
     is_memory_tool(&tool.name) && takes(tool, "thread_id") && takes(tool, "agent_id")
 }
 
-/// The schema of the arguments, without what the turn says.
+/// The schema of the arguments, without those that the turn sets.
 fn parameters(tool: &Tool) -> Value {
     let mut schema = Value::Object((*tool.input_schema).clone());
     if has_memory_scope(tool) {
@@ -197,7 +199,8 @@ fn parameters(tool: &Tool) -> Value {
     schema
 }
 
-/// Whatever a model asks for, and whatever page it has read: a memory tool acts on the memory of its turn, and of no other user.
+/// Restricts a memory tool to the memory of its turn, whatever the model asks for and whatever page
+/// it has read.
 fn scope_to(turn: &TurnAttempt, tool: &Tool, arguments: &mut Map<String, Value>) {
     if !has_memory_scope(tool) {
         return;
@@ -213,8 +216,8 @@ fn scope_to(turn: &TurnAttempt, tool: &Tool, arguments: &mut Map<String, Value>)
     }
 }
 
-/// The same for the same call with the same arguments. A model that is asked again and puts them in other words asks for something else,
-/// which a server that compares requests would refuse under the same name.
+/// The same id for the same call with the same arguments. Other arguments are another request,
+/// which a server that compares requests would refuse under the same id.
 fn request_id(key: &str, name: &str, arguments: &Map<String, Value>) -> String {
     let sorted: BTreeMap<&String, &Value> = arguments.iter().collect();
     let digest = Sha256::digest(json!([name, sorted]).to_string());
@@ -222,7 +225,7 @@ fn request_id(key: &str, name: &str, arguments: &Map<String, Value>) -> String {
     format!("{key}:{short}")
 }
 
-/// The texts of a result, one after the other.
+/// The texts of a result, joined by line breaks.
 fn answer(result: &CallToolResult) -> ToolResult {
     let texts = result.content.iter().filter_map(|block| block.as_text());
     let mut text = texts.map(|block| block.text.as_str()).collect::<Vec<_>>().join("\n");
@@ -273,7 +276,7 @@ mod tests {
                 found,
                 vec!["text"],
             ),
-            // Of another server, and not a memory tool.
+            // These are not memory tools: one of another server, and another tool.
             ("memory_search", &["text"], asked.clone(), vec!["text"]),
             ("frs_create_session", &all[..], asked.clone(), all.clone()),
         ] {

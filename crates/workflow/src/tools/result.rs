@@ -1,6 +1,6 @@
-//! What a call of a tool gives.
+//! The result of a tool call.
 
-/// What a tool says to the model.
+/// The tool's answer to the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ToolResult {
     pub(crate) text: String,
@@ -13,19 +13,19 @@ impl ToolResult {
     }
 }
 
-/// What is known of a tool after it was called.
+/// The outcome of a tool call, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ToolOutcome {
-    /// It has answered, maybe with an error.
+    /// The tool has answered, perhaps with an error.
     Answered(ToolResult),
-    /// It was not reached.
+    /// The tool was not reached.
     NotRun(ToolResult),
-    /// It may have run: its answer did not come.
+    /// The tool may have run, but its answer did not arrive.
     Unknown(ToolResult),
 }
 
 impl ToolOutcome {
-    /// The text for the model if nothing else is known.
+    /// The result for the model if nothing else is known.
     pub(crate) fn result(&self) -> &ToolResult {
         match self {
             Self::Answered(result) | Self::NotRun(result) | Self::Unknown(result) => result,

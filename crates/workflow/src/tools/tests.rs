@@ -95,7 +95,7 @@ async fn tool_failures_are_results_for_the_model() {
     assert_eq!(call(&tools, "away", "{}").await, error("error: the tool cannot be reached"));
 }
 
-/// Only what may have run is of unknown outcome.
+/// Only calls that may have run have an unknown outcome.
 #[tokio::test]
 async fn outcomes_say_whether_a_tool_may_have_run() {
     let (tools, _) = fixture().await;

@@ -1,4 +1,4 @@
-//! A NATS server, a workflow service, and what a test asks of them.
+//! A NATS server and a workflow service for tests, and queries on their streams.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -24,7 +24,8 @@ use workflow::{
     WorkflowConfig,
 };
 
-/// Long enough for anything that a test waits for, including a redelivery after missing progress reports.
+/// Long enough for anything that a test waits for, including a redelivery after missing progress
+/// reports.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(50);
 
 pub(crate) struct Fixture {
@@ -77,7 +78,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// `-STOP`: connections stay open, and nothing answers; `-CONT` ends it.
+    /// `-STOP`: connections stay open but nothing answers; `-CONT` ends it.
     pub(crate) fn signal(&self, signal: &str) -> Result<()> {
         let pid = self.child.id().to_string();
         ensure!(Command::new("kill").args([signal, &pid]).status()?.success());
@@ -88,7 +89,7 @@ impl Fixture {
         Ok(jetstream::new(async_nats::connect(format!("nats://127.0.0.1:{}", self.port)).await?))
     }
 
-    /// What is stored of a thread, up to its last chunk: frames in the order of the stream.
+    /// The stored frames of a thread up to its last chunk, in stream order.
     pub(crate) async fn frames_until_final(&self, thread: &str) -> Result<Vec<pb::Frame>> {
         self.frames_until(thread, |frame| frame.chunks.iter().any(|chunk| chunk.is_final)).await
     }
@@ -124,7 +125,7 @@ impl Fixture {
         Ok(frames.into_iter().flat_map(|frame| frame.chunks).collect())
     }
 
-    /// What is stored of a thread once nothing more has come for `silence`.
+    /// The stored chunks of a thread once nothing more has arrived for `silence`.
     pub(crate) async fn chunks_until_silence(
         &self,
         silence: Duration,
@@ -147,7 +148,7 @@ impl Fixture {
         Ok(stream.create_consumer(config).await?.messages().await?)
     }
 
-    /// Requests that are not acknowledged.
+    /// Number of requests that are not acknowledged.
     pub(crate) async fn requests_left(&self) -> Result<u64> {
         Ok(self.jetstream().await?.get_stream("WORK").await?.cached_info().state.messages)
     }
@@ -156,7 +157,7 @@ impl Fixture {
         eventually(async || Ok(self.requests_left().await? == 0)).await
     }
 
-    /// Has the first request delivered, as to a service that dies, and given back.
+    /// Takes the first request, as a service that dies would, and gives it back.
     pub(crate) async fn take_and_give_back(&self) -> Result<()> {
         let mut work = self.bus.work(&WorkflowName::parse("default")?, WorkOptions::default());
         let item = timeout(TEST_TIMEOUT, work.next()).await??;
@@ -165,7 +166,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// Deliveries of requests so far.
+    /// Number of deliveries of requests so far.
     pub(crate) async fn deliveries(&self) -> Result<u64> {
         let consumer: PullConsumer =
             self.jetstream().await?.get_consumer_from_stream("WORKFLOW_default", "WORK").await?;
@@ -187,7 +188,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Drains and waits for the end.
+    /// Drains the service and waits for its end.
     pub(crate) async fn drain(self) -> Result<()> {
         self.stop.cancel();
         timeout(TEST_TIMEOUT, self.serving).await??
@@ -235,7 +236,7 @@ impl Upstream {
     }
 }
 
-/// Of the model that the script names, and of no other one.
+/// Prices of the model that the script names, and of no other.
 fn prices() -> PriceTable {
     let price =
         Price { model: "scripted".to_owned(), from: None, input: 1.0, cached_input: None, output: 1.0 };
@@ -251,7 +252,7 @@ pub(crate) fn steps(steps: Value) -> Value {
     json!({"scenarios": [{"name": "one", "steps": steps}]})
 }
 
-/// What an owner asks for: run 0 of a turn in the thread of the same name.
+/// A request as an owner sends it: run 0 of a turn in the thread of the same name.
 pub(crate) fn request(thread: &str, input: &str) -> Value {
     let turn = format!("u0001-{thread}");
     json!({
@@ -272,7 +273,8 @@ pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> Result<bool>) -> 
     timeout(TEST_TIMEOUT, waiting).await.context("it never held")?
 }
 
-/// `type:text` of each chunk, neighbours of a type and a call joined, in the order of the chunk ids; without those that report calls of models.
+/// `type:text` of each chunk in the order of the chunk ids, without reports of model calls.
+/// Neighbours of one type and call are joined.
 pub(crate) fn story(chunks: &[pb::Chunk]) -> Vec<String> {
     let reports = |chunk: &&pb::Chunk| metadata(chunk).contains_key("model_calls");
     let mut chunks: Vec<_> = chunks.iter().filter(|chunk| !reports(chunk)).collect();

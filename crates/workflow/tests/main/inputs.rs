@@ -1,4 +1,5 @@
-//! What endpoints really send, each file of `inputs` as the answer to a turn, and what must become of it.
+//! Recorded responses of endpoints: each file of `inputs` is the answer to a turn, with its
+//! expected result.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -18,9 +19,8 @@ use workflow::Tools;
 use crate::fixture::{Fixture, Upstream, hint, metadata, request};
 use crate::usage;
 
-/// One file.
 struct Case {
-    /// `folder/file`, which is also what the turn says.
+    /// `folder/file`, which is also the input of the turn.
     name: String,
     bytes: Vec<u8>,
     expected: Value,
@@ -51,7 +51,8 @@ fn cases() -> Result<Vec<Case>> {
 
 type Requests = Arc<Mutex<HashMap<String, Vec<Value>>>>;
 
-/// An endpoint that answers a turn with the file that the turn names, and further requests of the turn with "ok.".
+/// An endpoint that answers a turn with the file that the turn names, and its further requests with
+/// "ok.".
 async fn endpoint(cases: &[Case]) -> Result<(Upstream, Requests)> {
     let bodies: HashMap<String, (Vec<u8>, bool)> = cases
         .iter()
@@ -108,7 +109,7 @@ fn kind(chunk: &pb::Chunk) -> ChunkKind {
     ChunkKind::ALL[chunk.chunk_type as usize]
 }
 
-/// The text of a kind in the first step.
+/// The text of one kind in the first step.
 fn text_of(chunks: &[pb::Chunk], of: ChunkKind) -> String {
     chunks
         .iter()
@@ -148,7 +149,7 @@ fn order_of(chunks: &[pb::Chunk]) -> Vec<&'static str> {
     order
 }
 
-/// What a case may expect; `loop` is for the endpoint, and `control` for readers.
+/// Keys that a case may expect; `loop` is for the endpoint, and `control` for readers.
 const EXPECTATIONS: [&str; 14] = [
     "end",
     "klass",
@@ -166,7 +167,7 @@ const EXPECTATIONS: [&str; 14] = [
     "control",
 ];
 
-/// What a file expects and no test looks at.
+/// The expectations of a file that no test checks.
 fn unknown_expectations(expected: &Value) -> Vec<&str> {
     let keys = expected.as_object().into_iter().flat_map(|map| map.keys()).map(String::as_str);
     keys.filter(|key| !EXPECTATIONS.contains(key)).collect()
@@ -257,7 +258,7 @@ async fn what_endpoints_send_is_read() -> Result<()> {
     for case in &cases {
         fixture.publish(&request(&case.thread(), &case.name)).await?;
     }
-    // One consumer for all: a stream has not that many.
+    // One consumer for all turns: a stream does not allow one for each.
     let finals = Cell::new(0);
     let all_have_ended = |frame: &pb::Frame| {
         finals.set(finals.get() + frame.chunks.iter().filter(|chunk| chunk.is_final).count());
@@ -283,7 +284,7 @@ async fn what_endpoints_send_is_read() -> Result<()> {
     Ok(())
 }
 
-/// What the model learns of a call that was not made.
+/// The model learns why its call was not made.
 #[tokio::test]
 async fn a_model_learns_why_its_call_was_not_made() -> Result<()> {
     let cases = cases()?;

@@ -1,4 +1,5 @@
-//! The interfaces of providers beside chat completions: a turn with a tool, and what its second request bears.
+//! The interfaces of providers besides chat completions: a turn with a tool, and the content of its
+//! second request.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +14,8 @@ use workflow::{Interface, Tools};
 use crate::fixture::{Fixture, Upstream, metadata, request, steps, story};
 use crate::usage;
 
-/// Answers the first request with the first events, and further ones with the second; path and body of each request.
+/// Answers the first request with the first events and further ones with the second. Returns the
+/// path and body of each request.
 async fn endpoint(first: &[Value], second: &[Value]) -> Result<(Upstream, Arc<Mutex<Vec<(String, Value)>>>)> {
     let body = |events: &[Value]| events.iter().map(|event| format!("data: {event}\n\n")).collect::<String>();
     let (first, second) = (body(first), body(second));

@@ -1,4 +1,4 @@
-//! The engine that talks to a model, against a scripted endpoint.
+//! The engine that calls a model, against a scripted endpoint.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use workflow::Tools;
 
 use crate::fixture::{Fixture, Upstream, eventually, hint, metadata, request, steps, story};
 
-/// Tools `slow` and `fast` on a server that keeps `tool key body` of each call.
+/// Tools `slow` and `fast` on a server that records `tool key body` of each call.
 async fn tools() -> Result<(Tools, Arc<Mutex<Vec<String>>>)> {
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -122,7 +122,7 @@ async fn tools_are_called_and_answered_in_the_order_of_the_calls() -> Result<()>
         "at the same time, so that the fast one is done first"
     );
 
-    // The next run of the turn has the results, and makes no call.
+    // The next run of the turn has the results and makes no call.
     let mut again = request("t1", "Bonn");
     again["run"] = json!(1);
     again["message_id"] = json!("u0001-t1-1-a");
@@ -133,7 +133,7 @@ async fn tools_are_called_and_answered_in_the_order_of_the_calls() -> Result<()>
     assert_eq!(story(&second), story(&chunks));
     assert_eq!(seen.lock().unwrap().len(), 3);
 
-    // The same turn elsewhere, of which nothing is kept, makes the same calls under the same keys.
+    // The same turn elsewhere, without kept results, makes the same calls under the same keys.
     let mut again = request("t2", "Bonn");
     again["turn_id"] = json!("u0001-t1");
     again["run"] = json!(1);
@@ -283,7 +283,7 @@ async fn a_call_is_made_again_before_the_model_has_begun() -> Result<()> {
         let end = hint(chunks.last().context("a last one")?)?;
         assert_eq!((name, end), (name, (class, None, code.to_owned())));
     }
-    // One of "torn", and of "cut" the first and at least two more.
+    // One cut of "torn", and the first and at least two more of "cut".
     assert!(upstream.counts.cut() >= 4, "{} cut", upstream.counts.cut());
     assert_eq!(upstream.counts.completed(), 2);
     Ok(())
@@ -318,8 +318,8 @@ async fn tokens_that_come_quickly_share_chunks() -> Result<()> {
     let chunks: Vec<_> = frames.iter().flat_map(|frame| frame.chunks.clone()).collect();
     assert_eq!(story(&chunks), [format!("0.content:{text}")]);
     assert_eq!(frames[0].chunks.len(), 1, "that the call begins is published at once");
-    // A token each 2 ms or so, a frame each 15 ms, and a few more at the beginning and the end. However slow the machine is, the frames
-    // are no more than the time has room for.
+    // A token about every 2 ms, a frame every 15 ms, and a few more at the beginning and the end.
+    // On a slow machine the elapsed time still bounds the number of frames.
     let most = begun.elapsed().as_millis() / 15 + 10;
     assert!(frames.len() > 2 && (frames.len() as u128) < most, "{} frames, at most {most}", frames.len());
     Ok(())
@@ -358,7 +358,7 @@ async fn the_scripted_endpoint_answers_without_a_stream_too() -> Result<()> {
     Ok(())
 }
 
-/// HTTP by hand.
+/// A hand-written HTTP client.
 struct Client {
     addr: String,
 }

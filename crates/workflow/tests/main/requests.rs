@@ -168,7 +168,8 @@ async fn a_drain_finishes_what_it_can_and_hands_back_the_rest() -> Result<()> {
     Ok(())
 }
 
-/// The server cannot be informed that a request is handed back, and a process that is to end has no time to wait for it.
+/// The server cannot be told that a request is handed back, and a process that is stopping has no
+/// time to wait for it.
 #[tokio::test]
 async fn a_drain_ends_while_nats_is_away() -> Result<()> {
     let fixture = Fixture::new().await?;
@@ -263,7 +264,8 @@ async fn server_outage_of_seconds_loses_no_chunk_and_no_attempt() -> Result<()> 
     tokio::time::sleep(Duration::from_secs(5)).await;
     fixture.signal("-CONT")?;
     let mut chunks = fixture.chunks_until_final("t1").await?;
-    // Tries whose acks came too late are stored twice, and the last chunk may overtake others that are tried again.
+    // Tries whose acks came too late are stored twice, and the last chunk may overtake retried
+    // ones.
     eventually(async || {
         chunks = fixture.chunks_until_silence(Duration::from_millis(500), "t1").await?;
         chunks.sort_by_key(|chunk| chunk.chunk_id);

@@ -1,4 +1,4 @@
-//! What the calls of models have used, as owners read it from the chunks.
+//! The usage of model calls, as owners read it from the chunks.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ async fn a_delivery_after_the_first_listens_before_it_calls_a_model() -> Result<
     let fixture = Fixture::new().await?;
     let upstream = Upstream::new(&steps(json!([{"text": {"content": "hi"}}]))).await?;
     let mut asked = request("t1", "x");
-    // Its first delivery was by a service that died; nothing keeps a later one from beginning.
+    // Its first delivery went to a service that died; a later one begins despite the expiry.
     asked["expires_at"] = json!("2026-01-01T00:00:00Z");
     fixture.publish(&asked).await?;
     fixture.take_and_give_back().await?;

@@ -1,4 +1,4 @@
-//! Exports of chat services, in the form that they have today.
+//! Exports of chat services, in their current formats.
 
 use super::inputs::rendered;
 use super::*;
@@ -8,7 +8,7 @@ fn chats(bytes: &[u8], format: ForeignFormat) -> Vec<ForeignThread> {
     read(&parse(bytes).unwrap(), format, Strictness::Lenient).unwrap()
 }
 
-/// Every batch is complete, so that the next turn's context has it.
+/// Checks that every batch is complete, so that the next turn's context includes it.
 fn is_complete(thread: &ForeignThread) -> bool {
     let id = ThreadId::parse("t").unwrap();
     let numbered = assign_positions(&id, thread.messages.clone(), Timestamp(1_900_000_000_000));

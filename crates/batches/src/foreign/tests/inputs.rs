@@ -1,8 +1,8 @@
-//! Inputs as other programs write them. Of each: the messages, and the notes.
+//! Inputs as other programs write them, with the resulting messages and notes.
 
 use super::*;
 
-/// `role text {call(arguments)} @answered call`, a line each, then the notes.
+/// One line per message, `role text {call(arguments)} @answered call`, then the notes.
 pub(super) fn rendered(thread: &ForeignThread) -> String {
     let mut lines: Vec<String> = Vec::new();
     for message in &thread.messages {

@@ -1,4 +1,4 @@
-//! Messages that go to LangChain and come back.
+//! Round trips of messages through LangChain's format.
 
 use super::*;
 use crate::Item;
@@ -35,7 +35,7 @@ fn what_came_from_langchain_goes_back_as_it_came() {
         assert!(own["created_at"].is_i64(), "{own}");
     }
     assert_eq!(out, list);
-    // And what went out comes back as it was stored, again and again.
+    // Repeated round trips return what is stored.
     let again = imported(&exported(&items));
     assert_eq!(again, items);
 }

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Each item is a list of pieces; what was shown as `id/name+arguments`, and the calls.
+/// Each item is a list of pieces. Returns the shown `id/name+arguments`, and the calls.
 fn assembled_with(lists: &[Value], known: &[&str], tools: &[&str]) -> (Vec<String>, Vec<String>) {
     let mut known = known.iter().map(ToString::to_string).collect();
     let tools: Vec<String> = tools.iter().map(ToString::to_string).collect();

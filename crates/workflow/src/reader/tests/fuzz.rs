@@ -1,4 +1,5 @@
-//! Streams with something changed at random: no panic, the same result however they are cut, and no empty answer that counts as whole.
+//! Streams with random changes: no panic, the same result wherever they are cut, and no empty
+//! answer that counts as complete.
 //!
 //! `cargo xtask fuzz reader N` reads N of them.
 
@@ -10,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 
-/// Streams in a test run; `ANTIPHON_FUZZ_STREAMS` sets another number.
+/// Number of streams in a test run; `ANTIPHON_FUZZ_STREAMS` overrides it.
 const STREAMS: u64 = 2_000;
 
 #[test]
@@ -33,7 +34,7 @@ fn mutated_streams_are_whole_or_a_named_failure() {
     let (mut whole, mut failed) = (0_u64, 0_u64);
     for seed in 0..count {
         let mut random = SmallRng::seed_from_u64(seed);
-        // Each interface is read as itself, and now and then as another one.
+        // Each interface is read as itself, and sometimes as another one.
         let (interface, seeds) = seeds.choose(&mut random).unwrap();
         let interface = if random.random_range(0..20) == 0 { Interface::Anthropic } else { *interface };
         let bytes = mutated(seeds, &mut random);
@@ -67,7 +68,7 @@ fn check(whole: &Whole, seed: u64) {
     }
 }
 
-/// The streams of the tests.
+/// Streams that the other tests use.
 fn streams() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/main/inputs");
     let list = |folder: &Path| -> Vec<PathBuf> {
@@ -82,7 +83,7 @@ fn streams() -> Vec<Vec<u8>> {
     streams.map(|path| std::fs::read(path).unwrap()).chain([sample().into_bytes()]).collect()
 }
 
-/// Tokens that mean something to a reader, and others that no reader expects.
+/// Tokens that a reader interprets, and unexpected ones.
 const TOKENS: [&[u8]; 30] = [
     b"\n",
     b"\r",
@@ -135,7 +136,7 @@ fn mutated(seeds: &[Vec<u8>], random: &mut SmallRng) -> Vec<u8> {
                     *byte ^= 1 << random.random_range(0..8);
                 }
             }
-            // Events in another order, twice, or left out.
+            // Reorders, repeats or drops events.
             5 => with_events(&mut bytes, |events| {
                 let (one, other) =
                     (random.random_range(0..events.len()), random.random_range(0..events.len()));

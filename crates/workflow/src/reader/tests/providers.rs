@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::interface::Interface;
 
-/// A response of these events: what was shown, and its end.
+/// Reads a response of these events. Returns the shown parts and the end.
 fn read_events(interface: Interface, events: &[Value]) -> (Vec<Part>, Ended) {
     let events = events.iter().map(ToString::to_string).collect::<Vec<_>>();
     read_lines(interface, events.iter().map(String::as_str))
@@ -38,7 +38,7 @@ fn counts(ended: &Ended) -> (u64, u64, Option<u64>) {
     (ended.reply.usage.input(), ended.reply.usage.output(), ended.reply.usage.cached())
 }
 
-/// A turn with a call in each interface.
+/// A turn with a call, for each interface.
 pub(super) fn samples() -> [(Interface, Vec<Value>); 3] {
     [
         (Interface::Anthropic, anthropic_events()),
@@ -366,7 +366,8 @@ fn responses_are_read_without_pieces_indexes_or_items() {
     }
 }
 
-/// Recorded chunks, one a line: text, reasoning, calls, finish, input and output, code of the failure.
+/// Recorded chunks, one per line. Checks text, reasoning, calls, finish, input and output tokens,
+/// and the code of the failure.
 #[test]
 fn recorded_chunks_of_other_interfaces_are_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/recordings");

@@ -1,10 +1,11 @@
-//! Streams of providers as they were recorded. The recordings are not part of the project: without them the test says so.
+//! Recorded streams of providers. The recordings are not part of the project: without them the test
+//! prints a notice.
 
 use std::path::Path;
 
 use super::*;
 
-/// Where the index beside the recordings, which a simple reader wrote, has something else.
+/// Recordings for which the index, written by a simpler reader, differs.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
     (
         "vercel-ai/cerebras--cererebras-structured-output-tools.1.sse",

@@ -1,4 +1,4 @@
-//! What endpoints of chat completions send otherwise than the interface says, a table for each kind.
+//! Deviations of chat completions endpoints from the interface, a table for each kind.
 
 use super::*;
 
@@ -159,7 +159,7 @@ fn placeholders_wait_for_their_arguments() {
             "{what}"
         );
     }
-    // What was shown cannot be taken back. It is the beginning of what the tool is called with.
+    // Shown text cannot be withdrawn. It is the beginning of the tool's arguments.
     let grown = vec![
         calls(json!([piece(0, "a", "find_boat", "{\"berth\":1}")])),
         chunk(json!({"content": "So:"})),

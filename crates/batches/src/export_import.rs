@@ -108,10 +108,7 @@ pub enum Record {
         last_number: u64,
     },
     /// A compaction of the thread.
-    Compaction {
-        thread: ThreadId,
-        compaction: Compaction,
-    },
+    Compaction { thread: ThreadId, compaction: Compaction },
     /// A follow-up of the thread, as stored.
     FollowUp {
         thread: ThreadId,
@@ -182,9 +179,7 @@ pub enum LineError {
     NoSession,
     /// The thread is in the file twice.
     #[error("the thread {thread} has been before")]
-    ThreadTwice {
-        thread: ThreadId,
-    },
+    ThreadTwice { thread: ThreadId },
     /// The message is in its thread twice.
     #[error("its id has been before in this thread")]
     IdTwice,
@@ -238,9 +233,7 @@ pub enum LineError {
     },
     /// A value cannot be stored.
     #[error("it cannot be stored: {detail}")]
-    Unstorable {
-        detail: String,
-    },
+    Unstorable { detail: String },
     /// The trailer has other counts than the file.
     #[error("the trailer counts {said:?}, but the file has {found:?}")]
     Counts {

@@ -78,10 +78,7 @@ pub enum BusError {
         "there is no consumer {name}, and it could not be made: run `antiphon migrate --workflows {workflow}` as an operator, or let this NATS \
          user make it"
     )]
-    NoConsumer {
-        name: String,
-        workflow: String,
-    },
+    NoConsumer { name: String, workflow: String },
     /// JetStream refused the request.
     #[error("JetStream: {detail} (error {code})")]
     JetStream {

@@ -47,10 +47,7 @@ pub enum ControlKind {
     /// A pending task becomes failed with code `dropped`; a failed one is deleted.
     DropTask(TaskId),
     /// A pending or failed task gets another payload.
-    EditTask {
-        task: TaskId,
-        edit: TaskEdit,
-    },
+    EditTask { task: TaskId, edit: TaskEdit },
     /// A failed turn is deleted.
     DropFailedTurn(TurnId),
     /// The thread was erased in the store. Once this is audited, its owner has forgotten the thread

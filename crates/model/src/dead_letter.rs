@@ -64,11 +64,7 @@ impl RejectedEntry {
 #[derive(Debug, Clone, PartialEq)]
 pub enum DeadLetterSource {
     /// A stream entry with its raw payload.
-    Entry {
-        subject: String,
-        payload: Bytes,
-        refusal: RejectedEntry,
-    },
+    Entry { subject: String, payload: Bytes, refusal: RejectedEntry },
     /// A failed message with all its accepted chunks.
     Message {
         key: MessageKey,

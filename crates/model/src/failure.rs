@@ -41,9 +41,7 @@ pub enum MessageFailure {
         other_id: u32,
     },
     /// More chunks, or a higher id, than allowed.
-    TooManyChunks {
-        limit: u32,
-    },
+    TooManyChunks { limit: u32 },
     /// More text than allowed.
     MessageTooLarge {
         /// Limit in bytes.
@@ -72,9 +70,7 @@ pub enum MessageFailure {
     Turn(TurnError),
     /// The turn request could not be made, for example because the context is too large for one
     /// message.
-    Unrequestable {
-        detail: String,
-    },
+    Unrequestable { detail: String },
     /// The thread does not exist, and chunks may not create threads here.
     UnknownThread,
     /// The store refused the message itself (SQLSTATE class 22, 23, 54).

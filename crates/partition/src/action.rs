@@ -213,10 +213,7 @@ pub enum Action {
     Start(Box<Start>),
     /// Tell the workflow that this run is abandoned, and delete its request if no workflow has
     /// taken it.
-    Abandon {
-        turn: TurnId,
-        run: u32,
-    },
+    Abandon { turn: TurnId, run: u32 },
     /// Load more of an agent's queue; answer with [`Input::Tasks`].
     LoadTasks {
         agent: AgentId,
@@ -236,10 +233,7 @@ pub enum Action {
     },
     /// Store a task that enters its queue later, unless it is stored already; answer with
     /// [`Input::TaskDelayed`].
-    DelayTask {
-        seq: Seq,
-        delayed: Box<DelayedTask>,
-    },
+    DelayTask { seq: Seq, delayed: Box<DelayedTask> },
     /// Publish this batch; answer with [`Input::Sent`]. Its ids are derived from the turns, so a
     /// repetition is harmless.
     Send(OutboxBatch),

@@ -286,16 +286,9 @@ pub struct TaskWrite {
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskChange {
     /// The failed task gets a new position, and its failure mark is deleted.
-    Requeue {
-        agent: AgentId,
-        from: Position,
-        to: Position,
-    },
+    Requeue { agent: AgentId, from: Position, to: Position },
     /// A failed task is deleted.
-    Remove {
-        agent: AgentId,
-        position: Position,
-    },
+    Remove { agent: AgentId, position: Position },
     /// The task gets another payload. The digest stays, so the original command sent again is still
     /// recognized as this task.
     Edit {

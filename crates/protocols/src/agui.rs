@@ -56,7 +56,6 @@ struct AgUiEncoder {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
 #[schema(as = RunEvent)]
-#[allow(missing_docs, reason = "the names are those of the protocol")]
 pub enum AgUiEvent<'a> {
     #[serde(rename_all = "camelCase")]
     RunStarted { thread_id: &'a str, run_id: &'a str, protocol_version: &'static str },

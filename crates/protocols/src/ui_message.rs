@@ -64,7 +64,6 @@ struct UiMessageEncoder {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 #[schema(as = UiPart)]
-#[allow(missing_docs, reason = "the names are those of the protocol")]
 pub enum UiChunk<'a> {
     #[serde(rename_all = "camelCase")]
     Start {

@@ -82,9 +82,7 @@ pub enum Reason {
     },
     /// The temp layer does not have that many messages.
     #[error("the last {count} messages cannot be compressed: only the temp layer counts")]
-    Count {
-        count: i64,
-    },
+    Count { count: i64 },
     /// A single message, and a summary that is not shorter.
     #[error("one message is compressed only into a summary that is shorter: name at least two")]
     Single,
@@ -158,10 +156,7 @@ pub enum Reason {
     RequestReused(String),
     /// The first batch is after the last one.
     #[error("the batches {from} to {to} are no range")]
-    Batches {
-        from: i64,
-        to: i64,
-    },
+    Batches { from: i64, to: i64 },
     /// The thread does not exist or belongs to another tenant.
     #[error("there is no thread {0:?}, or no message in that range of its batches")]
     Source(String),

@@ -15,15 +15,10 @@ use rustls::{AlertDescription, ClientConfig, RootCertStore};
 pub enum CertificateError {
     /// It cannot be read.
     #[error("{}: {source}", path.display())]
-    Read {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// It has no certificate.
     #[error("{}: there is no certificate in it (PEM, BEGIN CERTIFICATE)", path.display())]
-    NoCertificate {
-        path: PathBuf,
-    },
+    NoCertificate { path: PathBuf },
     /// Its content is damaged or of another kind.
     #[error("{}: {why}", path.display())]
     Invalid {
@@ -33,9 +28,7 @@ pub enum CertificateError {
     },
     /// It has no private key.
     #[error("{}: there is no private key in it (PEM, BEGIN PRIVATE KEY)", path.display())]
-    NoKey {
-        path: PathBuf,
-    },
+    NoKey { path: PathBuf },
     /// The certificate and the key do not match.
     #[error("{} is not the private key of {}: {why}", key.display(), certificate.display())]
     OtherKey {

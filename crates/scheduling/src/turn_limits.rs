@@ -18,10 +18,7 @@ pub enum InvalidTurnLimits {
     Json(#[from] serde_json::Error),
     /// An invalid limit; limits are numbered from 1.
     #[error("limit {number}: {why}")]
-    Limit {
-        number: usize,
-        why: &'static str,
-    },
+    Limit { number: usize, why: &'static str },
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

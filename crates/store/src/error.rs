@@ -69,10 +69,7 @@ pub enum StoreError {
     #[error(
         "the number of partitions is being changed from {from} to {to}: run `antiphon partitions change {to}` to its end"
     )]
-    PartitionsChanging {
-        from: u16,
-        to: u16,
-    },
+    PartitionsChanging { from: u16, to: u16 },
     /// The caller has lost its partition to another owner, according to the store.
     #[error("another worker owns the partition")]
     NotOwner,

@@ -22,7 +22,7 @@ pub mod work;
 mod zero_copy;
 
 /// The generated protobuf types of package `antiphon.v1`.
-#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)]
+#[allow(clippy::all, clippy::pedantic, unreachable_pub)]
 pub mod pb {
     include!(concat!(env!("OUT_DIR"), "/antiphon.v1.rs"));
 }

@@ -29,7 +29,11 @@ pub(crate) enum EngineEvent {
     /// A piece of a call's arguments.
     Call(CallName, String),
     /// The result of a call.
-    Result { call: CallName, text: String, is_error: bool },
+    Result {
+        call: CallName,
+        text: String,
+        is_error: bool,
+    },
     /// The report of a model call that begins or has ended.
     ModelCall(ListedCall),
     /// An empty chunk that shows that the turn is being worked on.

@@ -24,13 +24,9 @@ pub enum IncompleteReason {
     /// There are no messages.
     Empty,
     /// The message with this number is missing: it was lost or is not read yet.
-    Hole {
-        missing: i32,
-    },
+    Hole { missing: i32 },
     /// Two messages have this number.
-    Doubled {
-        number: i32,
-    },
+    Doubled { number: i32 },
     /// The batch should begin with an input but has none.
     NoInput,
     /// A result answers no earlier call.

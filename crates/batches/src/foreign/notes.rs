@@ -55,13 +55,9 @@ pub enum NoteKind {
         what: String,
     },
     /// A field is nested too deeply to be stored and was left out.
-    TooDeep {
-        field: String,
-    },
+    TooDeep { field: String },
     /// A time field has an unknown format; its value is kept in the metadata.
-    UnknownTime {
-        field: &'static str,
-    },
+    UnknownTime { field: &'static str },
     /// The input lists the newest message first, so it was read from its end.
     NewestFirst,
     /// The input is one page of a longer list.

@@ -28,7 +28,6 @@ pub use wire::rfc3339;
 
 /// A thread.
 #[derive(Debug, Serialize, ToSchema)]
-#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct ThreadView {
     #[schema(value_type = schemas::ThreadIdSchema)]
     pub thread_id: String,
@@ -74,7 +73,6 @@ impl From<&ThreadRow> for ThreadView {
 
 /// A message of a history.
 #[derive(Debug, Serialize, ToSchema)]
-#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct MessageView {
     /// Null while its turn is under way.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
@@ -190,7 +188,6 @@ fn answer_report(item: &Item) -> Option<AnswerReport> {
 
 /// An API key, without its secret.
 #[derive(Debug, Serialize, ToSchema)]
-#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct KeyView {
     #[schema(value_type = schemas::KeyIdSchema)]
     pub key_id: String,

@@ -43,10 +43,7 @@ pub enum NativeEvent {
         failure: Box<StreamError>,
     },
     /// The turn of an answer waits. The event may be repeated and is not resumed.
-    Waiting {
-        message: MessageId,
-        reason: WaitReason,
-    },
+    Waiting { message: MessageId, reason: WaitReason },
     /// Earlier events of the thread are void, because its store went back in time. The valid ones
     /// are repeated.
     Restart,

@@ -1,7 +1,5 @@
 //! Runs seeds of the simulation, with progress, or replays one.
 
-#![allow(missing_docs, reason = "a program")]
-
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;

@@ -15,7 +15,6 @@ const PREVIEW_CHARS: usize = 120;
 
 /// A batch, without what it consists of.
 #[derive(Debug, Serialize, ToSchema)]
-#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct BatchView {
     /// Null while its first turn is under way: it is given with the commit.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
@@ -101,7 +100,6 @@ impl BatchView {
 
 /// A batch with its calls and messages.
 #[derive(Debug, Serialize, ToSchema)]
-#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct WholeBatch {
     #[serde(flatten)]
     pub batch: BatchView,
@@ -126,7 +124,6 @@ impl WholeBatch {
 
 /// A call of a tool, and where its result stands.
 #[derive(Debug, Serialize, ToSchema)]
-#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct CallView {
     pub tool_call_id: String,
     pub name: String,

@@ -1,4 +1,4 @@
-//! The queues as they stand in Postgres, a line for each agent.
+//! The queues as stored in Postgres, one line per agent.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl StatusTable {
         self.0.iter().map(|agent| agent.completed + agent.failed).sum()
     }
 
-    /// The table, with what is known of a worker that is dead.
+    /// The lines of the table. `dead`: a worker that was killed, `since` this time.
     pub(super) fn lines(&self, agents: &[Agent], dead: Option<&str>, since: Duration) -> Vec<String> {
         let head =
             format!("{:<7}{:>5}  {:<9}{:<13}{:<10}{}", "agent", "queue", "head", "order", "owner", "state");
@@ -63,7 +63,7 @@ impl AgentStatus {
         format!("{name:<7}{queue:>5}  {head:<9}{order:<13}{owner:<10}{state}")
     }
 
-    /// Whether the history has the tasks in the order in which they were sent, each once.
+    /// True if the history has the tasks in the order in which they were sent, each once.
     pub(super) fn is_in_order(&self) -> bool {
         self.numbers.windows(2).all(|pair| pair[0] < pair[1])
     }

@@ -192,7 +192,7 @@ async fn what_is_open_and_queued_goes_on_under_another_number() {
     let _in_hand = workflow.next(SOON).await.unwrap();
 
     // One worker dies, one is only paused and resumes when everything is different, and the gateway
-    // is replaced without being stopped.
+    // is left running.
     fixture.fleet.workers[0].kill().await.unwrap();
     fixture.fleet.workers[1].pause();
     tokio::time::sleep(LEASE).await;

@@ -24,7 +24,7 @@ pub enum PlantedBug {
     LeaseByWorkerClock,
     /// The machine is told that its commit was applied when it was only sent.
     FreedBeforeCommit,
-    /// Each new chunk restarts the gap timeout.
+    /// The clock of gaps stops while chunks arrive.
     GapClockReset,
     /// Dead letters are written after the commit, in their own transaction.
     DeadLetterOutside,

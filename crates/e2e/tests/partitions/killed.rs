@@ -56,8 +56,8 @@ async fn killed_change_moves_each_entry_once_and_in_order() {
     assert!(interrupted > 0, "no kill came while entries were moved");
 }
 
-/// Without the header that identifies it, a message could be taken for a repetition within two
-/// minutes.
+/// Every entry has its own message id: a copy with the same id within two minutes would be dropped
+/// as a repetition.
 async fn publish(fixture: &Fixture) {
     let mut acks = Vec::new();
     for number in 0..ENTRIES {

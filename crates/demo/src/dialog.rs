@@ -213,7 +213,7 @@ impl Room<'_> {
         }
     }
 
-    /// If the answer cannot be stopped, it ends by itself, so the demo goes on.
+    /// If the answer cannot be stopped, it ends by itself, so the demo continues.
     async fn stop(&mut self, answer: &mut AnswerView, screen: &mut Screen) {
         match self.environment.api.stop(&answer.accepted.id).await {
             Ok(reply) => match reply["error"].as_str() {

@@ -20,7 +20,8 @@ pub(crate) fn install() {
         // SAFETY: the handler only writes an atomic, which is async-signal-safe.
         unsafe { libc::signal(signal, handler as libc::sighandler_t) };
     }
-    // std ignores SIGPIPE and then panics in `println!`. `cargo xtask doctor | head` should only end.
+    // std ignores SIGPIPE and then panics in `println!`. `cargo xtask doctor | head` should only
+    // end.
     // SAFETY: the default action needs no handler.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }

@@ -1,4 +1,5 @@
-//! The commands of `cargo xtask`, and what they share: stages, children that get our signals, tools, services.
+//! The commands of `cargo xtask`, and their common parts: stages, children that get our signals,
+//! tools, services.
 
 pub(crate) mod bench;
 pub(crate) mod demo;
@@ -25,16 +26,16 @@ use devservices::{
     tools, workspace,
 };
 
-/// Exit code of a program that was ended by Ctrl-C.
+/// Exit code of a program that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
 
-/// One line of progress, at once.
+/// Prints one line of progress at once.
 pub(crate) fn say(text: &str) {
     eprintln!("==> {text}");
 }
 
-/// Cargo, as it was when it started us: without the variables that describe this crate, which would otherwise make
-/// build scripts believe that something changed.
+/// Cargo with the environment in which it started us: without the variables that describe this
+/// crate. Those would make build scripts detect a change.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     command.args(args).current_dir(workspace::root());
@@ -48,8 +49,8 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// Runs a child with our terminal and returns its exit code. It gets our signals (Ctrl-C reaches it by the terminal,
-/// SIGTERM by us), and we outlive it, so that what it uses is cleaned up after it.
+/// Runs a child with our terminal and returns its exit code. It gets our signals (Ctrl-C from the
+/// terminal, SIGTERM from us). We outlive it, so that what it uses is cleaned up after it.
 pub(crate) fn run(command: &mut Command) -> Result<i32> {
     let program = command.get_program().to_string_lossy().into_owned();
     let mut child = command.spawn().with_context(|| format!("starting {program}"))?;
@@ -67,21 +68,21 @@ pub(crate) fn run(command: &mut Command) -> Result<i32> {
     }
 }
 
-/// Runs a build and returns its exit code when it failed.
+/// Runs a build and returns its exit code if it failed.
 pub(crate) fn build(args: &[&str]) -> Result<Option<i32>> {
     say(&format!("cargo {}", args.join(" ")));
     let code = run(&mut cargo(args))?;
     Ok((code != 0).then_some(code))
 }
 
-/// The two tools, found or fetched.
+/// The paths of the two tools.
 pub(crate) struct Tools {
     pub(crate) nats_server: PathBuf,
     pub(crate) pg_bin: PathBuf,
 }
 
 impl Tools {
-    /// Walks the chain for both. A service that the caller gave by URL needs no tool.
+    /// Finds or fetches both. A service that the caller gave by URL needs no tool.
     pub(crate) fn resolve() -> Result<Tools> {
         say("looking for nats-server and Postgres (cargo xtask doctor tells more)");
         let found = |tool: tools::Tool| {
@@ -92,7 +93,7 @@ impl Tools {
         Ok(Tools { nats_server: found(tools::nats_server()?), pg_bin: found(tools::postgres()?) })
     }
 
-    /// Tells a child where they are.
+    /// Sets their paths in a child's environment.
     pub(crate) fn export(&self, command: &mut Command) {
         command.env("ANTIPHON_NATS_SERVER", &self.nats_server).env("ANTIPHON_PG_BIN", &self.pg_bin);
     }
@@ -104,7 +105,7 @@ pub(crate) struct Service<S> {
     _ours: Option<S>,
 }
 
-/// `DATABASE_URL`, else a Postgres of our own.
+/// The service of `DATABASE_URL`, or else our own Postgres.
 pub(crate) fn database(options: impl FnOnce() -> Result<PostgresOptions>) -> Result<Service<Postgres>> {
     if let Some(url) = given("DATABASE_URL") {
         say("Postgres: DATABASE_URL is set, using it");
@@ -115,7 +116,7 @@ pub(crate) fn database(options: impl FnOnce() -> Result<PostgresOptions>) -> Res
     Ok(Service { url: postgres.url(), _ours: Some(postgres) })
 }
 
-/// `NATS_URL`, else a server of our own with the account mapping.
+/// The service of `NATS_URL`, or else our own server with the account mapping.
 pub(crate) fn nats() -> Result<Service<NatsProcess>> {
     if let Some(url) = given("NATS_URL") {
         say("NATS: NATS_URL is set, using it");
@@ -132,7 +133,7 @@ fn given(variable: &str) -> Option<String> {
     env::var(variable).ok().filter(|value| !value.is_empty())
 }
 
-/// `ANTIPHON_PARTITIONS`, default 8.
+/// `ANTIPHON_PARTITIONS`, 8 by default.
 fn partitions() -> Result<u32> {
     match given("ANTIPHON_PARTITIONS") {
         Some(text) => text.parse().with_context(|| format!("ANTIPHON_PARTITIONS={text} is not a number")),
@@ -140,12 +141,14 @@ fn partitions() -> Result<u32> {
     }
 }
 
-/// Builds the shipped binary and the programs of one more package, in the profile of tests. Returns the exit code when it failed.
+/// Builds the shipped binary and the programs of one more package, in the test profile. Returns the
+/// exit code if it failed.
 pub(crate) fn build_antiphon_and(package: &str) -> Result<Option<i32>> {
     build(&["build", "-p", "antiphon", "-p", package, "--bins"])
 }
 
-/// A program of the workspace that drives the shipped binary, with the environment that all of them expect.
+/// A workspace program that drives the shipped binary, with the environment that all of them
+/// expect.
 pub(crate) fn program(name: &str, profile_dir: &str, args: &[String]) -> Result<Command> {
     let program = workspace::built_binary(name, profile_dir);
     anyhow::ensure!(program.exists(), "no program `{name}` was built ({})", program.display());
@@ -155,15 +158,15 @@ pub(crate) fn program(name: &str, profile_dir: &str, args: &[String]) -> Result<
     Ok(command)
 }
 
-/// Where cargo puts the antiphon binary.
+/// The path of the built antiphon binary.
 pub(crate) fn antiphon(profile_dir: &str) -> PathBuf {
     workspace::built_binary("antiphon", profile_dir)
 }
 
-/// What a program writes to its standard output.
+/// The standard output of a program.
 ///
 /// # Errors
-/// It cannot be started or fails; with what it wrote to its standard error.
+/// It cannot be started or fails; the error contains its standard error.
 pub(crate) fn output_of(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("starting {program}"))?;

@@ -1,7 +1,8 @@
-//! The static checks that are ours: what rustc, clippy and rustfmt cannot know about this workspace.
+//! Our static checks: what rustc, clippy and rustfmt cannot know about this workspace.
 //!
-//! Entry: [`check`]. Every rule is a pure function from a file's text to violations, each of which says what to do
-//! instead. A line that must break a rule carries `tidy: allow(<rule>): <why>` in a comment on it or above it.
+//! Entry: [`check`]. Every rule is a pure function from a file's text to violations, each of which
+//! says what to do instead. A line that must break a rule has `tidy: allow(<rule>): <why>` in a
+//! comment on it or above it.
 
 mod catalogue;
 mod imports;
@@ -39,7 +40,7 @@ impl SourceFile {
         self.path.rsplit_once('.').is_some_and(|(_, extension)| extensions.contains(&extension))
     }
 
-    /// Whether the whole file is test code.
+    /// True if the whole file is test code.
     fn is_test(&self) -> bool {
         let mut parts = self.path.split('/').rev();
         let file = parts.next().unwrap_or_default();
@@ -50,7 +51,7 @@ impl SourceFile {
         RuleViolation { path: self.path.clone(), line, rule, instead: instead.into() }
     }
 
-    /// Whether the line (from 1) is exempted from the rule, on itself or on the one above.
+    /// True if the line (from 1) is exempted from the rule, on the line itself or on the one above.
     fn allows(&self, line: usize, rule: &str) -> bool {
         let mark = format!("tidy: allow({rule}): ");
         let first = line.saturating_sub(2);
@@ -77,14 +78,14 @@ impl fmt::Display for RuleViolation {
     }
 }
 
-/// What a run found.
+/// The outcome of a run.
 #[derive(Debug)]
 pub(crate) struct TidyReport {
     /// Broken rules, by path and line.
     pub(crate) violations: Vec<RuleViolation>,
-    /// Files that were read.
+    /// Number of files that were read.
     pub(crate) files: usize,
-    /// What cargo-deny said, if it found something or was skipped.
+    /// The outcome of cargo-deny.
     pub(crate) deny: Deny,
 }
 
@@ -95,12 +96,11 @@ pub(crate) enum Deny {
     Passed,
     /// It is not installed.
     Skipped,
-    /// Its own report.
     Failed(String),
 }
 
 impl TidyReport {
-    /// Whether nothing is to be done.
+    /// True if nothing needs to be done.
     pub(crate) fn is_clean(&self) -> bool {
         self.violations.is_empty() && !matches!(self.deny, Deny::Failed(_))
     }
@@ -120,7 +120,6 @@ impl fmt::Display for TidyReport {
     }
 }
 
-/// Checks a checkout.
 pub(crate) fn check(root: &Path) -> Result<TidyReport> {
     let files = read(root)?;
     Ok(TidyReport { violations: violations(&files), files: files.len(), deny: deny(root) })
@@ -154,7 +153,7 @@ fn violations(files: &[SourceFile]) -> Vec<RuleViolation> {
     found
 }
 
-/// All text files that git tracks or would track; binary ones are left out.
+/// All text files that git tracks or would track.
 fn read(root: &Path) -> Result<Vec<SourceFile>> {
     let paths = match git_files(root) {
         Some(paths) => paths,
@@ -183,7 +182,7 @@ fn git_files(root: &Path) -> Option<Vec<PathBuf>> {
     output.status.success().then(|| text.split('\0').filter(|p| !p.is_empty()).map(PathBuf::from).collect())
 }
 
-/// For a checkout without git.
+/// Lists the files of a checkout without git.
 fn walk(root: &Path, below: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(root.join(below))? {

@@ -23,7 +23,7 @@ class Model:
         self.tokenizer = Tokenizer.from_file(str(VOCABULARY))
         with open(WEIGHTS, "rb") as file:
             self.weights = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        # Safetensors: the length of a JSON header, the header, and the numbers.
+        # Safetensors format: the length of a JSON header, the header, and the numbers.
         (length,) = struct.unpack_from("<Q", self.weights)
         tensor = json.loads(self.weights[8 : 8 + length])["embedding.weight"]
         assert tensor["dtype"] == "F16"

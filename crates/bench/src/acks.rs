@@ -1,15 +1,15 @@
-//! What streams acknowledge to a publisher that does not wait for each entry.
+//! Acknowledgements of streams for a publisher that does not wait for each entry.
 
 use anyhow::{Context as _, Result, ensure};
 use async_nats::{Client, Subscriber};
 use futures_util::{FutureExt, StreamExt};
 
-/// Acknowledgements that may be missing before the publisher waits.
+/// The most missing acknowledgements before the publisher waits.
 const WINDOW: u64 = 4_000;
 
 /// A window of acknowledgements.
 pub(super) struct Acks {
-    /// What entries name as the subject of their acknowledgement.
+    /// The subject that entries name for their acknowledgement.
     pub(super) inbox: String,
     messages: Subscriber,
     open: u64,
@@ -21,12 +21,12 @@ impl Acks {
         Ok(Self { messages: client.subscribe(inbox.clone()).await?, inbox, open: 0 })
     }
 
-    /// An entry was sent.
+    /// Records that an entry was sent.
     pub(super) fn sent(&mut self) {
         self.open += 1;
     }
 
-    /// Takes what is there, and waits while the window is full.
+    /// Takes the acknowledgements that have arrived, and waits while the window is full.
     pub(super) async fn take(&mut self) -> Result<()> {
         while let Some(ack) = self.messages.next().now_or_never() {
             self.count(ack)?;
@@ -38,7 +38,7 @@ impl Acks {
         Ok(())
     }
 
-    /// Waits for all that are missing.
+    /// Waits for all missing acknowledgements.
     pub(super) async fn take_all(&mut self) -> Result<()> {
         while self.open > 0 {
             let ack = tokio::time::timeout(std::time::Duration::from_secs(10), self.messages.next()).await;

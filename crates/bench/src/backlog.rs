@@ -1,5 +1,5 @@
-//! A backlog of chunks in one partition's stream, as real traffic leaves it: many messages interleaved, each one's
-//! chunks shuffled among their neighbours.
+//! A backlog of chunks in one partition's stream, as real traffic leaves it: many interleaved
+//! messages, the chunks of each shuffled among their neighbours.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -12,35 +12,34 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use testkit::text;
 
-/// Bytes of text of one chunk.
+/// Bytes of text per chunk.
 pub(super) const CHUNK_BYTES: usize = 256;
-/// Messages that are open at a time, where nothing else is said.
+/// Default number of messages that are open at a time.
 pub(super) const INTERLEAVED: usize = 64;
 /// Chunks of a message are shuffled within windows of this many.
 const WINDOW: usize = 16;
-/// Every so many entries one asks for an acknowledgement, which speaks for all before it.
+/// One entry in this number asks for an acknowledgement, which covers all earlier ones.
 const ACK_EVERY: u64 = 512;
-/// The server refuses beyond 10,000 entries that it has not stored yet.
+/// The server refuses more than 10,000 entries that it has not stored yet.
 const UNACKED: u64 = 6 * ACK_EVERY;
 
-/// What a backlog looks like.
+/// The parameters of a backlog.
 #[derive(Debug, Clone)]
 pub(super) struct BacklogShape {
-    /// Its name in the table.
     pub(super) name: &'static str,
-    /// At least so many chunks.
+    /// Least number of chunks.
     pub(super) chunks: u64,
-    /// Chunks of a message.
+    /// Chunks per message.
     pub(super) lengths: RangeInclusive<u32>,
-    /// Chunks of an entry.
+    /// Chunks per entry.
     pub(super) frame: usize,
     /// Messages that are open at a time.
     pub(super) open: usize,
-    /// Threads that take turns; `None`: so many that a thread has some eight messages.
+    /// Number of threads, used in turn; `None`: enough that a thread has about eight messages.
     pub(super) threads: Option<usize>,
 }
 
-/// The messages of a backlog; what is in them follows from their number.
+/// The messages of a backlog; their content follows from their number.
 #[derive(Debug)]
 pub(super) struct Backlog {
     pub(super) shape: BacklogShape,
@@ -49,7 +48,6 @@ pub(super) struct Backlog {
     pub(super) entries: u64,
 }
 
-/// One message.
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) thread: ThreadId,
@@ -59,7 +57,7 @@ pub(super) struct Planned {
 }
 
 impl Backlog {
-    /// Plans a backlog; the same shape gives the same one.
+    /// Plans a backlog; the same shape gives the same backlog.
     pub(super) fn plan(shape: &BacklogShape) -> Result<Self> {
         let mut rng = StdRng::seed_from_u64(7);
         let (mut messages, mut chunks, mut entries) = (Vec::new(), 0, 0);
@@ -67,7 +65,7 @@ impl Backlog {
             let (number, length) = (messages.len(), rng.random_range(shape.lengths.clone()));
             let threads = shape.threads.unwrap_or(number / 8 + INTERLEAVED);
             messages.push(Planned {
-                // Neighbours are of different threads; a thread has several messages.
+                // Neighbouring messages belong to different threads; a thread has several messages.
                 thread: thread(number % threads)?,
                 message: MessageId::parse(&format!("message-{number:08}"))?,
                 chunks: length,
@@ -79,7 +77,7 @@ impl Backlog {
         Ok(Self { shape: shape.clone(), messages, chunks, entries })
     }
 
-    /// Publishes all of it and waits until the stream has it.
+    /// Publishes the whole backlog and waits until the stream has it.
     pub(super) async fn publish(&self, client: &Client, partitions: PartitionCount) -> Result<()> {
         let acks = client.new_inbox();
         let mut acked = client.subscribe(acks.clone()).await?;
@@ -109,13 +107,12 @@ impl Backlog {
     }
 }
 
-/// The thread of this number.
 pub(super) fn thread(number: usize) -> Result<ThreadId> {
     Ok(ThreadId::parse(&format!("thread-{number:06}"))?)
 }
 
 impl Planned {
-    /// The whole text.
+    /// The complete text.
     pub(super) fn content(&self) -> String {
         (0..self.chunks).map(|id| self.text(id)).collect()
     }
@@ -137,7 +134,7 @@ impl Planned {
     }
 }
 
-/// Takes the next frame of any of the open messages, and opens the next message when one is through.
+/// Yields the next frame of any open message, and opens the next message when one is done.
 struct Interleaved<'a> {
     backlog: &'a Backlog,
     next: usize,

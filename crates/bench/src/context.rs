@@ -1,8 +1,9 @@
 //! `cargo xtask bench context`: what a thread's length costs, in one run and one table.
 //!
-//! Entry: [`run`]. Threads of very different lengths stand in one Postgres, filled by SQL. Contexts, pages and compactions go
-//! through the shipped functions of `store` and `batches`; what is compared alternates call by call, so that whatever else the
-//! machine does hits all of it alike. How many rows a call reads, and by which index, is what Postgres itself has counted.
+//! Entry: [`run`]. Threads of very different lengths are in one Postgres, filled by SQL. Contexts,
+//! pages and compactions use the production functions of `store` and `batches`. Compared calls
+//! alternate, so that other load on the machine affects all of them alike. Postgres itself counts
+//! the rows that a call reads, and the indexes that it uses.
 
 mod compaction;
 mod context_build;
@@ -23,28 +24,29 @@ use super::table::Table;
 /// Measures long threads and prints one table.
 #[derive(Debug, Clone, Parser)]
 pub struct ContextBenchOptions {
-    /// Batches of the threads, four messages each, from the shortest to the longest.
+    /// Numbers of batches of the threads, four messages each, from the shortest to the longest.
     #[arg(long, value_delimiter = ',', default_value = "10,1000,100000")]
     pub batches: Vec<u32>,
-    /// Contexts that are built of each thread with each budget.
+    /// Number of contexts built for each thread with each budget.
     #[arg(long, default_value_t = 1_000)]
     pub contexts: u32,
-    /// Pages that are read of each kind at each place.
+    /// Number of pages read of each kind at each place.
     #[arg(long, default_value_t = 500)]
     pub pages: u32,
-    /// Batches that are compacted at once.
+    /// Number of batches that are compacted at once.
     #[arg(long, default_value_t = 10_000)]
     pub compacted: u32,
-    /// Rounds of compacting, exporting, importing and copying.
+    /// Number of rounds of compacting, exporting, importing and copying.
     #[arg(long, default_value_t = 3)]
     pub rounds: u32,
-    /// 10, 50 and 200 batches, few calls, one round: whether it works at all. The exit code says nothing of the figures.
+    /// Test run with 10, 50 and 200 batches, few calls and one round. The exit code then ignores
+    /// the figures.
     #[arg(long)]
     pub quick: bool,
     /// Parts to measure: a contexts of turns, b pages, c compaction, d export and import.
     #[arg(long, value_delimiter = ',', default_value = "a,b,c,d")]
     pub rows: Vec<char>,
-    /// Where the figures go as JSON.
+    /// File to which the figures are written as JSON.
     #[arg(long)]
     pub json: Option<PathBuf>,
 }
@@ -105,7 +107,8 @@ mod tests {
 
     use super::*;
 
-    /// No figure is looked at: other tests use the same machine. Travelling is left out: it takes longer than all the rest.
+    /// No figure is checked, because other tests use the same machine. Export and import are left
+    /// out: they take longer than all the rest.
     #[tokio::test(flavor = "multi_thread")]
     async fn contexts_pages_and_compaction_measure_what_they_should() {
         let mut environment = ContextEnvironment::on(&env::var("DATABASE_URL").unwrap()).await.unwrap();

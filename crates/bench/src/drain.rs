@@ -1,4 +1,5 @@
-//! The worker, as it is shipped, at a backlog: from its lease to the checkpoint at the stream's end.
+//! Drains a backlog with the shipped worker: from its lease until the checkpoint is at the stream's
+//! end.
 
 use std::time::{Duration, Instant};
 
@@ -19,13 +20,12 @@ use testkit::{
 
 const POLL: Duration = Duration::from_millis(10);
 const LIMIT: Duration = Duration::from_secs(600);
-/// Resident memory is taken at these parts of the way.
+/// Resident memory is sampled at these fractions of the drain.
 const MEMORY_AT: [f64; 3] = [0.25, 0.6, 1.0];
 
 /// One drain of the whole stream.
 #[derive(Debug, Clone)]
 pub(super) struct Drain {
-    /// Chunks per second.
     pub(super) rate: f64,
     /// Messages made durable per second.
     pub(super) turns: f64,
@@ -33,22 +33,22 @@ pub(super) struct Drain {
     pub(super) used: Used,
     /// The worker's resident bytes at [`MEMORY_AT`].
     pub(super) memory: [u64; 3],
-    /// Entries that the worker has read for each one in the stream.
+    /// Entries that the worker has read per entry in the stream.
     pub(super) reads: f64,
-    /// Pages that Postgres has looked at.
+    /// Pages that Postgres has accessed.
     pub(super) buffers: i64,
-    /// Bytes in the log of the database.
+    /// Bytes of WAL.
     pub(super) wal_bytes: i64,
 }
 
-/// Starts a worker on a database of its own and waits until it has made all of the backlog durable.
+/// Starts a worker on a new database and waits until it has made the whole backlog durable.
 pub(super) async fn drain(environment: &ChunkEnvironment, backlog: &Backlog) -> Result<Drain> {
     let database = environment.database().await?;
     Fleet::prepare(environment.fleet(database.url(), 0, 0))?.migrate_and_adopt().await?;
     drain_into(environment, &database, backlog).await
 }
 
-/// The same on a database whose tables are there, with whatever is in them.
+/// Like [`drain`], on a migrated database that may contain rows.
 pub(super) async fn drain_into(
     environment: &ChunkEnvironment,
     database: &TestDatabase,
@@ -113,7 +113,7 @@ async fn watch(
     })
 }
 
-/// The worker adds to its counter now and then.
+/// The worker adds to its counter only from time to time.
 async fn entries_read(backlog: &Backlog, fleet: &Fleet) -> Result<f64> {
     let begun = Instant::now();
     loop {
@@ -131,7 +131,7 @@ async fn entries_read(backlog: &Backlog, fleet: &Fleet) -> Result<f64> {
     }
 }
 
-/// Whether each partition has an owner, and how many entries of all streams are done with.
+/// Whether each partition has an owner, and the sum of all checkpoints.
 async fn checkpoints(pool: &PgPool) -> Result<(bool, i64)> {
     let row = "SELECT bool_and(owner IS NOT NULL), sum(checkpoint)::bigint FROM partitions";
     Ok(sqlx::query_as(row).fetch_one(pool).await?)

@@ -9,16 +9,16 @@ use model::PartitionId;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use testkit::{fleet::FleetOptions, services::TestDatabase};
 
-/// The one partition of a drained backlog.
+/// The only partition of a drained backlog.
 pub(super) const PARTITION: PartitionId = PartitionId(0);
 
-/// What all partition streams may hold; the server refuses to promise more than its disk has.
+/// The most bytes of all partition streams; the server refuses to reserve more than its disk has.
 const STREAMS_BYTES: u64 = 8 << 30;
 
 /// The stream must not be purged: every round reads it from its beginning.
 const NO_PURGE: &str = "10000000";
 
-/// The services of one measurement, with their process ids.
+/// The services of one measurement.
 pub(super) struct ChunkEnvironment {
     pub(super) nats: NatsProcess,
     pub(super) postgres: Postgres,
@@ -31,7 +31,7 @@ impl ChunkEnvironment {
         Self::start_with(partitions, &[])
     }
 
-    /// `settings`: further ones of Postgres.
+    /// Like [`Self::start`], with more Postgres settings.
     pub(super) fn start_with(partitions: u16, settings: &[(&str, &str)]) -> Result<Self> {
         let nats = NatsProcess::start(None, &NatsOptions::new(tools::nats_server()?.path))?;
         let mut options = PostgresOptions::new(tools::postgres()?.path);
@@ -60,12 +60,14 @@ impl ChunkEnvironment {
     }
 }
 
-/// Pages that all connections to a database have looked at; those that are open tell it when they end.
+/// Pages that all connections to a database have accessed; open connections report theirs when they
+/// end.
 pub(super) async fn pages(database_url: &str) -> Result<i64> {
     counted(database_url, "blks_hit + blks_read").await
 }
 
-/// Transactions that all connections to a database have committed, as [`pages`]. A worker's statements are one each.
+/// Transactions that all connections to a database have committed, reported as in [`pages`]. Each
+/// statement of a worker is one transaction.
 pub(super) async fn transactions(database_url: &str) -> Result<i64> {
     counted(database_url, "xact_commit").await
 }

@@ -1,5 +1,5 @@
-//! What an event of a thread costs a gateway, in this process: from an owner's frame to the bytes for native clients, and what each
-//! subscriber of another protocol adds.
+//! The cost of a thread's event at a gateway, in this process: from an owner's frame to the bytes
+//! for native clients, and the extra cost of each subscriber of another protocol.
 
 use std::{hint::black_box, sync::Arc, time::Instant};
 
@@ -18,19 +18,19 @@ const MESSAGES: u64 = 20;
 const CHUNKS: u32 = 300;
 const NOW: Timestamp = Timestamp(1);
 const BEGIN: i64 = 5;
-/// Bytes of open text that a feed keeps for those who join late.
+/// Bytes of open text that a feed keeps for late subscribers.
 const LOG_BYTES: usize = 8 << 20;
 
-/// What an event costs.
+/// The cost of an event.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EventCost {
     /// Nanoseconds per event.
     pub(super) ns: f64,
-    /// Allocations per event.
     pub(super) allocations: f64,
 }
 
-/// Runs the answers of one thread, a frame for each chunk, through a feed and through the encoders of so many subscribers of the AI SDK.
+/// Runs the answers of one thread, one frame per chunk, through a feed and through the encoders of
+/// `subscribers` AI SDK subscribers.
 pub(super) fn encode(subscribers: usize, allocations: fn() -> u64) -> Result<EventCost> {
     let mut feed = begun()?;
     let (mut ns, mut allocated) = (0, 0);
@@ -66,7 +66,7 @@ fn begun() -> Result<Feed> {
     Ok(feed)
 }
 
-/// The frames of an answer, after so many others.
+/// The frames of an answer, after `after` earlier frames.
 fn frames(message: &MessageId, after: u64) -> Result<Vec<Bytes>> {
     let thread = ThreadId::parse(THREAD)?;
     let frame = |number: u64, chunks, terminal| {

@@ -1,8 +1,10 @@
-//! `cargo xtask bench growth`: what a unit of work costs when there is ten times as much of something around it (partitions: up to eight times).
+//! `cargo xtask bench growth`: the cost of a unit of work when there is ten times as much of
+//! something around it (up to eight times for partitions).
 //!
-//! Entry: [`run`]. Each part drains backlogs, or answers tasks, that differ in one number alone, and divides what a unit costs with the larger
-//! number by what it costs with the smaller one. Pages and bytes of the log are counted by Postgres, and say the same on a busy machine;
-//! processor time does not. Rounds alternate, medians count.
+//! Entry: [`run`]. Each part drains backlogs, or answers tasks, that differ in one number only. It
+//! divides the cost of a unit with the larger number by the cost with the smaller one. Postgres
+//! counts pages and WAL bytes, which stay the same on a busy machine; processor time does not.
+//! Rounds alternate, and medians count.
 
 mod comparison;
 mod long_answers;
@@ -24,7 +26,7 @@ use crate::{
     unit_cost::UnitCost,
 };
 
-/// How many times more there is of something.
+/// The factor by which the larger number exceeds the smaller one.
 const TIMES: usize = 10;
 
 /// Measures, prints the table, and returns whether every goal was met.
@@ -48,7 +50,7 @@ async fn measure(options: &GrowthBenchOptions) -> Result<Table> {
             'j' => Some(long_answers::stream(options).await),
             _ => None,
         };
-        // A binary that does not stand it has no figure, and the other parts have theirs.
+        // If a binary fails in one part, that part has no figure, and the others have theirs.
         let row = row.map(|row| {
             row.unwrap_or_else(|error| {
                 Row::failed(part, "long answers", format!("{error:#}")).goal("a figure", false)
@@ -69,11 +71,11 @@ async fn measure(options: &GrowthBenchOptions) -> Result<Table> {
     Ok(table)
 }
 
-/// One backlog, and what is there before it is drained.
+/// One backlog, and the rows that exist before it is drained.
 struct Case {
     environment: ChunkEnvironment,
     backlog: Backlog,
-    /// Messages of each thread.
+    /// Number of messages of each thread.
     stored: usize,
 }
 
@@ -98,8 +100,8 @@ impl Case {
     }
 }
 
-/// Gives each thread `stored` older messages, and updates the statistics. No checkpoint follows: after one, each page would be logged as a
-/// whole when it is first changed.
+/// Gives each thread `stored` older messages, and updates the statistics. No checkpoint follows:
+/// after one, each page would be logged as a whole when it is first changed.
 async fn fill(database: &TestDatabase, threads: usize, stored: usize) -> Result<()> {
     const FILL: &str = include_str!("growth/fill.sql");
     let mut connection = PgConnection::connect(database.url()).await?;
@@ -221,7 +223,8 @@ mod tests {
 
     use super::*;
 
-    /// No figure is judged: other tests use the same machine. What Postgres counts is there all the same.
+    /// No figure is checked, because other tests use the same machine. Postgres' counts are there
+    /// nevertheless.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_unit_is_measured_with_few_and_with_many() {
         let options = GrowthBenchOptions::parse_from(["bench", "--quick", "--rows", "c"]).resolved();

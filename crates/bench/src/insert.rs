@@ -1,5 +1,5 @@
-//! The limit of committing: the same rows into a copy of the table with its indexes, in statements as large as the
-//! worker's, and nothing else.
+//! The limit of committing: inserts the same rows into a copy of the table with its indexes, in
+//! statements as large as the worker's, and does nothing else.
 
 use std::time::Instant;
 
@@ -9,10 +9,10 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::backlog::{Backlog, Planned};
 
-/// Rows and bytes of one statement, as the worker has them by default.
+/// The worker's defaults for rows and bytes of one statement.
 const MOST_ROWS: usize = 256;
 const MOST_BYTES: usize = 1 << 20;
-/// Bytes of one run, so that its rows fit in memory.
+/// Bytes per run, so that its rows fit in memory.
 const RUN_BYTES: usize = 128 << 20;
 
 const COPY: &str =
@@ -27,7 +27,7 @@ const INSERT: &str = "INSERT INTO limit_messages (bucket, thread_id, position, m
          AS i (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content, tool_calls, \
                metadata, token_count, attempt)";
 
-/// Inserts messages of the backlog over so many connections and returns turns per second.
+/// Inserts messages of the backlog over this number of connections, and returns turns per second.
 pub(super) async fn insert(url: &str, backlog: &Backlog, connections: usize) -> Result<f64> {
     let mut admin = PgConnection::connect(url).await?;
     sqlx::raw_sql(COPY).execute(&mut admin).await?;
@@ -36,7 +36,7 @@ pub(super) async fn insert(url: &str, backlog: &Backlog, connections: usize) -> 
     let mut writers = Vec::new();
     for _ in 0..connections {
         let mut connection = PgConnection::connect(url).await?;
-        // As the worker's writers: the statement is prepared once and planned once.
+        // Like in the worker's writers, the statement is prepared once and planned once.
         sqlx::raw_sql("SET plan_cache_mode = force_generic_plan").execute(&mut connection).await?;
         writers.push(connection);
     }

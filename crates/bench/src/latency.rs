@@ -1,8 +1,9 @@
-//! Publish to client, beside publish to subscriber over core NATS and beside the least that brings a stream's chunks to clients: the same
-//! payloads at the same rate, sent and received by the same two threads of this process.
+//! Latency from publish to client, compared with core NATS and with a minimal relay from a stream
+//! to clients. All use the same payloads at the same rate, sent and received by the same two
+//! threads of this process.
 //!
-//! Every payload carries when it was sent, by the clock of this process, and its number in its thread: so latency needs
-//! no second clock, and a loss or a repeat shows.
+//! Every payload contains its send time by this process's clock, and its number in its thread. So
+//! latency needs no second clock, and losses and repeats are detected.
 
 mod core;
 pub(super) mod load;
@@ -31,23 +32,24 @@ use crate::{
 };
 use testkit::fleet::Fleet;
 
-/// How long the last chunks may take.
+/// Limit for the last chunks.
 const TAIL: Duration = Duration::from_secs(15);
-/// Gateways subscribe while viewers already have their heads.
+/// Gateways are still subscribing when subscribers already have their response heads.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// All ways.
+/// The results of all routes.
 #[derive(Debug, Clone)]
 pub(super) struct Latency {
     pub(super) core: PathTiming,
     pub(super) relay: PathTiming,
     pub(super) fleet: PathTiming,
-    /// Resident bytes of the worker and the gateway after the warm-up, in the middle and at the end.
+    /// Resident bytes of the worker and the gateway after the warm-up, in the middle and at the
+    /// end.
     pub(super) worker_memory: Vec<u64>,
     pub(super) gateway_memory: Vec<u64>,
 }
 
-/// A way from the publisher to clients.
+/// A route from the publisher to clients.
 #[derive(Debug, Clone, Copy)]
 enum Route {
     Core,
@@ -55,7 +57,8 @@ enum Route {
     Fleet(SocketAddr),
 }
 
-/// Measures core NATS and the relay, then a worker and a gateway, which are there, idle, from the beginning.
+/// Measures core NATS and the relay, then a worker and a gateway, which run idle from the
+/// beginning.
 pub(super) async fn measure(environment: &ChunkEnvironment, load: LatencyLoad) -> Result<Latency> {
     let database = environment.database().await?;
     let fleet = Fleet::start(environment.fleet(database.url(), 1, 1)).await?;
@@ -129,7 +132,7 @@ async fn run(
     Ok((board.timed(sent, used), memory))
 }
 
-/// Resident bytes at the beginning, in the middle and at the end of `duration`.
+/// Samples resident bytes at the beginning, in the middle and at the end of `duration`.
 async fn sample_memory(duration: Duration, watched: &[(&'static str, u32)]) -> Vec<(u32, u64)> {
     let started = Instant::now();
     let mut samples = Vec::new();
@@ -140,7 +143,7 @@ async fn sample_memory(duration: Duration, watched: &[(&'static str, u32)]) -> V
     samples
 }
 
-/// Runs a future on a thread and a runtime of its own: sending and receiving must not wait for each other.
+/// Runs a future on its own thread and runtime: sending and receiving must not wait for each other.
 fn on_a_thread<T: Send + 'static>(
     name: &str,
     work: impl Future<Output = Result<T>> + Send + 'static,

@@ -1,7 +1,9 @@
-//! `cargo xtask bench chunks`: the shipped binary beside what NATS and Postgres can do at most, in one run and one table.
+//! `cargo xtask bench chunks`: the shipped binary compared with the limits of NATS and Postgres, in
+//! one run and one table.
 //!
-//! Entry: [`run`]. Every figure of the product stands beside its limit, measured minutes apart on the same streams and the
-//! same cluster; rounds alternate, and medians count. `CHUNKS.md` has the last figures and what they mean.
+//! Entry: [`run`]. Every figure of the product is beside its limit, measured minutes apart on the
+//! same streams and the same cluster. Rounds alternate, and medians count. `CHUNKS.md` has the last
+//! figures and their meaning.
 #![allow(
     clippy::disallowed_methods,
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
@@ -45,25 +47,26 @@ use self::{
 /// Measures the path of a chunk beside its limits and prints one table.
 #[derive(Debug, Clone, Parser)]
 pub struct ChunkBenchOptions {
-    /// Chunks of a backlog; the one of short messages has a quarter of it.
+    /// Number of chunks of a backlog; the backlog of short messages has a quarter of it.
     #[arg(long, default_value_t = 1_000_000)]
     pub chunks: u64,
-    /// How long latency is measured.
+    /// Duration of each latency measurement, in seconds.
     #[arg(long, default_value_t = 20)]
     pub seconds: u64,
-    /// Concurrent streams of the latency measurement, which is made with each of these numbers.
+    /// Numbers of concurrent threads; latency is measured with each.
     #[arg(long, value_delimiter = ',', default_value = "300,600,1000")]
     pub streams: Vec<usize>,
-    /// Chunks per second of each of them.
+    /// Chunks per second of each thread.
     #[arg(long, default_value_t = 30.0)]
     pub rate: f64,
-    /// Rounds of reading and drain.
+    /// Number of rounds of reading and draining.
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
-    /// Parts to measure: a limits, b worker, c latency, d processor and memory (of b and c), e reorder buffer, f events.
+    /// Parts to measure: a limits, b worker, c latency, d processor and memory (of b and c), e
+    /// reorder buffer, f events.
     #[arg(long, value_delimiter = ',', default_value = "a,b,c,d,e,f")]
     pub rows: Vec<char>,
-    /// Where the figures go as JSON.
+    /// File to which the figures are written as JSON.
     #[arg(long)]
     pub json: Option<PathBuf>,
 }
@@ -74,7 +77,8 @@ impl ChunkBenchOptions {
     }
 }
 
-/// Measures, prints the table, and returns whether every goal was met. `allocations`: how many the calling thread made.
+/// Measures, prints the table, and returns whether every goal was met. `allocations` returns the
+/// calling thread's count.
 pub async fn run(options: &ChunkBenchOptions, allocations: fn() -> u64) -> Result<bool> {
     let mut table = Table::default();
     if options.has('e') {

@@ -1,8 +1,10 @@
-//! `cargo xtask bench memory`: how long it takes to find what an agent remembers, of few facts and beside many, and how much of it is found.
+//! `cargo xtask bench memory`: how long it takes to find an agent's facts, among few and among
+//! many, and how many of them are found.
 //!
-//! Entry: [`run`]. Facts stand in a Postgres of the bench's own, filled by SQL; searches go through the shipped function of `store`, one
-//! after the other, each for another user with another question, by words alone, and by words and vectors. How much is found is measured with a
-//! [fixed set](recall) of three languages, and with [questions in other words](worded) in seven.
+//! Entry: [`run`]. Facts are in a separate Postgres, filled by SQL. Searches use the production
+//! function of `store`, one after the other, each for another user with another question, by words
+//! alone, and by words and vectors. How many facts are found is measured with a [fixed set](recall)
+//! in three languages, and with [questions in other words](worded) in seven.
 
 mod embedder;
 mod recall;
@@ -29,33 +31,35 @@ use super::timing::Timings;
 const AGENT: &str = "helper";
 const P50_GOAL_MS: f64 = 3.0;
 const P99_GOAL_MS: f64 = 15.0;
-/// Words of a question.
+/// Words of a short question.
 const SHORT: u32 = 4;
-/// Words of about as many characters as a query has at most.
+/// Words of a question with about the most characters that a query may have.
 const LONG: u32 = 400;
 
-/// Measures how fast facts are found, and how many, and prints one table.
+/// Measures how fast facts are found, and how many are found, and prints one table.
 #[derive(Debug, Clone, Parser)]
 pub struct MemoryBenchOptions {
-    /// Users of the agent, each with as many facts as are kept.
+    /// Number of users of the agent, each with the most facts that are kept.
     #[arg(long, default_value_t = 100)]
     pub users: u32,
-    /// Facts of other agents in the same table.
+    /// Number of facts of other agents in the same table.
     #[arg(long, default_value_t = 1_000_000)]
     pub others: u32,
-    /// Numbers of a vector in the measurement of time: 256 are those of the small model that measures what is found.
+    /// Dimensions of a vector when time is measured; 256 is that of the small model used for the
+    /// share of found facts.
     #[arg(long, default_value_t = 256)]
     pub dimensions: u32,
-    /// By words alone: needs neither pgvector nor the packages of the small model, which are there for Linux on x86-64.
+    /// Search by words alone; needs neither pgvector nor the packages of the small model, which
+    /// exist for Linux on x86-64.
     #[arg(long)]
     pub words_only: bool,
-    /// Searches.
+    /// Number of searches.
     #[arg(long, default_value_t = 1_000)]
     pub searches: u32,
-    /// Few facts and searches: whether it works at all. The exit code says nothing of the figures.
+    /// Test run with few facts and searches. The exit code then ignores the figures.
     #[arg(long)]
     pub quick: bool,
-    /// Where the figures go as JSON.
+    /// File to which the figures are written as JSON.
     #[arg(long)]
     pub json: Option<PathBuf>,
 }
@@ -106,12 +110,13 @@ pub async fn run(options: &MemoryBenchOptions) -> Result<bool> {
     Ok(options.quick || table.is_met())
 }
 
-/// What vectors need: a Postgres that has them, and the small model.
+/// The requirements of vectors: a Postgres with pgvector, and the small model.
 fn vectors() -> Result<(tools::Tool, Embedder)> {
     Ok((tools::postgres_with_vector()?, Embedder::start()?))
 }
 
-/// The facts of the agent, or so many of others. A fact has eight of 3,000 words, the frequent ones more often.
+/// Inserts the facts of the agent, or `others` facts of other agents. A fact has eight of 3,000
+/// words, frequent ones more often.
 async fn fill(connection: &mut PgConnection, options: &MemoryBenchOptions, others: u32) -> Result<()> {
     let bucket = |agent: &str| -> Result<u16> {
         Ok(AgentId::parse(agent)?.queue_of(TaskKind::Memory).thread().bucket().get())
@@ -146,7 +151,7 @@ async fn fill(connection: &mut PgConnection, options: &MemoryBenchOptions, other
     if options.words_only {
         sqlx::query(sqlx::AssertSqlSafe(insert)).execute(&mut *connection).await?;
     } else {
-        // With their vectors at once, not in line for them.
+        // With their vectors at once, not queued for them.
         for sql in [
             "ALTER TABLE facts DISABLE TRIGGER fact_added",
             &insert,
@@ -164,7 +169,7 @@ async fn fill(connection: &mut PgConnection, options: &MemoryBenchOptions, other
     Ok(())
 }
 
-/// Vectors that facts share: what a search costs does not depend on what is in them.
+/// Vectors that facts share: the cost of a search does not depend on their content.
 async fn make_vectors(connection: &mut PgConnection, options: &MemoryBenchOptions) -> Result<()> {
     let sql = format!(
         "CREATE UNLOGGED TABLE bench_vectors AS
@@ -177,7 +182,7 @@ async fn make_vectors(connection: &mut PgConnection, options: &MemoryBenchOption
     Ok(())
 }
 
-/// By words, and by words and vectors together.
+/// Searches by words, and by words and vectors together.
 async fn searched(store: &Store, options: &MemoryBenchOptions, words: u32, beside: &str) -> Result<Vec<Row>> {
     let mut rows = vec![searched_by(store, options, words, beside, false).await?];
     if !options.words_only {
@@ -227,7 +232,7 @@ async fn searched_by(
     Ok(if words == SHORT { row.goal(goal, is_met) } else { row })
 }
 
-/// Of length 1, another for each question.
+/// A vector of length 1, different for each question.
 fn vector(number: u32, dimensions: u32) -> Vec<f32> {
     let part = |at: u32| f32::from((number.wrapping_mul(31).wrapping_add(at * 7_919) % 1_009) as u16) - 504.0;
     let parts: Vec<f32> = (0..dimensions).map(part).collect();
@@ -235,7 +240,7 @@ fn vector(number: u32, dimensions: u32) -> Vec<f32> {
     parts.into_iter().map(|part| part / length).collect()
 }
 
-/// As many frequent words as rare ones.
+/// A question with as many frequent words as rare ones.
 fn question(number: u32, words: u32) -> String {
     let word = |at: u32| match at {
         0 => number % 7,

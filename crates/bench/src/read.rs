@@ -1,4 +1,4 @@
-//! The limit of reading: the client library alone, without acknowledgements, counting what comes.
+//! The limit of reading: the client library alone, without acknowledgements, counting entries.
 
 use std::time::{Duration, Instant};
 
@@ -12,15 +12,14 @@ use crate::{
     usage::{Meter, Used},
 };
 
-/// Entries asked for at a time.
+/// Entries per request.
 const BATCH: usize = 2_000;
 
-/// One reading of the whole stream.
+/// One read of the whole stream.
 #[derive(Debug, Clone)]
 pub(super) struct Reading {
-    /// Chunks per second.
     pub(super) rate: f64,
-    /// What it took; `own` is the reading client.
+    /// Processor time; `own` is the reading client.
     pub(super) used: Used,
 }
 

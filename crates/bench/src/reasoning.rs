@@ -1,7 +1,9 @@
-//! `cargo xtask bench reasoning`: what views and compressions of reasoning sessions cost, and what numbers cost a turn.
+//! `cargo xtask bench reasoning`: the cost of views and compressions of reasoning sessions, and the
+//! WAL of turns.
 //!
-//! Entry: [`run`]. Sessions stand in one Postgres, filled by SQL; what is measured goes through the shipped functions of `store` and
-//! `reasoning`. Sessions that are compared are called in turn. How many statements a call takes is what Postgres itself has counted.
+//! Entry: [`run`]. Sessions are in one Postgres, filled by SQL; the measured calls use the
+//! production functions of `store` and `reasoning`. Compared sessions are called in turn. Postgres
+//! itself counts the statements of a call.
 
 mod sessions;
 mod wal;
@@ -23,25 +25,26 @@ use super::table::Table;
 /// Measures reasoning sessions and prints one table.
 #[derive(Debug, Clone, Parser)]
 pub struct Options {
-    /// Messages of the session that is viewed.
+    /// Number of messages of the session that is viewed.
     #[arg(long, default_value_t = 10_000)]
     pub messages: u32,
-    /// Compressions in the discarded logs that are compared.
+    /// Numbers of compressions in the discarded logs that are compared.
     #[arg(long, value_delimiter = ',', default_value = "10,10000")]
     pub layers: Vec<u32>,
-    /// Calls of each kind.
+    /// Number of calls of each kind.
     #[arg(long, default_value_t = 200)]
     pub calls: u32,
-    /// Turns that are committed.
+    /// Number of turns that are committed.
     #[arg(long, default_value_t = 1_000)]
     pub turns: u32,
-    /// Short sessions and few calls: whether it works at all. The exit code says nothing of the figures.
+    /// Test run with short sessions and few calls. The exit code then ignores the figures.
     #[arg(long)]
     pub quick: bool,
-    /// Parts to measure: a views, b compressions, c the length of the discarded log, d WAL of turns.
+    /// Parts to measure: a views, b compressions, c the length of the discarded log, d WAL of
+    /// turns.
     #[arg(long, value_delimiter = ',', default_value = "a,b,c,d")]
     pub rows: Vec<char>,
-    /// Where the figures go as JSON.
+    /// File to which the figures are written as JSON.
     #[arg(long)]
     pub json: Option<PathBuf>,
 }
@@ -57,7 +60,7 @@ impl Options {
     }
 }
 
-/// Measures, prints the table, and tells whether every goal was met.
+/// Measures, prints the table, and returns whether every goal was met.
 pub async fn run(options: &Options) -> Result<bool> {
     let options = options.resolved();
     let mut postgres = PostgresOptions::new(tools::postgres()?.path);
@@ -108,7 +111,7 @@ async fn measure(options: &Options, server: &str) -> Result<Table> {
 mod tests {
     use super::*;
 
-    /// No figure is looked at: other tests use the same machine.
+    /// No figure is checked, because other tests use the same machine.
     #[tokio::test(flavor = "multi_thread")]
     async fn every_part_measures_what_it_should() {
         let options = Options::parse_from(["bench", "--quick"]).resolved();

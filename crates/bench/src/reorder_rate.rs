@@ -13,7 +13,7 @@ const MESSAGES: usize = 1_000;
 const CHUNKS: u32 = 300;
 const LIMITS: MessageLimits = MessageLimits { chunks: 10_000, bytes: 4 << 20 };
 
-/// What a chunk costs.
+/// The cost of a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ordering {
     /// Nanoseconds per chunk.
@@ -22,7 +22,8 @@ pub(super) struct Ordering {
     pub(super) allocations: f64,
 }
 
-/// Runs chunks of 1,000 interleaved messages through their buffers, each message's chunks shuffled in windows.
+/// Runs chunks of 1,000 interleaved messages through their buffers, each message's chunks shuffled
+/// in windows.
 pub(super) fn order(window: usize, allocations: fn() -> u64) -> Ordering {
     let ids = ids(window);
     let chunks: Vec<Arc<Chunk>> = (0..CHUNKS).map(chunk).collect();
@@ -46,7 +47,7 @@ pub(super) fn order(window: usize, allocations: fn() -> u64) -> Ordering {
     Ordering { ns: elapsed.as_nanos() as f64 / total, allocations: allocated as f64 / total }
 }
 
-/// The id for each message in turn: one of the first message, one of the second, …
+/// Chunk ids for the messages in turn: one of the first message, one of the second, …
 fn ids(window: usize) -> Vec<u32> {
     let mut rng = StdRng::seed_from_u64(3);
     let orders: Vec<Vec<u32>> = (0..MESSAGES)

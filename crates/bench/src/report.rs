@@ -1,4 +1,4 @@
-//! From figures to rows: units, ratios and goals.
+//! Converts figures to rows: units, ratios and goals.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,32 +18,31 @@ use crate::{
     usage::Used,
 };
 
-/// The worker's rate beside raw reading: single-chunk frames, and those of sixteen.
+/// Goals for the worker's rate relative to raw reading: frames of one chunk, and of sixteen.
 const READING_RATIO: f64 = 0.6;
 const SIXTEEN_READING_RATIO: f64 = 0.2;
-/// Turns beside raw insert.
+/// Goal for turns relative to raw inserts.
 const INSERT_RATIO: f64 = 0.5;
-/// Entries read for each one in the stream.
+/// Entries read per entry in the stream.
 const READS: f64 = 1.02;
-/// Microseconds of all processes for a drained chunk of a frame of its own.
+/// Microseconds of all processes per drained chunk, with one chunk per frame.
 const DRAIN_US: f64 = 11.0;
 /// Resident bytes of a worker.
 const WORKER_BYTES: u64 = 100 << 20;
 /// Nanoseconds per chunk inside the reorder buffer.
 const REORDER_NS: f64 = 150.0;
-/// What is left of allocations per chunk when only the digests' vector grows.
+/// The allocations per chunk that remain when only the digests' vector grows.
 const REORDER_ALLOCATIONS: f64 = 0.05;
-/// What the fleet may add to core NATS, in milliseconds, up to so many chunks a second.
+/// The milliseconds that the fleet may add to core NATS, up to this rate in chunks per second.
 const JUDGED_RATE: f64 = 18_000.0;
 const ADDED_P50_MS: f64 = 1.0;
 const ADDED_P99_MS: f64 = 5.0;
-/// Microseconds of all processes for a live chunk, at so many chunks a second.
+/// Microseconds of all processes per live chunk, at a rate in chunks per second.
 const LIVE_US: [(f64, f64); 2] = [(9_000.0, 90.0), (30_000.0, 40.0)];
-/// Memory is flat when it grows by no more than this from its first to its last sample.
+/// Memory is flat if it grows by no more than this from its first to its last sample.
 const FLAT_RATIO: f64 = 1.15;
 const FLAT_BYTES: u64 = 8 << 20;
 
-/// The rows of the reorder buffer.
 pub(super) fn ordering(allocations: fn() -> u64) -> Vec<Row> {
     let runs = |window| {
         let runs: Vec<_> = (0..7).map(|_| reorder_rate::order(window, allocations)).collect();
@@ -65,7 +64,6 @@ pub(super) fn ordering(allocations: fn() -> u64) -> Vec<Row> {
     ]
 }
 
-/// The rows of an event at a gateway.
 pub(super) fn events(allocations: fn() -> u64) -> Result<Vec<Row>> {
     const SUBSCRIBERS: usize = 10;
     let runs = |subscribers| {
@@ -92,7 +90,6 @@ pub(super) fn events(allocations: fn() -> u64) -> Result<Vec<Row>> {
     ])
 }
 
-/// The rows of the three backlogs.
 pub(super) fn backlogs(single: &BacklogRounds, sixteen: &BacklogRounds, short: &BacklogRounds) -> Vec<Row> {
     let all = [single, sixteen, short];
     let mut rows = Vec::new();
@@ -222,7 +219,7 @@ pub(super) fn latency(load: LatencyLoad, latency: &Latency) -> Vec<Row> {
     };
     let added = |what: &str, ms: f64, goal: f64| {
         let row = Row::new('c', named(what), format!("{ms:.2} ms")).figure("ms", ms);
-        // Above, two cores are full, and latency is the length of queues.
+        // Above this rate two cores are full, and latency is the length of queues.
         if offered > JUDGED_RATE { row } else { row.goal(format!("<= {goal} ms"), ms <= goal) }
     };
     let wrong = core.lost + core.repeated + relay.lost + relay.repeated + fleet.lost + fleet.repeated;
@@ -250,7 +247,8 @@ pub(super) fn latency(load: LatencyLoad, latency: &Latency) -> Vec<Row> {
         flat(named("gateway memory, live"), gateway_memory),
     ]
 }
-/// Microseconds of processor time for a live chunk: of each process, and of all with publisher and receivers.
+/// Microseconds of processor time per live chunk: of each process, and of all with publisher and
+/// receivers.
 struct LiveCost {
     parts: Vec<(&'static str, f64)>,
     all: f64,
@@ -273,7 +271,7 @@ impl LiveCost {
             .figure("us_per_chunk", json!(figures))
     }
 
-    /// Of the fleet, at so many chunks a second.
+    /// The fleet's row with its goal, at this rate in chunks per second.
     fn judged(&self, what: String, offered: f64) -> Row {
         let row = self.row(what).of_binary("us/chunk, all", self.all);
         let row =
@@ -296,13 +294,13 @@ fn flat(what: String, samples: &[u64]) -> Row {
         .of_binary("MiB", mib(last))
 }
 
-/// Of a worker, which had at most `most` bytes in any round.
+/// Adds the goal for a worker, which had at most `most` bytes in any round.
 fn bounded(row: Row, most: u64) -> Row {
     let is_met = row.is_met != Some(false) && most <= WORKER_BYTES;
     row.goal(format!("flat, <= {} MiB", WORKER_BYTES >> 20), is_met)
 }
 
-/// A round in short, while it runs.
+/// A short line about a round, while the benchmark runs.
 pub(super) fn progress(rounds: &BacklogRounds) -> String {
     let mut parts = Vec::new();
     if let (Some(reading), Some(insert)) = (rounds.readings.last(), rounds.inserts.last()) {
@@ -352,7 +350,8 @@ mod tests {
 
     const LIVE: Duration = Duration::from_millis(800);
 
-    /// Core NATS in no time at all, and a fleet that takes 2 and 4 ms and 80 us of a worker for each of 10,000 chunks.
+    /// Core NATS takes no time, and the fleet takes 2 and 4 ms and 80 us of a worker for each of
+    /// 10,000 chunks.
     fn latency_of(streams: usize) -> Vec<Row> {
         let load = LatencyLoad { streams, rate: 30.0, duration: Duration::from_secs(1) };
         let timing = |p50, p99, processes| PathTiming {

@@ -7,7 +7,7 @@ use crate::{backlog::Backlog, drain::Drain, read::Reading};
 pub(super) struct BacklogRounds {
     pub(super) backlog: Backlog,
     pub(super) readings: Vec<Reading>,
-    /// Turns per second over one connection and over two, inserted only.
+    /// Turns per second over one connection and over two, with inserts only.
     pub(super) inserts: Vec<[f64; 2]>,
     pub(super) drains: Vec<Drain>,
 }

@@ -1,8 +1,10 @@
-//! `cargo xtask bench sse`: event streams of the shipped binary beside those of other servers, in one run and one table.
+//! `cargo xtask bench sse`: event streams of the shipped binary compared with those of other
+//! servers, in one run and one table.
 //!
-//! Entry: [`run`]. All servers have one core and everything that loads them has another. The same viewers, plain sockets in this
-//! process, read all of them; what they are sent carries when it was sent and its number, so that latency needs no second clock,
-//! and a loss or a repeat shows. Each measurement starts its server afresh, rounds alternate between the servers, and medians count.
+//! Entry: [`run`]. All servers run on one core, and everything that loads them on another. The same
+//! subscribers, plain sockets in this process, read all of them. Each payload contains its send
+//! time and its number, so latency needs no second clock, and losses and repeats are detected. Each
+//! measurement restarts its server, rounds alternate between the servers, and medians count.
 
 mod cores;
 mod counters;
@@ -31,11 +33,11 @@ use self::{
 };
 use super::table::{Row, Table};
 
-/// Above this the machine is not quiet, and figures say less.
+/// Above this load the machine is not quiet, and figures are less reliable.
 const QUIET_LOAD: f64 = 0.5;
 
-/// Measures, prints the table, and returns whether every server did what it should and every goal was met. Needs a runtime of one
-/// thread, which it moves to the core of the viewers.
+/// Measures, prints the table, and returns whether every server worked correctly and every goal was
+/// met. Needs a runtime with one thread, which it moves to the core of the subscribers.
 pub async fn run(options: &SseBenchOptions) -> Result<bool> {
     let options = options.resolved();
     ensure!(options.rounds > 0 && options.seconds > 0.0, "nothing to measure");
@@ -72,7 +74,7 @@ pub async fn run(options: &SseBenchOptions) -> Result<bool> {
     Ok(is_whole && (options.short || table.is_met()))
 }
 
-/// All rounds of one shape, every server once in each.
+/// All rounds of one shape, with every server once in each.
 async fn measured(
     options: &SseBenchOptions,
     servers: &mut Servers,

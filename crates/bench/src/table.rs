@@ -1,4 +1,4 @@
-//! The one table that a bench prints, and the same as JSON.
+//! The table that a benchmark prints, and the same as JSON.
 
 use std::{collections::BTreeMap, fmt, fs, path::Path};
 
@@ -6,36 +6,35 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The middle one; 0 without any.
+/// The median; 0 for an empty list.
 pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// A line of the table.
+/// A row of the table.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
-    /// Which part, `a` to `f`.
+    /// The part of the benchmark, such as `a`.
     pub(super) part: char,
-    /// What was measured.
     pub(super) what: String,
     /// The figure with its unit.
     pub(super) value: String,
-    /// Whether there is a figure; if not, the note says why.
+    /// Whether there is a figure; if not, the note contains the reason.
     pub(super) is_measured: bool,
-    /// Further figures, by the columns that they stand in.
+    /// More figures, by the names of their columns.
     #[serde(skip)]
     pub(super) columns: Vec<(&'static str, String)>,
-    /// What it should be, if there is a goal.
+    /// The goal as text, if there is one.
     pub(super) goal: Option<String>,
-    /// Whether it is.
+    /// Whether the goal is met.
     pub(super) is_met: Option<bool>,
-    /// What belongs to it.
     pub(super) note: String,
-    /// The figures as they are, for programs.
+    /// The raw figures, for programs.
     pub(super) figures: Map<String, Value>,
-    /// Those of the program that `ANTIPHON_BIN` names, by their units: what two builds of it are compared by.
+    /// Figures of the program that `ANTIPHON_BIN` names, by their units; two builds are compared by
+    /// them.
     pub(super) of_binary: BTreeMap<String, f64>,
 }
 
@@ -56,12 +55,12 @@ impl Row {
         }
     }
 
-    /// What is not there, and so has no figure.
+    /// A row for what is not available and so has no figure.
     pub(super) fn missing(part: char, what: impl Into<String>, why: impl Into<String>) -> Self {
         Self { is_measured: false, ..Self::new(part, what, "not measured").note(why) }
     }
 
-    /// What was there and did not do what it should.
+    /// A row for what was available but failed.
     pub(super) fn failed(part: char, what: impl Into<String>, why: impl Into<String>) -> Self {
         Self { is_measured: false, ..Self::new(part, what, "failed").note(why) }
     }
@@ -111,7 +110,6 @@ impl Row {
     }
 }
 
-/// All rows of one run.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Table {
     /// In the order of the parts.
@@ -123,7 +121,7 @@ impl Table {
         self.rows.iter().all(|row| row.is_met != Some(false))
     }
 
-    /// Writes the figures for programs, if they are wanted.
+    /// Writes the figures as JSON, if a path is given.
     pub(super) fn write_json(&self, path: Option<&Path>) -> Result<()> {
         let Some(path) = path else { return Ok(()) };
         let json = serde_json::to_vec_pretty(self)?;

@@ -1,10 +1,10 @@
-//! `cargo xtask bench tasks`: queues of tasks on the same Postgres, in turn, in one run and one table.
+//! `cargo xtask bench tasks`: task queues on the same Postgres, in turn, in one run and one table.
 //!
-//! Entry: [`run`]. Every contender gets a fresh database for every round, its tasks are there before the clock starts, and
-//! the clock stops when the database has the last completion, whatever the contender believes. Rounds of all contenders
-//! alternate, and medians count. Peers, and our worker alone, are programs in `peers/`; they only obey commands and
-//! record what their handlers saw, and everything is measured and judged here, by the same code for all. The whole path
-//! is the shipped binary.
+//! Entry: [`run`]. Every contender gets a fresh database for every round. Its tasks are there
+//! before the clock starts, and the clock stops when the database has the last completion. Rounds
+//! of all contenders alternate, and medians count. Peers, and our worker alone, are programs in
+//! `peers/`. They only obey commands and record what their handlers saw; everything is measured and
+//! judged here, by the same code for all. The whole path is the shipped binary.
 
 mod antiphon_runs;
 mod contender;
@@ -41,10 +41,11 @@ use super::{
     unit_cost::UnitCost,
 };
 
-/// After which the tasks of a comparison are given up.
+/// Limit after which the tasks of a comparison are given up.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Measures, prints the table, and returns whether every contender did what it should and every goal was met.
+/// Measures, prints the table, and returns whether every contender worked correctly and every goal
+/// was met.
 pub async fn run(options: &TaskBenchOptions) -> Result<bool> {
     let options = options.resolved();
     ensure!(options.agents > 0 && options.tasks > 0 && options.rounds > 0, "nothing to measure");
@@ -80,7 +81,8 @@ pub async fn run(options: &TaskBenchOptions) -> Result<bool> {
     Ok(table.is_met() && all.iter().all(|entry| entry.failure.is_none()))
 }
 
-/// What a task costs the shipped worker behind NATS, when so many agents have so many each.
+/// The cost of a task for the shipped worker behind NATS, with this number of agents and of tasks
+/// per agent.
 pub(crate) async fn task_cost(agents: u32, tasks: u32) -> Result<UnitCost> {
     let load = TaskLoad { agents, tasks, rate: None, limit: LIMIT };
     let mut environment = TaskEnvironment::start().await?;
@@ -89,7 +91,7 @@ pub(crate) async fn task_cost(agents: u32, tasks: u32) -> Result<UnitCost> {
     let round = runs.run(&mut environment).await?;
     ensure!(!round.is_cut, "{} of {} tasks were completed within {LIMIT:?}", round.tasks, load.total());
     Ok(UnitCost {
-        // The workflow service is a thread of the bench.
+        // The workflow service is a thread of the benchmark.
         worker_us: round.client_cpu_us_per_task,
         postgres_us: round.server_cpu_us_per_task,
         pages: round.pages_per_task.unwrap_or_default(),
@@ -97,7 +99,7 @@ pub(crate) async fn task_cost(agents: u32, tasks: u32) -> Result<UnitCost> {
     })
 }
 
-/// All rounds, every contender once in each.
+/// All rounds, with every contender once in each.
 async fn measure(
     options: &TaskBenchOptions,
     environment: &mut TaskEnvironment,

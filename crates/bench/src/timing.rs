@@ -1,4 +1,4 @@
-//! How long calls take.
+//! Times of calls.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,17 @@ use anyhow::Result;
 pub(super) struct Timings(Vec<Duration>);
 
 impl Timings {
-    /// Adds the time since then.
+    /// Adds the time since `begun`.
     pub(super) fn since(&mut self, begun: Instant) {
         self.0.push(begun.elapsed());
     }
 
-    /// Adds the times of others.
+    /// Adds the times of another value.
     pub(super) fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
 
-    /// Waits for `call`, and adds how long it took.
+    /// Waits for `call`, and adds its duration.
     pub(super) async fn time<T>(&mut self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let begun = Instant::now();
         let done = call.await?;
@@ -35,7 +35,7 @@ impl Timings {
         self.percentile_ms(0.99)
     }
 
-    /// The smallest that so large a part of them does not exceed; 0 without any.
+    /// The smallest time that this fraction of them does not exceed; 0 for none.
     fn percentile_ms(&self, part: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();

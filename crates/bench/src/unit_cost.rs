@@ -1,19 +1,19 @@
-//! What one unit of work costs: a message or a task.
+//! The cost of one unit of work: a message or a task.
 
 use std::{fmt, time::Duration};
 
 use crate::{drain::Drain, table::median};
 
-/// Of one message or task.
+/// The cost of one message or task.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct UnitCost {
     /// Microseconds of processor time of the worker.
     pub(super) worker_us: f64,
-    /// The same of Postgres.
+    /// Microseconds of processor time of Postgres.
     pub(super) postgres_us: f64,
-    /// Pages that Postgres looks at.
+    /// Pages that Postgres accesses.
     pub(super) pages: f64,
-    /// Bytes in the log of the database.
+    /// Bytes of WAL.
     pub(super) wal_bytes: f64,
 }
 
@@ -31,7 +31,7 @@ impl UnitCost {
         }
     }
 
-    /// The middle one of each figure.
+    /// The median of each figure.
     pub(super) fn median(costs: &[Self]) -> Self {
         let of = |figure: fn(&Self) -> f64| median(costs.iter().map(figure));
         Self {

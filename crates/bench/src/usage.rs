@@ -1,32 +1,32 @@
-//! What processes use, from `/proc`: processor time and resident memory, of a process with its children if it has any.
+//! Resource usage from `/proc`: processor time and resident memory of a process and its children.
 
 use std::{
     fs,
     time::{Duration, Instant},
 };
 
-/// Of `/proc/*/stat`; the kernel's interface says 100 on every machine.
+/// Unit of `/proc/*/stat`; the kernel's interface uses 100 on every machine.
 const TICKS_PER_SECOND: f64 = 100.0;
 const PAGE_BYTES: u64 = 4096;
 
-/// Processor time that a process and all its children, living and reaped, have used.
+/// Processor time of a process and all its children, living and reaped.
 pub(super) fn cpu(pid: u32) -> Duration {
     let children = children_of(pid).into_iter().filter_map(stat).map(|stat| stat.own_ticks);
     let ticks = stat(pid).map_or(0, |stat| stat.own_ticks + stat.reaped_ticks) + children.sum::<u64>();
     Duration::from_secs_f64(ticks as f64 / TICKS_PER_SECOND)
 }
 
-/// Bytes that a process has in memory.
+/// Resident bytes of a process.
 pub(super) fn resident(pid: u32) -> u64 {
     stat(pid).map_or(0, |stat| stat.resident_pages * PAGE_BYTES)
 }
 
-/// The same of a process with its children that live: what they share counts for each of them.
+/// Resident bytes of a process and its living children; shared pages count for each of them.
 pub(super) fn resident_of_all(pid: u32) -> u64 {
     resident(pid) + children_of(pid).into_iter().map(resident).sum::<u64>()
 }
 
-/// Processor time that the whole machine has used.
+/// Processor time of the whole machine.
 pub(super) fn machine() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();
@@ -53,7 +53,7 @@ struct Stat {
 
 fn stat(pid: u32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold blanks.
+    // The name, in parentheses, may contain blanks.
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
@@ -71,7 +71,7 @@ fn children_of(parent: u32) -> Vec<u32> {
     pids.filter(|pid| stat(*pid).is_some_and(|stat| stat.parent == parent)).collect()
 }
 
-/// The processes of one measurement and what they had used when it began.
+/// The processes of one measurement, and their usage at its start.
 #[derive(Debug)]
 pub(super) struct Meter {
     processes: Vec<(&'static str, u32, Duration)>,
@@ -80,21 +80,19 @@ pub(super) struct Meter {
     begun: Instant,
 }
 
-/// What they used meanwhile.
+/// The usage during a measurement.
 #[derive(Debug, Clone)]
 pub(super) struct Used {
     /// By the names given to [`Meter::start`].
     pub(super) processes: Vec<(&'static str, Duration)>,
-    /// This process.
     pub(super) own: Duration,
-    /// How long it took.
+    /// Duration of the measurement.
     pub(super) seconds: f64,
-    /// Other processes, in cores: how much the machine was shared.
+    /// Load of other processes, in cores: how much the machine was shared.
     pub(super) foreign_cores: f64,
 }
 
 impl Meter {
-    /// Begins to measure these processes.
     pub(super) fn start(processes: &[(&'static str, u32)]) -> Self {
         Self {
             processes: processes.iter().map(|(name, pid)| (*name, *pid, cpu(*pid))).collect(),
@@ -104,7 +102,7 @@ impl Meter {
         }
     }
 
-    /// What was used since then.
+    /// The usage since the start.
     pub(super) fn used(&self) -> Used {
         let since =
             |(name, pid, before): &(&'static str, u32, Duration)| (*name, cpu(*pid).saturating_sub(*before));

@@ -1,7 +1,8 @@
-//! Alerts of the deployment, provoked on a real fleet under a real Prometheus.
+//! The deployment's alerts, provoked on a real fleet under a real Prometheus.
 //!
-//! [`run`] starts a fleet and a Prometheus that has the rules as they are shipped, but for their times: ranges and `for:` are shortened, or a run
-//! would take a day. Other thresholds stay. One [`Provocation`] after the other is made, until the alerts fire that it is for, and undone.
+//! [`run`] starts a fleet and a Prometheus with the shipped rules, but with shorter ranges and
+//! `for:` times; otherwise a run would take a day. Other thresholds stay. It makes one
+//! [`Provocation`] after the other until its alerts fire, and then undoes it.
 
 mod provocation;
 mod scene;
@@ -14,29 +15,29 @@ use devservices::workspace;
 use provocation::Provocation;
 use scene::Scene;
 
-/// Ranges of the rules; two scrapes are a second apart.
+/// Ranges of the rules; scrapes are one second apart.
 const RANGE: &str = "20s";
 /// How long a condition must hold.
 const HOLDS: &str = "1s";
-/// Thresholds that are times: in the rules as they are shipped, and here.
+/// Thresholds that are times: in the shipped rules, and in this run.
 const TIMES: [(&str, &str); 1] = [
-    // A message that stays open for half an hour, in the rule.
+    // The rule asks for a message that stays open for half an hour.
     (
         "antiphon_worker_oldest_message_age_seconds) > 1800",
         "antiphon_worker_oldest_message_age_seconds) > 25",
     ),
 ];
 
-/// What is provoked.
+/// Settings of a run.
 #[derive(Debug, Clone, Default)]
 pub struct AlertsOptions {
-    /// These alerts only; without any all of them.
+    /// Only these alerts; if empty, all of them.
     pub only: Vec<String>,
     /// A build of another version, for the alert that needs one.
     pub other_binary: Option<PathBuf>,
 }
 
-/// Which alerts fired.
+/// The outcome of a run.
 #[derive(Debug, Default)]
 pub struct AlertsReport {
     /// By alert: how it was provoked, and after how long it fired; `None`: it did not.
@@ -46,7 +47,7 @@ pub struct AlertsReport {
 }
 
 impl AlertsReport {
-    /// Every alert that was provoked fired.
+    /// True if every provoked alert fired.
     pub fn is_good(&self) -> bool {
         self.outcomes.values().all(|(_, fired)| fired.is_some())
     }
@@ -67,10 +68,11 @@ impl fmt::Display for AlertsReport {
     }
 }
 
-/// Provokes them.
+/// Provokes the alerts.
 ///
 /// # Errors
-/// A server or the fleet could not be handled at all, or an alert is not one of ours; one that did not fire is in the report.
+/// A server or the fleet could not be controlled, or an alert is unknown. An alert that did not
+/// fire is in the report.
 pub async fn run(options: AlertsOptions) -> Result<AlertsReport> {
     let shipped = fs::read_to_string(workspace::root().join("deploy/chart/antiphon/files/alerts.yaml"))?;
     check_that_all_are_provoked(&shipped)?;
@@ -99,7 +101,8 @@ pub async fn run(options: AlertsOptions) -> Result<AlertsReport> {
     Ok(report)
 }
 
-/// The provocations of these alerts, in the order in which they are made; all of them when none is named.
+/// The provocations of these alerts, in the order in which they are made; all of them if no alert
+/// is named.
 fn wanted(only: &[String]) -> Result<Vec<Provocation>> {
     let is_of = |provocation: &Provocation, alert: &String| provocation.alerts().contains(&alert.as_str());
     for alert in only {
@@ -110,7 +113,7 @@ fn wanted(only: &[String]) -> Result<Vec<Provocation>> {
     Ok(wanted)
 }
 
-/// A new alert has a provocation.
+/// Checks that every shipped alert has a provocation.
 fn check_that_all_are_provoked(rules: &str) -> Result<()> {
     let provoked: Vec<_> = Provocation::ALL.iter().flat_map(|provocation| provocation.alerts()).collect();
     let mut alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
@@ -118,7 +121,7 @@ fn check_that_all_are_provoked(rules: &str) -> Result<()> {
     Ok(())
 }
 
-/// The rules with other times.
+/// The rules with shorter times.
 fn shortened(rules: &str) -> String {
     let mut text = String::new();
     let rules = TIMES.iter().fold(rules.to_owned(), |rules, (shipped, here)| rules.replace(shipped, here));
@@ -132,7 +135,7 @@ fn shortened(rules: &str) -> String {
     text
 }
 
-/// The ranges of a line, such as `[10m]`, replaced.
+/// Replaces the ranges of a line, such as `[10m]`.
 fn with_range(line: &str) -> String {
     let mut pieces = line.split('[');
     let mut text = pieces.next().unwrap_or_default().to_owned();

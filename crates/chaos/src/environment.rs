@@ -3,7 +3,6 @@
 use crate::workload::Workload;
 use testkit::{fleet::Fleet, nats_cluster::NatsCluster, proxy::Proxy, services::PostgresServer};
 
-/// Everything that a run consists of.
 pub(super) struct ChaosEnvironment {
     pub(super) nats: NatsCluster,
     pub(super) postgres: PostgresServer,

@@ -1,4 +1,4 @@
-//! What is left when a run is over, and its verification.
+//! The data that remains at the end of a run, and its verification.
 
 use std::{collections::BTreeMap, fmt::Write, path::Path};
 
@@ -16,16 +16,16 @@ use crate::{
 };
 use testkit::{acked_publishes::AckedMessage, db_snapshot, sse::Transcript};
 
-/// What is left when all is over.
+/// The data that remains at the end of a run.
 #[derive(Debug)]
 pub(super) struct CollectedEvidence {
     pub(super) ack_log: BTreeMap<MessageKey, AckedMessage>,
     pub(super) log: Vec<Publish>,
-    /// Bare ones.
+    /// Only messages that belong to no turn.
     pub(super) messages: Vec<db_snapshot::MessageRow>,
     pub(super) commit_times: Vec<db_snapshot::CommitTime>,
     pub(super) turns: TurnEvidence,
-    /// What clients saw of turns.
+    /// What clients saw of turns, by thread.
     pub(super) views: Vec<(String, Vec<Transcript>)>,
     pub(super) dead_letters: Vec<db_snapshot::DeadLetterRow>,
     pub(super) ends: Vec<db_snapshot::EndRow>,
@@ -51,7 +51,8 @@ impl CollectedEvidence {
         Ok(violations)
     }
 
-    /// Writes what each client saw, connection by connection, to `clients/<thread>.txt` beside the logs.
+    /// Writes what each client saw, connection by connection, to `clients/<thread>.txt` beside the
+    /// logs.
     pub(super) fn write_transcripts(&self, log_dir: &Path) -> Result<()> {
         let folder = log_dir.join("clients");
         std::fs::create_dir_all(&folder)?;

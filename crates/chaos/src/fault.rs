@@ -1,13 +1,12 @@
 //! The kinds of faults.
 
-/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// SIGKILL to a worker, started again a little later.
+    /// SIGKILL to a worker, which is started again a little later.
     KillWorker,
-    /// SIGSTOP to a worker for longer than its lease: it wakes as a zombie.
+    /// SIGSTOP to a worker for longer than its lease; it resumes without a lease.
     FreezeWorker,
-    /// SIGTERM to a worker: it hands over.
+    /// SIGTERM to a worker, which hands over its partitions.
     DrainWorker,
     /// SIGKILL to a gateway.
     KillGateway,
@@ -19,13 +18,14 @@ pub enum Fault {
     DrainWorkflow,
     /// SIGKILL to a NATS server.
     KillNats,
-    /// SIGSTOP to a NATS server: its connections stay, and nothing answers.
+    /// SIGSTOP to a NATS server: its connections stay open, and nothing answers.
     FreezeNats,
     /// SIGKILL to the NATS server that leads the stream of a partition.
     KillStreamLeader,
-    /// A NATS server and the others hear nothing of each other, and clients are connected to all of them.
+    /// A NATS server and the others receive nothing from each other; clients are connected to all
+    /// of them.
     IsolateNats,
-    /// SIGTERM to each NATS server in turn, when the one before has caught up.
+    /// SIGTERM to each NATS server in turn, after the previous one has caught up.
     RestartNatsInTurn,
     /// SIGKILL to Postgres.
     KillPostgres,
@@ -35,12 +35,11 @@ pub enum Fault {
     CutAfter,
     /// The connection breaks, and the commit arrives later.
     CutLate,
-    /// Postgres is half open for a while: connections stay, nothing answers.
+    /// Postgres is half open for a while: connections stay open, nothing answers.
     HalfOpen,
 }
 
 impl Fault {
-    /// All kinds.
     pub const ALL: [Self; 17] = [
         Self::KillWorker,
         Self::FreezeWorker,
@@ -61,13 +60,13 @@ impl Fault {
         Self::HalfOpen,
     ];
 
-    /// Those that can be made with so many NATS servers.
+    /// The kinds that are possible with this number of NATS servers.
     pub fn possible(nats_servers: usize) -> Vec<Self> {
         let of_cluster = [Self::KillStreamLeader, Self::IsolateNats, Self::RestartNatsInTurn];
         Self::ALL.into_iter().filter(|fault| nats_servers > 1 || !of_cluster.contains(fault)).collect()
     }
 
-    /// For people.
+    /// The name shown to people.
     pub fn name(self) -> &'static str {
         match self {
             Self::KillWorker => "worker killed (SIGKILL)",

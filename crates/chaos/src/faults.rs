@@ -1,4 +1,4 @@
-//! What is done to the fleet and its services.
+//! Makes the faults of the fleet and its services.
 
 use std::{
     collections::BTreeMap,
@@ -29,12 +29,12 @@ use testkit::{
     proxy::Cut,
 };
 
-/// How long a NATS server that was restarted may take until its replicas have all entries.
+/// Limit until the replicas of a restarted NATS server have all entries.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(60);
-/// How often faults for which there was no occasion are tried again, all kinds together.
+/// How often faults without an opportunity are tried again, all kinds together.
 const MOST_TRIED_AGAIN: usize = 5;
 
-/// Makes faults one after another, every kind first once.
+/// Makes faults one after another; at first each kind once.
 pub(super) struct Injector {
     rng: StdRng,
     lease: Duration,
@@ -44,9 +44,9 @@ pub(super) struct Injector {
     builds: Option<[PathBuf; 2]>,
     made: BTreeMap<Fault, usize>,
     begins: Vec<FaultBegin>,
-    /// How often NATS left a replica behind, so that its servers were not restarted in turn.
+    /// How often the servers were not restarted in turn because NATS left a replica behind.
     replicas_left_behind: usize,
-    /// Starts of the other build.
+    /// Number of starts of the other build.
     started_other: usize,
     violations: Vec<RuleViolation>,
 }
@@ -70,17 +70,17 @@ impl Injector {
         })
     }
 
-    /// How many processes of the other build were started; `None`: there is no other one.
+    /// Number of started processes of the other build; `None`: there is no other build.
     pub(super) fn started_other(&self) -> Option<usize> {
         self.builds.as_ref().map(|_| self.started_other)
     }
 
-    /// How often each kind was made.
+    /// How often this kind was made.
     pub(super) fn made(&self, fault: Fault) -> usize {
         self.made.get(&fault).copied().unwrap_or_default()
     }
 
-    /// NATS itself gave no occasion for it.
+    /// True if NATS itself gave no opportunity for it.
     pub(super) fn is_excused(&self, fault: Fault) -> bool {
         fault == Fault::RestartNatsInTurn && self.replicas_left_behind > 0
     }
@@ -90,7 +90,6 @@ impl Injector {
         self.replicas_left_behind
     }
 
-    /// When each fault was made.
     pub(super) fn begins(&self) -> &[FaultBegin] {
         &self.begins
     }
@@ -116,7 +115,8 @@ impl Injector {
             if self.make(fault, environment).await.with_context(|| fault.name())? {
                 *self.made.entry(fault).or_default() += 1;
             } else if self.made(fault) == 0 && !self.is_excused(fault) && tried_again < MOST_TRIED_AGAIN {
-                // A moment later there may be one: a stream that has lost its leader has another.
+                // There may be an opportunity a moment later: a stream that has lost its leader
+                // elects another.
                 tried_again += 1;
                 first.insert(0, fault);
             }
@@ -126,7 +126,7 @@ impl Injector {
         environment.fleet.ready(testkit::fleet::READY_LIMIT).await
     }
 
-    /// Makes one fault to its end; false when there was no occasion for it.
+    /// Makes one fault to its end; false if there was no opportunity.
     async fn make(&mut self, fault: Fault, environment: &mut ChaosEnvironment) -> Result<bool> {
         match fault {
             Fault::KillWorker => self.kill(ProcessRole::Worker, environment).await?,
@@ -168,7 +168,8 @@ impl Injector {
             }
             Fault::RestartNatsInTurn => {
                 for server in environment.nats.servers() {
-                    // As an operator would: a second server is not stopped while one of the others lacks entries.
+                    // As an operator would: no second server is stopped while another one lacks
+                    // entries.
                     if environment.nats.in_sync(CATCH_UP_LIMIT).await.is_err() {
                         self.replicas_left_behind += 1;
                         return Ok(false);
@@ -203,7 +204,8 @@ impl Injector {
 
     async fn kill_nats(&mut self, nats: &NatsCluster, server: usize) -> Result<()> {
         nats.servers()[server].kill().await?;
-        // Sometimes longer than a publisher waits for an acknowledgement, so that it has to send again.
+        // Sometimes longer than a publisher waits for an acknowledgement, so that it must send
+        // again.
         self.pause(200, 3500).await;
         nats.servers()[server].restart().await
     }
@@ -217,7 +219,7 @@ impl Injector {
         self.start(process)
     }
 
-    /// Starts a process, of either build if there are two.
+    /// Starts a process; if there are two builds, of either one.
     fn start(&mut self, process: &mut Process) -> Result<()> {
         if let Some(builds) = &self.builds {
             let build = self.rng.random_range(0..builds.len());
@@ -246,7 +248,8 @@ impl Injector {
         process.map_or(Ok(()), |process| self.start(process))
     }
 
-    /// A process that ended by itself is a finding; it is started again, so that the run goes on.
+    /// A process that ended by itself is a violation; it is started again, so that the run
+    /// continues.
     fn revive(&mut self, environment: &mut ChaosEnvironment) -> Result<()> {
         let fleet = &mut environment.fleet;
         for process in fleet.workers.iter_mut().chain(&mut fleet.gateways).chain(&mut fleet.workflows) {
@@ -269,7 +272,7 @@ impl Injector {
     }
 }
 
-/// Cuts the next commit; false when none came in time.
+/// Cuts the connection at the next commit; false if none came in time.
 async fn cut(cut: Cut, environment: &ChaosEnvironment) -> bool {
     let before = environment.proxy.cuts().total();
     environment.proxy.arm(cut);

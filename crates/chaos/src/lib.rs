@@ -1,9 +1,10 @@
-//! Real processes, killed at random under load, then left in peace, then checked.
+//! Kills real processes at random under load, then lets them recover, then checks the outcome.
 //!
-//! [`run`] starts NATS, Postgres, a proxy before it, workers, gateways and workflow services of its own; keeps publishing
-//! short messages, talking, sending tasks, and following the threads; makes one fault after another, every kind first once; then waits until all that was
-//! acknowledged has ended, and hands log, acknowledgements, tables and transcripts to [`crate::verify`]. What happens and when
-//! follows from the seed, as far as processes and clocks allow.
+//! [`run`] starts NATS, Postgres with a proxy in front, workers, gateways and workflow services. It
+//! publishes short messages, talks, sends tasks and follows the threads, and makes one fault after
+//! another, at first each kind once. Then it waits until everything acknowledged has ended, and
+//! gives log, acknowledgements, tables and transcripts to [`crate::verify`]. The seed determines
+//! what happens when, as far as processes and clocks allow.
 #![allow(
     clippy::disallowed_methods,
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
@@ -46,7 +47,8 @@ pub use report::ChaosReport;
 use environment::ChaosEnvironment;
 use workload::Workload;
 
-/// Runs it. A run that could not be finished is an error; one that found something wrong is a report that says so.
+/// Runs the test. A run that could not be finished is an error; a run that found a violation
+/// returns a report with it.
 pub async fn run(settings: &ChaosSettings) -> Result<ChaosReport> {
     _ = std::fs::remove_dir_all(&settings.log_dir);
     let began = Instant::now();
@@ -104,7 +106,8 @@ fn fleet_options(
         .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", settings.gap_timeout.as_secs())
         .with_env(verify::KEEP_LOG.0, verify::KEEP_LOG.1);
     if settings.other_binary.is_none() {
-        // So that messages that stay open are saved within a run, which has fewer entries than the default allows to replay.
+        // Makes messages that stay open be saved within a run, which has fewer entries than the
+        // default allows to replay.
         options = options.with_env("ANTIPHON_REPLAY_ENTRIES", 2_000);
     }
     options.worker_database_url = Some(proxy.url(postgres.url())?);

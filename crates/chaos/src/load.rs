@@ -1,4 +1,5 @@
-//! The constant load of a chaos run: short messages in disorder, some of which lose a chunk or start again, and answers of one to two minutes.
+//! The constant load of a chaos run: short messages in disorder, some of which lose a chunk or
+//! start again, and answers of one to two minutes.
 
 use std::{
     net::SocketAddr,
@@ -28,13 +29,13 @@ use testkit::{
 
 /// Connections that publish.
 pub(super) const PUBLISHERS: usize = 3;
-/// Messages that one of them has under way at most.
+/// The most messages in progress per connection.
 const UNDER_WAY: usize = 100;
 /// One in this number of messages takes long.
 const LONG_EVERY: usize = 40;
-/// How long that is.
+/// Duration of long messages, seconds.
 const LONG: RangeInclusive<u64> = 60..=120;
-/// What ids of threads begin with.
+/// Prefix of thread ids.
 const THREAD: &str = "thread-";
 const LOST_CHUNK: f64 = 0.03;
 const SECOND_ATTEMPT: f64 = 0.03;
@@ -42,7 +43,6 @@ const DISORDER: Disorder = Disorder { window: 16, duplicates: 0.02, frame: 3, pr
 
 pub(super) type LoadTask = JoinHandle<Result<()>>;
 
-/// Counts of what was sent.
 #[derive(Debug, Default)]
 pub(super) struct LoadStats {
     pub(super) messages: AtomicUsize,
@@ -54,7 +54,8 @@ pub(super) struct LoadStats {
     pub(super) long: AtomicUsize,
 }
 
-/// One client per thread: most stay, every third one keeps leaving and coming back.
+/// Starts one client per thread: most stay connected, every third one disconnects and reconnects
+/// repeatedly.
 pub(super) fn follow(settings: &ChaosSettings, gateways: &[SocketAddr]) -> Vec<Follower> {
     let start = |number: usize| {
         let mut gateways = gateways.to_vec();
@@ -71,7 +72,7 @@ fn thread(number: usize) -> String {
     format!("{THREAD}{number:03}")
 }
 
-/// Whether a thread is one of bare messages, in which no turn takes place.
+/// True for a thread whose messages belong to no turn.
 pub(super) fn is_bare(thread: &str) -> bool {
     thread.starts_with(THREAD)
 }
@@ -81,14 +82,14 @@ pub(super) struct MessageSource {
     number: usize,
     threads: usize,
     pause: Duration,
-    /// How long answers may begin that take long: they end with the faults.
+    /// How long answers that take long may begin: they end with the faults.
     long_until: Duration,
     publisher: Publisher,
     ack_log: Arc<AckLog>,
     rng: StdRng,
 }
 
-/// What is published of one message, in steps with pauses before them.
+/// The publications of one message, in steps with a pause before each.
 struct PublishPlan {
     steps: Vec<(Duration, Vec<Publication>)>,
 }
@@ -106,7 +107,7 @@ impl MessageSource {
         Self { number, threads: settings.threads, pause, long_until, publisher, ack_log, rng }
     }
 
-    /// Begins message after message until it is stopped, and finishes what it has begun.
+    /// Begins messages until it is stopped, and finishes those it has begun.
     pub(super) async fn run(mut self, stop: Arc<AtomicBool>, stats: Arc<LoadStats>) -> Result<()> {
         let mut under_way: JoinSet<Result<()>> = JoinSet::new();
         let begun = Instant::now();
@@ -144,7 +145,7 @@ impl MessageSource {
         stats.messages.fetch_add(1, Ordering::Relaxed);
         let mut publications = Vec::new();
         if self.rng.random_bool(SECOND_ATTEMPT) {
-            // The first attempt stays incomplete, or it would be the one that counts.
+            // The first attempt stays incomplete; otherwise it would be the one that counts.
             stats.second_attempts.fetch_add(1, Ordering::Relaxed);
             let lost = self.rng.random_range(0..pieces.len() - 1);
             publications.extend(message.publications(DISORDER, Some(lost), &mut self.rng));
@@ -159,9 +160,10 @@ impl MessageSource {
         Ok(self.spread(publications))
     }
 
-    /// An answer as a reasoning model writes it: pieces come all the time, for one to two minutes, and sometimes it begins again in the middle.
+    /// An answer like that of a reasoning model: pieces arrive steadily for one to two minutes, and
+    /// sometimes it starts again in the middle.
     fn long_answer(&mut self, count: usize, stats: &LoadStats) -> Result<PublishPlan> {
-        /// A step of the plan: longer than a few steps no piece may be missing.
+        /// A step of the plan; no chunk may be missing for longer than a few steps.
         const STEP: Duration = Duration::from_millis(500);
         stats.messages.fetch_add(1, Ordering::Relaxed);
         stats.long.fetch_add(1, Ordering::Relaxed);
@@ -195,7 +197,7 @@ impl MessageSource {
         all[start..start + length].to_vec()
     }
 
-    /// Most messages come at once, the others over two seconds, so that faults fall into them.
+    /// Most messages are published at once, the others over two seconds, so that faults hit them.
     fn spread(&mut self, publications: Vec<Publication>) -> PublishPlan {
         if self.rng.random_bool(0.4) {
             return PublishPlan { steps: vec![(Duration::ZERO, publications)] };

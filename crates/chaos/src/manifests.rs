@@ -1,4 +1,4 @@
-//! Rendered manifests as JSON, to look things up in them.
+//! Converts rendered manifests to JSON for look-ups.
 
 use std::{fs, process::Command};
 
@@ -6,13 +6,13 @@ use anyhow::{Context, Result, ensure};
 use devservices::{services::ScratchDir, tools};
 use serde_json::Value;
 
-/// A template with which Helm, which is there for the chart anyway, converts the rendered YAML to JSON.
+/// A template with which Helm, which the chart needs anyway, converts the rendered YAML to JSON.
 const AS_JSON: &str = r#"{{ $all := list }}{{ range splitList "\n---" (.Files.Get "rendered.yaml") }}{{ $all = append $all (fromYaml .) }}{{ end }}{{ dict "all" $all | toJson }}"#;
 
 /// The documents of rendered manifests.
 ///
 /// # Errors
-/// Helm is not there, or cannot read them.
+/// Helm is missing, or cannot read them.
 pub fn as_json(rendered: &str) -> Result<Vec<Value>> {
     let chart = ScratchDir::new("manifests")?;
     fs::create_dir(chart.path().join("templates"))?;
@@ -24,10 +24,10 @@ pub fn as_json(rendered: &str) -> Result<Vec<Value>> {
     Ok(all["all"].as_array().context("Helm read no manifests")?.clone())
 }
 
-/// What Helm writes to its standard output.
+/// The standard output of Helm.
 ///
 /// # Errors
-/// It cannot be started or fails; with what it wrote to its standard error.
+/// It cannot be started or fails; the error contains its standard error.
 pub(crate) fn output_of(command: &mut Command) -> Result<String> {
     let output = command.output().context("starting helm")?;
     ensure!(output.status.success(), "helm: {}", String::from_utf8_lossy(&output.stderr).trim());

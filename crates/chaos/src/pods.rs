@@ -1,8 +1,10 @@
-//! The pods of the chart, run by podman, upgraded and hurt one after the other while clients look on.
+//! The pods of the chart, run by podman, upgraded and disturbed one after the other while clients
+//! follow.
 //!
-//! [`run`] renders the chart, runs its migration and its Deployments with an address for each pod, probes them as a kubelet does, sends clients to
-//! gateways that are ready, and moves the pods to another image and back, in rounds. Load, followers and judgement are those of
-//! [`crate::run`]; what is added is how long a client heard nothing while an answer was due.
+//! [`run`] renders the chart, runs its migration and its Deployments with one address per pod, and
+//! probes them like a kubelet. It directs clients to ready gateways, and moves the pods to another
+//! image and back, in rounds. Load, followers and checks are those of [`crate::run`]; in addition
+//! it measures how long a client received nothing while an answer was due.
 
 mod chart;
 mod faults;
@@ -47,31 +49,31 @@ use service::GatewayService;
 
 pub use report::PodsReport;
 
-/// A part in which nothing is done, before the first round and after each change.
+/// Length of the phases without any change: before the first round, and after each change.
 const REST: Duration = Duration::from_secs(10);
-/// Of bare messages; turns are the load here.
+/// Rate of messages that belong to no turn; the main load here is turns.
 const MESSAGES_PER_SECOND: f64 = 5.0;
-/// Turns that a person begins in a second.
+/// Time between two turns that a person begins.
 const PACE: Duration = Duration::from_secs(1);
 
-/// How a run is set up.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct PodsSettings {
-    /// The image, and the one to which it is upgraded: tags of `antiphon`.
+    /// Tags of the `antiphon` image: the first version, and the one it is upgraded to.
     pub tags: [String; 2],
     /// How often all pods are moved to the other image.
     pub rounds: usize,
     /// Whether each kind of fault is made to a pod of each role.
     pub with_faults: bool,
-    /// Followers of turns, together.
+    /// Total number of followers of turns.
     pub subscribers: usize,
     /// Turns begun per second.
     pub turns_per_second: usize,
-    /// Where all randomness comes from.
     pub seed: u64,
 }
 
-/// Runs it. A run that could not be finished is an error; one that found something wrong is a report that says so.
+/// Runs the test. A run that could not be finished is an error; a run that found a violation
+/// returns a report with it.
 pub async fn run(settings: &PodsSettings) -> Result<PodsReport> {
     podman::check_programs()?;
     let chaos = chaos_settings(settings);
@@ -82,7 +84,8 @@ pub async fn run(settings: &PodsSettings) -> Result<PodsReport> {
     let judged = cluster.judge(settings, &chaos).await;
     let logs = cluster.fleet.write_logs(&chaos.log_dir).await;
     cluster.podman.clear().await;
-    // The database is dropped before its address is gone, or the statement would leave this machine.
+    // The database is dropped before its address is removed; otherwise the statement would leave
+    // this machine.
     drop(cluster);
     service::remove_addresses().await;
     logs?;
@@ -92,7 +95,7 @@ pub async fn run(settings: &PodsSettings) -> Result<PodsReport> {
 fn chaos_settings(settings: &PodsSettings) -> ChaosSettings {
     let mut chaos = ChaosSettings::new(Duration::ZERO, settings.seed);
     chaos.log_dir = devservices::workspace::target_dir().join("pods");
-    // The default of the binary, which the chart leaves alone.
+    // The binary's default, which the chart does not change.
     chaos.lease = Duration::from_secs(10);
     chaos.messages_per_second = MESSAGES_PER_SECOND;
     let people = settings.turns_per_second.max(1);
@@ -101,7 +104,6 @@ fn chaos_settings(settings: &PodsSettings) -> ChaosSettings {
     chaos
 }
 
-/// Everything that a run consists of.
 struct Cluster {
     fleet: PodFleet,
     workload: Workload,
@@ -131,7 +133,7 @@ impl Cluster {
         postgres.trusted = Some(podman::WHOLE_NETWORK.to_owned());
         let postgres = PostgresServer::start_as(postgres).await?;
         let database = TestDatabase::create_on(postgres.url()).await?;
-        // Without what shows our own statements all tenants.
+        // Without the part that makes our own statements see all tenants.
         let database_url = database.url().split('?').next().unwrap_or_default();
         let model = Model::start(&chaos.log_dir).await?;
         let podman = Arc::new(Podman::set_up(database_url).await?);
@@ -185,7 +187,7 @@ impl Cluster {
         Ok(PodsReport::new(chaos, under_load, &self.workload, findings, &evidence))
     }
 
-    /// The rounds and the faults, one after the other.
+    /// Makes the rounds and the faults, one after the other.
     async fn change(&mut self, settings: &PodsSettings, findings: &mut Findings) -> Result<()> {
         findings.begin("nothing is done");
         sleep(REST).await;
@@ -217,7 +219,7 @@ impl Cluster {
     }
 }
 
-/// What the values of a deployment would say; the rest is the chart's default.
+/// The values that a deployment would set; the rest is the chart's default.
 fn values(chaos: &ChaosSettings, tag: &str, nats_url: &str, model_url: &str) -> Vec<String> {
     let (retain, retain_seconds) = verify::KEEP_LOG;
     vec![
@@ -238,7 +240,7 @@ fn values(chaos: &ChaosSettings, tag: &str, nats_url: &str, model_url: &str) -> 
     ]
 }
 
-/// An API key that may do what the load does.
+/// Creates an API key with the rights that the load needs.
 async fn key(database_url: &str) -> Result<String> {
     let env = [("DATABASE_URL".to_owned(), database_url.to_owned())];
     let created = processes::invoke(&["keys", "create", "pods", "--role", "admin"], &env).await?;

@@ -1,4 +1,5 @@
-//! How long a fault keeps what is published from being stored, and what is stored from being committed.
+//! Measures how long a fault delays the storing of published entries, and the commit of stored
+//! ones.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +11,7 @@ use simulation::checker::{Publish, Published};
 use crate::fault::Fault;
 use testkit::db_snapshot::CommitTime;
 
-/// When a fault was made, ms since 1970; it lasts until the next one.
+/// The time at which a fault was made, ms since 1970; it lasts until the next fault.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FaultBegin {
     pub(super) fault: Fault,
@@ -26,7 +27,7 @@ pub(super) struct Waits {
     pub(super) commit: Duration,
 }
 
-/// The time by the machine's clock, which the servers share.
+/// The machine's clock, which the servers share.
 pub(super) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -40,7 +41,7 @@ pub(super) fn waits(
 ) -> BTreeMap<Fault, Waits> {
     let mut waits: BTreeMap<Fault, Waits> = BTreeMap::new();
     let mut last_of_partition = BTreeMap::new();
-    // A chunk that was sent again counts when it came first.
+    // A chunk that was sent again counts from its first entry.
     let mut chunks = BTreeMap::new();
     for publish in log {
         let at = publish.at_ms;
@@ -65,7 +66,8 @@ pub(super) fn waits(
     waits
 }
 
-/// What made the wait between two moments: the first fault between them, or else the last one before.
+/// The cause of the wait between two times: the first fault between them, or else the last one
+/// before.
 fn cause(begins: &[FaultBegin], from_ms: i64, to_ms: i64) -> Option<Fault> {
     let within = begins.iter().find(|begin| (from_ms..=to_ms).contains(&begin.at_ms));
     let around = || begins.iter().rev().find(|begin| begin.at_ms <= from_ms);

@@ -1,4 +1,4 @@
-//! What a chaos run did and found, as a table.
+//! The report of a chaos run, as a table.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::atomic::Ordering, time::Duration};
 
@@ -14,21 +14,20 @@ use crate::{
 };
 use testkit::{db_snapshot::PartitionRow, sse::StreamEnd};
 
-/// Violations that are printed at most.
+/// The most violations that are printed.
 const SHOWN: usize = 20;
 
 /// The outcome of a run.
 #[derive(Debug)]
 pub struct ChaosReport {
-    /// The seed, to run it again.
+    /// The seed, to repeat the run.
     pub seed: u64,
-    /// Lines of the table: what, and how much.
+    /// Lines of the table: name and value.
     pub rows: Vec<(String, String)>,
-    /// Rules that did not hold.
     pub violations: Vec<RuleViolation>,
-    /// Ways in which the run proves too little.
+    /// Reasons why the run proves too little.
     pub shortcomings: Vec<String>,
-    /// Where the logs are, if something is wrong.
+    /// The folder of the logs, which is kept if something is wrong.
     pub log_dir: PathBuf,
 }
 
@@ -117,7 +116,7 @@ impl ChaosReport {
         }
     }
 
-    /// No rule is violated, and enough happened for that to mean something.
+    /// No rule is violated, and enough happened for that to be significant.
     pub fn is_good(&self) -> bool {
         self.violations.is_empty() && self.shortcomings.is_empty()
     }

@@ -1,9 +1,11 @@
-//! Servers that go back in time while a fleet works: copies of Postgres and of NATS are put back under load.
+//! Servers that go back in time while a fleet works: copies of Postgres and of NATS are restored
+//! under load.
 //!
-//! [`run`] does each [`RestoreKind`] so many times, and judges after each: what was acknowledged and is still in the stream or in the
-//! tables ends in the tables; what is in neither is named by an incident, with its partition and its sequences. That is so of bare messages, and of
-//! inputs and tasks, which a workflow service answers. A viewer that stays connected has every end that is stored, once, whatever it was
-//! shown before.
+//! [`run`] does each [`RestoreKind`] several times, and checks after each. What was acknowledged
+//! and is still in the stream or the tables ends in the tables. What is in neither is recorded by
+//! an incident, with its partition and sequences. This holds for messages without a turn, and for
+//! inputs and tasks, which a workflow service answers. A subscriber that stays connected has every
+//! stored end once, whatever it was shown before.
 
 mod commands;
 mod incidents;
@@ -42,9 +44,9 @@ pub use commands::CommandCounts;
 
 const PARTITIONS: u16 = 4;
 const THREADS: usize = 12;
-/// The thread of a viewer.
+/// The thread of the subscriber.
 const VIEWED: &str = "thread-0";
-/// So long after everything has ended a viewer may lack some of it.
+/// The longest time after everything has ended in which a subscriber may lack some ends.
 const VIEWER_LIMIT: Duration = Duration::from_secs(15);
 const LEASE: Duration = Duration::from_secs(3);
 const GAP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -52,54 +54,52 @@ const GAP_TIMEOUT: Duration = Duration::from_secs(3);
 const PURGE_TAIL: Duration = Duration::from_secs(2);
 /// Streams are purged every five seconds behind that.
 const BEHIND_THE_PURGE: Duration = Duration::from_secs(9);
-/// Between two messages of the load.
+/// Time between two messages of the load.
 const PACE: Duration = Duration::from_millis(12);
-/// So long everything may take to end.
+/// Limit until everything has ended.
 const LIMIT: Duration = Duration::from_secs(45);
 
-/// What goes back.
+/// What goes back in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RestoreKind {
-    /// Postgres, by a second: as when an asynchronous replica is promoted.
+    /// Postgres, by a second, like the promotion of an asynchronous replica.
     Replica,
-    /// Postgres, further than its streams were purged: as when a snapshot is put back.
+    /// Postgres, further than its streams were purged, like the restore of a snapshot.
     Snapshot,
-    /// NATS, by a second, and it goes on with the same sequences: as after a power cut with the default `sync_interval`.
+    /// NATS, by a second, and it reuses the same sequences, like after a power cut with the default
+    /// `sync_interval`.
     Stream,
 }
 
 impl RestoreKind {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Replica, Self::Snapshot, Self::Stream];
 }
 
-/// What came of all rounds.
+/// The outcome of all rounds.
 #[derive(Debug, Default)]
 pub struct RestoreReport {
-    /// By kind: rounds, what was acknowledged, ended, gone and named, and incidents by their kind.
+    /// By kind: rounds, counts of acknowledged, ended, lost and recorded messages, and incidents by
+    /// their kind.
     pub rounds: BTreeMap<RestoreKind, RestoreCounts>,
-    /// What should not be.
+    /// Descriptions of violations.
     pub violations: Vec<String>,
 }
 
-/// See [`RestoreReport::rounds`].
+/// The counts of one kind in [`RestoreReport::rounds`].
 #[derive(Debug, Default)]
 pub struct RestoreCounts {
-    /// How many rounds.
     pub rounds: usize,
-    /// Messages of which a chunk was acknowledged.
+    /// Messages with an acknowledged chunk.
     pub acknowledged: usize,
     /// Messages and dead letters.
     pub ended: usize,
-    /// Messages of which the stream has lost a chunk before it was stored, all of them named.
+    /// Messages that lost a chunk with the stream before it was stored; all of them are recorded.
     pub gone: usize,
-    /// Inputs and tasks.
     pub commands: CommandCounts,
-    /// Rounds with the incident that there should be.
+    /// Rounds with the expected incident.
     pub noticed: usize,
-    /// Restarts that viewers were sent.
+    /// Restarts that subscribers were sent.
     pub restarts: usize,
-    /// Incidents by kind.
     pub incidents: BTreeMap<String, usize>,
 }
 
@@ -135,7 +135,7 @@ struct ChaosEnvironment {
 /// Does each kind `rounds` times on one fleet.
 ///
 /// # Errors
-/// When a server or the fleet could not be handled at all; what was found wrong is in the report.
+/// A server or the fleet could not be controlled. Violations are in the report.
 pub async fn run(rounds: usize, is_verbose: bool) -> Result<RestoreReport> {
     let nats = NatsServer::start().await?;
     let postgres = PostgresServer::start().await?;
@@ -203,7 +203,8 @@ impl ChaosEnvironment {
         violations.extend(self.compare_viewer(&viewer, report.rounds.entry(kind).or_default()).await?);
         let is_noticed = judged.incidents.iter().any(|incident| incident.kind == noticed);
         report.rounds.entry(kind).or_default().noticed += usize::from(is_noticed);
-        // A partition that goes to another owner while Postgres is away knows the older store only, and nothing is lost by it.
+        // A partition that changes its owner while Postgres is away knows only the older store, and
+        // nothing is lost by that.
         if !is_noticed && kind != RestoreKind::Replica {
             violations.push(format!("no incident of the expected kind: {:?}", judged.incidents));
         }
@@ -220,7 +221,6 @@ impl ChaosEnvironment {
         Ok(())
     }
 
-    /// The checkpoint of each partition.
     async fn checkpoints(&self) -> Result<Vec<(i16, i64)>> {
         let mut connection = PgConnection::connect(self.postgres.url()).await?;
         let sql = "SELECT partition_id, checkpoint FROM partitions";
@@ -229,7 +229,7 @@ impl ChaosEnvironment {
         Ok(rows)
     }
 
-    /// Whether a stream has lost entries behind one of these checkpoints.
+    /// True if a stream has lost entries behind one of these checkpoints.
     async fn is_purged_beyond(&self, checkpoints: &[(i16, i64)]) -> Result<bool> {
         let client = async_nats::connect(self.nats.url()).await?;
         let context = async_nats::jetstream::new(client);
@@ -269,7 +269,7 @@ impl ChaosEnvironment {
         }
     }
 
-    /// Messages of three chunks, one after the other, until `stop`.
+    /// Publishes messages of three chunks, one after the other, until `stop`.
     async fn load(&self, ack_log: Arc<AckLog>, stop: Arc<AtomicBool>) -> Result<JoinHandle<Result<()>>> {
         let count = PartitionCount::new(PARTITIONS.into())?;
         let publisher = Publisher::connect(self.nats.url(), Addressing::Exact(count)).await?;
@@ -290,7 +290,7 @@ impl ChaosEnvironment {
         }))
     }
 
-    /// Waits until every message has ended or is named, and compares.
+    /// Waits until every message has ended or is recorded as lost, and compares.
     async fn judge(
         &self,
         sent: &BTreeMap<MessageKey, AckedMessage>,
@@ -344,7 +344,7 @@ impl ChaosEnvironment {
         Ok(JudgedRound { violations, incidents })
     }
 
-    /// Messages that have ended, with their texts unless they failed; and incidents.
+    /// The messages that have ended, with their texts unless they failed; and the incidents.
     async fn look(
         &self,
         sent: &BTreeMap<MessageKey, AckedMessage>,
@@ -370,7 +370,7 @@ impl ChaosEnvironment {
         Ok((texts.collect(), incidents))
     }
 
-    /// Compares the ends that the viewer has after its restarts with those that are stored since it began.
+    /// Compares the subscriber's ends after its restarts with those stored since it began.
     async fn compare_viewer(&self, viewer: &Follower, counts: &mut RestoreCounts) -> Result<Option<String>> {
         let began = Instant::now();
         loop {
@@ -401,7 +401,7 @@ impl ChaosEnvironment {
         }
     }
 
-    /// How many different chunks the streams have of each message.
+    /// Number of distinct chunks of each message in the streams.
     async fn streamed(&self) -> Result<BTreeMap<MessageKey, usize>> {
         let count = PartitionCount::new(PARTITIONS.into())?;
         let reader = Publisher::connect(self.nats.url(), Addressing::Exact(count)).await?;
@@ -447,12 +447,12 @@ impl ChaosEnvironment {
     }
 }
 
-/// What a viewer has: what a restart took back is forgotten.
+/// The ends that a subscriber has, without those that a restart took back.
 #[derive(Debug, Default)]
 struct ViewedEnds {
-    /// The position after which it is shown everything.
+    /// The position after which it is sent every end.
     since: i64,
-    /// In the order in which they came.
+    /// In order of arrival.
     ends: Vec<(i64, String)>,
     restarts: usize,
 }

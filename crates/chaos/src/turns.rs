@@ -1,5 +1,5 @@
-//! The load of turns and tasks: people who talk, interrupt, stop and try again, agents with queues, an operator, and
-//! a scripted workflow that fails now and then.
+//! The load of turns and tasks: people who talk, interrupt, stop and retry, agents with queues, an
+//! operator, and a scripted workflow that fails now and then.
 
 use std::{
     collections::BTreeMap,
@@ -37,13 +37,14 @@ use testkit::{
     turn_events,
 };
 
-/// Agents; people have one of them each.
+/// Number of agents; each person has one of them.
 const AGENTS: usize = 6;
-/// A request that is not acknowledged comes again after so long: a killed service is noticed soon.
+/// A request that is not acknowledged is redelivered after this time, so that a killed service is
+/// noticed soon.
 const ACK_WAIT: Duration = Duration::from_secs(3);
-/// How long one thing is said or sent again before the run is given up.
+/// How long one request is repeated before the run is given up.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// What is said and sent, by weight: words of the script.
+/// The texts that are sent, by weight: keywords of the script.
 const WORDS: [(&str, u32); 6] = [
     ("hello", 50),
     ("tools", 15),
@@ -52,10 +53,10 @@ const WORDS: [(&str, u32); 6] = [
     ("fails-twice", 4),
     ("fails-for-good", 3),
 ];
-/// The same of people who are calm.
+/// The texts of calm people.
 const CALM_WORDS: [(&str, u32); 1] = [("steadily", 1)];
 
-/// What was accepted.
+/// The accepted turns and tasks.
 #[derive(Debug, Default)]
 pub(super) struct Promised {
     turns: Mutex<BTreeMap<String, Promise>>,
@@ -63,7 +64,7 @@ pub(super) struct Promised {
     awaited: Mutex<Vec<AwaitedAnswer>>,
 }
 
-/// An answer that clients wait for from the moment that its input was accepted.
+/// An answer that clients wait for since its input was accepted.
 #[derive(Debug, Clone)]
 pub(super) struct AwaitedAnswer {
     pub(super) thread: String,
@@ -72,12 +73,12 @@ pub(super) struct AwaitedAnswer {
 }
 
 impl Promised {
-    /// How many messages and tasks.
+    /// Number of turns and tasks.
     pub(super) fn count(&self) -> (usize, usize) {
         (locked(&self.turns).len(), locked(&self.tasks).len())
     }
 
-    /// The answers of all turns, in the order in which they were accepted.
+    /// The answers of all turns, in the order of acceptance.
     pub(super) fn awaited(&self) -> Vec<AwaitedAnswer> {
         locked(&self.awaited).clone()
     }
@@ -90,12 +91,12 @@ impl Promised {
     }
 }
 
-/// The workflows of a chaos run.
+/// The workflow of a chaos run.
 pub(super) fn workflow() -> WorkflowOptions {
     WorkflowOptions::script(script())
 }
 
-/// What they do.
+/// The script of the workflow.
 pub(super) fn script() -> Value {
     let error = |class: &str| json!({"class": class, "message": "by script"});
     let said = json!({"text": {"content": "You said: {input}", "chars": 5, "every_ms": 2}});
@@ -112,7 +113,7 @@ pub(super) fn script() -> Value {
         when("fails-once", json!([half, fails(1), said])),
         when("fails-twice", json!([fails(2), said])),
         when("fails-for-good", json!([half, {"error": error("permanent")}])),
-        // What follows a turn carries its text, and fails like it, but is not as slow.
+        // What follows a turn contains its text, and fails like it, but is not as slow.
         when("this turn", json!([said])),
         when("tools", json!([half, tools, said])),
         when("slowly", json!([{"reorder": 3}, slowly])),
@@ -121,7 +122,6 @@ pub(super) fn script() -> Value {
     ]})
 }
 
-/// The turns and tasks of a run.
 pub(super) struct TurnLoad {
     pub(super) promised: Arc<Promised>,
     followers: Vec<Follower>,
@@ -130,7 +130,7 @@ pub(super) struct TurnLoad {
     gateways: Vec<Api>,
     seed: u64,
     talks: TalkSettings,
-    /// Keeps the consumer that it has made.
+    /// Keeps the consumer that it has created.
     _consumer: ManualWorkflow,
 }
 
@@ -143,7 +143,7 @@ fn agent(number: usize) -> String {
 }
 
 impl TurnLoad {
-    /// Names threads and agents, and follows the threads.
+    /// Creates threads and agents, and follows the threads.
     pub(super) async fn prepare(
         settings: &ChaosSettings,
         nats_url: &str,
@@ -187,7 +187,7 @@ impl TurnLoad {
         })
     }
 
-    /// Starts all clients; they end what they have begun when `stop` is set.
+    /// Starts all clients; they finish what they have begun when `stop` is set.
     pub(super) async fn begin(&self, stop: &Arc<AtomicBool>) -> Result<Vec<load::LoadTask>> {
         let mut tasks = Vec::new();
         for number in 0..self.talks.people {
@@ -222,7 +222,7 @@ impl TurnLoad {
         Ok(tasks)
     }
 
-    /// What has not ended yet, for people; `None` when all has.
+    /// A description of what has not ended yet; `None` if everything has.
     pub(super) async fn left(&self, pool: &PgPool) -> Result<Option<String>> {
         let evidence = self.rows(pool).await?;
         let ended: std::collections::BTreeSet<_> = evidence
@@ -239,7 +239,7 @@ impl TurnLoad {
         Ok((turns + pending + lost > 0 || unsettled != (0, 0)).then_some(left))
     }
 
-    /// Waits as long as clients still learn of ends, with a limit.
+    /// Waits while clients still receive ends, up to a limit.
     pub(super) async fn let_clients_learn(&self, pool: &PgPool) -> Result<()> {
         let (began, messages) = (Instant::now(), turns::messages(pool).await?);
         let satisfied = |follower: &Follower| {
@@ -253,7 +253,7 @@ impl TurnLoad {
         Ok(())
     }
 
-    /// Everything that the verification of turns compares, and what the clients saw.
+    /// The data that the verification of turns compares, and what the clients saw.
     pub(super) async fn evidence(
         &mut self,
         pool: &PgPool,
@@ -286,7 +286,6 @@ impl TurnLoad {
     }
 }
 
-/// One person.
 struct Person {
     number: usize,
     talks: TalkSettings,
@@ -298,7 +297,7 @@ struct Person {
 impl Person {
     async fn run(mut self, stop: Arc<AtomicBool>) -> Result<()> {
         let thread = talk(self.number);
-        // Not all of them at once.
+        // Spreads the starts.
         self.pause().await;
         for round in 0.. {
             if stop.load(Ordering::Relaxed) {
@@ -313,7 +312,7 @@ impl Person {
             }
             self.pause().await;
             let at = self.rng.random_range(0..self.gateways.len());
-            // Both are wishes that may come too late, or meet a gateway that is gone.
+            // Either may come too late, or reach a gateway that is gone.
             match self.rng.random_range(0..10) {
                 0 => drop(self.gateways[at].stop(&turn.id).await),
                 1 => drop(self.retry(at, &thread).await),
@@ -347,7 +346,7 @@ impl Person {
     }
 }
 
-/// Pauses agents, clears backoffs, tries failed tasks again; leaves no agent paused.
+/// Pauses agents, clears backoffs and retries failed tasks; leaves no agent paused.
 struct Operator {
     gateways: Vec<Api>,
     rng: StdRng,
@@ -358,7 +357,7 @@ impl Operator {
         while !stop.load(Ordering::Relaxed) {
             let agent = agent(self.rng.random_range(0..AGENTS));
             let at = self.rng.random_range(0..self.gateways.len());
-            // Wishes that may meet a gateway that is gone.
+            // Each may reach a gateway that is gone.
             match self.rng.random_range(0..4) {
                 0 => drop(self.gateways[at].act(&agent, "pause").await),
                 1 => drop(self.gateways[at].act(&agent, "resume").await),
@@ -382,7 +381,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Until it is done: an agent that stays paused would never come to rest.
+    /// Repeats until it is done: a paused agent would never finish its queue.
     async fn resume(&self, agent: &str) -> Result<()> {
         let began = Instant::now();
         for gateway in self.gateways.iter().cycle() {
@@ -399,7 +398,6 @@ impl Operator {
     }
 }
 
-/// Sends tasks to one agent.
 struct Sender {
     agent: String,
     subject: String,
@@ -423,7 +421,7 @@ impl Sender {
             if self.rng.random_bool(0.1) {
                 self.send(&id, &content).await?;
             }
-            // The tasks of an agent run one after the other, and those of the calm take longer.
+            // The tasks of an agent run one after the other, and calm ones take longer.
             let factor = if self.is_calm { 3 } else { 1 };
             let pause = Duration::from_millis(self.rng.random_range(200..900) * factor);
             sleep(pause).await;

@@ -1,8 +1,9 @@
-//! What came out against what went in: the rules that hold whatever was killed in between.
+//! Compares the outcome with the input: the rules that hold whatever was killed in between.
 //!
-//! [`verify`] takes plain data (log, acknowledgements, tables, transcripts) and gives back every violation it finds. The
-//! invariants are those of [`simulation::checker`], which judges the simulation as well: here the evidence of real
-//! processes is put into its terms. Only what needs a real stream or real connections is checked here.
+//! [`verify`] takes plain data (log, acknowledgements, tables, transcripts) and returns every
+//! violation that it finds. The invariants are those of [`simulation::checker`], which also checks
+//! the simulation: this module converts the evidence of real processes to its types. Only what
+//! needs a real stream or real connections is checked here.
 
 pub mod client_transcripts;
 pub mod evidence;
@@ -22,12 +23,12 @@ use testkit::db_snapshot::MessageRow;
 pub use log::read_log;
 pub use transcripts::knows_all;
 
-/// The setting of a fleet whose log is to be read at the end: nothing is purged for an hour.
+/// The setting of a fleet whose log is read at the end: nothing is purged for an hour.
 pub const KEEP_LOG: (&str, u64) = ("ANTIPHON_STREAM_RETAIN_SECONDS", 3_600);
-/// How long a chunk may take from the stream to its worker, on a busy machine.
+/// The longest time of a chunk from the stream to its worker, on a busy machine.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// Checks every rule. An empty answer means that all of them hold.
+/// Checks every rule. An empty result means that all of them hold.
 pub fn verify(evidence: &Evidence<'_>) -> Vec<RuleViolation> {
     let mut findings = Findings::default();
     what_is_acknowledged_is_in_the_log(evidence, &mut findings);
@@ -43,7 +44,7 @@ pub fn verify(evidence: &Evidence<'_>) -> Vec<RuleViolation> {
     findings.0
 }
 
-/// The evidence in the terms of the shared checker.
+/// The evidence in the types of the shared checker.
 fn shared(evidence: &Evidence<'_>, findings: &mut Findings) -> checker::Evidence {
     let gap_safe = evidence.gap_timeout.saturating_sub(ON_THE_WAY);
     let rules = Rules { gap_safe_ms: gap_safe.as_millis() as i64, ..Rules::default() };
@@ -66,7 +67,7 @@ fn shared(evidence: &Evidence<'_>, findings: &mut Findings) -> checker::Evidence
     }
 }
 
-/// What was given up on is sent to each client that comes later, with the reason for which it was.
+/// Every message that was given up is sent to each later client, with its reason.
 fn failures_have_a_place(evidence: &Evidence<'_>, findings: &mut Findings) {
     for letter in evidence.dead_letters.iter().filter(|letter| letter.kind == "message") {
         let (Some(thread), Some(message)) = (&letter.thread_id, &letter.message_id) else { continue };
@@ -78,7 +79,7 @@ fn failures_have_a_place(evidence: &Evidence<'_>, findings: &mut Findings) {
     }
 }
 
-/// Every acknowledged chunk stands in the stream under each sequence with which it was acknowledged.
+/// Every acknowledged chunk is in the stream under each sequence with which it was acknowledged.
 fn what_is_acknowledged_is_in_the_log(evidence: &Evidence<'_>, findings: &mut Findings) {
     type ChunkPlace<'a> = (PartitionId, u64, &'a MessageKey, u32, u32);
     let mut log: BTreeMap<ChunkPlace<'_>, &Chunk> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What clients do to a fleet, whatever its processes are, and what is left of it in the end.
+//! The load that clients put on a fleet, however its processes run, and the evidence at the end.
 
 use std::{
     net::SocketAddr,
@@ -36,12 +36,12 @@ pub(super) struct Workload {
     followers: Vec<Follower>,
     pub(super) ack_log: Arc<AckLog>,
     pub(super) turns: TurnLoad,
-    /// The partitions as they were granted first.
+    /// The partitions as first granted.
     pub(super) granted: Vec<db_snapshot::PartitionRow>,
 }
 
 impl Workload {
-    /// Names threads and agents in a fleet that is ready.
+    /// Creates threads and agents in a fleet that is ready.
     pub(super) async fn prepare(
         settings: &ChaosSettings,
         nats_url: &str,
@@ -62,7 +62,7 @@ impl Workload {
         })
     }
 
-    /// Starts all clients; they end what they have begun when `stop` is set.
+    /// Starts all clients; they finish what they have begun when `stop` is set.
     pub(super) async fn begin(
         &mut self,
         settings: &ChaosSettings,
@@ -86,9 +86,9 @@ impl Workload {
         Ok(tasks)
     }
 
-    /// No faults any more: what has been acknowledged must end, and clients must learn of it.
+    /// The faults have ended: what was acknowledged must end, and clients must receive the ends.
     pub(super) async fn come_to_rest(&mut self, settings: &ChaosSettings) -> Result<Vec<RuleViolation>> {
-        // A long run leaves queues that take minutes. What is wrong stands still.
+        // A long run leaves queues that take minutes; a defect shows as no progress.
         let (mut moved_at, mut last) = (Instant::now(), (0, None));
         let limit = settings.gap_timeout + settings.lease * 2 + Duration::from_secs(45);
         let pool = services::pool(&self.database_url).await?;
@@ -122,7 +122,7 @@ impl Workload {
         Ok(violations)
     }
 
-    /// Waits as long as clients still learn of ends, with a limit.
+    /// Waits while clients still receive ends, up to a limit.
     async fn let_clients_learn(&self, pool: &PgPool) -> Result<()> {
         let began = Instant::now();
         let ends = db_snapshot::ends(pool).await?;
@@ -138,7 +138,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Ends the followers, and collects all that is compared.
+    /// Stops the followers, and collects all compared data.
     pub(super) async fn evidence(&mut self, settings: &ChaosSettings) -> Result<CollectedEvidence> {
         let count = PartitionCount::new(settings.partitions.into())?;
         let reader = Publisher::connect(&self.nats_url, Addressing::Exact(count)).await?;
@@ -171,7 +171,7 @@ impl Workload {
     }
 }
 
-/// Bare messages that are persisted, and dead letters.
+/// Counts of persisted messages without a turn, and of dead letters.
 async fn ended(pool: &PgPool) -> Result<(usize, usize)> {
     let messages =
         db_snapshot::messages(pool).await?.iter().filter(|row| load::is_bare(&row.thread_id)).count();

@@ -1,6 +1,7 @@
 //! Part 4 of the demo: an agent that keeps its own thread short, with the reasoning tools over MCP.
 //!
-//! Its model is a script behind an OpenAI-compatible endpoint; everything from there on is as with any other model.
+//! Its model is a script behind an OpenAI-compatible endpoint; everything else works as with any
+//! other model.
 
 use std::{
     net::SocketAddr,
@@ -18,7 +19,7 @@ use testkit::fleet::{self, READY_LIMIT, WorkflowOptions, WorkflowProgram};
 const WORKFLOW: &str = "demo-agent";
 const TURN_LIMIT: Duration = Duration::from_secs(60);
 
-/// Shows it; true when the thread was compressed as it should be.
+/// Runs the part; true if the thread was compressed as expected.
 pub(super) async fn show(environment: &mut DemoEnvironment, screen: &mut Screen) -> Result<bool> {
     screen.heading(4, "An agent that compresses its own search results");
     let thread = format!("research-{}", environment.tag);
@@ -48,7 +49,7 @@ pub(super) async fn show(environment: &mut DemoEnvironment, screen: &mut Screen)
     Ok(is_right)
 }
 
-/// The server of the tools, and the model with the workflow that hands them to it.
+/// Starts the server of the tools, the model, and the workflow that connects them.
 async fn start(environment: &mut DemoEnvironment, session: &str) -> Result<()> {
     let ports = [Port::reserve()?, Port::reserve()?];
     let [mcp, model] = [0, 1].map(|at: usize| SocketAddr::from(([127, 0, 0, 1], ports[at].number())));
@@ -87,11 +88,11 @@ async fn start(environment: &mut DemoEnvironment, session: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the tools have said, in the order of the calls.
+/// The results of the tools, in the order of the calls.
 async fn results(environment: &DemoEnvironment, thread: &str) -> Result<Vec<String>> {
     let deadline = Instant::now() + TURN_LIMIT;
     loop {
-        // What reasoning tools say is withheld from people, and shown to those who operate the fleet.
+        // Results of reasoning tools are hidden from people, and shown to operators.
         let path = format!("/v1/threads/{thread}/history?limit=200&synthetic=true");
         let page = environment.api.call("GET", &path, None).await.unwrap_or_default();
         let history = page["messages"].as_array().cloned().unwrap_or_default();

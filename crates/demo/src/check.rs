@@ -1,4 +1,4 @@
-//! Part 6 of the demo: what Postgres has, whatever was shown before.
+//! Part 6 of the demo: what Postgres has, independent of what was shown before.
 
 use anyhow::Result;
 use model::Bucket;
@@ -13,7 +13,7 @@ use crate::{
 };
 
 from_row! {
-    /// The tasks, counted by the database.
+    /// The counts of the demo's tasks, by the database.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     struct Tasks {
         sent: i64,
@@ -31,7 +31,7 @@ from_row! {
 }
 
 from_row! {
-    /// A turn of the thread, as it is stored.
+    /// A stored turn of the thread.
     #[derive(Debug, Clone)]
     struct StoredTurn {
         input_id: String,
@@ -43,7 +43,7 @@ from_row! {
     }
 }
 
-/// Shows it; true when everything is as it must be.
+/// Runs the part; true if everything is as expected.
 pub(super) async fn show(
     environment: &DemoEnvironment,
     dialog: &Dialog,
@@ -125,7 +125,8 @@ fn show_dialog(dialog: &Dialog, turns: &[StoredTurn], screen: &mut Screen) {
     screen.item("of them stopped; results of tools", format!("{stopped}; {results}"));
 }
 
-/// Every answer that ended well is stored once, together with its input, and says what the terminal showed.
+/// Checks that every answer that did not fail is stored once, together with its input, with the
+/// text that the terminal showed.
 fn judge_dialog(dialog: &Dialog, stored: &[StoredTurn]) -> Vec<String> {
     let mut wrong = Vec::new();
     let kept: Vec<_> = dialog.turns.iter().filter(|turn| turn.end != AnswerEnd::Failed).collect();
@@ -140,7 +141,7 @@ fn judge_dialog(dialog: &Dialog, stored: &[StoredTurn]) -> Vec<String> {
         if stored.answer != turn.text {
             wrong.push(format!("turn {id}: shown was {:?}, stored is {:?}", turn.text, stored.answer));
         }
-        // A stop may come after the end: then there is nothing to stop.
+        // A stop may come after the end; then there is nothing to stop.
         if stored.is_stopped && turn.end != AnswerEnd::Stopped {
             wrong.push(format!("turn {id} is stored as stopped, without a stop"));
         }

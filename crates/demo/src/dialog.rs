@@ -1,4 +1,4 @@
-//! Part 2 of the demo: a thread that a person talks in, with answers as they come.
+//! Part 2 of the demo: a thread in which a person talks, with streamed answers.
 
 use std::time::Duration;
 
@@ -15,21 +15,22 @@ use crate::{
 };
 use testkit::api;
 
-/// An answer that says nothing for so long will not come. Longer than a lease: an owner may die meanwhile.
+/// An answer that is silent for this long will not come. Longer than a lease, because an owner may
+/// die meanwhile.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(150);
-/// So much of a tool's result is shown.
+/// The most characters of a tool's result that are shown.
 const RESULT_CHARS: usize = 160;
-/// The stream is open by then.
+/// Limit until the stream is open.
 const OPEN_LIMIT: Duration = Duration::from_secs(20);
 
-/// What was said in the thread, as this terminal saw it.
+/// The dialog as this terminal saw it.
 #[derive(Debug)]
 pub(super) struct Dialog {
     pub(super) thread: String,
     pub(super) turns: Vec<DialogTurn>,
-    /// What was to happen and did not.
+    /// Expected events that did not happen.
     pub(super) missing: Vec<String>,
-    /// A tool was to be called, and an answer to be stopped.
+    /// Whether a tool had to be called and an answer to be stopped.
     pub(super) has_all_kinds: bool,
     /// The person wants to see the other parts.
     pub(super) goes_on: bool,
@@ -54,7 +55,7 @@ pub(super) enum AnswerEnd {
     Failed,
 }
 
-/// What a line asks for.
+/// The command in a line.
 #[derive(Debug, PartialEq, Eq)]
 enum LineCommand {
     Nothing,
@@ -65,7 +66,7 @@ enum LineCommand {
     Unknown(String),
 }
 
-/// Talks until the person, or the script of it, has had enough.
+/// Talks until the person, or the script, ends the dialog.
 pub(super) async fn show(
     environment: &DemoEnvironment,
     lines: &mut Lines,
@@ -115,7 +116,7 @@ fn introduce(
     screen.text("");
 }
 
-/// Nothing may be said before the stream is open, or its beginning would come as one piece.
+/// Waits until the stream is open; without that the beginning of an answer would come as one piece.
 async fn open(subscriber: &mut Subscriber) -> Result<()> {
     let opened =
         timeout(OPEN_LIMIT, async { while subscriber.next().await != SubscriberEvent::Opened {} }).await;
@@ -212,7 +213,7 @@ impl Room<'_> {
         }
     }
 
-    /// The answer ends by itself when it cannot be stopped: there is nothing to give up for.
+    /// If the answer cannot be stopped, it ends by itself, so the demo continues.
     async fn stop(&mut self, answer: &mut AnswerView, screen: &mut Screen) {
         match self.environment.api.stop(&answer.accepted.id).await {
             Ok(reply) => match reply["error"].as_str() {
@@ -223,7 +224,8 @@ impl Room<'_> {
         }
     }
 
-    /// The scripted lines ask for a tool and a stop; a model may do without the tool, and be done before the stop.
+    /// The scripted lines ask for a tool and a stop; a real model may not call the tool, or may
+    /// finish before the stop.
     fn expect(&mut self, engine: Engine) {
         let turns = &self.dialog.turns;
         if turns.len() != 3 || turns.iter().any(|turn| turn.end == AnswerEnd::Failed) {
@@ -233,20 +235,20 @@ impl Room<'_> {
     }
 }
 
-/// An answer as far as it is here.
+/// The received part of an answer.
 struct AnswerView {
     accepted: api::AcceptedTurn,
     turn: DialogTurn,
-    /// The call of a tool whose arguments are coming.
+    /// The tool call whose arguments are arriving.
     call: Option<String>,
-    /// What the last piece was.
+    /// The kind of the last piece.
     last: Option<PieceKind>,
     pieces: usize,
     is_stopped: bool,
 }
 
 impl AnswerView {
-    /// Shows what was seen; true when the answer has ended.
+    /// Shows an event; true if the answer has ended.
     fn show(&mut self, seen: SubscriberEvent, screen: &mut Screen) -> bool {
         match seen {
             SubscriberEvent::Piece { message, kind, text } if message == self.accepted.answer => {

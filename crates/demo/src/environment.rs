@@ -1,4 +1,4 @@
-//! The fleet of the demo, and what it is watched with.
+//! The fleet of the demo, and the connections that observe it.
 
 use std::net::SocketAddr;
 
@@ -9,12 +9,11 @@ use sqlx::PgPool;
 use crate::options::DemoOptions;
 use testkit::{api::Api, fleet::Fleet, publisher::Publisher};
 
-/// The fleet and what it is watched with.
+/// The fleet, and the connections that observe it.
 pub(super) struct DemoEnvironment {
-    /// Tells the threads and agents of this demo from those of others in the same database.
+    /// Distinguishes this demo's threads and agents from others in the same database.
     pub(super) tag: String,
     pub(super) options: DemoOptions,
-    /// As in the options.
     pub(super) partitions: u16,
     pub(super) count: PartitionCount,
     pub(super) agents: Vec<DemoAgent>,

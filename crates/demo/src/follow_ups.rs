@@ -1,4 +1,5 @@
-//! Part 5 of the demo: an agent that speaks first when its question is not answered, and the rules that keep it from doing so.
+//! Part 5 of the demo: an agent that writes first when its question is not answered, and the rules
+//! that restrain it.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +9,12 @@ use tokio::time::sleep;
 
 use super::{environment::DemoEnvironment, screen::Screen, workflows::Engine};
 
-/// Whatever is waited for comes within seconds, or after a takeover.
+/// Limit of each wait: seconds, or a takeover.
 const LIMIT: Duration = Duration::from_secs(60);
 const ASKED: &str = "Please book a table.";
 const REPLIED: &str = "A table for two, at eight.";
 
-/// Shows it; true when a follow-up was sent, one was withdrawn, and one was refused.
+/// Runs the part; true if a follow-up was sent, one was withdrawn, and one was refused.
 pub(super) async fn show(environment: &DemoEnvironment, screen: &mut Screen) -> Result<bool> {
     screen.heading(5, "An agent that speaks first");
     let [silent, awake] = ["silent", "awake"].map(|name| Talk::new(environment, name));
@@ -48,7 +49,7 @@ fn introduce(talk: &Talk<'_>, screen: &mut Screen) {
     screen.text("");
 }
 
-/// The text with which the agent speaks first: it comes without a visible input.
+/// The text with which the agent writes first, without a visible input.
 async fn first_words(talk: &Talk<'_>) -> Result<String> {
     talk.until("the agent speaks first", async || talk.texts().await?.into_iter().nth(2).map(Ok).transpose())
         .await
@@ -66,7 +67,7 @@ async fn withdrawn(talk: &Talk<'_>, follow_up: &str) -> Result<bool> {
     Ok(texts.len() == 4 && texts.iter().any(|text| text == REPLIED))
 }
 
-/// A thread with an agent of its own.
+/// A thread with its own agent.
 struct Talk<'a> {
     environment: &'a DemoEnvironment,
     thread: String,
@@ -77,7 +78,7 @@ impl<'a> Talk<'a> {
         Self { environment, thread: format!("{name}-{}", environment.tag) }
     }
 
-    /// Asks for something that the agent answers with a question; the follow-up that waits then.
+    /// Sends a message that the agent answers with a question; returns the pending follow-up.
     async fn begin(&self) -> Result<String> {
         let by_default = json!({"trigger_type": "question_unanswered", "after_seconds": 30});
         let rules = json!({"enabled": true, "max_in_a_row": 1, "default": by_default});
@@ -93,7 +94,7 @@ impl<'a> Talk<'a> {
         Ok(())
     }
 
-    /// The rule that refuses the follow-up after this one.
+    /// The rule that refuses the next follow-up.
     async fn refused(&self, before: &str) -> Result<String> {
         self.until_status(before, &["fired"]).await?;
         let next = self.until("another one waits", async || self.newest("pending").await).await?;
@@ -119,13 +120,13 @@ impl<'a> Talk<'a> {
         Ok(newest.and_then(|newest| newest["follow_up_id"].as_str()).map(str::to_owned))
     }
 
-    /// What people see of the thread.
+    /// The texts of the thread that people see.
     async fn texts(&self) -> Result<Vec<String>> {
         let history = self.environment.api.history(&self.thread).await?;
         Ok(history.iter().filter_map(|message| message["content"].as_str()).map(str::to_owned).collect())
     }
 
-    /// Polls until there is something. A gateway may be without an owner for a moment.
+    /// Polls until there is a result. A partition may have no owner for a moment.
     async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
         let deadline = Instant::now() + LIMIT;
         loop {

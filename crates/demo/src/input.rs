@@ -1,4 +1,4 @@
-//! Where lines come from that a person says: a keyboard, or a script of one.
+//! The source of a person's lines: a keyboard, or a script.
 
 use std::{collections::VecDeque, io::stdin, thread};
 
@@ -9,7 +9,7 @@ const SAID: [Scripted; 5] = [
     Scripted { text: "Hello", after_pieces: None },
     Scripted { text: "What is the weather in Lisbon?", after_pieces: None },
     Scripted { text: "Tell me a long story.", after_pieces: None },
-    // A reader of the log shall see that something was said before.
+    // Late enough that a reader of the log sees some of the answer first.
     Scripted { text: "/stop", after_pieces: Some(14) },
     Scripted { text: "/tasks", after_pieces: None },
 ];
@@ -24,11 +24,12 @@ pub(super) enum Line {
 #[derive(Debug, Clone, Copy)]
 struct Scripted {
     text: &'static str,
-    /// Said in the middle of an answer, when so many pieces of it have come; otherwise when nothing is being answered.
+    /// Sent within an answer, after this number of its pieces; `None`: sent when nothing is being
+    /// answered.
     after_pieces: Option<usize>,
 }
 
-/// See [`Lines::next`].
+/// The source of lines; see [`Lines::next`].
 #[derive(Debug)]
 pub(super) struct Lines {
     source: LineSource,
@@ -50,12 +51,12 @@ impl Lines {
         Self { source: LineSource::Keyboard(keyboard()), put_back: None }
     }
 
-    /// No person is at the keyboard.
+    /// True if no person is at the keyboard.
     pub(super) fn are_scripted(&self) -> bool {
         matches!(self.source, LineSource::Script(_))
     }
 
-    /// Forgets what was typed and not read.
+    /// Drops lines that were typed but not read.
     pub(super) fn forget(&mut self) {
         self.put_back = None;
         if let LineSource::Keyboard(lines) = &mut self.source {
@@ -63,7 +64,7 @@ impl Lines {
         }
     }
 
-    /// The next line when nothing is being answered.
+    /// The next line while nothing is being answered.
     pub(super) async fn next(&mut self) -> Line {
         if let Some(line) = self.put_back.take() {
             return line;
@@ -72,7 +73,7 @@ impl Lines {
             LineSource::Keyboard(lines) => lines.recv().await.map_or(Line::End, Line::Text),
             LineSource::Script(said) => loop {
                 match said.pop_front() {
-                    // An answer that was over before it was to be stopped.
+                    // The answer was over before its stop.
                     Some(Scripted { after_pieces: Some(_), .. }) => {}
                     Some(line) => return Line::Text(line.text.to_owned()),
                     None => return Line::End,
@@ -81,8 +82,8 @@ impl Lines {
         }
     }
 
-    /// The next line that is said in the middle of an answer of which so many pieces have come. It may be given up and
-    /// asked for again.
+    /// The next line within an answer of which `pieces` pieces have arrived. The call can be
+    /// cancelled and repeated.
     pub(super) async fn next_while_answering(&mut self, pieces: usize) -> Line {
         if self.put_back.is_some() {
             return std::future::pending().await;
@@ -103,13 +104,14 @@ impl Lines {
         }
     }
 
-    /// Comes again when the answer is over.
+    /// Returns a line, to be read when the answer is over.
     pub(super) fn put_back(&mut self, line: Line) {
         self.put_back = Some(line);
     }
 }
 
-/// A thread of its own: reading a terminal cannot be given up, and must not keep the runtime from ending.
+/// Reads on a separate thread: reading a terminal cannot be cancelled, and must not keep the
+/// runtime from ending.
 fn keyboard() -> mpsc::UnboundedReceiver<String> {
     let (sender, lines) = mpsc::unbounded_channel();
     thread::spawn(move || {

@@ -1,6 +1,8 @@
-//! Antiphon at work on a terminal: a person talks with a model, ten agents work through their queues, a worker dies.
+//! Antiphon at work on a terminal: a person talks with a model, ten agents work through their
+//! queues, a worker dies.
 //!
-//! Entry: [`run`]. Everything shown is seen from outside, over NATS, HTTP and SQL, and the verdict is Postgres' own.
+//! Entry: [`run`]. Everything shown is observed from outside, over NATS, HTTP and SQL, and the
+//! verdict is computed in Postgres.
 #![allow(
     clippy::disallowed_methods,
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
@@ -39,15 +41,15 @@ use testkit::{
     services,
 };
 
-/// A server that is running accepts a connection at once.
+/// A running server accepts a connection at once.
 const NATS_LIMIT: Duration = Duration::from_secs(5);
 
 /// How the demo ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DemoOutcome {
-    /// Everything was as it must be.
+    /// Everything was as expected.
     Pass,
-    /// Something was not.
+    /// Something was not as expected.
     Fail,
     /// The person left before the end.
     Left,
@@ -56,7 +58,7 @@ pub enum DemoOutcome {
 /// Runs the demo.
 ///
 /// # Errors
-/// It could not be shown: what it needs is not there, or does not answer. The text says what to look at.
+/// A required service is missing or does not answer. The text says what to check.
 pub async fn run(options: &DemoOptions) -> Result<DemoOutcome> {
     let mut screen = Screen::new();
     let mut lines =
@@ -132,9 +134,10 @@ async fn set(options: &DemoOptions, screen: &mut Screen) -> Result<DemoEnvironme
     Ok(environment)
 }
 
-/// A fleet waits for NATS for as long as it takes; a person would like to know at once.
+/// Checks the connection first, because a fleet waits for NATS without limit, but a person wants to
+/// know at once.
 async fn find_nats(url: &str) -> Result<()> {
-    // Several servers, or one without a port: the fleet will find out.
+    // Several servers, or one without a port: the fleet checks those itself.
     let Ok((host, port)) = host_and_port(url) else { return Ok(()) };
     let advice =
         || format!("NATS does not answer at {url}; without NATS_URL, `cargo xtask demo` starts one itself");

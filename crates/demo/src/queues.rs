@@ -1,4 +1,5 @@
-//! Part 3 of the demo: ten agents, two hundred tasks, some of which fail, and a worker that dies in the middle.
+//! Part 3 of the demo: ten agents, two hundred tasks, some of which fail, and a worker that dies in
+//! the middle.
 
 pub(super) mod plan;
 mod status_table;
@@ -16,20 +17,21 @@ use crate::{
 };
 use testkit::db_snapshot;
 
-/// Between two looks at Postgres.
+/// Interval of reading Postgres.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// A paused agent is shown for so long before it is resumed.
+/// How long a paused agent is shown before it is resumed.
 const PAUSED_FOR: Duration = Duration::from_millis(1_500);
-/// The dead worker comes back so long after its partitions were taken over.
+/// Time from the takeover of its partitions until the dead worker is restarted.
 const BACK_AFTER: Duration = Duration::from_millis(1_500);
-/// A fleet at rest takes a third of this.
+/// Three times what an otherwise idle machine needs.
 const LIMIT: Duration = Duration::from_secs(90);
-/// Both workers have their share by then, or the demo goes on without.
+/// Limit until both workers have their share; after it the demo continues anyway.
 const SHARE_LIMIT: Duration = Duration::from_secs(15);
-/// A task is sent again so often when the stream does not answer.
+/// How often a task is sent if the stream does not answer.
 const SENDS: usize = 5;
 
-/// Shows it, and says whether all tasks ended in time and in order, as far as the board saw. The verdict is another matter.
+/// Runs the part; true if all tasks ended in time and in order, according to the status table. The
+/// verdict is separate.
 pub(super) async fn show(environment: &mut DemoEnvironment, screen: &mut Screen) -> Result<bool> {
     introduce(environment, screen);
     let settings = plan::settings();
@@ -58,7 +60,7 @@ fn introduce(environment: &DemoEnvironment, screen: &mut Screen) {
     screen.text("");
 }
 
-/// The tasks in the order of their numbers, a round of all agents at a time.
+/// Sends the tasks in the order of their numbers, one per agent and round.
 async fn send(environment: &DemoEnvironment) -> Result<()> {
     for number in 1..=plan::TASKS {
         for agent in &environment.agents {
@@ -100,7 +102,7 @@ async fn until_shared(environment: &DemoEnvironment) -> Result<()> {
     Ok(())
 }
 
-/// What has happened so far.
+/// The state of the observation.
 struct Watch {
     began: Instant,
     paused_at: Option<Instant>,
@@ -152,7 +154,7 @@ impl Watch {
         table.lines(&environment.agents, dead, self.began.elapsed())
     }
 
-    /// The key is corrected, and the agent is resumed.
+    /// Resumes the paused agent, as after correcting its key.
     async fn resume(&mut self, table: &StatusTable, environment: &DemoEnvironment, screen: &mut Screen) {
         let Some(paused) = table.0.iter().find(|agent| agent.paused).filter(|_| !self.is_resumed) else {
             return;
@@ -162,7 +164,7 @@ impl Watch {
             return;
         }
         let path = format!("POST /v1/agents/{}/resume", paused.agent_id);
-        // Without an answer it is asked again: to resume twice is to resume once.
+        // Repeated if there is no answer: resuming twice has the effect of resuming once.
         match environment.api.act(&paused.agent_id, "resume").await {
             Ok(_) => {
                 self.is_resumed = true;
@@ -175,7 +177,7 @@ impl Watch {
         }
     }
 
-    /// The worker with the most work left is killed half-way.
+    /// Kills the worker with the most remaining work half-way.
     async fn kill(
         &mut self,
         table: &StatusTable,

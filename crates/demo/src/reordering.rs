@@ -16,13 +16,14 @@ use testkit::{
 
 const PIECES: [&str; 6] =
     ["An antiphon ", "is sung by ", "two voices ", "that answer ", "each other, ", "turn by turn."];
-/// The arrival, and how many events each step must release: chunks, and `message_complete` at the end.
+/// The chunk ids in order of arrival, each with the number of events it must release: chunks, and
+/// `message_complete` at the end.
 const ARRIVAL: [(usize, usize); 6] = [(3, 0), (1, 0), (4, 0), (0, 2), (5, 0), (2, 5)];
-/// How long no event must come before "nothing" is reported.
+/// How long no event must arrive before "nothing" is reported.
 const SILENCE: Duration = Duration::from_millis(200);
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Shows it; false when anything else than expected was seen.
+/// Runs the part; false if a client saw anything unexpected.
 pub(super) async fn show(environment: &DemoEnvironment, screen: &mut Screen) -> Result<bool> {
     let thread = format!("demo-order-{}", environment.tag);
     let gateway = environment.gateway()?;
@@ -51,7 +52,7 @@ pub(super) async fn show(environment: &DemoEnvironment, screen: &mut Screen) -> 
     Ok(is_right)
 }
 
-/// The events after the first `shown`, once there are `expected` of them or it has been silent for long enough.
+/// The events after the first `shown`, once there are `expected` of them, or after enough silence.
 async fn step(follower: &Follower, shown: usize, expected: usize) -> Vec<Received> {
     let began = Instant::now();
     loop {

@@ -1,4 +1,5 @@
-//! What the demo says: plain lines, answers that grow, and a table that changes in place on a terminal.
+//! The output of the demo: plain lines, streamed answers, and a table that changes in place on a
+//! terminal.
 
 use std::{
     env,
@@ -6,32 +7,31 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// On anything but a terminal the changing table is printed this often.
+/// Interval of printing the changing table if the output is no terminal.
 const TABLE_EVERY: Duration = Duration::from_secs(5);
-/// Everything but headings stands this far from the edge.
+/// Indentation of everything but headings.
 const INDENT: &str = "   ";
 /// The width of a terminal that does not report its own.
 const WIDTH: usize = 100;
 
-/// Standard output.
 #[derive(Debug)]
 pub(super) struct Screen {
-    /// Lines can be drawn again where they stand.
+    /// Lines can be redrawn in place.
     redraws: bool,
-    /// Escapes for bold and dim are understood and wanted.
+    /// Escapes for bold and dim are supported and wanted.
     has_styles: bool,
-    /// Lines of the table that stands at the end.
+    /// Number of lines of the table at the end of the output.
     table_lines: usize,
     last_table: Option<Instant>,
-    /// Something has been said on the last line, which is not ended.
+    /// The last line has some output and is not ended.
     is_in_line: bool,
 }
 
-/// How something is said.
+/// The style of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     Plain,
-    /// What happens beside the answer.
+    /// Events beside the answer.
     Dim,
     Bold,
 }
@@ -54,14 +54,14 @@ impl Screen {
         Self { redraws, has_styles, table_lines: 0, last_table: None, is_in_line: false }
     }
 
-    /// A heading with its number.
+    /// Prints a heading with its number.
     pub(super) fn heading(&mut self, number: usize, title: &str) {
         self.line("");
         let heading = self.styled(Style::Bold, &format!("{number}  {title}"));
         self.line(&heading);
     }
 
-    /// A line of its own, indented below the heading.
+    /// Prints a line, indented below the heading.
     pub(super) fn text(&mut self, text: &str) {
         self.line(&format!("{INDENT}{text}"));
     }
@@ -72,12 +72,12 @@ impl Screen {
         self.text(&text);
     }
 
-    /// A name and its value, aligned.
+    /// Prints a name and its value, aligned.
     pub(super) fn item(&mut self, name: &str, value: impl ToString) {
         self.line(&format!("{INDENT}{name:<36}{}", value.to_string()));
     }
 
-    /// Something that comes piece by piece, shown at once. What others have written cannot move the cursor.
+    /// Prints streamed text at once. Text of others cannot move the cursor.
     pub(super) fn piece(&mut self, style: Style, piece: &str) {
         if piece.is_empty() {
             return;
@@ -87,31 +87,32 @@ impl Screen {
         self.write(&format!("{start}{}", self.styled(style, &piece)));
     }
 
-    /// Ends what came piece by piece.
+    /// Ends streamed text.
     pub(super) fn end_pieces(&mut self) {
         if std::mem::take(&mut self.is_in_line) {
             self.write("\n");
         }
     }
 
-    /// Where a person types.
+    /// Prints the prompt.
     pub(super) fn prompt(&mut self) {
         self.end_pieces();
         let prompt = self.styled(Style::Bold, "you> ");
         self.write(&format!("{INDENT}{prompt}"));
     }
 
-    /// A person has ended the line, and stands at the beginning of the next one.
+    /// Records that a person has ended the line, so the cursor is at the beginning of the next one.
     pub(super) fn entered(&mut self) {
         self.is_in_line = false;
     }
 
-    /// What a script typed.
+    /// Prints a line that the script typed.
     pub(super) fn typed(&mut self, text: &str) {
         self.write(&format!("{text}\n"));
     }
 
-    /// A table that replaces the one before. Without a terminal it is only said now and then, or when it is `due`.
+    /// Prints a table that replaces the previous one. Without a terminal it is printed only at
+    /// intervals, or if `due`.
     pub(super) fn table(&mut self, lines: &[String], due: bool) {
         let (width, height) = size();
         let fits = height.is_none_or(|height| lines.len() + 1 < height);
@@ -121,7 +122,7 @@ impl Screen {
                 lines => format!("\x1b[{lines}A\r"),
             };
             let row = |line: &String| format!("{}\x1b[K\n", clip(&format!("{INDENT}{line}"), width));
-            // All at once, and nothing is wiped that stays: it would flicker.
+            // In one write, and without erasing unchanged parts, which would flicker.
             self.write(&format!("{up}{}\x1b[J", lines.iter().map(row).collect::<String>()));
             self.table_lines = lines.len();
         } else if due || self.last_table.is_none_or(|at| at.elapsed() >= TABLE_EVERY) {
@@ -131,12 +132,13 @@ impl Screen {
         }
     }
 
-    /// The table stays as it is; what comes next stands below.
+    /// Keeps the table; later output goes below it.
     pub(super) fn keep_table(&mut self) {
         self.table_lines = 0;
     }
 
-    /// A line without indentation. A table at the end makes room and comes back with the next one.
+    /// Prints a line without indentation. A table at the end is removed, and reprinted with the
+    /// next one.
     pub(super) fn line(&mut self, text: &str) {
         self.end_pieces();
         self.wipe_table();
@@ -160,17 +162,17 @@ impl Screen {
 
     fn write(&self, text: &str) {
         let mut out = stdout().lock();
-        // The reader may have gone; the verdict is in the exit code too.
+        // The reader may be gone; the exit code has the verdict too.
         _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 }
 
-/// The text without what a terminal would obey.
+/// The text without control characters that a terminal would execute.
 fn visible(text: &str) -> String {
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !c.is_control()).collect()
 }
 
-/// At most so many characters.
+/// At most `width` characters.
 fn clip(line: &str, width: usize) -> String {
     if line.chars().count() < width {
         return line.to_owned();
@@ -178,7 +180,7 @@ fn clip(line: &str, width: usize) -> String {
     line.chars().take(width.saturating_sub(2)).chain(['~']).collect()
 }
 
-/// Columns, and rows when they are known.
+/// Columns, and rows if known.
 fn size() -> (usize, Option<usize>) {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the request writes one winsize, which is ours.

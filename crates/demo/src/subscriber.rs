@@ -1,4 +1,4 @@
-//! A client of one thread: its event stream, piece by piece, across connections that break.
+//! A client of one thread: its event stream, piece by piece, across broken connections.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -10,13 +10,13 @@ use testkit::{
     sse::{Parser, ReceivedChunk, SseItem, StreamEvent},
 };
 
-/// Pause before another try.
+/// Pause before a reconnect.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What a subscriber sees.
+/// An event that a subscriber sees.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SubscriberEvent {
-    /// The stream is open: nothing that is published from now on will be missed.
+    /// The stream is open: nothing published from now on is missed.
     Opened,
     /// A piece of a message.
     Piece { message: String, kind: PieceKind, text: String },
@@ -24,15 +24,15 @@ pub(super) enum SubscriberEvent {
     Complete { message: String },
     /// The message was given up.
     Failed { message: String, code: String, text: String },
-    /// The message starts again, in a further attempt.
+    /// The message starts again, in another attempt.
     Reset { message: String },
-    /// The stream begins anew: nothing that has come of open messages counts.
+    /// The stream starts over: what was received of open messages no longer counts.
     Restart,
-    /// The connection broke; another one goes on after the last event.
+    /// The connection broke; another one resumes after the last event.
     Broken(String),
 }
 
-/// What a piece is.
+/// The kind of a piece.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum PieceKind {
     Text,
@@ -42,7 +42,7 @@ pub(super) enum PieceKind {
         id: String,
         tool: String,
     },
-    /// What the tool returned.
+    /// The result of the tool.
     Result {
         tool: String,
     },

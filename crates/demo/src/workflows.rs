@@ -1,4 +1,5 @@
-//! The workflow services of the demo: a script always, and a model besides, if one is configured.
+//! The workflow services of the demo: always a script, and additionally a model if one is
+//! configured.
 
 use std::{
     env,
@@ -14,23 +15,22 @@ use testkit::{
     http,
 };
 
-/// What the scripted service plays.
+/// The script of the scripted service.
 pub(super) const SCRIPT: &str = include_str!("script.json");
-/// Which of our own variables are about the model.
+/// Our variables that concern the model.
 const OF_MODEL: [&str; 4] =
     ["ANTIPHON_LLM_", "ANTIPHON_TOOLS_FILE", "ANTIPHON_MAX_STEPS", "ANTIPHON_WORKFLOW_CONCURRENCY"];
 
-/// Who answers.
+/// The kind of service that answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Engine {
-    /// [`SCRIPT`].
     Script,
-    /// The endpoint that `ANTIPHON_LLM_BASE_URL` names.
+    /// The endpoint in `ANTIPHON_LLM_BASE_URL`.
     Model,
 }
 
 impl Engine {
-    /// The model, if there is one to be asked.
+    /// The model, if one is configured; otherwise the script.
     pub(super) fn for_people() -> Self {
         match env::var_os("ANTIPHON_LLM_BASE_URL").is_some_and(|url| !url.is_empty()) {
             true => Self::Model,
@@ -38,7 +38,7 @@ impl Engine {
         }
     }
 
-    /// The workflow that it serves.
+    /// The name of its workflow.
     pub(super) fn workflow(self) -> &'static str {
         match self {
             Self::Script => "demo-script",
@@ -47,7 +47,8 @@ impl Engine {
     }
 }
 
-/// The fleet with its services. The script is there in any case: tasks fail as they are to by script only.
+/// Adds the services to the fleet. The script is always there, because only it makes tasks fail as
+/// planned.
 pub(super) fn add(mut options: FleetOptions) -> Result<FleetOptions> {
     let script = serde_json::from_str(SCRIPT).context("the script of the demo")?;
     options = options.with_workflow(WorkflowOptions::script(script).of(Engine::Script.workflow()));
@@ -65,7 +66,8 @@ pub(super) fn add(mut options: FleetOptions) -> Result<FleetOptions> {
     Ok(options.with_workflow(model))
 }
 
-/// Waits until a service takes turn requests; the fleet does not wait for those that it takes for programs of others.
+/// Waits until a service takes turn requests; the fleet does not wait for services that it treats
+/// as other programs.
 pub(super) async fn ready(service: &mut Process, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     loop {

@@ -1,4 +1,5 @@
-//! Programs for node with packages from npm, installed below cargo's target folder and never beside their sources.
+//! Node programs with packages from npm, installed below cargo's target folder and never beside
+//! their sources.
 
 use std::{
     fs,
@@ -10,8 +11,8 @@ use anyhow::{Context, Result, ensure};
 
 const LOCK: &str = "package-lock.json";
 
-/// Copies the programs of a folder beside the folder of their packages, where node looks for those, and installs the packages
-/// unless the same ones are there.
+/// Copies a folder's programs beside the folder of their packages, where node looks for them.
+/// Installs the packages unless the same ones are there.
 pub fn install(source: &Path, target: &Path) -> Result<()> {
     fs::create_dir_all(target)?;
     let installed = target.join("installed.json");

@@ -1,5 +1,5 @@
-//! Python packages of a list with hashes, installed below cargo's target folder: no virtual environment, which may be missing, and nothing
-//! of the user's own.
+//! Python packages from a list with hashes, installed below cargo's target folder. They need no
+//! virtual environment, which may be missing, and touch nothing of the user's.
 
 use std::{
     fs,
@@ -10,12 +10,12 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-/// Installs what `requirements` lists, each with its version and hash, into a folder of its own below `target`, unless the same is there. Returns
-/// the folder, which is for `PYTHONPATH`.
+/// Installs the packages that `requirements` lists with version and hash into a folder below
+/// `target`, unless the same ones are there. Returns that folder, for `PYTHONPATH`.
 pub fn install(requirements: &Path, target: &Path) -> Result<PathBuf> {
     let wanted = fs::read(requirements).with_context(|| format!("reading {}", requirements.display()))?;
     fs::create_dir_all(target)?;
-    // Tests are processes that start side by side.
+    // Tests are processes that start concurrently.
     let lock = File::create(target.join(".lock"))?;
     lock.lock()?;
     let (packages, installed) = (target.join("packages"), target.join("installed.txt"));

@@ -1,8 +1,10 @@
-//! Ephemeral `nats-server` and Postgres as child processes, for tests, the demo, benches and chaos.
+//! Ephemeral `nats-server` and Postgres as child processes, for tests, the demo, benchmarks and
+//! chaos.
 //!
-//! Entry: [`NatsProcess::start`], [`Postgres::start`] and [`Nginx::start`]. The first two can be killed (SIGKILL, as a crash does it) and restarted on the
-//! same port with the same data. They end with their owner: on `Drop`, and when the process dies, however it dies.
-//! Everything blocks and is `Send`; async callers use `spawn_blocking`.
+//! Entry: [`NatsProcess::start`], [`Postgres::start`] and [`Nginx::start`]. The first two can be
+//! killed (SIGKILL, like a crash) and restarted on the same port with the same data. They end with
+//! their owner: on `Drop`, and when the process dies for any reason. Everything blocks and is
+//! `Send`; async callers use `spawn_blocking`.
 
 mod files;
 mod nats;

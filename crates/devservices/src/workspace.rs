@@ -1,4 +1,4 @@
-//! Where things are: the checkout, cargo's target directory, the cache of fetched tools.
+//! Paths: the checkout, cargo's target directory, the cache of fetched tools.
 
 use std::{
     env,
@@ -11,7 +11,7 @@ pub fn root() -> PathBuf {
     manifest.ancestors().nth(2).unwrap_or(manifest).to_path_buf()
 }
 
-/// Cargo's target directory: `CARGO_TARGET_DIR` (relative to the checkout), else `target`.
+/// Cargo's target directory: `CARGO_TARGET_DIR` (relative to the checkout), or else `target`.
 pub fn target_dir() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty()) {
         Some(dir) => root().join(dir),
@@ -24,10 +24,10 @@ pub fn built_binary(name: &str, profile_dir: &str) -> PathBuf {
     target_dir().join(profile_dir).join(name)
 }
 
-/// Where fetched tools are kept: `ANTIPHON_TOOLS_CACHE`, else `target/dev-tools`.
+/// The cache of fetched tools: `ANTIPHON_TOOLS_CACHE`, or else `target/dev-tools`.
 ///
-/// As root, Postgres runs as another user, who cannot enter a checkout inside a 0700 home: then the cache is a
-/// folder that only root can write and all users can read.
+/// If we are root, Postgres runs as another user, which cannot enter a checkout inside a 0700 home.
+/// Then the cache is a folder that only root can write and all users can read.
 pub fn tools_cache() -> PathBuf {
     if let Some(dir) = env::var_os("ANTIPHON_TOOLS_CACHE").filter(|dir| !dir.is_empty()) {
         return PathBuf::from(dir);
@@ -48,7 +48,7 @@ pub fn is_root() -> bool {
     }
 }
 
-/// Whether every existing folder on the way to `path` may be entered by any user.
+/// True if any user may enter every existing folder on the way to `path`.
 pub fn is_reachable_by_others(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     path.ancestors()

@@ -1,2 +1,2 @@
-//! The tests of the fleet are in `tests/`: the shipped binary as processes, on a real NATS and a real Postgres, through its outside
-//! contract only.
+//! The tests of the fleet are in `tests/`: they run the shipped binary as processes, on a real NATS
+//! and a real Postgres, only through its public contract.

@@ -1,4 +1,5 @@
-//! What tests of turns and tasks stand on besides the fixture: the API, manual workflows, and queries of the tables.
+//! The basis of tests of turns and tasks besides the fixture: the API, manual workflows, and
+//! queries of the tables.
 
 use std::time::Duration;
 
@@ -15,12 +16,12 @@ use testkit::{
 
 use crate::fixture::Fixture;
 
-/// How long anything may take that waits for nothing but a busy machine.
+/// Limit for anything that waits only for a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(15);
 /// How long a test watches that something does not happen.
 pub(crate) const A_WHILE: Duration = Duration::from_millis(700);
 
-/// One worker and no workflow service: the test answers.
+/// One worker and no workflow service: the test itself answers.
 pub(crate) fn alone(mut options: FleetOptions) -> FleetOptions {
     options.workers = 1;
     options
@@ -31,7 +32,7 @@ pub(crate) fn scripted(options: FleetOptions) -> FleetOptions {
     alone(options).with_workflow(WorkflowOptions::script(script()))
 }
 
-/// What the scripted service answers, by words in the input.
+/// The answers of the scripted service, by words in the input.
 pub(crate) fn script() -> Value {
     let error = |class: &str| json!({"class": class, "message": format!("a {class} failure by script")});
     let said = json!({"text": {"content": "You said: {input}", "chars": 6}});
@@ -57,7 +58,7 @@ pub(crate) fn script() -> Value {
 }
 
 impl Fixture {
-    /// The first gateway.
+    /// The API of the first gateway.
     pub(crate) fn api(&self) -> Api {
         Api(self.fleet.gateways[0].http_addr())
     }
@@ -71,7 +72,7 @@ impl Fixture {
         ManualWorkflow::connect(self.nats.url(), workflow, ack_wait).await.unwrap()
     }
 
-    /// An agent of the workflow `default` with these settings.
+    /// Creates an agent of the workflow `default` with these settings.
     pub(crate) async fn settle(&self, agent: &str, settings: Value) {
         self.api().put_agent(agent, "default", settings).await.unwrap();
     }
@@ -119,7 +120,7 @@ impl Fixture {
         turns::of_thread(&self.pool, thread).await.unwrap()
     }
 
-    /// Waits until a thread has so many messages.
+    /// Waits until a thread has `count` messages.
     pub(crate) async fn until_messages(&self, thread: &str, count: usize) -> Vec<TurnMessage> {
         self.until(&format!("{thread} has {count} messages"), SOON, async || {
             turns::of_thread(&self.pool, thread).await.is_ok_and(|messages| messages.len() >= count)
@@ -128,7 +129,7 @@ impl Fixture {
         self.messages_of(thread).await
     }
 
-    /// Waits until a thread has a failed turn, and returns the codes of all of them.
+    /// Waits until a thread has `count` failed turns, and returns the code and run of each.
     pub(crate) async fn until_failed(&self, thread: &str, count: usize) -> Vec<(String, i32)> {
         let failed = async || {
             let all = turns::failed_turns(&self.pool).await.unwrap_or_default();
@@ -144,7 +145,7 @@ impl Fixture {
         failed().await
     }
 
-    /// A metric over all workers.
+    /// The sum of a metric over all workers.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
         let mut sum = 0.0;
         for worker in &self.fleet.workers {
@@ -153,7 +154,7 @@ impl Fixture {
         sum
     }
 
-    /// Waits until nothing waits to be published any more.
+    /// Waits until nothing is left to be published.
     pub(crate) async fn until_settled(&self) {
         self.until("nothing is left open or unsent", SOON, async || {
             turns::unsettled(&self.pool).await.is_ok_and(|left| left == (0, 0))
@@ -161,14 +162,14 @@ impl Fixture {
         .await;
     }
 
-    /// Asserts that no turn request comes for some time.
+    /// Asserts that no turn request arrives for some time.
     pub(crate) async fn no_request_comes(&self, manual_workflow: &ManualWorkflow) {
         let asked = manual_workflow.next_within(A_WHILE).await.unwrap();
         assert!(asked.is_none(), "a request for {:?}", asked.map(|asked| asked.raw));
     }
 }
 
-/// The next request, whose turn it must be.
+/// The next request, which must be for this turn.
 pub(crate) async fn asked_for(manual_workflow: &ManualWorkflow, turn: &AcceptedTurn) -> DeliveredRequest {
     let asked = manual_workflow.next(SOON).await.unwrap();
     assert_eq!((&asked.request.turn_id, &asked.request.message_id), (&turn.id, &turn.answer));
@@ -214,7 +215,7 @@ pub(crate) async fn until_ended(follower: &Follower, message: &str) {
     }
 }
 
-/// The text of a message as the follower's clients show it.
+/// The text of a message as the follower's client shows it.
 pub(crate) fn text_seen(follower: &Follower, message: &str) -> String {
     follower.inspect(|transcripts| transcripts.iter().map(|transcript| transcript.text_of(message)).collect())
 }

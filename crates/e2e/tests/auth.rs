@@ -1,4 +1,5 @@
-//! Authorization: every route with every kind of credential, on a fleet that demands them and a database with row-level security.
+//! Authorization: every route with every kind of credential, on a fleet that requires them and a
+//! database with row-level security.
 
 pub(crate) mod database_roles;
 mod erased_tenants;
@@ -31,16 +32,15 @@ use rights::{ROLES, matches_the_description, routes};
 const SECRET: &str = "a secret of both sides that has more than 32 bytes";
 const ISSUER: &str = "https://idp.example";
 
-/// A fleet that wants credentials, and how to get some.
+/// A fleet that requires credentials, and the means to create them.
 struct Gate {
     fixture: Fixture,
     database_url: String,
-    /// Where the keys of tokens are.
+    /// The file with the keys of tokens.
     keys: PathBuf,
     _folder: ScratchDir,
 }
 
-/// A client with its credential.
 #[derive(Clone)]
 struct Caller {
     api: Api,
@@ -97,7 +97,7 @@ impl Gate {
         serde_json::from_str(&done.stdout).unwrap()
     }
 
-    /// A key as an operator makes it.
+    /// Creates a key like an operator.
     async fn key(&self, tenant: Option<&str>, role: &str, scopes: Option<&str>) -> Caller {
         let mut words = vec!["keys", "create", "for a test", "--role", role];
         words.extend(tenant.iter().flat_map(|tenant| ["--tenant", tenant]));
@@ -106,13 +106,13 @@ impl Gate {
         self.caller(made["key"].as_str().unwrap())
     }
 
-    /// How long a key has.
+    /// The remaining lifetime of a key.
     async fn seconds_left(&self, key: &str) -> i64 {
         let sql = "SELECT extract(epoch FROM expires_at - clock_timestamp())::bigint FROM api_keys WHERE key_id = $1";
         sqlx::query_scalar(sql).bind(key).fetch_one(&self.fixture.pool).await.unwrap()
     }
 
-    /// A token as the identity provider makes it.
+    /// Creates a token like the identity provider.
     fn token(&self, changes: Value) -> Caller {
         self.caller(&signed(&json!({"alg": "HS256", "typ": "JWT"}), &claims(changes), SECRET))
     }
@@ -138,14 +138,14 @@ fn signed(header: &Value, claims: &Value, secret: &str) -> String {
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
 }
 
-/// The same but for the last character.
+/// The same credential with another last character.
 fn another(credential: &str) -> String {
     let (rest, last) = credential.split_at(credential.len() - 1);
     format!("{rest}{}", if last == "0" { '1' } else { '0' })
 }
 
 impl Caller {
-    /// A stream of events that begins: it goes on until it is dropped.
+    /// Opens an event stream, which lasts until it is dropped.
     async fn open(&self, path: &str, more: &[(&str, &str)]) -> http::Response {
         let bearer = format!("Bearer {}", self.credential);
         let headers = [&[("authorization", bearer.as_str())], more].concat();
@@ -165,7 +165,7 @@ impl Caller {
         self.ask("GET", path, None).await
     }
 
-    /// Says something and waits until the answer is in the history.
+    /// Sends a message and waits until the answer is in the history.
     async fn talk(&self, thread: &str) -> Value {
         let path = format!("/v1/threads/{thread}/messages");
         let said = self.ask("POST", &path, Some(&json!({"content": "hello"}))).await;
@@ -250,7 +250,7 @@ async fn every_route_authenticates_and_checks_scopes() {
     }
 }
 
-/// Reads a stream until it ends or is cut, no longer than `limit`.
+/// Reads a stream until it ends or is cut, for at most `limit`.
 async fn read_all(response: &mut http::Response, limit: Duration) -> String {
     let mut bytes = Vec::new();
     let reading = async { while response.body.read(&mut bytes).await.unwrap_or(0) > 0 {} };
@@ -340,7 +340,7 @@ async fn a_key_grants_no_more_than_its_creator_has() {
     assert_eq!(make(json!({"name": "k", "role": "viewer", "scopes": ["everything"]})).await, 400);
     assert_eq!(make(json!({"name": "", "role": "viewer"})).await, 400);
     assert_eq!(make(json!({"name": "k", "role": "viewer", "tenant": "other"})).await, 400);
-    // Nor for longer than the creator's own credential.
+    // Nor may it last longer than the creator's own credential.
     let brief = gate.token(json!({}));
     for body in [
         json!({"name": "k", "role": "viewer"}),
@@ -389,7 +389,7 @@ async fn a_tenant_over_its_limit_gets_retry_after() {
     assert_eq!(other.ask("POST", "/v1/threads", Some(&json!({}))).await.status, 201, "others are not slowed");
     sleep(Duration::from_secs(seconds)).await;
     assert_eq!(acme.ask("POST", "/v1/threads", Some(&json!({}))).await.status, 201);
-    // A client of another protocol gets it in its own form.
+    // A client of another protocol gets the refusal in that protocol's form.
     let mut spoken = acme.ask("POST", "/v1/responses", Some(&json!({}))).await;
     for _ in 0..30 {
         if spoken.status == 429 {

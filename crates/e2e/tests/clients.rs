@@ -1,5 +1,5 @@
-//! The real clients of all protocols on a real fleet, cut all the time and in several ways, or behind a slow link: what they have in the end
-//! is what is stored.
+//! The real clients of all protocols on a real fleet, disconnected constantly and in several ways,
+//! or behind a slow link. At the end they have exactly what is stored.
 
 use std::{collections::BTreeMap, env, process::Stdio, time::Duration};
 
@@ -14,15 +14,15 @@ use tokio::{
 
 use crate::{api_client::scripted, fixture::Fixture};
 
-/// Whose threads they are; its turns with people bring no tasks after them.
+/// The agent of the threads; its turns with people cause no follow-on tasks.
 const AGENT: &str = "talk";
 const PROTOCOLS: [&str; 5] = ["native", "ui_message", "agui", "responses", "chat_completions"];
-/// What is asked for, with its numbers from the environment: `cargo xtask reconnect-soak` asks for more.
+/// The size of the test, from the environment: `cargo xtask reconnect-soak` sets more.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
-    /// Over all protocols, each of which makes the same share.
+    /// Total over all protocols, each of which makes the same share.
     cuts: u64,
-    /// Where the cuts are made; when they are depends on the machine.
+    /// Determines where connections are cut; the times depend on the machine.
     seed: u64,
 }
 
@@ -35,7 +35,7 @@ impl Asked {
         }
     }
 
-    /// For clients that are cut some ten times a second, each answer in between whole.
+    /// For clients that are cut about ten times a second, with one complete answer in between.
     fn limit(self) -> Duration {
         Duration::from_secs(90) + Duration::from_millis(100) * u32::try_from(self.cuts).unwrap()
     }
@@ -50,7 +50,7 @@ async fn disconnected_clients_have_everything_once() {
     let asked = Asked::from_environment();
     let mut clients = Clients::start(&fixture, asked);
     clients.until_half().await;
-    // A gateway is gone for good, and the only owner comes back: answers that it was in the middle of go on.
+    // One gateway is gone permanently, and the only owner restarts: answers in progress continue.
     fixture.fleet.gateways[1].kill().await.unwrap();
     fixture.fleet.workers[0].kill().await.unwrap();
     fixture.fleet.workers[0].spawn().unwrap();
@@ -78,7 +78,7 @@ fn two_gateways(options: FleetOptions) -> FleetOptions {
     options
 }
 
-/// The program with the clients.
+/// The program that runs the clients.
 struct Clients {
     node: Child,
     lines: BufReader<tokio::process::ChildStdout>,
@@ -136,12 +136,12 @@ fn summary(report: &Value) -> Value {
     report
 }
 
-/// What the history has of a turn.
+/// The history of one turn.
 #[derive(Debug, PartialEq, Default)]
 struct Spoken {
     input: String,
     text: String,
-    /// The texts of its steps, as a chat completion has them: with a blank line between two.
+    /// The texts of its steps as in a chat completion: with a blank line in between.
     paragraphs: String,
     /// Name, arguments and result of each call.
     tools: Vec<Value>,
@@ -178,7 +178,7 @@ async fn only_turn_of(fixture: &Fixture, thread: &Value) -> Spoken {
     turns.remove(0)
 }
 
-/// Every turn is stored once and as its client has it.
+/// Checks that every turn is stored once, and as its client has it.
 async fn compare(fixture: &Fixture, report: &[Value]) -> Vec<String> {
     let mut threads: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for turn in report {
@@ -205,7 +205,7 @@ async fn compare(fixture: &Fixture, report: &[Value]) -> Vec<String> {
 fn faults_of(report: &Value, stored: &Spoken) -> Vec<String> {
     let mut faults = Vec::new();
     let expected = if report["protocol"] == "chat_completions" { &stored.paragraphs } else { &stored.text };
-    // Where a client shows pieces, all of them together must be the text, too.
+    // If a client shows pieces, all of them together must be the text, too.
     for text in ["text", "pieces"].into_iter().filter_map(|name| report[name].as_str()) {
         if text != expected {
             let what = if text.len() < expected.len() { "lost" } else { "repeated" };
@@ -242,7 +242,7 @@ async fn the_rest_is_as_it_should_be(fixture: &Fixture, others: &Value) {
         background["statuses"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     statuses.dedup();
     assert_eq!((statuses[0], statuses[1], *statuses.last().unwrap()), ("queued", "in_progress", "completed"));
-    // What was asked for is shown by every gateway at any time, and with a key it is the same response.
+    // Every gateway shows at any time what was requested, and with a key it is the same response.
     let kept = background["kept"].as_array().unwrap();
     assert!(kept.len() == 1 && kept[0][1].as_i64().unwrap() > 1_700_000_000, "{background}");
     assert_eq!((&kept[0][2], &kept[0][3]), (&json!(true), &json!({"order": "7"})));

@@ -1,4 +1,4 @@
-//! What operators do to agents and tasks, and what they see of turns and tasks that wait.
+//! Operators' actions on agents and tasks, and their view of waiting turns and tasks.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     fixture::Fixture,
 };
 
-/// The act was done, and its id is in the answer.
+/// Checks that the action was executed, and its id is in the answer.
 fn done(answer: &Value) {
     assert_eq!((&answer["status"], &answer["error"]), (&json!("done"), &Value::Null), "{answer}");
     assert!(answer["command_id"].is_string());
@@ -65,7 +65,8 @@ async fn failed_task_commands_are_in_the_audit_log() {
         api.send_task("ann", task, "fails-for-good").await.unwrap();
     }
     fixture.until_tasks("ann", &["failed", "failed", "failed"]).await;
-    // As it is it would fail again; with another text it goes to the end of the queue and succeeds.
+    // Unchanged it would fail again; with another text it goes to the end of the queue and
+    // succeeds.
     done(&api.edit_task("ann", "edited", "hello").await.unwrap());
     done(&api.retry_task("ann", "edited").await.unwrap());
     done(&api.drop_task("ann", "dropped").await.unwrap());
@@ -76,7 +77,7 @@ async fn failed_task_commands_are_in_the_audit_log() {
         said(&fixture.messages_of("ann").await),
         [("user", "hello"), ("assistant", "You said: hello")]
     );
-    // What cannot be done is refused, with the reason, and is in the audit too.
+    // An impossible action is refused with the reason, and is in the audit too.
     let refused = api.retry_task("ann", "edited").await.unwrap();
     assert_eq!(
         (&refused["status"], &refused["error"]),
@@ -230,7 +231,7 @@ async fn everything_that_waits_says_why() {
         .await;
     // Without the owner only what is stored is known.
     fixture.fleet.workers[0].pause();
-    // What it was about to answer when it was halted may still come.
+    // A reply that it was sending when it was paused may still arrive.
     fixture
         .until("its owner is not heard", SOON, async || {
             api.agent("ann").await.unwrap()["owner_status"] == "unavailable"
@@ -245,7 +246,8 @@ async fn everything_that_waits_says_why() {
     assert_eq!(api.agent("ann").await.unwrap()["waiting"], Value::Null);
 }
 
-/// Only PUT and use make an agent. What is done to one that does not exist is refused, and leaves none behind.
+/// Only PUT and use create an agent. An action on a missing one is refused, and leaves nothing
+/// behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn operations_on_unknown_agents_make_none() {
     let fixture = Fixture::with(scripted).await;
@@ -293,7 +295,7 @@ async fn operations_on_unknown_agents_make_none() {
             let path = format!("/v1/agents/{agent}/{path}");
             let refused = api.send(method, path.trim_end_matches('/'), body, &[]).await.unwrap();
             let problem = refused.json().unwrap();
-            // An act on a task leaves an entry in the audit, which is all there is.
+            // An action on a task leaves only an entry in the audit.
             if path.ends_with("audit") && refused.status == 200 {
                 continue;
             }
@@ -311,7 +313,8 @@ async fn operations_on_unknown_agents_make_none() {
     }
     let listed = api.call("GET", "/v1/agents", None).await.unwrap();
     assert_eq!(listed["agents"], json!([]));
-    // A message is use: the agent can be operated then, though it has neither settings nor tasks.
+    // A message is use: the agent can then be operated on, although it has neither settings nor
+    // tasks.
     api.say("talk", "hello").await.unwrap();
     fixture.until_messages("talk", 2).await;
     assert_eq!(api.call("GET", "/v1/agents/talk", None).await.unwrap()["version"], json!(0));
@@ -322,7 +325,8 @@ async fn operations_on_unknown_agents_make_none() {
     done(&api.act("worker", "pause").await.unwrap());
 }
 
-/// Turns of both workers are under way; then a worker is killed, and another one accepts the tokens that their workflows have.
+/// Turns of both workers are in progress; then a worker is killed, and another one accepts the
+/// tokens of their workflows.
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_go_on_when_the_key_of_their_tokens_is_rotated() {
     let mut fixture = Fixture::new().await;
@@ -338,7 +342,7 @@ async fn turns_go_on_when_the_key_of_their_tokens_is_rotated() {
     let env = [("DATABASE_URL".to_owned(), fixture.database_url())];
     let rotated = invoke(&["keys", "rotate", "turn-tokens", "-o", "json"], &env).await.unwrap();
     assert_eq!(rotated.code, Some(0), "{}", rotated.stderr);
-    // Owners read it with the next renewal of their leases.
+    // Owners read the key with the next renewal of their leases.
     tokio::time::sleep(Duration::from_secs(6)).await;
     for request in &mut asked {
         request.say("two ").await.unwrap();

@@ -1,4 +1,5 @@
-//! Processes and servers that die in the middle of turns: every input ends, nothing happens twice, clients see a pause.
+//! Processes and servers that die within turns: every input ends, nothing happens twice, and
+//! clients see a pause.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,7 +23,7 @@ use crate::{
 async fn killed_workflow_is_followed_by_another_attempt() {
     let service = || WorkflowOptions::script(script());
     let mut fixture = Fixture::with(|options| alone(options).with_workflow(service())).await;
-    // The consumer is changed where it is there already: what is not acknowledged comes again soon.
+    // Changes the existing consumer, so that unacknowledged requests are redelivered soon.
     let _consumer = fixture.manual_workflow_of("default", Duration::from_secs(2)).await;
     let follower = fixture.following("talk").await;
     let turn = fixture.api().say("talk", "slowly").await.unwrap();
@@ -45,7 +46,8 @@ async fn killed_workflow_is_followed_by_another_attempt() {
 async fn answer_survives_its_owner_without_a_second_request() {
     let mut fixture = Fixture::new().await;
     let manual_workflow = fixture.manual_workflow().await;
-    // One turn has begun to be answered, another one not, and both owners die: one after the other.
+    // The answer of one turn has begun, that of another one has not, and both owners die, one after
+    // the other.
     let follower = fixture.following("spoken").await;
     let spoken = fixture.api().say("spoken", "hello").await.unwrap();
     let mut answering = asked_for(&manual_workflow, &spoken).await;
@@ -102,7 +104,7 @@ async fn model_request_survives_takeover_and_failure() {
         .until("another worker owns it", LEASE * 2 + SOON, async || fixture.worker_of("talk").await != owner)
         .await;
     fixture.fleet.workers[owner].spawn().unwrap();
-    // The new owner asks once more, with a higher attempt.
+    // The new owner repeats the request, with a higher attempt.
     answering.answer("one").await.unwrap();
     fixture.until_messages("talk", 2).await;
     let mut asked = asked_for(&manual_workflow, &second).await;
@@ -120,7 +122,7 @@ async fn model_request_survives_takeover_and_failure() {
     assert_eq!(messages[2].metadata, json!({}), "it is in no history");
 }
 
-/// What `TURNS` holds, by turn: status and run's answer.
+/// The content of `TURNS`, by turn.
 fn by_turn(ends: &[StoredTurnEvent]) -> BTreeMap<&str, Vec<&StoredTurnEvent>> {
     let mut all: BTreeMap<&str, Vec<&StoredTurnEvent>> = BTreeMap::new();
     for end in ends {
@@ -151,7 +153,7 @@ async fn integrators_hear_of_each_end_exactly_once() {
         .await;
     fixture.until_tasks("talk", &["completed", "failed"]).await;
     fixture.until_settled().await;
-    // The next owner publishes again what may have been published: with the same ids.
+    // The next owner repeats what may have been published, with the same ids.
     fixture.fleet.workers[0].kill().await.unwrap();
     fixture.fleet.workers[0].restart().await.unwrap();
     fixture.until_settled().await;
@@ -257,7 +259,7 @@ async fn nats_and_postgres_may_be_killed_in_the_middle_of_fifty_turns() {
     );
 }
 
-/// Says one thing after another, each as often as it takes.
+/// Sends one message after another, each repeatedly until it is accepted.
 async fn talk(gateways: [Api; 1], thread: usize, rounds: usize) -> Vec<AcceptedTurn> {
     let mut turns = Vec::new();
     for round in 0..rounds {
@@ -271,7 +273,7 @@ async fn talk(gateways: [Api; 1], thread: usize, rounds: usize) -> Vec<AcceptedT
     turns
 }
 
-/// A task whose failure was written by an owner that died before it could publish it.
+/// A task whose failure was stored by an owner that died before it could publish it.
 #[tokio::test(flavor = "multi_thread")]
 async fn backoff_survives_a_kill_before_the_next_try() {
     let mut fixture = Fixture::with(alone).await;

@@ -1,5 +1,5 @@
-//! What is rare and must be right: before the first answer, without an owner, with requests that cannot be made, and after a
-//! failure.
+//! Rare cases: before the first answer, without an owner, with requests that cannot be made, and
+//! after a failure.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn stop_without_a_worker_waits_for_one() {
     let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
     fixture.until_owned("talk").await;
     let turn = api.say("talk", "tell me").await.unwrap();
-    // At once, and while the turn is under way: nothing is stored of the thread.
+    // At once, and while the turn is in progress: nothing of the thread is stored.
     for _ in 0..2 {
         let shown = api.thread("talk").await.unwrap();
         assert_eq!((&shown["thread_id"], &shown["message_count"]), (&json!("talk"), &json!(0)), "{shown}");
@@ -72,7 +72,7 @@ async fn a_request_that_cannot_be_made_fails_its_turn_for_good() {
     let fixture = Fixture::with(alone).await;
     let api = fixture.api();
     let follower = fixture.following("talk").await;
-    // In JSON each of them takes six bytes, and the request more than NATS takes in one message.
+    // In JSON each of them takes six bytes, so the request exceeds the NATS message limit.
     let content = "\u{1}".repeat(200 << 10);
     let turn = api.say("talk", &content).await.unwrap();
     until_ended(&follower, &turn.answer).await;
@@ -119,7 +119,7 @@ async fn a_late_client_gets_the_same_failure() {
     assert_eq!(db_snapshot::dead_letters(&fixture.pool).await.unwrap().len(), 3);
 }
 
-/// A publisher in JavaScript cuts a text between the two units of a character.
+/// A publisher in JavaScript splits a text between the two code units of a character.
 #[tokio::test(flavor = "multi_thread")]
 async fn cut_character_is_whole_for_clients_and_in_history() {
     let fixture = Fixture::with(alone).await;

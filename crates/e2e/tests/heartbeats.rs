@@ -1,4 +1,4 @@
-//! Batches that go on because a client asks for it from outside.
+//! Batches that continue because an external client asks for it.
 
 use serde_json::{Value, json};
 use testkit::http::TextResponse;
@@ -50,7 +50,7 @@ async fn a_heartbeat_continues_the_last_batch_once_for_each_request() {
     let history: Vec<_> = history.iter().map(|message| message["content"].as_str().unwrap()).collect();
     assert_eq!(history, ["count to three", "One", "two"], "the heartbeat is not shown");
 
-    // Whatever is no last, closed and complete batch does not go on.
+    // A batch that is not the last one, closed and complete, cannot be continued.
     let turn = api.say("talk", "and now?").await.unwrap();
     refused(&beat(&fixture, "talk", &batch, &json!({})).await, 409, "batch_open");
     let mut asked = asked_for(&workflow, &turn).await;
@@ -80,7 +80,7 @@ async fn a_heartbeat_over_nats_is_judged_when_its_turn_begins() {
     workflow.next(SOON).await.unwrap().answer("two").await.unwrap();
     let messages = fixture.until_messages("ann", 4).await;
     assert!(messages.iter().all(|message| message.batch_id.to_string() == batch), "{messages:?}");
-    // Of another batch, and of one that does not exist.
+    // Another batch, and one that does not exist.
     fixture.send_tasks("ann", [("t-2".to_owned(), "and now?".to_owned())]).await;
     workflow.next(SOON).await.unwrap().answer("Done.").await.unwrap();
     fixture.until_messages("ann", 6).await;

@@ -1,5 +1,5 @@
-//! Clients that misbehave, against a real gateway process on plain sockets: each gets a clear answer or is disconnected, and
-//! no other client notices.
+//! Misbehaving clients of a real gateway process on plain sockets: each gets a clear answer or is
+//! disconnected, and no other client is affected.
 
 mod behind_nginx;
 mod connection_limits;
@@ -25,11 +25,11 @@ use tokio::{
 
 use crate::{api_client::scripted, fixture::Fixture};
 
-/// How long heads and bodies may take here, and a connection be idle.
+/// Limit for heads, bodies and idle connections here.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a client may take nothing.
+/// How long a client may read nothing.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
-/// After this the gateway hangs.
+/// Limit after which the gateway counts as hanging.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// One worker, a service that plays a script, and a gateway with short timeouts.
@@ -41,14 +41,14 @@ fn impatient(options: FleetOptions) -> FleetOptions {
         .with_env("ANTIPHON_WRITE_TIMEOUT_SECONDS", WRITE_TIMEOUT.as_secs())
 }
 
-/// What came back on a socket until it was closed.
+/// What arrived on a socket until it was closed.
 #[derive(Debug)]
 struct Said {
     text: String,
 }
 
 impl Said {
-    /// The status of the answer; `None` when the connection was cut without one.
+    /// The status of the answer; `None` if the connection was cut without one.
     fn status(&self) -> Option<u16> {
         self.text.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
     }
@@ -67,9 +67,9 @@ impl Said {
     }
 }
 
-/// Sends these bytes, and reads until the gateway closes.
+/// Sends these bytes, and reads until the gateway closes the connection.
 async fn shout(addr: SocketAddr, bytes: &[u8]) -> Said {
-    // Refused, it may be reset before it is known to be connected.
+    // A refused connection may be reset before the client knows that it is connected.
     let Ok(stream) = TcpStream::connect(addr).await else { return Said { text: String::new() } };
     let (mut reader, mut writer) = stream.into_split();
     let write = async {
@@ -100,7 +100,7 @@ fn post(path: &str, headers: &str, body: &str) -> Vec<u8> {
     format!("{head}{headers}\r\n{body}").into_bytes()
 }
 
-/// What a process holds.
+/// The resources that a process uses.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     rss_mb: u64,
@@ -118,7 +118,8 @@ impl Held {
     }
 }
 
-/// The gateway still works, and holds no more than before: its memory by so many megabytes at most.
+/// Checks that the gateway still works, and has no more sockets than before and at most `megabytes`
+/// more memory.
 async fn unharmed(fixture: &Fixture, before: Held, megabytes: u64) {
     let gateway = &fixture.fleet.gateways[0];
     let answer = http::get(gateway.http_addr(), "/livez").await.unwrap();

@@ -1,4 +1,5 @@
-//! What Postgres refuses of one tenant fails alone: everything else goes on, and the worker stays ready.
+//! If Postgres refuses a row of one tenant, only that fails: everything else continues, and the
+//! worker stays ready.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::{
     fixture::Fixture,
 };
 
-/// Each statement that reads or writes a row of `table` to which `condition` applies is refused with a permanent code (22012).
+/// Makes Postgres refuse each statement that reads or writes a row of `table` for which `condition`
+/// holds, with a permanent code (22012).
 async fn refuse(fixture: &Fixture, table: &str, condition: &str) {
     let sql = format!(
         "CREATE OR REPLACE FUNCTION planted(is_bad boolean) RETURNS boolean LANGUAGE sql VOLATILE AS
@@ -26,7 +28,7 @@ async fn readiness(fixture: &Fixture) -> (u16, String) {
     (answer.status, answer.text)
 }
 
-/// Says something in each of these threads at once, and waits for their answers.
+/// Sends a message in several threads at once, and waits for their answers.
 async fn all_are_answered(fixture: &Fixture, prefix: &str) {
     let threads: Vec<String> = (0..24).map(|number| format!("{prefix}-{number}")).collect();
     for thread in &threads {
@@ -53,7 +55,8 @@ async fn absurd_counts_of_tokens_stop_no_other_turn() {
     ] {
         api.call("PUT", &format!("/v1/budgets/{name}"), Some(&budget)).await.unwrap();
     }
-    // A workflow that reports more than a call may use: the chunk is refused, the turn fails, and nothing of it is in the ledger.
+    // A workflow that reports more than a call may use: the chunk is refused, the turn fails, and
+    // the ledger has nothing of it.
     fixture.settle("mallory", json!({})).await;
     api.put_agent("mallory", "absurd", json!({})).await.unwrap();
     let thread = json!({"thread_id": "poison", "agent_id": "mallory"});
@@ -70,7 +73,7 @@ async fn absurd_counts_of_tokens_stop_no_other_turn() {
             fixture.metric("antiphon_worker_dead_letters_total").await >= 1.0
         })
         .await;
-    // What an answer counts as a whole is not refused, and counts as 2^31.
+    // The total of an answer is not refused, and counts as 2^31.
     let usage = json!({"prompt_tokens": most, "completion_tokens": most});
     api.say("whole", "hello").await.unwrap();
     fixture.until_messages("whole", 2).await;
@@ -87,7 +90,7 @@ async fn absurd_counts_of_tokens_stop_no_other_turn() {
             .await
             .unwrap();
     assert_eq!(counted, (1 << 31, 1 << 31));
-    // Rows as builds before the bound wrote them: together above 2^63, several times.
+    // Rows as written by builds before the bound: together above 2^63, several times.
     sqlx::raw_sql(
         "INSERT INTO usage (bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens, is_partial)
          SELECT 1, of || 't', of || 'm' || n, 0, of || 'ann', 'turn', 'm', 9223372036854775807, 9223372036854775807, false
@@ -131,7 +134,7 @@ async fn a_turn_that_cannot_be_read_fails_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_cannot_be_looked_up_fails_alone() {
     let fixture = fleet().await;
-    // What says whether a task of that agent was taken before.
+    // The row that shows whether a task of that agent was accepted before.
     sqlx::query(
         "INSERT INTO task_ids (bucket, agent_id, task_id, position, digest) VALUES ($1, 'eve', 'k', 1, 1)",
     )
@@ -159,7 +162,8 @@ async fn a_command_that_cannot_be_looked_up_fails_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_timer_that_cannot_be_read_ends_alone() {
     let fixture = fleet().await;
-    // The row of a follow-up has as a number where the thread stood; that of the one before it does not. The one of another thread is right.
+    // The row of a follow-up has the thread's position as a number; that of the previous follow-up
+    // does not. The row of another thread is valid.
     sqlx::raw_sql(
         "INSERT INTO timers (bucket, timer_id, kind, thread_id, agent_bucket, agent_id, due_at, ended_at, body, state) VALUES
          (1, 'f0001-0', 'follow_up', 'bad', 1, 'bad', clock_timestamp(), clock_timestamp(), '{\"armed_position\": \"no number\"}', 'fired'),
@@ -170,7 +174,7 @@ async fn a_timer_that_cannot_be_read_ends_alone() {
     .await
     .unwrap();
     all_are_answered(&fixture, "talk").await;
-    // Owners read the timers of others every minute.
+    // Owners read the timers again every minute.
     fixture
         .until("both timers have ended", Duration::from_secs(90), async || {
             let ends: Vec<Option<String>> = sqlx::query_scalar(

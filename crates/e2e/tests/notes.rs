@@ -1,4 +1,4 @@
-//! Notes of operators and agents: batches of their own beside the turns of a living thread.
+//! Notes of operators and agents: separate batches beside the turns of an active thread.
 
 use serde_json::{Value, json};
 use testkit::manual_workflow::DeliveredRequest;
@@ -30,14 +30,14 @@ async fn notes_are_batches_of_their_own_and_in_the_next_context() {
     let turn = api.say("talk", "How much is it?").await.unwrap();
     let mut asked = asked_for(&workflow, &turn).await;
     asked.say("Let me ").await.unwrap();
-    // While the turn runs: one that people see, once, and one that they do not see.
+    // While the turn runs: one note that people see, once, and one that they do not see.
     let shown = json!({"content": "The customer\nhas paid.", "request_id": "n-1"});
     let first = api.call("POST", PATH, Some(&shown)).await.unwrap();
     assert_eq!(api.call("POST", PATH, Some(&shown)).await.unwrap(), first);
     let hidden = json!({"content": "Offer ten per cent.", "visibility": "hidden"});
     api.call("POST", PATH, Some(&hidden)).await.unwrap();
     fixture.until_messages("talk", 2).await;
-    // It is shown while the answer still comes.
+    // It is shown while the answer is still arriving.
     let events = until_complete(addr, "/v1/threads/talk/events?after=0").await;
     let end = events.iter().find(|event| event["chunk"] == "message_complete").unwrap();
     assert_eq!((&end["message_id"], &end["role"]), (&first["message_id"], &json!("system")), "{events:?}");
@@ -102,7 +102,7 @@ async fn a_hidden_note_is_in_no_stream_and_needs_a_right_over_nats() {
         (wire::subject::partition_messages(count, &thread), wire::subject::partition_chunks(count, &thread));
     let hidden = || json!({"note": true, "hidden": true, "author": "crm"});
     fixture.publisher.publish_raw(&messages, None, note("n1", hidden())).await.unwrap();
-    // Without the right, and by a name that only the system may use.
+    // Without the right, and with a key that only the system may use.
     fixture.publisher.publish_raw(&chunks, None, note("n2", hidden())).await.unwrap();
     fixture.publisher.publish_raw(&messages, None, note("n3", json!({"synthetic": true}))).await.unwrap();
     let stored = fixture.until_messages("talk", 1).await;

@@ -1,4 +1,5 @@
-//! The number of partitions is changed: everything that is open goes on, in order, each once; whatever interrupts the change.
+//! The number of partitions is changed: everything open continues, in order and exactly once,
+//! whatever interrupts the change.
 
 mod killed;
 mod refused;
@@ -32,7 +33,7 @@ fn count(partitions: u16) -> PartitionCount {
     PartitionCount::new(partitions.into()).unwrap()
 }
 
-/// The server of a test has not the room that 64 streams of the default size reserve.
+/// A test's server does not have the space that 64 streams of the default size reserve.
 fn small_streams(options: FleetOptions) -> FleetOptions {
     options.with_env("ANTIPHON_STREAM_MAX_BYTES", STREAM_BYTES)
 }
@@ -49,7 +50,8 @@ impl Fixture {
         fleet::invoke(&[&["partitions"], words].concat(), &self.command_env()).await.unwrap()
     }
 
-    /// Changes the number, which must succeed, starts a fleet with the new one, and returns the old fleet.
+    /// Changes the number, which must succeed, starts a fleet with the new number, and returns the
+    /// old fleet.
     async fn change_partitions(&mut self, partitions: u16) -> Fleet {
         let changed = self.on_partitions(&["change", &partitions.to_string(), "-o", "json"]).await;
         println!("{}", changed.stdout);
@@ -70,7 +72,8 @@ impl Fixture {
     }
 }
 
-/// Answers each agent's task of this number. Requests up to `changed_at` must name the partition of today; those for next tasks go back.
+/// Answers each agent's task of this number. Requests up to `changed_at` must name the current
+/// partition; those for later tasks are handed back.
 async fn answer_all(workflow: &ManualWorkflow, number: usize, partitions: u16, changed_at: u64) {
     let mut left: Vec<String> = (0..AGENTS).map(|agent| format!("agent-{agent}")).collect();
     let mut later = Vec::new();
@@ -78,7 +81,7 @@ async fn answer_all(workflow: &ManualWorkflow, number: usize, partitions: u16, c
         let asked = workflow.next(SOON).await.unwrap_or_else(|error| panic!("{error}: {left:?}"));
         let (agent, task) = (&asked.request.agent_id, &asked.request.task.as_ref().unwrap().task_id);
         if !is_of_today(&asked, partitions) {
-            // A worker that was halted while it published a request goes on with that when it wakes.
+            // A worker that was paused while it published a request finishes that when it resumes.
             assert!(
                 asked.seq().unwrap() > changed_at,
                 "it was there when the change ended: {:?}",
@@ -113,7 +116,8 @@ async fn hand_back(all: Vec<DeliveredRequest>) {
     }
 }
 
-/// Answers the task whose agent backed off and the one that waited for its time: each is asked for once. Other requests go back.
+/// Answers the task whose agent backed off and the one that waited for its time: each is requested
+/// once. Other requests are handed back.
 async fn answer_due(workflow: &ManualWorkflow) {
     let (mut left, mut others) = (vec!["late", "timed"], Vec::new());
     while !left.is_empty() {
@@ -154,7 +158,7 @@ fn open_messages() -> Vec<PlannedMessage> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_open_and_queued_goes_on_under_another_number() {
     let mut fixture = Fixture::with(small_streams).await;
-    // What is in hand over the change comes again soon.
+    // Requests in progress during the change are redelivered soon.
     let workflow = fixture.manual_workflow_of("default", Duration::from_secs(5)).await;
     fixture.send_many("done", 30).await;
     fixture.until_ended(SOON).await;
@@ -162,7 +166,7 @@ async fn what_is_open_and_queued_goes_on_under_another_number() {
     for message in &open {
         fixture.send_part(message, 0..CHUNKS).await;
     }
-    // One agent backs off over the first change, and one task waits for its time.
+    // One agent backs off during the first change, and one task waits for its time.
     fixture.settle("late", json!({"backoff_base_ms": 3_000})).await;
     fixture.send_tasks("late", [("k".to_owned(), "fail once".to_owned())]).await;
     let mut failing = asked_of(&workflow, "late").await;
@@ -182,12 +186,13 @@ async fn what_is_open_and_queued_goes_on_under_another_number() {
         fixture.send_tasks(&format!("agent-{agent}"), tasks).await;
     }
     answer_all(&workflow, 0, PARTITIONS, u64::MAX).await;
-    // A request in hand whose answer has begun, and one whose answer has not; four wait.
+    // A request in progress whose answer has begun, and one whose answer has not; four wait.
     let mut begun = workflow.next(SOON).await.unwrap();
     begun.say("half of ").await.unwrap();
     let _in_hand = workflow.next(SOON).await.unwrap();
 
-    // One worker dies, one is only halted and wakes when everything is different, and the gateway is forgotten.
+    // One worker dies, one is only paused and resumes when everything is different, and the gateway
+    // is left running.
     fixture.fleet.workers[0].kill().await.unwrap();
     fixture.fleet.workers[1].pause();
     tokio::time::sleep(LEASE).await;
@@ -242,7 +247,7 @@ async fn entry_of_a_publisher_that_knows_the_old_number_is_replayed() {
     let mut fixture = Fixture::with(small_streams).await;
     fixture.stop_fleet().await;
     fixture.change_partitions(16).await;
-    // Of bucket 8 to 15 mod 16: in another partition than before.
+    // In buckets 8 to 15 mod 16, which are in another partition than before.
     let moved =
         (0..).map(|n| format!("agent-{n}")).find(|name| model::Bucket::of_key(name).get() % 16 >= 8).unwrap();
     let old = wire::subject::partition_tasks(count(8), &AgentId::parse(&moved).unwrap());

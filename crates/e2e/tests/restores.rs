@@ -1,4 +1,4 @@
-//! The short form of the program that puts servers back in time.
+//! The short form of the program that restores earlier states of servers.
 
 use chaos::restores;
 

@@ -1,5 +1,5 @@
-//! Viewers that are cut and come back in the worst moment: when all that they have open ends, and while what they wait for is still on its way to
-//! their gateway. Each gets everything once and in order.
+//! Subscribers that are cut and reconnect at the worst time: when all their open messages end,
+//! while the frames are still in flight to their gateway. Each gets everything once and in order.
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
@@ -20,9 +20,10 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(20);
 /// Messages that are open at the cut; a cursor names 64 at most.
 const OPEN: usize = 60;
-/// A viewer that resumes has all ends within this time.
+/// A subscriber that resumes has all ends within this time.
 const ENDS_TIMEOUT: Duration = Duration::from_secs(5);
-/// How late the gateways hear from NATS and are heard, and by how much the viewer comes after the ends are published; less than none: before.
+/// The gateways' NATS delay in each direction, and when the subscriber reconnects relative to the
+/// publication of the ends, both in ms; negative is before.
 const TRIES: [(u64, i64); 12] = [
     (0, -20),
     (0, 0),
@@ -54,7 +55,8 @@ async fn viewers_resume_elsewhere_while_60_messages_end() {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// What is wrong with what a viewer was shown that had [`OPEN`] messages open, and came to another gateway when they ended.
+/// The faults in what a subscriber was shown that had [`OPEN`] messages open, and reconnected to
+/// another gateway when they ended.
 async fn resumed_while_all_end(fixture: &Fixture, thread: &str, after_ms: i64) -> Vec<String> {
     let gateways = fixture.fleet.gateway_addrs();
     let messages: Vec<_> = (0..OPEN).map(|number| planned(thread, number, 2)).collect();
@@ -82,12 +84,12 @@ async fn resumed_while_all_end(fixture: &Fixture, thread: &str, after_ms: i64) -
     found
 }
 
-/// How late everything is that the gateway hears from NATS, and that it sends there.
+/// The delay of everything that the gateway receives from NATS, and sends to it.
 const NATS_DELAY: Duration = Duration::from_secs(1);
-/// Messages that are stored before the gateway hears of them.
+/// Messages that are stored before the gateway receives them.
 const MESSAGES: usize = 7;
-/// How long after it was let in the first chunk for a viewer is published, and how long after that one the others, in milliseconds. At once its
-/// gateway has not heard yet how the thread stands.
+/// Time from the subscriber's admission until its first chunk is published, and from there until
+/// the others are, in milliseconds. With 0 its gateway does not know the state of the thread yet.
 const CHUNK_TIMINGS: [(u64, u64); 7] =
     [(0, 0), (0, 300), (1_500, 300), (2_500, 0), (2_500, 300), (5_000, 0), (5_000, 300)];
 
@@ -107,8 +109,9 @@ async fn viewer_cut_in_frames_that_are_late_gets_what_is_stored() {
     assert!(was_stored, "no viewer was cut in a message whose end was stored and still on its way");
 }
 
-/// Cuts a viewer after the first chunk of the first message, and has it come back at once. Whether all messages were stored by then, and the
-/// chunk came from a frame; and what is wrong with what it was shown.
+/// Cuts a subscriber after the first chunk of the first message, and makes it reconnect at once.
+/// Returns whether all messages were stored by then and the chunk came from a frame, and the faults
+/// in what it was shown.
 async fn cut_in_first(fixture: &Fixture, thread: &str, (before, pause): (u64, u64)) -> (bool, Vec<String>) {
     let gateway = fixture.fleet.gateway_addrs()[0];
     let messages: Vec<_> = (0..MESSAGES).map(|number| planned(thread, number, 8)).collect();
@@ -121,7 +124,7 @@ async fn cut_in_first(fixture: &Fixture, thread: &str, (before, pause): (u64, u6
     fixture.publisher.publish(chunks.skip(1), &fixture.ack_log).await.unwrap();
     viewer.wait(LIMIT, |progress| progress.events >= 1).await.unwrap();
     let mut first = viewer.stop().remove(0);
-    // What came together with the first chunk was lost on the way.
+    // Anything that came together with the first chunk counts as lost.
     first.events.truncate(1);
     let are_stored = fixture.messages_of(thread).await.len() == MESSAGES;
     let is_live = matches!(&first.events[0].event, StreamEvent::Chunk(chunk) if !chunk.is_compacted);
@@ -149,13 +152,13 @@ fn planned(thread: &str, number: usize, chunks: usize) -> PlannedMessage {
     PlannedMessage::of_pieces(thread, &format!("m{number}"), &pieces).unwrap()
 }
 
-/// A viewer that does not come back by itself when it is cut.
+/// A subscriber that does not reconnect by itself when it is cut.
 fn follow_once(gateway: SocketAddr, thread: &str, last_event_id: Option<String>) -> Follower {
     let options = FollowOptions { last_event_id, once: true, ..FollowOptions::default() };
     Follower::start(&[gateway], thread, options)
 }
 
-/// What a viewer has after it was resumed.
+/// The combined record of a subscriber that was resumed.
 fn continued(mut first: Transcript, rest: Vec<Transcript>) -> Transcript {
     for transcript in rest {
         first.events.extend(transcript.events);
@@ -165,7 +168,8 @@ fn continued(mut first: Transcript, rest: Vec<Transcript>) -> Transcript {
 }
 
 impl Fixture {
-    /// What is wrong with what a viewer was shown of a thread whose messages are these: each once, whole, and ended in the order of the store.
+    /// The faults in what a subscriber was shown of a thread with these messages: each must be
+    /// complete, shown once, and end in the order of the store.
     async fn faults(&self, shown: &Transcript, messages: &[PlannedMessage]) -> Vec<String> {
         let mut faults: Vec<String> =
             shown.end.iter().map(|end| format!("it was cut again: {end:?}")).collect();
@@ -181,7 +185,7 @@ impl Fixture {
             match &received.event {
                 StreamEvent::Complete { message, .. } => ends.push(message.as_str()),
                 StreamEvent::Chunk(_) => {}
-                // What was forgotten may come again with the id that it had.
+                // What the client dropped may come again with the same id.
                 StreamEvent::Reset { .. } => ids.clear(),
                 other => faults.push(format!("it was shown {other:?}")),
             }

@@ -1,235 +1,236 @@
-//! Defects that are planted to see whether the simulation finds them.
+//! Defects that are planted to test whether the simulation finds them.
 //!
-//! All of them are in the doubles of the store and the log, in the driver, or rewrite what goes in and out of the
-//! machine: the production crates know nothing of them.
+//! Each is in a double (store, log), in the driver, or rewrites the inputs and outputs of the
+//! machine. The production crates do not contain them.
 
 use std::fmt;
 
-/// A planted defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlantedBug {
-    /// Commits are applied whatever epoch they come under.
+    /// Commits are applied under any epoch.
     NoFence,
-    /// Messages have no unique key. Look-ups lag as well, because otherwise the key is never needed.
+    /// Messages have no unique key. Look-ups lag too, because otherwise the key is never needed.
     NoUniqueKey,
-    /// Look-ups answer that every message is new.
+    /// Look-ups report every message as new.
     NoLookUp,
-    /// The checkpoint is what was read, not what was used.
+    /// The checkpoint is the last entry read, not the last one no longer needed.
     CheckpointIsReadPosition,
-    /// After an unknown commit the store is read without raising the epoch, so without waiting for the lock.
+    /// After an unknown commit the owner reads the store without raising the epoch, so it does not
+    /// wait for the lock.
     LookWithoutLock,
-    /// The content is the chunks in the order of their arrival.
+    /// The content is the chunks in order of arrival.
     AppendOnArrival,
-    /// Leases are written and judged by the clocks of the workers.
+    /// Leases are written and compared by the workers' clocks.
     LeaseByWorkerClock,
-    /// The machine gets its commit as applied when it was only sent.
+    /// The machine is told that its commit was applied when it was only sent.
     FreedBeforeCommit,
-    /// The clock of gaps stands still while chunks come.
+    /// The clock of gaps stops while chunks arrive.
     GapClockReset,
-    /// Dead letters are written after the commit, in a transaction of their own.
+    /// Dead letters are written after the commit, in their own transaction.
     DeadLetterOutside,
-    /// A new owner's positions start at its clock, not above the stored high water.
+    /// A new owner's positions start at its clock instead of above the stored high water.
     NoHighWater,
-    /// Entries that were on their way when the reader was set back are taken.
+    /// The machine takes entries that were in flight when the reader was set back.
     StaleEntries,
-    /// A cut reader goes on where it would have been, not after what it last handed over.
+    /// A reader that was cut off continues at its next requested entry, not after the last one it
+    /// handed over.
     SkipAfterCut,
     /// Terminals are sent when the commit is sent.
     TerminalBeforeCommit,
-    /// Messages are opened without end.
+    /// The limit on open messages is ignored.
     RoomIgnored,
-    /// Saves of a spilled message replace what was saved before.
+    /// Each save of a spilled message replaces the earlier ones.
     SavesReplace,
-    /// What was saved of a spilled message stays when it has ended.
+    /// Saved parts of a spilled message stay after the message has ended.
     SpillsStay,
-    /// Saves are not fenced: a late one of an earlier owner is written.
+    /// Saves are not fenced: a late save of an earlier owner is written.
     SavesUnfenced,
-    /// A store that has lost saves and no commit is taken for the one that its owner knows.
+    /// A store that has lost saves but no commit passes for the one that its owner knows.
     SavesUncounted,
-    /// The machine takes a save for stored when it is handed out.
+    /// The machine treats a save as stored as soon as it is handed out.
     SavesUnconfirmed,
-    /// An attempt that was overtaken still counts: higher attempts do not fence.
+    /// A higher attempt does not fence the lower ones.
     AttemptsMixed,
-    /// An unknown commit is taken for an applied one.
+    /// An unknown commit counts as applied.
     UnknownIsApplied,
-    /// Neither the epoch nor the guards of queues are looked at.
+    /// Neither the epoch nor the guards of queues are checked.
     NoGuard,
     /// The head of a queue moves, but the messages of the task's turn are not written.
     TaskWithoutTurn,
-    /// The answer of a turn is written with the commit after that of its input.
+    /// The answer of a turn is written one commit after its input.
     TurnSplit,
-    /// A failing task is counted, but its agent does not wait.
+    /// The failure of a task is counted, but its agent does not back off.
     FailureWithoutBackoff,
-    /// Backoffs are written by the clocks of the workers.
+    /// Backoffs are written by the workers' clocks.
     BackoffByWorkerClock,
-    /// The head of a queue moves past a task that has failed and shall be tried again.
+    /// The head of a queue moves past a failed task that must be retried.
     HeadPastFailing,
-    /// A request that is delivered again has the attempt of the delivery before.
+    /// A redelivered request keeps the attempt of its previous delivery.
     AttemptStays,
     /// Chunks of turns count without the turn's token.
     TokenIgnored,
-    /// Turns and tasks are new, whatever the store knows; and the ids of tasks are not unique.
+    /// Turns and tasks are always new, whatever the store knows, and task ids are not unique.
     CheckAlwaysNew,
-    /// Tasks of one commit are stored in another order than they came in.
+    /// The tasks of one commit are stored in another order than they arrived in.
     QueueShuffled,
     /// The outbox is published when the commit is sent.
     OutboxBeforeCommit,
-    /// A new owner does not know of the outbox.
+    /// A new owner does not load the outbox.
     OutboxForgotten,
-    /// A new owner does not know of saved inputs.
+    /// A new owner does not load saved inputs.
     OpenTurnsLost,
-    /// A new owner does not know how often the head of a queue was tried.
+    /// A new owner does not load how often the head of a queue was tried.
     RunForgotten,
-    /// A takeover counts as a failure of the agents.
+    /// A takeover counts as a failure of the partition's agents.
     TakeoverCounts,
     /// Failed turns are not kept.
     PromptLost,
-    /// The store does not know which runs have failed.
+    /// The store forgets which runs have failed.
     RetryRepeats,
     /// Control commands that stop a turn do something else.
     StopIgnored,
-    /// Backoffs that are stored do not count for a new owner.
+    /// A new owner ignores stored backoffs.
     BackoffForgotten,
-    /// A gateway takes the ends in the store for those that the owner has spoken of.
+    /// A gateway takes the ends in the store for those that the owner has reported.
     CutFromStore,
-    /// Gateways do not look at the numbers of frames.
+    /// Gateways ignore the numbers of frames.
     FrameNumbersIgnored,
     /// Gateways read beyond the cut.
     PageBeyondCut,
     /// Gateways do not notice that the last frame of a thread was lost.
     LastFrameUnnoticed,
-    /// A resume knows of no open messages.
+    /// A resume ignores open messages.
     CursorForgotten,
-    /// What fails is not kept for those who come later.
+    /// The ends of failed messages are not kept for later subscribers.
     FailureUnkept,
-    /// An owner says that everything it has handed to the store is committed.
+    /// An owner reports everything that it has handed to the store as committed.
     CommittedTooEarly,
-    /// Frames of an earlier owner count.
+    /// Gateways accept frames of an earlier owner.
     OldOwnerHeard,
-    /// An owner says nothing of what is open.
+    /// An owner does not report what is open.
     OpenTextForgotten,
-    /// A client comes back with the id before the last one.
+    /// A client resumes with the id before its last one.
     CursorLags,
-    /// A page that holds a part of the ends is taken for all of them.
+    /// A page with some of the ends counts as all of them.
     PageCutShort,
-    /// A page of the store does not say that the place that it was asked after is gone.
+    /// A page of the store does not report that the position it was requested after is gone.
     UndoneEndsKept,
-    /// An answer that goes on is asked for once more by a new owner.
+    /// A new owner requests an answer again that is already in progress.
     AnswerRequestedAgain,
-    /// What would follow a turn is sent although it was stopped.
+    /// Follow-on work of a turn is sent although the turn was stopped.
     StoppedTurnGoesOn,
-    /// A run may be silent for ever.
+    /// A run may be silent forever.
     DeadlineForgotten,
-    /// A message may be silent for ever.
+    /// A message may be silent forever.
     StallForgotten,
-    /// Only leases that were given back are taken, not those that have run out.
+    /// Only released leases are taken, not expired ones.
     OnlyFreeIsTaken,
-    /// What was saved of an answer stays when its turn has ended.
+    /// Saved parts of an answer stay after its turn has ended.
     SavedAnswersStay,
-    /// Inputs that were saved stay when their turns have ended.
+    /// Saved inputs stay after their turns have ended.
     SavedInputsStay,
-    /// Requests of runs that have ended are left where they are.
+    /// Requests of runs that have ended are not withdrawn.
     NeverWithdrawn,
-    /// Commits are applied under the right epoch, however many came before.
+    /// Commits are applied under the right epoch, whatever the commit counter is.
     EpochAlone,
-    /// Leases are prolonged under the right epoch, however many commits there were.
+    /// Leases are renewed under the right epoch, whatever the commit counter is.
     RenewalBlind,
-    /// A stream is the same when it has the same name and is long enough, whatever its entries are.
+    /// A stream of the same name that is long enough counts as the same stream, whatever its
+    /// entries are.
     MarkIgnored,
-    /// Of what the store and the owner have read of a stream, only the higher one is compared.
+    /// Of the marks that store and owner have read in a stream, only the higher one is compared.
     HighestMarkAlone,
-    /// What a stream jumps over is passed in silence.
+    /// A hole in a stream is skipped without a report.
     HolePassed,
-    /// Incidents are noticed, but not kept.
+    /// Incidents are noticed, but not recorded.
     IncidentForgotten,
-    /// A batch that goes on is not asked for its next step.
+    /// The next step of a continued batch is not requested.
     ContinuationLost,
-    /// The next step of a batch begins a batch of its own.
+    /// The next step of a batch begins a new batch.
     BatchForgotten,
-    /// Who erases a thread does not make its owner forget what it holds.
+    /// Erasing a thread does not make its owner forget the state that it holds.
     ErasedUnfenced,
     /// Erasing a thread counts a commit that was not made, and takes no lease away.
     RenouncedByCount,
-    /// Commands and messages are taken whatever was erased.
+    /// Commands and messages of erased threads are accepted.
     ErasedUnasked,
-    /// Turns begin whatever was erased.
+    /// Turns of erased threads begin.
     ErasedStarts,
     /// The tasks that follow the turns of an erased thread stay.
     ErasedInPart,
-    /// The last message of a batch that is too old stays.
+    /// The last message of an expired batch stays.
     RetiredInPart,
-    /// Batches that turns go on with are deleted like others.
+    /// Retention deletes batches that turns continue, like any other.
     RetiredOpen,
-    /// Batches are deleted as they were read, however their thread has gone on since.
+    /// Retention deletes batches as it read them, even if their thread has changed since.
     RetiredBlind,
-    /// The newest batches are deleted and not the oldest.
+    /// Retention deletes the newest batches instead of the oldest.
     RetiredNewest,
-    /// What was deleted is not known any more to have been there.
+    /// The store forgets that deleted messages existed.
     RetiredForgotten,
-    /// A message's number is how many messages its thread has.
+    /// A message's number is the count of its thread's messages.
     NumberIsCount,
-    /// A compaction is written whatever was written since it was planned.
+    /// A compaction is written even if the thread has changed since it was planned.
     CompactedBlind,
     /// A thread that was erased is compacted.
     CompactedErased,
-    /// A batch that is not complete is put away.
+    /// An incomplete batch is compacted.
     CompactedOpen,
-    /// Contexts do not know of compactions.
+    /// Contexts ignore compactions.
     CompactionIgnored,
-    /// The others of a group of which the store refuses one are taken for written.
+    /// When the store refuses one commit of a group, the others count as written.
     GroupDragged,
-    /// A group of unknown outcome is taken for applied.
+    /// A group of unknown outcome counts as applied.
     GroupUnknownIsApplied,
-    /// The fence is asked for the first of a group alone.
+    /// The fence checks only the first commit of a group.
     GroupFencedTogether,
-    /// How many follow-ups there were in a row is not asked before one is sent.
+    /// The number of consecutive follow-ups is not checked before one is sent.
     CapCheckedAfterCall,
-    /// Follow-ups in a row are counted over the messages of persons.
+    /// A person's message does not reset the count of consecutive follow-ups.
     CountNotReset,
-    /// A turn that goes on with a batch counts as a message of a person.
+    /// A continuation turn counts as a message of a person.
     CountResetByContinuation,
-    /// A timer that has fired waits on.
+    /// A timer that has fired stays pending.
     TimerFiresTwice,
     /// A follow-up is sent when it is decided, before its commit.
     FiredBeforeCommit,
-    /// A follow-up does not take the place of the one that waits in its thread.
+    /// A new follow-up does not replace the pending one of its thread.
     OverdueNotMerged,
-    /// Quiet hours are those of UTC.
+    /// Quiet hours are in UTC.
     QuietHoursByUtc,
-    /// It does not matter when the last follow-up was sent.
+    /// The time since the last follow-up is ignored.
     CooldownIgnored,
-    /// A turn that has failed is followed up.
+    /// A failed turn arms a follow-up.
     ArmedAfterError,
-    /// A new owner does not know of timers.
+    /// A new owner does not load timers.
     TimersForgotten,
-    /// Timers are due by the clocks of workers.
+    /// Timers are due by the workers' clocks.
     DueByWorkerClock,
-    /// What an input says decides whether the system has made it up.
+    /// The text of an input decides whether it is synthetic.
     SyntheticByContent,
-    /// The answer to a person is taken back like a follow-up.
+    /// The answer to a person is withdrawn like a follow-up.
     OrdinaryAnswerWithdrawn,
     /// Follow-ups begin although a person has written.
     SupersededIgnored,
-    /// A person's message whose turn fails ends no follow-up.
+    /// A person's message whose turn fails cancels no follow-up.
     FailedInputForgotten,
-    /// The chunks of follow-ups are sent as they come.
+    /// The chunks of follow-ups are sent as they arrive.
     HeldBackShown,
-    /// The task of an occurrence is named by when it was sent.
+    /// The task of an occurrence is named after the time it was sent.
     OccurrenceByNow,
-    /// A schedule that has fired is due as before.
+    /// A schedule that has fired keeps its due time.
     OccurrenceStays,
-    /// The calls of earlier attempts are not saved with an open answer.
+    /// Model calls of earlier attempts are not saved with an open answer.
     EarlierCallsLost,
-    /// A run that failed has used nothing.
+    /// The model calls of a failed run are not counted.
     FailedCallsLost,
-    /// A question with one row that the store refuses is asked again as it is, for ever.
+    /// A query with one row that the store refuses is repeated unchanged forever.
     RefusedHoldsUpOthers,
-    /// The calls of an answer are numbered anew for each commit that brings some of it.
+    /// The calls of an answer are numbered from 0 again in each commit that brings some of them.
     CallsCountedTwice,
 }
 
 impl PlantedBug {
-    /// All of them.
     pub const ALL: [Self; 109] = [
         Self::NoFence,
         Self::NoUniqueKey,
@@ -342,7 +343,7 @@ impl PlantedBug {
         Self::RefusedHoldsUpOthers,
     ];
 
-    /// The bug of that name, as `Debug` writes it; the case does not matter, nor do dashes.
+    /// Finds a bug by its `Debug` name; ignores case, dashes and underscores.
     pub fn from_name(name: &str) -> Option<Self> {
         let plain = |text: &str| text.replace(['-', '_'], "").to_lowercase();
         Self::ALL.into_iter().find(|bug| plain(&bug.to_string()) == plain(name))

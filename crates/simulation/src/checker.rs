@@ -1,7 +1,8 @@
-//! The invariants, checked on plain data: what was published, what is stored, what clients saw.
+//! Checks the invariants on plain data: what was published, what is stored, what clients saw.
 //!
-//! Entry point: [`check`]. It shares no code with what it judges, but for the nouns of `model`: the fate of a message
-//! is computed anew from the order of the log. Nothing here knows the simulation; process tests use it as well.
+//! Entry point: [`check`]. It shares no code with the code under test, only the types of `model`:
+//! it computes each message's outcome again from the order of the log. It does not depend on the
+//! simulation; process tests use it too.
 
 mod evidence;
 mod expected_outcome;
@@ -18,15 +19,17 @@ pub use evidence::{DeadLetterRow, Evidence, MessageRow, Publish, Published, Rule
 pub use expected_outcome::{ExpectedEnd, ExpectedOutcome, expected_outcomes};
 pub use invariant::{Invariant, Violation};
 
-/// Checks every invariant of messages that the evidence can show. An empty answer means that all of them hold.
+/// Checks every invariant of messages that the evidence covers. An empty result means that all of
+/// them hold.
 ///
-/// The messages of turns count for the order of the thread only; [`check_with_turns`] judges them.
+/// The messages of turns count only for the order of the thread; [`check_with_turns`] checks them.
 pub fn check(evidence: &Evidence) -> Vec<Violation> {
     let expected_outcomes = expected_outcomes(&evidence.ledger, &evidence.rules);
     check_messages(evidence, &expected_outcomes, &BTreeSet::new(), &BTreeSet::new())
 }
 
-/// As [`check`], and every invariant of turns. Commands may have become dead letters, and answers of turns may have failed.
+/// Like [`check`], and also checks every invariant of turns. Commands may have become dead letters,
+/// and answers of turns may have failed.
 pub fn check_with_turns(evidence: &Evidence, turns: &turns::Turns) -> Vec<Violation> {
     let expected_outcomes = expected_outcomes(&evidence.ledger, &evidence.rules);
     let commands = turns.ledger.iter().map(|ordered| (ordered.partition, ordered.seq)).collect();

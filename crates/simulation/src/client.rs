@@ -1,4 +1,5 @@
-//! A client of one thread: reads the events of whichever gateway it is connected to, and comes back with the last id.
+//! A client of one thread: it reads events from the gateway it is connected to, and reconnects with
+//! its last id.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -15,10 +16,10 @@ pub(crate) struct Client {
     pub(crate) thread: ThreadId,
     pub(crate) partition: PartitionId,
     pub(crate) is_connected: bool,
-    /// What was sent to an earlier connection is lost.
+    /// Events sent to an earlier connection are lost.
     pub(crate) connection: u64,
     pub(crate) gateway: usize,
-    /// Events that are on their way to it.
+    /// Events in flight to the client.
     unread: VecDeque<Bytes>,
     pub(crate) is_reading: bool,
     last_id: Option<String>,
@@ -26,9 +27,9 @@ pub(crate) struct Client {
     ids: BTreeSet<String>,
     seen: Vec<SeenEvent>,
     since: Option<i64>,
-    /// When it began anew.
+    /// When the client last started over without a cursor, ms.
     pub(crate) begun_at: i64,
-    /// A gateway has let it in by what an owner said before the store went back.
+    /// A gateway let the client in by an owner's report from before the store went back.
     pub(crate) may_be_undone: bool,
 }
 
@@ -52,7 +53,7 @@ impl Client {
         }
     }
 
-    /// Begins anew: what has ended before is history and not shown.
+    /// Starts over: messages that have ended by now are history and not shown.
     pub(crate) fn begin(&mut self, now: i64) {
         (self.begun_at, self.may_be_undone) = (now, false);
         self.seen.clear();
@@ -60,10 +61,10 @@ impl Client {
         (self.last_id, self.id_before, self.since) = (None, None, None);
     }
 
-    /// Goes on where it was cut, at whatever gateway.
+    /// Reconnects to any gateway and continues where the connection was cut.
     pub(crate) fn connect(&mut self, gateway: usize) {
         self.is_connected = true;
-        // Before its first event it has nothing to go on from.
+        // Before its first event it has no cursor.
         if self.last_id.is_none() {
             self.since = None;
         }
@@ -78,27 +79,28 @@ impl Client {
         self.connection += 1;
     }
 
-    /// Where it goes on.
+    /// The cursor of the last event.
     pub(crate) fn cursor(&self) -> Option<Cursor> {
         self.last_id.as_deref().and_then(|id| Cursor::parse(id).ok())
     }
 
-    /// Where it was before its last event, for a planted bug.
+    /// The cursor of the event before the last one, for a planted bug.
     pub(crate) fn cursor_before(&self) -> Option<Cursor> {
         self.id_before.as_deref().and_then(|id| Cursor::parse(id).ok()).or_else(|| self.cursor())
     }
 
-    /// It has been let in without a cursor by a feed whose ends up to here are history.
+    /// A gateway has let the client in without a cursor; `base` is the position up to which ends
+    /// are history.
     pub(crate) fn joined(&mut self, base: i64) {
         self.since.get_or_insert(base);
     }
 
     pub(crate) fn send(&mut self, events: Vec<StreamPart>) {
-        // An event may come in two parts, its id and what is shared.
+        // An event may arrive in two parts: its id and the shared rest.
         self.unread.extend(events.into_iter().map(StreamPart::into_bytes));
     }
 
-    /// Reads about so many parts, always whole events. True when there is more.
+    /// Reads about `parts` parts, but always whole events. True if there are more.
     pub(crate) fn read(&mut self, parts: usize) -> bool {
         let (mut event, mut count) = (Vec::new(), 0);
         while let Some(part) = self.unread.pop_front() {
@@ -119,12 +121,14 @@ impl Client {
         let text = std::str::from_utf8(event).unwrap_or_default();
         for event in text.split_inclusive("\n\n") {
             let read = native_reader::event(event);
-            // Of a message that is sent anew, in the attempt that the client has a part of, the places come again.
+            // If a message is sent again in an attempt that the client has a part of, its ids
+            // repeat.
             if let Some(SeenEvent::Reset { message, .. }) = &read {
                 self.ids.retain(|id| !id.contains(message.as_str()));
             }
             if let Some(id) = event.lines().find_map(|line| line.strip_prefix("id: ")) {
-                // A restart names the place that the reader goes back to, which may be that of an event it has.
+                // The id of a restart is the position that the reader goes back to, which may be
+                // that of an earlier event.
                 let is_restart = event.lines().any(|line| line == "event: restart");
                 if is_restart {
                     self.forget_from(id);
@@ -138,14 +142,14 @@ impl Client {
         }
     }
 
-    /// The reader goes back to this place, so places from there on come again.
+    /// The reader goes back to this position, so ids from there on repeat.
     fn forget_from(&mut self, id: &str) {
         let base = |id: &str| Cursor::parse(id).ok().map(|cursor| cursor.base());
         let back_to = base(id);
         self.ids.retain(|id| base(id) < back_to);
     }
 
-    /// What it saw; afterwards it has seen nothing.
+    /// Takes what the client saw; afterwards it has seen nothing.
     pub(crate) fn transcript(&mut self, name: usize) -> Transcript {
         Transcript {
             client: format!("{name}.{}", self.connection),

@@ -1,4 +1,4 @@
-//! What happened in a run, so that a swarm that never meets a fault does not pass for a good one.
+//! Counts what happened in a run, so that a swarm that never meets a fault does not pass.
 
 use std::fmt;
 
@@ -11,7 +11,6 @@ macro_rules! coverage {
         }
 
         impl Coverage {
-            /// Adds another run.
             pub fn add(&mut self, other: &Self) {
                 $(self.$field += other.$field;)*
             }
@@ -27,15 +26,14 @@ macro_rules! coverage {
 }
 
 coverage! {
-    /// Events of the simulation.
     events,
-    /// Stream entries that machines read, repetitions included.
+    /// Stream entries that machines read, including repetitions.
     entries,
     /// Commits that were applied.
     commits,
-    /// Grants of a lease, reclaims left out.
+    /// Granted leases, without reclaims.
     takeovers,
-    /// Own epochs raised after an unknown commit.
+    /// An owner raised its own epoch after an unknown commit.
     reclaims,
     /// Unknown outcomes of commits that had been applied when the worker gave up asking.
     unknown_applied,
@@ -53,29 +51,29 @@ coverage! {
     refused,
     /// Workers that died.
     crashes,
-    /// Workers that stood still for a while.
+    /// Workers that paused.
     pauses,
-    /// Workers that gave their leases back.
+    /// Workers that released their leases.
     drains,
-    /// Readers set back for messages that had waited in the stream.
+    /// Readers that were set back to read messages which had waited in the stream.
     rereads,
     /// Readers that lost their place or the stream.
     reader_faults,
-    /// Reads of entries behind the end of the stream that took long.
+    /// Slow reads of entries that were behind the end of the stream.
     slow_reads,
-    /// Owners that went before they had read up to the end of the stream.
+    /// Owners that stopped before they had read up to the end of the stream.
     replays_cut_short,
     /// Answers of many chunks.
     long_answers,
-    /// Sheds of memory that forgot a message.
+    /// Memory sheds that dropped a message.
     sheds,
     /// Parts of open messages, and inputs, that were handed out to be saved.
     spills,
-    /// Statements that saved some.
+    /// Statements that saved parts.
     saves,
-    /// Those of an owner whose worker had died or been drained.
+    /// Saves of an owner whose worker had died or been drained.
     saves_after_death,
-    /// Those that were refused: another owner had the partition, or the store had gone back.
+    /// Saves that were refused: another owner had the partition, or the store had gone back.
     saves_fenced,
     /// Spilled messages restored by a new owner.
     spill_restores,
@@ -97,39 +95,39 @@ coverage! {
     deferred,
     /// Entries that became dead letters.
     entry_letters,
-    /// Messages that were stored already when a commit brought them.
+    /// Messages that were already stored when a commit brought them.
     key_conflicts,
-    /// Answers to questions of gateways.
+    /// Replies to queries of gateways.
     answers,
-    /// Clients that came back with the last id.
+    /// Clients that resumed with their last id.
     resumes,
-    /// Gateways that were started anew.
+    /// Restarts of gateways.
     gateway_restarts,
-    /// Frames, questions and answers that were on their way for long.
+    /// Frames, queries and replies that were in flight for long.
     late_frames,
     /// Pages of ends that gateways read.
     pages,
-    /// Frames that were missing and made up for.
+    /// Missing frames that were recovered.
     holes_repaired,
-    /// Messages that were not shown while they came.
+    /// Messages that were not shown while they arrived.
     left_out,
-    /// Clients that had to begin anew.
+    /// Clients that had to start over.
     restarts,
     /// Connections of clients that were cut.
     client_cuts,
     /// Terminals that clients saw.
     terminals,
-    /// Commands that the store was asked about.
+    /// Commands that were looked up in the store.
     checks,
-    /// Parts of queues that were read on.
+    /// Further parts of queues that were read.
     loads,
-    /// Commands that had been taken before.
+    /// Commands that had been accepted before.
     duplicate_commands,
     /// Tasks that entered queues.
     tasks,
-    /// Turns begun, by owners of record or not.
+    /// Turns begun, whether or not by the owner of record.
     starts,
-    /// Turn requests that the stream knew already.
+    /// Turn requests that the stream had already.
     repeated_requests,
     /// Deliveries of turn requests.
     deliveries,
@@ -137,19 +135,19 @@ coverage! {
     redeliveries,
     /// Requests that could not be made.
     unrequestable,
-    /// Turns whose agent might not begin them.
+    /// Turns that their agent could not begin yet.
     postponed,
-    /// Those of them whose agent had spent its budget.
+    /// Postponed turns whose agent had spent its budget.
     over_budget,
-    /// Turns that were not begun because a limit was reached, each time that it was looked.
+    /// Turns not begun because a limit was reached, counted at each check.
     limited,
-    /// Further steps of batches that were asked for.
+    /// Requests for further steps of batches.
     continuations,
-    /// Runs that were not waited for any more.
+    /// Runs that were abandoned.
     abandoned,
     /// Frames without the turn's token.
     forged,
-    /// Chunks refused for want of the turn's token.
+    /// Chunks refused because the turn's token was missing.
     not_asked,
     /// Turns completed.
     turns_completed,
@@ -163,136 +161,133 @@ coverage! {
     backoffs,
     /// Turns that the store refused.
     refused_turns,
-    /// Messages that the store refused to look up.
+    /// Messages whose look-up the store refused.
     refused_look_ups,
-    /// Commands that the store refused to look up.
+    /// Commands whose look-up the store refused.
     refused_checks,
-    /// Turns of which the store refused to read what they start from.
+    /// Turns whose starting data the store refused to read.
     unreadable_starts,
-    /// Timers of which the store refused to read what decides about them.
+    /// Timers whose data for the decision the store refused to read.
     unreadable_timers,
-    /// Parts of refused commits that were written alone.
+    /// Parts of refused commits that were written by themselves.
     parts_alone,
-    /// Refused commits of which some parts were written and the rest was not.
+    /// Refused commits of which some parts were written and the others were not.
     parts_without_rest,
-    /// Retries of failed turns.
     retries,
     /// Control commands sent.
     control_commands,
-    /// Questions answered why something waits.
+    /// Answered queries about why something waits.
     explained,
     /// Messages of the outbox that were published.
     relayed,
-    /// Inputs that a new owner found saved.
+    /// Saved inputs that a new owner loaded.
     inputs_restored,
-    /// Queues that a new owner found.
+    /// Queues that a new owner loaded.
     queues_restored,
-    /// Batches of the outbox that a new owner found.
+    /// Batches of the outbox that a new owner loaded.
     outbox_restored,
-    /// Commits that brought what was there already, or queues that were further than their owners thought.
+    /// Commits that brought rows which were already there, or whose queues had advanced further
+    /// than their owners knew.
     turn_conflicts,
     /// Stores that went back in time.
     steps_back,
-    /// Partitions with a commit under way then.
+    /// Partitions with a commit in progress when a store went back.
     steps_in_commit,
-    /// Owners that noticed it.
+    /// Owners that noticed a store that went back.
     steps_noticed,
-    /// Threads that were erased, to the end.
+    /// Threads that were erased completely.
     erasures,
-    /// Erasings that were killed and begun again.
+    /// Erasures that were killed and started again.
     erasures_killed,
-    /// Erasings that a store that went back did not know of, or not of all.
+    /// Erasures that a store that went back had forgotten, fully or partly.
     erasures_undone,
-    /// Rows that went with them.
+    /// Rows that erasures deleted.
     erased_rows,
-    /// Owners that were made to forget.
+    /// Owners that an erasure made to forget their state.
     renounced,
     /// Turns that did not begin because their threads were erased.
     erased_starts,
-    /// Commands that were dropped for that.
+    /// Commands that were dropped because their threads were erased.
     erased_commands,
-    /// Rounds of retention.
     retention_rounds,
-    /// Batches that were deleted.
+    /// Batches that retention deleted.
     retired_batches,
-    /// Contexts of turns that were built.
+    /// Contexts that were built for turns.
     contexts,
     /// Compactions that were written.
     compactions,
-    /// Compactions that came too late.
+    /// Compactions that were outdated when they were to be written.
     compactions_outrun,
-    /// Compactions whose summary has come, or never will.
+    /// Compactions whose summary was written or given up.
     compactions_settled,
     /// Compactions that were undone.
     compactions_undone,
-    /// Threads that had gone on when batches of theirs were to be deleted.
+    /// Threads that had changed when their batches were to be deleted.
     retention_outrun,
     /// Commits of several partitions in one statement.
     groups,
-    /// Those of unknown outcome.
+    /// Groups of unknown outcome.
     groups_unknown,
-    /// Those of which the store refused one.
+    /// Groups of which the store refused one commit.
     groups_refused,
-    /// Streams that lost their end and went on.
+    /// Streams that lost their end and continued.
     stream_cuts,
-    /// Streams made anew.
+    /// Streams that were created again.
     stream_renewals,
     /// Streams purged behind a store that went back.
     purges_behind,
     /// Streams that lost an entry.
     entries_lost,
-    /// Clients that were gone when what they had been shown was undone: they are not checked.
+    /// Clients that had left when what they saw was undone: they are not checked.
     undone_transcripts,
     /// Restarts that took back an end that their client had been shown.
     taken_back,
-    /// Holes that owners came upon.
+    /// Holes that owners met.
     holes_named,
-    /// Streams that were not as their stores knew them.
+    /// Streams that did not match the marks in the store.
     rebases,
-    /// Incidents that were recorded with that.
+    /// Incidents that were recorded when a stream did not match.
     incidents,
-    /// Entries that are gone on both sides.
+    /// Entries that are gone from stream and store.
     gone,
     /// Jumps of the clocks to the next timer.
     jumps_ahead,
-    /// Days without a worker.
+    /// Outages of days without a worker.
     outages_of_days,
-    /// Timers that a new owner found.
+    /// Timers that a new owner loaded.
     timers_restored,
-    /// Those of them that were overdue.
+    /// Loaded timers that were overdue.
     timers_overdue,
     /// Follow-ups that did not begin because a person had written.
     superseded_starts,
-    /// Follow-ups that were armed.
     follow_ups_armed,
-    /// Follow-ups that fired.
     follow_ups_fired,
-    /// Tasks of schedules and delayed ones that were sent.
+    /// Tasks of schedules, and delayed tasks, that were sent.
     tasks_fired,
     /// Follow-ups that waited for their cooldown.
     cooldowns,
-    /// Those that waited for the end of quiet hours.
+    /// Follow-ups that waited for the end of quiet hours.
     quiet_hours,
-    /// Occurrences that did not take place.
+    /// Occurrences that were skipped.
     occurrences_skipped,
     /// Follow-ups that were withdrawn because a person wrote.
     follow_ups_withdrawn,
-    /// Those of which nothing is left for another reason.
+    /// Follow-ups that left nothing for another reason.
     follow_ups_failed,
     /// Follow-ups that a message cancelled before they fired.
     follow_ups_cancelled,
-    /// Those that a newer one replaced.
+    /// Follow-ups that a newer one replaced.
     follow_ups_replaced,
     /// Follow-ups refused: too many in a row.
     refused_in_a_row,
-    /// Too many that day.
+    /// Follow-ups refused: too many that day.
     refused_per_day,
-    /// The settings do not ask for them.
+    /// Follow-ups refused: the settings do not enable them.
     refused_disabled,
-    /// The agent is paused.
+    /// Follow-ups refused: the agent is paused.
     refused_paused,
-    /// Calls of models in the ledger.
+    /// Model calls in the ledger.
     model_calls,
-    /// Those of answers that did not come to their end.
+    /// Model calls of answers that did not complete.
     partial_calls,
 }

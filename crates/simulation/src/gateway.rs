@@ -1,25 +1,25 @@
-//! A gateway: the real feed of each thread that it follows, and the viewers of it.
+//! A gateway: the real feed of each thread that it follows, and the feed's subscribers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use feed::{Feed, OwnerWatch, WaitingSubscribers};
 use model::{GatewayId, ThreadId};
 
-/// A client's connection.
+/// The connection of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ViewerConnection {
     pub(crate) client: usize,
     pub(crate) connection: u64,
 }
 
-/// What the store is read for.
+/// The purpose of a read from the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreReader {
     Feed,
     Waiting,
 }
 
-/// What the store has answered.
+/// A reply of the store.
 #[derive(Debug)]
 pub(crate) enum Fetched {
     Last(model::Position),
@@ -34,11 +34,11 @@ pub(crate) struct Follower {
     pub(crate) feed: Feed,
     pub(crate) viewers: Vec<ViewerConnection>,
     pub(crate) waiting: WaitingSubscribers<ViewerConnection>,
-    /// The highest epoch that was heard of, for a planted bug.
+    /// The highest epoch seen, for a planted bug.
     pub(crate) epoch: u64,
-    /// The query that waits for a reply.
+    /// The number of the query that waits for a reply.
     pub(crate) asked: Option<u64>,
-    /// The tick that counts; others belong to timeouts that an earlier one has replaced.
+    /// The only tick that counts; other ticks belong to timeouts that were replaced.
     pub(crate) tick_at: Option<model::Timestamp>,
 }
 
@@ -56,21 +56,21 @@ impl Follower {
     }
 }
 
-/// One process of a gateway.
+/// One gateway process.
 #[derive(Debug, Default)]
 pub(crate) struct SimulatedGateway {
     pub(crate) followers: BTreeMap<ThreadId, Follower>,
-    /// Threads that it does not follow any more, of which owners may still send frames.
+    /// Threads that it no longer follows, for which owners may still send frames.
     pub(crate) unfollowed: BTreeSet<ThreadId>,
     pub(crate) watch: OwnerWatch,
-    /// A new one with each start.
+    /// Different after each start.
     pub(crate) incarnation: u64,
     /// The latency of NATS, ms.
     pub(crate) link_ms: i64,
 }
 
 impl SimulatedGateway {
-    /// Its id for owners since its last start; `index` is its place among all.
+    /// The gateway's id for owners since its last start; `index` is its index among all gateways.
     pub(crate) fn id(&self, index: usize) -> GatewayId {
         GatewayId::of_number((index as u64) << 32 | self.incarnation)
     }

@@ -1,4 +1,5 @@
-//! What a native client makes of the bytes that it is sent, as far as the checker asks. Events of other names are ignored, as clients are to do.
+//! Parses the bytes that a native client receives into the events that the checker needs. Events
+//! with unknown names are ignored, as clients must do.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::checker::SeenEvent;
 
-/// One event; `None` for a comment, and for what reports nothing of a message.
+/// Parses one event; `None` for a comment, and for an event that concerns no message.
 pub(crate) fn event(text: &str) -> Option<SeenEvent> {
     let (mut name, mut data) = ("", None);
     for line in text.lines() {
@@ -62,7 +63,7 @@ fn message_event(name: &str, said: EventData) -> Option<SeenEvent> {
     match (name, said.chunk_type.as_str()) {
         ("reset", _) => Some(SeenEvent::Reset { message, attempt: said.attempt }),
         ("", "system") => position.map(|_| SeenEvent::Complete { message, position }),
-        // An `error` chunk of the producer is not shown: this is the message's end.
+        // An `error` chunk of the producer is not shown, so this is the message's end.
         ("", "error") => position.map(|_| SeenEvent::Failed { message, position }),
         ("", _) => chunk(message, said),
         _ => None,

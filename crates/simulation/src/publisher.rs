@@ -16,7 +16,7 @@ use crate::checker::Published;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 
-/// What will be published, by time, and the names.
+/// The planned entries in order of time, and the threads.
 pub(crate) struct PublishPlan {
     pub(crate) entries: Vec<Planned>,
     pub(crate) threads: Vec<(ThreadId, PartitionId)>,
@@ -65,7 +65,7 @@ pub(crate) fn publish(scenario: &Scenario, rng: &mut Rng) -> PublishPlan {
     for (at, thread, command) in commands::plan(scenario, &threads, rng) {
         sendings.push(Sending { at, thread, what: SentBody::Command(command) });
     }
-    // Stable: sendings of one time stay in the order in which they were planned.
+    // The sort is stable: sendings with equal times keep their planned order.
     sendings.sort_by_key(|sending| sending.at);
     append(sendings, threads, scenario, rng)
 }
@@ -93,12 +93,12 @@ fn message(number: usize, scenario: &Scenario, rng: &mut Rng, sendings: &mut Vec
         for (at, chunk) in schedule(chunks, start, pace, scenario, rng) {
             sendings.push(Sending { at, thread, what: SentBody::Chunk(arrivals(chunk)) });
         }
-        // The next attempt overlaps with the last one now and then.
+        // The next attempt sometimes overlaps with the last one.
         start = end + rng.range(-100, 600).max(start - end);
     }
 }
 
-/// The chunks of one attempt in order, with what is wrong with them.
+/// The chunks of one attempt in order, including their faults.
 fn chunks(number: usize, attempt: u32, scenario: &Scenario, rng: &mut Rng) -> Vec<Chunk> {
     let rates = &scenario.publishing;
     let most = rng.pick([1, 1, 4, 12, 30, 60]);
@@ -132,7 +132,8 @@ fn chunks(number: usize, attempt: u32, scenario: &Scenario, rng: &mut Rng) -> Ve
     chunks
 }
 
-/// When each chunk is stored: shuffled within a window, lost, repeated at once or much later, contradicted.
+/// Sets when each chunk is stored: shuffled within a window, lost, repeated at once or much later,
+/// contradicted.
 fn schedule(
     chunks: Vec<Chunk>,
     start: i64,

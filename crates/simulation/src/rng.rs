@@ -1,6 +1,7 @@
-//! A small generator whose numbers never change, so that a seed in a report replays for ever.
+//! A small generator whose numbers never change, so that a reported seed can always be replayed.
 
-/// SplitMix64 (Steele, Lea, Flood 2014). Not a library's generator: those may change with a version.
+/// SplitMix64 (Steele, Lea, Flood 2014). Not from a library, because a library's numbers may change
+/// with a version.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng(u64);
 
@@ -11,7 +12,7 @@ impl Rng {
         rng
     }
 
-    /// An independent generator, so that what one part draws does not shift what another part draws.
+    /// An independent generator, so that one part's draws do not shift those of another.
     pub(crate) fn fork(&mut self) -> Self {
         Self::new(self.next())
     }

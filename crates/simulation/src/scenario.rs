@@ -1,4 +1,4 @@
-//! What one seed is like: its sizes, its limits and its rates of faults. Each seed draws its own.
+//! The parameters of one seed: sizes, limits and fault rates. Each seed draws its own.
 
 use partition::{PartitionLimits, TurnRules};
 
@@ -17,11 +17,11 @@ pub(crate) struct Scenario {
     pub(crate) messages: usize,
     pub(crate) clients: usize,
     pub(crate) gateways: usize,
-    /// How long what comes over NATS is on its way to each gateway, ms.
+    /// Latency of NATS messages to each gateway, ms.
     pub(crate) link_ms: Vec<i64>,
-    /// Open messages that one answer names.
+    /// The most open messages that one answer names.
     pub(crate) most_shown: usize,
-    /// Publishers begin messages, and faults happen, until then.
+    /// Publishers begin messages, and faults happen, until this time, ms.
     pub(crate) faults_until: i64,
     pub(crate) limits: PartitionLimits,
     pub(crate) max_open: usize,
@@ -30,11 +30,11 @@ pub(crate) struct Scenario {
     pub(crate) heartbeat_ms: i64,
     pub(crate) batch: usize,
     pub(crate) ask_bytes: usize,
-    /// Chunks may create threads; otherwise the first one does not exist.
+    /// Chunks may create threads; otherwise the first thread does not exist.
     pub(crate) creates_threads: bool,
-    /// Clocks of workers are wrong by at most so much.
+    /// Largest error of a worker's clock, ms.
     pub(crate) skew_ms: i64,
-    /// When the faults stop, some of the workers that are down stay down.
+    /// When the faults stop, some of the dead workers stay dead.
     pub(crate) dead_stay_dead: bool,
     pub(crate) publishing: PublishProfile,
     pub(crate) turn_profile: TurnProfile,
@@ -42,36 +42,38 @@ pub(crate) struct Scenario {
     pub(crate) faults: FaultRates,
 }
 
-/// Turns, tasks, control commands, and the workflows that answer. Without inputs and tasks: a world as it was before there were turns.
+/// Turns, tasks, control commands, and the workflows that answer. Without inputs and tasks the
+/// world has no turns.
 #[derive(Debug, Clone)]
 pub(crate) struct TurnProfile {
-    /// Inputs of persons.
+    /// Number of inputs of persons.
     pub(crate) inputs: usize,
     pub(crate) tasks: usize,
-    /// Control commands, retries and questions come about so often, ms; 0: never.
+    /// Interval of control commands, retries and queries, ms; 0: never.
     pub(crate) people_ms: i64,
     pub(crate) rules: TurnRules,
-    /// A delivery without a word is repeated after so long, ms.
+    /// A delivery without any reply is repeated after this time, ms.
     pub(crate) ack_wait_ms: i64,
-    /// For so long, ms, the stream of requests knows an id.
+    /// Duplicate window of the request stream, ms.
     pub(crate) window_ms: i64,
     pub(crate) duplicate: f64,
     pub(crate) conflict: f64,
-    /// Inputs with another policy than to wait.
+    /// Inputs whose policy is not to wait.
     pub(crate) impatient: f64,
     pub(crate) background: f64,
     /// Inputs of persons wait while their agent backs off.
     pub(crate) refuses: bool,
     /// The workflow never answers.
     pub(crate) silent: f64,
-    /// It says that it failed.
+    /// The workflow reports a failure.
     pub(crate) error: f64,
-    /// It dies within its answer.
+    /// The workflow dies within its answer.
     pub(crate) dies: f64,
-    /// Its signs of life are missed: the request is delivered again while it goes on.
+    /// Progress reports are lost, so the request is redelivered while the workflow is still
+    /// working.
     pub(crate) doubled: f64,
     pub(crate) ack_lost: f64,
-    /// Requests are not taken for a while.
+    /// Requests are delivered late.
     pub(crate) late: f64,
     pub(crate) tools: f64,
     /// The answer asks for another step of the same batch.
@@ -81,7 +83,7 @@ pub(crate) struct TurnProfile {
     pub(crate) shuffled: f64,
 }
 
-/// What publishers do wrong.
+/// Rates of the faults of publishers.
 #[derive(Debug, Clone)]
 pub(crate) struct PublishProfile {
     pub(crate) duplicate: f64,
@@ -191,7 +193,7 @@ fn limits(rng: &mut Rng, tick_ms: i64, gap_timeout_ms: i64) -> PartitionLimits {
         remembered_bytes: rng.pick([0, 150, 1_000, 2_000]),
         stream_step_ms: tick_ms * 2,
         active_turns: rng.pick([1, 2, 1_000]),
-        // Beyond it an input fails, which nothing here expects.
+        // Above this limit an input fails, which nothing here expects.
         postponed_turns: PartitionLimits::default().postponed_turns,
         queue_window: rng.pick([1, 2, 8]),
         timer_window: PartitionLimits::default().timer_window,
@@ -203,7 +205,7 @@ fn limits(rng: &mut Rng, tick_ms: i64, gap_timeout_ms: i64) -> PartitionLimits {
     }
 }
 
-/// Often 0, else spread evenly over the orders of magnitude up to `most`.
+/// Often 0, otherwise spread evenly over the orders of magnitude up to `most`.
 fn rate(rng: &mut Rng, often: f64, most: f64) -> f64 {
     if !rng.chance(often) {
         return 0.0;

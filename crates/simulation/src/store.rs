@@ -30,7 +30,7 @@ use turns::Tables;
 pub(crate) struct Row {
     pub(crate) epoch: u64,
     pub(crate) commits: u64,
-    /// Saves that were written.
+    /// Number of saves that were written.
     pub(crate) saves: u64,
     pub(crate) incarnation: Option<String>,
     pub(crate) read: Option<Mark>,
@@ -41,11 +41,11 @@ pub(crate) struct Row {
     pub(crate) granted_at: i64,
     /// The statement that holds the row's lock.
     pub(crate) locked_by: Option<usize>,
-    /// Statements that wait for it.
+    /// Statements that wait for the lock.
     pub(crate) queue: VecDeque<usize>,
 }
 
-/// A lease just granted.
+/// A lease that was just granted.
 #[derive(Debug, Clone)]
 pub(crate) struct Grant {
     pub(crate) epoch: u64,
@@ -65,17 +65,17 @@ pub(crate) struct Store {
     pub(crate) letters: Vec<DeadLetterRow>,
     pub(crate) grants: Vec<(PartitionId, u64)>,
     pub(crate) violations: Vec<Violation>,
-    /// Messages that were there already when a commit brought them.
+    /// Messages that were already there when a commit brought them.
     pub(crate) key_conflicts: u64,
-    /// Letters that a planted bug writes later.
+    /// Dead letters that a planted bug writes later.
     pub(crate) letters_outside: Vec<(PartitionId, DeadLetter)>,
     ends: BTreeMap<MessageKey, i64>,
     message_keys: BTreeSet<MessageKey>,
     letter_keys: BTreeSet<MessageKey>,
-    /// Dead letters of entries, and whose they were as far as their subjects say it.
+    /// Dead letters of entries, with the thread or agent in their subjects if they name one.
     entry_keys: BTreeMap<(PartitionId, u64, bytes::Bytes), Option<String>>,
     heads: BTreeMap<ThreadId, i64>,
-    /// The highest number that was given in each thread.
+    /// The highest number that was assigned in each thread.
     last_numbers: BTreeMap<ThreadId, i64>,
     /// Turns, tasks and agents, by partition.
     pub(crate) tables: Vec<Tables>,
@@ -85,28 +85,30 @@ pub(crate) struct Store {
     pub(crate) failed_answers: BTreeSet<MessageKey>,
     /// How the messages of each thread ended, as gateways read it.
     ends_of: BTreeMap<ThreadId, BTreeMap<Position, feed::EndedMessage>>,
-    /// Where messages stand, as long as they are there.
+    /// The places of messages, until they are deleted.
     kept: rows::KeptRows,
     pub(crate) timers: timer_rows::Timers,
     compactions: BTreeMap<ThreadId, Vec<rows::CompactionRow>>,
-    /// Steps whose answer is still to come.
+    /// Steps whose answer has not arrived yet.
     steps: BTreeMap<MessageKey, Vec<model::Message>>,
-    /// Turns that were in the history already when a commit brought them, and stale queues.
+    /// Turns that were already in the history when a commit brought them, and stale queues.
     pub(crate) turn_conflicts: u64,
     pub(crate) commits: u64,
-    /// Messages of no turn that have ended.
+    /// Ended messages that belong to no turn.
     bare_ends: usize,
     /// Answers that a planted bug writes with the next commit.
     split: Vec<Vec<model::Message>>,
     spilled_messages: Vec<BTreeMap<MessageKey, (i64, SpilledMessage)>>,
     pub(crate) incidents: Vec<(PartitionId, Incident)>,
-    /// It went back in time: tasks have other places than those whose answers are in the streams.
+    /// The store went back in time: the positions of tasks differ from those whose answers are in
+    /// the streams.
     pub(crate) is_undone: bool,
-    /// Marks of erased threads: whether everything of them was gone.
+    /// Marks of erased threads; true when the erasure is complete.
     erased: BTreeMap<ThreadId, bool>,
-    /// All that were ever marked, also in a store that has gone back behind the mark: what came under it was dropped.
+    /// All threads that were ever marked, even if the store has gone back behind the mark: entries
+    /// under the mark were dropped.
     once_erased: BTreeSet<ThreadId>,
-    /// The turns of tasks that were deleted for it, with the thread.
+    /// Turns of tasks that an erasure deleted, with the erased thread.
     erased_turns: BTreeMap<TurnId, ThreadId>,
     bug: Option<PlantedBug>,
 }
@@ -124,8 +126,8 @@ impl Store {
         &mut self.rows[usize::from(partition.0)]
     }
 
-    /// Raises the epoch, above every one that was given out before, also by a store that has gone back in time since. `now_us` is the
-    /// database's clock.
+    /// Raises the epoch above every one that was ever granted, including by a store that has gone
+    /// back in time since. `now_us` is the database's clock.
     pub(crate) fn grant(
         &mut self,
         partition: PartitionId,
@@ -157,7 +159,7 @@ impl Store {
         self.bare_ends
     }
 
-    /// What is known of these messages now.
+    /// Looks up these messages.
     pub(crate) fn lookup(
         &self,
         keys: &[MessageKey],
@@ -167,7 +169,7 @@ impl Store {
         let lag = if self.bug == Some(PlantedBug::NoUniqueKey) { 5_000 } else { 0 };
         let known = |key: &MessageKey| match self.ends.get(key) {
             Some(at) if at + lag <= time && self.bug != Some(PlantedBug::NoLookUp) => Lookup::Ended,
-            // Nothing of them is kept, not even as a dead letter.
+            // Nothing of erased threads is kept, not even as a dead letter.
             _ if self.is_erased(&key.thread) && self.bug != Some(PlantedBug::ErasedUnasked) => Lookup::Ended,
             _ if missing.contains(&key.thread) => Lookup::NoThread,
             _ => Lookup::Absent,
@@ -175,7 +177,8 @@ impl Store {
         keys.iter().map(|key| (key.clone(), known(key))).collect()
     }
 
-    /// What a new owner starts from: the row as of its grant, the spilled messages as of now.
+    /// The state that a new owner starts from: the row as of its grant, the spilled messages as of
+    /// now.
     pub(crate) fn load(
         &self,
         partition: PartitionId,
@@ -225,8 +228,8 @@ impl Store {
         }
     }
 
-    /// Applies a commit, all of it. `skew` is that of the clock by which backoffs are written, for a planted bug. True when
-    /// a queue was further than its owner thought.
+    /// Applies a whole commit. `skew` is that of the clock by which backoffs are written, for a
+    /// planted bug. True if a queue was further than its owner knew.
     pub(crate) fn apply(&mut self, commit: &Commit, log: &Log, time: i64, skew: i64) -> bool {
         let partition = commit.partition;
         self.commits += 1;
@@ -271,7 +274,8 @@ impl Store {
         applied.is_stale
     }
 
-    /// Saves what is open, beside the commits. Returns how many saves the partition has had with it.
+    /// Saves open messages and inputs, independently of commits. Returns the number of saves of the
+    /// partition, including this one.
     pub(crate) fn save(&mut self, partition: PartitionId, save: &Save, time: i64) -> u64 {
         let spilled_messages = &mut self.spilled_messages[usize::from(partition.0)];
         for part in &save.messages {
@@ -284,7 +288,7 @@ impl Store {
         row.saves
     }
 
-    /// Bare messages, and those of the turns that are new, in the order of their positions.
+    /// Inserts messages without a turn, and those of new turns, in the order of their positions.
     fn insert_messages(&mut self, commit: &Commit, turns: &[usize], time: i64) {
         let number = usize::from(commit.partition.0);
         let mut messages: Vec<(model::Message, bool)> =
@@ -335,7 +339,7 @@ impl Store {
             metadata: message.metadata.clone(),
             attempt: message.attempt,
         });
-        // Clients are shown bare messages and answers.
+        // Clients are shown messages without a turn, and answers.
         if !matches!(part_of(&message.key.message), Some((_, TurnPart::Input | TurnPart::Step(_)))) {
             self.end(&message.key, time);
         }
@@ -346,7 +350,7 @@ impl Store {
         let last = self.last_numbers.entry(thread.clone()).or_default();
         *last += 1;
         match self.bug {
-            // The message itself is there already.
+            // The message itself is already there.
             Some(PlantedBug::NumberIsCount) => {
                 self.kept.get(thread).map_or(1, |rows| i64::try_from(rows.len()).unwrap_or(i64::MAX))
             }
@@ -384,10 +388,10 @@ impl Store {
         }
     }
 
-    /// Nothing is left of what has ended.
+    /// Nothing saved is left of what has ended.
     fn check_saved(&mut self, partition: PartitionId) {
         let number = usize::from(partition.0);
-        // Owners are not shown what was saved of erased threads: it goes with the rest of them.
+        // Owners do not load what was saved of erased threads; it is deleted with the rest.
         let messages = self.spilled_messages[number]
             .keys()
             .filter(|key| self.has_ended(key) && !self.is_erased(&key.thread));
@@ -425,7 +429,7 @@ impl Store {
         }
     }
 
-    /// What of an entry is not in the store.
+    /// Names what the store lacks of an entry, if anything.
     pub(crate) fn lacks(&self, partition: PartitionId, entry: &StreamEntry) -> Option<String> {
         if self.needs_nothing_of(entry) {
             return None;
@@ -453,7 +457,8 @@ impl Store {
     fn keeps_order(&self, partition: PartitionId, command: &Command) -> bool {
         let tables = &self.tables[usize::from(partition.0)];
         match command {
-            // A retry of a run that has not failed in this store, or not yet: it is under way again.
+            // A retry of a run that has not failed in this store, or not yet: it is in progress
+            // again.
             Command::Turn(opened) if self.is_undone && opened.run > 0 => true,
             Command::Turn(opened) => tables.keeps_input(&opened.thread, &opened.turn, opened.run),
             Command::Task(task) => tables.knows_task(&task.agent, &task.id),
@@ -485,8 +490,8 @@ impl Store {
         self.is_kept(partition, &key, arrival.attempt, &arrival.chunk)
     }
 
-    /// The chunk is not needed again: its message has ended, or it is saved, or a higher attempt is. A final chunk does not repeat one that
-    /// is not final: it contradicts it.
+    /// True if the chunk is not needed again: its message has ended, or it or a higher attempt is
+    /// saved. A final chunk does not repeat one that is not final; it contradicts it.
     fn is_kept(&self, partition: PartitionId, key: &MessageKey, attempt: u32, chunk: &Chunk) -> bool {
         let saved = self.spilled_messages[usize::from(partition.0)].get(key);
         let is_saved = |save: &SpilledMessage| {
@@ -502,13 +507,13 @@ impl Store {
     }
 }
 
-/// Nothing that comes later counts: everything is there up to the final chunk, or up to an error.
+/// True if nothing later counts: all chunks up to the final one are there, or up to an error.
 fn is_whole(save: &SpilledMessage) -> bool {
     let mut ends = save.chunks.iter().filter(|chunk| chunk.is_final || chunk.kind == ChunkKind::Error);
     ends.any(|last| (0..=last.id).all(|id| save.chunks.iter().any(|chunk| chunk.id == id)))
 }
 
-/// In the time of the simulation, as everything else that is compared.
+/// Converts to the time of the simulation, like everything else that is compared.
 fn at_database(what: TransitionKind) -> TransitionKind {
     match what {
         TransitionKind::Agent { agent, mut row, wait_ms } => {
@@ -546,7 +551,8 @@ impl Row {
     }
 }
 
-/// Parts of the same attempt are added, those of lower ones go, as the store's statement does it.
+/// Adds parts of the same attempt, and drops those of lower attempts, as the store's statement
+/// does.
 fn save_part(
     spilled_messages: &mut BTreeMap<MessageKey, (i64, SpilledMessage)>,
     part: &SpilledMessage,

@@ -6,18 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Coverage, PlantedBug, SeedReport, simulate};
 
-/// What came of many seeds.
+/// The outcome of many seeds.
 #[derive(Debug, Default)]
 pub struct SwarmOutcome {
     /// Sums over all seeds that were run.
     pub coverage: Coverage,
-    /// How many those were.
+    /// Number of seeds that were run.
     pub seeds: u64,
-    /// The report of the lowest seed that failed, if one did.
+    /// The report of the lowest seed that failed, if any.
     pub failed: Option<SeedReport>,
 }
 
-/// Runs seeds until one fails or all are done. `progress` is called after each with their number.
+/// Runs seeds until one fails or all are done. `progress` is called after each with the number
+/// done.
 pub fn swarm(
     seeds: Range<u64>,
     bug: Option<PlantedBug>,
@@ -38,7 +39,7 @@ pub fn swarm(
             outcome.seeds += 1;
             progress(outcome.seeds);
             if !report.violations.is_empty() {
-                // Lower seeds are done or under way; no higher one begins.
+                // Lower seeds are done or running; no higher one starts.
                 next.store(seeds.end, Ordering::Relaxed);
                 let is_lowest = outcome.failed.as_ref().is_none_or(|failed| failed.seed > seed);
                 if is_lowest {

@@ -1,7 +1,8 @@
 //! The world of one seed: virtual time, a heap of events, workers, store, streams and clients.
 //!
-//! Two phases: until `Scenario::faults_until` everything fails now and then; then the faults stop, and everything
-//! that was acknowledged has to end. One generator per concern, so that equal seeds have equal histories.
+//! It has two phases. Until `Scenario::faults_until` everything fails now and then; then the faults
+//! stop, and everything that was acknowledged must end. Each concern has its own generator, so that
+//! equal seeds have equal histories.
 
 mod background;
 mod clients;
@@ -52,26 +53,26 @@ use state::session::WorkerSession;
 use state::statement::Statement;
 use state::workflows::Workflows;
 
-/// Lines of the trace that are kept.
+/// The most trace lines that are kept.
 const TRACE_LINES: usize = 4_000;
 
-/// When everything has ended, clients hear of it within so long, ms: the last frame of a thread may be lost, which is noticed at the second look.
+/// The longest time, ms, until clients know that everything has ended: the last frame of a thread
+/// may be lost, which is noticed at the second look.
 const CLIENTS_SETTLE_MS: i64 = 9_000;
 
-/// What came of one seed.
+/// The report of one seed.
 #[derive(Debug)]
 pub struct SeedReport {
-    /// The seed.
     pub seed: u64,
-    /// What does not hold.
+    /// The violations that were found.
     pub violations: Vec<Violation>,
-    /// What happened.
+    /// What happened, as counts.
     pub coverage: Coverage,
     /// Equal for equal histories.
     pub trace_hash: u64,
     /// The sizes and rates that the seed drew.
     pub scenario: String,
-    /// The last lines of the history; empty unless they were asked for.
+    /// The last lines of the history; empty unless requested.
     pub trace: VecDeque<String>,
 }
 
@@ -97,9 +98,9 @@ pub(crate) struct World {
     order: u64,
     heap: BinaryHeap<Reverse<Scheduled>>,
     logs: Vec<Log>,
-    /// What will be published by itself, the next one last.
+    /// The entries that publishers will publish, the next one last.
     planned: Vec<Planned>,
-    /// The sequences of what was planned, by partition.
+    /// The sequences of the planned entries, by partition.
     planned_seqs: Vec<Vec<u64>>,
     ledger: Vec<Publish>,
     commands: Vec<Ordered>,
@@ -108,11 +109,12 @@ pub(crate) struct World {
     turn_events: Vec<TurnEvent>,
     rules: Rules,
     missing: BTreeSet<ThreadId>,
-    /// Messages that only time can end, with the planned entry from which on and how long, by partition.
+    /// Messages that only a timeout can end, by partition: the planned entry from which this holds,
+    /// the message, and the timeout, ms.
     doomed: Vec<Vec<(u64, MessageKey, i64)>>,
-    /// Since when each partition has had no owner, while there are no faults.
+    /// Since when each partition has had no owner, counted while there are no faults.
     free_since: Vec<Option<i64>>,
-    /// How many messages were published, and which.
+    /// Number of messages published without a turn, and their keys.
     messages: usize,
     bare: Vec<MessageKey>,
     going_back: GoingBack,
@@ -124,9 +126,9 @@ pub(crate) struct World {
     follow_ups: FollowUps,
     long_answers: LongAnswers,
     refused: RefusedRows,
-    /// Entries that cannot be read: whose they were, by their subjects, and their payloads.
+    /// Entries that cannot be read: the owner that their subject names, and their payloads.
     garbage: Vec<(String, bytes::Bytes)>,
-    /// How many chunks each message has that completes; for a planted bug.
+    /// The number of chunks of each message that completes, for a planted bug.
     lengths: BTreeMap<MessageKey, u32>,
     store: Store,
     statements: Vec<Statement>,
@@ -137,7 +139,7 @@ pub(crate) struct World {
     gateways: Vec<SimulatedGateway>,
     last_follower: u64,
     last_ask: u64,
-    /// Questions that are on their way: whose they are.
+    /// Queries in flight: gateway, thread and follower number.
     asked: BTreeMap<u64, (usize, ThreadId, u64)>,
     settled_at: Option<i64>,
     /// With their partitions, and when they began.
@@ -150,12 +152,12 @@ pub(crate) struct World {
 }
 
 struct Worker {
-    /// A new one with every start; names the owner of leases.
+    /// Different after each start; identifies the owner of leases.
     incarnation: u64,
     is_up: bool,
     is_paused: bool,
     paused_until: i64,
-    /// What comes while it stands still, in order.
+    /// Events that arrive while it is paused, in order.
     waiting: VecDeque<(Address, SessionEvent)>,
     skew: i64,
     idle_until: i64,
@@ -167,7 +169,7 @@ struct Worker {
 struct Scheduled {
     at: i64,
     order: u64,
-    /// Boxed: the heap moves what it orders.
+    /// Boxed, because the heap moves what it orders.
     event: Box<WorldEvent>,
 }
 
@@ -206,7 +208,7 @@ impl World {
         let limits = &scenario.limits;
         let rules = Rules {
             is_settled: true,
-            // What pauses, unnoticed outages and changes of the clock may add to the age of a gap.
+            // Pauses, unnoticed outages and changes of the clock may add to the age of a gap.
             gap_safe_ms: limits.gap_timeout_ms * 7 / 10,
             stall_safe_ms: limits.stall_timeout_ms * 7 / 10,
             chunks_per_message: limits.chunks_per_message,
@@ -220,7 +222,7 @@ impl World {
             doomed: doomed(&ledger, &fates, &scenario),
             free_since: vec![None; usize::from(scenario.partitions)],
             messages: fates.len(),
-            // Of its own, so that the other faults are those of before.
+            // These have their own generators, so that the other faults stay the same as before.
             going_back: GoingBack::new(Rng::new(seed ^ 0xb4c2)),
             budgets: SpentBudgets::new(Rng::new(seed ^ 0xb0d6e7)),
             erasing: Erasures::new(Rng::new(seed ^ 0xe7a5e)),
@@ -301,7 +303,7 @@ impl World {
         }
     }
 
-    /// Runs to the end and judges.
+    /// Runs to the end and checks the result.
     pub(crate) fn run(mut self, seed: u64) -> SeedReport {
         let limit = self.time_limit();
         while let Some(Reverse(Scheduled { at, order, event })) = self.heap.pop() {
@@ -313,7 +315,7 @@ impl World {
                 self.settled_at = Some(at);
             }
             if self.trace.is_some() && !self.violations.is_empty() {
-                // What led to it is what its reader wants.
+                // The reader wants the events that led to the violation.
                 break;
             }
             self.coverage.events += 1;
@@ -371,12 +373,12 @@ impl World {
         self.heap.push(Reverse(Scheduled { at, order, event: Box::new(event) }));
     }
 
-    /// Whether a fault happens here.
+    /// Draws whether a fault happens here.
     fn fault(&mut self, probability: impl Fn(&FaultRates) -> f64) -> bool {
         !self.is_quiet && self.rng.chance(probability(&self.scenario.faults))
     }
 
-    /// Every step of the history goes through here: into the hash always, into the trace on request.
+    /// Every step of the history passes here: always into the hash, and into the trace on request.
     fn note(&mut self, code: u64, numbers: [u64; 3], text: impl FnOnce() -> String) {
         for number in [self.time as u64, code].into_iter().chain(numbers) {
             self.hash = (self.hash.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);

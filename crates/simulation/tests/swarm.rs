@@ -9,10 +9,11 @@ use simulation::checker::Invariant;
 use simulation::{PlantedBug, SeedReport, simulate, swarm};
 
 const THREADS: usize = 2;
-/// The first of the seeds of this run; without it, it follows from the commit.
+/// The first seed of this run; without it, the seed follows from the commit.
 const BASE: &str = "ANTIPHON_SIMULATION_BASE";
 
-/// Every commit has seeds of its own, so that the search goes on with the work; the same commit has the same.
+/// Every commit has its own seeds, so that the search continues with the work. The same commit
+/// always has the same seeds.
 fn base() -> u64 {
     #[allow(clippy::disallowed_methods, reason = "a test is replayed by a variable")]
     let given = std::env::var(BASE).ok();
@@ -22,13 +23,15 @@ fn base() -> u64 {
     let mut git = std::process::Command::new("git");
     let head = git.args(["rev-parse", "--verify", "HEAD"]).current_dir(env!("CARGO_MANIFEST_DIR")).output();
     let head = head.ok().and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
-    // Readable, and far from where the next commit's begin.
+    // Readable, and far from where the seeds of the next commit begin.
     u64::from_str_radix(head.get(..9).unwrap_or_default(), 16).map_or(0, |hash| hash * 100_000)
 }
 
-/// Takes what processor time other tests leave: most of those wait for something to happen in time, and this one for nothing.
+/// Lowers the priority, so that this test uses only processor time that other tests leave. Most of
+/// those have timeouts; this one has none.
 fn yield_to_others() {
-    // Threads that are started later inherit it. Where there is no `/proc` or `renice`, everything has its share.
+    // Threads that start later inherit it. Where `/proc` or `renice` is missing, the priority
+    // stays.
     let Ok(thread) = std::fs::read_link("/proc/thread-self") else { return };
     let mut renice = std::process::Command::new("renice");
     renice.args(["-n", "19", "-p"]).arg(thread.file_name().unwrap_or_default());
@@ -47,7 +50,7 @@ fn fail(failed: &SeedReport, base: u64) -> ! {
 
 #[test]
 fn seeds_that_have_failed_once_hold() {
-    // Histories change with what is drawn from a seed; those of `regressions` do not.
+    // Histories change with the draws of a seed; those of `regressions` do not.
     for seed in [
         868,
         1_114,
@@ -116,7 +119,8 @@ fn simulation_20_000_seeds() {
     assert_eq!(outcome.seeds, 20_000);
     let c = outcome.coverage;
     println!("{c}");
-    // A swarm in which nothing goes wrong proves nothing. Hundreds of each kind of trouble, of common ones more.
+    // A swarm in which nothing goes wrong proves nothing. Each kind of trouble occurs hundreds of
+    // times, common ones more often.
     for (seen, least, what) in [
         (c.commits, 200_000, "commits"),
         (c.takeovers, 20_000, "takeovers"),
@@ -237,11 +241,11 @@ fn simulation_20_000_seeds() {
     ] {
         assert!(seen >= least, "{seen} {what}, at least {least} are wanted");
     }
-    // The look-up is the first wall and the key the second: nothing may come as far as that.
+    // The look-up is the first protection and the key the second; nothing may reach the key.
     assert_eq!((c.key_conflicts, c.turn_conflicts), (0, 0));
 }
 
-/// What each planted bug must be found by, at least.
+/// The invariant that must find each planted bug, at least.
 fn breaks(bug: PlantedBug) -> Invariant {
     match bug {
         PlantedBug::NoFence | PlantedBug::NoHighWater => Invariant::Positions,
@@ -338,12 +342,13 @@ fn breaks(bug: PlantedBug) -> Invariant {
     }
 }
 
-/// Where each bug was found last, `bug seed` a line: a run that finds it there need not search from the first seed, which takes minutes for all
-/// of them. Histories change with the simulation; then [`WRITE_FOUND`] writes the list anew.
+/// Where each bug was last found, `bug seed` per line. A run that finds it there need not search
+/// from the first seed, which takes minutes for all of them. Histories change with the simulation;
+/// then [`WRITE_FOUND`] writes the list again.
 const FOUND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/planted_bugs.txt");
 const WRITE_FOUND: &str = "ANTIPHON_WRITE_GOLDEN";
 
-/// What a seed shows of a bug.
+/// What a seed shows of a bug, if anything.
 fn shown(bug: PlantedBug, seed: u64) -> Option<String> {
     let violations = simulate(seed, Some(bug), false).violations;
     violations.iter().find(|violation| violation.invariant == breaks(bug)).map(ToString::to_string)
@@ -358,7 +363,7 @@ fn every_planted_bug_is_found() {
     };
     let mut found = String::new();
     for bug in PlantedBug::ALL {
-        // The rarest have none below 10,000.
+        // The rarest bugs need seeds above 10,000.
         let all = match bug {
             PlantedBug::HighestMarkAlone | PlantedBug::SavesUncounted => 10_000..40_000,
             PlantedBug::GroupFencedTogether => 10_000..130_000,

@@ -1,4 +1,4 @@
-//! What the stream has acknowledged: the promise that everything else is compared with.
+//! What the streams have acknowledged: the reference for all other evidence.
 
 use std::{
     collections::BTreeMap,
@@ -9,30 +9,28 @@ use model::{Chunk, Frame, MessageKey};
 
 use crate::locked;
 
-/// Shared by all publishers of a run.
+/// Acknowledged chunks of a run, shared by all its publishers.
 #[derive(Debug, Default)]
 pub struct AckLog {
     messages: Mutex<BTreeMap<MessageKey, AckedMessage>>,
 }
 
-/// What was acknowledged of one message.
+/// The acknowledged chunks of one message.
 #[derive(Debug, Clone, Default)]
 pub struct AckedMessage {
-    /// Chunks by attempt and id.
+    /// By attempt and chunk id.
     pub attempts: BTreeMap<u32, BTreeMap<u32, Acked>>,
 }
 
-/// One acknowledged chunk.
 #[derive(Debug, Clone)]
 pub struct Acked {
-    /// The chunk.
     pub chunk: Arc<Chunk>,
-    /// Stream sequences under which it is stored; more than one when it was sent again.
+    /// Stream sequences under which it is stored; several if it was sent again.
     pub seqs: Vec<u64>,
 }
 
 impl AckLog {
-    /// Notes that `frame` is stored by the stream under `seq`.
+    /// Records that the stream has stored `frame` under `seq`.
     pub fn acked(&self, frame: &Frame, seq: u64) {
         let mut messages = locked(&self.messages);
         for arrival in &frame.chunks {
@@ -50,19 +48,17 @@ impl AckLog {
         locked(&self.messages).len()
     }
 
-    /// Whether nothing has been acknowledged.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Number of chunks that the stream holds, repetitions included.
+    /// Number of chunks that the stream holds, including repetitions.
     pub fn stored_chunks(&self) -> usize {
         let messages = locked(&self.messages);
         let chunks = messages.values().flat_map(|sent| sent.attempts.values()).flat_map(BTreeMap::values);
         chunks.map(|acked| acked.seqs.len()).sum()
     }
 
-    /// A copy of everything.
     pub fn snapshot(&self) -> BTreeMap<MessageKey, AckedMessage> {
         locked(&self.messages).clone()
     }

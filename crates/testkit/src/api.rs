@@ -1,4 +1,4 @@
-//! The gateway's API with a name for each call, for tests: what is asked, and the whole answer.
+//! The gateway's API for tests, with one method per call; each returns the whole answer.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -8,27 +8,22 @@ use tokio::time::{Instant, sleep};
 
 use crate::http::{self, HttpRequest, TextResponse};
 
-/// One gateway.
+/// The API of one gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Api(pub SocketAddr);
 
-/// A turn that was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcceptedTurn {
-    /// Its id.
     pub id: String,
-    /// Its thread.
     pub thread: String,
-    /// The id of its answer.
     pub answer: String,
-    /// The id of its input.
     pub input: String,
     /// The run that was opened.
     pub run: u64,
 }
 
 impl AcceptedTurn {
-    /// Reads what a gateway says of a turn that it has accepted.
+    /// Reads the answer of a gateway that has accepted a turn.
     pub fn read(answer: &Value) -> Result<Self> {
         let text = |name: &str| {
             let text = answer[name].as_str().map(str::to_owned);
@@ -45,7 +40,7 @@ impl AcceptedTurn {
 }
 
 impl Api {
-    /// Sends a request; any status is an answer.
+    /// Sends a request; any status is a valid answer.
     pub async fn send(
         self,
         method: &str,
@@ -61,10 +56,10 @@ impl Api {
         http::exchange(self.0, HttpRequest { method, path, headers: &all, body: text.as_bytes() }).await
     }
 
-    /// Sends a request and reads what it answers.
+    /// Sends a request and reads the answer.
     ///
     /// # Errors
-    /// A status that is no success.
+    /// A status other than success.
     pub async fn call(self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
         let answer = self.send(method, path, body, &[]).await?;
         if !(200..300).contains(&answer.status) {
@@ -73,13 +68,13 @@ impl Api {
         answer.json()
     }
 
-    /// Says something in a thread.
+    /// Sends a message to a thread.
     pub async fn say(self, thread: &str, content: &str) -> Result<AcceptedTurn> {
         let path = format!("/v1/threads/{thread}/messages");
         AcceptedTurn::read(&self.call("POST", &path, Some(&json!({"content": content}))).await?)
     }
 
-    /// Says something in a thread; the whole answer.
+    /// Sends a message with this body to a thread; returns the whole answer.
     pub async fn say_with(
         self,
         thread: &str,
@@ -89,10 +84,11 @@ impl Api {
         self.send("POST", &format!("/v1/threads/{thread}/messages"), Some(body), headers).await
     }
 
-    /// Says something as often as it takes, always under the same key: what a client does while gateways come and go.
+    /// Sends a message repeatedly under one key until it is accepted, like a client while gateways
+    /// restart.
     ///
     /// # Errors
-    /// It was not accepted within `limit`, or refused for good.
+    /// It was not accepted within `limit`, or was refused permanently.
     pub async fn say_until_taken(
         gateways: &[Self],
         thread: &str,
@@ -119,17 +115,17 @@ impl Api {
         bail!("{thread}: {key} was not taken within {limit:?}: {last}")
     }
 
-    /// Ends a turn that is under way or waits.
+    /// Stops a turn that is in progress or queued.
     pub async fn stop(self, turn: &str) -> Result<Value> {
         self.call("POST", &format!("/v1/turns/{turn}/stop"), None).await
     }
 
-    /// Names a thread.
+    /// Creates a thread.
     pub async fn create_thread(self, body: &Value) -> Result<Value> {
         self.call("POST", "/v1/threads", Some(body)).await
     }
 
-    /// What is known of a thread and its turns.
+    /// The state of a thread and its turns.
     pub async fn thread(self, thread: &str) -> Result<Value> {
         self.call("GET", &format!("/v1/threads/{thread}"), None).await
     }
@@ -140,13 +136,12 @@ impl Api {
         Ok(page["messages"].as_array().context("no messages")?.clone())
     }
 
-    /// The failed turns of a thread.
     pub async fn failed_turns(self, thread: &str) -> Result<Vec<Value>> {
         let page = self.call("GET", &format!("/v1/threads/{thread}/failed-turns"), None).await?;
         Ok(page["failed_turns"].as_array().context("no failed_turns")?.clone())
     }
 
-    /// Opens a failed turn again.
+    /// Retries a failed turn.
     pub async fn retry_turn(self, thread: &str, turn: &str) -> Result<AcceptedTurn> {
         let path = format!("/v1/threads/{thread}/failed-turns/{turn}/retry");
         AcceptedTurn::read(&self.call("POST", &path, None).await?)
@@ -158,44 +153,41 @@ impl Api {
         self.call("PUT", &format!("/v1/agents/{agent}"), Some(&body)).await
     }
 
-    /// What is known of an agent and its queue.
+    /// The state of an agent and its queue.
     pub async fn agent(self, agent: &str) -> Result<Value> {
         self.call("GET", &format!("/v1/agents/{agent}"), None).await
     }
 
-    /// `pause`, `resume` or `clear-backoff`.
+    /// Runs an action on an agent: `pause`, `resume` or `clear-backoff`.
     pub async fn act(self, agent: &str, what: &str) -> Result<Value> {
         self.call("POST", &format!("/v1/agents/{agent}/{what}"), None).await
     }
 
-    /// Sends an agent a task.
     pub async fn send_task(self, agent: &str, task: &str, content: &str) -> Result<Value> {
         let body = json!({"task_id": task, "content": content});
         self.call("POST", &format!("/v1/agents/{agent}/tasks"), Some(&body)).await
     }
 
-    /// One task.
     pub async fn task(self, agent: &str, task: &str) -> Result<Value> {
         self.call("GET", &format!("/v1/agents/{agent}/tasks/{task}"), None).await
     }
 
-    /// A failed task goes to the end of the queue.
+    /// Moves a failed task to the end of its queue.
     pub async fn retry_task(self, agent: &str, task: &str) -> Result<Value> {
         self.call("POST", &format!("/v1/agents/{agent}/tasks/{task}/retry"), None).await
     }
 
-    /// Gives a task another text.
+    /// Changes the text of a task.
     pub async fn edit_task(self, agent: &str, task: &str, content: &str) -> Result<Value> {
         let body = json!({"content": content});
         self.call("PATCH", &format!("/v1/agents/{agent}/tasks/{task}"), Some(&body)).await
     }
 
-    /// Throws a task away.
     pub async fn drop_task(self, agent: &str, task: &str) -> Result<Value> {
         self.call("DELETE", &format!("/v1/agents/{agent}/tasks/{task}"), None).await
     }
 
-    /// Who did what to an agent, newest first as the API shows it.
+    /// The audit of an agent, newest first, as the API returns it.
     pub async fn acts_on_agent(self, agent: &str) -> Result<Vec<Value>> {
         let page = self.call("GET", &format!("/v1/agents/{agent}/audit"), None).await?;
         Ok(page["entries"].as_array().context("no acts")?.clone())

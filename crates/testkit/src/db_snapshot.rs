@@ -1,4 +1,4 @@
-//! The tables, as an outsider reads them.
+//! The tables as an outsider reads them.
 
 pub mod turns;
 
@@ -9,83 +9,73 @@ use sqlx::PgPool;
 use crate::from_row;
 
 from_row! {
-    /// A persisted message.
+    /// A row of `messages`.
     #[derive(Debug, Clone)]
     pub struct MessageRow {
-        /// Its thread.
         pub thread_id: String,
-        /// Its id in the thread.
+        /// Unique within the thread.
         pub message_id: String,
-        /// Its place.
         pub position: i64,
-        /// The position of its predecessor.
+        /// The position of the previous message in the thread.
         pub parent_id: Option<i64>,
-        /// Its number in the thread.
+        /// Number within the thread.
         pub number: Option<i64>,
         /// The position of its batch's first message.
         pub batch_id: i64,
-        /// Its number in the batch.
+        /// Number within the batch.
         pub sequence_num: i32,
-        /// Who speaks.
         pub role: String,
-        /// Its text.
         pub content: String,
-        /// Its metadata.
         pub metadata: Value,
-        /// The attempt that it comes from.
+        /// The attempt that produced it.
         pub attempt: i64,
     }
 }
 
 from_row! {
-    /// An input that was given up on.
+    /// A row of `dead_letters`.
     #[derive(Debug, Clone)]
     pub struct DeadLetterRow {
         /// `entry` or `message`.
         pub kind: String,
         /// The stream sequence of the entry, or of the message's first entry.
         pub stream_seq: i64,
-        /// Its partition.
         pub partition_id: i16,
-        /// The subject of an entry.
+        /// Set for an entry only.
         pub subject: Option<String>,
-        /// The thread of a message.
+        /// Set for a message only.
         pub thread_id: Option<String>,
-        /// The message.
+        /// Set for a message only.
         pub message_id: Option<String>,
-        /// The attempt of a message.
+        /// Set for a message only.
         pub attempt: Option<i64>,
-        /// The code.
+        /// Failure code.
         pub reason: String,
         /// Text, and what was missing.
         pub detail: Value,
-        /// What came.
+        /// The payload as received.
         pub raw: Vec<u8>,
     }
 }
 
 from_row! {
-    /// The end of a message, as clients get it.
+    /// The end of a message, as clients receive it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct EndRow {
-        /// Its thread.
         pub thread_id: String,
-        /// The message.
         pub message_id: String,
-        /// Its place among the ends of its thread.
+        /// Position among the ends of its thread.
         pub position: i64,
-        /// Why it failed; `None` when it is persisted.
+        /// Failure code; `None` for a persisted message.
         pub code: Option<String>,
     }
 }
 
 from_row! {
-    /// When a message was committed.
+    /// The time at which a message was committed.
     #[derive(Debug, Clone)]
     pub struct CommitTime {
-        /// Its thread.
         pub thread_id: String,
-        /// The message.
         pub message_id: String,
         /// The attempt that was committed.
         pub attempt: i64,
@@ -98,15 +88,14 @@ from_row! {
     /// A partition and its lease.
     #[derive(Debug, Clone)]
     pub struct PartitionRow {
-        /// Its number.
         pub partition_id: i16,
-        /// Another one with each grant.
+        /// Rises with each grant.
         pub epoch: i64,
-        /// The worker that holds it.
+        /// The worker that holds the lease.
         pub owner: Option<String>,
-        /// Whether the lease is running, by the database's clock.
+        /// Whether the lease is valid, by the database's clock.
         pub leased: bool,
-        /// Nothing up to here is needed again.
+        /// Nothing up to this sequence is needed again.
         pub checkpoint: i64,
     }
 }
@@ -120,7 +109,6 @@ pub async fn messages(pool: &PgPool) -> Result<Vec<MessageRow>> {
     Ok(rows.fetch_all(pool).await?)
 }
 
-/// When each message was committed.
 pub async fn commit_times(pool: &PgPool) -> Result<Vec<CommitTime>> {
     let rows = sqlx::query_as(
         "SELECT thread_id, message_id, attempt, ((position >> 22) + 1704067200000)::bigint AS at_ms FROM messages",
@@ -137,7 +125,7 @@ pub async fn dead_letters(pool: &PgPool) -> Result<Vec<DeadLetterRow>> {
     Ok(rows.fetch_all(pool).await?)
 }
 
-/// How all messages ended of which clients get the end, by thread and position.
+/// The ends of all messages whose ends clients receive, by thread and position.
 pub async fn ends(pool: &PgPool) -> Result<Vec<EndRow>> {
     let rows = sqlx::query_as(
         "SELECT thread_id, message_id, position, NULL AS code FROM messages
@@ -150,7 +138,6 @@ pub async fn ends(pool: &PgPool) -> Result<Vec<EndRow>> {
     Ok(rows.fetch_all(pool).await?)
 }
 
-/// All partitions.
 pub async fn partitions(pool: &PgPool) -> Result<Vec<PartitionRow>> {
     let rows = sqlx::query_as(
         "SELECT partition_id, epoch, owner, coalesce(lease_until > clock_timestamp(), false) AS leased, checkpoint
@@ -159,7 +146,7 @@ pub async fn partitions(pool: &PgPool) -> Result<Vec<PartitionRow>> {
     Ok(rows.fetch_all(pool).await?)
 }
 
-/// Number of messages and of dead letters.
+/// Counts of messages and of dead letters.
 pub async fn ended(pool: &PgPool) -> Result<(i64, i64)> {
     Ok(sqlx::query_as("SELECT (SELECT count(*) FROM messages), (SELECT count(*) FROM dead_letters)")
         .fetch_one(pool)

@@ -1,4 +1,5 @@
-//! The example workflow services of `deploy/examples`, installed into a folder that is kept.
+//! The example workflow services of `deploy/examples`, installed into a folder that is kept between
+//! runs.
 
 use std::{
     fs,
@@ -13,15 +14,16 @@ use tokio::{process::Command, time::timeout};
 
 use crate::fleet::{WorkflowOptions, WorkflowProgram};
 
-/// How long a step of an installation may take.
+/// Limit for one step of an installation.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// The Python service, for this workflow.
+/// The Python example as a service of this workflow.
 pub async fn python(workflow: &str) -> Result<WorkflowOptions> {
     let dir = place("workflow-python", &["workflow.py", "requirements.txt"])?;
     let done = dir.join("installed");
     if !is_done(&done, &dir.join("requirements.txt"))? {
-        // Beside the script, where it is found without an environment of its own: venv is a package that may be missing.
+        // Installed beside the script, which finds it there without a virtual environment: the venv
+        // package may be missing.
         let options = ["--quiet", "--upgrade", "--target", ".", "--requirement", "requirements.txt"];
         run(&dir, "python3", &[&["-m", "pip", "install"], options.as_slice()].concat()).await?;
         note_done(&done, &dir.join("requirements.txt"))?;
@@ -29,7 +31,7 @@ pub async fn python(workflow: &str) -> Result<WorkflowOptions> {
     Ok(service(workflow, "python3", "workflow.py", dir))
 }
 
-/// The TypeScript service, for this workflow: compiled each time.
+/// The TypeScript example as a service of this workflow; compiled each time.
 pub async fn typescript(workflow: &str) -> Result<WorkflowOptions> {
     let files = ["workflow.ts", "tool_calls.ts", "package.json", "package-lock.json", "tsconfig.json"];
     let dir = place("workflow-typescript", &files)?;
@@ -48,7 +50,7 @@ fn service(workflow: &str, program: &str, script: &str, dir: PathBuf) -> Workflo
     WorkflowOptions { workflow: workflow.to_owned(), program }
 }
 
-/// A copy below `target/`, so that nothing is installed into the sources.
+/// Copies the example below `target/`, so that nothing is installed into the sources.
 fn place(example: &str, files: &[&str]) -> Result<PathBuf> {
     let from = workspace::root().join("deploy/examples").join(example);
     let to = workspace::target_dir().join("examples").join(example);
@@ -59,7 +61,7 @@ fn place(example: &str, files: &[&str]) -> Result<PathBuf> {
     Ok(to)
 }
 
-/// Whether just this was installed before.
+/// True if exactly this was installed before.
 fn is_done(mark: &Path, wanted: &Path) -> Result<bool> {
     let wanted = fs::read(wanted)?;
     Ok(fs::read(mark).is_ok_and(|installed| installed == wanted))

@@ -1,4 +1,5 @@
-//! A fleet as an operator runs it: `antiphon migrate`, then workers, gateways and workflow services as processes.
+//! A fleet as an operator runs it: `antiphon migrate`, then workers, gateways and workflow services
+//! as processes.
 
 mod binary;
 mod metrics;
@@ -23,36 +24,33 @@ pub use workflow::{WorkflowOptions, WorkflowProgram};
 
 use process::Program;
 
-/// How long a process may take until it is ready, on a busy machine.
+/// Limit until a process is ready, on a busy machine.
 pub const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a fleet is made of.
+/// The configuration of a fleet.
 #[derive(Debug, Clone)]
 pub struct FleetOptions {
-    /// Where NATS is.
     pub nats_url: String,
-    /// Where Postgres is, for `migrate` and gateways.
+    /// For `migrate` and gateways.
     pub database_url: String,
-    /// Where workers find Postgres, if elsewhere: behind a proxy.
+    /// The database url of workers if it differs, for example behind a proxy.
     pub worker_database_url: Option<String>,
-    /// Number of workers.
     pub workers: usize,
-    /// Number of gateways.
     pub gateways: usize,
-    /// Workflow services.
     pub workflows: Vec<WorkflowOptions>,
-    /// Number of partitions.
     pub partitions: u16,
-    /// Further environment of every process, which wins over ours.
+    /// Additional environment of every process; overrides ours.
     pub env: Vec<(String, String)>,
-    /// Further environment of a role's processes (`worker`, `gateway`, `workflow`, `migrate`), which wins over all other.
+    /// Additional environment of one role's processes (`worker`, `gateway`, `workflow`, `migrate`);
+    /// overrides all others.
     pub role_env: Vec<(&'static str, String, String)>,
-    /// Where logs go; a temporary folder when `None`.
+    /// Folder of the logs; `None`: a temporary folder.
     pub log_dir: Option<PathBuf>,
 }
 
 impl FleetOptions {
-    /// Two workers and one gateway with 8 partitions and the defaults of the binary; no workflow service.
+    /// Two workers and one gateway with 8 partitions and the binary's defaults, without a workflow
+    /// service.
     pub fn new(nats_url: &str, database_url: &str) -> Self {
         Self {
             nats_url: nats_url.to_owned(),
@@ -68,21 +66,20 @@ impl FleetOptions {
         }
     }
 
-    /// Sets a variable of every process.
+    /// Sets an environment variable of every process.
     #[must_use]
     pub fn with_env(mut self, name: &str, value: impl ToString) -> Self {
         self.env.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// Adds a workflow service.
     #[must_use]
     pub fn with_workflow(mut self, workflow: WorkflowOptions) -> Self {
         self.workflows.push(workflow);
         self
     }
 
-    /// Sets a variable of a role's processes.
+    /// Sets an environment variable of one role's processes.
     #[must_use]
     pub fn with_role_env(mut self, role: &'static str, name: &str, value: impl ToString) -> Self {
         self.role_env.push((role, name.to_owned(), value.to_string()));
@@ -97,7 +94,7 @@ impl FleetOptions {
             ("DATABASE_URL", database_url),
             ("ANTIPHON_PARTITIONS", &partitions),
             ("ANTIPHON_LOG", &log),
-            // All clients of a test or a bench have one address.
+            // All clients of a test or a benchmark have the same address.
             ("ANTIPHON_MAX_CONNECTIONS_PER_IP", "0"),
         ];
         let own = own.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -107,14 +104,11 @@ impl FleetOptions {
     }
 }
 
-/// Running processes; dropped, they are killed and temporary logs removed.
+/// Running processes. Dropping it kills them and removes temporary logs.
 #[derive(Debug)]
 pub struct Fleet {
-    /// The workers.
     pub workers: Vec<Process>,
-    /// The gateways.
     pub gateways: Vec<Process>,
-    /// The workflow services.
     pub workflows: Vec<Process>,
     options: FleetOptions,
     log_dir: PathBuf,
@@ -131,7 +125,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Reserves ports and names; nothing runs yet.
+    /// Reserves ports and names, but starts nothing.
     pub fn prepare(options: FleetOptions) -> Result<Self> {
         let scratch = options.log_dir.is_none().then(|| ScratchDir::new("fleet")).transpose()?;
         let log_dir = options.log_dir.clone().or(scratch.as_ref().map(|dir| dir.path().to_path_buf()));
@@ -153,7 +147,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Adds a worker, not started yet, and returns its index.
+    /// Adds a worker without starting it, and returns its index.
     pub fn add_worker(&mut self) -> Result<usize> {
         let number = self.workers.len();
         let name = format!("worker-{number}");
@@ -164,7 +158,7 @@ impl Fleet {
         Ok(number)
     }
 
-    /// Adds a workflow service, not started yet, and returns its index.
+    /// Adds a workflow service without starting it, and returns its index.
     pub fn add_workflow(&mut self, workflow: &WorkflowOptions) -> Result<usize> {
         let number = self.workflows.len();
         let env = self.options.environment("workflow", &self.options.database_url);
@@ -177,7 +171,7 @@ impl Fleet {
         self.migrate_with(&["migrate"]).await
     }
 
-    /// As [`Self::migrate`], for a database that takes the streams over from another one.
+    /// Like [`Self::migrate`], for a database that takes over the streams of another one.
     pub async fn migrate_and_adopt(&self) -> Result<()> {
         let adopted = self.migrate_with(&["migrate", "--adopt-streams"]).await;
         match adopted {
@@ -196,7 +190,6 @@ impl Fleet {
         Ok(())
     }
 
-    /// Starts every process.
     pub fn spawn(&mut self) -> Result<()> {
         self.processes_mut().try_for_each(Process::spawn)
     }
@@ -209,17 +202,17 @@ impl Fleet {
         Ok(())
     }
 
-    /// Where the gateways' APIs listen.
+    /// The addresses of the gateways' APIs.
     pub fn gateway_addrs(&self) -> Vec<SocketAddr> {
         self.gateways.iter().map(Process::http_addr).collect()
     }
 
-    /// Where the logs are.
+    /// The folder of the logs.
     pub fn log_dir(&self) -> &Path {
         &self.log_dir
     }
 
-    /// The last lines of every log, for a failure's report.
+    /// The last lines of every log, for the report of a failure.
     pub fn log_tails(&self) -> String {
         let processes = self.workers.iter().chain(&self.gateways).chain(&self.workflows);
         processes.map(|process| format!("--- {}\n{}\n", process.name(), process.log_tail())).collect()
@@ -238,14 +231,12 @@ impl Drop for Fleet {
     }
 }
 
-/// What a command of the binary did.
+/// The outcome of one run of the binary.
 #[derive(Debug, Clone)]
 pub struct Invocation {
-    /// Its exit code; `None` when a signal ended it.
+    /// Exit code; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// What it wrote to standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
     pub stderr: String,
 }
 
@@ -255,7 +246,8 @@ pub async fn invoke(arguments: &[&str], env: &[(String, String)]) -> Result<Invo
     invocation.with_context(|| format!("antiphon {arguments:?} has not ended after 60 s"))
 }
 
-/// Runs the binary with this environment; `None` when `kill` comes before its end, which is SIGKILL.
+/// Runs the binary with this environment. Sends SIGKILL and returns `None` if `kill` completes
+/// first.
 pub async fn invoke_until(
     arguments: &[&str],
     env: &[(String, String)],

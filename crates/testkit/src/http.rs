@@ -1,7 +1,7 @@
 //! A small HTTP/1.1 client on a plain socket.
 //!
-//! A library would hide the one thing that the tests of streams must see: whether a body *ended* (terminating chunk,
-//! or all of its length) or was *cut*.
+//! A library would hide what the tests of streams must see: whether a body *ended* (terminating
+//! chunk, or full length) or was *cut off*.
 
 use std::{io, net::SocketAddr, sync::OnceLock, time::Duration};
 
@@ -12,26 +12,22 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a whole small exchange may take.
+/// Limit for a whole small exchange.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// See [`carry_key`].
 static KEY: OnceLock<String> = OnceLock::new();
 
-/// A response whose body is still to be read.
+/// A response whose body is not read yet.
 #[derive(Debug)]
 pub struct Response {
-    /// The status code.
     pub status: u16,
     /// Header fields, names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body.
     pub body: ResponseBody,
 }
 
-/// A whole small response.
+/// A complete small response.
 #[derive(Debug, Clone)]
 pub struct TextResponse {
-    /// The status code.
     pub status: u16,
     /// Header fields, names in lower case.
     pub headers: Vec<(String, String)>,
@@ -39,16 +35,16 @@ pub struct TextResponse {
     pub text: String,
 }
 
-/// A request whose response is small.
+/// A request with a small response.
 #[derive(Debug, Clone, Copy)]
 pub struct HttpRequest<'a> {
     /// GET, POST, PUT, PATCH, DELETE.
     pub method: &'a str,
     /// Path and query.
     pub path: &'a str,
-    /// Header fields, added as they are.
+    /// Header fields, sent unchanged.
     pub headers: &'a [(&'a str, &'a str)],
-    /// The body; a content-type is the caller's to add.
+    /// Sent without a content-type, which the caller adds.
     pub body: &'a [u8],
 }
 
@@ -63,7 +59,7 @@ pub struct ResponseBody {
 enum Framing {
     /// Bytes left of the current chunk.
     Chunked(u64),
-    /// Bytes left in all.
+    /// Remaining bytes of the body.
     Length(u64),
     UntilClose,
     Ended,
@@ -82,19 +78,18 @@ impl TextResponse {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body as JSON.
     pub fn json(&self) -> Result<serde_json::Value> {
         serde_json::from_str(&self.text).with_context(|| format!("{}: not JSON: {}", self.status, self.text))
     }
 }
 
-/// Every request of this process carries this API key from now on: for a program whose fleet cannot do without authentication, because it
-/// is not on loopback. The first key counts.
+/// Makes every later request of this process carry this API key, for a program whose fleet needs
+/// authentication because it is not on loopback. Only the first call takes effect.
 pub fn carry_key(key: &str) {
     KEY.get_or_init(|| key.to_owned());
 }
 
-/// Sends a GET and reads the head of the response. `headers` are added as they are.
+/// Sends a GET and reads the head of the response. `headers` are sent unchanged.
 pub async fn open(addr: SocketAddr, path: &str, headers: &[(&str, &str)]) -> io::Result<Response> {
     begin(addr, HttpRequest { method: "GET", path, headers, body: &[] }).await
 }
@@ -119,12 +114,12 @@ pub async fn begin(addr: SocketAddr, request: HttpRequest<'_>) -> io::Result<Res
     read_head(BufReader::with_capacity(32 * 1024, stream)).await
 }
 
-/// GETs a small resource whole.
+/// GETs a small resource completely.
 pub async fn get(addr: SocketAddr, path: &str) -> Result<TextResponse> {
     exchange(addr, HttpRequest { method: "GET", path, headers: &[], body: &[] }).await
 }
 
-/// Sends a request on a connection of its own and reads the whole of a small response.
+/// Sends a request on its own connection and reads a small response completely.
 pub async fn exchange(addr: SocketAddr, request: HttpRequest<'_>) -> Result<TextResponse> {
     let headers = [request.headers, &[("connection", "close")]].concat();
     let whole = async {
@@ -139,7 +134,7 @@ pub async fn exchange(addr: SocketAddr, request: HttpRequest<'_>) -> Result<Text
     answer.with_context(|| format!("{}: no answer", what()))?.with_context(what)
 }
 
-/// GETs a JSON document; any status but 200 is an error.
+/// GETs a JSON document; any status except 200 is an error.
 pub async fn get_json(addr: SocketAddr, path: &str) -> Result<serde_json::Value> {
     let answer = get(addr, path).await?;
     if answer.status != 200 {
@@ -182,7 +177,7 @@ fn framing(headers: &[(String, String)]) -> io::Result<Framing> {
 }
 
 impl ResponseBody {
-    /// Appends what comes next to `into` and returns its length in bytes; 0 when the body has ended.
+    /// Appends the next bytes to `into` and returns their number; 0 if the body has ended.
     ///
     /// A connection that closes before the end is an `UnexpectedEof`.
     pub async fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {

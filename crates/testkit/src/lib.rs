@@ -1,9 +1,10 @@
-//! The outside view: real NATS and Postgres, the shipped binary as processes, publishers, SSE clients, and a check of
-//! what came out against what went in.
+//! The outside view for tests: real NATS and Postgres, the shipped binary as processes, publishers,
+//! and SSE clients.
 //!
-//! Nothing here knows how a worker or a gateway is built: [`fleet`] starts the `antiphon` binary and everything else
-//! talks to subjects, HTTP and tables. Building blocks: [`services`], [`nats_cluster`], [`fleet`], [`load`], [`publisher`], [`sse`],
-//! [`manual_workflow`], [`api`], [`proxy`], [`link`], [`db_snapshot`].
+//! Nothing here depends on the internals of a worker or gateway: [`fleet`] starts the `antiphon`
+//! binary, and everything else uses subjects, HTTP and tables. Building blocks: [`services`],
+//! [`nats_cluster`], [`fleet`], [`load`], [`publisher`], [`sse`], [`manual_workflow`], [`api`],
+//! [`proxy`], [`link`], [`db_snapshot`].
 #![allow(
     clippy::disallowed_methods,
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
@@ -28,7 +29,8 @@ pub mod sse;
 pub mod text;
 pub mod turn_events;
 
-/// A struct that is read from a row by the names of its fields. sqlx' derive macro would have sqlx and its dependencies compiled twice.
+/// A struct that is read from a row by its field names. The derive macro of sqlx would compile sqlx
+/// and its dependencies twice.
 #[macro_export]
 macro_rules! from_row {
     ($(#[$meta:meta])* $visible:vis struct $name:ident { $($(#[$about:meta])* $shown:vis $field:ident: $kind:ty),* $(,)? }) => {
@@ -48,17 +50,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, Result};
 use async_nats::ServerAddr;
 
-/// Locks; what a panicking holder left behind is looked at all the same.
+/// Locks a mutex, and ignores poisoning by a panicked holder.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The servers of a url, or of several that are separated by commas.
+/// Parses a url, or several that are separated by commas.
 pub fn nats_addresses(urls: &str) -> Result<Vec<ServerAddr>> {
     urls.split(',').map(|url| url.parse().with_context(|| format!("{url}: not a NATS url"))).collect()
 }
 
-/// Host and port of a url that names both.
+/// Host and port of a url that contains both.
 pub fn host_and_port(url: &str) -> Result<(String, u16)> {
     let (_, rest) = url.split_once("://").with_context(|| format!("{url}: no scheme"))?;
     let authority = rest.split(['/', '?']).next().unwrap_or_default();

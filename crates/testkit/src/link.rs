@@ -1,8 +1,8 @@
-//! A TCP link between two hosts, which can be slow, cut, or silent as a host is that has lost its power: nothing is refused, nothing is
-//! answered.
+//! A TCP link between two hosts. It can be slow, be cut, or be silent like a host without power: it
+//! neither refuses nor answers anything.
 //!
-//! It knows nothing of what goes over it, so it may stand before NATS, Postgres or a gateway. Each direction has a queue of its own, so a
-//! delay costs no rate.
+//! It does not interpret the bytes, so it can be in front of NATS, Postgres or a gateway. Each
+//! direction has its own queue, so a delay does not reduce the rate.
 
 use std::{
     collections::VecDeque,
@@ -29,7 +29,7 @@ use tokio::{
 
 use crate::locked;
 
-/// Bytes of one connection and direction that may be on their way at a time.
+/// The most bytes in flight per connection and direction.
 const ON_THE_WAY: usize = 16 << 20;
 
 #[derive(Debug)]
@@ -38,11 +38,11 @@ struct LinkState {
     delay_ms: AtomicU64,
     is_silent: AtomicBool,
     connections: AtomicUsize,
-    /// Rises when all connections are to be cut.
+    /// Rises when all connections must be cut.
     cuts: watch::Sender<u64>,
 }
 
-/// A running link; dropped, it is cut.
+/// A running link. Dropping it cuts all connections.
 #[derive(Debug)]
 pub struct Link {
     addr: SocketAddr,
@@ -73,7 +73,7 @@ impl Link {
         Self::start(found.next().context("a url whose host has no address")?).await
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -86,18 +86,18 @@ impl Link {
         Ok(format!("{}{}{after}", &before[..host], self.addr))
     }
 
-    /// New connections lead there from now on.
+    /// Sets the server for new connections.
     pub fn lead_to(&self, upstream: SocketAddr) {
         *locked(&self.shared.upstream) = upstream;
     }
 
-    /// From now on what is sent in either direction arrives so much later.
+    /// Delays all bytes sent from now on in either direction.
     pub fn set_delay(&self, delay: Duration) {
         self.shared.delay_ms.store(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// With `true` nothing arrives any more on either side, and a new connection gets nothing. What was sent meanwhile is lost, so
-    /// `false` cuts those connections and lets new ones work.
+    /// If `true`, nothing arrives on either side, and a new connection receives nothing. Bytes sent
+    /// in that time are lost, so `false` cuts those connections and lets new ones work.
     pub fn set_silent(&self, silent: bool) {
         self.shared.is_silent.store(silent, Ordering::Relaxed);
         if !silent {
@@ -105,12 +105,11 @@ impl Link {
         }
     }
 
-    /// Cuts all connections.
     pub fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Connections that stand.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
     }
@@ -129,7 +128,7 @@ async fn accept(listener: TcpListener, shared: Arc<LinkState>) {
         tokio::spawn(async move {
             shared.connections.fetch_add(1, Ordering::Relaxed);
             tokio::select! {
-                // Errors are what a link is for; both sides see them as a closed connection.
+                // A link causes errors on purpose; both sides see them as a closed connection.
                 _ = carry(near, &shared) => {}
                 _ = cuts.changed() => {}
             }
@@ -147,12 +146,13 @@ async fn carry(near: TcpStream, shared: &LinkState) -> io::Result<()> {
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
     let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
-    // A connection ends when both directions have: an end that one side says travels like everything else.
+    // A connection ends when both directions have ended: an end of one side is forwarded like all
+    // other bytes.
     tokio::try_join!(one_way(near_read, far_write, shared), one_way(far_read, near_write, shared))?;
     Ok(())
 }
 
-/// Takes bytes as they come and hands each on when its time has come.
+/// Reads bytes as they arrive and forwards each when its delay has passed.
 async fn one_way(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &LinkState) -> io::Result<()> {
     let mut on_the_way: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let (mut bytes, mut has_ended) = (0, false);
@@ -178,7 +178,7 @@ async fn one_way(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &LinkS
         }
     }
     while shared.is_silent.load(Ordering::Relaxed) {
-        // Nor is an end heard.
+        // The end of a connection is not forwarded either.
         sleep(Duration::from_millis(20)).await;
     }
     to.shutdown().await
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// Says everything back.
+    /// A server that sends everything back.
     async fn echo() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Follows threads as a gateway does, for measurements that need to know when a message is committed.
+//! Follows threads like a gateway, for measurements that need the time of a message's commit.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use tokio::time::{Instant, interval, sleep};
 use wire::query::{self, ChangedThreadsQuery, SnapshotRequest};
 use wire::subject;
 
-/// Until partitions have owners.
+/// Limit until partitions have owners.
 const OWNERS: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(100);
-/// Owners forget a gateway that is silent for 20 s.
+/// Owners drop a gateway that is silent for 20 s.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// Frames of some threads, until it is dropped.
+/// Receives frames of some threads until it is dropped.
 #[derive(Debug)]
 pub struct LiveFollower {
     frames: Subscriber,
@@ -29,7 +29,7 @@ impl LiveFollower {
     /// Returns when the owners of all `threads` send their frames.
     ///
     /// # Errors
-    /// NATS is away, or a partition has no owner within a minute.
+    /// NATS is unreachable, or a partition has no owner within a minute.
     pub async fn start(client: &Client, partitions: PartitionCount, threads: Vec<ThreadId>) -> Result<Self> {
         let gateway = GatewayId::of_number(rand::random());
         let frames = client.subscribe(subject::live(&gateway)).await?;
@@ -52,7 +52,7 @@ impl LiveFollower {
         Ok(Self { frames, keeping_alive })
     }
 
-    /// The next frames; `None` when the connection has ended.
+    /// The next frames; `None` if the connection has ended.
     pub async fn next(&mut self) -> Option<Vec<LiveFrame>> {
         let message = self.frames.next().await?;
         let frames = wire::live::frames(&message.payload).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Messages to publish, and what must become of them.
+//! Messages to publish, with their expected outcome.
 
 use std::sync::Arc;
 
@@ -14,24 +14,21 @@ use crate::{
 /// One message, as a workflow service would publish it.
 #[derive(Debug, Clone)]
 pub struct PlannedMessage {
-    /// Thread and message id.
     pub key: MessageKey,
-    /// Its attempt.
     pub attempt: u32,
-    /// Its chunks by id.
+    /// Ordered by id.
     pub chunks: Vec<Arc<Chunk>>,
 }
 
-/// How publications are disordered and packed.
+/// How payloads are reordered and packed.
 #[derive(Debug, Clone, Copy)]
 pub struct Disorder {
     /// Chunks are shuffled within windows of this many.
     pub window: usize,
-    /// Rate of duplicates.
     pub duplicates: f64,
-    /// At most this many chunks per payload.
+    /// The most chunks per payload.
     pub frame: usize,
-    /// Rate of payloads in protobuf; the others are JSON.
+    /// Rate of protobuf payloads; the others are JSON.
     pub protobuf: f64,
 }
 
@@ -46,7 +43,7 @@ impl PlannedMessage {
         Self::of_pieces(thread, message, &text::cut(text, words))
     }
 
-    /// A message with these pieces.
+    /// A message with one chunk per piece.
     pub fn of_pieces(thread: &str, message: &str, pieces: &[String]) -> Result<Self> {
         let key = MessageKey { thread: ThreadId::parse(thread)?, message: MessageId::parse(message)? };
         let last = pieces.len().saturating_sub(1);
@@ -64,7 +61,6 @@ impl PlannedMessage {
         self
     }
 
-    /// Its text.
     pub fn text(&self) -> String {
         self.chunks.iter().map(|chunk| &*chunk.text).collect()
     }

@@ -1,4 +1,5 @@
-//! A workflow service that a test drives by hand: it takes a turn request, and publishes what the test wants.
+//! A workflow service that a test controls: it takes turn requests and publishes what the test
+//! wants.
 
 use std::time::Duration;
 
@@ -26,11 +27,10 @@ pub struct ManualWorkflow {
 /// One delivery of a turn request.
 #[derive(Debug)]
 pub struct DeliveredRequest {
-    /// The request.
     pub request: TurnRequest,
-    /// The payload as it came.
+    /// The payload as received.
     pub raw: Value,
-    /// The attempt of this delivery, as the contract of workflows counts it.
+    /// The attempt of this delivery, counted as in the contract of workflows.
     pub attempt: u32,
     context: jetstream::Context,
     message: jetstream::Message,
@@ -38,8 +38,8 @@ pub struct DeliveredRequest {
 }
 
 impl ManualWorkflow {
-    /// Connects, and makes the workflow's consumer if there is none: a request that is not answered comes again after
-    /// `ack_wait`.
+    /// Connects, and creates the workflow's consumer if there is none. An unanswered request is
+    /// redelivered after `ack_wait`.
     pub async fn connect(nats_url: &str, workflow: &str, ack_wait: Duration) -> Result<Self> {
         let client = async_nats::connect(nats_addresses(nats_url)?).await?;
         let context = jetstream::new(client.clone());
@@ -59,12 +59,12 @@ impl ManualWorkflow {
     /// The next request.
     ///
     /// # Errors
-    /// None within `limit`.
+    /// No request arrives within `limit`.
     pub async fn next(&self, limit: Duration) -> Result<DeliveredRequest> {
         self.next_within(limit).await?.with_context(|| format!("no turn request within {limit:?}"))
     }
 
-    /// The next request, if one comes within `limit`.
+    /// The next request, if one arrives within `limit`.
     pub async fn next_within(&self, limit: Duration) -> Result<Option<DeliveredRequest>> {
         let mut batch = self.consumer.fetch().max_messages(1).expires(limit).messages().await?;
         let Ok(Some(message)) = timeout(limit + Duration::from_secs(1), batch.next()).await else {
@@ -85,7 +85,7 @@ impl ManualWorkflow {
         }))
     }
 
-    /// How many requests are not taken yet, and how many are being answered.
+    /// Counts of requests that are not taken yet, and of those being answered.
     pub async fn standing(&self) -> Result<(u64, usize)> {
         let info = self.consumer.clone().info().await?.clone();
         Ok((info.num_pending, info.num_ack_pending))
@@ -96,7 +96,7 @@ impl ManualWorkflow {
         Ok(self.context.get_stream(subject::WORK_STREAM).await?.cached_info().state.last_sequence)
     }
 
-    /// Listens for the stop of a run.
+    /// Subscribes to the stop of a run.
     pub async fn stops(&self, asked: &DeliveredRequest) -> Result<async_nats::Subscriber> {
         let subscriber = self.client.subscribe(asked.request.stop_subject.clone()).await?;
         self.client.flush().await?;
@@ -105,7 +105,7 @@ impl ManualWorkflow {
 }
 
 impl DeliveredRequest {
-    /// The sequence of the request in the stream of requests.
+    /// The sequence in the stream of requests.
     pub fn seq(&self) -> Result<u64> {
         Ok(self.message.info().map_err(|error| anyhow::anyhow!(error))?.stream_sequence)
     }
@@ -123,18 +123,17 @@ impl DeliveredRequest {
         chunk
     }
 
-    /// Publishes a payload where the chunks go, and waits until it is stored.
+    /// Publishes a payload to the chunk subject, and waits until it is stored.
     pub async fn publish(&self, payload: Vec<u8>) -> Result<()> {
         self.context.publish(self.request.subject.clone(), payload.into()).await?.await?;
         Ok(())
     }
 
-    /// Publishes a chunk of text.
     pub async fn say(&mut self, text: &str) -> Result<()> {
         self.say_with(text, json!({})).await
     }
 
-    /// Publishes a chunk with further fields.
+    /// Publishes a chunk with additional fields.
     pub async fn say_with(&mut self, text: &str, more: Value) -> Result<()> {
         let chunk = self.chunk(text, more);
         self.publish(serde_json::to_vec(&chunk)?).await
@@ -161,12 +160,12 @@ impl DeliveredRequest {
         self.message.double_ack().await.map_err(|error| anyhow::anyhow!(error))
     }
 
-    /// Says that the work goes on.
+    /// Reports progress, so that the request is not redelivered.
     pub async fn work_goes_on(&self) -> Result<()> {
         self.message.ack_with(AckKind::Progress).await.map_err(|error| anyhow::anyhow!(error))
     }
 
-    /// Hands it back: it is delivered again at once.
+    /// Hands the request back, so that it is redelivered at once.
     pub async fn hand_back(self) -> Result<()> {
         self.message.ack_with(AckKind::Nak(None)).await.map_err(|error| anyhow::anyhow!(error))
     }

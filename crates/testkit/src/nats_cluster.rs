@@ -1,4 +1,4 @@
-//! A cluster of NATS servers, each of which can be killed, halted, or cut off from the others.
+//! A cluster of NATS servers, each of which can be killed, paused, or isolated from the others.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -13,13 +13,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::{link::Link, nats_addresses, services::NatsServer};
 
-/// How long a cluster may take until it has a leader, on a busy machine.
+/// Limit until a cluster has a leader, on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// A replica of a stream that is being written is always behind by some.
+/// A replica of a stream that is being written is always a few entries behind.
 const FEW_ENTRIES: u64 = 100;
 
-/// Servers on this machine. Each reaches each other one over a link of its own; clients reach them directly.
+/// Servers on this machine. Each pair has its own link; clients reach the servers directly.
 #[derive(Debug)]
 pub struct NatsCluster {
     servers: Vec<NatsServer>,
@@ -34,7 +34,7 @@ struct Route {
 }
 
 impl NatsCluster {
-    /// Starts so many servers, without the account mapping; a single one is in no cluster.
+    /// Starts `count` servers without the account mapping; a single one is not in a cluster.
     pub async fn start(count: usize) -> Result<Self> {
         if count == 1 {
             let servers = vec![NatsServer::start().await?];
@@ -68,18 +68,18 @@ impl NatsCluster {
         self.servers.iter().map(NatsServer::url).collect::<Vec<_>>().join(",")
     }
 
-    /// The servers.
     pub fn servers(&self) -> &[NatsServer] {
         &self.servers
     }
 
-    /// With `true` the server and the others hear nothing of each other; clients reach all of them as before.
+    /// If `true`, the server and the others receive nothing from each other; clients still reach
+    /// all of them.
     pub fn set_isolated(&self, server: usize, isolated: bool) {
         let routes = self.routes.iter().filter(|route| route.ends.contains(&server));
         routes.for_each(|route| route.link.set_silent(isolated));
     }
 
-    /// The server that leads a stream; `None` when it has no leader at the moment.
+    /// The server that leads a stream; `None` if it has no leader at the moment.
     pub async fn leader(&self, stream: &str) -> Result<Option<usize>> {
         let context = self.context().await?;
         let info = context.get_stream(stream).await?.cached_info().cluster.clone();
@@ -87,10 +87,10 @@ impl NatsCluster {
         Ok(self.servers.iter().position(|server| leader == server.name()))
     }
 
-    /// Waits until every replica of every stream has, up to a few entries, what its leader has.
+    /// Waits until every replica of every stream has its leader's entries, except for a few.
     ///
     /// # Errors
-    /// When that takes longer than `limit`.
+    /// It takes longer than `limit`.
     pub async fn in_sync(&self, limit: Duration) -> Result<()> {
         let began = Instant::now();
         loop {
@@ -104,7 +104,7 @@ impl NatsCluster {
         }
     }
 
-    /// What is wrong with streams of which a replica is behind or away.
+    /// Names the streams with a replica that is behind or offline.
     async fn behind(&self) -> Result<Vec<String>> {
         let context = self.context().await?;
         let streams: Vec<_> = context.streams().try_collect().await?;
@@ -133,7 +133,7 @@ impl NatsCluster {
         }
     }
 
-    /// A fresh connection: one from before may be to a server that is cut off now.
+    /// A fresh connection: an older one may lead to a server that is isolated now.
     async fn context(&self) -> Result<jetstream::Context> {
         Ok(jetstream::new(async_nats::connect(nats_addresses(&self.url())?).await?))
     }

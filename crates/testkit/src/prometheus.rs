@@ -1,4 +1,4 @@
-//! A Prometheus that scrapes processes, and evaluates rules if it is given some.
+//! A Prometheus that scrapes processes, and evaluates rules if given.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use devservices::{
 
 use crate::http;
 
-/// A running server. Dropped, it is killed.
+/// A running server. Dropping it kills it.
 #[derive(Debug)]
 pub struct Prometheus {
     addr: SocketAddr,
@@ -26,7 +26,7 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes these addresses each second, and evaluates these rules as often.
+    /// Starts a server that scrapes these addresses and evaluates these rules every second.
     pub fn start(targets: &[SocketAddr], rules: Option<&str>) -> Result<Self> {
         let promtool = tools::promtool()?.path;
         let folder = ScratchDir::new("prometheus")?;
@@ -53,10 +53,10 @@ impl Prometheus {
         Ok(Self { addr, promtool, process, _port: port, _folder: folder })
     }
 
-    /// The series that a query returns now, one a line.
+    /// The series that a query returns now, one per line.
     ///
     /// # Errors
-    /// What is wrong with the query, or that the server does not answer yet.
+    /// The query is wrong, or the server does not answer yet.
     pub fn query(&self, query: &str) -> Result<Vec<String>> {
         let server = format!("http://{}", self.addr);
         let output = Command::new(&self.promtool).args(["query", "instant", &server, query]).output()?;

@@ -1,7 +1,9 @@
-//! A TCP proxy in front of Postgres that fails exactly where it hurts: around the statement that commits.
+//! A TCP proxy in front of Postgres that fails where it hurts most: around the statement that
+//! commits.
 //!
-//! [`Proxy::arm`] prepares one [`Cut`]; the next statement whose text has a marker takes it. To the client every cut
-//! looks the same, a connection that closed; only the proxy knows whether the statement ran.
+//! [`Proxy::arm`] prepares one [`Cut`]; the next statement that contains a marker takes it. To the
+//! client every cut looks the same, as a closed connection; only the proxy knows whether the
+//! statement ran.
 
 mod frames;
 
@@ -31,7 +33,7 @@ use tokio::{
 use crate::locked;
 use frames::{PgMessage, StatementWatch};
 
-/// By one of these the statement that commits is known: a comment that says so, or its first words.
+/// These identify the statement that commits: a comment, or its first words.
 pub const COMMIT_MARKERS: [&str; 2] = ["/* antiphon:commit */", "WITH fence AS MATERIALIZED"];
 
 /// Where a connection is cut.
@@ -39,25 +41,24 @@ pub const COMMIT_MARKERS: [&str; 2] = ["/* antiphon:commit */", "WITH fence AS M
 pub enum Cut {
     /// The statement never reaches the server.
     Before,
-    /// The statement has run, its answer never reaches the client.
+    /// The statement has run, but its answer never reaches the client.
     After,
-    /// The client is cut off at once, the statement reaches the server this much later.
+    /// The client is cut off at once; the statement reaches the server this much later.
     Late(Duration),
 }
 
 /// How often each cut was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cuts {
-    /// See [`Cut::Before`].
+    /// Count of [`Cut::Before`].
     pub before: usize,
-    /// See [`Cut::After`].
+    /// Count of [`Cut::After`].
     pub after: usize,
-    /// See [`Cut::Late`].
+    /// Count of [`Cut::Late`].
     pub late: usize,
 }
 
 impl Cuts {
-    /// All of them.
     pub fn total(&self) -> usize {
         self.before + self.after + self.late
     }
@@ -67,7 +68,7 @@ impl Cuts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Normal,
-    /// Bytes are swallowed, connections stay open.
+    /// Bytes are discarded, connections stay open.
     HalfOpen,
     /// Connections of an earlier generation are closed.
     Closed,
@@ -84,7 +85,7 @@ struct ProxyState {
     flow: watch::Sender<Flow>,
 }
 
-/// A running proxy; dropped, it closes everything.
+/// A running proxy. Dropping it closes everything.
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,
@@ -93,12 +94,13 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens on a free port in front of `upstream`, watching for [`COMMIT_MARKERS`].
+    /// Listens on a free port in front of `upstream`, and watches for [`COMMIT_MARKERS`].
     pub async fn start(upstream: SocketAddr) -> Result<Self> {
         Self::start_with(upstream, &COMMIT_MARKERS.map(str::to_owned)).await
     }
 
-    /// Listens on a free port in front of `upstream`, watching for statements with one of `markers`.
+    /// Listens on a free port in front of `upstream`, and watches for statements with one of
+    /// `markers`.
     pub async fn start_with(upstream: SocketAddr, markers: &[String]) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("binding the proxy")?;
         let addr = listener.local_addr()?;
@@ -115,7 +117,7 @@ impl Proxy {
         Ok(Self { addr, shared, acceptor })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -129,7 +131,7 @@ impl Proxy {
         Ok(format!("{credentials}{at}{}{after}", self.addr))
     }
 
-    /// New connections go to this server; those that stand stay with theirs.
+    /// Sets the server for new connections; open ones keep theirs.
     pub fn set_upstream(&self, upstream: SocketAddr) {
         *locked(&self.shared.upstream) = upstream;
     }
@@ -139,17 +141,17 @@ impl Proxy {
         locked(&self.shared.armed).push_back(cut);
     }
 
-    /// Takes back the cuts that no statement has taken yet.
+    /// Removes the cuts that no statement has taken yet.
     pub fn disarm(&self) {
         locked(&self.shared.armed).clear();
     }
 
-    /// The cuts made up to now.
+    /// The cuts made so far.
     pub fn cuts(&self) -> Cuts {
         *locked(&self.shared.cuts)
     }
 
-    /// Marked statements seen up to now.
+    /// The number of marked statements seen so far.
     pub fn marked_statements(&self) -> usize {
         self.shared.seen.load(Ordering::Relaxed)
     }
@@ -159,8 +161,8 @@ impl Proxy {
         self.shared.delay_ms.store(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// With `true` swallows what both sides send while all connections stay open; `false` closes those connections,
-    /// because what was swallowed is lost, and lets new ones work.
+    /// If `true`, discards what both sides send while all connections stay open. `false` closes
+    /// those connections, because the discarded bytes are lost, and lets new ones work.
     pub fn set_half_open(&self, half_open: bool) {
         let flow = if half_open { Flow::HalfOpen } else { Flow::Closed };
         self.shared.flow.send_replace(flow);
@@ -169,7 +171,6 @@ impl Proxy {
         }
     }
 
-    /// Closes all connections.
     pub fn drop_connections(&self) {
         self.set_half_open(false);
     }
@@ -186,7 +187,7 @@ async fn accept(listener: TcpListener, shared: Arc<ProxyState>) {
     while let Ok((client, _)) = listener.accept().await {
         let connection = Connection::new(Arc::clone(&shared));
         tokio::spawn(async move {
-            // Errors are what a proxy is for; the client sees them as a closed connection.
+            // A proxy causes errors on purpose; the client sees them as a closed connection.
             let _ = connection.run(client).await;
         });
     }
@@ -195,7 +196,7 @@ async fn accept(listener: TcpListener, shared: Arc<ProxyState>) {
 struct Connection {
     shared: Arc<ProxyState>,
     flow: watch::Receiver<Flow>,
-    /// Where answers go; taken away, the client sees its connection close.
+    /// The client's side for answers; `None` after the client was cut off.
     answers: AsyncMutex<Option<OwnedWriteHalf>>,
     /// Number of exchanges that the server has finished.
     ready: watch::Sender<usize>,
@@ -225,7 +226,7 @@ impl Connection {
         }
     }
 
-    /// Client to server, until a cut.
+    /// Forwards from client to server, until a cut.
     async fn upwards(
         &self,
         mut client: BufReader<OwnedReadHalf>,
@@ -280,12 +281,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits until the server has finished one more exchange, that is until the statement's transaction has ended.
+    /// Waits until the server has finished one more exchange, which means that the statement's
+    /// transaction has ended.
     async fn finished(&self, ready: &mut watch::Receiver<usize>) -> io::Result<()> {
         ready.changed().await.map_err(io::Error::other)
     }
 
-    /// Server to client, as long as the client may hear it.
+    /// Forwards from server to client, until the client is cut off.
     async fn downwards(&self, mut server: BufReader<OwnedReadHalf>) -> io::Result<()> {
         while let Some(message) = PgMessage::read(&mut server).await? {
             if let Some(client) = self.answers.lock().await.as_mut()
@@ -301,7 +303,7 @@ impl Connection {
     }
 }
 
-/// Passes the first message on and declines encryption, which would hide everything that follows.
+/// Forwards the first message and declines encryption, which would hide everything that follows.
 async fn greet(
     client: &mut BufReader<OwnedReadHalf>,
     answer: &mut OwnedWriteHalf,
@@ -316,7 +318,8 @@ async fn greet(
     }
 }
 
-/// A statement and everything up to the Sync that ends its exchange; a simple query is one by itself.
+/// A statement and everything up to the Sync that ends its exchange; a simple query is a whole
+/// exchange.
 async fn read_exchange(statement: PgMessage, client: &mut BufReader<OwnedReadHalf>) -> io::Result<Vec<u8>> {
     let (mut last, mut bytes) = (statement.tag, statement.bytes);
     while !matches!(last, Some(b'S' | b'Q')) {
@@ -328,7 +331,7 @@ async fn read_exchange(statement: PgMessage, client: &mut BufReader<OwnedReadHal
 }
 
 async fn closed(flow: &mut watch::Receiver<Flow>) {
-    // Any change after HalfOpen, or a generation that ended, closes what is open now.
+    // Any change after HalfOpen, or the end of a generation, closes what is open now.
     loop {
         if flow.changed().await.is_err() || *flow.borrow_and_update() != Flow::HalfOpen {
             return;

@@ -1,5 +1,5 @@
-//! A publisher as the contract wants it: a window of unacknowledged payloads, and the same payload again until the
-//! stream has it. What has been acknowledged goes into the [`AckLog`].
+//! A publisher that follows the contract: a window of unacknowledged payloads, and the same payload
+//! again until the stream has it. The [`AckLog`] records what was acknowledged.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::acked_publishes::AckLog;
 
-/// How a frame becomes bytes.
+/// The encoding of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// The JSON of a chunk, or an array of them.
@@ -21,7 +21,7 @@ pub enum Encoding {
     Protobuf,
 }
 
-/// Which subject a frame is sent to.
+/// The kind of subject that a frame is sent to.
 #[derive(Debug, Clone, Copy)]
 pub enum Addressing {
     /// `chunks.<p>.<thread>`, computed here.
@@ -30,21 +30,17 @@ pub enum Addressing {
     Mapped,
 }
 
-/// One payload.
 #[derive(Debug, Clone)]
 pub struct Publication {
-    /// What it says.
     pub frame: Frame,
-    /// In which form.
     pub encoding: Encoding,
 }
 
-/// What [`Publisher::publish`] did.
+/// The outcome of [`Publisher::publish`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Delivered {
-    /// Payloads acknowledged.
     pub acked: usize,
-    /// Times that a payload had to be sent again.
+    /// Number of times that a payload was sent again.
     pub retries: usize,
 }
 
@@ -57,14 +53,14 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// How long an acknowledgement may take before the payload is sent again.
+    /// Time to wait for an acknowledgement before the payload is sent again.
     pub const ACK_TIMEOUT: Duration = Duration::from_secs(2);
-    /// Most payloads in flight.
+    /// The most payloads in flight.
     pub const WINDOW: usize = 1000;
-    /// How long one payload is tried before the run is given up.
+    /// Limit for one payload; after it the run is given up.
     pub const DEADLINE: Duration = Duration::from_secs(120);
 
-    /// Connects; a server that is away is waited for.
+    /// Connects; waits for a server that is unreachable.
     pub async fn connect(url: &str, addressing: Addressing) -> Result<Self> {
         let options = async_nats::ConnectOptions::new()
             .name("testkit publisher")
@@ -84,7 +80,6 @@ impl Publisher {
         Ok(Self { context, addressing, deadline: Self::DEADLINE })
     }
 
-    /// The connection's JetStream context.
     pub fn context(&self) -> &jetstream::Context {
         &self.context
     }
@@ -97,10 +92,10 @@ impl Publisher {
         }
     }
 
-    /// Publishes everything, in this order as far as nothing has to be sent again.
+    /// Publishes everything, in this order unless something must be sent again.
     ///
     /// # Errors
-    /// When a payload was not acknowledged within [`Publisher::DEADLINE`].
+    /// A payload was not acknowledged within [`Publisher::DEADLINE`].
     pub async fn publish(
         &self,
         publications: impl IntoIterator<Item = Publication>,
@@ -124,7 +119,7 @@ impl Publisher {
         }
     }
 
-    /// Publishes one payload as it is, and returns its stream sequence.
+    /// Publishes one payload unchanged, and returns its stream sequence.
     pub async fn publish_raw(
         &self,
         subject: &str,

@@ -1,6 +1,7 @@
-//! NATS and Postgres for one test: a server of its own, or a database of its own on the Postgres that is there.
+//! NATS and Postgres for one test: its own server, or its own database on the existing Postgres.
 //!
-//! The servers themselves are [`devservices::services`], which blocks; here it is called off the runtime's threads.
+//! The servers themselves are [`devservices::services`], which blocks; here it is called outside
+//! the runtime's threads.
 
 use std::{
     env,
@@ -18,7 +19,7 @@ use tokio::task::spawn_blocking;
 
 use crate::locked;
 
-/// A nats-server of one's own, with JetStream, on one port for life.
+/// A separate nats-server with JetStream; its port never changes.
 #[derive(Debug, Clone)]
 pub struct NatsServer {
     url: String,
@@ -27,22 +28,22 @@ pub struct NatsServer {
 }
 
 impl NatsServer {
-    /// Starts one without the account mapping: publishers use exact subjects.
+    /// Starts a server without the account mapping: publishers use exact subjects.
     pub async fn start() -> Result<Self> {
         Self::start_with(|_| {}).await
     }
 
-    /// Starts one that maps `chunks.*` to this many partitions.
+    /// Starts a server that maps `chunks.*` to this many partitions.
     pub async fn start_mapped(partitions: u16) -> Result<Self> {
         Self::start_with(|options| options.partitions = Some(partitions.into())).await
     }
 
-    /// Starts one whose streams together may take, and reserve, so many bytes.
+    /// Starts a server whose streams may use and reserve at most this many bytes together.
     pub async fn start_with_storage(max_file_store: u64) -> Result<Self> {
         Self::start_with(|options| options.max_file_store = max_file_store).await
     }
 
-    /// Starts one that takes messages of at most `max_payload` bytes.
+    /// Starts a server that accepts messages of at most `max_payload` bytes.
     pub async fn start_with_max_payload(max_payload: u64) -> Result<Self> {
         Self::start_with(|options| options.max_payload = max_payload).await
     }
@@ -53,7 +54,7 @@ impl NatsServer {
         Self::start_as(options).await
     }
 
-    /// Starts one that is set up like this.
+    /// Starts a server with these options.
     pub async fn start_as(options: NatsOptions) -> Result<Self> {
         blocking(move || {
             let server = NatsProcess::start(None, &options)?;
@@ -62,29 +63,28 @@ impl NatsServer {
         .await
     }
 
-    /// Gives the account mapping another number of partitions while the server runs.
+    /// Changes the number of partitions in the account mapping while the server runs.
     pub async fn map_to(&self, partitions: u16) -> Result<()> {
         let server = Arc::clone(&self.server);
         blocking(move || locked(&server).map_to(partitions.into())).await
     }
 
-    /// Where clients find it.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Its name among the servers of a cluster.
+    /// The name among the servers of a cluster.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Ends it as a crash does.
+    /// Kills it, like a crash.
     pub async fn kill(&self) -> Result<()> {
         let server = Arc::clone(&self.server);
         blocking(move || locked(&server).kill()).await
     }
 
-    /// Ends it in order (SIGTERM).
+    /// Stops it in order (SIGTERM).
     pub async fn stop(&self) -> Result<()> {
         let server = Arc::clone(&self.server);
         blocking(move || locked(&server).stop()).await
@@ -96,30 +96,30 @@ impl NatsServer {
         blocking(move || locked(&server).restart()).await
     }
 
-    /// Halts it (SIGSTOP): connections stand, and nothing answers.
+    /// Pauses it (SIGSTOP): connections stay open, and nothing answers.
     pub fn freeze(&self) {
         locked(&self.server).freeze();
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn thaw(&self) {
         locked(&self.server).thaw();
     }
 
-    /// Copies what it has stored, as of one moment.
+    /// Copies its stored data, as of one moment.
     pub async fn copy(&self, to: &Path) -> Result<()> {
         let (server, to) = (Arc::clone(&self.server), to.to_owned());
         blocking(move || locked(&server).copy(&to)).await
     }
 
-    /// Ends it as a crash does, and starts it with what was copied.
+    /// Kills it like a crash, and starts it with the copied data.
     pub async fn put_back(&self, from: &Path) -> Result<()> {
         let (server, from) = (Arc::clone(&self.server), from.to_owned());
         blocking(move || locked(&server).put_back(&from)).await
     }
 }
 
-/// A Postgres cluster of one's own, on one port for life.
+/// A separate Postgres cluster; its port never changes.
 #[derive(Debug, Clone)]
 pub struct PostgresServer {
     url: String,
@@ -127,24 +127,25 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Makes a cluster and starts it.
+    /// Creates a cluster and starts it.
     pub async fn start() -> Result<Self> {
         Self::start_with(tools::postgres).await
     }
 
-    /// Makes one whose databases can have the extension `vector`.
+    /// Creates a cluster whose databases can have the extension `vector`.
     pub async fn start_with_vector() -> Result<Self> {
         Self::start_with(tools::postgres_with_vector).await
     }
 
     async fn start_with(find: fn() -> Result<tools::Tool>) -> Result<Self> {
         let mut options = PostgresOptions::new(blocking(find).await?.path);
-        // A database is made by copying files, or checkpoints would make each one wait for the disk.
+        // A database is created by copying files; otherwise checkpoints would make each one wait
+        // for the disk.
         options.settings.push(("max_wal_size".to_owned(), "1GB".to_owned()));
         Self::start_as(options).await
     }
 
-    /// Starts one that is set up like this.
+    /// Starts a cluster with these options.
     pub async fn start_as(options: PostgresOptions) -> Result<Self> {
         blocking(move || {
             let server = Postgres::start(None, &options)?;
@@ -153,12 +154,12 @@ impl PostgresServer {
         .await
     }
 
-    /// Where clients find it, with its superuser.
+    /// The url of its superuser.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Starts a standby of it, which answers reads when this returns.
+    /// Starts a standby, which answers reads when this returns.
     pub async fn start_standby(&self) -> Result<Self> {
         let server = Arc::clone(&self.server);
         blocking(move || {
@@ -168,7 +169,7 @@ impl PostgresServer {
         .await
     }
 
-    /// Ends it as a crash does: SIGKILL to the postmaster and its children at once.
+    /// Kills it like a crash: SIGKILL to the postmaster and its children at once.
     pub async fn kill(&self) -> Result<()> {
         let server = Arc::clone(&self.server);
         blocking(move || locked(&server).kill()).await
@@ -180,12 +181,12 @@ impl PostgresServer {
         blocking(move || locked(&server).restart()).await
     }
 
-    /// Halts it (SIGSTOP): connections stand, and nothing answers.
+    /// Pauses it (SIGSTOP): connections stay open, and nothing answers.
     pub fn freeze(&self) {
         locked(&self.server).freeze();
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn thaw(&self) {
         locked(&self.server).thaw();
     }
@@ -196,14 +197,14 @@ impl PostgresServer {
         blocking(move || locked(&server).copy(&to)).await
     }
 
-    /// Ends it as a crash does, and starts it with what was copied.
+    /// Kills it like a crash, and starts it with the copied data.
     pub async fn put_back(&self, from: &Path) -> Result<()> {
         let (server, from) = (Arc::clone(&self.server), from.to_owned());
         blocking(move || locked(&server).put_back(&from)).await
     }
 }
 
-/// A database of one's own with a random name, dropped at the end.
+/// A separate database with a random name, dropped at the end.
 #[derive(Debug)]
 pub struct TestDatabase {
     admin_url: String,
@@ -212,40 +213,40 @@ pub struct TestDatabase {
 }
 
 impl TestDatabase {
-    /// Makes one on the server of `DATABASE_URL`.
+    /// Creates a database on the server of `DATABASE_URL`.
     pub async fn create() -> Result<Self> {
         let admin_url =
             env::var("DATABASE_URL").context("DATABASE_URL is not set; `cargo xtask test` sets it")?;
         Self::create_on(&admin_url).await
     }
 
-    /// Makes one on the server of `admin_url`, whose user may create databases.
+    /// Creates a database on the server of `admin_url`, whose user may create databases.
     pub async fn create_on(admin_url: &str) -> Result<Self> {
         let name = format!("antiphon_test_{:016x}", rand::random::<u64>());
-        // As in production: the fleet's role owns its tables and is no superuser, so that row-level security applies to it.
+        // As in production, the fleet's role owns its tables and is no superuser, so that row-level
+        // security applies to it.
         execute(admin_url, OWNER).await?;
         execute(admin_url, &format!("CREATE DATABASE {name} OWNER antiphon")).await?;
         let url = as_owner(&with_database(admin_url, &name)?)?;
         Ok(Self { admin_url: admin_url.to_owned(), name, url })
     }
 
-    /// Creates an extension in it, as only a superuser may.
+    /// Creates an extension in it, which only a superuser may do.
     pub async fn create_extension(&self, name: &str) -> Result<()> {
         execute(&with_database(&self.admin_url, &self.name)?, &format!("CREATE EXTENSION {name}")).await
     }
 
-    /// Its url.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// A small pool on it.
+    /// A small pool for this database.
     pub async fn pool(&self) -> Result<PgPool> {
         pool(&self.url).await
     }
 }
 
-/// A small pool, for looking at tables from outside.
+/// A small pool, to read tables from outside.
 pub async fn pool(url: &str) -> Result<PgPool> {
     PgPoolOptions::new().max_connections(2).connect(url).await.with_context(|| format!("connecting to {url}"))
 }
@@ -274,13 +275,14 @@ async fn execute(url: &str, statement: &str) -> Result<()> {
     Ok(connection.close().await?)
 }
 
-/// Several processes do it at once.
+/// Several processes run it at once.
 const OWNER: &str = "DO $$ BEGIN
     CREATE ROLE antiphon LOGIN PASSWORD 'antiphon' IN ROLE pg_monitor, pg_signal_backend, pg_checkpoint;
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 END $$";
 
-/// The url with the user that owns the database. A test that reads tables sees every tenant, unless it says otherwise.
+/// The url with the user that owns the database. A test that reads tables sees every tenant, unless
+/// it restricts itself.
 fn as_owner(url: &str) -> Result<String> {
     let (scheme, rest) = url.split_once("://").context("a database url without a scheme")?;
     let host = rest.split_once('/').map_or(rest, |(host, _)| host);
@@ -289,7 +291,7 @@ fn as_owner(url: &str) -> Result<String> {
     Ok(format!("{scheme}://antiphon:antiphon@{}{joint}options=-c%20antiphon.tenant%3D*", &rest[after..]))
 }
 
-/// The url with another database; what follows a `?` is kept.
+/// The url with another database; the part from `?` on is kept.
 fn with_database(url: &str, name: &str) -> Result<String> {
     let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
     let scheme = base.find("://").context("a database url without a scheme")? + 3;

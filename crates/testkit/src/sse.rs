@@ -1,7 +1,7 @@
-//! A client of `GET /v1/threads/{id}/events` that writes down everything it sees.
+//! A client of `GET /v1/threads/{id}/events` that records everything it receives.
 //!
-//! A [`Follower`] follows one thread, reconnects with `Last-Event-ID` when its connection breaks, and keeps one
-//! [`Transcript`] per connection. It judges nothing: `chaos::verify` does.
+//! A [`Follower`] follows one thread, reconnects with `Last-Event-ID` when its connection breaks,
+//! and keeps one [`Transcript`] per connection. It checks nothing; `chaos::verify` does.
 
 mod parser;
 
@@ -24,13 +24,13 @@ pub use parser::{Parser, SseItem};
 
 use crate::{http, locked};
 
-/// Pause before a reconnect, unless a drain asked for another; a gateway that is down is tried five times a second.
+/// Pause before a reconnect, unless a drain asked for another; a gateway that is down is tried five
+/// times a second.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
 
-/// What one connection brought.
+/// The record of one connection.
 #[derive(Debug, Clone)]
 pub struct Transcript {
-    /// The gateway.
     pub gateway: SocketAddr,
     /// The cursor that was sent.
     pub last_event_id: Option<String>,
@@ -38,82 +38,71 @@ pub struct Transcript {
     pub ready: Option<String>,
     /// When the connection was begun.
     pub began_at: Instant,
-    /// Events in the order of arrival.
+    /// In order of arrival.
     pub events: Vec<Received>,
-    /// Comments (`: open`, heartbeats) with the number of events before them.
+    /// Comments (`: open`, heartbeats), each with the number of events before it.
     pub comments: Vec<(usize, String)>,
-    /// How it ended; `None` while it is open, or when we left.
+    /// How it ended; `None` while it is open, or if we closed it.
     pub end: Option<StreamEnd>,
-    /// When a gateway that drains wants the client back.
+    /// The pause after which a draining gateway wants the client to reconnect.
     pub drained: Option<Duration>,
 }
 
-/// How a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamEnd {
     /// The server finished its body.
     Clean,
-    /// The connection broke, or never came to be.
+    /// The connection broke, or could not be made.
     Aborted(String),
-    /// Another status than 200, with its body.
+    /// A status other than 200, with its body.
     Refused(u16, String),
 }
 
-/// One event.
 #[derive(Debug, Clone)]
 pub struct Received {
-    /// Its `id:`.
+    /// The `id:` field.
     pub id: Option<String>,
-    /// When it arrived.
     pub at: Instant,
-    /// What it says.
     pub event: StreamEvent,
 }
 
-/// What an event says.
+/// The content of an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StreamEvent {
     /// A chunk, in order.
     Chunk(ReceivedChunk),
     /// The message has been persisted.
     Complete {
-        /// The message.
         message: String,
-        /// Its position.
         position: Option<String>,
-        /// As far as it had come when its turn was stopped.
+        /// The text is what had arrived when its turn was stopped.
         is_stopped: bool,
     },
     /// The message was given up.
     Failed {
-        /// The message.
         message: String,
-        /// Its place among the ends of the thread; `None` when it was lost.
+        /// Position among the ends of the thread; `None` if the message was lost.
         position: Option<String>,
-        /// Why: a code such as `gap_timeout`.
+        /// A code such as `gap_timeout`.
         code: String,
-        /// Why, for people.
+        /// The reason for people.
         text: String,
-        /// Code and further fields.
+        /// Code and other fields.
         metadata: Value,
     },
     /// The text of the message starts again.
     Reset {
-        /// The message.
         message: String,
-        /// Its new attempt.
         attempt: u32,
     },
-    /// What the client has does not exist: it forgets all that came after a position, and all that is open.
+    /// The state of the client does not exist: it drops everything after a position, and everything
+    /// that is open.
     Restart {
-        /// The position.
         after: String,
     },
-    /// Anything else, kept as it came.
+    /// Any other event, unchanged.
     Other {
-        /// The event's name.
         name: Option<String>,
-        /// Its data.
         data: String,
     },
 }
@@ -121,23 +110,18 @@ pub enum StreamEvent {
 /// A chunk as a client sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReceivedChunk {
-    /// The message.
     pub message: String,
-    /// The attempt that it belongs to.
     pub attempt: u32,
-    /// Its number.
     pub id: u32,
     /// Its type on the wire.
     pub kind: String,
-    /// Its text.
     pub text: String,
-    /// Whether it is the last one.
     pub is_final: bool,
-    /// It holds what the store has of all chunks of its type that the client lacks.
+    /// It contains all stored chunks of its type that the client lacks.
     pub is_compacted: bool,
 }
 
-/// The JSON of all kinds of events.
+/// The JSON fields of all kinds of events.
 #[derive(Debug, Deserialize)]
 struct EventFields {
     message_id: String,
@@ -165,7 +149,7 @@ struct RestartData {
 }
 
 impl StreamEvent {
-    /// Reads what a dispatched SSE event says.
+    /// Reads a dispatched SSE event.
     pub fn read(name: Option<&str>, data: &str) -> Self {
         let other = || Self::Other { name: name.map(str::to_owned), data: data.to_owned() };
         if name == Some("restart") {
@@ -200,7 +184,7 @@ impl StreamEvent {
         }
     }
 
-    /// The message whose end this is.
+    /// The message that this event ends, if any.
     pub fn terminal(&self) -> Option<&str> {
         match self {
             Self::Complete { message, .. } | Self::Failed { message, .. } => Some(message),
@@ -210,14 +194,14 @@ impl StreamEvent {
 }
 
 impl Transcript {
-    /// Of a connection that begins now.
+    /// The record of a connection that begins now.
     pub fn new(gateway: SocketAddr, last_event_id: Option<String>) -> Self {
         let (events, comments) = (Vec::new(), Vec::new());
         let (ready, end, drained) = (None, None, None);
         Self { gateway, last_event_id, ready, began_at: Instant::now(), events, comments, end, drained }
     }
 
-    /// Notes the pause that the stream asked for, if its last event is that of a drain.
+    /// Records the pause that the stream asked for, if its last event is that of a drain.
     fn obey(&mut self, retry_ms: u64) {
         let last = self.events.last().map(|received| &received.event);
         if matches!(last, Some(StreamEvent::Other { name: Some(name), .. }) if name == "drain") {
@@ -248,9 +232,10 @@ pub struct FollowOptions {
     pub last_event_id: Option<String>,
     /// Do not reconnect after the first connection.
     pub once: bool,
-    /// Pause after each read: a slow client.
+    /// Pause after each read, for a slow client.
     pub pause: Duration,
-    /// Close each connection after this time and reconnect with the cursor: a client on a train.
+    /// Close each connection after this time and reconnect with the cursor, for an unreliable
+    /// client.
     pub hang_up_after: Option<Duration>,
 }
 
@@ -259,13 +244,11 @@ pub struct FollowOptions {
 pub struct FollowerProgress {
     /// Connections on which `: open` has been seen.
     pub opened: usize,
-    /// Events in all.
     pub events: usize,
-    /// Terminal events in all.
     pub terminals: usize,
     /// Connections that have ended.
     pub ended: usize,
-    /// It has a cursor to come back with.
+    /// It has a cursor to reconnect with.
     pub has_cursor: bool,
 }
 
@@ -279,7 +262,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Starts at the first of `gateways`; each reconnect takes the next one.
+    /// Starts at the first of `gateways`; each reconnect uses the next one.
     pub fn start(gateways: &[SocketAddr], thread: &str, options: FollowOptions) -> Self {
         let transcripts = Arc::new(Mutex::new(Vec::new()));
         let (progress, watcher) = watch::channel(FollowerProgress::default());
@@ -294,12 +277,11 @@ impl Follower {
         Self { thread: thread.to_owned(), transcripts, progress: watcher, task }
     }
 
-    /// The thread.
     pub fn thread(&self) -> &str {
         &self.thread
     }
 
-    /// What it has seen up to now.
+    /// The counts so far.
     pub fn progress(&self) -> FollowerProgress {
         *self.progress.borrow()
     }
@@ -307,7 +289,7 @@ impl Follower {
     /// Waits until `enough` holds.
     ///
     /// # Errors
-    /// When it does not within `limit`.
+    /// It does not hold within `limit`.
     pub async fn wait(
         &self,
         limit: Duration,
@@ -331,17 +313,17 @@ impl Follower {
         self.wait(Duration::from_secs(20), |progress| progress.opened > 0).await
     }
 
-    /// A copy of what each connection brought up to now.
+    /// A copy of the records so far.
     pub fn transcripts(&self) -> Vec<Transcript> {
         locked(&self.transcripts).clone()
     }
 
-    /// Looks at the transcripts without copying them.
+    /// Reads the transcripts without copying them.
     pub fn inspect<T>(&self, look: impl FnOnce(&[Transcript]) -> T) -> T {
         look(&locked(&self.transcripts))
     }
 
-    /// Disconnects, and returns what was seen.
+    /// Disconnects, and returns the records.
     pub fn stop(self) -> Vec<Transcript> {
         self.task.abort();
         std::mem::take(&mut *locked(&self.transcripts))
@@ -387,11 +369,11 @@ impl FollowerTask {
         }
     }
 
-    /// Not before it has a cursor: a client without one misses what ends before it reconnects.
+    /// Waits until it has a cursor: a client without one misses what ends before it reconnects.
     async fn hang_up(&self) {
         let Some(stay) = self.options.hang_up_after else { return std::future::pending().await };
         sleep(stay).await;
-        // Never fails: `self` holds the sender.
+        // This never fails, because `self` holds the sender.
         let _ = self.progress.subscribe().wait_for(|progress| progress.has_cursor).await;
     }
 

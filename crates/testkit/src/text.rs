@@ -1,11 +1,12 @@
-//! A long real text, cut into chunks, and the disorder that networks and several publishers bring.
+//! A long real text, cut into chunks, and the disorder that networks and several publishers cause.
 
 use rand::{Rng, RngExt, seq::SliceRandom};
 
-/// The licence of this repository: a real text that is always at hand.
+/// The licence of this repository: a real text that is always available.
 pub const LICENSE: &str = include_str!("../../../LICENSE");
 
-/// Cuts `text` into pieces of `words` words each, with the blanks that follow them: joined they are the text.
+/// Cuts `text` into pieces of `words` words each, with the blanks that follow them; joined they are
+/// the text again.
 pub fn cut(text: &str, words: usize) -> Vec<String> {
     let mut pieces = Vec::new();
     let mut start = 0;
@@ -27,12 +28,13 @@ pub fn cut(text: &str, words: usize) -> Vec<String> {
     pieces
 }
 
-/// Shuffles every run of `window` neighbours among themselves: the disorder of several paths to one stream.
+/// Shuffles each window of `window` neighbours, like several paths to one stream do.
 pub fn shuffle_in_windows<T>(items: &mut [T], window: usize, rng: &mut impl Rng) {
     items.chunks_mut(window.max(1)).for_each(|neighbours| neighbours.shuffle(rng));
 }
 
-/// Repeats each item with probability `rate`, at most `reach` places later. Returns how many were added.
+/// Repeats each item with probability `rate`, at most `reach` places later. Returns how many were
+/// added.
 pub fn duplicate<T: Clone>(items: &mut Vec<T>, rate: f64, reach: usize, rng: &mut impl Rng) -> usize {
     let before = items.len();
     let mut at = 0;

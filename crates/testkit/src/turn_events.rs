@@ -4,23 +4,22 @@ use anyhow::{Context as _, Result, ensure};
 use async_nats::jetstream::{self, stream::RawMessageErrorKind};
 use wire::{subject, work::TurnEvent};
 
-/// One turn's end as it is stored.
+/// The stored end of one turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredTurnEvent {
-    /// Where it was published.
     pub subject: String,
     /// Its `Nats-Msg-Id`.
     pub id: String,
-    /// The event.
     pub said: TurnEvent,
 }
 
-/// Everything that the stream holds, in its order.
+/// All entries of the stream, in order.
 pub async fn all(context: &jetstream::Context) -> Result<Vec<StoredTurnEvent>> {
     let mut stream = context.get_stream(subject::TURNS_STREAM).await?;
     let state = stream.info().await?.state.clone();
     let mut ends = Vec::new();
-    // One by one: a consumer whose pull is lost while a server restarts delivers nothing for half a minute.
+    // One by one: a consumer whose pull is lost while a server restarts delivers nothing for half a
+    // minute.
     for seq in state.first_sequence..=state.last_sequence {
         let entry = match stream.get_raw_message(seq).await {
             Ok(entry) => entry,

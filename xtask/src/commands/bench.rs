@@ -1,4 +1,4 @@
-//! `bench` and `simulate`: what is measured and searched in the release profile.
+//! `bench` and `simulate`: benchmarks and searches in the release profile.
 
 mod all;
 mod columns;
@@ -18,11 +18,11 @@ use self::{
 use super::{Tools, cargo, program, run, say};
 
 const ALL: &str = "all";
-/// Of each binary.
+/// Rounds of each binary.
 const ROUNDS: usize = 2;
 
-/// Runs `bench_<name>`, which starts the services that it measures, all benches, or a comparison of two binaries; without a name,
-/// lists the benches.
+/// Runs `bench_<name>`, which starts the services that it measures, or all benchmarks, or a
+/// comparison of two binaries. Without a name, lists the benchmarks.
 pub(crate) fn bench(args: &[String]) -> Result<i32> {
     let names: Vec<&str> = FORMS.iter().map(|form| form.name).collect();
     let Some((name, args)) = args.split_first() else {
@@ -58,15 +58,15 @@ pub(crate) fn bench(args: &[String]) -> Result<i32> {
     run(&mut bench)
 }
 
-/// What of the arguments is for us; the rest is for the program.
+/// The arguments for this command; the rest is for the program.
 #[derive(Debug, PartialEq, Eq)]
 struct BenchOptions {
-    /// How the binary that is measured is built.
+    /// Features of the measured binary.
     features: Option<String>,
     /// The commit of the other binary.
     compare: Option<String>,
     rounds: usize,
-    /// Debug builds and quick forms: whether it works at all.
+    /// Debug builds and quick forms, only to check that the benchmarks work.
     is_quick: bool,
     rest: Vec<String>,
 }
@@ -93,7 +93,7 @@ impl BenchOptions {
     }
 }
 
-/// Hands everything to the simulation's own program.
+/// Passes everything on to the simulation's own program.
 pub(crate) fn simulate(args: &[String]) -> Result<i32> {
     let mut command = cargo(&["run", "--release", "-p", "simulation", "--bin", "simulate", "--"]);
     run(command.args(args))

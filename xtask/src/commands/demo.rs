@@ -1,4 +1,5 @@
-//! `demo`, `services`, `chaos` and `reconnect-soak`: Antiphon on this machine, with services of its own.
+//! `demo`, `services`, `chaos` and `reconnect-soak`: Antiphon on this machine, with its own
+//! services.
 
 use std::{thread, time::Duration};
 
@@ -38,17 +39,17 @@ pub(crate) fn services() -> Result<i32> {
     Ok(0)
 }
 
-/// Builds and runs `chaos`, which starts and kills services itself.
+/// Builds and runs `chaos`, which itself starts and kills services.
 pub(crate) fn chaos(args: &[String]) -> Result<i32> {
     on_own_services("chaos", args)
 }
 
-/// The same of its `alerts`.
+/// The same for its program `alerts`.
 pub(crate) fn alerts(args: &[String]) -> Result<i32> {
     on_own_services("alerts", args)
 }
 
-/// The same of its `restores`.
+/// The same for its program `restores`.
 pub(crate) fn restores(args: &[String]) -> Result<i32> {
     on_own_services("restores", args)
 }
@@ -63,7 +64,8 @@ fn on_own_services(name: &str, args: &[String]) -> Result<i32> {
     run(&mut program)
 }
 
-/// What `reconnect-soak` runs: the real clients of all protocols, and subscribers of one thread of which one is never disconnected.
+/// The tests of `reconnect-soak`: the real clients of all protocols, and subscribers of one thread,
+/// one of which is never disconnected.
 const SOAK_TESTS: [&str; 2] = [
     "clients::disconnected_clients_have_everything_once",
     "subscribers::subscribers_see_what_an_undisturbed_one_sees",
@@ -92,7 +94,6 @@ pub(crate) fn reconnect_soak(args: &[String]) -> Result<i32> {
     run(&mut tests)
 }
 
-/// The options of `reconnect-soak`.
 #[derive(Debug, PartialEq, Eq)]
 struct Soak {
     disconnects: u64,

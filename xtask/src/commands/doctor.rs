@@ -1,4 +1,4 @@
-//! `doctor`: which tools there are, where from, and what to do about those that are missing.
+//! `doctor`: the available tools and their sources, and advice for missing ones.
 
 use std::{env, path::Path};
 
@@ -57,7 +57,7 @@ pub(crate) fn doctor() -> Result<i32> {
     Ok(i32::from(!missing.is_empty()))
 }
 
-/// Name, program, arguments, and what it means when it is absent.
+/// Name, program, arguments, and the consequence if it is absent.
 const OTHERS: &[(&str, &str, &[&str], &str)] = &[
     ("cargo", "cargo", &["--version"], "not on PATH"),
     ("cargo-nextest", "cargo-nextest", &["nextest", "--version"], "absent: tests run with cargo test"),

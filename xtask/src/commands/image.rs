@@ -1,7 +1,9 @@
-//! `image`: a container image that holds the binary, what it is linked to, the bill of both, and nothing else.
+//! `image`: a container image with the binary, its libraries and the bill of materials of both, and
+//! nothing else.
 //!
-//! The same sources on the same machine give the same digest: owners, modes and times of what is in it do not depend on who builds it, or when.
-//! It has no history, into which buildah writes a digest that does.
+//! The same sources on the same machine give the same digest: owners, modes and times of its
+//! content do not depend on the user or time of the build. It has no history, because buildah
+//! writes a digest into it that does.
 
 pub(crate) mod provenance;
 pub(crate) mod sbom;
@@ -20,38 +22,42 @@ use serde_json::Value;
 use self::sbom::FEATURES;
 use super::{cargo, output_of, say, version_of};
 
-/// Programs, and what each is for.
+/// Required programs, and the purpose of each.
 const PROGRAMS: [(&str, &str); 3] = [
     ("buildah", "it writes the image; Debian, Ubuntu and Fedora have a package of that name"),
     ("objcopy", "it takes the symbols out of the binary; install binutils"),
     ("make", "jemalloc is built by it"),
 ];
-/// How the binary of an image is built, but for its package.
+/// Arguments of the build of an image's binary, without the package.
 const BUILD: [&str; 4] = ["build", "--profile", PROFILE, MESSAGES];
 const PROFILE: &str = "dist";
-/// Cargo says in these where the build of a package has put its files; what people read is still on standard error.
+/// With this, cargo reports where a package's build has put its files; the messages for people
+/// still go to standard error.
 const MESSAGES: &str = "--message-format=json-render-diagnostics";
-/// The package whose build makes the vocabularies of tokenizers, and the files that programs read from the folder beside them.
+/// The package whose build makes the tokenizers' vocabularies, and the files that programs read
+/// from the folder beside them.
 const TOKENIZERS: &str = "bpe-openai";
 const VOCABULARIES: [&str; 2] = ["cl100k_base.dict", "o200k_base.dict"];
-/// The folder with them.
+/// The folder of the vocabularies.
 const VOCABULARIES_FOLDER: &str = "tokenizers";
 /// The bill of materials, beside the binary in the image: scanners look for files with such a name.
 const BILL: &str = "antiphon.cdx.json";
-/// Certificates of authorities, where distributions keep them; in the image they are at the first place.
+/// CA certificates, at the places of the distributions; in the image they are at the first one.
 const CERTIFICATES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
-/// What the C library loads to find addresses of hosts: a part of itself since glibc 2.34, files beside it before.
+/// Libraries that the C library loads to resolve host names. Since glibc 2.34 they are a part of
+/// it; before, separate files.
 const NAME_SERVICES: [&str; 2] = ["libnss_files.so.2", "libnss_dns.so.2"];
-/// Files that the C library reads, with what stands in them.
+/// Files that the C library reads, with their content.
 const FILES: [(&str, &str); 3] = [
     ("etc/passwd", "antiphon:x:65532:65532::/:/\n"),
     ("etc/group", "antiphon:x:65532:\n"),
     ("etc/nsswitch.conf", "hosts: files dns\n"),
 ];
 
-/// Builds the binary as it is shipped and an image of it: `image [name]`. Without a name there are two, `antiphon:latest` and the one that the chart
-/// asks for, with the version. Symbols are beside it, in `target/image/antiphon.debug`.
+/// Builds the shipped binary and an image of it: `image [name]`. Without a name it makes two,
+/// `antiphon:latest` and the chart's image with the version. Symbols are beside it, in
+/// `target/image/antiphon.debug`.
 pub(crate) fn image(args: &[String]) -> Result<i32> {
     ensure!(args.len() <= 1, "image takes one argument, the name of the image");
     check_programs()?;
@@ -67,7 +73,7 @@ pub(crate) fn image(args: &[String]) -> Result<i32> {
 }
 
 /// # Errors
-/// A program that images are made with is missing.
+/// A program for making images is missing.
 pub(super) fn check_programs() -> Result<()> {
     for (program, why) in PROGRAMS {
         ensure!(version_of(Path::new(program), &["--version"]).is_some(), "{program} is missing: {why}");
@@ -75,7 +81,8 @@ pub(super) fn check_programs() -> Result<()> {
     Ok(())
 }
 
-/// Builds the binary as it is shipped, with the vocabularies of tokenizers in a folder beside it. `None`: it does not build, and cargo has said why.
+/// Builds the shipped binary, with the tokenizers' vocabularies in a folder beside it. `None`: the
+/// build failed, and cargo has printed why.
 pub(super) fn build_shipped() -> Result<Option<PathBuf>> {
     let args = [BUILD.as_slice(), &FEATURES, &["-p", "antiphon", "--bin", "antiphon"]].concat();
     say(&format!("cargo {}", args.join(" ")));
@@ -96,7 +103,7 @@ pub(super) fn build_shipped() -> Result<Option<PathBuf>> {
     Ok(Some(binary))
 }
 
-/// Where the build of a package has put its files, by what cargo writes about the build, a JSON object a line.
+/// The output folder of a package's build, from cargo's messages, one JSON object per line.
 fn folder_of_package(messages: &str, package: &str) -> Result<PathBuf> {
     let mut messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let folder = messages.find_map(|message| {
@@ -107,15 +114,16 @@ fn folder_of_package(messages: &str, package: &str) -> Result<PathBuf> {
     folder.with_context(|| format!("cargo does not say where {package} was built"))
 }
 
-/// Writes an image of a binary under each of the names, and returns the folder with what it was made of. `is_of_checkout`: it is the binary of
-/// these sources, which the image then names, with the bill of what is linked.
+/// Writes an image of a binary under each of the names, and returns the folder with its parts.
+/// `is_of_checkout`: the binary is built from these sources, which the image then names, with the
+/// bill of what is linked.
 pub(super) fn write_image_of(binary: &Path, names: &[String], is_of_checkout: bool) -> Result<PathBuf> {
     let folder = workspace::target_dir().join("image");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     let context = folder.join("context");
-    // A build that has them inside has no folder beside it, and an empty one in the image.
+    // A build with embedded vocabularies has no folder beside it, and an empty one in the image.
     let (vocabularies, tokenizers) = (binary.with_file_name(VOCABULARIES_FOLDER), context.join("tokenizers"));
     fs::create_dir_all(&tokenizers)?;
     for file in VOCABULARIES.iter().filter(|file| vocabularies.join(file).exists()) {
@@ -139,7 +147,8 @@ pub(super) fn write_image_of(binary: &Path, names: &[String], is_of_checkout: bo
     Ok(folder)
 }
 
-/// A copy of the binary without symbols, and beside it a file with them that debuggers find by its name.
+/// A copy of the binary without symbols, and beside it a file with the symbols that debuggers find
+/// by its name.
 fn stripped(binary: &Path, folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder)?;
     let (copy, debug) = (folder.join("antiphon"), folder.join("antiphon.debug"));
@@ -151,7 +160,7 @@ fn stripped(binary: &Path, folder: &Path) -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// Fills the root of the image's file system with what a binary needs, but for itself.
+/// Fills the root of the image's file system with what a binary needs, except the binary itself.
 fn fill(root: &Path, binary: &Path) -> Result<()> {
     for library in libraries(binary)? {
         install(&library, &root.join(library.strip_prefix("/")?), 0o755)?;
@@ -169,21 +178,21 @@ fn certificates() -> Result<&'static Path> {
     found.context("no certificates of authorities: install ca-certificates")
 }
 
-/// The files of the distribution that the image has.
+/// The distribution's files in the image.
 fn libraries_and_certificates(binary: &Path) -> Result<Vec<PathBuf>> {
     let mut files = libraries(binary)?;
     files.push(certificates()?.to_owned());
     Ok(files)
 }
 
-/// Copies a file, or what a link leads to.
+/// Copies a file, or the target of a link.
 fn install(from: &Path, to: &Path, mode: u32) -> Result<()> {
     fs::create_dir_all(to.parent().context("a file has a folder")?)?;
     fs::copy(from, to).with_context(|| format!("copying {}", from.display()))?;
     Ok(fs::set_permissions(to, fs::Permissions::from_mode(mode))?)
 }
 
-/// Makes folders readable by all: the umask under which the image is built would otherwise stand in it.
+/// Makes folders readable by all; otherwise the umask of the build would affect the image.
 fn open_folders(folder: &Path) -> Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
     for entry in fs::read_dir(folder)? {
@@ -195,7 +204,8 @@ fn open_folders(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The libraries that the loader would load, itself among them, and what they load later. A static binary has none.
+/// The libraries that the loader would load, including itself, and those loaded later. A static
+/// binary has none.
 fn libraries(binary: &Path) -> Result<Vec<PathBuf>> {
     let mut all = linked(binary)?;
     let libc = all.iter().find(|path| path.file_name().is_some_and(|name| name == "libc.so.6")).cloned();
@@ -222,7 +232,7 @@ fn linked(binary: &Path) -> Result<Vec<PathBuf>> {
     listed(&text)
 }
 
-/// The paths in what ldd prints, one a line; the kernel's own library has none.
+/// The paths in the output of ldd, one per line; the kernel's own library has none.
 fn listed(text: &str) -> Result<Vec<PathBuf>> {
     if let Some(line) = text.lines().find(|line| line.contains("not found")) {
         bail!("a library is missing: {}", line.trim());
@@ -231,7 +241,7 @@ fn listed(text: &str) -> Result<Vec<PathBuf>> {
     Ok(text.lines().filter_map(path).collect())
 }
 
-/// Writes the image into the local storage of containers, under each of the names.
+/// Writes the image into the local container storage, under each of the names.
 fn write_image(names: &[String], context: &Path, labels: &[String]) -> Result<()> {
     say(&format!("buildah: {}", names.join(", ")));
     let containerfile = workspace::root().join("deploy/image/Containerfile");
@@ -243,7 +253,7 @@ fn write_image(names: &[String], context: &Path, labels: &[String]) -> Result<()
     output_of(buildah.arg(context)).map(drop)
 }
 
-/// What the binary says of itself in a container of the image, as the image's user.
+/// The version that the binary prints in a container of the image, as the image's user.
 fn version_inside(name: &str) -> Result<String> {
     let container = output_of(Command::new("buildah").args(["from", "--quiet", "--pull-never", name]))?;
     let run = ["run", "--isolation", "chroot", &container, "/antiphon", "--version"];
@@ -252,7 +262,7 @@ fn version_inside(name: &str) -> Result<String> {
     version
 }
 
-/// The digest under which the image would be pulled, and the sizes of its layers then.
+/// The digest for pulling the image, and the sizes of its layers.
 fn digest_and_sizes(name: &str, folder: &Path) -> Result<String> {
     let (layout, digest) = (folder.join("oci"), folder.join("digest"));
     let mut push = Command::new("buildah");

@@ -1,4 +1,4 @@
-//! Which of SIGINT, SIGTERM and SIGHUP were received, so that services and their folders are cleaned up.
+//! Records SIGINT, SIGTERM and SIGHUP, so that services and their folders are cleaned up.
 #![allow(unsafe_code, reason = "signal handlers have no safe form in std")]
 
 use std::{
@@ -13,29 +13,30 @@ extern "C" fn note(signal: libc::c_int) {
     RECEIVED.fetch_or(1 << signal, Ordering::SeqCst);
 }
 
-/// From here on these signals are only recorded.
+/// From now on these signals are only recorded.
 pub(crate) fn install() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let handler: extern "C" fn(libc::c_int) = note;
         // SAFETY: the handler only writes an atomic, which is async-signal-safe.
         unsafe { libc::signal(signal, handler as libc::sighandler_t) };
     }
-    // std ignores SIGPIPE and then panics in `println!`: `cargo xtask doctor | head` should just end.
+    // std ignores SIGPIPE and then panics in `println!`. `cargo xtask doctor | head` should only
+    // end.
     // SAFETY: the default action needs no handler.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
-/// Whether any of them was received.
+/// True if any of them was received.
 pub(crate) fn received() -> bool {
     RECEIVED.load(Ordering::SeqCst) != 0
 }
 
-/// Whether one was received that is not SIGINT, which the terminal also sends to our children.
+/// True if a signal other than SIGINT was received; the terminal sends SIGINT to our children too.
 pub(crate) fn terminated() -> bool {
     RECEIVED.load(Ordering::SeqCst) & !(1 << libc::SIGINT) != 0
 }
 
-/// Asks a child to end.
+/// Sends SIGTERM to a child.
 pub(crate) fn terminate(child: &Child) {
     if let Ok(pid) = libc::pid_t::try_from(child.id()) {
         // SAFETY: kill has no memory effects, and the child is ours and not reaped yet.

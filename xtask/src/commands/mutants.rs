@@ -1,20 +1,20 @@
-//! `mutants`: what no test notices.
+//! `mutants`: finds changes of the code that no test notices.
 
 use anyhow::Result;
 use devservices::workspace;
 
 use super::{cargo, run, say, version_of};
 
-/// Crates that decide and have tests beside them that run in seconds: a mutant costs a build and these.
+/// Pure crates with tests that run in seconds: each mutant costs a build and a run of these tests.
 const CRATES: [&str; 7] = ["model", "wire", "reorder", "batches", "scheduling", "feed", "partition"];
-/// Crates whose rules the simulation holds to: the shortest histories of what it has found are run as well.
+/// Crates that the simulation checks: the shortest histories of its earlier findings run too.
 const SIMULATED: [&str; 2] = ["feed", "partition"];
-/// What is generated, and what only people read.
+/// Generated code, and code whose output only people read.
 const EXCLUDED: [&str; 3] = ["impl (fmt::)?(Debug|Display) for", "::size$", "Action::name"];
 
-/// `cargo mutants` on the pure crates, or on those that are named. Whatever begins with a dash, and what follows it, is
-/// passed on: `--shard 3/8` takes one part of eight, `--file` some files, `--in-diff` what a diff touches. Survivors are in
-/// `target/mutants/mutants.out/missed.txt`.
+/// Runs `cargo mutants` on the pure crates, or on the named ones. Arguments from the first dash on
+/// are passed through: `--shard 3/8` takes one part of eight, `--file` some files, `--in-diff` what
+/// a diff touches. Survivors are in `target/mutants/mutants.out/missed.txt`.
 pub(crate) fn mutants(args: &[String]) -> Result<i32> {
     if version_of("cargo-mutants".as_ref(), &["mutants", "--version"]).is_none() {
         say("cargo-mutants is not installed: cargo install cargo-mutants --locked");

@@ -1,4 +1,4 @@
-//! `pods`: the pods of the chart on this machine, upgraded and hurt under load.
+//! `pods`: the pods of the chart on this machine, upgraded and disturbed under load.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::{Tools, antiphon, build_antiphon_and, image, program, run, say, upgra
 /// Tags of the two images.
 const TAGS: [&str; 2] = ["pods-1", "pods-2"];
 
-/// What of the arguments is for us; the rest is for the program.
+/// The arguments for this command; the rest is for the program.
 #[derive(Debug, PartialEq, Eq, Default)]
 struct PodsOptions {
     is_release: bool,
@@ -51,12 +51,12 @@ pub(crate) fn pods(args: &[String]) -> Result<i32> {
     let tools = Tools::resolve()?;
     let mut pods = program("pods", "debug", &options.rest)?;
     tools.export(&mut pods);
-    // It makes the key of the clients, and the model that they talk to.
+    // It creates the clients' API key, and their model.
     pods.env("ANTIPHON_BIN", &binary);
     run(pods.args(["--tag", TAGS[0], "--other-tag", TAGS[1]]))
 }
 
-/// The two builds; `None`: one of them does not build, and has said why.
+/// The two builds; `None`: one of them failed, and cargo has printed why.
 fn binaries(options: &PodsOptions) -> Result<Option<[PathBuf; 2]>> {
     let binary = match options.is_release {
         true => match image::build_shipped()? {

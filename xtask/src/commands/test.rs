@@ -1,4 +1,4 @@
-//! `test`: everything that is checked before a change is accepted, in one command.
+//! `test`: all checks of a change, in one command.
 
 use std::{
     path::Path,
@@ -15,8 +15,9 @@ use devservices::{
 use super::{Service, Tools, antiphon, build_antiphon_and, cargo, database, interrupt, run, say, version_of};
 use crate::tidy;
 
-/// The stages, in order. Locally the first failure ends the run; with `--ci` the rest still runs, so that one run tells
-/// everything. Either way the exit code is the first failure's, and the test runner's summary comes last but for the times of the stages.
+/// Runs the stages in order. Locally the first failure ends the run; with `--ci` the rest still
+/// runs, so that one run finds everything. The exit code is always the first failure's. The test
+/// runner's summary is the last output before the times of the stages.
 pub(crate) fn test(args: &[String]) -> Result<i32> {
     say("cargo xtask test: fmt, tidy, build with clippy, tests");
     let has = |option: &str| args.iter().any(|arg| arg == option);
@@ -43,7 +44,7 @@ pub(crate) fn test(args: &[String]) -> Result<i32> {
     }
     let mut runner = runner(ci, &["--workspace"], &runner_args);
     if failures.names.contains(&LINTED_BUILD) {
-        // The tests are run all the same, from a build that no lint stops.
+        // The tests run anyway, from a build without lints.
         without_incremental(ci, &mut runner);
         let build = || run(without_incremental(ci, &mut cargo(BUILD)));
         failures.note("build", times.measure("build", build)?);
@@ -61,7 +62,7 @@ pub(crate) fn test(args: &[String]) -> Result<i32> {
     Ok(failures.exit_code())
 }
 
-/// The checks of one crate, to be run while it is being changed.
+/// The checks of one crate, for use while it is being changed.
 pub(crate) fn check(args: &[String]) -> Result<i32> {
     let Some((name, args)) = args.split_first() else { anyhow::bail!("which crate is to be checked?") };
     let services = Services::start()?;
@@ -80,7 +81,7 @@ pub(crate) fn check(args: &[String]) -> Result<i32> {
     Ok(if code == 0 { tidy } else { code })
 }
 
-/// What tests connect to.
+/// The tools and services for tests.
 struct Services {
     tools: Tools,
     database: Service<Postgres>,
@@ -99,7 +100,7 @@ impl Services {
     }
 }
 
-/// How long each stage took.
+/// The duration of each stage.
 #[derive(Default)]
 struct StageTimes(Vec<(&'static str, Duration)>);
 
@@ -112,7 +113,7 @@ impl StageTimes {
     }
 
     fn add(&mut self, name: &'static str, begun: Instant) {
-        // The rest of a stage's name says how it is done.
+        // The rest of a stage's name describes how it is done.
         let short = name.split_once(':').map_or(name, |(short, _)| short);
         self.0.push((short, begun.elapsed()));
     }
@@ -128,7 +129,8 @@ impl std::fmt::Display for StageTimes {
     }
 }
 
-/// The long forms of the tests that fuzz the API, or the reader of models' responses; cargo's own runner knows no limit of time.
+/// The long forms of the tests that fuzz the API, or the reader of models' responses; cargo's own
+/// runner has no time limit.
 pub(crate) fn fuzz(args: &[String]) -> Result<i32> {
     if args.first().is_some_and(|target| target == "reader") {
         return fuzz_reader(args.get(1).map_or("100000", String::as_str));
@@ -159,10 +161,10 @@ fn fuzz_reader(streams: &str) -> Result<i32> {
     run(runner.env("ANTIPHON_FUZZ_STREAMS", streams))
 }
 
-/// How many places nextest has for each core; what a test takes of them stands in `.config/nextest.toml`.
+/// nextest's test slots per core; `.config/nextest.toml` sets how many a test takes.
 const PLACES_PER_CORE: usize = 4;
 
-/// Tests that start no server and no process, and do not search for long.
+/// Tests that start no server and no process, and have no long search.
 const WITHOUT_SERVICES: &[&str] = &[
     "-E",
     "not (kind(test) & (package(auth) | package(bus) | package(e2e) | package(gateway) | package(protocols) | package(simulation) \
@@ -173,15 +175,16 @@ const LINTED_BUILD: &str = "clippy and build: cargo build --all-targets by clipp
 /// Everything at once: with one set of features nothing is compiled twice.
 const BUILD: &[&str] = &["build", "--workspace", "--all-targets"];
 
-/// Lets clippy's compiler make our crates: it lints what it compiles, so that crates are neither read twice nor foreign ones
-/// checked for the lints alone. What uses the build sets the same, or cargo builds it again.
+/// Compiles our crates with clippy's compiler, which lints what it compiles. So crates are not read
+/// twice, and foreign ones are not checked only for lints. Every use of the build sets the same
+/// variables, or cargo rebuilds it.
 fn linted(ci: bool, command: &mut Command) -> &mut Command {
     without_incremental(ci, command);
     let deny = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
     command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver").env("CLIPPY_ARGS", deny)
 }
 
-/// A machine that builds once gains nothing by what makes the next build faster.
+/// A machine that builds once does not profit from faster later builds.
 fn without_incremental(ci: bool, command: &mut Command) -> &mut Command {
     if ci {
         command.env("CARGO_INCREMENTAL", "0");
@@ -193,13 +196,13 @@ fn has_nextest() -> bool {
     version_of(Path::new("cargo-nextest"), &["nextest", "--version"]).is_some()
 }
 
-/// nextest, or cargo's own runner where it is missing: installing it would take minutes.
+/// nextest, or cargo's own runner if it is missing: installing nextest would take minutes.
 fn runner(ci: bool, packages: &[&str], args: &[&str]) -> Command {
     let has_nextest = has_nextest();
     let base: &[&str] = if has_nextest { &["nextest", "run"] } else { &["test"] };
     let options: &[&str] = match (has_nextest, ci) {
         (true, true) => &["--profile", "ci"],
-        // A crate may have no tests; a filter that finds none is mistyped.
+        // A crate may have no tests; otherwise a filter that matches none is a typing error.
         (true, false) if packages.first() == Some(&"-p") => &["--no-tests", "pass"],
         (true, false) => &[],
         (false, true) => &["--lib", "--bins", "--tests", "--no-fail-fast"],
@@ -214,7 +217,8 @@ fn runner(ci: bool, packages: &[&str], args: &[&str]) -> Command {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     runner.env("NEXTEST_TEST_THREADS", (cores * PLACES_PER_CORE).to_string());
     if ci && std::env::var_os("PROPTEST_RNG_SEED").is_none() {
-        // A change is judged by the same inputs as the one before it. Runs elsewhere draw new ones.
+        // A change is tested with the same inputs as the previous one. Runs elsewhere draw new
+        // inputs.
         runner.env("PROPTEST_RNG_SEED", "1");
     }
     runner
@@ -226,7 +230,7 @@ fn tidy_stage() -> Result<i32> {
     Ok(i32::from(!report.is_clean()))
 }
 
-/// `tidy` on its own.
+/// Runs `tidy` alone.
 pub(crate) fn tidy() -> Result<i32> {
     tidy_stage()
 }
@@ -245,7 +249,7 @@ impl Failures {
         }
     }
 
-    /// Said before the tests, because nothing is said after their summary.
+    /// Printed before the tests, because nothing is printed after their summary.
     fn announce(&self) {
         for name in &self.names {
             say(&format!("FAILED already: {name}; the run will fail even if all tests pass"));

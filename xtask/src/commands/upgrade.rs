@@ -1,4 +1,4 @@
-//! `upgrade`: a build of an earlier commit beside this one, under load.
+//! `upgrade`: a build of an earlier commit together with this one, under load.
 
 use std::{
     fs,
@@ -11,8 +11,9 @@ use devservices::workspace;
 
 use super::{Tools, build_antiphon_and, cargo, program, run, say};
 
-/// Runs `chaos` with processes of both builds, which are started in any order: forwards and back. The tables are those of this build.
-/// Without a commit it is the last one that lacks this build's newest migration, or the first that has this build's subjects.
+/// Runs `chaos` with processes of both builds, started in any order, so that it upgrades and
+/// downgrades. The tables are those of this build. The default commit is the last one without this
+/// build's newest migration, or the first one with this build's subjects.
 pub(crate) fn upgrade(args: &[String]) -> Result<i32> {
     let (named, args) = match args.split_first() {
         Some((commit, args)) if !commit.starts_with('-') => (Some(commit.clone()), args),
@@ -43,7 +44,8 @@ pub(crate) fn upgrade(args: &[String]) -> Result<i32> {
     run(chaos.arg("--other-binary").arg(earlier))
 }
 
-/// The newest commit that lacks this build's newest migration, or, where that one has other subjects, the first that has this build's.
+/// The newest commit without this build's newest migration, or, if that one has other subjects, the
+/// first one with this build's subjects.
 fn default_base() -> Result<String> {
     let newest =
         git(workspace::root(), &["log", "-1", "--diff-filter=A", "--format=%H", "--", "migrations"])?;
@@ -54,11 +56,11 @@ fn default_base() -> Result<String> {
     Ok(first_with_subjects()?.unwrap_or(before))
 }
 
-/// Where the classes of the subjects of a partition's stream are.
+/// The file that defines the subject classes of a partition's stream.
 const SUBJECTS: &str = "crates/wire/src/subject.rs";
 const CLASSES: &str = "pub enum SubjectClass";
 
-/// Whether processes of a commit send commands where owners of this build take them.
+/// True if a commit's processes send commands to the subjects that this build's owners read.
 fn has_subjects(commit: &str) -> Result<bool> {
     let file = git(workspace::root(), &["show", &format!("{commit}:{SUBJECTS}")])?;
     Ok(file.contains(CLASSES))
@@ -69,8 +71,8 @@ fn first_with_subjects() -> Result<Option<String>> {
     Ok(with.lines().next().map(str::to_owned))
 }
 
-/// The binary of another commit, built in the profile of the `debug` or the `release` folder with these features; `None`: it does not
-/// build, and cargo has printed why.
+/// The binary of another commit, built with these features in the profile of the `debug` or
+/// `release` folder. `None`: the build failed, and cargo has printed why.
 pub(super) fn build_earlier(commit: &str, profile: &str, features: Option<&str>) -> Result<Option<PathBuf>> {
     let folder = workspace::target_dir().join("upgrade");
     let (source, binary) = (folder.join("source"), folder.join(binary_name(commit, profile, features)));
@@ -83,7 +85,7 @@ pub(super) fn build_earlier(commit: &str, profile: &str, features: Option<&str>)
     let (from, to) = (root.to_string_lossy(), source.to_string_lossy());
     git(&root, &["clone", "--quiet", "--shared", "--no-checkout", &from, &to])?;
     git(&source, &["checkout", "--quiet", "--detach", commit])?;
-    // In a folder of its own: cargo would take the crates of one checkout for those of the other.
+    // A separate target folder: cargo would take the crates of one checkout for those of the other.
     let target = folder.join("target");
     let mut build = cargo(&["build", "--package", "antiphon", "--target-dir"]);
     build.arg(&target).current_dir(&source);
@@ -98,7 +100,7 @@ pub(super) fn build_earlier(commit: &str, profile: &str, features: Option<&str>)
     Ok(Some(binary))
 }
 
-/// Under which it is kept.
+/// The file name under which it is kept.
 fn binary_name(commit: &str, profile: &str, features: Option<&str>) -> String {
     let profile = Some(profile).filter(|profile| *profile != "debug");
     let parts = ["antiphon", commit].into_iter().chain(profile).chain(features);

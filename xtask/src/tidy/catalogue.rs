@@ -1,5 +1,6 @@
-//! What operators can see is documented: each metric and variable that the code names is in the reference, which is made of what the roles
-//! describe and of the options of the command line.
+//! Checks that everything visible to operators is documented: each metric and variable in the code
+//! is in the reference. The reference is generated from the roles' descriptions and the
+//! command-line options.
 
 use super::{RuleViolation, SourceFile};
 
@@ -43,7 +44,7 @@ fn unknown(
     found
 }
 
-/// String literals that are whole metric names.
+/// String literals that are complete metric names.
 fn metric_names(line: &str) -> Vec<String> {
     let is_name = |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     let literals = line.split('"').skip(1).step_by(2);
@@ -52,7 +53,7 @@ fn metric_names(line: &str) -> Vec<String> {
     metrics.map(str::to_owned).collect()
 }
 
-/// Words that look like variables of ours.
+/// Words that look like our variables.
 fn variable_names(line: &str) -> Vec<String> {
     line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .filter(|word| {
@@ -65,7 +66,7 @@ fn variable_names(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether the text has the name as a whole word.
+/// True if the text has the name as a whole word.
 fn mentions(text: &str, name: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == name)
 }

@@ -1,16 +1,17 @@
-//! Imports inside a crate: no circle between files, and the folders of the gateway on their floors.
+//! Checks imports inside a crate: no cycles between files, and the layers of the gateway's folders.
 //!
-//! A file depends on what its paths name. `crate::`, `super::` and `self::` are resolved to the file that declares the item, through
-//! re-exports: `crate::StoreError` is a use of `error.rs` when `lib.rs` has `pub use error::StoreError`. Tests do not count.
+//! A file depends on what its paths name. `crate::`, `super::` and `self::` are resolved to the
+//! file that declares the item, through re-exports: `crate::StoreError` is a use of `error.rs` if
+//! `lib.rs` has `pub use error::StoreError`. Tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{RuleViolation, SourceFile};
 
-/// A folder or file at the root of a crate, and which of the others it may use.
+/// A folder or file at the root of a crate, and the others that it may use.
 type Floors = &'static [(&'static str, &'static [&'static str])];
 
-/// Folders and files at the root of a crate, and which of the others they may use.
+/// Folders and files at the root of a crate, and the others that they may use.
 const MODULES: &[(&str, Floors)] = &[(
     "gateway",
     &[
@@ -89,7 +90,7 @@ fn list(names: &[&str]) -> String {
     if names.is_empty() { "no other module".to_owned() } else { names.join(", ") }
 }
 
-/// Where a module stands in its crate; empty is `lib.rs`.
+/// The path of a module in its crate; empty for `lib.rs`.
 type Path = Vec<String>;
 /// The line of each use of one file by another.
 type Edges = BTreeMap<(Path, Path), usize>;
@@ -97,13 +98,13 @@ type Edges = BTreeMap<(Path, Path), usize>;
 struct Crate<'a> {
     root: &'a str,
     modules: BTreeMap<Path, Module<'a>>,
-    /// What a module offers under its own name, and where it comes from.
+    /// The re-exports of a module, and their sources.
     exports: BTreeMap<Path, Path>,
 }
 
 struct Module<'a> {
     file: &'a SourceFile,
-    /// Paths that the file names, with their lines; without those that it only offers on.
+    /// Paths that the file names, with their lines, without those that it only re-exports.
     names: Vec<(usize, Path)>,
     exports: Vec<Path>,
 }
@@ -114,7 +115,7 @@ impl<'a> Crate<'a> {
         for file in files {
             let path = file.path.strip_prefix(root).and_then(|path| path.strip_prefix("/src/"));
             let Some(path) = path.and_then(|path| path.strip_suffix(".rs")) else { continue };
-            // Programs beside a library name it as any other crate does.
+            // Programs beside a library use it like any other crate does.
             let is_program = path == "main" || path.starts_with("bin/");
             let has_library = files.iter().any(|file| file.path.ends_with("/src/lib.rs"));
             if is_program && has_library {
@@ -192,7 +193,7 @@ fn split(text: &str, by: &str) -> Path {
     text.split(by).map(|part| part.trim().to_owned()).collect()
 }
 
-/// The paths of a file, and those of them that it only offers on (`pub use`).
+/// The paths of a file, and those that it only re-exports (`pub use`).
 fn named_in(text: &str) -> (Vec<(usize, Path)>, Vec<Path>) {
     let (mut names, mut exports) = (Vec::new(), Vec::new());
     let mut pending: Option<(usize, String)> = None;
@@ -224,7 +225,7 @@ fn named_in(text: &str) -> (Vec<(usize, Path)>, Vec<Path>) {
     (names, exports)
 }
 
-/// The tree of a `use` statement, whole or begun, and whether it is for other files.
+/// The tree of a complete or begun `use` statement, and whether it is public.
 fn use_tree(statement: &str) -> Option<(bool, &str)> {
     let public = statement.strip_prefix("pub").map(|rest| match rest.strip_prefix('(') {
         Some(rest) => rest.split_once(')').map_or(rest, |(_, rest)| rest),

@@ -1,8 +1,9 @@
-//! Which crate may use which: the table of crates/ARCHITECTURE.md, checked against every `Cargo.toml`.
+//! Which crate may use which: the table in crates/ARCHITECTURE.md, checked against every
+//! `Cargo.toml`.
 
 use super::{RuleViolation, SourceFile};
 
-/// Crates that decide: no I/O, no clock, no random source, no logging.
+/// Pure crates: no I/O, no clock, no random source, no logging.
 pub(super) const PURE: &[&str] = &[
     "model",
     "wire",
@@ -16,10 +17,11 @@ pub(super) const PURE: &[&str] = &[
     "reasoning",
     "recall",
 ];
-/// For development only: may use anything.
+/// Development only: these may use anything.
 const DEV: &[&str] = &["bench", "chaos", "demo", "devservices", "e2e", "simulation", "testkit"];
 
-/// Crate, and the crates of ours that it may use. The binary `antiphon` may use all but the ones for development.
+/// Each crate with our crates that it may use. The binary `antiphon` may use all except the
+/// development ones.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("wire", &["model"]),
@@ -93,7 +95,8 @@ const IMPURE: &[&str] = &[
     "opentelemetry",
 ];
 
-/// Foreign crates that only their owners use; other crates call an operation of an owner. Crates for development are exempt.
+/// Foreign crates that only their owners use; other crates call an operation of an owner.
+/// Development crates are exempt.
 const OWNED: &[(&str, &[&str])] = &[
     ("sqlx", &["store"]),
     ("async-nats", &["bus"]),
@@ -126,7 +129,8 @@ pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
         .collect()
 }
 
-/// Dependencies that no file of their crate names: each is compiled for nothing, and delays what depends on the crate.
+/// Dependencies that no file of their crate names: each is compiled for nothing, and delays what
+/// depends on the crate.
 pub(super) fn unused(files: &[SourceFile]) -> Vec<RuleViolation> {
     let mut found = Vec::new();
     for manifest in files {
@@ -149,14 +153,14 @@ pub(super) fn unused(files: &[SourceFile]) -> Vec<RuleViolation> {
     found
 }
 
-/// Whether the text has this word.
+/// True if the text has this word.
 fn names(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word)
         .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
 }
 
-/// Why the crate may not use the dependency, and what it does instead.
+/// Why the crate may not use the dependency, and what to do instead.
 fn objection(name: &str, dependency: &str) -> Option<String> {
     let ours = MAY_USE.iter().any(|(crate_, _)| *crate_ == dependency)
         || DEV.contains(&dependency)
@@ -194,12 +198,13 @@ fn objection_to_ours(name: &str, dependency: &str) -> Option<String> {
     })
 }
 
-/// The names in `[dependencies]`, `[dependencies.<name>]` and their `target` forms, with their lines.
+/// The names in `[dependencies]`, `[dependencies.<name>]` and their `target` forms, with their
+/// lines.
 fn dependencies(manifest: &str) -> Vec<(usize, String)> {
     in_sections(manifest, "dependencies")
 }
 
-/// As [`dependencies`], of what only tests use.
+/// Like [`dependencies`], for those that only tests use.
 fn dev_dependencies(manifest: &str) -> Vec<(usize, String)> {
     in_sections(manifest, "dev-dependencies")
 }

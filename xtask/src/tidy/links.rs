@@ -1,4 +1,4 @@
-//! Links of the documents lead to files and headings that exist.
+//! Checks that links of the documents lead to existing files and headings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<RuleViolation> {
     found
 }
 
-/// Relative links with the number of their line, from 1.
+/// Relative links with their line number, from 1.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (index, line) in outside_of_code(text) {
@@ -43,7 +43,8 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// As a page of the repository names them: lower case, without what is neither letter nor digit, with hyphens for spaces.
+/// The anchors of headings as repository pages make them: lower case, without other characters than
+/// letters and digits, with hyphens for spaces.
 fn headings(text: &str) -> BTreeSet<String> {
     let titles = outside_of_code(text).filter_map(|(_, line)| {
         line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#'))
@@ -65,7 +66,7 @@ fn outside_of_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// A path from the root, of a link in a file.
+/// The path of a file's link, from the root.
 fn resolved(from: &str, link: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();

@@ -1,4 +1,5 @@
-//! The glossary: words that are not used for types, modules and files, and names that say too little because several types have them.
+//! The glossary: words that are not used for types, modules and files, and ambiguous names that
+//! several types have.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +18,10 @@ const UNUSED: &[(&str, &str)] = &[
     ("utils", "the name of what is inside"),
     ("common", "the name of what is inside"),
 ];
-/// Not used as a whole name; `run` as a function or as part of a name is fine.
+/// Not used as a whole name; `run` as a function or as part of a name is allowed.
 const UNUSED_WHOLE: &[(&str, &str)] = &[("Run", "turn, attempt or task")];
 
-/// So many types must not have the same name.
+/// The number of types that must not have the same name.
 const TOO_MANY: usize = 3;
 
 const KEYWORDS: &[&str] = &["struct ", "enum ", "trait ", "union ", "type ", "mod "];
@@ -42,10 +43,10 @@ pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
     found
 }
 
-/// Names that three or more types of the workspace have.
+/// Names that [`TOO_MANY`] or more types of the workspace have.
 pub(super) fn shared(files: &[SourceFile]) -> Vec<RuleViolation> {
     let mut places: BTreeMap<&str, Vec<(&SourceFile, usize)>> = BTreeMap::new();
-    // Not those of `crates/bench/peers`, which are a workspace of their own.
+    // Not those of `crates/bench/peers`, which is a separate workspace.
     let is_source = |path: &str| path.starts_with("xtask/src/") || path.split('/').nth(2) == Some("src");
     for file in files.iter().filter(|file| file.has_extension(&["rs"]) && is_source(&file.path)) {
         for (index, line) in file.text.lines().enumerate() {

@@ -1,11 +1,11 @@
-//! Rules on Rust files: what a pure crate may name, how long a file may be, what may not stay in the code.
+//! Rules on Rust files: forbidden names in pure crates, file length, and unfinished code.
 
 use super::{RuleViolation, SourceFile, layering::PURE};
 
 const LONGEST: usize = 600;
 const LONGEST_TEST: usize = 1000;
 
-/// What a pure crate's source may not name, and what it does instead.
+/// Paths that a pure crate's source may not name, and what to do instead.
 const IMPURE_PATHS: &[(&str, &str)] = &[
     ("std::time::Instant", "take the time as an argument (model's Timestamp)"),
     ("std::time::SystemTime", "take the time as an argument (model's Timestamp)"),
@@ -15,7 +15,7 @@ const IMPURE_PATHS: &[(&str, &str)] = &[
     ("std::net", "return a value; an edge crate talks to the network"),
 ];
 
-/// Spelled in two halves, so that this file passes its own check.
+/// Split in two halves, so that this file passes its own check.
 const UNFINISHED: &[(&str, &str)] = &[
     (concat!("TO", "DO"), "do it, or open an issue and leave the code complete without it"),
     (concat!("FIX", "ME"), "fix it, or open an issue and leave the code complete without it"),
@@ -79,8 +79,8 @@ fn impure(file: &SourceFile) -> Vec<RuleViolation> {
     found
 }
 
-/// Every path that begins with `std::` outside comments and before the inline tests, with its line; `use` groups are
-/// taken apart.
+/// Every path that begins with `std::` outside comments and before the inline tests, with its line;
+/// `use` groups are expanded.
 fn std_paths(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut group: Option<(String, usize)> = None;
@@ -113,7 +113,7 @@ fn std_paths(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// `std::{env, time::{Duration, Instant}}` as full paths.
+/// Expands `std::{env, time::{Duration, Instant}}` to full paths.
 pub(super) fn expand(tree: &str) -> Vec<String> {
     let tree = tree.trim();
     let Some((prefix, rest)) = tree.split_once('{') else {
@@ -133,7 +133,7 @@ pub(super) fn expand(tree: &str) -> Vec<String> {
     full.flat_map(|part| expand(&format!("{prefix}{}", part.trim()))).collect()
 }
 
-/// Whether the word stands in the line on its own, not as a part of a longer one.
+/// True if the line has the word by itself, not as part of a longer one.
 fn names_word(line: &str, word: &str) -> bool {
     let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {

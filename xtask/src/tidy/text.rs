@@ -2,7 +2,7 @@
 
 use super::{RuleViolation, SourceFile};
 
-/// Where white space is ours to decide.
+/// Extensions of files that we write.
 const WRITTEN: &[&str] = &["rs", "toml", "md", "sql", "proto", "yaml", "yml", "json", "sh"];
 
 pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {

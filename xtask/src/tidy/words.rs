@@ -1,5 +1,5 @@
-//! Words that are refused: private metaphors, and people where programs are meant. They are looked for in every name, file name,
-//! comment, string and document.
+//! Refused words: private metaphors, and words for people where programs are meant. They are
+//! searched in every name, file name, comment, string and document.
 
 use super::{RuleViolation, SourceFile};
 
@@ -24,7 +24,8 @@ pub(super) const WORDS: &[(&str, &str)] = &[
     ("nobody", "no client, no worker"),
 ];
 
-/// Refused only in names of functions and values, where they stand for what is returned, logged or encoded.
+/// Refused only in names of functions and values, where they mean what is returned, logged or
+/// encoded.
 pub(super) const NAMES: &[(&str, &str)] =
     &[("told", "the name of the value"), ("tell", "return, report or encode")];
 
@@ -61,7 +62,7 @@ fn declared(line: &str) -> Option<&str> {
     Some(&rest[..end])
 }
 
-/// The words of a line, in lower case; `CamelCase`, `snake_case` and `SHOUTING_CASE` are taken apart.
+/// The words of a line, in lower case; `CamelCase`, `snake_case` and `SHOUTING_CASE` are split.
 fn split(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     for run in line.split(|c: char| !c.is_alphabetic()).filter(|run| !run.is_empty()) {
@@ -78,7 +79,7 @@ fn split(line: &str) -> Vec<String> {
     words
 }
 
-/// Longest name of a test.
+/// The longest name of a test.
 const LONGEST_TEST_NAME: usize = 60;
 
 pub(super) fn test_names(file: &SourceFile) -> Vec<RuleViolation> {

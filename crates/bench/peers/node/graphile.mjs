@@ -1,6 +1,7 @@
-// graphile-worker with one named queue an agent. Its only argument is JSON: `batched` picks the configuration that its
-// documentation names for throughput, `concurrency` says how many handlers there are, `nats_url` makes the handler ask the
-// workflow, `rows` lets it insert so many messages.
+// graphile-worker with one named queue per agent. Its only argument is JSON. `batched` selects the
+// configuration that its documentation recommends for throughput. `concurrency` is the number of
+// handlers, `nats_url` makes the handler ask the workflow, and `rows` makes it insert that number
+// of messages.
 
 import { connect } from "@nats-io/transport-node";
 import { Logger, makeWorkerUtils, run, runMigrations } from "graphile-worker";
@@ -8,10 +9,11 @@ import pg from "pg";
 
 import { serve } from "./serve.mjs";
 
-// Enough for 24 handlers that all talk to the database, and for the one that listens.
+// Enough for 24 handlers that all use the database, and for the listener.
 const CONNECTIONS = 25;
 const CONTENT = "x".repeat(400);
-// Shorter than the default of 2 s: with batches an empty fetch happens while completions are still on their way.
+// Shorter than the default of 2 s: with batches, a fetch can be empty while completions are still
+// in flight.
 const POLL_MS = 50;
 
 const CREATE_MESSAGES = `create table messages (
@@ -32,7 +34,7 @@ const batching = {
   pollInterval: POLL_MS,
 };
 
-// Tells of completions once the database has them: the library's own event comes before.
+// Reports completions once the database has them; the library's own event comes earlier.
 function watchCompletions(client, known, notes) {
   const query = client.query.bind(client);
   client.query = (...args) => {
@@ -50,14 +52,14 @@ class Queue {
     this.notes = notes;
     this.known = new Map();
     this.pool = new pg.Pool({ connectionString: url, max: CONNECTIONS });
-    // Or the library warns that a lost connection would end the process.
+    // Otherwise the library warns that a lost connection would end the process.
     this.pool.on("error", () => {});
     this.pool.on("connect", (client) => client.on("error", () => {}));
     if (notes.isPaced) this.pool.on("connect", (client) => watchCompletions(client, this.known, notes));
     await runMigrations({ pgPool: this.pool, logger });
     if (rows > 0) await this.pool.query(CREATE_MESSAGES);
     this.utils = await makeWorkerUtils({ pgPool: this.pool, logger });
-    // A service that lives long has its connections already.
+    // A long-running service has its connections open already.
     const clients = await Promise.all(Array.from({ length: CONNECTIONS }, () => this.pool.connect()));
     for (const client of clients) client.release();
   }

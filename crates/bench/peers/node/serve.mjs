@@ -1,10 +1,12 @@
-// The side of the bench's protocol that every peer from npm shares: commands come as JSON lines on stdin, answers go as JSON
-// lines to stdout. The bench measures; a peer only does what it is told and notes what its handler saw.
+// The part of the benchmark's protocol that all npm peers share: commands arrive as JSON lines on
+// stdin, answers are JSON lines on stdout. The benchmark measures; a peer only obeys commands and
+// records what its handler saw.
 
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 
-// What the handler saw in one round: 2n when task n began, 2n + 1 when it had ended, n = agent * tasks + seq.
+// The marks of the handler in one round: 2n when task n began, 2n + 1 when it had ended, n = agent
+// * tasks + seq.
 export class Notes {
   constructor(load, onHandled) {
     this.load = load;
@@ -30,7 +32,8 @@ export class Notes {
     if (this.ended === this.total && !this.isPaced) this.onHandled();
   }
 
-  // A task of a paced round is durably completed; the clock started when it was due, not when it was sent.
+  // A task of a paced round is durably completed. The clock started when the task was due, not when
+  // it was sent.
   completed({ agent, seq }) {
     const n = agent * this.load.tasks + seq;
     this.latenciesUs.push(Math.round((performance.now() - this.dueAt.get(n)) * 1000));
@@ -38,7 +41,8 @@ export class Notes {
   }
 }
 
-// All tasks in the order of their places in the queues: the first of every agent, the second of every agent, …
+// All tasks in the order of their queue positions: the first of every agent, the second of every
+// agent, …
 export function* rounds({ agents, tasks }) {
   for (let seq = 0; seq < tasks; seq += 1) {
     yield Array.from({ length: agents }, (_, agent) => ({ agent, seq }));
@@ -67,7 +71,7 @@ const fail = (error) => {
   process.exit(1);
 };
 
-// `queue`: open(url, load, notes), enqueue(round), add(task), start(), close().
+// The methods of `queue`: open(url, load, notes), enqueue(round), add(task), start(), close().
 export async function serve(queue) {
   process.on("unhandledRejection", fail);
   let notes = null;

@@ -1,6 +1,6 @@
-//! The side of the bench's protocol that every peer in Rust shares: commands come as JSON lines on stdin,
-//! answers go as JSON lines to stdout. Entry: [`serve`] with a [`Queue`]. The bench measures; a peer only does what it is
-//! told and notes what its handler saw.
+//! The part of the benchmark's protocol that all Rust peers share: commands arrive as JSON lines on
+//! stdin, answers are JSON lines on stdout. Entry: [`serve`] with a [`Queue`]. The benchmark
+//! measures; a peer only obeys commands and records what its handler saw.
 
 use std::{
     collections::HashMap,
@@ -17,14 +17,15 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// What is to be done in a round.
+/// The load of one round.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct Load {
-    /// How many queues.
+    /// Number of agents, each with a queue.
     pub agents: u32,
-    /// How long each of them is.
+    /// Tasks per queue.
     pub tasks: u32,
-    /// Tasks a second, of all agents together, that arrive while the queue works. Without it all of them are there before.
+    /// Tasks per second, of all agents together, that arrive while the queue works. `None`: all of
+    /// them are there from the start.
     pub rate: Option<f64>,
 }
 
@@ -46,27 +47,25 @@ impl Load {
 /// The payload of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Task {
-    /// Whose it is.
     pub agent: u32,
-    /// Its place in the agent's queue, from 0.
+    /// Position in the agent's queue, from 0.
     pub seq: u32,
 }
 
 /// A queue on Postgres.
 pub trait Queue {
-    /// Makes the tables in an empty database and opens all connections.
+    /// Creates the tables in an empty database and opens all connections.
     fn open(&mut self, database_url: &str, notes: Notes) -> impl Future<Output = Result<()>>;
     /// Adds one task of each agent with one call.
     fn enqueue(&mut self, round: Vec<Task>) -> impl Future<Output = Result<()>>;
-    /// Adds one task.
     fn add(&mut self, task: Task) -> impl Future<Output = Result<()>>;
-    /// Begins to work, and returns.
+    /// Starts the handlers, and returns.
     fn start(&mut self) -> impl Future<Output = Result<()>>;
-    /// Ends everything that `open` and `start` began; an error when it sees that something is not as it should be.
+    /// Ends everything that `open` and `start` began; an error if it detects a defect.
     fn close(&mut self) -> impl Future<Output = Result<()>>;
 }
 
-/// What the handler saw in one round; clones share it.
+/// The records of the handler in one round; clones share them.
 #[derive(Debug, Clone)]
 pub struct Notes {
     load: Load,
@@ -80,7 +79,7 @@ struct Seen {
     marks: Vec<u64>,
     ended: usize,
     started_at: Option<Instant>,
-    /// From the start until the first handler began.
+    /// Time from the start until the first handler began.
     first_us: Option<u64>,
     due_at: HashMap<Task, Instant>,
     latencies_us: Vec<u64>,
@@ -92,22 +91,20 @@ impl Notes {
         Self { load, seen: Arc::new(Mutex::new(seen)), handled: Arc::new(Notify::new()) }
     }
 
-    /// Whether completions are to be told, which costs the peer something.
+    /// Whether completions must be reported, which costs the peer something.
     pub fn is_paced(&self) -> bool {
         self.load.rate.is_some()
     }
 
-    /// How many queues there are.
     pub fn agents(&self) -> u32 {
         self.load.agents
     }
 
-    /// How many tasks there are in all.
     pub fn total(&self) -> u64 {
         self.load.total() as u64
     }
 
-    /// A handler begins.
+    /// Records that a handler begins.
     pub fn begin(&self, task: Task) {
         let mark = 2 * self.load.number(task);
         let mut seen = self.seen();
@@ -117,7 +114,7 @@ impl Notes {
         seen.marks.push(mark);
     }
 
-    /// A handler ends.
+    /// Records that a handler ends.
     pub fn end(&self, task: Task) {
         let mut seen = self.seen();
         seen.marks.push(2 * self.load.number(task) + 1);
@@ -127,7 +124,8 @@ impl Notes {
         }
     }
 
-    /// A task of a paced round is durably completed; the clock started when it was due, not when it was sent.
+    /// Records that a task of a paced round is durably completed. The clock started when the task
+    /// was due, not when it was sent.
     pub fn completed(&self, task: Task) {
         let mut seen = self.seen();
         let Some(due_at) = seen.due_at.get(&task).copied() else { return };
@@ -169,7 +167,7 @@ enum Answer {
     Error { text: String },
 }
 
-/// Obeys the bench until it closes stdin.
+/// Obeys the benchmark until it closes stdin.
 pub async fn serve(mut queue: impl Queue) -> Result<()> {
     let outcome = obey(&mut queue).await;
     if let Err(error) = &outcome {
@@ -241,7 +239,7 @@ async fn answer(answer: &Answer) -> Result<()> {
     Ok(out.flush().await?)
 }
 
-/// A pool whose connections are all there: a service that lives long has them already.
+/// A pool with all connections open, as in a long-running service.
 pub async fn pool(database_url: &str, connections: u32) -> Result<PgPool> {
     let options = PgPoolOptions::new().max_connections(connections).min_connections(connections);
     let pool = options.connect(database_url).await?;

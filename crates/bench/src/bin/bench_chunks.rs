@@ -1,4 +1,5 @@
-//! Measures the path of a chunk beside its limits and prints one table. `cargo xtask bench chunks` runs it.
+//! Measures the path of a chunk beside its limits and prints one table. `cargo xtask bench chunks`
+//! runs it.
 #![allow(unsafe_code, reason = "a global allocator that counts has no safe form")]
 
 use std::{
@@ -11,7 +12,7 @@ use anyhow::Result;
 use bench::{self, ChunkBenchOptions};
 use clap::Parser;
 
-/// The system's allocator, which counts what each thread asks for.
+/// The system's allocator, with a count of each thread's allocations.
 struct Counting;
 
 thread_local! {
@@ -19,20 +20,20 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that is ending has no counter any more.
+    // A thread that is ending no longer has a counter.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: every call is handed on as it is.
+// SAFETY: every call is forwarded unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promises are the system allocator's.
+        // SAFETY: the caller's guarantees are those that the system allocator needs.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; what we gave out came from the system allocator.
+        // SAFETY: as above; what we allocated came from the system allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 

@@ -1,4 +1,5 @@
-//! Measures contexts, history, compaction and travel of long threads and prints one table. `cargo xtask bench context` runs it.
+//! Measures contexts, history, compaction, export and import of long threads and prints one table.
+//! `cargo xtask bench context` runs it.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! Measures what a unit of work costs when there is ten times as much of something around it. `cargo xtask bench growth` runs it.
+//! Measures the cost of a unit of work when there is ten times as much of something around it.
+//! `cargo xtask bench growth` runs it.
 
 use std::process::ExitCode;
 

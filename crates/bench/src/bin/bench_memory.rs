@@ -1,4 +1,5 @@
-//! Measures how fast facts are found, and how many, and prints one table. `cargo xtask bench memory` runs it.
+//! Measures how fast facts are found, and how many are found, and prints one table. `cargo xtask
+//! bench memory` runs it.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! Measures reasoning sessions and the numbers of messages and prints one table. `cargo xtask bench reasoning` runs it.
+//! Measures reasoning sessions and the WAL of turns and prints one table. `cargo xtask bench
+//! reasoning` runs it.
 
 use std::process::ExitCode;
 

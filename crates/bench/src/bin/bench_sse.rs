@@ -1,4 +1,4 @@
-//! Measures event streams beside those of other servers and prints one table. `cargo xtask bench sse` runs it.
+//! Compares event streams with those of other servers. `cargo xtask bench sse` runs it.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use bench::sse::{self, SseBenchOptions};
 use clap::Parser;
 
-// One thread: it is moved to the core of the viewers.
+// One thread: it is moved to the core of the subscribers.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<ExitCode> {
     let is_good = sse::run(&SseBenchOptions::parse()).await?;

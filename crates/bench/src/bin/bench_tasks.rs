@@ -1,4 +1,4 @@
-//! Measures queues of tasks beside each other and prints one table. `cargo xtask bench tasks` runs it.
+//! Compares task queues and prints one table. `cargo xtask bench tasks` runs it.
 
 use std::process::ExitCode;
 

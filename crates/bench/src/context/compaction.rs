@@ -1,4 +1,5 @@
-//! Compaction of very many batches at once: a thread whose agent gets a budget after years without one.
+//! Compaction of very many batches at once: a thread whose agent gets a budget after years without
+//! one.
 
 use std::time::Instant;
 
@@ -21,12 +22,12 @@ use super::{
     threads::{BenchThread, MESSAGES, agent, now},
 };
 
-/// What the context may have afterwards.
+/// The token budget of the context afterwards.
 const BUDGET: u64 = BUDGETS[1];
-/// Most contexts that are built before and after in each round.
+/// The most contexts that are built before and after in each round.
 const CONTEXTS: u32 = 100;
 
-/// The steps of a compaction, what it does to contexts, and Postgres' own way to read as much.
+/// The steps of a compaction, its effect on contexts, and a plain Postgres read of the same rows.
 #[derive(Debug, Default)]
 struct Steps {
     reading: Timings,
@@ -35,12 +36,12 @@ struct Steps {
     writing: Timings,
     all: Timings,
     copying: Timings,
-    /// Contexts of the smaller budget, of which the compaction takes nothing away.
+    /// Contexts with the smaller budget, from which the compaction takes nothing away.
     before: Timings,
     after: Timings,
 }
 
-/// Compacts the thread and takes it back, so many times.
+/// Compacts the thread and undoes the compaction, `rounds` times.
 pub(super) async fn rows(
     environment: &ContextEnvironment,
     thread: &BenchThread,
@@ -76,7 +77,7 @@ pub(super) async fn rows(
 
 async fn build(store: &Store, thread: &BenchThread, times: u32, timings: &mut Timings) -> Result<()> {
     let agent = agent(BUDGETS[0])?;
-    // Statements are prepared by the first one.
+    // The first call prepares the statements.
     context_build::build(store, &thread.id, &agent, None).await?;
     for _ in 0..times.min(CONTEXTS) {
         let built = timings.time(context_build::build(store, &thread.id, &agent, None)).await?;
@@ -86,7 +87,8 @@ async fn build(store: &Store, thread: &BenchThread, times: u32, timings: &mut Ti
 }
 
 impl Steps {
-    /// As the worker does, but with room for all batches: it never has more than a few budgets' worth to put away.
+    /// Like the worker, but with room for all batches: a worker never compacts more than a few
+    /// budgets' worth.
     async fn plan(&mut self, store: &Store, thread: &BenchThread, now: Timestamp) -> Result<Compaction> {
         let rules = ContextRules { tokens: BUDGET, ..ContextRules::default() };
         let (counter, how) = (tokenizer::counter(rules.tokenizer), rules.compaction.context("no rules")?);

@@ -1,4 +1,4 @@
-//! The context of a turn: what a worker does between the settings and the messages that a workflow gets.
+//! The context of a turn: the worker's steps from the settings to the messages for a workflow.
 
 use std::time::Instant;
 
@@ -18,22 +18,22 @@ use super::{
     threads::{BenchThread, agent, now},
 };
 
-/// The longest thread beside the one before it.
+/// Goal for the longest thread relative to the one before it.
 const LENGTH_RATIO: f64 = 1.5;
 const P50_MS: f64 = 2.0;
-/// Before any of them is timed: statements are prepared then.
+/// Calls before the timed ones, which prepare the statements.
 const WARM_UP: u32 = 20;
-/// For which Postgres counts.
+/// Calls for which Postgres counts.
 const COUNTED: u32 = 5;
 const INPUT: &str =
     "And what follows from that for the second of the two, if the first one is left as it is?";
 
-/// A context with the parts of its time.
+/// A context, and figures about it.
 pub(super) struct Built {
     pub(super) context: Context,
-    /// Messages as a workflow gets them.
+    /// Number of messages as a workflow gets them.
     pub(super) shown: usize,
-    /// Nothing had to be mended.
+    /// Nothing had to be repaired.
     pub(super) is_sound: bool,
 }
 
@@ -43,13 +43,13 @@ struct ContextCase<'a> {
     budget: u64,
     agent: AgentId,
     timings: Timings,
-    /// Of these: until everything was read.
+    /// Part of `timings`: until everything was read.
     reading: Timings,
     built: Built,
     reads: Reads,
 }
 
-/// What a turn of the agent in the thread starts from.
+/// The data that a turn of the agent in the thread starts from.
 async fn found(store: &Store, thread: &ThreadId, agent: &AgentId) -> Result<StartContext> {
     let wanted = ContextWanted {
         thread: thread.clone(),
@@ -61,12 +61,12 @@ async fn found(store: &Store, thread: &ThreadId, agent: &AgentId) -> Result<Star
     store.contexts(&[wanted]).await?.pop().context("no answer")
 }
 
-/// What a compaction of the thread is planned with.
+/// The version on which a compaction of the thread is planned.
 pub(super) async fn version(store: &Store, thread: &ThreadId) -> Result<ThreadVersion> {
     found(store, thread, &AgentId::parse("any")?).await?.version.context("the thread has no message")
 }
 
-/// Builds the context of a turn of the agent in the thread, as the worker does.
+/// Builds the context of a turn of the agent in the thread, like the worker.
 pub(super) async fn build(
     store: &Store,
     thread: &ThreadId,
@@ -140,7 +140,7 @@ impl<'a> ContextCase<'a> {
         store.close().await;
         let Context { tokens, batches, .. } = &built.context;
         ensure!(built.is_sound && built.context.over_budget() == 0, "this is no context of whole batches");
-        // It is as full as whole batches make it, or has all that there is.
+        // It is as full as whole batches allow, or contains everything.
         let is_full = *tokens * 10 > budget * 8 || batches.len() == thread.batches as usize + 1;
         ensure!(is_full, "{tokens} tokens of {budget} in {} batches", batches.len());
         let (timings, reading) = (Timings::default(), Timings::default());

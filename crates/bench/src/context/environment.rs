@@ -1,4 +1,4 @@
-//! The Postgres of a run, what is in it, and what it counts.
+//! The Postgres of a run, its content, and its counters.
 
 use anyhow::{Context as _, Result, ensure};
 use devservices::{
@@ -13,12 +13,12 @@ use tokio::time::{Duration, sleep};
 use super::{super::usage::Meter, threads::BenchThread, threads::agent};
 use testkit::{services::TestDatabase, text};
 
-/// Tokens of the contexts.
+/// Token budgets of the contexts.
 pub(super) const BUDGETS: [u64; 2] = [8_000, 32_000];
 /// How long a closed session may take to end.
 const SESSION_END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A migrated database, on a server of its own except in tests.
+/// A migrated database, on its own server except in tests.
 pub(super) struct ContextEnvironment {
     /// Declared before its server, which must still run when it is dropped.
     database: TestDatabase,
@@ -26,14 +26,14 @@ pub(super) struct ContextEnvironment {
     admin_url: String,
 }
 
-/// What was read of `messages` for one call, by Postgres' own counters.
+/// Reads of `messages` per call, by Postgres' own counters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reads {
-    /// Rows that indices led to.
+    /// Rows read through indexes.
     pub(super) rows: f64,
     /// Look-ups in the primary key.
     pub(super) by_key: f64,
-    /// Look-ups in other indices, and scans of the whole table.
+    /// Look-ups in other indexes, and scans of the whole table.
     pub(super) otherwise: f64,
 }
 
@@ -50,7 +50,7 @@ impl ContextEnvironment {
         Self::new(Some(postgres), &url).await
     }
 
-    /// Uses a server that runs already.
+    /// Uses a running server.
     #[cfg(test)]
     pub(super) async fn on(admin_url: &str) -> Result<Self> {
         Self::new(None, admin_url).await
@@ -79,24 +79,24 @@ impl ContextEnvironment {
         self.database.url()
     }
 
-    /// Another empty database of the same server, once that has written everything from before.
+    /// Creates another empty database on the same server, after the server has written all earlier
+    /// changes.
     pub(super) async fn another(&self) -> Result<TestDatabase> {
         let database = migrated(&self.admin_url).await?;
         self.settle().await?;
         Ok(database)
     }
 
-    /// A plain database session.
     pub(super) async fn connection(&self) -> Result<PgConnection> {
         PgConnection::connect(self.database.url()).await.context("connecting to Postgres")
     }
 
-    /// The store as the worker and the gateway have it.
+    /// The store as worker and gateway use it.
     pub(super) async fn store(&self) -> Result<Store> {
         Ok(Store::connect(&StoreConfig::new(self.database.url())).await?)
     }
 
-    /// Begins to measure what others use.
+    /// Begins to measure the processor time of other processes.
     pub(super) fn meter(&self) -> Meter {
         let postgres = self.postgres.as_ref().and_then(Postgres::pid);
         Meter::start(&postgres.map(|pid| ("postgres", pid)).into_iter().collect::<Vec<_>>())
@@ -129,7 +129,8 @@ impl ContextEnvironment {
         Ok(connection.close().await?)
     }
 
-    /// Brings tables into the state of a server that has been up for a while: with statistics, vacuumed, all of it on disk.
+    /// Brings tables into the state of a long-running server: with statistics, vacuumed, all on
+    /// disk.
     pub(super) async fn settle(&self) -> Result<()> {
         let mut connection = self.connection().await?;
         sqlx::query("VACUUM (ANALYZE)").execute(&mut connection).await?;
@@ -139,7 +140,7 @@ impl ContextEnvironment {
         Ok(connection.close().await?)
     }
 
-    /// What each of `calls` calls reads, on average.
+    /// The average reads of `calls` calls.
     pub(super) async fn reads(&self, calls: u32, call: impl AsyncFn(&Store) -> Result<()>) -> Result<Reads> {
         let before = self.counters().await?;
         let store = self.store().await?;
@@ -152,7 +153,7 @@ impl ContextEnvironment {
         Ok(Reads { rows: each(0), by_key: each(1), otherwise: each(2) })
     }
 
-    /// Sessions report their reads when they end at the latest: so this waits until all have ended.
+    /// Sessions report their reads when they end at the latest, so this waits until all have ended.
     async fn counters(&self) -> Result<[i64; 3]> {
         let mut connection = self.connection().await?;
         let others = "SELECT count(*) FROM pg_stat_activity \
@@ -181,14 +182,12 @@ impl ContextEnvironment {
     }
 }
 
-/// An empty database, migrated.
 async fn migrated(admin_url: &str) -> Result<TestDatabase> {
     let database = TestDatabase::create_on(admin_url).await?;
     store::migrate(database.url(), PartitionCount::new(1)?).await?;
     Ok(database)
 }
 
-/// Runs one statement that returns no rows.
 pub(super) async fn execute(connection: &mut PgConnection, sql: &str) -> Result<()> {
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.with_context(|| sql.to_owned())?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Export and import by the shipped commands beside Postgres' own COPY of the same rows.
+//! Export and import by the shipped commands, compared with Postgres' own COPY of the same rows.
 
 use std::{path::PathBuf, process::Stdio};
 
@@ -17,7 +17,8 @@ use testkit::fleet;
 
 const OF_COPY: f64 = 0.4;
 
-/// The thread out of the database and into an empty one, as the commands do it and as Postgres copies it.
+/// Moves the thread out of the database and into an empty one, by the commands and by Postgres'
+/// COPY.
 pub(super) async fn rows(
     environment: &ContextEnvironment,
     thread: &BenchThread,
@@ -37,7 +38,7 @@ pub(super) async fn rows(
     Ok(ways.rows(thread))
 }
 
-/// The commands of the shipped binary, each a process of its own.
+/// The commands of the shipped binary, each run as a process.
 struct Commands {
     binary: PathBuf,
     file: PathBuf,
@@ -76,7 +77,7 @@ async fn finish(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What was timed.
+/// The timed steps.
 #[derive(Debug, Default)]
 struct Ways {
     exporting: Timings,
@@ -85,7 +86,8 @@ struct Ways {
     copying_in: Timings,
     exported_bytes: u64,
     copied: Vec<u8>,
-    /// While Postgres copied: the commands are others as well.
+    /// Load of other processes while Postgres copied; the commands themselves are other processes
+    /// too.
     foreign_cores: f64,
 }
 
@@ -152,14 +154,14 @@ impl Ways {
     }
 }
 
-/// All messages of the thread as Postgres copies them out.
+/// All messages of the thread, by COPY TO.
 pub(super) async fn copy_out(
     environment: &ContextEnvironment,
     thread: &BenchThread,
     mut take: impl FnMut(&[u8]),
 ) -> Result<()> {
     let mut connection = environment.connection().await?;
-    // Postgres copies no columns in that it generates.
+    // COPY FROM accepts no generated columns.
     let columns: String = sqlx::query_scalar(
         "SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
          WHERE attrelid = 'messages'::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''",
@@ -179,7 +181,8 @@ pub(super) async fn copy_out(
     Ok(connection.close().await?)
 }
 
-/// The same rows into an empty table with its indices, in one transaction. Postgres copies into no table with row security.
+/// Copies the same rows into an empty table with its indexes, in one transaction. Postgres copies
+/// into no table with row security.
 async fn copy_in(url: &str, rows: &[u8]) -> Result<()> {
     let mut connection = PgConnection::connect(url).await?;
     sqlx::query("ALTER TABLE messages DISABLE ROW LEVEL SECURITY").execute(&mut connection).await?;

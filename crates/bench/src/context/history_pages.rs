@@ -1,4 +1,4 @@
-//! Pages of a long thread, wherever they are.
+//! Pages of a long thread, at any place.
 
 use anyhow::{Context as _, Result, ensure};
 use model::Position;
@@ -12,15 +12,15 @@ use super::{
     threads::{BenchThread, MESSAGES},
 };
 
-/// Batches of a page.
+/// Batches per page.
 const BATCHES: u32 = 25;
-/// The slowest place beside the fastest.
+/// Goal for the slowest place relative to the fastest.
 const PLACE_RATIO: f64 = 1.5;
 const WARM_UP: u32 = 20;
-/// For which Postgres counts.
+/// Calls for which Postgres counts.
 const COUNTED: u32 = 5;
 
-/// What is read.
+/// The kind of read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PageQuery {
     Forwards,
@@ -43,7 +43,7 @@ impl PageQuery {
         }
     }
 
-    /// Reads the batches from `first` on, and makes sure that it got them.
+    /// Reads the batches from `first` on, and checks that it got them.
     async fn read(self, store: &Store, thread: &BenchThread, first: u32) -> Result<()> {
         let (from, to) = (thread.batch(first), thread.batch(first + BATCHES));
         let messages = |count: u32| (count * MESSAGES) as usize;
@@ -82,7 +82,7 @@ struct PageCase {
     reads: Reads,
 }
 
-/// Pages of every kind at the start, in the middle and at the end, by turns.
+/// Pages of every kind at the start, in the middle and at the end, in turn.
 pub(super) async fn rows(
     environment: &ContextEnvironment,
     thread: &BenchThread,
@@ -143,7 +143,7 @@ fn goal(kind: PageQuery, cases: &[PageCase]) -> Row {
         .goal(format!("<= {PLACE_RATIO}"), ratio <= PLACE_RATIO)
 }
 
-/// What the sessions of the store really did, by the counters of the indices.
+/// What the store's sessions really read, by the counters of the indexes.
 fn by_counters(cases: &[PageCase]) -> Row {
     let pages = cases
         .iter()

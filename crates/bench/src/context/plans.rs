@@ -1,4 +1,5 @@
-//! Which index a page is read by: the plans of the shipped statements, where the planner is free to choose.
+//! The index by which a page is read: the plans of the shipped statements, with a free choice for
+//! the planner.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +18,8 @@ const BACKWARDS: &str = include_str!("../../../store/src/history/backwards.sql")
 const BATCH_IDS: &str = include_str!("../../../store/src/context/batch_ids.sql");
 const KEY: &str = "Index Scan using messages_pkey";
 
-/// Explains the pages in the middle of the thread. They are planned once for all values, as the store has it, but nothing is
-/// forbidden to the planner.
+/// Explains the pages in the middle of the thread. The plans are generic, as in the store, but the
+/// planner may use any method.
 pub(super) async fn row(environment: &ContextEnvironment, thread: &BenchThread, batches: u32) -> Result<Row> {
     let first = thread.batches / 2;
     let (from, to) = (thread.batch(first).get(), thread.batch(first + batches).get());
@@ -46,7 +47,7 @@ pub(super) async fn row(environment: &ContextEnvironment, thread: &BenchThread, 
         .note("scans of messages in the plans of forwards.sql, backwards.sql and batch_ids.sql"))
 }
 
-/// How `messages` is read anywhere in the plan.
+/// Collects the scans of `messages` anywhere in the plan.
 fn note_scans(plan: &Value, scans: &mut BTreeSet<String>) {
     let text = |key: &str| plan.get(key).and_then(Value::as_str).unwrap_or_default();
     if text("Relation Name") == "messages" {

@@ -1,4 +1,4 @@
-//! Threads as turns with one call of a tool leave them.
+//! Threads of turns with one tool call each.
 
 use std::time::SystemTime;
 
@@ -7,12 +7,12 @@ use model::{AgentId, Position, Positions, ThreadId, Timestamp};
 
 /// Input, call, result and answer.
 pub(super) const MESSAGES: u32 = 4;
-/// Between two turns.
+/// Time between two turns.
 const APART_MS: i64 = 60_000;
-/// Positions in a millisecond, of all buckets.
+/// Positions per millisecond, of all buckets.
 const POSITIONS_PER_MS: i64 = 1 << 22;
 
-/// A thread that is complete, and whose positions are known without asking.
+/// A complete thread whose positions are known without a query.
 #[derive(Debug)]
 pub(super) struct BenchThread {
     pub(super) id: ThreadId,
@@ -31,23 +31,23 @@ impl BenchThread {
         self.id.bucket().get() as i16
     }
 
-    /// How many messages it has.
     pub(super) fn messages(&self) -> u64 {
         u64::from(self.batches) * u64::from(MESSAGES)
     }
 
-    /// The id of a batch, from 0; of one after the last: above everything in the thread.
+    /// The id of a batch, from 0. For a number after the last one it is above everything in the
+    /// thread.
     pub(super) fn batch(&self, number: u32) -> Position {
         let first = Positions::above(Timestamp(0)).next(self.id.bucket(), self.first_at);
         Position::from_stored(first.get() + i64::from(number) * self.stride())
     }
 
-    /// From one batch to the next.
+    /// Distance of positions from one batch to the next.
     pub(super) fn stride(&self) -> i64 {
         APART_MS * POSITIONS_PER_MS
     }
 
-    /// From one batch to the next, in time.
+    /// Time from one batch to the next.
     pub(super) fn apart_ms(&self) -> i64 {
         APART_MS
     }
@@ -58,7 +58,7 @@ pub(super) fn agent(budget: u64) -> Result<AgentId> {
     Ok(AgentId::parse(&format!("agent-{budget}"))?)
 }
 
-/// Of this machine's clock.
+/// The time of this machine's clock.
 pub(super) fn now() -> Result<Timestamp> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).context("before 1970")?;
     Ok(Timestamp(i64::try_from(since.as_millis())?))

@@ -1,14 +1,14 @@
-//! Two numbers of something, what a unit costs with each, and how that is judged.
+//! The costs of a unit with two numbers of something, and their evaluation.
 
 use crate::{table::Row, unit_cost::UnitCost};
 
 /// The factor by which a unit may cost more when there is more of something.
 const GOAL: f64 = 1.1;
 
-/// One of the figures of a unit.
+/// Selects one of the figures of a unit.
 type Figure = fn(&UnitCost) -> f64;
 
-/// Two numbers of something, and what a unit costs with each.
+/// Two numbers of something, and the cost of a unit with each.
 #[derive(Debug)]
 pub(super) struct Comparison {
     pub(super) what: String,
@@ -18,7 +18,7 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// The largest factor, and beside it each figure before and after.
+    /// A row with the largest factor, and each figure before and after.
     pub(super) fn row(&self, part: char) -> Row {
         let figures: [(&'static str, Figure); 4] = [
             ("pages", |cost| cost.pages),

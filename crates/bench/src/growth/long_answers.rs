@@ -1,4 +1,4 @@
-//! What answers cost others while they are open for minutes: parts f to j.
+//! The cost of answers to others while they are open for minutes: parts f to j.
 
 mod load;
 mod probe;
@@ -30,25 +30,25 @@ use crate::{
     usage,
 };
 
-/// A short answer, in seconds. An answer of a reasoning model takes minutes.
+/// Duration of a short answer, in seconds. An answer of a reasoning model takes minutes.
 const SHORT_SECONDS: u64 = 10;
-/// Chunks a second of each answer.
+/// Chunks per second of each answer.
 const RATE: u32 = 40;
-/// How long anything may take.
+/// Limit for any step.
 const LIMIT: Duration = Duration::from_secs(300);
-/// By how much others may be slower.
+/// Factor by which others may be slower.
 const SLOWER: f64 = 1.2;
-/// By how much the log may grow beyond the final rows.
+/// Factor by which the WAL may exceed the final rows.
 const WRITTEN: f64 = 1.1;
-/// What the worker may have in memory in part h.
+/// Limit for the worker's resident memory in part h.
 const RESIDENT: u64 = 200 << 20;
-/// Seconds from the lease to the first answer.
+/// Limit for the seconds from the lease to the first answer.
 const TAKEOVER_SECONDS: f64 = 8.0;
-/// `ANTIPHON_REPLAY_ENTRIES` and `ANTIPHON_REPLAY_BYTES`, unless they are set.
+/// Defaults of `ANTIPHON_REPLAY_ENTRIES` and `ANTIPHON_REPLAY_BYTES`.
 const REPLAY_ENTRIES: u64 = 500_000;
 const REPLAY_BYTES: u64 = 256 << 20;
 
-/// A worker on services of its own.
+/// A worker on its own services.
 struct Rig {
     // Dropped in this order: the server goes last.
     fleet: Fleet,
@@ -60,7 +60,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// `with`: further environment of the worker.
+    /// `with`: adds to the environment of the worker.
     async fn new(partitions: u16, with: fn(FleetOptions) -> FleetOptions) -> Result<Self> {
         Self::on(ChunkEnvironment::start(partitions)?, partitions, with).await
     }
@@ -141,12 +141,12 @@ pub(super) async fn others(options: &GrowthBenchOptions) -> Result<Row> {
     .of_binary("longest ms, long", long.max))
 }
 
-/// Part g: what an answer of 3,000 chunks in a minute writes, beside the same text at once.
+/// Part g: the WAL of an answer of 3,000 chunks in a minute, compared with the same text at once.
 pub(super) async fn written(options: &GrowthBenchOptions) -> Result<Row> {
     const ANSWERS: usize = 20;
     let seconds = options.seconds.min(60);
     let chunks = 50 * u32::try_from(seconds)?;
-    // What Postgres writes by itself meanwhile is statistics, as whole pages.
+    // Otherwise Postgres itself writes statistics meanwhile, as whole pages.
     let quiet = [("autovacuum", "off"), ("checkpoint_timeout", "1h")];
     let rig = Rig::on(ChunkEnvironment::start_with(8, &quiet)?, 8, |options| options).await?;
     let mut bytes = Vec::new();
@@ -184,7 +184,7 @@ pub(super) async fn written(options: &GrowthBenchOptions) -> Result<Row> {
     .of_binary("WAL, long", long))
 }
 
-/// Part h: messages of others beside as many open ones as a worker holds.
+/// Part h: other messages beside as many open ones as a worker can hold.
 pub(super) async fn open(options: &GrowthBenchOptions) -> Result<Row> {
     let (streams, chunks, seconds) = (options.open, 100, options.seconds.min(30));
     let rig = Rig::new(8, |options| options).await?;
@@ -196,7 +196,7 @@ pub(super) async fn open(options: &GrowthBenchOptions) -> Result<Row> {
     let load = AnswerLoad {
         streams,
         rate: f64::from(chunks) / seconds as f64,
-        // Its final chunk never comes.
+        // Its final chunk never arrives.
         chunks: chunks + 1,
         text_bytes: 20,
         is_endless: false,
@@ -226,7 +226,8 @@ pub(super) async fn open(options: &GrowthBenchOptions) -> Result<Row> {
     .of_binary("MiB", mib))
 }
 
-/// Part i: from the lease to the first answer, behind as many entries as a replay may have.
+/// Part i: the time from the lease to the first answer, behind the most entries that a replay may
+/// have.
 pub(super) async fn takeover(options: &GrowthBenchOptions) -> Result<Row> {
     let entries = options.replayed;
     let mut rig = Rig::new(1, |options| options).await?;
@@ -265,7 +266,7 @@ pub(super) async fn takeover(options: &GrowthBenchOptions) -> Result<Row> {
         .of_binary("s", seconds))
 }
 
-/// Part j: what the stream holds while one message stays open and others come and go.
+/// Part j: the size of the stream while one message stays open and others come and go.
 pub(super) async fn stream(options: &GrowthBenchOptions) -> Result<Row> {
     let seconds = options.seconds;
     let rig = Rig::new(1, |options| options.with_env("ANTIPHON_STREAM_RETAIN_SECONDS", 5)).await?;
@@ -293,7 +294,8 @@ pub(super) async fn stream(options: &GrowthBenchOptions) -> Result<Row> {
     sleep(Duration::from_secs(2)).await;
     let saves: i64 = sqlx::query_scalar(saves).fetch_one(&rig.pool).await?;
     let most_saves = i64::try_from(sent / REPLAY_ENTRIES)? + 1;
-    // Beyond what is replayed: five seconds of entries that are kept, and those of a purge that comes in steps.
+    // Beyond the replayed entries: five seconds of entries that are kept, and those of a purge that
+    // proceeds in steps.
     let (mib, bound) = (most >> 20, (REPLAY_BYTES + REPLAY_BYTES / 2) >> 20);
     Ok(Row::new(
         'j',

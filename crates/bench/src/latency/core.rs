@@ -1,4 +1,4 @@
-//! The receiver of core NATS: one subscription for all threads, the cheapest that there is.
+//! The receiver of core NATS: one subscription for all threads, the cheapest possible.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +8,7 @@ use tokio::time::{Duration, timeout};
 
 use super::recorder::Board;
 
-/// Where the publisher sends: the thread's number follows.
+/// Prefix of the publisher's subjects; the thread's number follows.
 pub(super) const SUBJECT: &str = "bench.core";
 
 pub(super) async fn receive(url: &str, board: &Board, stop: &AtomicBool) -> Result<()> {

@@ -1,4 +1,5 @@
-//! Sends chunks of many threads at a steady rate, to the stream with acknowledgements in a window, or over core NATS.
+//! Sends chunks of many threads at a steady rate, to the stream with a window of acknowledgements,
+//! or over core NATS.
 
 use std::{
     sync::Arc,
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::{acks::Acks, backlog::CHUNK_BYTES};
 
-/// Pauses between bursts, so that a stream's chunks are spread evenly to a millisecond.
+/// Pause between bursts, so that a thread's chunks are spread evenly to within a millisecond.
 const PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +26,7 @@ pub(super) enum Target {
     Stream,
     /// The relay's stream, acknowledged.
     Relay,
-    /// A subject that nothing stores.
+    /// A subject that is not stored.
     Core,
 }
 
@@ -69,11 +70,11 @@ pub(super) async fn publish(
 
 struct LatencyThread {
     id: ThreadId,
-    /// In the fleet's stream, the relay's, and over core NATS.
+    /// Subjects in the fleet's stream, in the relay's stream, and over core NATS.
     subjects: [Subject; 3],
     message: MessageId,
     messages: u32,
-    /// The id of the next chunk, and how many the message has.
+    /// The id of the next chunk, and the number of chunks of the message.
     next: u32,
     length: u32,
     number: u32,
@@ -81,7 +82,8 @@ struct LatencyThread {
 }
 
 impl LatencyThread {
-    /// The first messages are of different lengths, so that the threads' messages do not all end at once.
+    /// The first messages have different lengths, so that the threads' messages do not all end at
+    /// once.
     fn new(stream: usize, load: LatencyLoad) -> Result<Self> {
         let id = ThreadId::parse(&thread(stream))?;
         let count = PartitionCount::new(PARTITIONS.into())?;

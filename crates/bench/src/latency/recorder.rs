@@ -1,4 +1,4 @@
-//! What was received: latencies, and per thread the number that is expected next.
+//! Records what was received: latencies, and per thread the next expected number.
 
 use std::{
     sync::Mutex,
@@ -12,7 +12,8 @@ use super::load::PathTiming;
 use crate::usage::Used;
 use testkit::locked;
 
-/// The first byte of a stamp. It also occurs in lengths and numbers of protobuf, without the digits that follow it here.
+/// The first byte of a stamp. It also occurs in lengths and numbers of protobuf, but not followed
+/// by such digits.
 const MARK: u8 = b'@';
 /// The mark, 16 digits of nanoseconds, 8 digits of the number, in hexadecimal.
 const STAMP_BYTES: usize = 1 + 16 + 8;
@@ -20,7 +21,7 @@ const STAMP_BYTES: usize = 1 + 16 + 8;
 /// Longest latency that is recorded exactly, in microseconds.
 const LONGEST_US: u64 = 120_000_000;
 
-/// Shared by the publisher, who stamps, and the receivers.
+/// State shared by the publisher, which stamps, and the receivers.
 #[derive(Debug)]
 pub(super) struct Board {
     origin: Instant,
@@ -40,7 +41,7 @@ struct RecorderState {
     publishing_since: Option<u64>,
 }
 
-/// What a publisher did.
+/// The totals of a publisher.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PublishTotals {
     pub(super) chunks: u64,
@@ -63,14 +64,15 @@ impl Board {
         Self { origin: Instant::now(), streams, warm_up, state: Mutex::new(state) }
     }
 
-    /// The beginning of a text: when it is sent, and its number in its thread.
+    /// The beginning of a text: its send time, and its number in its thread.
     pub(super) fn stamp(&self, number: u32) -> String {
         let now = self.now();
         locked(&self.state).publishing_since.get_or_insert(now);
         format!("@{now:016x}{number:08x}")
     }
 
-    /// Takes every whole stamp in what a receiver of this thread got, and returns how many bytes are done with.
+    /// Takes every complete stamp from the bytes that this thread's receiver has, and returns the
+    /// number of bytes consumed.
     pub(super) fn take(&self, stream: usize, bytes: &[u8]) -> usize {
         let mut at = 0;
         while let Some(found) = bytes[at..].iter().position(|byte| *byte == MARK) {
@@ -104,12 +106,12 @@ impl Board {
         }
     }
 
-    /// The receiver of one thread is ready.
+    /// Records that the receiver of one thread is ready.
     pub(super) fn attach(&self) {
         locked(&self.state).attached += 1;
     }
 
-    /// The one receiver of all threads is ready.
+    /// Records that the single receiver of all threads is ready.
     pub(super) fn attach_all(&self) {
         locked(&self.state).attached = self.streams;
     }
@@ -127,7 +129,8 @@ impl Board {
         Ok(())
     }
 
-    /// Waits until so many chunks have come, or for `limit`; what is missing then is lost.
+    /// Waits until `chunks` chunks have arrived, or for `limit`; chunks that are still missing then
+    /// are lost.
     pub(super) async fn wait_received(&self, chunks: u64, limit: Duration) {
         let begun = Instant::now();
         while locked(&self.state).received < chunks && begun.elapsed() < limit {

@@ -1,5 +1,6 @@
-//! The least that brings chunks from a stream to clients: one thread that reads it without acknowledgements and writes each entry,
-//! as it is, to the socket of its thread. It orders, stores and resumes nothing. Its streams are configured as the fleet's.
+//! A minimal relay from a stream to clients: one thread reads the stream without acknowledgements
+//! and writes each entry unchanged to the socket of its thread. It orders, stores and resumes
+//! nothing. Its streams are configured like the fleet's.
 
 use std::{
     net::SocketAddr,
@@ -29,11 +30,11 @@ use super::{
     subscribers,
 };
 
-/// Entries asked for at a time.
+/// Entries per request.
 const BATCH: usize = 2_000;
 const BUFFER_BYTES: usize = 32 << 10;
 
-/// Makes its streams, which must be there before anything is published.
+/// Creates its streams, which must exist before anything is published.
 pub(super) async fn prepare(url: &str) -> Result<()> {
     let context = jetstream::new(async_nats::connect(url).await?);
     for partition in 0..PARTITIONS {
@@ -46,7 +47,7 @@ pub(super) async fn prepare(url: &str) -> Result<()> {
     Ok(())
 }
 
-/// Listens, reads the streams and writes what comes, until it is stopped.
+/// Listens, reads the streams and forwards the entries, until it is stopped.
 pub(super) async fn run(url: &str, listener: TcpListener, streams: usize, stop: &AtomicBool) -> Result<()> {
     let mut sockets: Vec<Option<TcpStream>> = (0..streams).map(|_| None).collect();
     for _ in 0..streams {
@@ -84,7 +85,7 @@ pub(super) async fn run(url: &str, listener: TcpListener, streams: usize, stop: 
     Ok(())
 }
 
-/// A client for each thread.
+/// Runs a client for each thread.
 pub(super) async fn receive(
     addr: SocketAddr,
     streams: usize,

@@ -1,4 +1,4 @@
-//! Viewers of event streams: plain sockets whose bytes are searched for stamps and nothing else.
+//! Subscribers of event streams: plain sockets whose bytes are only searched for stamps.
 
 use std::{
     net::SocketAddr,
@@ -29,7 +29,7 @@ pub(super) async fn receive(
     one_each(streams, stop, |stream| view(addr, stream, Arc::clone(board))).await
 }
 
-/// A client of each thread, until all are stopped.
+/// Runs a client for each thread, until all are stopped.
 pub(super) async fn one_each<F>(streams: usize, stop: &AtomicBool, client: impl Fn(usize) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send + 'static,

@@ -1,4 +1,5 @@
-//! A small model of vectors, run from a package of the registry: `embeddings/server.py` behind the client that workers have.
+//! A small embedding model, run from a registry package: `embeddings/server.py` behind the client
+//! that workers use.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -10,18 +11,18 @@ use embeddings::{Embeddings, EmbeddingsConfig};
 use model::Bucket;
 use store::Store;
 
-/// Facts of one request, as a worker sends them.
+/// Facts per request, as in a worker.
 const MOST_FACTS: u32 = 64;
 
-/// The running model; it ends with the value.
+/// The running model; dropping the value ends it.
 pub(super) struct Embedder {
-    /// The client.
     pub(super) client: Embeddings,
     server: Child,
 }
 
 impl Embedder {
-    /// Installs the packages below cargo's target folder, unless they are there, and starts the model.
+    /// Installs the packages below cargo's target folder, unless they are there, and starts the
+    /// model.
     pub(super) fn start() -> Result<Self> {
         let sources = workspace::root().join("crates/bench/embeddings");
         let target = workspace::target_dir().join("bench/embeddings");
@@ -42,7 +43,7 @@ impl Embedder {
         Ok(Self { client, server })
     }
 
-    /// Gives every fact a vector that waits for one.
+    /// Gives a vector to every fact that waits for one.
     pub(super) async fn embed_facts(&self, store: &Store) -> Result<()> {
         let buckets: Vec<Bucket> = (0..model::BUCKETS).map(Bucket::from_number).collect();
         loop {

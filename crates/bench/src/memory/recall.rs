@@ -1,8 +1,10 @@
-//! How many facts of a fixed set the questions that need them find: 72 pairs each in English, German and French, in `recall/<language>.tsv`
-//! (kind, fact, question).
+//! How many facts of a fixed set are found by the questions that need them: 72 pairs each in
+//! English, German and French, in `recall/<language>.tsv` (kind, fact, question).
 //!
-//! Entry: [`measure`]. The facts of a language are those of one user, stored and searched through the public functions of `store`, by an agent
-//! with that `memory_language` and by one without; by words, by the vectors of a small model, and by both. The same facts give the same figures.
+//! Entry: [`measure`]. The facts of a language belong to one user. They are stored and searched
+//! through the public functions of `store`, by an agent with that `memory_language` and by one
+//! without; by words, by the vectors of a small model, and by both. The same facts give the same
+//! figures.
 
 use anyhow::{Context as _, Result};
 use batches::memory::MOST_OF_TURN;
@@ -13,22 +15,23 @@ use store::{FactScope, NewFact, Store};
 use super::embedder::Embedder;
 use crate::table::Row;
 
-/// A language, as Postgres names it, and its pairs.
+/// A language, by its Postgres name, and its pairs.
 const SETS: [(&str, &str); 3] = [
     ("english", include_str!("recall/english.tsv")),
     ("german", include_str!("recall/german.tsv")),
     ("french", include_str!("recall/french.tsv")),
 ];
-/// Lowest share of all questions whose fact is first, and among the first five, with the language set.
+/// Least share of all questions whose fact is first, and among the first five, with the language
+/// set.
 const LANGUAGE_GOAL: [f64; 2] = [0.54, 0.64];
 /// The same without a language.
 const DEFAULT_GOAL: [f64; 2] = LANGUAGE_GOAL;
 
-/// By what facts are searched.
+/// The search method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Search {
     Words,
-    /// A question without words, and its vector.
+    /// A question without words, with its vector only.
     Vectors,
     Both,
 }
@@ -52,7 +55,7 @@ pub(super) enum Kind {
     SameWords,
     /// Words in another form only, or inside compounds.
     Inflected,
-    /// No word that says anything.
+    /// No significant word.
     Paraphrase,
 }
 
@@ -98,12 +101,13 @@ fn pairs(set: &'static str) -> Result<Vec<Pair>> {
         .collect()
 }
 
-/// Where the fact of each question came in what was found.
+/// The rank of each question's fact in the result.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ranks(pub(super) Vec<(Kind, Option<usize>)>);
 
 impl Ranks {
-    /// The share of questions whose fact is among the first `depth`, from 0 to 1; `None` of `kind`: of all.
+    /// The share of questions whose fact is among the first `depth`, from 0 to 1; a `kind` of
+    /// `None` means all questions.
     pub(super) fn recall(&self, kind: Option<Kind>, depth: usize) -> f64 {
         let of_kind = || self.0.iter().filter(|(of, _)| kind.is_none_or(|kind| kind == *of));
         let found = of_kind().filter(|(_, rank)| rank.is_some_and(|rank| rank < depth)).count();
@@ -124,7 +128,7 @@ impl Ranks {
     }
 }
 
-/// What was found in one language by an agent with a `memory_language`, or without.
+/// The result for one language, by an agent with or without a `memory_language`.
 #[derive(Debug, Clone)]
 struct Measured {
     language: &'static str,
@@ -133,8 +137,9 @@ struct Measured {
     ranks: Ranks,
 }
 
-/// Asks every question with the language set and without, and returns a row for each language and one for all of them; with an embedder also by vectors,
-/// for which languages make no difference, and by both.
+/// Asks every question with and without the language set, and returns a row for each language and
+/// one for all of them. With an embedder it also searches by vectors, for which the language makes
+/// no difference, and by both.
 pub(super) async fn measure(
     store: &Store,
     connection: &mut PgConnection,
@@ -169,7 +174,7 @@ pub(super) async fn measure(
                 format!(">= {:.0} %, @1 {:.0} %", 100.0 * five, 100.0 * first),
                 meets(&all, [first, five]),
             ),
-            // What they add depends on the model.
+            // What vectors add depends on the model.
             Search::Vectors | Search::Both => row,
         });
     }
@@ -205,7 +210,7 @@ async fn ask_all(
     Ok(all)
 }
 
-/// The agent with its settings, and a thread of its user.
+/// Creates the agent with its settings, and a thread of its user.
 pub(super) async fn create(
     connection: &mut PgConnection,
     agent: &AgentId,

@@ -1,5 +1,6 @@
-//! Thirty facts of one user in each of seven languages, and questions in other words. A question shares one word with its fact: in another form,
-//! inside a compound, or with other particles (`recall/worded/<language>.tsv`: fact, question).
+//! Thirty facts of one user in each of seven languages, and questions in other words. A question
+//! shares one word with its fact: in another form, inside a compound, or with other particles
+//! (`recall/worded/<language>.tsv`: fact, question).
 
 use anyhow::{Context as _, Result};
 use model::{AgentId, ThreadId};
@@ -18,10 +19,10 @@ const SETS: [(&str, &str); 7] = [
     ("korean", include_str!("recall/worded/korean.tsv")),
     ("thai", include_str!("recall/worded/thai.tsv")),
 ];
-/// Questions of a language whose fact is to be among the first five, of thirty.
+/// Goal: questions of a language, of thirty, whose fact is among the first five.
 const GOAL: usize = 27;
 
-/// What was found in one language, with `memory_language` or without.
+/// The result for one language, with or without `memory_language`.
 struct Measured {
     language: &'static str,
     has_language: bool,

@@ -1,6 +1,7 @@
--- $1 bucket, $2 session, $3 layers (even), $4 messages after them. Each layer has replaced the summary before it and one message, so that what is
--- shown is one summary and the messages after it, however many layers there are. Of four messages one calls a tool, and the next is its
--- result of 400 to 4,000 characters.
+-- $1 bucket, $2 session, $3 layers (even), $4 messages after them. Each layer has replaced the
+-- previous summary and one message, so the view is one summary and the messages after it, whatever
+-- the number of layers. One message in four calls a tool, and the next one is its result of 400 to
+-- 4,000 characters.
 WITH made AS (
     INSERT INTO reasoning_sessions (bucket, session_id, agent_id, source_threads, last_number, head_layer, last_layer, created_by)
     VALUES ($1, $2, 'ann', '{ann}', 2 * $3 + $4, $3, $3, 'bench')

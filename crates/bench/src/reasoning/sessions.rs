@@ -41,7 +41,8 @@ pub(super) async fn views(store: &Store, url: &str, messages: u32, calls: u32) -
     Ok(rows)
 }
 
-/// Compressions in a usual session and in a long one: what is shown is read, decided on, and one layer written.
+/// Compressions in a usual session and in a long one: the view is read, the compression decided,
+/// and one layer written.
 pub(super) async fn compressions(store: &Store, url: &str, messages: u32, calls: u32) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for messages in [USUAL, messages] {
@@ -51,7 +52,7 @@ pub(super) async fn compressions(store: &Store, url: &str, messages: u32, calls:
             timings.time(compress_two(store, &id)).await?;
             undo(store, &id).await?;
         }
-        // With as many compressions as undos, which take two statements as well.
+        // Includes one undo per compression, which also takes two statements.
         let trips = statements(url, calls, async |store| {
             compress_two(store, &id).await?;
             undo(store, &id).await
@@ -70,7 +71,7 @@ pub(super) async fn compressions(store: &Store, url: &str, messages: u32, calls:
     Ok(rows)
 }
 
-/// The same calls in sessions whose discarded logs are of very different lengths, in turn.
+/// The same calls in sessions whose discarded logs differ greatly in length, in turn.
 pub(super) async fn discarded_logs(
     store: &Store,
     url: &str,
@@ -115,7 +116,7 @@ async fn view(store: &Store, id: &ReasoningSessionId) -> Result<usize> {
     Ok(seen.view(false).len())
 }
 
-/// As the tool does.
+/// Like the tool.
 async fn compress_two(store: &Store, id: &ReasoningSessionId) -> Result<()> {
     let seen = store.reasoning_thread(id, false, None).await?.context("no session")?;
     let summary = "What was found, in one sentence.".to_owned();
@@ -132,7 +133,8 @@ async fn undo(store: &Store, id: &ReasoningSessionId) -> Result<()> {
     Ok(())
 }
 
-/// A session that shows so many messages. The last is appended as agents append, so that the blocks of those before it are made.
+/// A session that shows this number of messages. The last one is appended like by an agent, so that
+/// the blocks of the earlier ones exist.
 async fn session(
     store: &Store,
     url: &str,
@@ -164,8 +166,8 @@ async fn session(
     Ok(id)
 }
 
-/// Statements of each call, by Postgres' count of transactions: each is one of its own. Connecting and preparing count too, and vanish
-/// among many calls.
+/// Statements per call, by Postgres' count of transactions, because each statement is one.
+/// Connecting and preparing count too, which is negligible over many calls.
 async fn statements(url: &str, calls: u32, call: impl AsyncFn(&Store) -> Result<()>) -> Result<f64> {
     let mut observer = PgConnection::connect(url).await?;
     let before = transactions(&mut observer).await?;
@@ -179,7 +181,7 @@ async fn statements(url: &str, calls: u32, call: impl AsyncFn(&Store) -> Result<
     Ok((after - before) as f64 / f64::from(calls))
 }
 
-/// Sessions report what they have done when they end at the latest.
+/// Sessions report their transactions when they end at the latest.
 async fn transactions(observer: &mut PgConnection) -> Result<i64> {
     sleep(Duration::from_millis(1_500)).await;
     let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";

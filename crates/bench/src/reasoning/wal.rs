@@ -1,4 +1,4 @@
-//! What the write-ahead log grows by with each turn.
+//! The growth of the WAL with each turn.
 
 use std::time::Duration;
 
@@ -17,14 +17,15 @@ const THREADS: u32 = 50;
 /// Bytes of a message.
 const TEXT: usize = 400;
 
-/// Turns of an input and an answer, alone and twenty to a commit.
+/// Turns of an input and an answer, one and twenty per commit.
 pub(super) async fn rows(store: &Store, url: &str, turns: u32) -> Result<Vec<Row>> {
     let grant = store.acquire("bench", Duration::from_secs(600), 1).await?.pop().context("no partition")?;
     let writer = store.writer("bench")?;
     let mut session = PgConnection::connect(url).await?;
     let (mut rows, mut commits, mut turn) = (Vec::new(), grant.commits, 0);
     for (per_commit, has_usage) in [(1, false), (1, true), (20, false), (20, true)] {
-        // Images of whole pages come with the first change after a checkpoint, and are no part of a turn.
+        // Full page images come with the first change after a checkpoint, and do not belong to a
+        // turn.
         sqlx::query("CHECKPOINT").execute(&mut session).await?;
         let before = place(&mut session).await?;
         for first in (0..turns).step_by(per_commit) {
@@ -61,7 +62,7 @@ async fn place(session: &mut PgConnection) -> Result<i64> {
     Ok(sqlx::query_scalar(sql).fetch_one(session).await?)
 }
 
-/// The call that has written the last of the messages.
+/// The model call that has written the last message.
 fn used(messages: &[Message]) -> Result<UsageWrite> {
     let answer = messages.last().context("an answer")?.key.clone();
     Ok(UsageWrite {
@@ -109,7 +110,7 @@ fn messages(turn: u32) -> Result<[Message; 2]> {
     Ok([message(0, Role::User, "q")?, message(1, Role::Assistant, "a")?])
 }
 
-/// Not the same in every message, so that it does not compress to nothing.
+/// Different in every message, so that it does not compress to nothing.
 fn text(seed: i64) -> String {
     let words = (0..TEXT as i64 / 5).map(|n| format!("{:05}", (seed * 7_919 + n * 104_729) % 99_991));
     words.collect()

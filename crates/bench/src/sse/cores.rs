@@ -1,15 +1,17 @@
-//! Which core does what: servers run on one, everything that loads them on the other, so that neither takes the other's time.
+//! Assigns cores: servers run on one, everything that loads them on the other, so that neither
+//! takes time from the other.
 
 use std::{fs, io};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// All servers.
+/// The core of all servers.
 pub(super) const SERVERS: usize = 0;
-/// The bench: publishers and viewers.
+/// The core of the benchmark: publishers and subscribers.
 pub(super) const CLIENTS: usize = 1;
 
-/// While it lives, what this thread starts belongs to the servers' core; afterwards the thread is a client again.
+/// While this value exists, processes that this thread starts run on the servers' core; when it is
+/// dropped, the thread returns to the clients' core.
 #[derive(Debug)]
 pub(super) struct AmongServers(());
 
@@ -29,7 +31,7 @@ impl Drop for AmongServers {
     }
 }
 
-/// Moves this thread, and all that it starts from now on, to one core.
+/// Moves this thread, and everything that it starts from now on, to one core.
 pub(super) fn move_to(core: usize) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     pin(core).with_context(|| {
@@ -54,14 +56,15 @@ fn pin(_core: usize) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Lets this process and those that it starts have as many files open as the system allows, and returns whether that is enough.
+/// Raises the limit of open files for this process and its children as far as the system allows; an
+/// error if that is not enough.
 pub(super) fn allow_files(wanted: u64) -> Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: both calls read or write the one struct that they are given.
     #[allow(unsafe_code, reason = "std knows no limits")]
     let is_raised = unsafe {
         let known = libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0;
-        // Only root may allow more than is allowed.
+        // Only root may raise the hard limit.
         let all = libc::rlimit { rlim_cur: wanted, rlim_max: wanted };
         if known && limit.rlim_max < wanted && libc::setrlimit(libc::RLIMIT_NOFILE, &raw const all) == 0 {
             limit = all;
@@ -79,7 +82,7 @@ pub(super) fn allow_files(wanted: u64) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that the kernel has in its slabs, of the whole machine: sockets are there, those of both ends.
+/// Bytes in the kernel's slabs, of the whole machine. They contain the sockets of both ends.
 pub(super) fn slab_bytes() -> Option<u64> {
     slab_of(&fs::read_to_string("/proc/meminfo").ok()?)
 }
@@ -90,7 +93,7 @@ fn slab_of(meminfo: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// How many processes wanted a core on average in the last minute.
+/// The load average of the last minute.
 pub(super) fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }

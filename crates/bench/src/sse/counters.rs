@@ -1,4 +1,5 @@
-//! What a group of viewers has received: how long it took, how often they read, and for each of them which number comes next.
+//! The records of a group of subscribers: latencies, number of reads, and the next expected number
+//! of each.
 
 use std::sync::{
     Arc, Mutex,
@@ -13,25 +14,25 @@ use testkit::locked;
 /// Longest latency that is recorded exactly, in microseconds.
 const LONGEST_US: u64 = 120_000_000;
 
-/// Of all viewers together since the beginning.
+/// Totals of all subscribers since the beginning.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EventCounts {
-    /// Stamps that were new.
+    /// New stamps.
     pub(super) events: u64,
-    /// Stamps that the viewer had already.
+    /// Stamps that the subscriber had already.
     pub(super) repeated: u64,
-    /// Stamps that were passed over.
+    /// Stamps that were skipped.
     pub(super) skipped: u64,
-    /// Reads of a socket that brought something.
+    /// Reads of a socket that returned bytes.
     pub(super) reads: u64,
-    /// Bytes of those.
+    /// Bytes of those reads.
     pub(super) bytes: u64,
     /// Connections that the server ended or broke.
     pub(super) ends: u64,
 }
 
 impl EventCounts {
-    /// What came after `before`.
+    /// The difference to the earlier counts.
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             events: self.events - before.events,
@@ -44,7 +45,7 @@ impl EventCounts {
     }
 }
 
-/// Shared by the viewers of a group.
+/// Counters shared by the subscribers of a group.
 #[derive(Debug)]
 pub(super) struct Tally {
     watch: Watch,
@@ -55,7 +56,7 @@ pub(super) struct Tally {
 struct CounterState {
     counts: EventCounts,
     latencies: Histogram<u64>,
-    /// What was sent in this time is timed.
+    /// Stamps sent from this time on are timed.
     timed_from_ns: u64,
     attached: usize,
 }
@@ -69,7 +70,7 @@ pub(super) struct Latency {
 }
 
 impl Tally {
-    /// Nothing yet, and nothing is timed until [`Tally::time_from_now`].
+    /// Empty counters; nothing is timed until [`Tally::time_from_now`].
     pub(super) fn new(watch: Watch) -> Arc<Self> {
         #[allow(clippy::expect_used, reason = "the bounds are constants that the library accepts")]
         let latencies = Histogram::new_with_bounds(1, LONGEST_US, 3).expect("valid bounds");
@@ -78,7 +79,7 @@ impl Tally {
         Arc::new(Self { watch, state: Mutex::new(state) })
     }
 
-    /// Takes what one read of one viewer brought. `next` is that viewer's next number.
+    /// Records one read of one subscriber. `next` is that subscriber's next number.
     pub(super) fn take(&self, next: &AtomicU32, bytes: usize, stamps: &[Stamp]) {
         let now = self.watch.ns();
         let mut expected = next.load(Ordering::Relaxed);
@@ -100,23 +101,23 @@ impl Tally {
         next.store(expected, Ordering::Relaxed);
     }
 
-    /// What is sent from now on is timed.
+    /// Starts timing the stamps that are sent from now on.
     pub(super) fn time_from_now(&self) {
         locked(&self.state).timed_from_ns = self.watch.ns();
     }
 
-    /// A viewer follows, or does no longer.
+    /// Records that a subscriber follows, or no longer does.
     pub(super) fn attached(&self, is_attached: bool) {
         let mut state = locked(&self.state);
         state.attached = if is_attached { state.attached + 1 } else { state.attached.saturating_sub(1) };
     }
 
-    /// How many follow now.
+    /// Number of subscribers that follow now.
     pub(super) fn attached_now(&self) -> usize {
         locked(&self.state).attached
     }
 
-    /// A server has ended a connection.
+    /// Records that a server has ended a connection.
     pub(super) fn ended(&self) {
         locked(&self.state).counts.ends += 1;
     }

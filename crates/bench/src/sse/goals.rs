@@ -1,4 +1,4 @@
-//! What the figures should be, from the medians of the servers' rounds.
+//! The goals of the figures, evaluated on the medians of the servers' rounds.
 
 use super::{
     super::table::Row,
@@ -8,19 +8,20 @@ use super::{
     target::ServerKind,
 };
 
-/// Processor time of ours for a delivered event beside nchan's: where events come one by one, and in bursts.
+/// Our processor time per delivered event relative to nchan's: for single events, and for bursts.
 const SINGLE_RATIO: f64 = 1.0;
 const BURST_RATIO: f64 = 0.25;
 const P99_RATIO: f64 = 1.0;
-/// Of an idle connection: with a thread of its own, and where a hundred share one.
+/// Memory per idle connection: with its own thread, and with a hundred connections per thread.
 const IDLE_KB: f64 = 12.0;
 const SHARED_IDLE_KB: f64 = 6.0;
-/// p99 of the others beside slow viewers.
+/// p99 of the other subscribers beside slow ones.
 const SLOW_RATIO: f64 = 1.1;
-/// What slow viewers may add to the memory of the server: pages that an allocator takes or gives back.
+/// The most memory that slow subscribers may add to the server: pages that an allocator takes or
+/// releases.
 const SLOW_BYTES: u64 = 2 << 20;
 
-/// All goals of which everything was measured, and ratios that have none.
+/// All goals for which everything was measured, and ratios without a goal.
 pub(super) fn rows(entries: &[ServerRounds]) -> Vec<Row> {
     let good = |entry: &&ServerRounds| entry.failure.is_none() && !entry.rounds.is_empty();
     let mut rows = Vec::new();
@@ -110,7 +111,7 @@ fn slow(ours: &ServerRounds, beside: &SseRound, alone: Option<&SseRound>, slow_v
     rows
 }
 
-/// Nothing lost and nothing twice at the viewers of ours, slow ones and those who came back included.
+/// Our subscribers lost nothing and received nothing twice, including slow and reconnected ones.
 fn kept(entries: &[ServerRounds]) -> Option<Row> {
     let rounds = || ours(entries).flat_map(|entry| &entry.rounds);
     let (lost, repeated): (u64, u64) =
@@ -126,7 +127,7 @@ fn kept(entries: &[ServerRounds]) -> Option<Row> {
     Some(row.figure("lost", lost).figure("repeated", repeated).goal("0 and 0", lost + repeated == 0))
 }
 
-/// Whether no viewer of ours lacks anything or has something twice.
+/// True if none of our subscribers lacks an event or has one twice.
 pub(super) fn is_nothing_lost(entries: &[ServerRounds]) -> bool {
     ours(entries).flat_map(|entry| &entry.rounds).all(|round| round.lost + round.repeated == 0)
 }

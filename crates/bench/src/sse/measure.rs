@@ -1,4 +1,4 @@
-//! The measurements: each is one server, one load, and what came of it.
+//! The measurements, each of one server with one load.
 
 use std::{
     thread,
@@ -21,20 +21,22 @@ use super::{
     timestamped_payload::Watch,
 };
 
-/// Chunks of a message of Antiphon; the others know no messages.
+/// Chunks of a message of Antiphon; the other servers have no messages.
 const MESSAGE_CHUNKS: u32 = 150;
-/// How long the last events may take.
+/// Limit for the last events.
 const TAIL: Duration = Duration::from_secs(20);
-/// A gateway still subscribes and reads the store when subscribers have their response headers already.
+/// Subscribers get their response headers while the gateway still subscribes and reads the store.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Pause between bursts: a thread's events are sent within a millisecond of when they are due.
 const PAUSE: Duration = Duration::from_millis(1);
 const MEMORY_EVERY: Duration = Duration::from_millis(500);
-/// Events of a thread in a storm: before its subscribers are disconnected, while they are away, and after they have reconnected.
+/// Events of a thread in a storm: before its subscribers are disconnected, while they are away, and
+/// after they have reconnected.
 pub(super) const STORM: [u32; 3] = [20, 200, 10];
-/// Events that are published to a thread in a storm before it is the next one's turn.
+/// Events that are published to a thread in a storm before the next thread's turn.
 const STORM_BURST: u32 = 10;
-/// Events that every server can take in a second: from it follows how long to wait for those that were sent meanwhile.
+/// Events per second that every server can handle; it determines how long to wait for those sent
+/// while the subscribers were away.
 const STORM_RATE: f64 = 20_000.0;
 const STORM_LIMIT: Duration = Duration::from_secs(120);
 
@@ -72,7 +74,7 @@ impl MeasuredServer {
     }
 }
 
-/// Publishes steadily and watches what its viewers get.
+/// Publishes steadily and measures the delivery to subscribers.
 pub(super) async fn stream(servers: &mut Servers, kind: ServerKind, load: SteadyLoad) -> Result<SseRound> {
     let server = MeasuredServer::set(servers, kind, load.threads).await?;
     let place = |number: usize| ViewerPlan {
@@ -131,7 +133,8 @@ pub(super) async fn storm(
     let place = |number: usize| ViewerPlan { thread: number % threads, is_slow: false };
     let mut viewers = server.viewers((0..viewers).map(place).collect()).await?;
     let [before, behind, after] = STORM;
-    // The last event of all is the message's last: all viewers are cut in the middle of it.
+    // The last event of all is the message's last: all subscribers are cut in the middle of the
+    // message.
     let supply = Supply { threads, bytes: 100, message_chunks: before + behind + after, is_staggered: false };
     let target = &server.running.target;
     let mut outlet = Publisher::connect(target, &server.running.nats_url, supply, server.watch).await?;
@@ -171,7 +174,7 @@ pub(super) async fn storm(
     })
 }
 
-/// Subscribers to which nothing is sent but heartbeats.
+/// Subscribers that are sent only heartbeats.
 pub(super) async fn idle(
     servers: &mut Servers,
     kind: ServerKind,
@@ -209,7 +212,7 @@ struct PublishedCounts {
     rate: f64,
 }
 
-/// A publisher on a thread and a runtime of its own: sending must not wait for receiving.
+/// Runs a publisher on its own thread and runtime: sending must not wait for receiving.
 fn publish(server: &MeasuredServer, load: SteadyLoad) -> Result<thread::JoinHandle<Result<PublishedCounts>>> {
     let supply = Supply {
         threads: load.threads,
@@ -274,7 +277,7 @@ async fn memory_during(server: u32, duration: Duration) -> Vec<(f64, u64)> {
     }
 }
 
-/// Bytes a second by least squares.
+/// Growth in bytes per second, by least squares.
 fn slope(samples: &[(f64, u64)]) -> f64 {
     let count = samples.len() as f64;
     let (at, bytes) = samples.iter().fold((0.0, 0.0), |(x, y), (at, bytes)| (x + at, y + *bytes as f64));

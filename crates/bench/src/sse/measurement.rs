@@ -1,4 +1,4 @@
-//! The measurements that every server is put through.
+//! The measurements that are made on every server.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{load::SteadyLoad, measure, round::SseRound, servers::Servers, target::ServerKind};
 
-/// One measurement, whichever server it is made on.
+/// One measurement, independent of the server.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Measurement {
     Fanout(SteadyLoad),
@@ -69,6 +69,6 @@ pub(super) struct ServerRounds {
     pub(super) measurement: Measurement,
     pub(super) kind: ServerKind,
     pub(super) rounds: Vec<SseRound>,
-    /// What went wrong; then it is left alone.
+    /// The error, after which the server is not measured again.
     pub(super) failure: Option<String>,
 }

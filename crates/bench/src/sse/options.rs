@@ -1,4 +1,4 @@
-//! What is measured, and how long.
+//! The selection and duration of the measurements.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,31 +6,33 @@ use clap::Parser;
 
 use super::{load::SteadyLoad, measurement::Measurement, target::ServerKind};
 
-/// Slow viewers must have time to fall behind so far that they are cut.
+/// Slow subscribers need time to fall behind far enough to be cut.
 const SLOW_SECONDS: f64 = 12.0;
 
-/// More than one heartbeat.
+/// Longer than one heartbeat interval.
 const IDLE_SECONDS: f64 = 16.0;
 
-/// Measures event streams of several servers and prints one table.
+/// Compares event streams of several servers and prints one table.
 #[derive(Debug, Clone, Parser)]
 pub struct SseBenchOptions {
-    /// How long each measurement lasts, after its warm-up.
+    /// Duration of each measurement after its warm-up, in seconds.
     #[arg(long, default_value_t = 10.0)]
     pub seconds: f64,
-    /// Rounds of each server.
+    /// Number of rounds for each server.
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
-    /// Parts to measure: 1 fan-out, 2 many threads, 3 resume storm, 4 idle connections, 5 slow viewers.
+    /// Parts to measure: 1 fan-out, 2 many threads, 3 resume storm, 4 idle connections, 5 slow
+    /// subscribers.
     #[arg(long, value_delimiter = ',', default_value = "1,2,3,4,5")]
     pub rows: Vec<char>,
-    /// Only servers whose names contain one of these.
+    /// Names of the servers to measure; each matches every server whose name contains it.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// One round of three seconds with fewer threads and connections: whether it works at all. Ends with 0 unless something is lost.
+    /// Test run: one round of three seconds with fewer threads and connections. The exit code is 0
+    /// unless something is lost.
     #[arg(long)]
     pub short: bool,
-    /// Where the figures go as JSON.
+    /// File to which the figures are written as JSON.
     #[arg(long)]
     pub json: Option<PathBuf>,
 }
@@ -48,7 +50,7 @@ impl SseBenchOptions {
         self.only.is_empty() || self.only.iter().any(|part| kind.name().contains(part))
     }
 
-    /// All measurements of the wanted parts.
+    /// All measurements of the selected parts.
     pub(super) fn shapes(&self) -> Vec<Measurement> {
         let least = |full: usize, short: usize| if self.short { short } else { full };
         let stream = |threads, viewers, rate, burst, bytes| SteadyLoad {
@@ -84,7 +86,8 @@ impl SseBenchOptions {
         };
         let connections = least(10_000, 1_000);
         shapes.push(idle(connections, connections / 100));
-        // One server has a file for each thread and one for each connection, and a process may often have 20,000.
+        // One server has a file per thread and one per connection, and many systems allow a process
+        // 20,000.
         let connections = least(9_000, 1_000);
         shapes.push(idle(connections, connections));
         let alone = long(stream(1, 90, 200.0, 1, 1_024), SLOW_SECONDS);

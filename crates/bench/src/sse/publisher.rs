@@ -1,5 +1,6 @@
-//! The way of a publisher: frames into the stream for Antiphon, posts over connections that stay for the others. Each waits for
-//! no answer before the next one goes out, and all answers are waited for in the end.
+//! Publishes events: frames into the stream for Antiphon, posts over persistent connections for the
+//! others. A publisher does not wait for an answer before the next send; it waits for all answers
+//! at the end.
 
 use std::{
     sync::{
@@ -28,32 +29,31 @@ use super::{
     timestamped_payload::{Stamp, Watch},
 };
 
-/// Answers that may be missing before the publisher waits.
+/// The most missing answers before the publisher waits.
 const WINDOW: u64 = 4_000;
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(1);
-/// Connections over which posts go; a thread's go over one.
+/// Connections for posts; all posts of a thread use the same one.
 const CONNECTIONS: usize = 8;
 
 /// What is published.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Supply {
-    /// How many threads.
     pub(super) threads: usize,
     /// Bytes of an event's text.
     pub(super) bytes: usize,
-    /// Of a message of Antiphon; the others know no messages.
+    /// Chunks of a message of Antiphon; the other servers have no messages.
     pub(super) message_chunks: u32,
-    /// First messages are of different lengths, so that not all end at once.
+    /// The first messages have different lengths, so that they do not all end at once.
     pub(super) is_staggered: bool,
 }
 
-/// One publisher of all threads.
+/// One publisher for all threads.
 #[derive(Debug)]
 pub(super) struct Publisher {
     watch: Watch,
     supply: Supply,
-    /// How many were sent, by thread.
+    /// Number of sent events, by thread.
     sent: Vec<u32>,
     way: Way,
 }
@@ -65,7 +65,7 @@ enum Way {
 }
 
 impl Publisher {
-    /// Connects. `nats_url` is needed for Antiphon only.
+    /// Connects. Only Antiphon needs `nats_url`.
     pub(super) async fn connect(
         target: &Target,
         nats_url: &str,
@@ -81,7 +81,7 @@ impl Publisher {
         Ok(Self { watch, supply, sent: vec![0; supply.threads], way })
     }
 
-    /// Sends so many events of a thread one directly after the other. They are on their way after [`Publisher::flush`].
+    /// Sends `count` events of a thread back to back. They are written by [`Publisher::flush`].
     pub(super) async fn send(&mut self, thread: usize, count: u32) -> Result<()> {
         let first = self.sent[thread];
         let sent_ns = self.watch.ns();
@@ -97,7 +97,7 @@ impl Publisher {
         }
     }
 
-    /// Lets everything go out, and waits if too many answers are missing.
+    /// Writes everything, and waits if too many answers are missing.
     pub(super) async fn flush(&mut self) -> Result<()> {
         match &mut self.way {
             Way::Nats(nats) => nats.take_answers().await,
@@ -105,7 +105,7 @@ impl Publisher {
         }
     }
 
-    /// Waits until every server's answer has come, and says how many events were sent, by thread.
+    /// Waits until all answers have arrived, and returns the number of sent events by thread.
     pub(super) async fn settle(&mut self) -> Result<Vec<u32>> {
         self.flush().await?;
         match &mut self.way {
@@ -116,7 +116,7 @@ impl Publisher {
     }
 }
 
-/// To the streams of partitions.
+/// Publishes to the streams of partitions.
 #[derive(Debug)]
 struct NatsPublisher {
     client: Client,
@@ -132,7 +132,7 @@ struct PublishedThread {
     id: ThreadId,
     subject: Subject,
     messages: u32,
-    /// The id of the next chunk, and how many the message has.
+    /// The id of the next chunk, and the number of chunks of the message.
     next: u32,
     length: u32,
 }
@@ -160,7 +160,7 @@ impl NatsPublisher {
         Ok(Self { client, inbox, answers, open: 0, threads, message_chunks: supply.message_chunks })
     }
 
-    /// A frame for each: as one who has the next chunk only now.
+    /// Sends one frame per text, like a publisher that gets its chunks one by one.
     async fn send(&mut self, thread: usize, texts: &[String]) -> Result<()> {
         let length = self.message_chunks;
         for text in texts {
@@ -217,7 +217,7 @@ impl PublishedThread {
     }
 }
 
-/// Over a few connections that stay.
+/// Posts over a few persistent connections.
 #[derive(Debug)]
 struct Http {
     target: Target,
@@ -267,7 +267,7 @@ impl Http {
         self.until_answered(WINDOW).await
     }
 
-    /// Waits until no more than so many answers are missing.
+    /// Waits until at most `missing` answers are missing.
     async fn until_answered(&self, missing: u64) -> Result<()> {
         let mut deadline = Instant::now() + ANSWER_LIMIT;
         let mut before = u64::MAX;
@@ -302,7 +302,7 @@ async fn read_answers(mut socket: OwnedReadHalf, answers: Arc<Answers>) {
     }
 }
 
-/// How many bytes were looked at, and how many answers in them were good and bad.
+/// The number of bytes consumed, and the numbers of good and bad answers in them.
 fn statuses(bytes: &[u8]) -> (usize, u64, u64) {
     const LINE: &[u8] = b"HTTP/1.1 ";
     let (mut at, mut good, mut bad) = (0, 0, 0);

@@ -1,4 +1,4 @@
-//! From rounds to rows.
+//! Converts rounds to rows.
 
 use super::{
     super::table::{Row, median},
@@ -7,7 +7,7 @@ use super::{
     target::ServerKind,
 };
 
-/// A server's lines: medians of its rounds, and what it took to bring the events to it.
+/// A server's rows: medians of its rounds, and the cost of getting the events to the server.
 pub(super) fn rows(entry: &ServerRounds) -> Vec<Row> {
     let part = entry.measurement.part();
     let what = format!("{}: {}", entry.measurement.name(), entry.kind.name());
@@ -38,7 +38,7 @@ pub(super) fn rows(entry: &ServerRounds) -> Vec<Row> {
     rows
 }
 
-/// A round in short, while it runs.
+/// A short line about a round, while the benchmark runs.
 pub(super) fn progress(measurement: Measurement, round: &SseRound) -> String {
     let mut parts = vec![value(measurement, round)];
     parts.extend(columns(measurement, round).iter().map(|(name, value)| format!("{name} {value}")));
@@ -46,7 +46,7 @@ pub(super) fn progress(measurement: Measurement, round: &SseRound) -> String {
     parts.join("; ")
 }
 
-/// What it is about.
+/// The main figure of the measurement.
 fn value(measurement: Measurement, round: &SseRound) -> String {
     match measurement {
         Measurement::Fanout(_) | Measurement::Threads(_) | Measurement::Slow(_) => {
@@ -57,7 +57,7 @@ fn value(measurement: Measurement, round: &SseRound) -> String {
     }
 }
 
-/// By which two builds of ours are compared.
+/// The figures by which two builds of ours are compared.
 fn compared(measurement: Measurement, round: &SseRound) -> Vec<(&'static str, f64)> {
     let memory = ("KB/connection", round.resident_per_viewer / 1e3);
     match measurement {
@@ -127,7 +127,7 @@ fn delivered(measurement: Measurement, round: &SseRound) -> f64 {
     round.events as f64 / load.duration.as_secs_f64()
 }
 
-/// The medians of all rounds; of what must not happen at all, the worst.
+/// The medians of all rounds; for events that must never happen, the worst value.
 pub(super) fn middle(rounds: &[SseRound]) -> SseRound {
     let of = |figure: fn(&SseRound) -> f64| median(rounds.iter().map(figure));
     let worst = |figure: fn(&SseRound) -> u64| rounds.iter().map(figure).max().unwrap_or_default();

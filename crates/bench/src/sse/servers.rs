@@ -1,4 +1,5 @@
-//! The three servers, on their core: started afresh for every measurement, so that memory and threads of an earlier one are gone.
+//! The three servers, on their core. They are restarted for every measurement, so that memory and
+//! threads of an earlier one are gone.
 
 use std::{
     fs,
@@ -30,36 +31,38 @@ use testkit::{
     services::TestDatabase,
 };
 
-/// How much nchan may keep; what it has of a thread is bounded by the number of messages.
+/// The memory limit of nchan; the number of messages bounds its use per thread.
 const NCHAN_MEMORY: &str = "1g";
-/// As many as a viewer may be behind: its default of ten would make resuming impossible.
+/// As many as a subscriber may be behind: nchan's default of ten would make resuming impossible.
 const NCHAN_MESSAGES: u32 = 5_000;
-/// As Antiphon and durable-streams send something into idle streams.
+/// Antiphon and durable-streams also send something into idle streams.
 const HEARTBEAT_SECONDS: u32 = 15;
 const START_LIMIT: Duration = Duration::from_secs(10);
 const STOP_LIMIT: Duration = Duration::from_secs(2);
-/// The default of the worker, which benches of the chunk path turn off.
+/// The worker's default, which the benchmarks of the chunk path disable.
 const PURGE_TAIL_SECONDS: u32 = 60;
-/// Of a partition's stream: more than comes in that time, and not more than a small disk can promise.
+/// Size of a partition's stream: more than arrives in that time, and no more than a small disk can
+/// reserve.
 const STREAM_BYTES: u64 = 256 << 20;
 
-/// A server that runs; dropped, it ends.
+/// A running server; dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) target: Target,
-    /// Where publishers of Antiphon publish.
+    /// The NATS server for Antiphon's publishers.
     pub(super) nats_url: String,
-    /// What serves the viewers.
+    /// The process that serves the subscribers.
     pub(super) server: u32,
-    /// What else takes part in bringing an event to it.
+    /// The other processes that bring an event to it.
     pub(super) others: Vec<(&'static str, u32)>,
-    /// Where it reports how many viewers it has cut.
+    /// The address where it reports the number of subscribers that it has cut.
     metrics: Option<SocketAddr>,
     _peer: Option<Peer>,
 }
 
 impl Running {
-    /// Viewers that it has cut, if it reports them. They learn it later: what the kernel has for them comes first.
+    /// The subscribers that it has cut, if it reports them. They notice later, because they first
+    /// read what the kernel has buffered.
     pub(super) async fn cuts(&self) -> Result<Option<u64>> {
         let Some(addr) = self.metrics else { return Ok(None) };
         let metrics = Metrics::parse(&http::get(addr, "/metrics").await?.text);
@@ -67,14 +70,13 @@ impl Running {
     }
 }
 
-/// Starts servers.
 #[derive(Default)]
 pub(super) struct Servers {
     antiphon: Option<Antiphon>,
     started: u32,
 }
 
-/// What stays from measurement to measurement. Its parts end in this order.
+/// The parts that are kept between measurements. They are dropped in this order.
 struct Antiphon {
     fleet: Fleet,
     _database: TestDatabase,
@@ -82,7 +84,7 @@ struct Antiphon {
 }
 
 impl Servers {
-    /// Starts one, and makes its threads if it wants them made.
+    /// Starts a server, and creates its threads if it needs that.
     pub(super) async fn start(&mut self, kind: ServerKind, threads: usize) -> Result<Running> {
         self.started += 1;
         let prefix = format!("bench{}", self.started);
@@ -102,7 +104,6 @@ impl Servers {
         Ok(running)
     }
 
-    /// The last lines of its logs.
     pub(super) fn log_tails(&self) -> String {
         self.antiphon.as_ref().map(|antiphon| antiphon.fleet.log_tails()).unwrap_or_default()
     }
@@ -144,7 +145,7 @@ impl Antiphon {
     }
 }
 
-/// Why a server cannot be measured here.
+/// The reason why a server cannot be measured here.
 pub(super) fn missing(kind: ServerKind) -> Option<String> {
     let program = match kind {
         ServerKind::Antiphon => return None,
@@ -167,7 +168,7 @@ fn durable_streams() -> PathBuf {
     peers("durable-streams/bin/durable-streams-server")
 }
 
-/// A foreign program. Ended by SIGTERM, for one that is killed may leave children behind.
+/// Another program. It is ended by SIGTERM, because a killed one may leave children behind.
 #[derive(Debug)]
 struct Peer {
     child: Child,
@@ -177,7 +178,8 @@ struct Peer {
 }
 
 impl Peer {
-    /// `command` gets what it needs to know of its port and its folder, and the program is waited for.
+    /// Starts the program and waits for it. `command` adds what it needs to know about its port and
+    /// folder.
     async fn start(
         program: &Path,
         command: impl FnOnce(&mut Command, &ScratchDir, u16) -> Result<()>,
@@ -208,7 +210,7 @@ impl Peer {
     }
 }
 
-/// It gets SIGTERM when we die, however we die.
+/// Makes it get SIGTERM when we die for any reason.
 #[cfg_attr(not(target_os = "linux"), allow(unused_variables))]
 fn end_with_us(command: &mut Command) {
     // SAFETY: the closure makes one async-signal-safe system call.
@@ -225,7 +227,8 @@ fn end_with_us(command: &mut Command) {
 impl Drop for Peer {
     fn drop(&mut self) {
         if let Some(pid) = self.child.id().and_then(|pid| libc::pid_t::try_from(pid).ok()) {
-            // SAFETY: kill touches no memory of ours; the pid is positive and belongs to our unreaped child.
+            // SAFETY: kill touches none of our memory; the pid is positive and belongs to our
+            // unreaped child.
             #[allow(unsafe_code, reason = "tokio sends SIGKILL only")]
             unsafe {
                 libc::kill(pid, libc::SIGTERM)
@@ -250,7 +253,7 @@ async fn nchan(prefix: &str) -> Result<Running> {
     peer.await?.running(ServerKind::Nchan, prefix)
 }
 
-/// One process serves, as on one core; everything that has a limit has a high one.
+/// One worker process, as for one core; all limits are high.
 fn nchan_config(installed: &Path, dir: &Path, port: u16) -> String {
     let module = installed.join("usr/lib/nginx/modules/ngx_nchan_module.so");
     let user = if workspace::is_root() { "user root;\n" } else { "" };

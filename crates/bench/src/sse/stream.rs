@@ -1,6 +1,8 @@
-//! One event stream read back, of any of the servers: bytes of a connection in, stamps and the place to resume from out.
+//! Parses one event stream of any of the servers: bytes of a connection in, stamps and the resume
+//! cursor out.
 //!
-//! Entry type: [`SseStream`]. Only whole events count, for a client that is cut in the middle of one has not got it.
+//! Entry type: [`SseStream`]. Only complete events count, because a client that is cut within an
+//! event has not received it.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -8,10 +10,10 @@ use super::timestamped_payload::Stamp;
 
 /// The longest head of a response.
 const HEAD_BYTES: usize = 16 << 10;
-/// The longest line that says how long a piece of a body is.
+/// The longest size line of a chunked body.
 const SIZE_BYTES: usize = 64;
 
-/// How a server says where its reader stands.
+/// How a server sends the resume cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// `id:` in the event itself.
@@ -20,28 +22,28 @@ pub(super) enum Dialect {
     Control,
 }
 
-/// What some bytes completed.
+/// What the last bytes completed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// In the order in which they came.
+    /// In order of arrival.
     pub(super) stamps: Vec<Stamp>,
-    /// The body has ended as it should.
+    /// The body has ended in order.
     pub(super) is_ended: bool,
 }
 
-/// The reader of one connection.
+/// The parser of one connection.
 #[derive(Debug)]
 pub(super) struct SseStream {
     dialect: Dialect,
     framing: Framing,
-    /// Not understood yet: of the head or of a size line.
+    /// Unparsed bytes of the head or of a size line.
     raw: Vec<u8>,
-    /// Of the body, after the last whole event.
+    /// Bytes of the body after the last complete event.
     body: Vec<u8>,
-    /// Shown, but the reader's place after them is not known yet.
+    /// Received stamps whose cursor is not known yet.
     held: Vec<Stamp>,
     cursor: Option<Vec<u8>>,
-    /// Something of the body has come.
+    /// Some of the body has arrived.
     is_open: bool,
 }
 
@@ -50,7 +52,7 @@ enum Framing {
     Head,
     /// The size line of the next piece.
     Size,
-    /// Bytes that are left of a piece.
+    /// Remaining bytes of a piece.
     Piece(usize),
     /// The line break after a piece.
     AfterPiece,
@@ -59,18 +61,18 @@ enum Framing {
 }
 
 impl SseStream {
-    /// A connection that was asked to go on after `cursor`.
+    /// A connection that resumes after `cursor`.
     pub(super) fn new(dialect: Dialect, cursor: Option<Vec<u8>>) -> Self {
         let (raw, body, held) = (Vec::new(), Vec::new(), Vec::new());
         Self { dialect, framing: Framing::Head, raw, body, held, cursor, is_open: false }
     }
 
-    /// Where to go on from.
+    /// The cursor to resume from.
     pub(super) fn into_cursor(self) -> Option<Vec<u8>> {
         self.cursor
     }
 
-    /// Whether the server has begun with the body: then it follows.
+    /// True if the server has begun the body, and so follows the thread.
     pub(super) fn is_open(&self) -> bool {
         self.is_open
     }
@@ -78,7 +80,7 @@ impl SseStream {
     /// Takes the next bytes of the connection.
     ///
     /// # Errors
-    /// When the answer is none of 200, or is not HTTP.
+    /// The status is not 200, or the answer is not HTTP.
     pub(super) fn feed(&mut self, bytes: &[u8], taken: &mut Taken) -> Result<()> {
         let mut rest = bytes;
         if self.framing == Framing::Head {
@@ -99,7 +101,7 @@ impl SseStream {
         Ok(())
     }
 
-    /// Moves what belongs to the body there, and returns what follows.
+    /// Moves the bytes of the body to `body`, and returns the rest.
     fn unframe<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8]> {
         match self.framing {
             Framing::Piece(left) => {
@@ -132,7 +134,7 @@ impl SseStream {
                 self.raw.clear();
                 Ok(&bytes[end + 1..])
             }
-            // What follows the end belongs to no stream.
+            // Bytes after the end belong to no stream.
             Framing::Ended => Ok(&[]),
             Framing::Head => bail!("the head is read before"),
         }
@@ -223,7 +225,7 @@ mod tests {
         format!("{head}{body}0\r\n\r\n")
     }
 
-    /// Numbers and cursor, with the bytes cut into parts of every such size.
+    /// Numbers and cursor, with the bytes split into parts of each size.
     fn read(dialect: Dialect, bytes: &str) -> (Vec<u32>, String, bool) {
         let read_in = |size: usize| {
             let (mut stream, mut taken) = (SseStream::new(dialect, None), Taken::default());

@@ -1,4 +1,5 @@
-//! Viewers: plain sockets, each following one thread of one server, some of them slowly, all of them cut at once on command.
+//! Subscribers: plain sockets, each following one thread of one server. Some read slowly, and all
+//! can be cut at once.
 
 use std::{
     net::SocketAddr,
@@ -25,49 +26,49 @@ use super::{
 };
 
 const BUFFER_BYTES: usize = 64 << 10;
-/// Viewers that are on their way to the server at the same time: not more than its backlog takes.
+/// The most concurrent connection attempts, because the server's backlog is limited.
 const ARRIVING: usize = 200;
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(30);
-/// What a slow viewer reads at most in a second, and what its kernel keeps for it.
+/// The most bytes that a slow subscriber reads per second, and the size of its kernel buffer.
 const SLOW_BYTES: usize = 1_000;
 const SLOW_BUFFER: u32 = 4 << 10;
-/// How often it is checked whether all viewers have everything: the resolution of a storm's time.
+/// How often the subscribers' completeness is checked: the resolution of a storm's time.
 const POLL: Duration = Duration::from_millis(2);
 
-/// What the viewers are to do.
+/// A command for the subscribers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ViewerCommand {
     /// Follow; the slow ones slowly, until they are cut.
     Follow,
-    /// Break the connection at once, wherever it stands.
+    /// Break the connection at once, at any place.
     Leave,
-    /// Follow, the slow ones as fast as the others.
+    /// Follow, with the slow ones as fast as the others.
     Hurry,
 }
 
-/// Who follows what.
+/// The place of one subscriber.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ViewerPlan {
     /// The thread's number.
     pub(super) thread: usize,
-    /// Reads [`SLOW_BYTES`] a second, until the server cuts it.
+    /// Reads [`SLOW_BYTES`] per second, until the server cuts it.
     pub(super) is_slow: bool,
 }
 
-/// All viewers of a measurement.
+/// All subscribers of a measurement.
 #[derive(Debug)]
 pub(super) struct Viewers {
     places: Vec<ViewerPlan>,
     next: Arc<Vec<AtomicU32>>,
     orders: watch::Sender<ViewerCommand>,
-    /// Of those that are fast, and of those that are slow.
+    /// The counters of the fast and of the slow subscribers.
     pub(super) fast: Arc<Tally>,
     pub(super) slow: Arc<Tally>,
     following: JoinSet<Result<()>>,
 }
 
 impl Viewers {
-    /// Brings all of them, and waits until the server has begun to answer each.
+    /// Connects all of them, and waits until the server has begun to answer each.
     pub(super) async fn bring(
         target: &Target,
         places: Vec<ViewerPlan>,
@@ -98,12 +99,12 @@ impl Viewers {
         Ok(viewers)
     }
 
-    /// Tells all of them at once.
+    /// Sends a command to all of them at once.
     pub(super) fn order(&self, order: ViewerCommand) {
         self.orders.send_replace(order);
     }
 
-    /// Waits until so many are attached.
+    /// Waits until `count` subscribers are attached.
     pub(super) async fn until_attached(&mut self, count: usize) -> Result<()> {
         let deadline = Instant::now() + ARRIVAL_LIMIT;
         loop {
@@ -119,7 +120,7 @@ impl Viewers {
         }
     }
 
-    /// Waits until so large a part of them has everything that was sent, by thread; false when that takes too long.
+    /// Waits until this fraction of them has everything that was sent, by thread; false on timeout.
     pub(super) async fn until_complete(&mut self, part: f64, sent: &[u32], limit: Duration) -> Result<bool> {
         let deadline = Instant::now() + limit;
         let wanted = (self.places.len() as f64 * part).ceil() as usize;
@@ -133,7 +134,7 @@ impl Viewers {
         Ok(true)
     }
 
-    /// What viewers lack of what was sent, by thread.
+    /// The number of events that the subscribers lack, given what was sent by thread.
     pub(super) fn missing(&self, sent: &[u32]) -> u64 {
         let lacks = |(place, next): (&ViewerPlan, &AtomicU32)| {
             u64::from(sent[place.thread].saturating_sub(next.load(Ordering::Relaxed)))
@@ -147,7 +148,6 @@ impl Viewers {
         self.places.iter().zip(self.next.iter()).filter(lacks).count()
     }
 
-    /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.places.len()
     }
@@ -175,16 +175,16 @@ struct ViewerTask {
     is_slow: bool,
 }
 
-/// How a connection came to its end.
+/// How a connection ended.
 enum Left {
-    /// The server has ended it, or it broke.
+    /// The server ended it, or it broke.
     Ended,
     /// By the command to leave.
     Told,
 }
 
 impl ViewerTask {
-    /// One connection after the other.
+    /// Runs one connection after the other.
     async fn follow(mut self) -> Result<()> {
         loop {
             let arriving = Arc::clone(&self.arriving);
@@ -204,7 +204,7 @@ impl ViewerTask {
                     back.await.map_err(|_| anyhow!("the bench has gone"))?;
                 }
             }
-            // A viewer that was cut for being slow has learnt.
+            // A subscriber that was cut for being slow reads at full speed afterwards.
             self.is_slow = false;
         }
     }
@@ -216,7 +216,7 @@ impl ViewerTask {
         }
         let mut stream = socket.connect(self.target.addr).await.context("connecting")?;
         stream.set_nodelay(true)?;
-        // Gone at once, as a client whose network breaks, and no port waits for a minute.
+        // Closed at once, like a client whose network breaks, so that no port waits for a minute.
         #[allow(deprecated, reason = "with 0 it does not block, which is what the warning is about")]
         stream.set_linger(Some(Duration::ZERO))?;
         let request = self.target.request(self.place.thread, self.cursor.as_deref());
@@ -270,7 +270,7 @@ impl ViewerTask {
     }
 }
 
-/// Where a server can be reached from the beginning.
+/// Waits until a server accepts connections.
 pub(super) async fn until_listening(addr: SocketAddr, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     while let Err(error) = TcpStream::connect(addr).await {
@@ -294,7 +294,7 @@ mod tests {
         *,
     };
 
-    /// Sends events up to the number that is there, from the one after the cursor on.
+    /// Sends events up to the present number, from the one after the cursor on.
     async fn serve(listener: TcpListener, count: watch::Receiver<u32>) {
         while let Ok((socket, _)) = listener.accept().await {
             tokio::spawn(follow(socket, count.clone()));

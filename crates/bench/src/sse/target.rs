@@ -1,10 +1,10 @@
-//! What the three servers call the same things: following a thread, and publishing to it.
+//! The differences between the three servers: how to follow a thread, and how to publish to it.
 
 use std::{net::SocketAddr, sync::Arc};
 
 use super::stream::Dialect;
 
-/// Whose server it is.
+/// The kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServerKind {
     /// The shipped binary.
@@ -31,10 +31,10 @@ impl ServerKind {
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) kind: ServerKind,
-    /// Where viewers connect; publishers too, but those of Antiphon.
+    /// The address for subscribers, and also for publishers except those of Antiphon.
     pub(super) addr: SocketAddr,
     pub(super) dialect: Dialect,
-    /// Unlike that of any earlier measurement.
+    /// Different in every measurement.
     pub(super) prefix: Arc<str>,
 }
 
@@ -44,12 +44,12 @@ impl Target {
         Self { kind, addr, dialect, prefix: prefix.into() }
     }
 
-    /// The name of a thread.
     pub(super) fn thread(&self, number: usize) -> String {
         format!("{}-{number:05}", self.prefix)
     }
 
-    /// The request of a viewer who was cut after `cursor`, or who comes for the first time.
+    /// The request of a subscriber that was cut after `cursor`, or that connects for the first
+    /// time.
     pub(super) fn request(&self, thread: usize, cursor: Option<&[u8]>) -> String {
         let (thread, cursor) = (self.thread(thread), cursor.map(String::from_utf8_lossy));
         let (path, last_event_id) = match self.kind {
@@ -66,7 +66,8 @@ impl Target {
         )
     }
 
-    /// A request that appends these texts to a thread, or several of them. Antiphon takes its chunks from NATS.
+    /// One or several requests that append these texts to a thread. Antiphon takes its chunks from
+    /// NATS.
     pub(super) fn post(&self, thread: usize, texts: &[String]) -> Vec<u8> {
         let thread = self.thread(thread);
         let post = |path: String, kind: &str, body: &str| {
@@ -75,7 +76,7 @@ impl Target {
             format!("POST {path} HTTP/1.1\r\n{fields}\r\n\r\n{body}").into_bytes()
         };
         match self.kind {
-            // The array is so many messages, not one.
+            // Each element of the array is one message.
             ServerKind::Durable => {
                 post(format!("/{thread}"), "application/json", &format!("[\"{}\"]", texts.join("\",\"")))
             }
@@ -86,7 +87,7 @@ impl Target {
         }
     }
 
-    /// How many requests [`Target::post`] makes of so many texts.
+    /// The number of requests that [`Target::post`] makes for this number of texts.
     pub(super) fn posts(&self, texts: usize) -> u64 {
         if self.kind == ServerKind::Durable { 1 } else { texts as u64 }
     }

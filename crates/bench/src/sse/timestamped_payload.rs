@@ -1,13 +1,14 @@
-//! What is sent: texts of one length that begin with when they were sent and their number in their thread.
+//! Payloads: texts of one length that begin with their send time and their number in their thread.
 
 use std::time::Instant;
 
-/// The first byte of a stamp. It also occurs elsewhere, without the digits that follow it here.
+/// The first byte of a stamp. It also occurs elsewhere, but not followed by such digits.
 const MARK: u8 = b'@';
 /// The mark, 16 digits of nanoseconds, 8 digits of the number, in hexadecimal.
 pub(super) const STAMP_BYTES: usize = 1 + 16 + 8;
 
-/// The bench's own time, in nanoseconds since its start: so latency needs no second clock.
+/// The benchmark's own clock, in nanoseconds since its start, so that latency needs no second
+/// clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Watch(Instant);
 
@@ -21,7 +22,7 @@ impl Watch {
     }
 }
 
-/// When something was sent, and its number in its thread.
+/// The send time of an event, and its number in its thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) sent_ns: u64,
@@ -29,7 +30,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// The text of an event: the stamp, and letters up to `bytes`.
+    /// The text of an event: the stamp, padded with letters to `bytes`.
     pub(super) fn text(self, bytes: usize) -> String {
         let mut text = format!("@{:016x}{:08x}", self.sent_ns, self.number);
         while text.len() < bytes {
@@ -39,7 +40,7 @@ impl Stamp {
         text
     }
 
-    /// All whole stamps in what a client was shown, in their order.
+    /// All complete stamps in what a client received, in order.
     pub(super) fn all_in(bytes: &[u8]) -> impl Iterator<Item = Self> + '_ {
         let mut rest = bytes;
         std::iter::from_fn(move || {

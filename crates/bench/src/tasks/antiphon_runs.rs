@@ -1,4 +1,4 @@
-//! What both of our contenders share: the tasks that they get, and what the database must have of them.
+//! The common part of our two contenders: their tasks, and the rows that must result.
 
 use anyhow::{Result, ensure};
 use async_nats::jetstream;
@@ -10,15 +10,14 @@ use super::load::TaskLoad;
 
 /// Partitions of the fleet: the default.
 pub(super) const PARTITIONS: u16 = 8;
-/// How many of all tasks are not durably completed; `{total}` is replaced.
+/// Number of tasks that are not durably completed; `{total}` is replaced.
 pub(super) const LEFT: &str = "SELECT {total} - count(*) FROM agent_tasks WHERE status = 'completed'";
 
-/// The agent of this number.
 pub(super) fn agent(agent: u32) -> Result<AgentId> {
     Ok(AgentId::parse(&format!("agent-{agent}"))?)
 }
 
-/// Task `seq` of this agent with a text of so many bytes.
+/// Task `seq` of this agent, with a text of `bytes` bytes.
 pub(super) fn task(number: u32, seq: u32, bytes: usize) -> Result<Task> {
     Ok(Task {
         agent: agent(number)?,
@@ -29,7 +28,7 @@ pub(super) fn task(number: u32, seq: u32, bytes: usize) -> Result<Task> {
     })
 }
 
-/// The task that an id of [`task`] names: agent and place in the queue.
+/// Agent and queue position from an id of [`task`].
 pub(super) fn place(task_id: &str) -> Option<(u32, u32)> {
     let (agent, seq) = task_id.split_once('-')?;
     Some((agent.parse().ok()?, seq.parse().ok()?))
@@ -40,7 +39,7 @@ pub(super) fn places(load: TaskLoad) -> impl Iterator<Item = (u32, u32)> {
     (0..load.tasks).flat_map(move |seq| (0..load.agents).map(move |agent| (agent, seq)))
 }
 
-/// What an earlier round left in the streams is none of the next one's.
+/// Deletes streams, because entries of an earlier round do not belong to the next one.
 pub(super) async fn forget_streams(nats_url: &str) -> Result<()> {
     let context = jetstream::new(async_nats::connect(nats_url).await?);
     let names: Vec<String> = context.stream_names().try_collect().await?;
@@ -50,7 +49,8 @@ pub(super) async fn forget_streams(nats_url: &str) -> Result<()> {
     Ok(())
 }
 
-/// Settings for every agent that leave the history out of turn requests: other queues have none.
+/// Settings for every agent that leave the history out of turn requests, because other queues have
+/// none.
 pub(super) async fn forgo_history(database_url: &str, agents: u32) -> Result<()> {
     const QUERY: &str = "INSERT INTO agent_settings (bucket, agent_id, workflow, settings) \
         SELECT bucket, agent_id, 'default', '{\"context_tokens\": 1}' \
@@ -63,7 +63,8 @@ pub(super) async fn forgo_history(database_url: &str, agents: u32) -> Result<()>
     Ok(connection.close().await?)
 }
 
-/// Whether every turn is stored with all of its messages, once, and in the order of its agent's tasks.
+/// Checks that every turn is stored once with all of its messages, in the order of its agent's
+/// tasks.
 pub(super) async fn verify(database_url: &str, tasks: u64, rows: u64) -> Result<()> {
     const QUERY: &str = "SELECT count(*), count(*) FILTER (WHERE role = 'user'), \
         (SELECT count(*) FROM ( \

@@ -1,4 +1,4 @@
-//! What is compared.
+//! The compared queues.
 
 use anyhow::{Context as _, Result};
 
@@ -7,14 +7,14 @@ use super::{
     round::TaskRound,
 };
 
-/// What is compared.
+/// One of the compared queues.
 #[derive(Debug)]
 pub(super) enum Contender {
-    /// Another queue, as a program of its own.
+    /// Another queue, in its own program.
     Peer(Box<Peer>),
-    /// The limit: the messages of the turns, inserted only.
+    /// The limit: the messages of the turns, with inserts only.
     Raw(Raw),
-    /// The shipped binary and a workflow outside.
+    /// The shipped binary with an external workflow.
     EndToEnd(Box<EndToEnd>),
 }
 
@@ -27,12 +27,12 @@ impl Contender {
         }
     }
 
-    /// So slow that it gets one round only.
+    /// Slow enough that it gets only one round.
     pub(super) fn is_slow(&self) -> bool {
         matches!(self, Self::Peer(peer) if peer.is_slow())
     }
 
-    /// Why it cannot be measured here.
+    /// The reason why it cannot be measured here.
     pub(super) fn missing(&self) -> Option<String> {
         match self {
             Self::Peer(peer) => peer.missing(),
@@ -40,7 +40,7 @@ impl Contender {
         }
     }
 
-    /// Makes a fresh database with everything that the round finds there, and opens all connections.
+    /// Creates a fresh database with everything that the round needs, and opens all connections.
     pub(super) async fn prepare(&mut self, environment: &mut TaskEnvironment, load: TaskLoad) -> Result<()> {
         match self {
             Self::Peer(peer) => peer.prepare(environment, load).await,
@@ -49,7 +49,7 @@ impl Contender {
         }
     }
 
-    /// Does the prepared round and removes its database.
+    /// Runs the prepared round and removes its database.
     pub(super) async fn run(&mut self, environment: &mut TaskEnvironment) -> Result<TaskRound> {
         match self {
             Self::Peer(peer) => peer.run(environment).await,
@@ -65,7 +65,7 @@ pub(super) struct ContenderRounds {
     pub(super) part: char,
     pub(super) contender: Contender,
     pub(super) rounds: Vec<TaskRound>,
-    /// What went wrong; then it is left alone.
+    /// The error, after which the contender is not measured again.
     pub(super) failure: Option<String>,
 }
 
@@ -80,7 +80,7 @@ impl ContenderRounds {
     }
 }
 
-/// Who takes part in what.
+/// The contenders of each part.
 pub(super) fn contenders(part: char, nats_url: &str) -> Vec<Contender> {
     let (mut peers, mut raws, mut paths) = (Vec::new(), Vec::new(), Vec::new());
     match part {

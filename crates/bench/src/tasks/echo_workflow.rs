@@ -1,7 +1,9 @@
-//! A workflow that answers turn requests at once, with one chunk each: what is left is the way there and back.
+//! A workflow that answers turn requests at once, with one chunk each, so that only the round trip
+//! is measured.
 //!
-//! It keeps to the contract (chunks are published until the stream has them, requests are acknowledged after that) and takes
-//! many requests at a time, as a service does that only waits for others.
+//! It follows the contract: it publishes chunks until the stream has them, and acknowledges
+//! requests after that. It takes many requests at a time, like a service that only waits for
+//! others.
 
 use std::{
     collections::HashMap,
@@ -27,33 +29,33 @@ use testkit::live_follower::LiveFollower;
 use testkit::locked;
 
 const ANSWER_BYTES: usize = 400;
-/// Requests that are on their way to it.
+/// Requests in flight to it.
 const AHEAD: usize = 256;
 /// Answers that are being stored.
 const IN_FLIGHT: usize = 4 * AHEAD;
 const ACK_WAIT: Duration = Duration::from_secs(30);
 
-/// Answers until it is dropped, and notes what it sees.
+/// Answers until it is dropped, and records what it sees.
 #[derive(Debug)]
 pub(super) struct EchoWorkflow {
     pub(super) notes: Notes,
     serving: Vec<JoinHandle<()>>,
 }
 
-/// What was seen in one round; clones share it.
+/// The records of one round; clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Notes {
     load: TaskLoad,
-    /// Every so manieth agent fails for ever.
+    /// One agent in this number fails forever.
     failing: Option<u32>,
     seen: Arc<Mutex<RecordedTurns>>,
-    /// All are done.
+    /// Notified when all tasks are done.
     pub(super) done: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
 struct RecordedTurns {
-    /// 2n when task n was asked for, 2n + 1 when it was answered, n = agent * tasks + seq.
+    /// 2n when task n was requested, 2n + 1 when it was answered, n = agent * tasks + seq.
     marks: Vec<u64>,
     answered: u64,
     due_at: HashMap<(u32, u32), Instant>,
@@ -64,7 +66,7 @@ struct RecordedTurns {
 }
 
 impl Notes {
-    /// Tasks that will be completed.
+    /// Number of tasks that will be completed.
     pub(super) fn wanted(&self) -> u64 {
         let failing = self.failing.map_or(0, |nth| self.load.agents.div_ceil(nth));
         u64::from(self.load.agents - failing) * u64::from(self.load.tasks)
@@ -74,13 +76,13 @@ impl Notes {
         locked(&self.seen).due_at.insert(place, at);
     }
 
-    /// The marks, and the latencies of what is completed.
+    /// The marks, and the latencies of completed tasks.
     pub(super) fn take(&self) -> (Vec<u64>, Vec<u64>) {
         let seen = std::mem::take(&mut *locked(&self.seen));
         (seen.marks, seen.latencies_us)
     }
 
-    /// How often agents have failed.
+    /// Number of failures of agents.
     pub(super) fn failures(&self) -> u64 {
         locked(&self.seen).failures
     }
@@ -106,7 +108,7 @@ impl Notes {
         }
     }
 
-    /// Before the answer is on its way: what follows it may come at once.
+    /// Called before the answer is sent, because its successor may arrive at once.
     fn end(&self, place: (u32, u32)) {
         if self.fails(place) {
             return;
@@ -132,7 +134,7 @@ impl Notes {
 }
 
 impl EchoWorkflow {
-    /// Makes the consumer and begins to answer.
+    /// Creates the consumer and begins to answer.
     pub(super) async fn start(nats_url: &str, load: TaskLoad, failing: Option<u32>) -> Result<Self> {
         let notes = Notes { load, failing, seen: Arc::default(), done: Arc::default() };
         let client = async_nats::connect(nats_url).await?;
@@ -152,7 +154,8 @@ impl EchoWorkflow {
         Ok(Self { notes, serving })
     }
 
-    /// Notes from now on when answers are committed. The partitions must have owners, or get them.
+    /// Records from now on when answers are committed. The partitions must have owners, or get
+    /// them.
     pub(super) async fn follow(&mut self, nats_url: &str) -> Result<()> {
         let client = async_nats::connect(nats_url).await?;
         let (notes, partitions) = (self.notes.clone(), antiphon_runs::partitions()?);
@@ -182,9 +185,10 @@ async fn answer_all(mut requests: pull::Stream, context: jetstream::Context, not
     loop {
         tokio::select! {
             Some(()) = storing.next() => {}
-            // With as many in flight as may be, `answer` would wait for one of those that are polled here alone.
+            // With the most allowed in flight, `answer` would wait for one of those that only this
+            // loop polls.
             request = requests.next(), if storing.len() < IN_FLIGHT => {
-                // An error ends nothing: what was on its way comes again.
+                // An error ends nothing: requests in flight are redelivered.
                 let Some(request) = request else { return };
                 let Ok(request) = request else { continue };
                 match answer(&context, &notes, &request).await {
@@ -222,7 +226,7 @@ async fn answer(context: &jetstream::Context, notes: &Notes, message: &Message) 
 async fn acknowledge(request: Message, stored: PublishAckFuture) {
     let stored = stored.await;
     if stored.is_ok() {
-        // Not confirmed: a request that comes again is answered again, and dropped by its owner.
+        // Not confirmed: a redelivered request is answered again, and its owner drops that answer.
         let _ = request.ack().await;
     }
 }

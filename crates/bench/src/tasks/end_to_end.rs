@@ -1,4 +1,5 @@
-//! The whole path: the shipped binary as a worker, turn requests over NATS to a workflow outside, and its chunks back.
+//! The whole path: the shipped binary as a worker, turn requests over NATS to an external workflow,
+//! and its chunks back.
 
 use std::time::Duration;
 
@@ -24,20 +25,20 @@ use testkit::{
 
 const STREAM_BYTES: u64 = 128 << 20;
 const TASK_BYTES: usize = 400;
-/// Tasks that are published side by side.
+/// Tasks that are published concurrently.
 const PUBLISHED: usize = 500;
 const POLL: Duration = Duration::from_millis(2);
 const DRAIN: Duration = Duration::from_secs(10);
-/// Of each turn: the input and the answer.
+/// Messages of each turn: the input and the answer.
 const ROWS: u64 = 2;
 
-/// One way to measure it.
+/// One variant of the measurement.
 #[derive(Debug)]
 pub(super) struct EndToEnd {
     name: &'static str,
     is_ingested: bool,
     has_history: bool,
-    /// Every so manieth agent fails for ever.
+    /// One agent in this number fails forever.
     failing: Option<u32>,
     prepared: Option<PreparedFleet>,
 }
@@ -52,13 +53,13 @@ struct PreparedFleet {
     enqueued: Option<environment::Cost>,
 }
 
-/// Tasks in Postgres before, as those of other queues.
+/// Tasks are in Postgres before the start, as for other queues.
 pub(super) const END_TO_END: &str = "antiphon, NATS";
-/// Tasks in the stream before.
+/// Tasks are in the stream before the start.
 pub(super) const END_TO_END_INGESTING: &str = "antiphon, NATS, ingest included";
-/// With the messages before in the requests.
+/// Requests contain the earlier messages.
 pub(super) const WITH_HISTORY: &str = "antiphon, NATS, requests with history";
-/// An idle fleet.
+/// An idle fleet with single tasks.
 pub(super) const PACED: &str = "antiphon, NATS, one by one";
 /// The same beside agents that fail.
 pub(super) const PACED_FAILING: &str = "antiphon, NATS, one by one, 10 % of agents fail for ever";
@@ -125,7 +126,7 @@ impl EndToEnd {
     }
 }
 
-/// One worker and so many gateways on fresh streams and an empty database; nothing runs yet.
+/// One worker and `gateways` gateways on fresh streams and an empty database; nothing runs yet.
 pub(super) async fn fleet(
     environment: &TaskEnvironment,
     database: &TestDatabase,
@@ -134,7 +135,7 @@ pub(super) async fn fleet(
     antiphon_runs::forget_streams(&environment.nats_url()).await?;
     let mut options = FleetOptions::new(&environment.nats_url(), database.url())
         .with_env("ANTIPHON_STREAM_MAX_BYTES", STREAM_BYTES)
-        // Who fails for ever does it as often as once in two seconds.
+        // Agents that fail forever do so about every two seconds.
         .with_env("ANTIPHON_BACKOFF_BASE_SECONDS", 1)
         .with_env("ANTIPHON_BACKOFF_CAP_SECONDS", 2);
     (options.workers, options.gateways, options.partitions) = (1, gateways, antiphon_runs::PARTITIONS);
@@ -144,7 +145,7 @@ pub(super) async fn fleet(
 }
 
 pub(super) async fn publish_all(publisher: &Publisher, load: TaskLoad) -> Result<()> {
-    // One task of an agent is stored before its next one is sent: side by side they may change places.
+    // An agent's task is stored before its next one is sent; concurrent sends may change the order.
     for seq in 0..load.tasks {
         let publishing = (0..load.agents).map(|agent| publish(publisher, (agent, seq)));
         stream::iter(publishing).buffer_unordered(PUBLISHED).try_collect::<()>().await?;
@@ -181,7 +182,7 @@ impl PreparedFleet {
         Ok(())
     }
 
-    /// Has the worker bring in all tasks of agents that are paused meanwhile, and ends it.
+    /// Makes the worker ingest all tasks while their agents are paused, and stops it.
     async fn ingest(&mut self) -> Result<()> {
         const PAUSE: &str = "INSERT INTO agents (bucket, agent_id, paused) SELECT $1, $2, true";
         let mut connection = PgConnection::connect(self.database.url()).await?;
@@ -249,7 +250,8 @@ impl PreparedFleet {
         Ok(round.timed(&mut latencies_us))
     }
 
-    /// Waits until the database has every completion; how many it lacks at the deadline.
+    /// Waits until the database has every completion; returns the number still missing at the
+    /// deadline.
     async fn until_durable(&self, is_answered: bool, deadline: Instant) -> Result<u64> {
         let mut connection = PgConnection::connect(self.database.url()).await?;
         let left = antiphon_runs::LEFT.replace("{total}", &self.load.total().to_string());
@@ -265,7 +267,8 @@ impl PreparedFleet {
     }
 }
 
-/// Publishes at this rate; what comes late because the stream was slow counts from when it was due.
+/// Publishes at this rate. A task that is late because the stream was slow counts from its due
+/// time.
 async fn feed(publisher: &Publisher, echo_workflow: &EchoWorkflow, load: TaskLoad, rate: f64) -> Result<()> {
     let begun = Instant::now();
     for (number, place) in antiphon_runs::places(load).enumerate() {

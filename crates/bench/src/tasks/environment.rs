@@ -1,4 +1,4 @@
-//! The servers that all contenders share, and what they use.
+//! The servers that all contenders share, and their costs.
 
 use anyhow::{Context as _, Result};
 use devservices::{
@@ -18,17 +18,17 @@ const NATS: &str = "nats-server";
 pub(super) struct TaskEnvironment {
     nats: NatsProcess,
     postgres: Postgres,
-    /// For the whole run, so that measuring opens no connection.
+    /// Kept for the whole run, so that measuring opens no connection.
     admin: PgConnection,
 }
 
 impl TaskEnvironment {
-    /// Starts both. No checkpoint falls into a round but those that are asked for.
+    /// Starts both. Rounds contain no checkpoints except explicit ones.
     pub(super) async fn start() -> Result<Self> {
         Self::start_with(&[]).await
     }
 
-    /// The same with further settings of Postgres.
+    /// The same with more Postgres settings.
     pub(super) async fn start_with(further: &[(&str, &str)]) -> Result<Self> {
         let nats = NatsProcess::start(None, &NatsOptions::new(tools::nats_server()?.path))?;
         let mut options = PostgresOptions::new(tools::postgres()?.path);
@@ -50,14 +50,14 @@ impl TaskEnvironment {
         self.postgres.url()
     }
 
-    /// Both servers.
+    /// The processes of both servers.
     pub(super) fn processes(&self) -> Vec<(&'static str, u32)> {
         let postgres = self.postgres.pid().map(|pid| (POSTGRES, pid));
         let nats = self.nats.pid().map(|pid| (NATS, pid));
         [postgres, nats].into_iter().flatten().collect()
     }
 
-    /// An empty database, after a checkpoint: what comes into it pays for no page images.
+    /// An empty database after a checkpoint, so that writes to it include no full page images.
     pub(super) async fn database(&mut self) -> Result<TestDatabase> {
         let database = TestDatabase::create_on(&self.postgres.url()).await?;
         sqlx::query("CHECKPOINT").execute(&mut self.admin).await?;
@@ -72,7 +72,7 @@ impl TaskEnvironment {
         Ok(Gauge { meter: Meter::start(&processes), wal })
     }
 
-    /// What has been used since then, for so many tasks.
+    /// The cost since then, divided by `tasks`.
     pub(super) async fn cost(&mut self, gauge: &Gauge, tasks: u64) -> Result<Cost> {
         let used = gauge.meter.used();
         let written = self.wal().await? - gauge.wal;
@@ -97,33 +97,34 @@ impl TaskEnvironment {
     }
 }
 
-/// Tables as a server that has been up for a while has them: with statistics, and nothing left to clean.
+/// Brings tables into the state of a long-running server: with statistics, and nothing left to
+/// vacuum.
 pub(super) async fn settle(database: &TestDatabase) -> Result<()> {
     let mut connection = PgConnection::connect(database.url()).await?;
     sqlx::query("VACUUM (ANALYZE)").execute(&mut connection).await?;
     Ok(connection.close().await?)
 }
 
-/// What had been used when it began.
+/// The usage at the start of a measurement.
 #[derive(Debug)]
 pub(super) struct Gauge {
     meter: Meter,
     wal: i64,
 }
 
-/// What something took, for each task.
+/// The cost per task.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Cost {
-    /// In all.
+    /// Total seconds.
     pub(super) seconds: f64,
-    /// Processor time of the postmaster and all its children, also those that have ended.
+    /// Processor time of the postmaster and all its children, including those that have ended.
     pub(super) server_us: f64,
     /// Processor time of the nats-server.
     pub(super) nats_us: f64,
     /// Processor time of the contender.
     pub(super) client_us: f64,
-    /// Bytes in the log of the database.
+    /// Bytes of WAL.
     pub(super) wal_bytes: f64,
-    /// Other processes, in cores.
+    /// Load of other processes, in cores.
     pub(super) foreign_cores: f64,
 }

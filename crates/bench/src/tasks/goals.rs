@@ -1,4 +1,4 @@
-//! What the figures should be, from the medians of the contenders' rounds.
+//! The goals of the figures, evaluated on the medians of the contenders' rounds.
 
 use super::{
     super::table::{Row, median},
@@ -10,13 +10,14 @@ use super::{
     round::TaskRound,
 };
 
-/// Message rows in completed turns beside raw inserts of the same rows, by turns a statement.
+/// Message rows in completed turns relative to raw inserts of the same rows, by turns per
+/// statement.
 const OF_RAW: [(usize, f64); 2] = [(16, 0.6), (1, 0.35)];
-/// Tasks beside those of a queue whose handler writes the same message rows.
+/// Tasks relative to a queue whose handler writes the same message rows.
 const SAME_ROWS: f64 = 2.5;
-/// Processor time of Postgres and the worker for a turn with history beside one without.
+/// Processor time of Postgres and the worker for a turn with history, relative to one without.
 const HISTORY_RATIO: f64 = 1.05;
-/// Log of the database beside that of the messages alone.
+/// WAL relative to that of the messages alone.
 const WAL_RATIO: f64 = 1.25;
 const IDLE_P99_MS: f64 = 20.0;
 const BESIDE_FAILING: f64 = 1.2;
@@ -25,7 +26,7 @@ const TAKEOVER_MS: f64 = 1_000.0;
 const ROWS: [usize; 2] = [4, 2];
 const CONNECTIONS: usize = 8;
 
-/// A figure of one contender beside that of another; the row is there when both were measured.
+/// A ratio of one contender's figure to another's; there is a row only if both were measured.
 struct Beside<'a> {
     entries: &'a [ContenderRounds],
     part: char,
@@ -60,7 +61,7 @@ impl Beside<'_> {
     }
 }
 
-/// All goals of which everything was measured.
+/// All goals for which everything was measured.
 pub(super) fn rows(entries: &[ContenderRounds]) -> Vec<Row> {
     let rates = |part| Beside { entries, part, figure: rate };
     let mut rows: Vec<Option<Row>> = Vec::new();

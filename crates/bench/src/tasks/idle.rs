@@ -1,4 +1,4 @@
-//! What a fleet costs that has nothing to do.
+//! The cost of an idle fleet.
 
 use std::time::Duration;
 
@@ -24,17 +24,18 @@ use testkit::{
     publisher::{Addressing, Publisher},
 };
 
-/// Of one core, of the fleet's own processes together.
+/// Percent of one core, for all processes of the fleet together.
 const MOST_PERCENT: f64 = 1.0;
-/// Until it is idle: checkpoints, purges, the last rows of the outbox.
+/// Time until it is idle: checkpoints, purges, the last rows of the outbox.
 const REST: Duration = Duration::from_secs(8);
 
-/// Timers that wait, a month ahead, in all buckets.
+/// Pending timers, due in a month, in all buckets.
 const TIMERS: u32 = 1_000_000;
-/// How much more memory a worker may need for them.
+/// The most additional memory of a worker for them.
 const MOST_BYTES: u64 = 20 << 20;
 
-/// A worker and a gateway, after one task of each agent has been completed; then the same beside [`TIMERS`] timers that wait.
+/// Measures a worker and a gateway after one task of each agent has been completed; then the same
+/// beside [`TIMERS`] pending timers.
 pub(super) async fn measure(
     options: &TaskBenchOptions,
     environment: &mut TaskEnvironment,
@@ -78,7 +79,7 @@ pub(super) async fn measure(
     Ok(vec![without.row("idle worker and gateway", &agents), with.row(&beside, &agents), memory])
 }
 
-/// Follow-ups of as many threads, due in a month.
+/// Follow-ups of `count` threads, due in a month.
 fn pending_timers(count: u32) -> String {
     format!(
         "INSERT INTO timers (bucket, timer_id, kind, thread_id, agent_id, agent_bucket, due_at, body)
@@ -90,7 +91,7 @@ fn pending_timers(count: u32) -> String {
     )
 }
 
-/// The workers begin anew, and load what waits.
+/// Restarts the workers, which load the pending timers.
 async fn restart(fleet: &mut Fleet) -> Result<()> {
     for worker in &mut fleet.workers {
         worker.kill().await?;
@@ -101,7 +102,7 @@ async fn restart(fleet: &mut Fleet) -> Result<()> {
     Ok(())
 }
 
-/// What an idle fleet uses.
+/// The usage of an idle fleet.
 struct IdleUse {
     used: Used,
     worker_bytes: u64,

@@ -1,18 +1,19 @@
-//! What is to be done in a round.
+//! The load of one round.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// What is to be done in a round.
+/// The load of one round.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct TaskLoad {
     pub(super) agents: u32,
-    /// Of each agent.
+    /// Tasks per agent.
     pub(super) tasks: u32,
-    /// Tasks a second that arrive while the queue works; without it all of them are there before.
+    /// Tasks per second that arrive while the queue works; `None`: all of them are there from the
+    /// start.
     pub(super) rate: Option<f64>,
-    /// When the round is cut.
+    /// When the round is cut off.
     #[serde(skip)]
     pub(super) limit: Duration,
 }

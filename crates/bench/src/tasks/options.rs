@@ -1,4 +1,4 @@
-//! What is measured, and how long.
+//! The selection and duration of the measurements.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,44 +6,47 @@ use clap::Parser;
 
 use super::load::TaskLoad;
 
-/// Agents of the partition that is taken over, and the tasks of each.
+/// Agents of the partition that is taken over, and tasks of each.
 const TAKEN_OVER: (u32, u32) = (6_250, 10);
 
-/// How much longer queues are where a snapshot is held: what cannot be cleaned up needs time to pile up.
+/// Factor by which queues are longer while a snapshot is held: what cannot be vacuumed needs time
+/// to accumulate.
 const LONGER: u32 = 5;
 
-/// Measures queues of tasks beside each other and prints one table.
+/// Compares task queues and prints one table.
 #[derive(Debug, Clone, Parser)]
 pub struct TaskBenchOptions {
-    /// How many agents, each with a queue of its own.
+    /// Number of agents, each with its own queue.
     #[arg(long, default_value_t = 1_000)]
     pub agents: u32,
-    /// How many tasks each of them has.
+    /// Number of tasks per agent.
     #[arg(long, default_value_t = 20)]
     pub tasks: u32,
-    /// Rounds of each contender; a very slow one has only the first.
+    /// Number of rounds for each contender; a very slow one has only the first.
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
-    /// Tasks a second, of all agents together, where latency is measured.
+    /// Tasks per second, of all agents together, when latency is measured.
     #[arg(long, default_value_t = 50.0)]
     pub rate: f64,
-    /// How long latency is measured.
+    /// Duration of the latency measurement in seconds.
     #[arg(long, default_value_t = 20.0)]
     pub seconds: f64,
-    /// Seconds after which a round is cut and counts as far as it came.
+    /// Seconds after which a round is cut off and counts as far as it got.
     #[arg(long, default_value_t = 120.0)]
     pub limit: f64,
-    /// 100 agents with 5 tasks, one round, two seconds of latency, a limit of ten: whether it works at all.
+    /// Test run with 100 agents with 5 tasks, one round, two seconds of latency, and a limit of ten
+    /// seconds.
     #[arg(long)]
     pub quick: bool,
-    /// Parts to measure: a queue alone with a handler that does nothing, b with a workflow behind NATS, c latency, d beside
-    /// a snapshot that is held, e takeover of a large partition, f an idle fleet, g round trips.
+    /// Parts to measure: a queue alone with a handler that does nothing, b with a workflow behind
+    /// NATS, c latency, d beside a held snapshot, e takeover of a large partition, f an idle fleet,
+    /// g round trips.
     #[arg(long, value_delimiter = ',', default_value = "a,b,c,d,e,f,g")]
     pub rows: Vec<char>,
-    /// Only contenders whose names contain one of these.
+    /// Names of the contenders to measure; each matches every contender whose name contains it.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Where the figures go as JSON.
+    /// File to which the figures are written as JSON.
     #[arg(long)]
     pub json: Option<PathBuf>,
 }

@@ -1,23 +1,24 @@
-//! Whether handlers were called in the order of the queues, from the marks that they left.
+//! Checks whether handlers were called in the order of the queues, from the marks that they left.
 
-/// What was seen of one round.
+/// The result for one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct OrderVerdict {
-    /// Handlers that began while an earlier task of the same agent had not ended: overtaking as well as overlapping.
+    /// Handlers that began while an earlier task of the same agent had not ended: overtaking as
+    /// well as overlapping.
     pub(super) out_of_order: u64,
-    /// Handlers that began though the same task had begun before.
+    /// Handlers that began although the same task had begun before.
     pub(super) repeated: u64,
     /// Tasks whose handler has not ended.
     pub(super) missing: u64,
 }
 
-/// Judges marks in the order in which they were left: 2n when task n began, 2n + 1 when it had ended, and
-/// n = agent * tasks + seq. Marks of no task are refused.
+/// Judges marks in the order in which they were left: 2n when task n began, 2n + 1 when it had
+/// ended, and n = agent * tasks + seq. Returns `None` if a mark belongs to no task.
 pub(super) fn judge(agents: u32, tasks: u32, marks: &[u64]) -> Option<OrderVerdict> {
     let (agents, tasks) = (agents as usize, tasks as usize);
     let mut begun = vec![false; agents * tasks];
     let mut ended = vec![false; agents * tasks];
-    // Of each agent, the first task that has not ended.
+    // For each agent, the first task that has not ended.
     let mut head = vec![0; agents];
     let mut verdict = OrderVerdict::default();
     for mark in marks {
@@ -42,7 +43,7 @@ pub(super) fn judge(agents: u32, tasks: u32, marks: &[u64]) -> Option<OrderVerdi
 mod tests {
     use super::*;
 
-    /// `b12` and `e12`: task 2 of agent 1 begins, ends. Two agents with three tasks each.
+    /// `b12` and `e12`: task 2 of agent 1 begins, ends. There are two agents with three tasks each.
     fn judged(script: &str) -> Option<OrderVerdict> {
         let digit = |text: &str, at: usize| text.as_bytes()[at] as u64 - u64::from(b'0');
         let marks = script.split_whitespace().map(|word| {

@@ -1,5 +1,5 @@
-//! Other queues, and our worker alone, each a program in `peers/` that obeys commands on its stdin. `cargo xtask bench tasks`
-//! installs them below cargo's target folder.
+//! Other queues, and our worker alone, each a program in `peers/` that obeys commands on its stdin.
+//! `cargo xtask bench tasks` installs them below cargo's target folder.
 
 use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
@@ -23,38 +23,39 @@ use super::{
 };
 use testkit::services::TestDatabase;
 
-/// For everything but the round itself.
+/// Limit for everything but the round itself.
 const LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(2);
 
 /// With the library's defaults.
 pub(super) const GRAPHILE: &str = "graphile-worker";
-/// With what its documentation names for throughput.
+/// With the configuration that its documentation recommends for throughput.
 pub(super) const GRAPHILE_BATCHED: &str = "graphile-worker, batched";
-/// The same with handlers that keep two messages, as our turns do.
+/// The same with handlers that store two messages, like our turns.
 pub(super) const GRAPHILE_ROWS: &str = "graphile-worker, batched, 2 message rows";
-/// With what its documentation names for throughput, from the crate registry.
+/// With the configuration that its documentation recommends for throughput, from the crate
+/// registry.
 pub(super) const GRAPHILE_CRATE: &str = "graphile_worker crate, batched";
-/// Without any order.
+/// Guarantees no order.
 pub(super) const RIVER: &str = "riverqueue crate (no order)";
-/// Handlers ask a workflow.
+/// Handlers send a request to a workflow.
 pub(super) const GRAPHILE_NATS: &str = "graphile-worker, batched, NATS request";
-/// The same, and they keep what was said.
+/// The same, and they store the messages.
 pub(super) const GRAPHILE_NATS_ROWS: &str = "graphile-worker, batched, NATS request, 2 message rows";
 /// Our worker with its defaults.
 pub(super) const WORKER: &str = "antiphon worker";
 /// The same with messages as long as those of the others.
 pub(super) const WORKER_ROWS: &str = "antiphon worker, 400 B messages";
-/// Bringing tasks in counts.
+/// Ingesting tasks counts.
 pub(super) const WORKER_INGESTING: &str = "antiphon worker, ingest included";
 /// With long queues.
 pub(super) const LONG: &str = "antiphon worker, long queues";
 /// While another transaction holds a snapshot.
 pub(super) const LONG_SNAPSHOT: &str = "antiphon worker, long queues, a snapshot is held";
-/// A new owner of all of it.
+/// A new owner of all tasks.
 pub(super) const TAKEOVER: &str = "antiphon worker, one partition";
 
-/// How many tasks are not durably completed; `{total}` is replaced.
+/// Number of tasks that are not durably completed; `{total}` is replaced.
 const GRAPHILE_LEFT: &str = "SELECT count(*) FROM graphile_worker._private_jobs";
 const RIVER_LEFT: &str = "SELECT count(*) FROM river_job WHERE state \
     IN ('available', 'cancelled', 'discarded', 'pending', 'retryable', 'running', 'scheduled')";
@@ -67,7 +68,7 @@ pub(super) struct Peer {
     arguments: Vec<String>,
     left: &'static str,
     is_slow: bool,
-    /// Messages that each turn must have left; only ours leave any that are looked at.
+    /// Messages that each turn must have left; only ours leave messages that are checked.
     rows: Option<u64>,
     holds_snapshot: bool,
     process: Option<PeerProcess>,
@@ -94,7 +95,8 @@ impl Peer {
         ]
     }
 
-    /// Our worker with a workflow that does nothing, its tasks in Postgres as those of the others, and in the stream.
+    /// Our worker with a workflow that does nothing. Its tasks are in Postgres, as for the others,
+    /// or in the stream.
     pub(super) fn workers(nats_url: &str) -> Vec<Self> {
         let history = json!({ "ingested": true, "history": true, "bytes": 400 });
         vec![
@@ -115,13 +117,13 @@ impl Peer {
         vec![sized(4, 1), sized(4, 16), sized(2, 1), sized(2, 16)]
     }
 
-    /// Our worker beside a transaction that holds a snapshot, and without it.
+    /// Our worker with and without a transaction that holds a snapshot.
     pub(super) fn snapshots(nats_url: &str) -> Vec<Self> {
         let long = |name| Self::worker(name, nats_url, json!({ "ingested": true }));
         vec![long(LONG), Self { holds_snapshot: true, ..long(LONG_SNAPSHOT) }]
     }
 
-    /// Our worker as the owner of one partition with everything in it.
+    /// Our worker as the owner of one partition with all tasks.
     pub(super) fn takeover(nats_url: &str) -> Self {
         Self::worker(TAKEOVER, nats_url, json!({ "ingested": true, "partitions": 1 }))
     }
@@ -137,9 +139,10 @@ impl Peer {
         Self { rows: Some(rows), ..Self::new(name, built("peer_antiphon"), arguments, antiphon_runs::LEFT) }
     }
 
-    /// With a handler that asks a workflow over NATS, and one that also keeps what was said.
+    /// With a handler that asks a workflow over NATS, and one that also stores the messages.
     pub(super) fn behind_nats(nats_url: &str) -> Vec<Self> {
-        // Handlers that wait for another service can be many: 500 were seen to take half of the server time that 24 take.
+        // There can be many handlers that wait for another service: 500 took half of the server
+        // time that 24 take.
         let asking = json!({ "batched": true, "nats_url": nats_url, "concurrency": 500 });
         let keeping = json!({ "batched": true, "nats_url": nats_url, "concurrency": 100, "rows": 2 });
         vec![Self::npm(GRAPHILE_NATS, &asking), Self::npm(GRAPHILE_NATS_ROWS, &keeping)]
@@ -191,14 +194,14 @@ impl Peer {
         (!self.program.exists()).then(|| format!("{} is not there", self.program.display()))
     }
 
-    /// The prepared database, to be read after the round; the round then does not remove it.
+    /// Keeps the prepared database, to be read after the round, which then does not remove it.
     pub(super) fn keep_database(&mut self) -> Option<Arc<TestDatabase>> {
         self.prepared.as_ref().map(|prepared| Arc::clone(&prepared.database))
     }
 
     pub(super) async fn prepare(&mut self, environment: &mut TaskEnvironment, load: TaskLoad) -> Result<()> {
         let database = environment.database().await?;
-        // One process for all rounds: it is warm as a service is that lives long.
+        // One process for all rounds: it is warm, like a long-running service.
         let mut process = match self.process.take() {
             Some(process) => process,
             None => PeerProcess::start(&self.program, &self.arguments)?,
@@ -223,7 +226,8 @@ impl Peer {
 
     pub(super) async fn run(&mut self, environment: &mut TaskEnvironment) -> Result<TaskRound> {
         let PreparedPeer { database, load, enqueued } = self.prepared.take().context("not prepared")?;
-        // Put back when all went well; otherwise its program is killed, so that it does not disturb the others.
+        // Put back if all went well; otherwise its program is killed, so that it does not disturb
+        // the others.
         let mut process = self.process.take().context("not prepared")?;
         let mut connection = PgConnection::connect(database.url()).await?;
         let left = self.left.replace("{total}", &load.total().to_string());
@@ -232,7 +236,7 @@ impl Peer {
         process.send(&json!({ "command": "start" })).await?;
         let outcome = until_done(&mut process, &mut connection, &left, load.limit).await?;
         if let RoundOutcome::Cut { left } = outcome {
-            // Of tasks that arrive meanwhile it is not known how many were still to come.
+            // For tasks that arrive meanwhile, the number of those not sent yet is unknown.
             let completed = if load.rate.is_none() { load.total() - left } else { 0 };
             let cost = environment.cost(&gauge, completed.max(1)).await?;
             return Ok(TaskRound { is_cut: true, enqueued, ..TaskRound::new(completed, &cost) });
@@ -263,11 +267,11 @@ impl Peer {
 enum RoundOutcome {
     /// The database has every completion.
     Done,
-    /// It took too long, and so many completions are lacking.
+    /// It took too long, and `left` completions are missing.
     Cut { left: u64 },
 }
 
-/// Waits until the database has every completion, which is later than the last handler's end.
+/// Waits until the database has every completion, which is later than the end of the last handler.
 async fn until_done(
     process: &mut PeerProcess,
     connection: &mut PgConnection,
@@ -289,7 +293,7 @@ async fn until_done(
     }
 }
 
-/// A transaction that reads once and then does nothing, as a forgotten session does.
+/// A transaction that reads once and then does nothing, like a forgotten session.
 async fn hold_snapshot(url: &str) -> Result<PgConnection> {
     let mut connection = PgConnection::connect(url).await?;
     sqlx::raw_sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM agents")
@@ -298,7 +302,7 @@ async fn hold_snapshot(url: &str) -> Result<PgConnection> {
     Ok(connection)
 }
 
-/// The name of the worker that stands beside a raw insert.
+/// The name of the worker that is compared with a raw insert.
 pub(super) fn sized_worker(rows: usize, turns: usize) -> String {
     format!("antiphon worker, {rows} rows, k={turns}, 8 conn")
 }
@@ -316,7 +320,7 @@ enum PeerMessage {
     Report {
         marks: Vec<u64>,
         latencies_us: Vec<u64>,
-        /// Those in Rust say it.
+        /// Only Rust peers report it.
         #[serde(default)]
         first_us: Option<u64>,
     },
@@ -325,7 +329,6 @@ enum PeerMessage {
     },
 }
 
-/// The peer's program.
 #[derive(Debug)]
 struct PeerProcess {
     pid: u32,
@@ -379,7 +382,7 @@ mod tests {
     const IN_ORDER: &str = "0,1,4,5,2,3,6,7";
     const OVERTAKEN: &str = "2,3,0,1,4,5,6,7";
 
-    /// A scripted peer, and a database that reports how many tasks are left.
+    /// A scripted peer, and a database that reports the number of tasks left.
     fn scripted(handled: &str, marks: &str, left: &'static str) -> Peer {
         let script = format!(
             r#"while read -r line; do case "$line" in

@@ -1,5 +1,5 @@
-//! The limit: the messages of turns into a copy of the table with its indexes, in statements of so many turns, and nothing
-//! else.
+//! The limit: inserts the messages of turns into a copy of the table with its indexes, in
+//! statements of several turns, and does nothing else.
 
 use std::time::Instant;
 
@@ -27,20 +27,20 @@ const INSERT: &str = "INSERT INTO limit_messages (bucket, thread_id, position, m
                metadata, parent_id)";
 const CONTENT_BYTES: usize = 400;
 const CALLS: &str = r#"[{"id": "call", "name": "tool", "arguments": "{}"}]"#;
-/// Positions of today have so many digits.
+/// Present positions have this number of digits.
 const FIRST_POSITION: i64 = 380_000_000_000_000_000;
-/// A turn with one call of a tool.
+/// A turn with one tool call.
 const FOUR: &[&str] = &["user", "assistant", "tool", "assistant"];
 /// A question and its answer.
 const TWO: &[&str] = &["user", "assistant"];
 const SEVERAL: usize = 8;
 
-/// The name of one way to insert.
+/// The name of one variant.
 pub(super) fn raw(rows: usize, turns: usize, connections: usize) -> String {
     format!("raw insert, {rows} rows, k={turns}, {connections} conn")
 }
 
-/// One way to insert.
+/// One variant of inserting.
 #[derive(Debug)]
 pub(super) struct Raw {
     name: String,
@@ -54,12 +54,13 @@ pub(super) struct Raw {
 struct PreparedInsert {
     database: TestDatabase,
     turns: u64,
-    /// Of each connection.
+    /// The statements of each connection.
     shares: Vec<(PgConnection, Vec<TurnRows>)>,
 }
 
 impl Raw {
-    /// With four and two rows a turn, with one turn and many in a statement, over one connection and several.
+    /// With four and two rows per turn, with one turn and many per statement, over one connection
+    /// and several.
     pub(super) fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for roles in [FOUR, TWO] {
@@ -87,7 +88,7 @@ impl Raw {
         let mut shares = Vec::new();
         for _ in 0..self.connections {
             let mut connection = PgConnection::connect(database.url()).await?;
-            // As the worker's writers: the statement is prepared once and planned once.
+            // Like in the worker's writers, the statement is prepared once and planned once.
             sqlx::raw_sql("SET plan_cache_mode = force_generic_plan").execute(&mut connection).await?;
             shares.push((connection, Vec::new()));
         }
@@ -161,7 +162,8 @@ struct TurnRows {
 }
 
 impl TurnRows {
-    /// One turn's messages from this position on: the very rows that the worker writes for such a turn.
+    /// Adds one turn's messages from this position on: exactly the rows that the worker writes for
+    /// such a turn.
     fn push(&mut self, thread: &ThreadId, batch: i64, roles: &[&'static str]) -> Result<()> {
         let bucket = thread.bucket().get();
         for (sequence, role) in (0_i32..).zip(roles) {
@@ -191,7 +193,7 @@ impl TurnRows {
     }
 }
 
-/// The first turn of every agent, the second of every agent, … in statements.
+/// The first turn of every agent, the second of every agent, …, grouped into statements.
 fn statements(load: TaskLoad, roles: &[&'static str], turns_a_statement: usize) -> Result<Vec<TurnRows>> {
     let threads: Vec<ThreadId> =
         (0..load.agents).map(|agent| ThreadId::parse(&format!("agent-{agent}"))).collect::<Result<_, _>>()?;

@@ -1,4 +1,4 @@
-//! From rounds to rows.
+//! Converts rounds to rows.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::{
     round::TaskRound,
 };
 
-/// A contender's line: medians of its rounds.
+/// A contender's row: medians of its rounds.
 pub(super) fn row(entry: &ContenderRounds) -> Row {
     if let Some(failure) = &entry.failure {
         return Row::failed(entry.part, entry.contender.name(), failure);
@@ -33,7 +33,7 @@ pub(super) fn row(entry: &ContenderRounds) -> Row {
         transactions_per_task: maybe(|round| round.transactions_per_task),
         client_cpu_us_per_task: of(|round| round.client_cpu_us_per_task),
         nats_cpu_us_per_task: of(|round| round.nats_cpu_us_per_task),
-        // A disorder that happens once is no less a disorder.
+        // A disorder in a single round counts.
         out_of_order: entry.rounds.iter().filter_map(|round| round.out_of_order).max(),
         repeated: entry.rounds.iter().map(|round| round.repeated).max().unwrap_or_default(),
         enqueued: entry.rounds.iter().find_map(|round| round.enqueued),
@@ -62,7 +62,7 @@ pub(super) fn row(entry: &ContenderRounds) -> Row {
     row.figure("median", serde_json::to_value(&middle).unwrap_or_default()).figure("rounds", rounds)
 }
 
-/// A round in short, while it runs.
+/// A short line about a round, while the benchmark runs.
 pub(super) fn progress(round: &TaskRound) -> String {
     format!("{:.0} tasks/s; {}", rate(round), costs(round))
 }
@@ -74,7 +74,7 @@ fn costs(round: &TaskRound) -> String {
     format!("{}; {}", figures.join(", "), remarks(round))
 }
 
-/// By which two builds of the shipped binary are compared.
+/// The figures by which two builds of the shipped binary are compared.
 fn compared(part: char, round: &TaskRound) -> Vec<(&'static str, f64)> {
     let times = [("ms, p50", round.p50_ms), ("ms, p99", round.p99_ms)];
     let counts = [("pages/task", round.pages_per_task), ("transactions/task", round.transactions_per_task)];
@@ -91,7 +91,7 @@ fn compared(part: char, round: &TaskRound) -> Vec<(&'static str, f64)> {
     figures
 }
 
-/// What every contender has, for each task.
+/// The columns of every contender, per task.
 fn columns(round: &TaskRound) -> [(&'static str, String); 7] {
     let us = |us: f64| if us >= 1.0 { format!("{us:.0}") } else { String::new() };
     let times = match (round.p50_ms, round.p99_ms) {
@@ -138,7 +138,7 @@ fn remarks(round: &TaskRound) -> String {
     parts.join(", ")
 }
 
-/// Tasks a second.
+/// Tasks per second.
 pub(super) fn rate(round: &TaskRound) -> f64 {
     round.tasks as f64 / round.seconds.max(f64::EPSILON)
 }

@@ -1,11 +1,11 @@
-//! A workflow that answers at once: what is left is the way there.
+//! A workflow that answers at once, so that only the way to it is measured.
 
 use anyhow::Result;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use tokio::task::JoinHandle;
 
-/// Requests come here with the agent's number at the end.
+/// The subject of requests; it ends with the agent's number.
 const SUBJECT: &str = "noop.*";
 const ANSWER: &[u8] = &[b'y'; 400];
 
@@ -24,7 +24,8 @@ impl Responder {
         let answering = tokio::spawn(async move {
             while let Some(request) = requests.next().await {
                 let Some(reply) = request.reply else { continue };
-                // A failure means that the connection has been closed for good, and the stream ends next.
+                // A failure means that the connection is closed permanently, and the stream ends
+                // next.
                 let _ = client.publish(reply, Bytes::from_static(ANSWER)).await;
             }
         });

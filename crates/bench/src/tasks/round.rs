@@ -1,4 +1,4 @@
-//! What one round of one contender has measured.
+//! The figures of one round of one contender.
 
 use serde::Serialize;
 
@@ -7,39 +7,41 @@ use super::environment::Cost;
 /// One round of one contender.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct TaskRound {
-    /// How many were completed.
+    /// Number of completed tasks.
     pub(super) tasks: u64,
     /// From the start until the database had the last completion.
     pub(super) seconds: f64,
-    /// Median time from when a task was due until it was durably completed; for raw inserts, of one statement.
+    /// Median time from a task's due time until its durable completion; for raw inserts, of one
+    /// statement.
     pub(super) p50_ms: Option<f64>,
     /// The 99th percentile of the same.
     pub(super) p99_ms: Option<f64>,
     /// Processor time of the postmaster and all its children.
     pub(super) server_cpu_us_per_task: f64,
-    /// What was written to the log of the database.
+    /// Bytes of WAL.
     pub(super) wal_bytes_per_task: f64,
-    /// Pages that its connections have accessed; for the shipped worker alone.
+    /// Pages that its connections have accessed; only for the shipped worker.
     pub(super) pages_per_task: Option<f64>,
-    /// Transactions of them, most of which are one statement each; for the shipped worker alone.
+    /// Their transactions, most of which are one statement each; only for the shipped worker.
     pub(super) transactions_per_task: Option<f64>,
     /// Processor time of the contender's own processes.
     pub(super) client_cpu_us_per_task: f64,
-    /// Processor time of the nats-server, where there is one.
+    /// Processor time of the nats-server, if there is one.
     pub(super) nats_cpu_us_per_task: f64,
-    /// Tasks that began while an earlier one of the same agent had not ended; `None` without handlers.
+    /// Tasks that began while an earlier one of the same agent had not ended; `None` without
+    /// handlers.
     pub(super) out_of_order: Option<u64>,
     /// Tasks whose handler was called again.
     pub(super) repeated: u64,
-    /// Tries of agents that fail for ever.
+    /// Attempts of agents that fail forever.
     pub(super) failures: u64,
     /// From the start until the first handler began.
     pub(super) first_ms: Option<f64>,
-    /// The cost of enqueuing the tasks beforehand, where the contender does that itself.
+    /// The cost of enqueuing the tasks beforehand, if the contender does that itself.
     pub(super) enqueued: Option<Cost>,
     /// It took too long, and `tasks` were completed by then.
     pub(super) is_cut: bool,
-    /// Cores that other processes used.
+    /// Load of other processes, in cores.
     pub(super) foreign_cores: f64,
 }
 
@@ -57,7 +59,7 @@ impl TaskRound {
         }
     }
 
-    /// With the latencies' percentiles.
+    /// Sets the percentiles of the latencies.
     pub(super) fn timed(mut self, latencies_us: &mut [u64]) -> Self {
         latencies_us.sort_unstable();
         (self.p50_ms, self.p99_ms) = (percentile_ms(latencies_us, 0.5), percentile_ms(latencies_us, 0.99));

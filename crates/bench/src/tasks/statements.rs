@@ -1,4 +1,5 @@
-//! Which statements a worker sends, counted by Postgres: on a server of its own, because counting costs something.
+//! The statements of a worker, counted by Postgres. It uses a separate server, because counting has
+//! a cost.
 
 use anyhow::{Context as _, Result};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What is done to a fleet so that its alerts fire.
+//! The provocations that make a fleet's alerts fire.
 
 mod chunks;
 mod commits;
@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::scene::{Fired, Scene};
 
-/// One of them, in the order in which they are made: the later ones leave more behind.
+/// A provocation, in the order in which they are made: later ones leave more behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Provocation {
     Garbage,
@@ -84,7 +84,7 @@ impl Provocation {
         Self::NoWorkflow,
     ];
 
-    /// For people.
+    /// The name shown to people.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Garbage => "payloads that are no chunks",
@@ -123,7 +123,7 @@ impl Provocation {
         }
     }
 
-    /// What is to fire.
+    /// The alerts that must fire.
     pub(super) fn alerts(self) -> &'static [&'static str] {
         match self {
             Self::Garbage => &["AntiphonDeadLetters"],
@@ -162,7 +162,7 @@ impl Provocation {
         }
     }
 
-    /// Makes it until its alerts fire, and undoes it.
+    /// Makes the provocation until its alerts fire, and undoes it.
     pub(super) async fn make(self, scene: &mut Scene) -> Result<Fired> {
         let alerts = self.alerts();
         match self {

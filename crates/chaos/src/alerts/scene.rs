@@ -30,19 +30,19 @@ use testkit::{
 use tokio::time::sleep;
 
 const PARTITIONS: u16 = 8;
-/// Threads and agents of a provocation: more than any threshold.
+/// Threads and agents of a provocation; more than any threshold.
 pub(super) const MANY: usize = 30;
 pub(super) const LEASE: Duration = Duration::from_secs(3);
-/// The workflow whose model cannot be reached.
+/// The workflow whose model is unreachable.
 pub(super) const MODEL_WORKFLOW: &str = "model";
-/// The workflow whose tool never answers, and must not be called twice.
+/// The workflow whose tool never answers and must not be called twice.
 pub(super) const TOOL_WORKFLOW: &str = "tool";
-/// How long an alert may take.
+/// Limit until an alert fires.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Between two tries to provoke it.
+/// Pause between two attempts to provoke it.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// After how long each alert fired.
+/// The time until each alert fired.
 pub(super) type Fired = BTreeMap<String, Duration>;
 
 pub(super) struct Scene {
@@ -52,14 +52,13 @@ pub(super) struct Scene {
     pub(super) fleet: Fleet,
     pub(super) publisher: Publisher,
     pub(super) pool: PgPool,
-    /// Another build of the program, if one was given.
     pub(super) other_binary: Option<PathBuf>,
     pub(super) rng: StdRng,
     prometheus: Prometheus,
     count: usize,
-    /// What the service of [`TOOL_WORKFLOW`] reads and calls.
+    /// The script and the tool of the [`TOOL_WORKFLOW`] service.
     _tool: SilentTool,
-    /// Keeps the consumer that it has made: requests come again soon.
+    /// Keeps the consumer that it has created, so that requests are redelivered soon.
     _consumer: ManualWorkflow,
 }
 
@@ -72,7 +71,7 @@ impl Scene {
         let mut options = FleetOptions::new(nats.url(), postgres.url())
             .with_env("ANTIPHON_LEASE_TTL_SECONDS", LEASE.as_secs())
             .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", 2)
-            // Few entries come while Postgres is halted.
+            // Few entries arrive while Postgres is paused.
             .with_env("ANTIPHON_REPLAY_ENTRIES", 2)
             .with_workflow(WorkflowOptions::script(script()))
             .with_workflow(unreachable_model()?)
@@ -115,7 +114,7 @@ impl Scene {
         format!("{prefix}-{}", self.count)
     }
 
-    /// Publishes a message of some chunks into a thread of its own; the chunk `lost` is never sent.
+    /// Publishes a message of some chunks into its own thread; the chunk `lost` is never sent.
     pub(super) async fn publish(&mut self, thread: &str, lost: Option<usize>) -> Result<()> {
         let message = PlannedMessage::of_text(thread, &self.name("m"), &text::LICENSE[..200], 3)?;
         let publications = message.publications(Disorder::NONE, lost, &mut self.rng);
@@ -133,7 +132,7 @@ impl Scene {
         self.fleet.workers.iter_mut().try_for_each(Process::spawn)
     }
 
-    /// Waits until none of these fires for what was done before.
+    /// Waits until none of these alerts still fires because of earlier provocations.
     pub(super) async fn quiet(&self, alerts: &[&str]) -> Result<()> {
         let began = Instant::now();
         while began.elapsed() < LIMIT {
@@ -146,12 +145,12 @@ impl Scene {
         bail!("one of {alerts:?} fires for what was done before")
     }
 
-    /// Waits until all of these fire, or gives up; says after how long each did.
+    /// Waits until all of these fire, or gives up; returns how long each took.
     pub(super) async fn watch(&mut self, alerts: &[&str]) -> Result<Fired> {
         self.watch_while(alerts, async |_: &mut Self| Ok(())).await
     }
 
-    /// The same, and tries again and again to provoke them.
+    /// Like [`Self::watch`], and provokes repeatedly.
     pub(super) async fn watch_while(
         &mut self,
         alerts: &[&str],
@@ -174,7 +173,8 @@ impl Scene {
         Ok(fired)
     }
 
-    /// Waits until everything is ready again; what is not after a while is printed with its reason, and the run goes on.
+    /// Waits until everything is ready again. Processes that are not ready in time are printed with
+    /// the reason, and the run continues.
     pub(super) async fn ready(&mut self) -> Result<()> {
         if self.fleet.ready(LIMIT).await.is_ok() {
             return Ok(());
@@ -187,7 +187,7 @@ impl Scene {
     }
 }
 
-/// It takes some seconds until it looks at its targets for the first time; what counters say before is no increase.
+/// Prometheus needs some seconds until its first scrape; counter values before it are no increase.
 async fn until_all_are_scraped(prometheus: &Prometheus, targets: usize) -> Result<()> {
     let began = Instant::now();
     while began.elapsed() < LIMIT {
@@ -236,11 +236,12 @@ fn workflow_with_model(name: &str, base_url: &str, further: &[&str]) -> Result<W
     Ok(WorkflowOptions { workflow: name.to_owned(), program })
 }
 
-/// The files of a service whose model, a script, calls a tool that takes connections and says nothing.
+/// The files of a service whose scripted model calls a tool that accepts connections but never
+/// answers.
 struct SilentTool {
     scratch: ScratchDir,
     script: Port,
-    /// Nothing is accepted from it.
+    /// Never accepts.
     _tool: TcpListener,
 }
 

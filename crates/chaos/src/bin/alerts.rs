@@ -1,4 +1,4 @@
-//! Provokes the alerts of the deployment on a real fleet, and says which of them fire.
+//! Provokes the deployment's alerts on a real fleet, and reports which of them fire.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -6,13 +6,13 @@ use anyhow::Result;
 use chaos::alerts::{self, AlertsOptions};
 use clap::Parser;
 
-/// Starts NATS, Postgres, a fleet and a Prometheus, and gives their alerts reasons to fire.
+/// Starts NATS, Postgres, a fleet and a Prometheus, and provokes the deployment's alerts.
 #[derive(Debug, Parser)]
 struct AlertsArguments {
-    /// An alert to be provoked, instead of all; may be given several times.
+    /// An alert to provoke instead of all; can be repeated.
     #[arg(long, value_name = "ALERT")]
     only: Vec<String>,
-    /// A build of `antiphon` of another version, without which AntiphonVersionsMixed is left out.
+    /// An `antiphon` build of another version; without it AntiphonVersionsMixed is skipped.
     #[arg(long)]
     other_binary: Option<PathBuf>,
 }

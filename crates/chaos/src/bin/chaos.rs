@@ -1,4 +1,5 @@
-//! Kills real processes at random for some minutes and checks that nothing was lost, doubled or reordered.
+//! Kills real processes at random for some minutes, and checks that nothing was lost, duplicated or
+//! reordered.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -6,28 +7,29 @@ use anyhow::Result;
 use chaos::ChaosSettings;
 use clap::Parser;
 
-/// Starts NATS, Postgres, workers and gateways, kills and cuts them under load, and checks the outcome.
+/// Starts NATS, Postgres, workers and gateways, kills and disconnects them under load, and checks
+/// the outcome.
 #[derive(Debug, Parser)]
 struct ChaosArguments {
-    /// How long faults are made, in minutes.
+    /// Duration of the faults in minutes.
     #[arg(long, default_value_t = 3.0)]
     minutes: f64,
-    /// Where randomness comes from; random by default, and printed.
+    /// Random seed; random by default, and printed.
     #[arg(long)]
     seed: Option<u64>,
-    /// Number of workers.
+    /// Number of workers in the fleet.
     #[arg(long, default_value_t = 3)]
     workers: usize,
-    /// Number of gateways.
+    /// Number of gateways in the fleet.
     #[arg(long, default_value_t = 2)]
     gateways: usize,
     /// Number of NATS servers: 1, or 3 for a cluster with streams of three replicas.
     #[arg(long, default_value_t = 1)]
     nats_servers: usize,
-    /// Another build of `antiphon`: each process that is started is of either one.
+    /// Another build of `antiphon`; each process start uses one of the two builds at random.
     #[arg(long)]
     other_binary: Option<PathBuf>,
-    /// Messages begun per second.
+    /// Number of messages begun per second.
     #[arg(long, default_value_t = 25.0)]
     rate: f64,
 }

@@ -1,4 +1,5 @@
-//! Runs the pods of the chart, upgrades and hurts them under load, and checks that nothing was lost, doubled or reordered.
+//! Runs the pods of the chart, upgrades and disturbs them under load, and checks that nothing was
+//! lost, duplicated or reordered.
 
 use std::process::ExitCode;
 
@@ -6,28 +7,28 @@ use anyhow::{Result, bail};
 use chaos::pods::{self, PodsSettings};
 use clap::Parser;
 
-/// Runs the pods of the chart with podman, and replaces them one by one while clients look on.
+/// Runs the pods of the chart with podman, and replaces them one by one while clients follow.
 #[derive(Debug, Parser)]
 struct PodsArguments {
-    /// The tag of the image with which it begins.
+    /// Image tag of the first version.
     #[arg(long)]
     tag: String,
-    /// The tag of the image to which it is upgraded, and from which it goes back in the next round.
+    /// Image tag of the upgrade; the next round returns to the first tag.
     #[arg(long)]
     other_tag: String,
-    /// How often all pods are moved to the other image.
+    /// Number of times that all pods are moved to the other image.
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// Followers of turns, together.
+    /// Total number of followers of turns.
     #[arg(long, default_value_t = 60)]
     subscribers: usize,
-    /// Turns begun per second.
+    /// Number of turns begun per second.
     #[arg(long, default_value_t = 6)]
     rate: usize,
-    /// Rounds alone: no pod is killed, squeezed, slowed down or cut off.
+    /// Only upgrade: no pod is killed, short of memory, slowed down or disconnected.
     #[arg(long)]
     without_faults: bool,
-    /// Where randomness comes from; random by default, and printed.
+    /// Random seed; random by default, and printed.
     #[arg(long)]
     seed: Option<u64>,
 }

@@ -1,4 +1,5 @@
-//! Puts copies of Postgres and NATS back under load, and checks that what is still there is not missing and what is gone is named.
+//! Restores copies of Postgres and NATS under load, and checks that remaining data is complete and
+//! lost data is recorded.
 
 use std::process::ExitCode;
 
@@ -6,10 +7,11 @@ use anyhow::Result;
 use chaos::restores;
 use clap::Parser;
 
-/// Starts NATS, Postgres, workers, a gateway and a workflow service, and puts servers back in time under load.
+/// Starts NATS, Postgres, workers, a gateway and a workflow service, and restores earlier server
+/// states under load.
 #[derive(Debug, Parser)]
 struct RestoresArguments {
-    /// How often each kind is done.
+    /// Number of times that each kind of restore is done.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
 }

@@ -1,4 +1,4 @@
-//! The pods of the chart, as Helm renders it and as Kubernetes would make them.
+//! The pods of the chart, as rendered by Helm and as Kubernetes would create them.
 
 use std::{collections::BTreeMap, process::Command, time::Duration};
 
@@ -8,14 +8,13 @@ use serde_json::{Value, json};
 
 use crate::manifests::{as_json, output_of};
 
-/// The release: the instance by which its pods are found.
+/// The release name, which is also the instance label of its pods.
 pub(super) const RELEASE: &str = "antiphon-pods";
-/// What the chart renders with these values.
+/// The rendered chart.
 #[derive(Debug)]
 pub(super) struct Rendered {
     /// The Job that runs before an upgrade.
     pub(super) migration: PodTemplate,
-    /// The Deployments.
     pub(super) deployments: Vec<PodTemplate>,
 }
 
@@ -44,7 +43,7 @@ pub(super) struct Probe {
     pub(super) failure_threshold: u32,
 }
 
-/// Renders the chart with values of the form that `--set` takes.
+/// Renders the chart with values in the form of `--set`.
 pub(super) fn render(values: &[String]) -> Result<Rendered> {
     let deploy = workspace::root().join("deploy/chart");
     let mut helm = Command::new(tools::helm()?.path);
@@ -100,8 +99,9 @@ impl PodTemplate {
         self.spec["containers"][0]["resources"]["limits"]["memory"].as_str().unwrap_or("none")
     }
 
-    /// A pod of this name, without ports and probes. Podman publishes ports on the machine, where replicas would collide, and runs probes
-    /// within the container, which has no program for them: a kubelet does neither.
+    /// The manifest of a pod with this name, without ports and probes, because a kubelet does
+    /// neither of the following. Podman publishes ports on the machine, where replicas would
+    /// collide. It also runs probes inside the container, which has no program for them.
     pub(super) fn pod(&self, name: &str) -> Value {
         let (mut metadata, mut spec) = (self.metadata.clone(), self.spec.clone());
         metadata["name"] = json!(name);

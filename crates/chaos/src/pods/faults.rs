@@ -1,4 +1,4 @@
-//! What is done to a pod from outside: to its process, its memory, its processor, its network.
+//! Faults of a pod from outside: its process, its memory, its processor, its network.
 
 use std::{
     fs,
@@ -14,28 +14,28 @@ use super::{
     podman::{piped, system},
 };
 
-/// How long a pod has little of the processor, or no network.
+/// How long a pod has little processor time, or no network.
 const FAULT_TIME: Duration = Duration::from_secs(12);
-/// How long it may take until a pod with too little memory is ended by the kernel.
+/// Limit until the kernel ends a pod with too little memory.
 const MEMORY_LIMIT_TIME: Duration = Duration::from_secs(15);
-/// Of the processor: cores.
+/// Cores.
 const FEW_CORES: &str = "0.2";
 const PAGES: u64 = 256 * 1024;
 
-/// A kind of fault.
+/// A kind of fault of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PodFault {
     /// SIGKILL to the process; the container is started again in the same pod.
     Kill,
-    /// The limit is lowered to what the process has: the next page that it asks for ends it.
+    /// The limit is lowered to the process's present memory: its next page ends it.
     Memory,
     /// A fifth of a core.
     Processor,
-    /// Nothing comes in or goes out, and no connection is closed.
+    /// No traffic in either direction, and no connection is closed.
     Network,
 }
 
-/// What a fault has done.
+/// The outcome of a fault.
 #[derive(Debug)]
 pub(super) struct FaultOutcome {
     /// Whether the container was started again.
@@ -46,7 +46,7 @@ pub(super) struct FaultOutcome {
 impl PodFault {
     pub(super) const ALL: [Self; 4] = [Self::Kill, Self::Memory, Self::Processor, Self::Network];
 
-    /// For people.
+    /// The name shown to people.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Kill => "killed (SIGKILL)",
@@ -76,14 +76,14 @@ impl PodFault {
                 within(before.pid, "delete table inet cut").await?;
             }
         }
-        // A probe has to notice first, or it would be ready from before.
+        // A probe must fail first, because the pod may still count as ready from before.
         sleep(Duration::from_secs(3)).await;
         pod.ready().await?;
         Ok(FaultOutcome { restarted: pod.state().await?.restarts > before.restarts, note })
     }
 }
 
-/// Lowers the limit until the kernel finds nothing to take back, and waits for the end of the process.
+/// Lowers the limit until the kernel can reclaim nothing, and waits for the end of the process.
 async fn squeeze(pod: &Pod, pid: u32) -> Result<String> {
     let (limit, usage) =
         (memory_file(pid, "limit_in_bytes", "max")?, memory_file(pid, "usage_in_bytes", "current")?);
@@ -104,13 +104,13 @@ async fn squeeze(pod: &Pod, pid: u32) -> Result<String> {
     Ok(format!("went on within {} MiB", lowest >> 20))
 }
 
-/// The most memory that the container has had since its last start, in bytes.
+/// The peak memory of the container since its last start, in bytes.
 pub(super) async fn peak_memory(pod: &Pod) -> Result<u64> {
     let file = memory_file(pod.state().await?.pid, "max_usage_in_bytes", "peak")?;
     Ok(fs::read_to_string(file)?.trim().parse()?)
 }
 
-/// A file of the process's group for memory, by its name in either generation of cgroups.
+/// A file of the process's memory cgroup, by its name in cgroups v1 or v2.
 fn memory_file(pid: u32, first: &str, second: &str) -> Result<PathBuf> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
     let old = groups.lines().find_map(|line| line.split_once(":memory:"));
@@ -122,7 +122,7 @@ fn memory_file(pid: u32, first: &str, second: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(path))
 }
 
-/// Changes the rules of the pod's own network.
+/// Changes the rules in the pod's network namespace.
 async fn within(pid: u32, rules: &str) -> Result<()> {
     let pid = pid.to_string();
     piped(Command::new("nsenter").args(["--target", &pid, "--net", "nft", "-f", "-"]), rules).await.map(drop)

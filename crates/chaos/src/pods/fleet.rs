@@ -1,4 +1,4 @@
-//! The Deployments of the chart, and how they are moved to another image.
+//! The Deployments of the chart, and their upgrade to another image.
 
 use std::{
     net::Ipv4Addr,
@@ -20,7 +20,7 @@ use super::{
     service::GatewayService,
 };
 
-/// Pods, and what they are made with.
+/// Pods, and what is needed to create them.
 #[derive(Debug)]
 pub(super) struct PodFleet {
     pub(super) deployments: Vec<Deployment>,
@@ -28,7 +28,6 @@ pub(super) struct PodFleet {
     maker: PodMaker,
 }
 
-/// One Deployment.
 #[derive(Debug)]
 pub(super) struct Deployment {
     pub(super) role: String,
@@ -63,12 +62,11 @@ impl PodFleet {
         Ok(fleet)
     }
 
-    /// All pods.
     pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
         self.deployments.iter().flat_map(|deployment| &deployment.pods)
     }
 
-    /// Writes the logs of the pods that run.
+    /// Writes the logs of the running pods.
     pub(super) async fn write_logs(&self, log_dir: &Path) -> Result<()> {
         for pod in self.pods() {
             pod.write_log(log_dir).await?;
@@ -76,7 +74,8 @@ impl PodFleet {
         Ok(())
     }
 
-    /// As `helm upgrade` does it: the migration first, then all Deployments at the same time, each pod after the other.
+    /// Like `helm upgrade`: the migration first, then all Deployments concurrently, each pod by
+    /// pod.
     pub(super) async fn upgrade(&mut self, rendered: &Rendered) -> Result<()> {
         self.maker.migrate(&rendered.migration).await?;
         let maker = &self.maker;
@@ -92,7 +91,7 @@ impl PodFleet {
 }
 
 impl Deployment {
-    /// The pod with the most subscribers, of gateways; the oldest, of others.
+    /// For gateways, the pod with the most subscribers; for other roles, the oldest pod.
     pub(super) async fn busiest(&self) -> Result<&Pod> {
         let mut found = (0.0, self.pods.first().context("a Deployment without pods")?);
         for pod in &self.pods {
@@ -104,7 +103,7 @@ impl Deployment {
         Ok(found.1)
     }
 
-    /// With `maxSurge: 1` and `maxUnavailable: 0`: a pod is ended when another one is ready in its place.
+    /// With `maxSurge: 1` and `maxUnavailable: 0`: a pod is ended when its replacement is ready.
     async fn roll(&mut self, template: &PodTemplate, maker: &PodMaker) -> Result<Vec<PodEnd>> {
         let mut ending = JoinSet::new();
         for old in std::mem::take(&mut self.pods) {
@@ -138,7 +137,7 @@ impl PodMaker {
         Pod::start(template, name, address, &self.podman, service).await
     }
 
-    /// No address is used twice: connections to the pod before would reach the one after it.
+    /// No address is used twice: connections to the earlier pod would reach the later one.
     fn next(&self, template: &PodTemplate) -> (String, Ipv4Addr) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 97, 0, 10)) + number);

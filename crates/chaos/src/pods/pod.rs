@@ -1,4 +1,4 @@
-//! One pod: started by podman, probed from outside as a kubelet does, ended with its grace period.
+//! One pod: started by podman, probed from outside like by a kubelet, ended with its grace period.
 
 use std::{
     fs,
@@ -24,9 +24,10 @@ use super::{
 };
 use testkit::{fleet::Metrics, http};
 
-/// How long it takes until a pod that ends is out of the service: it does not end before clients know another way.
+/// Time until an ending pod is out of the service; a pod must not end before clients are directed
+/// elsewhere.
 const ENDPOINT_DELAY: Duration = Duration::from_secs(1);
-/// Every pod is ready sooner.
+/// Limit until a pod is ready.
 const READY_LIMIT: Duration = Duration::from_secs(120);
 
 /// A running pod. It is probed until it is dropped; [`Pod::end`] or the end of the run removes it.
@@ -42,15 +43,15 @@ pub(super) struct Pod {
     prober: JoinHandle<()>,
 }
 
-/// What its probes have found.
+/// The results of its probes.
 #[derive(Debug, Default)]
 struct Health {
     is_ready: AtomicBool,
-    /// Times that a kubelet would have started the container again.
+    /// How often a kubelet would have restarted the container.
     deaths: AtomicU32,
 }
 
-/// How a pod ended.
+/// The end of a pod.
 #[derive(Debug)]
 pub(super) struct PodEnd {
     pub(super) name: String,
@@ -61,7 +62,7 @@ pub(super) struct PodEnd {
 }
 
 impl Pod {
-    /// Starts one; with a service it gets connections as long as it is ready.
+    /// Starts a pod; with a service, it gets connections while it is ready.
     pub(super) async fn start(
         template: &PodTemplate,
         name: String,
@@ -94,7 +95,7 @@ impl Pod {
     /// Waits until its readiness probe succeeds.
     ///
     /// # Errors
-    /// It does not; with the end of its log.
+    /// It does not succeed; the error contains the end of its log.
     pub(super) async fn ready(&self) -> Result<()> {
         let began = Instant::now();
         while !self.health.is_ready.load(Ordering::Relaxed) {
@@ -109,19 +110,18 @@ impl Pod {
         Ok(())
     }
 
-    /// How its container is.
+    /// The state of its container.
     pub(super) async fn state(&self) -> Result<ContainerState> {
         self.podman.state(&self.container).await
     }
 
-    /// Its metrics now.
     pub(super) async fn metrics(&self) -> Result<Metrics> {
         let port = self.template.ports.get("metrics").context("a pod without metrics")?;
         let answer = http::get(SocketAddr::from((self.address, *port)), "/metrics").await?;
         Ok(Metrics::parse(&answer.text))
     }
 
-    /// Writes what it has logged.
+    /// Writes its log.
     pub(super) async fn write_log(&self, log_dir: &Path) -> Result<()> {
         let logs = self.podman.logs(&self.container).await?;
         Ok(fs::write(log_dir.join(format!("{}.log", self.name)), logs)?)
@@ -132,12 +132,13 @@ impl Pod {
         self.podman.run(&[&["update"], limits, &[self.container.as_str()]].concat()).await.map(drop)
     }
 
-    /// Times that its liveness probe failed so often that a kubelet would have started it again.
+    /// How often its liveness probe failed until a kubelet would have restarted it.
     pub(super) fn deaths(&self) -> u32 {
         self.health.deaths.load(Ordering::Relaxed)
     }
 
-    /// As Kubernetes deletes it: SIGTERM, a moment later no new connections, SIGKILL after its grace period. Its log goes to `log_dir`.
+    /// Ends it as Kubernetes does: SIGTERM, a moment later no new connections, SIGKILL after its
+    /// grace period. Its log goes to `log_dir`.
     pub(super) async fn end(self, log_dir: &Path) -> Result<PodEnd> {
         self.prober.abort();
         let began = Instant::now();
@@ -168,10 +169,10 @@ impl Drop for Pod {
     }
 }
 
-/// Runs a pod to its end, as a Job does.
+/// Runs a pod to its end, like a Job.
 ///
 /// # Errors
-/// It ends with another code than 0; with its log.
+/// It ends with a code other than 0; the error contains its log.
 pub(super) async fn run_to_end(
     template: &PodTemplate,
     name: &str,
@@ -189,12 +190,12 @@ pub(super) async fn run_to_end(
     Ok(())
 }
 
-/// As podman names the only container of a pod.
+/// Podman's name for the only container of a pod.
 fn container(pod: &str, template: &PodTemplate) -> String {
     format!("{pod}-{}", template.role)
 }
 
-/// Asks what a kubelet asks, as often.
+/// Probes like a kubelet, at the same intervals.
 struct Prober {
     name: String,
     address: Ipv4Addr,

@@ -1,4 +1,4 @@
-//! podman with runc, as a kubelet uses a container runtime; and the network of the pods.
+//! podman with runc, used like a kubelet uses a container runtime; and the network of the pods.
 
 use std::{
     fs,
@@ -15,18 +15,18 @@ use tokio::{io::AsyncWriteExt, process::Command};
 
 use super::chart::RELEASE;
 
-/// Where pods have their addresses, each its own.
+/// Addresses of pods, one each.
 pub(super) const POD_NETWORK: &str = "10.97.0.0/16";
-/// Pods and services.
+/// Addresses of pods and services.
 pub(super) const WHOLE_NETWORK: &str = "10.96.0.0/15";
-/// Where NATS, Postgres and the model are, on this machine.
+/// The address of NATS, Postgres and the model, on this machine.
 pub(super) const HOST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 77, 1);
-/// The service before the gateways.
+/// The address of the service in front of the gateways.
 pub(super) const GATEWAY_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 77, 2);
-/// crun does not start where both generations of cgroups are mounted.
+/// crun does not start where cgroups v1 and v2 are both mounted.
 const ENGINE: &str =
     "[engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n";
-/// Programs, and the packages of Debian that have them.
+/// Required programs, and the Debian packages that contain them.
 const PROGRAMS: [(&str, &str); 6] = [
     ("podman", "podman"),
     ("runc", "runc"),
@@ -35,17 +35,17 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("ip", "iproute2"),
     ("nsenter", "util-linux"),
 ];
-/// Programs that podman starts itself, by their places in Debian.
+/// Programs that podman itself starts, by their Debian paths.
 const HELPERS: [(&str, &str); 2] =
     [("/usr/lib/podman/netavark", "netavark"), ("/usr/libexec/podman/catatonit", "catatonit")];
 
-/// The runtime, with settings of its own.
+/// The container runtime, with its own settings.
 #[derive(Debug)]
 pub(super) struct Podman {
     folder: ScratchDir,
 }
 
-/// How a container is.
+/// The state of a container.
 #[derive(Debug, Clone)]
 pub(super) struct ContainerState {
     pub(super) pid: u32,
@@ -55,7 +55,8 @@ pub(super) struct ContainerState {
 }
 
 impl Podman {
-    /// Checks that everything is here, removes what a run before has left, and makes the network and the secret of the chart.
+    /// Checks the requirements, removes leftovers of an earlier run, and creates the network and
+    /// the chart's secret.
     pub(super) async fn set_up(database_url: &str) -> Result<Self> {
         let podman = Self { folder: ScratchDir::new("podman")? };
         let conf = format!("{ENGINE}[containers]\ndefault_ulimits = [{}]\n", ulimits()?);
@@ -68,7 +69,7 @@ impl Podman {
         Ok(podman)
     }
 
-    /// Removes all pods, and what they needed; what is not there is passed over.
+    /// Removes all pods and what they needed; ignores what is missing.
     pub(super) async fn clear(&self) {
         let label = format!("label=app.kubernetes.io/instance={RELEASE}");
         let pods = self.run(&["pod", "ps", "--quiet", "--filter", &label]).await.unwrap_or_default();
@@ -87,15 +88,15 @@ impl Podman {
         self.run(&["play", "kube", "--network", &network, &file.to_string_lossy()]).await.map(drop)
     }
 
-    /// Keeps the address by which pods know this machine on their network. A bridge has the lowest one of its ports, so that it changes with pods that
-    /// come and go, and the others would send to the one before for up to half a minute. The bridge is there while there are pods.
+    /// Fixes the bridge's MAC address, by which pods reach this machine. A bridge takes the lowest
+    /// address of its ports, so it changes when pods come and go. Other pods would then send to the
+    /// old one for up to half a minute. The bridge exists only while there are pods.
     pub(super) async fn keep_bridge_address(&self) -> Result<()> {
         let bridge = self.run(&["network", "inspect", "--format", "{{.NetworkInterface}}", RELEASE]).await?;
         let address = fs::read_to_string(format!("/sys/class/net/{bridge}/address"))?;
         system("ip", &["link", "set", "dev", &bridge, "address", address.trim()]).await.map(drop)
     }
 
-    /// How a container is at the moment.
     pub(super) async fn state(&self, container: &str) -> Result<ContainerState> {
         let all: Value = serde_json::from_str(&self.run(&["inspect", container]).await?)?;
         let (it, state) = (&all[0], &all[0]["State"]);
@@ -112,13 +113,13 @@ impl Podman {
         self.run(&["stop", "--time", &grace.as_secs().to_string(), container]).await.map(drop)
     }
 
-    /// What the container has logged, of all its starts.
+    /// The log of the container, over all its starts.
     pub(super) async fn logs(&self, container: &str) -> Result<String> {
         let output = self.command(&["logs", container]).output().await?;
         Ok([output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat())
     }
 
-    /// What podman writes to its standard output.
+    /// Runs podman and returns its standard output.
     pub(super) async fn run(&self, arguments: &[&str]) -> Result<String> {
         checked(&format!("podman {}", arguments.join(" ")), self.command(arguments).output().await?)
     }
@@ -126,13 +127,14 @@ impl Podman {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("podman");
         command.args(arguments).env("CONTAINERS_CONF", self.folder.path().join("containers.conf"));
-        // The monitor of a container leaves a file where it was started when the kernel has ended what it watches.
+        // The monitor of a container writes a file to its working directory when the kernel has
+        // killed the container's process.
         command.current_dir(self.folder.path()).stdin(Stdio::null()).kill_on_drop(true);
         command
     }
 }
 
-/// What stands on a program's standard input.
+/// Runs a program with this standard input.
 pub(super) async fn piped(command: &mut Command, input: &str) -> Result<String> {
     let what = format!("{:?}", command.as_std());
     let mut child = command
@@ -147,7 +149,7 @@ pub(super) async fn piped(command: &mut Command, input: &str) -> Result<String> 
     checked(&what, child.wait_with_output().await?)
 }
 
-/// Runs a program of the machine.
+/// Runs a program of this machine.
 pub(super) async fn system(program: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().await;
     checked(&format!("{program} {}", arguments.join(" ")), output.with_context(|| program.to_owned())?)
@@ -159,7 +161,7 @@ fn checked(what: &str, output: Output) -> Result<String> {
 }
 
 /// # Errors
-/// Something is missing; the line says how it is installed.
+/// Something is missing; the error says how to install it.
 pub(super) fn check_programs() -> Result<()> {
     ensure!(workspace::is_root(), "pods with addresses, limits and users of their own need root");
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -176,7 +178,7 @@ pub(super) fn check_programs() -> Result<()> {
     Ok(())
 }
 
-/// No higher than those of this process: root of a container may not raise them.
+/// At most the limits of this process: root in a container may not raise them.
 fn ulimits() -> Result<String> {
     let limits = fs::read_to_string("/proc/self/limits")?;
     let files = limits.lines().find_map(|line| line.strip_prefix("Max open files"));

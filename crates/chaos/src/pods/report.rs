@@ -1,4 +1,4 @@
-//! What a run with pods did and found, as a table.
+//! The report of a run with pods, as a table.
 
 use std::{
     collections::BTreeMap,
@@ -19,30 +19,29 @@ use crate::{
 };
 use testkit::sse::StreamEvent;
 
-/// Violations that are printed at most.
+/// The most violations that are printed.
 const SHOWN: usize = 20;
 
-/// What is noted while it runs.
+/// Findings that are collected during the run.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) violations: Vec<RuleViolation>,
     phases: Vec<RunPhase>,
     rows: Vec<(String, String)>,
-    /// Restarts that were meant, by pod.
+    /// Intended restarts, by pod.
     restarts: BTreeMap<String, u64>,
 }
 
 /// The outcome of a run.
 #[derive(Debug)]
 pub struct PodsReport {
-    /// Lines of the table: what, and how much.
+    /// Lines of the table: name and value.
     pub rows: Vec<(String, String)>,
-    /// Rules that did not hold.
     pub violations: Vec<RuleViolation>,
 }
 
 impl Findings {
-    /// From here on it is another phase.
+    /// Begins another phase.
     pub(super) fn begin(&mut self, name: impl Into<String>) {
         let name = name.into();
         println!("{name}");
@@ -67,7 +66,7 @@ impl Findings {
         }
     }
 
-    /// A container that ended by itself, or that a kubelet would have ended.
+    /// Records containers that ended by themselves, or that a kubelet would have restarted.
     pub(super) async fn note_restarts(&mut self, fleet: &PodFleet) -> Result<()> {
         for pod in fleet.pods() {
             let meant = self.restarts.get(&pod.name).copied().unwrap_or_default();
@@ -80,7 +79,7 @@ impl Findings {
         Ok(())
     }
 
-    /// Each pod that was replaced ended within its grace period.
+    /// Checks that each replaced pod ended within its grace period.
     pub(super) fn note_ends(&mut self, ends: &[PodEnd]) {
         let mut longest: BTreeMap<&str, (usize, Duration, Duration)> = BTreeMap::new();
         for PodEnd { name, role, took, grace, exit_code } in ends {
@@ -156,7 +155,6 @@ impl PodsReport {
         Self { rows, violations: findings.violations }
     }
 
-    /// Every rule holds.
     pub fn is_good(&self) -> bool {
         self.violations.is_empty()
     }

@@ -1,4 +1,5 @@
-//! The service before the gateways: connections go to a pod that is ready, as kube-proxy has the kernel do it.
+//! The service in front of the gateways: connections go to a ready pod, by kernel rules like those
+//! of kube-proxy.
 
 use std::{
     collections::BTreeMap,
@@ -12,39 +13,39 @@ use tokio::process::Command;
 
 use super::podman::{GATEWAY_ADDRESS, HOST_ADDRESS, piped, system};
 
-/// The table of rules that is ours.
+/// The name of our table of rules.
 const TABLE: &str = "antiphon_pods";
 const PORT: u16 = 80;
 
-/// An address whose connections go to pods that are ready, each to any of them; those that stand are left alone.
+/// An address whose connections go to a random ready pod; open connections are not touched.
 #[derive(Debug)]
 pub(super) struct GatewayService {
     target_port: u16,
     ready: Mutex<BTreeMap<String, Ipv4Addr>>,
-    /// One change after the other.
+    /// Serializes changes.
     changing: tokio::sync::Mutex<()>,
 }
 
 impl GatewayService {
-    /// A service before no pods yet: connections are refused.
+    /// Creates a service without pods: connections are refused.
     pub(super) async fn set_up(target_port: u16) -> Result<Self> {
         let service = Self { target_port, ready: Mutex::default(), changing: tokio::sync::Mutex::default() };
         service.apply().await?;
         Ok(service)
     }
 
-    /// Where clients find it.
+    /// The address for clients.
     pub(super) fn address() -> SocketAddr {
         SocketAddr::from((GATEWAY_ADDRESS, PORT))
     }
 
-    /// From now on connections go to this pod as well.
+    /// Adds this pod for new connections.
     pub(super) async fn add(&self, pod: &str, address: Ipv4Addr) -> Result<()> {
         locked(&self.ready).insert(pod.to_owned(), address);
         self.apply().await
     }
 
-    /// New connections do not go to this pod any more.
+    /// Removes this pod for new connections.
     pub(super) async fn remove(&self, pod: &str) -> Result<()> {
         match locked(&self.ready).remove(pod) {
             Some(_) => {}
@@ -60,11 +61,12 @@ impl GatewayService {
     }
 }
 
-/// The whole table: it is made if it is missing, so that it can be emptied, and filled in the same transaction.
+/// The whole table. It is created if missing, so that it can be emptied and filled in one
+/// transaction.
 fn rules(pods: &[Ipv4Addr], target_port: u16) -> String {
     let targets: Vec<_> = pods.iter().enumerate().map(|(number, pod)| format!("{number} : {pod}")).collect();
     let rule = match pods.len() {
-        // The address is this machine's own, and nothing listens there.
+        // The address belongs to this machine, and nothing listens on it.
         0 => String::new(),
         count => format!(
             "ip daddr {GATEWAY_ADDRESS} tcp dport {PORT} dnat to numgen random mod {count} map {{ {} }} : {target_port}",
@@ -79,7 +81,7 @@ fn rules(pods: &[Ipv4Addr], target_port: u16) -> String {
     )
 }
 
-/// Gives this machine the addresses of services.
+/// Adds the addresses of services to this machine.
 pub(super) async fn add_addresses() -> Result<()> {
     remove_addresses().await;
     for address in [HOST_ADDRESS, GATEWAY_ADDRESS] {
@@ -88,7 +90,7 @@ pub(super) async fn add_addresses() -> Result<()> {
     Ok(())
 }
 
-/// Takes them away, and the rules; what is not there is passed over.
+/// Removes the addresses and the rules; ignores what is missing.
 pub(super) async fn remove_addresses() {
     for address in [HOST_ADDRESS, GATEWAY_ADDRESS] {
         _ = system("ip", &["address", "del", &format!("{address}/32"), "dev", "lo"]).await;

@@ -1,4 +1,4 @@
-//! How long clients hear nothing while an answer is due to them.
+//! Measures how long clients receive nothing while an answer is due.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 use crate::turns::AwaitedAnswer;
 use testkit::sse::{StreamEvent, Transcript};
 
-/// A part of the run, from its begin to that of the next one.
+/// A phase of the run, until the begin of the next one.
 #[derive(Debug, Clone)]
 pub(super) struct RunPhase {
     pub(super) name: String,
@@ -19,23 +19,24 @@ pub(super) struct RunPhase {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Silences {
     pub(super) longest: Duration,
-    /// Whose, and when it began.
+    /// The client with the longest silence, and when it began.
     pub(super) place: Option<(String, Instant)>,
-    /// Longer than [`LIMIT`].
+    /// Count of silences longer than [`LIMIT`].
     pub(super) too_long: usize,
 }
 
-/// What a client is to notice at most.
+/// The longest acceptable silence.
 pub(super) const LIMIT: Duration = Duration::from_secs(2);
 
-/// What happens to a client, in its order.
+/// One event in the time line of a client.
 enum Moment<'a> {
     Awaited(&'a str),
     Seen(&'a StreamEvent),
 }
 
-/// Silences by the number of their phase. One counts from the last event, or from when the input of an answer was accepted, to the next event; only while
-/// an answer is due whose end the client has not seen.
+/// Silences by the number of their phase. A silence lasts from the last event, or from the
+/// acceptance of an answer's input, to the next event. It counts only while an answer is due whose
+/// end the client has not seen.
 pub(super) fn by_phase(
     phases: &[RunPhase],
     awaited: &[AwaitedAnswer],
@@ -95,7 +96,7 @@ fn of_client(moments: &[(Instant, Moment<'_>)]) -> Vec<(Instant, Instant)> {
     found
 }
 
-/// The first phase that begins within, or else the one around it.
+/// The first phase that begins within the interval, or else the one around it.
 fn cause(phases: &[RunPhase], from: Instant, to: Instant) -> Option<usize> {
     let within = phases.iter().position(|phase| (from..=to).contains(&phase.began));
     within.or_else(|| phases.iter().rposition(|phase| phase.began <= from))
@@ -131,7 +132,8 @@ mod tests {
             events: events.to_vec(),
             ..Transcript::new(SocketAddr::from(([127, 0, 0, 1], 1)), None)
         };
-        // The answer b is seen before its input is known to have been accepted; nothing is due from 3.1 s to 3.9 s.
+        // The answer b is seen before its input is known to be accepted; nothing is due from 3.1 s
+        // to 3.9 s.
         let awaited = [awaited("a", 100), awaited("b", 3_100), awaited("c", 3_900)];
         let found = by_phase(&phases, &awaited, &[("t".to_owned(), vec![transcript])]);
         let silences = |began, longest, too_long| Silences {

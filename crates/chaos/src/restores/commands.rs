@@ -1,7 +1,7 @@
 //! Inputs and tasks of the load, which a scripted workflow service answers.
 //!
-//! Only the tables count: an answer that Postgres has forgotten may be given again. Each input and each task has a text of its own, by which
-//! its rows are found, whichever turns it had.
+//! Only the tables count: an answer that Postgres has lost may be given again. Each input and each
+//! task has a unique text by which its rows are found, whatever turns it had.
 
 use std::{
     net::SocketAddr,
@@ -31,27 +31,29 @@ use testkit::{
 };
 use wire::subject;
 
-/// So many threads have inputs, and so many agents have tasks.
+/// Number of threads with inputs, and of agents with tasks.
 const THREADS: usize = 4;
-/// Between an input with a task and the next ones.
+/// Pause between two pairs of an input and a task.
 const PACE: Duration = Duration::from_millis(250);
-/// Each so many of them is answered over a second, so that some are under way whenever a server goes back.
+/// One in this number is answered over a second, so that some are in progress whenever a server
+/// goes back.
 const SLOW: usize = 3;
-/// A request that is not acknowledged comes again after so long.
+/// A request that is not acknowledged is redelivered after this time.
 const ACK_WAIT: Duration = Duration::from_secs(3);
-/// So long a run may take: the stream of requests drops one that it has had before the store went back, and then only the next run is answered.
+/// Limit of a run. The stream of requests drops a request that it had before the store went back;
+/// then only the next run is answered.
 const DEADLINE_MS: u64 = 8_000;
 
-/// What came of inputs and tasks.
+/// The counts of inputs and tasks.
 #[derive(Debug, Default)]
 pub struct CommandCounts {
-    /// Those of which the entry was acknowledged.
+    /// Those with an acknowledged entry.
     pub acknowledged: usize,
-    /// Those of which input and answer are stored.
+    /// Those whose input and answer are stored.
     pub answered: usize,
-    /// Inputs that have failed at their deadline. Tasks are tried until they are answered.
+    /// Inputs that failed at their deadline. Tasks are retried until they are answered.
     pub late: usize,
-    /// Those that neither tables nor streams have, all of them named.
+    /// Those in neither tables nor streams; all of them are recorded.
     pub gone: usize,
 }
 
@@ -66,7 +68,6 @@ pub(super) struct AckedCommand {
     acked_at: Instant,
 }
 
-/// Sends inputs and tasks.
 #[derive(Debug)]
 pub(super) struct CommandLoad {
     nats_url: String,
@@ -74,13 +75,13 @@ pub(super) struct CommandLoad {
 }
 
 impl CommandLoad {
-    /// Sets the agents of a fleet that is ready.
+    /// Configures the agents of a fleet that is ready.
     pub(super) async fn prepare(
         nats_url: &str,
         partitions: PartitionCount,
         gateways: &[SocketAddr],
     ) -> Result<Self> {
-        // Sets the consumer that the workflow service has made.
+        // Changes the consumer that the workflow service has created.
         ManualWorkflow::connect(nats_url, "default", ACK_WAIT).await?;
         let settings = json!({
             "backoff_base_ms": 100, "backoff_cap_ms": 800, "deadline_ms": DEADLINE_MS, "work_request": false, "memory": false,
@@ -92,7 +93,7 @@ impl CommandLoad {
         Ok(Self { nats_url: nats_url.to_owned(), partitions })
     }
 
-    /// An input and a task, one pair after the other, until `stop`.
+    /// Sends pairs of an input and a task, one after the other, until `stop`.
     pub(super) async fn begin(
         &self,
         round: usize,
@@ -127,8 +128,9 @@ impl CommandLoad {
         }))
     }
 
-    /// Waits until everything has ended or is gone and named, at most for `limit`; what has not is a violation. What was acknowledged after the
-    /// server was put back can not be gone. `since`: when the round began, by the database's clock.
+    /// Waits up to `limit` until everything has ended or is lost and recorded; the rest are
+    /// violations. Entries acknowledged after the restore cannot be lost. `since`: when the round
+    /// began, by the database's clock.
     pub(super) async fn judge(
         &self,
         sent: &[AckedCommand],
@@ -157,7 +159,7 @@ impl CommandLoad {
 
 impl AckedCommand {
     fn new(partition: PartitionId, seq: u64, payload: Bytes, content: String, slowly: bool) -> Self {
-        // As the script has it.
+        // The same text as in the script.
         let answer = match slowly {
             true => format!("{content}, as slowly as it goes, {content}"),
             false => format!("You said: {content}"),
@@ -165,14 +167,14 @@ impl AckedCommand {
         Self { partition, seq, payload, content, answer, acked_at: Instant::now() }
     }
 
-    /// Whether an incident says that its entry may be gone, and it is.
+    /// True if an incident records that its entry may be lost, and it is.
     async fn is_gone(&self, incidents: &[IncidentRow], context: &jetstream::Context) -> Result<bool> {
         if !incidents.iter().any(|incident| incident.names(self.partition.0, self.seq)) {
             return Ok(false);
         }
         let stream = context.get_stream(subject::stream_name(self.partition)).await?;
         match stream.get_raw_message(self.seq).await {
-            // A stream that was written past has other entries there.
+            // A stream that has continued has other entries at this sequence.
             Ok(entry) => Ok(entry.payload != self.payload),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(true),
             Err(error) => Err(error.into()),
@@ -180,7 +182,7 @@ impl AckedCommand {
     }
 }
 
-/// How everything stands, and what is neither ended, once, nor gone and named.
+/// The present counts, and the commands that have neither ended once nor are lost and recorded.
 async fn look(
     sent: &[AckedCommand],
     database_url: &str,
@@ -256,7 +258,7 @@ fn task(id: &str, number: usize, content: String) -> Result<Task> {
     Ok(Task { agent, id, kind: TaskKind::Task, content, metadata: Metadata::EMPTY })
 }
 
-/// As often as it takes.
+/// Publishes, and repeats until it is acknowledged.
 async fn publish(publisher: &Publisher, subject: &str, payload: &Bytes) -> Result<u64> {
     let began = Instant::now();
     loop {

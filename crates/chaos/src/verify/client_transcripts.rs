@@ -1,4 +1,4 @@
-//! What clients saw of turns, against what is stored of them.
+//! Compares what clients saw of turns with the stored rows.
 
 use std::collections::BTreeMap;
 
@@ -15,26 +15,27 @@ struct View {
     completed: usize,
 }
 
-/// Whether the clients of a thread have seen the end of everything that is stored there.
+/// True if the clients of a thread have seen the end of everything stored in it.
 pub fn have_seen_all(thread: &str, transcripts: &[Transcript], messages: &[TurnMessage]) -> bool {
     let views = views(transcripts);
     answers(thread, messages).keys().all(|answer| views.get(answer).is_some_and(|view| view.completed > 0))
 }
 
-/// What is stored of one answer.
+/// The stored row of one answer.
 struct StoredAnswer {
     text: String,
     is_stopped: bool,
 }
 
 impl StoredAnswer {
-    /// An owner that dies may have shown some text after the stop that the one after it does not keep.
+    /// An owner that dies may have shown text after the stop that its successor does not keep.
     fn fits(&self, seen: &str) -> bool {
         if self.is_stopped { seen.starts_with(&self.text) } else { seen == self.text }
     }
 }
 
-/// Clients that followed a thread from its beginning have seen each answer end once, with the text that is stored.
+/// Clients that followed a thread from its beginning have seen each answer end once, with the
+/// stored text.
 pub fn verify_views(clients: &[(String, Vec<Transcript>)], messages: &[TurnMessage]) -> Vec<RuleViolation> {
     let mut findings = Findings::default();
     for (thread, transcripts) in clients {

@@ -1,4 +1,4 @@
-//! What is compared, and what is found.
+//! The compared data, and the violations.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -11,14 +11,13 @@ use testkit::{
     sse::Transcript,
 };
 
-/// Everything that is compared, from after all processes and clients had the time to finish.
+/// All compared data, read after all processes and clients had time to finish.
 #[derive(Debug)]
 pub struct Evidence<'a> {
-    /// Number of partitions.
     pub partitions: PartitionCount,
-    /// What the stream has acknowledged.
+    /// The chunks that the streams have acknowledged.
     pub ack_log: &'a BTreeMap<MessageKey, AckedMessage>,
-    /// What the stream holds: see [`super::read_log`].
+    /// The content of the streams; see [`super::read_log`].
     pub log: &'a [Publish],
     /// The table `messages`, by thread and position.
     pub messages: &'a [MessageRow],
@@ -28,16 +27,15 @@ pub struct Evidence<'a> {
     pub ends: &'a [EndRow],
     /// Transcripts by thread, in the order of a client's connections.
     pub transcripts: &'a [(String, Vec<Transcript>)],
-    /// A message with a gap that was open for so long may have been given up on although it is whole.
+    /// A message with a gap that was open for this long may have been given up although it is
+    /// complete.
     pub gap_timeout: Duration,
-    /// Whether dead letters of entries are expected: garbage was sent.
+    /// Whether dead letters of entries are expected because garbage was sent.
     pub allow_entry_letters: bool,
 }
 
-/// A rule that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleViolation {
-    /// The rule's name.
     pub rule: &'static str,
     /// Thread and message, or connection.
     pub place: String,
@@ -52,7 +50,7 @@ impl fmt::Display for RuleViolation {
 }
 
 impl RuleViolation {
-    /// `found` where `rule` does not hold.
+    /// `found` is what contradicts `rule` at this place.
     pub fn new(rule: &'static str, place: impl ToString, found: impl Into<String>) -> Self {
         Self { rule, place: place.to_string(), found: found.into() }
     }
@@ -65,7 +63,6 @@ impl From<checker::Violation> for RuleViolation {
     }
 }
 
-/// Collects violations.
 #[derive(Debug, Default)]
 pub(crate) struct Findings(pub(super) Vec<RuleViolation>);
 
@@ -75,10 +72,10 @@ impl Findings {
     }
 }
 
-/// Characters of a violation's texts that are shown, from where they differ.
+/// The most characters of a violation's texts that are shown, from where they differ.
 const SHOWN: usize = 300;
 
-/// Both texts; long ones from shortly before they differ.
+/// Both texts; long ones from shortly before the difference.
 pub(super) fn apart(expected: &str, seen: &str) -> String {
     let same = expected.chars().zip(seen.chars()).take_while(|(a, b)| a == b).count();
     let shown = |text: &str| {

@@ -1,4 +1,4 @@
-//! The tables' rows, as the shared checker wants them. A row that makes no sense is a violation of its own.
+//! Converts the tables' rows to the types of the shared checker. An invalid row is a violation.
 
 use std::sync::Arc;
 

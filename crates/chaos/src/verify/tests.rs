@@ -1,5 +1,6 @@
-//! Each rule is shown to fail: a check that cannot fail proves nothing. Those of the shared checker have such tests
-//! where they are; here one of each kind shows that its evidence arrives there.
+//! Shows that each rule can fail: a check that cannot fail proves nothing. The rules of the shared
+//! checker have such tests beside them; here one test of each kind shows that the evidence reaches
+//! that checker.
 
 use std::{
     net::SocketAddr,
@@ -25,7 +26,7 @@ struct EvidenceFixture {
     log: Vec<Publish>,
     messages: Vec<MessageRow>,
     dead_letters: Vec<DeadLetterRow>,
-    /// Those of the messages and dead letters, unless a test says otherwise.
+    /// The ends of the messages and dead letters, unless a test sets others.
     ends: Option<Vec<EndRow>>,
     transcripts: Vec<Transcript>,
 }
@@ -48,7 +49,7 @@ fn rest(message: &str, id: u32, text: &str) -> StreamEvent {
     StreamEvent::Chunk(ReceivedChunk { message: message.into(), is_final: true, is_compacted: true, ..chunk })
 }
 
-/// A message of which a client learns when it is persisted.
+/// A message that a client first sees when it is persisted.
 fn from_store(message: &str, position: &str) -> [StreamEvent; 2] {
     let complete =
         StreamEvent::Complete { message: message.into(), position: Some(position.into()), is_stopped: false };
@@ -65,7 +66,7 @@ fn failed(message: &str, code: &str) -> StreamEvent {
     StreamEvent::Failed { message, position, code, text: String::new(), metadata: json!(null) }
 }
 
-/// Where a message ends in the thread, however it does.
+/// The position at which a message ends in the thread.
 fn place(message: &str) -> i64 {
     match message {
         "gap" => 4,
@@ -111,7 +112,8 @@ fn entry_letter(seq: i64) -> DeadLetterRow {
     DeadLetterRow { kind: "entry".into(), stream_seq: seq, thread_id: None, message_id: None, ..of_message }
 }
 
-/// Each event with an id of its own. What ended at 4 or below is history for the client, unless its first event is such an end.
+/// Each event has its own id. Ends at 4 or below are history for the client, unless its first event
+/// is such an end.
 fn connection(events: Vec<StreamEvent>, end: Option<StreamEnd>) -> Transcript {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let is_gap = events.first().and_then(StreamEvent::terminal) == Some("gap");
@@ -132,7 +134,7 @@ fn connection(events: Vec<StreamEvent>, end: Option<StreamEnd>) -> Transcript {
 }
 
 impl EvidenceFixture {
-    /// Two messages and one with a gap, of which a client saw the first.
+    /// Two messages and one with a gap, the first of which a client saw.
     fn good() -> Self {
         let (ack_log, mut log) = (AckLog::default(), Vec::new());
         let mut publish = |message: &str, id: usize| {
@@ -159,7 +161,7 @@ impl EvidenceFixture {
         case.with_events(vec![chunk(0, "a"), chunk(1, "b"), complete()])
     }
 
-    /// One connection with these events, and after them the other message as one from the store.
+    /// One connection with these events, then the other message as read from the store.
     fn with_events(self, mut events: Vec<StreamEvent>) -> Self {
         events.extend(from_store("n", "6"));
         self.with_connections(vec![connection(events, Some(StreamEnd::Aborted("cut".into())))])
@@ -216,7 +218,8 @@ fn a_good_run_has_no_violations() {
 #[test]
 fn an_acknowledged_publication_must_be_in_the_log() {
     let rule = "what is acknowledged is in the log";
-    // The text is whole in spite of it: the entry stands there twice, but was acknowledged where nothing is.
+    // The text is complete nevertheless: the entry is there twice, but was acknowledged under a
+    // sequence that is missing.
     let mut case = EvidenceFixture::good();
     case.log.push(Publish { seq: 9, ..case.log[3].clone() });
     assert_eq!(case.rules(), Vec::<&str>::new());
@@ -319,7 +322,7 @@ fn what_clients_saw_reaches_the_shared_checker() {
     assert_eq!(rules(vec![chunk(0, "a"), chunk(1, "b"), complete(), complete()]), [terminal, missed]);
     assert_eq!(rules(vec![chunk(0, "a"), complete()]), [text]);
     assert_eq!(rules(vec![chunk(0, "a"), rest("m", 1, "c"), complete()]), [text]);
-    // Not in the log, and not said to be a rest.
+    // Not in the log, and not marked as a rest.
     assert_eq!(rules(vec![chunk(0, "a"), chunk(2, "b"), complete()]), [text]);
     assert_eq!(rules(vec![failed("m", "stalled")]), [terminal]);
     assert_eq!(rules(vec![chunk(0, "a"), chunk(1, "b"), complete(), chunk(2, "c")]), [text]);
@@ -336,7 +339,8 @@ fn what_clients_saw_reaches_the_shared_checker() {
 fn every_end_is_sent_once_and_in_order() {
     let missed = Invariant::NothingMissed.statement();
     let whole = || vec![chunk(0, "a"), chunk(1, "b"), complete()];
-    // What failed after the client came is sent as well; and what it heard of last is not the last.
+    // A failure after the client connected is sent as well; and the last end that it received is
+    // not the last one.
     let late = |mut case: EvidenceFixture| {
         let mut ends = case.ends();
         ends.iter_mut().filter(|end| end.message_id == "gap").for_each(|end| end.position = 7);
@@ -359,7 +363,7 @@ fn every_end_is_sent_once_and_in_order() {
     );
     let swapped = [whole(), vec![gap], from_store("n", "6").to_vec()].concat();
     assert_eq!(late(EvidenceFixture::good()).with_connections(connection(swapped)).rules(), [missed]);
-    // A client that has not seen it begin must not get a restart.
+    // A client that has not seen the message begin must not get a restart.
     let anew = [vec![StreamEvent::Restart { after: "4".into() }], whole()].concat();
     assert_eq!(EvidenceFixture::good().with_events(anew).rules(), [missed]);
     let mut case = EvidenceFixture::good();

@@ -1,6 +1,7 @@
-//! The rules of turns, tasks and agents, judged by the tables alone and by what was promised.
+//! The rules of turns, tasks and agents, checked on the tables and the accepted commands alone.
 //!
-//! [`verify_turns`] takes rows, promises and the published ends of turns, and gives back every violation.
+//! [`verify_turns`] takes rows, promises and the published ends of turns, and returns every
+//! violation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,48 +16,43 @@ use testkit::{
     turn_events::StoredTurnEvent,
 };
 
-/// An input that was accepted: a gateway has said 202, or the stream has acknowledged it.
+/// An accepted input: a gateway answered 202, or the stream acknowledged it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promise {
     /// Its thread, or the agent of a task.
     pub place: String,
-    /// Its text.
     pub content: String,
 }
 
-/// Everything that is compared. All of it had the time to end.
+/// All compared data, read after everything had time to end.
 #[derive(Debug, Default)]
 pub struct TurnEvidence {
     /// Accepted messages of people, by turn id.
     pub turns: BTreeMap<String, Promise>,
     /// Accepted tasks, by agent and task id.
     pub tasks: BTreeMap<(String, String), Promise>,
-    /// The messages of the threads in which these run, by thread and position.
+    /// The messages of their threads, by thread and position.
     pub messages: Vec<TurnMessage>,
-    /// All agents.
     pub agents: Vec<StoredAgent>,
     /// All tasks, by agent and position.
     pub stored_tasks: Vec<StoredTask>,
-    /// All failed turns.
     pub failed_turns: Vec<StoredFailedTurn>,
-    /// All dead letters.
     pub dead_letters: Vec<DeadLetterRow>,
-    /// What `TURNS` holds.
+    /// The content of `TURNS`.
     pub ends: Vec<StoredTurnEvent>,
-    /// Rows of the audit of acts.
+    /// Number of rows in the audit.
     pub acts: usize,
-    /// The ledger of what the calls of models have used.
+    /// The ledger of model calls.
     pub usage: Vec<StoredUsage>,
 }
 
-/// The messages of one batch.
 struct Batch<'a> {
     turn: TurnId,
     answer: &'a TurnMessage,
     rows: &'a [TurnMessage],
 }
 
-/// Checks every rule. An empty answer means that all of them hold.
+/// Checks every rule. An empty result means that all of them hold.
 pub fn verify_turns(evidence: &TurnEvidence) -> Vec<RuleViolation> {
     let mut findings = Findings::default();
     let batches = batches(&evidence.messages, &mut findings);
@@ -72,7 +68,8 @@ pub fn verify_turns(evidence: &TurnEvidence) -> Vec<RuleViolation> {
     findings.0
 }
 
-/// Cuts the messages of each thread into batches; what is no whole turn is a finding.
+/// Splits the messages of each thread into batches; messages that are no complete turn are a
+/// violation.
 fn batches<'a>(messages: &'a [TurnMessage], findings: &mut Findings) -> Vec<Batch<'a>> {
     let mut batches = Vec::new();
     for thread in messages.chunk_by(|a, b| a.thread_id == b.thread_id) {
@@ -120,8 +117,9 @@ fn a_turn_is_committed_at_most_once(batches: &[Batch<'_>], findings: &mut Findin
     }
 }
 
-/// Each answer that came to its end has a row with the tokens that its workflow reported, and before it at most one for each attempt that
-/// was given up after its call had ended. Nothing else has a row that is no partial one.
+/// Each completed answer has a row with the tokens that its workflow reported. Before it there is
+/// at most one row for each attempt that was given up after its call had ended. Nothing else has a
+/// row that is not partial.
 fn the_ledger_has_what_answers_used(evidence: &TurnEvidence, batches: &[Batch<'_>], findings: &mut Findings) {
     const RULE: &str = "the ledger has what answers used";
     let mut used: BTreeMap<(&str, &str), Vec<i64>> = BTreeMap::new();
@@ -246,7 +244,7 @@ fn every_task_ends(evidence: &TurnEvidence, findings: &mut Findings) {
     }
 }
 
-/// Its raw payload names it.
+/// True if the raw payload of a dead letter contains the id.
 fn is_dead(evidence: &TurnEvidence, id: &str) -> bool {
     evidence.dead_letters.iter().any(|letter| String::from_utf8_lossy(&letter.raw).contains(id))
 }

@@ -1,4 +1,4 @@
-//! Shows Antiphon at work on this terminal and checks what it shows. `cargo xtask demo` runs it.
+//! Shows Antiphon at work on this terminal and checks the outcome. `cargo xtask demo` runs it.
 
 use std::process::ExitCode;
 
@@ -6,19 +6,21 @@ use clap::Parser;
 use demo::{self, DemoOptions, DemoOutcome};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Exit code of what a signal ended.
+/// Exit code of a program that a signal ended.
 const INTERRUPTED: u8 = 130;
 
-/// Dialog with a model through a fleet of real processes, then watch ten agents work while a worker is killed.
+/// Talks with a model through a fleet of real processes, then shows ten agents at work while a
+/// worker is killed.
 #[derive(Debug, Parser)]
 struct DemoArguments {
-    /// Without a person: scripted lines are said, and the exit code is the verdict. So it is too when stdin is no terminal.
+    /// Runs without a person: scripted lines are sent, and the exit code is the verdict. This is
+    /// the default if stdin is no terminal.
     #[arg(long)]
     once: bool,
-    /// Where NATS is.
+    /// URL of NATS.
     #[arg(long, env = "NATS_URL")]
     nats_url: String,
-    /// Where Postgres is.
+    /// URL of Postgres.
     #[arg(long, env = "DATABASE_URL")]
     database_url: String,
     /// Number of partitions of the fleet.
@@ -35,7 +37,7 @@ async fn main() -> ExitCode {
         partitions: arguments.partitions,
         is_once: arguments.once,
     };
-    // Given up in the middle, everything that was started is dropped, and so ended.
+    // On an interrupt everything that was started is dropped, which ends it.
     tokio::select! {
         outcome = demo::run(&options) => match outcome {
             Ok(DemoOutcome::Pass | DemoOutcome::Left) => ExitCode::SUCCESS,
@@ -49,7 +51,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Ctrl-C, or SIGTERM of the parent process.
+/// Waits for Ctrl-C, or for SIGTERM from the parent process.
 async fn interrupted() {
     match signal(SignalKind::terminate()) {
         Ok(mut terminate) => tokio::select! {

@@ -1,4 +1,4 @@
--- The turns of one thread as they are stored. $1: bucket, $2: thread.
+-- The stored turns of one thread. $1: bucket, $2: thread.
 SELECT m.batch_id,
        (array_agg(m.message_id ORDER BY m.sequence_num))[1] AS input_id,
        (array_agg(m.content ORDER BY m.sequence_num))[1] AS input,

@@ -1,5 +1,5 @@
--- What became of the demo's tasks, from the tables alone. $1, $2: buckets and ids of the agents; $3: tasks of each agent;
--- $4, $5: agents and ids of the tasks that must fail for good.
+-- The outcome of the demo's tasks, from the tables alone. $1, $2: buckets and ids of the agents;
+-- $3: tasks per agent; $4, $5: agents and ids of the tasks that must fail permanently.
 WITH agents_of_demo AS (
     SELECT * FROM unnest($1::smallint[], $2::text[]) AS w (bucket, agent_id)
 ), sent AS (
@@ -23,7 +23,8 @@ WITH agents_of_demo AS (
     FROM agents_of_demo AS w JOIN messages AS m ON m.bucket = w.bucket AND m.thread_id = w.agent_id
     GROUP BY m.thread_id, m.batch_id
 ), ended AS (
-    -- Each turn that is in the history with the task that it was for. Answers of later runs end with the run.
+    -- Each turn in the history with the task that it was for. Ids of answers of later runs end with
+    -- the run.
     SELECT u.*, k.task_id, k.position,
            coalesce(u.inputs = 1 AND u.is_answered AND u.answer_id ~ ('^' || k.turn || '-a[0-9]*$'), false) AS is_whole,
            lag(u.number) OVER by_place AS number_before, lag(u.last_position) OVER by_place AS end_before,
@@ -48,7 +49,7 @@ SELECT
     (SELECT count(*) FROM ended WHERE is_whole) AS whole_turns,
     (SELECT count(*) FROM ended WHERE NOT is_whole) AS torn_turns,
     (SELECT count(*) FROM ended WHERE answer_id ~ '-a[0-9]+$') AS later_runs,
-    -- By the numbers in which they were sent, by the queue, and one behind the other without overlap.
+    -- Checks the order of the sent numbers and of the queue, and that turns do not overlap.
     (SELECT count(*) FROM ended
      WHERE number <= number_before OR position <= position_before OR first_position <= end_before) AS out_of_order,
     (SELECT count(DISTINCT thread_id) FROM ended) AS agents_seen,

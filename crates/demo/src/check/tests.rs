@@ -1,4 +1,4 @@
-//! The verdict must see what is wrong: each test spoils good tables in one place.
+//! Shows that the verdict detects defects: each test spoils good tables in one place.
 
 use sqlx::{AssertSqlSafe, raw_sql};
 
@@ -17,7 +17,7 @@ const TABLES: [&str; 8] = [
     include_str!("../../../../migrations/0008_timers.sql"),
 ];
 
-/// All tasks done by the two agents, and the doomed one failed.
+/// Tables in which the two agents have done all tasks, except that the doomed one failed.
 struct Tables {
     _database: TestDatabase,
     pool: PgPool,
@@ -51,7 +51,8 @@ impl Tables {
     }
 }
 
-/// Twenty tasks of an agent, and their turns at positions that are 10 apart: the third with a tool, the fourth in run 1.
+/// Twenty tasks of an agent, and their turns at positions that are 10 apart: the third with a tool,
+/// the fourth in run 1.
 fn work(bucket: i16, agent: &str, doomed: i32) -> String {
     format!(
         "INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content)
@@ -82,7 +83,7 @@ async fn good_tables_pass() {
     assert_eq!((seen.sent, seen.completed_once, seen.failed_as_meant, seen.later_runs), (40, 39, 1, 2));
 }
 
-/// What spoils the tables of ada, and what is said of it first.
+/// Spoils the tables of ada with this SQL, and checks the first violations.
 async fn spoilt(sql: &str, expected: &[&str]) {
     let tables = Tables::good().await;
     tables.execute(sql).await;

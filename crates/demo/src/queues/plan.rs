@@ -1,4 +1,4 @@
-//! Who works in the demo, at what, and what goes wrong.
+//! The agents of the demo, their tasks, and the planned failures.
 
 use anyhow::Result;
 use model::{AgentId, Bucket, PartitionCount};
@@ -8,7 +8,7 @@ use crate::environment::DemoAgent;
 
 /// Tasks of each agent.
 pub(crate) const TASKS: usize = 20;
-/// First backoff of these agents, ms; the default of a minute would be dull to watch.
+/// First backoff of these agents, ms; the default of a minute would be too long to watch.
 const BACKOFF_BASE_MS: u32 = 600;
 const BACKOFF_CAP_MS: u32 = 3_000;
 
@@ -16,11 +16,11 @@ const NAMES: [&str; 10] = ["ada", "ben", "cleo", "dora", "eli", "fay", "gus", "h
 const WORK: [&str; 5] =
     ["water the plants", "sort the mail", "feed the cat", "tune the piano", "copy the next verse"];
 
-/// What happens to one task, by the script of the workflow service.
+/// A planned failure of one task, played by the script of the workflow service.
 struct Mishap {
     agent: &'static str,
     number: usize,
-    /// What the script looks for in the task's text.
+    /// The text in the task that triggers the script.
     marker: &'static str,
 }
 
@@ -32,7 +32,7 @@ const MISHAPS: [Mishap; 5] = [
     Mishap { agent: "ivo", number: 9, marker: "#overloaded-twice" },
 ];
 const IMPOSSIBLE: &str = "#impossible";
-/// Tries at a tag with which the agents are spread over the partitions.
+/// Attempts to find a tag that spreads the agents over the partitions.
 const TRIES: usize = 500;
 
 impl DemoAgent {
@@ -60,8 +60,9 @@ pub(crate) fn agents(tag: &str) -> Result<Vec<DemoAgent>> {
     NAMES.iter().map(agent).collect()
 }
 
-/// Tells the agents and threads of this demo from those of others in the same database. Among some random ones that with
-/// which the agents are spread over most partitions: each worker shall have some.
+/// The tag that distinguishes this demo's agents and threads from others in the same database. Of
+/// some random tags it takes the one that spreads the agents over the most partitions, so that each
+/// worker gets some.
 pub(crate) fn tag(partitions: PartitionCount) -> Result<String> {
     let mut best = (0, String::new());
     for _ in 0..TRIES {

@@ -1,4 +1,4 @@
-//! The queues as they stand in Postgres, a line for each agent.
+//! The queues as stored in Postgres, one line per agent.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl AgentStatus {
         format!("{name:<7}{queue:>5}  {head:<9}{order:<13}{owner:<10}{state}")
     }
 
-    /// Whether the history has the tasks in the order in which they were sent, each once.
+    /// True if the history has the tasks in the order in which they were sent, each once.
     pub(super) fn is_in_order(&self) -> bool {
         self.numbers.windows(2).all(|pair| pair[0] < pair[1])
     }

@@ -1,4 +1,4 @@
--- How the queues stand, as anybody sees it who reads the tables. $1, $2: buckets and ids of the agents; $3: partitions.
+-- The state of the queues, from the tables. $1, $2: buckets and ids of the agents; $3: partitions.
 SELECT w.agent_id,
        coalesce(q.pending, 0) AS pending,
        coalesce(q.completed, 0) AS completed,

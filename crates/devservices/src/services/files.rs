@@ -1,10 +1,10 @@
-//! Copies of folders, with owners and permissions.
+//! Copies folders, with owners and permissions.
 
 use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, Result, bail};
 
-/// Copies a folder. What is at `to` is replaced.
+/// Copies a folder and replaces what is at `to`.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     if to.exists() {
         fs::remove_dir_all(to).with_context(|| format!("removing {}", to.display()))?;

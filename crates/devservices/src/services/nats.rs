@@ -20,24 +20,26 @@ use super::{
 };
 
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// The server's own default is three quarters of the free disk, so that a test would pass on one machine and not on another.
+/// The server's own default is three quarters of the free disk, so a test would pass on one machine
+/// and fail on another.
 const MAX_FILE_STORE: u64 = 64 << 30;
 
-/// How a server is set up. Everything not named here is the server's default.
+/// The options of a server. Everything else is the server's default.
 #[derive(Debug, Clone)]
 pub struct NatsOptions {
     /// The `nats-server` program.
     pub program: PathBuf,
-    /// An address of this machine, on which clients find it: loopback, unless they are in networks of their own.
+    /// The address of this machine for clients: loopback, unless they are in other networks.
     pub address: Ipv4Addr,
-    /// With N: the account mapping of the deployment, `chunks.<thread>` to `chunks.<p>.<thread>`, and so on for each
-    /// class of subjects.
+    /// If set to N, the account mapping of the deployment: `chunks.<thread>` to
+    /// `chunks.<p>.<thread>`, and the same for each class of subjects.
     pub partitions: Option<u32>,
-    /// Bytes that all streams together may take, and reserve. 64 GiB.
+    /// The most bytes that all streams together may use and reserve. 64 GiB by default.
     pub max_file_store: u64,
-    /// Bytes that one message may have. 1 MiB.
+    /// The most bytes of one message. 1 MiB by default.
     pub max_payload: u64,
-    /// Present: a server of a cluster, with what production has: every acknowledged entry is on disk.
+    /// If set, a server of a cluster with the production setting that every acknowledged entry is
+    /// on disk.
     pub cluster: Option<ClusterOptions>,
 }
 
@@ -46,12 +48,13 @@ pub struct NatsOptions {
 pub struct ClusterOptions {
     /// Port for the routes of the others.
     pub port: u16,
-    /// Where this server reaches each one of the cluster, itself included, which is how it knows their number.
+    /// The addresses of all servers as this server reaches them, including its own, from which it
+    /// knows their number.
     pub routes: Vec<SocketAddr>,
 }
 
 impl NatsOptions {
-    /// Defaults for a program: no mapping, the server's own sync interval.
+    /// Defaults for a program: no mapping, and the server's own sync interval.
     pub fn new(program: impl Into<PathBuf>) -> NatsOptions {
         NatsOptions {
             program: program.into(),
@@ -75,7 +78,8 @@ impl NatsOptions {
         );
         if let Some(ClusterOptions { port, routes }) = &self.cluster {
             let routes: Vec<_> = routes.iter().map(|route| format!("nats://{route}")).collect();
-            // What is advertised leads nowhere: the routes above are all there are, so that who cuts one has cut it.
+            // The advertised address leads nowhere: the routes above are the only ones, so cutting
+            // a route really cuts it.
             let _ = writeln!(
                 config,
                 "cluster {{ name: antiphon_dev, listen: \"127.0.0.1:{port}\", advertise: \"127.0.0.1:1\", \
@@ -95,7 +99,7 @@ impl NatsOptions {
     }
 }
 
-/// A running (or killed) server. `Drop` ends it, and removes its folder if that is a temporary one.
+/// A running (or killed) server. `Drop` ends it, and removes its folder if it is temporary.
 #[derive(Debug)]
 pub struct NatsProcess {
     child: Option<Child>,
@@ -106,7 +110,8 @@ pub struct NatsProcess {
 }
 
 impl NatsProcess {
-    /// Starts a server that keeps its files in `dir`, or in a temporary folder, and waits until it accepts clients.
+    /// Starts a server with its files in `dir`, or in a temporary folder, and waits until it
+    /// accepts clients.
     pub fn start(dir: Option<&Path>, options: &NatsOptions) -> Result<NatsProcess> {
         let scratch = if dir.is_none() { Some(ScratchDir::new("nats")?) } else { None };
         let dir = dir.or(scratch.as_ref().map(ScratchDir::path)).unwrap_or(Path::new(".")).to_path_buf();
@@ -119,32 +124,31 @@ impl NatsProcess {
         Ok(nats)
     }
 
-    /// `nats://<address>:<port>`, the same for life.
+    /// `nats://<address>:<port>`, which never changes.
     pub fn url(&self) -> String {
         format!("nats://{}", self.socket())
     }
 
-    /// The port, the same for life.
+    /// The port, which never changes.
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// The name of the server among those of a cluster.
+    /// The server's name within a cluster.
     pub fn name(&self) -> String {
         name(self.port.number())
     }
 
-    /// The process id while it runs.
+    /// The process id; `None` while it does not run.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// The server's log.
     pub fn log(&self) -> PathBuf {
         self.dir.join("nats.log")
     }
 
-    /// Ends the server as a crash does (SIGKILL) and reaps it. Nothing happens if it is down.
+    /// Kills the server like a crash (SIGKILL) and reaps it. Does nothing if it is down.
     pub fn kill(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill()?;
@@ -162,7 +166,8 @@ impl NatsProcess {
         self.kill()
     }
 
-    /// Gives the account mapping another number of partitions, and has the server read its settings again (SIGHUP).
+    /// Changes the number of partitions in the account mapping, and makes the server reload its
+    /// settings (SIGHUP).
     pub fn map_to(&self, partitions: u32) -> Result<()> {
         let options = NatsOptions { partitions: Some(partitions), ..self.options.clone() };
         fs::write(self.dir.join("nats.conf"), options.config(self.port.number(), &self.store()))?;
@@ -170,17 +175,17 @@ impl NatsProcess {
         Ok(())
     }
 
-    /// Halts the server without ending it (SIGSTOP): connections stay open and nothing answers.
+    /// Pauses the server (SIGSTOP): connections stay open and nothing answers.
     pub fn freeze(&self) {
         self.pid().into_iter().for_each(|pid| process::signal(pid, libc::SIGSTOP));
     }
 
-    /// Lets a frozen server go on.
+    /// Resumes a paused server.
     pub fn thaw(&self) {
         self.pid().into_iter().for_each(|pid| process::signal(pid, libc::SIGCONT));
     }
 
-    /// Copies everything that it has stored to `to`, as of one moment: it does not run meanwhile.
+    /// Copies all stored data to `to`, as of one moment: the server is paused meanwhile.
     pub fn copy(&self, to: &Path) -> Result<()> {
         self.freeze();
         let copied = files::copy(&self.store(), to);
@@ -188,7 +193,7 @@ impl NatsProcess {
         copied
     }
 
-    /// Ends the server as a crash does, and starts it with what [`NatsProcess::copy`] has put there.
+    /// Kills the server like a crash, and starts it with the data of [`NatsProcess::copy`].
     pub fn put_back(&mut self, from: &Path) -> Result<()> {
         self.kill()?;
         files::copy(from, &self.store())?;
@@ -203,7 +208,8 @@ impl NatsProcess {
         self.dir.join("jetstream")
     }
 
-    /// Kills the server if it runs, starts it on the same port with the same data, and waits until it accepts clients.
+    /// Kills the server if it runs, starts it on the same port with the same data, and waits until
+    /// it accepts clients.
     pub fn restart(&mut self) -> Result<()> {
         self.kill()?;
         let log = File::options().create(true).append(true).open(self.log())?;
@@ -235,7 +241,7 @@ fn name(port: u16) -> String {
     format!("antiphon_dev_{port}")
 }
 
-/// Whether the server sends its `INFO` line, which it does when JetStream is up.
+/// True if the server sends its `INFO` line, which it does once JetStream is up.
 fn greets(address: SocketAddr) -> bool {
     let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) else {
         return false;

@@ -19,12 +19,11 @@ use super::{
 
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// One port of the proxy, and what is behind it.
+/// One port of the proxy, and its upstream.
 #[derive(Debug, Clone)]
 pub struct Server {
-    /// Where requests go.
     pub upstream: SocketAddr,
-    /// Further lines of its `location`. Everything not named there is nginx's default.
+    /// More lines of its `location`. Everything else is nginx's default.
     pub lines: String,
 }
 
@@ -40,7 +39,7 @@ impl Nginx {
     /// Starts `program` with these servers, and waits until it accepts connections.
     ///
     /// # Errors
-    /// It cannot be started; with the end of its log.
+    /// It cannot be started; the error contains the end of its log.
     pub fn start(program: &Path, servers: &[Server]) -> Result<Nginx> {
         let scratch = ScratchDir::new("nginx")?;
         let dir = scratch.path();
@@ -66,7 +65,7 @@ impl Nginx {
         Ok(nginx)
     }
 
-    /// Where its servers listen, in the order in which they were given.
+    /// The addresses of its servers, in the given order.
     pub fn addrs(&self) -> Vec<SocketAddr> {
         self.ports.iter().map(local).collect()
     }

@@ -10,12 +10,12 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// Below the range from which systems take the ports of outgoing connections: a client that keeps reconnecting to a
-/// killed server's port in that range will one day connect to itself and hold the port.
+/// Below the range that systems use for outgoing connections. In that range, a client that keeps
+/// reconnecting to a killed server's port will one day connect to itself and hold the port.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 16_000;
 
-/// A port reserved among the processes of this machine that use this type, by a file lock.
+/// A port reserved by a file lock among the processes of this machine that use this type.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -27,7 +27,7 @@ impl Port {
     pub fn reserve() -> Result<Port> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let dir = lock_dir()?;
-        // Processes start at different places, so that test processes rarely meet.
+        // Processes start at different ports, so that test processes rarely collide.
         let start = std::process::id().wrapping_mul(101);
         for _ in 0..COUNT {
             let step = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -41,7 +41,6 @@ impl Port {
         bail!("no free port between {FIRST} and {}", FIRST + COUNT)
     }
 
-    /// The number.
     pub fn number(&self) -> u16 {
         self.number
     }

@@ -20,25 +20,26 @@ use super::{
 };
 use crate::workspace;
 
-/// Crash recovery of a bench's cluster may take a while.
+/// Crash recovery of a benchmark's cluster may take a while.
 const START_LIMIT: Duration = Duration::from_secs(120);
-/// A socket's path must be shorter than 108 bytes, its file name included.
+/// A socket's path must be shorter than 108 bytes, including its file name.
 const LONGEST_SOCKET_DIR: usize = 80;
 
-/// How a cluster is set up.
+/// The options of a cluster.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
     /// The folder with `initdb` and `postgres`.
     pub bin: PathBuf,
-    /// An address of this machine, on which clients find it.
+    /// The address of this machine for clients.
     pub address: Ipv4Addr,
-    /// A network, such as `10.1.0.0/16`, whose clients need no password, as those on loopback.
+    /// A network, such as `10.1.0.0/16`, whose clients need no password, like those on loopback.
     pub trusted: Option<String>,
-    /// Whether commits reach the disk. Off is right for tests: the data survives a kill of the server, but not a power cut.
+    /// Whether commits reach the disk. Off is right for tests: the data survives a kill of the
+    /// server, but not a power cut.
     pub fsync: bool,
-    /// `max_connections`.
+    /// The setting `max_connections`.
     pub max_connections: u32,
-    /// Further settings, which override the defaults.
+    /// More settings, which override the defaults.
     pub settings: Vec<(String, String)>,
 }
 
@@ -72,7 +73,7 @@ impl PostgresOptions {
     }
 }
 
-/// A running (or killed) Postgres. `Drop` ends it, and removes its folder if that is a temporary one.
+/// A running (or killed) Postgres. `Drop` ends it, and removes its folder if it is temporary.
 #[derive(Debug)]
 pub struct Postgres {
     child: Option<Child>,
@@ -84,10 +85,12 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Makes a cluster in `dir` (which may hold one from before) or in a temporary folder, starts it and waits until it
-    /// accepts connections: superuser `postgres`, no password, on its address only.
+    /// Creates a cluster in `dir` (which may contain an earlier one) or in a temporary folder,
+    /// starts it and waits until it accepts connections: superuser `postgres`, no password, on its
+    /// address only.
     ///
-    /// As root the server runs as user `postgres`, or as the user with the fewest rights, and that user must be able to reach `dir`.
+    /// If we are root, the server runs as user `postgres`, or as the user with the fewest rights,
+    /// and that user must be able to reach `dir`.
     pub fn start(dir: Option<&Path>, options: &PostgresOptions) -> Result<Postgres> {
         let scratch = if dir.is_none() { Some(ScratchDir::new("pg")?) } else { None };
         let dir = dir.or(scratch.as_ref().map(ScratchDir::path)).unwrap_or(Path::new(".")).to_path_buf();
@@ -100,8 +103,8 @@ impl Postgres {
         Ok(postgres)
     }
 
-    /// Starts a standby of this server, from a copy of its data as of now, and waits until it answers reads. It has all of this server's
-    /// settings.
+    /// Starts a standby from a copy of the present data, and waits until it answers reads. It has
+    /// all of this server's settings.
     pub fn start_standby(&self) -> Result<Postgres> {
         let scratch = ScratchDir::new("pg")?;
         let dir = scratch.path().to_path_buf();
@@ -133,21 +136,20 @@ impl Postgres {
         (dir.as_os_str().len() <= LONGEST_SOCKET_DIR).then_some(dir)
     }
 
-    /// The postmaster's process id while it runs.
+    /// The postmaster's process id; `None` while it does not run.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// The server's log.
     pub fn log(&self) -> PathBuf {
         self.dir.join("postgres.log")
     }
 
-    /// Ends the server as a crash of the machine's process does: SIGKILL to the postmaster and all its children at once,
-    /// so that no backend finishes what it was doing. Nothing happens if it is down.
+    /// Kills the server like a crash: SIGKILL to the postmaster and all its children at once, so
+    /// that no backend finishes its work. Does nothing if it is down.
     pub fn kill(&mut self) -> Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
-        // Halted first: it must not fork while its children are being counted.
+        // Paused first: it must not fork while its children are counted.
         process::signal(child.id(), libc::SIGSTOP);
         let children = children_of(child.id());
         child.kill()?;
@@ -162,23 +164,23 @@ impl Postgres {
         Ok(())
     }
 
-    /// Stops the server in order: connections are cut (fast shutdown), everything is on disk.
+    /// Stops the server in order: connections are cut (fast shutdown), and everything is on disk.
     pub fn stop(&mut self) -> Result<()> {
         self.end_with(libc::SIGINT, Duration::from_secs(30))
     }
 
-    /// Halts the postmaster and all its children without ending them (SIGSTOP).
+    /// Pauses the postmaster and all its children (SIGSTOP).
     pub fn freeze(&self) {
         self.signal_all(libc::SIGSTOP);
     }
 
-    /// Lets a frozen server go on.
+    /// Resumes a paused server.
     pub fn thaw(&self) {
         self.signal_all(libc::SIGCONT);
     }
 
-    /// Kills the server if it runs, starts it on the same port with the same data, and waits until it accepts
-    /// connections.
+    /// Kills the server if it runs, starts it on the same port with the same data, and waits until
+    /// it accepts connections.
     pub fn restart(&mut self) -> Result<()> {
         self.kill()?;
         // Left by a killed server; our own child writes a new one.
@@ -204,7 +206,7 @@ impl Postgres {
         Ok(())
     }
 
-    /// Copies all of its data to `to`, as of one moment: nothing of it runs meanwhile.
+    /// Copies all data to `to`, as of one moment: all its processes are paused meanwhile.
     pub fn copy(&self, to: &Path) -> Result<()> {
         self.freeze();
         let copied = files::copy(&self.data(), to);
@@ -212,7 +214,7 @@ impl Postgres {
         copied
     }
 
-    /// Ends the server as a crash does, and starts it with what [`Postgres::copy`] has put there.
+    /// Kills the server like a crash, and starts it with the data of [`Postgres::copy`].
     pub fn put_back(&mut self, from: &Path) -> Result<()> {
         self.kill()?;
         files::copy(from, &self.data())?;
@@ -236,8 +238,8 @@ impl Postgres {
         if self.data().join("PG_VERSION").exists() {
             return Ok(());
         }
-        // Sorts by the rules of a language, as managed servers do. Those of the operating system differ between machines, so ICU's are used;
-        // builds without ICU sort by bytes.
+        // Sorts by the rules of a language, like managed servers. The rules of operating systems
+        // differ, so ICU's are used; builds without ICU sort by bytes.
         if !self.initdb(&["--locale-provider=icu", "--icu-locale=en-US"])?.success() {
             let status = self.initdb(&[])?;
             if !status.success() {
@@ -251,7 +253,7 @@ impl Postgres {
         Ok(())
     }
 
-    /// Makes the data directory, or leaves it empty.
+    /// Creates the data directory, or leaves it empty.
     fn initdb(&self, locale: &[&str]) -> Result<ExitStatus> {
         let mut command = self.program("initdb")?;
         command.arg("-D").arg(self.data());
@@ -261,7 +263,7 @@ impl Postgres {
         Ok(process::spawn(command, libc::SIGKILL)?.wait()?)
     }
 
-    /// A program of Postgres, as the right user, with its output in the log.
+    /// A Postgres program, as the right user, with its output in the log.
     fn program(&self, name: &str) -> Result<Command> {
         let log = File::options().create(true).append(true).open(self.log())?;
         let mut command = Command::new(self.options.bin.join(name));
@@ -282,7 +284,7 @@ impl Postgres {
         self.data().join("postmaster.pid")
     }
 
-    /// As `pg_ctl` does it: line 1 of the pid file is the postmaster, line 8 its state.
+    /// The same check as in `pg_ctl`: line 1 of the pid file is the postmaster, line 8 its state.
     fn is_ready(&self, pid: u32) -> bool {
         let text = fs::read_to_string(self.pid_file()).unwrap_or_default();
         let mut lines = text.lines();
@@ -312,12 +314,12 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         self.thaw();
-        // Not SIGKILL: an immediate shutdown also gives back the shared memory.
+        // Not SIGKILL: an immediate shutdown also releases the shared memory.
         let _ = self.end_with(libc::SIGQUIT, Duration::from_secs(10));
     }
 }
 
-/// A user that is not root, because Postgres refuses to run as root.
+/// A user other than root, because Postgres refuses to run as root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Account {
     uid: u32,

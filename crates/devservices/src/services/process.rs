@@ -1,4 +1,4 @@
-//! Child processes that end with us, and the signals sent to them.
+//! Child processes that end with this process, and the signals sent to them.
 #![allow(unsafe_code, reason = "prctl, kill and pre_exec have no safe form in std")]
 
 use std::{
@@ -12,14 +12,15 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 
-/// A command, the signal for our own death, and where the answer goes.
+/// A command, the signal for our own death, and the channel for the result.
 type SpawnRequest = (Command, i32, mpsc::Sender<io::Result<Child>>);
 
-/// Starts a child in its own process group (a Ctrl-C in the terminal is not for it), which gets `on_our_death` when this
-/// process dies.
+/// Starts a child in its own process group (so that it gets no Ctrl-C of the terminal). It gets the
+/// signal `on_our_death` when this process dies.
 ///
-/// Linux sends that signal when the *thread* that forked ends, not the process. So one thread, which never ends, does all
-/// the forking: a test's or a blocking pool's thread would take its servers with it.
+/// Linux sends that signal when the *thread* that forked ends, not the process. So one thread,
+/// which never ends, does all the forking: the thread of a test or a blocking pool would end its
+/// servers with itself.
 pub(super) fn spawn(command: Command, on_our_death: i32) -> Result<Child> {
     static SPAWNER: OnceLock<mpsc::Sender<SpawnRequest>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
@@ -61,7 +62,7 @@ fn spawn_here(mut command: Command, on_our_death: i32) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Sends a signal; a process that is gone is not an error.
+/// Sends a signal; a process that no longer exists is not an error.
 pub(super) fn signal(pid: u32, signal: i32) {
     if let Ok(pid) = libc::pid_t::try_from(pid) {
         // SAFETY: kill has no memory effects; pid is positive, so it never addresses a group.
@@ -69,12 +70,12 @@ pub(super) fn signal(pid: u32, signal: i32) {
     }
 }
 
-/// Waits until the child has ended; `false` when the time is over.
+/// Waits until the child has ended; `false` on timeout.
 pub(super) fn wait_for_end(child: &mut Child, limit: Duration) -> bool {
     wait_until(limit, || child.try_wait().is_ok_and(|status| status.is_some()))
 }
 
-/// Asks again and again until the answer is yes; `false` when the time is over.
+/// Polls until `done` returns true; `false` on timeout.
 pub(super) fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     let mut pause = Duration::from_millis(1);
@@ -90,7 +91,8 @@ pub(super) fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) -> boo
     }
 }
 
-/// The direct children of a process that are not dead already, by `ps`' columns where there is no `/proc`.
+/// The direct children of a process that are not dead, from the columns of `ps` where there is no
+/// `/proc`.
 pub(super) fn children_of(parent: u32) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return children_by_ps(parent);
@@ -118,7 +120,7 @@ fn children_by_ps(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Whether the process is gone or a zombie that only waits for its parent.
+/// True if the process is gone, or is a zombie that only waits for its parent.
 pub(super) fn is_dead(pid: u32) -> bool {
     match cfg!(target_os = "linux") {
         true => stat(pid).is_none_or(|(state, _)| state == 'Z'),
@@ -127,7 +129,8 @@ pub(super) fn is_dead(pid: u32) -> bool {
     }
 }
 
-/// State letter and parent from `/proc/<pid>/stat`; the name in brackets before them may hold anything.
+/// State letter and parent from `/proc/<pid>/stat`. The name in parentheses before them may contain
+/// any characters.
 fn stat(pid: u32) -> Option<(char, u32)> {
     let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = line.rsplit_once(')')?.1.split_whitespace();

@@ -25,7 +25,7 @@ pub struct ScratchDir {
 }
 
 impl ScratchDir {
-    /// Creates one, and clears away what killed processes left.
+    /// Creates a folder, and removes those that killed processes left behind.
     pub fn new(label: &str) -> Result<ScratchDir> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         static SWEEP: Once = Once::new();
@@ -38,7 +38,6 @@ impl ScratchDir {
         Ok(ScratchDir { path, _owner: owner })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -46,13 +45,14 @@ impl ScratchDir {
 
 impl Drop for ScratchDir {
     fn drop(&mut self) {
-        // What is left over is removed by the next sweep.
+        // A failed removal is left to the next sweep.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Removes folders whose owner's lock is free. The lock decides, not a process id: ids repeat, and other containers that
-/// share the folder have their own. Young folders are left alone: their owner may be about to lock.
+/// Removes folders whose owner's lock is free. The lock decides, not a process id: ids repeat, and
+/// other containers that share the folder have their own. Young folders are skipped, because their
+/// owner may be about to lock.
 fn sweep(dir: &Path) {
     let old_enough = Duration::from_secs(60);
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {

@@ -1,4 +1,5 @@
-//! The services, started, killed and restarted for real. Where no tool can be had, the chain's error fails the test.
+//! Starts, kills and restarts the real services. If a tool cannot be obtained, the error of the
+//! chain fails the test.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -12,7 +13,8 @@ use anyhow::Result;
 use super::{NatsOptions, NatsProcess, Postgres, PostgresOptions};
 use crate::tools;
 
-/// One simple query as the superuser, by the wire protocol; the first column of the first row as text.
+/// Runs one simple query as the superuser, by the wire protocol; returns the first column of the
+/// first row as text.
 fn query(port: u16, sql: &str) -> Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     let mut startup = 196_608_u32.to_be_bytes().to_vec();
@@ -67,7 +69,7 @@ fn a_server_outlives_the_thread_that_started_it() -> Result<()> {
     Ok(())
 }
 
-/// Sends lines to a NATS server and returns the first answered line with the prefix.
+/// Sends lines to a NATS server and returns the first answer line with the prefix.
 fn nats(port: u16, lines: &str, prefix: &str) -> Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.write_all(format!("CONNECT {{\"verbose\":false}}\r\n{lines}").as_bytes())?;

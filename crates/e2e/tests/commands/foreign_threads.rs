@@ -1,4 +1,4 @@
-//! Threads of other systems: imported from their exports, and given to LangChain.
+//! Threads of other systems: imported from their exports, and exported to LangChain.
 
 use devservices::workspace;
 use serde_json::{Value, json};
@@ -117,14 +117,14 @@ async fn exports_of_chat_services_become_threads_once() {
     assert_eq!(thread[0]["metadata"]["imported_from"]["format"], json!("chatgpt"));
     let list = fixture.json(&format!("batches list {id}")).await;
     assert_eq!(list["batches"][0]["state"], json!("complete"));
-    // One chat of several, under a name.
+    // One chat of several, under a given name.
     let claude = format!("threads import --from claude --file {}", input("claude"));
     let which = fixture.refused(&format!("{claude} --thread one")).await;
     assert!(which.starts_with("the input has 2 chats, and --thread names one thread"), "{which}");
     let chat = "ad27edfd-0000-4000-8000-000000000002";
     let one = fixture.json(&format!("{claude} --thread one --chat {chat}")).await;
     assert_eq!((&one["new_threads"], &one["new_messages"]), (&json!(1), &json!(2)));
-    // What a file calls a chat names no tenant.
+    // The chat id in a file cannot name a tenant.
     let text = std::fs::read_to_string(input("claude")).unwrap().replace(chat, "acme~support");
     let other = std::env::temp_dir().join(format!("antiphon-import-{}.json", std::process::id()));
     std::fs::write(&other, text).unwrap();

@@ -1,4 +1,5 @@
-//! What an export has of a thread that was erased since: of its own, in the threads of queues, and in sessions.
+//! Imports of exports with text of a thread that was erased since: in the thread, in the threads of
+//! queues, and in sessions.
 
 use super::*;
 

@@ -1,6 +1,6 @@
-//! Messages as scripts have them.
+//! Messages of scripts.
 
-/// One message of a script: see [`super::CommandFixture::put`].
+/// One message of a script; see [`super::CommandFixture::put`].
 pub(super) struct Written<'a> {
     pub(super) position: i64,
     pub(super) batch: i64,

@@ -13,8 +13,9 @@ import yaml
 
 VERSIONS = ["1.29", "1.33", "1.37"]
 
-# The fields that the chart may use of kinds that Kubernetes does not know, from the definitions of Prometheus Operator 0.85, KEDA 2.17 and
-# Gateway API 1.3: a dict lists fields, a list is one of such things, a type is a value.
+# The fields that the chart may use of kinds unknown to Kubernetes, from the definitions of
+# Prometheus Operator 0.85, KEDA 2.17 and Gateway API 1.3. A dict lists fields, a list is a list of
+# such things, a type is a value.
 ANY = object
 LABELS = {"*": str}
 CUSTOM = {
@@ -53,7 +54,7 @@ CUSTOM = {
     },
 }
 
-# Kinds that only `extraObjects` of the tested values have. The chart knows nothing of their fields.
+# Kinds that only `extraObjects` of the tested values have. The chart does not know their fields.
 FOREIGN = {
     "BackendConfig",
     "Certificate",
@@ -192,7 +193,7 @@ def main(files):
         ids = [(r["apiVersion"], r["kind"], r["metadata"]["name"]) for r in resources]
         found += [(r, "it is there twice") for r, i in zip(resources, ids) if ids.count(i) > 1]
         for resource in resources:
-            # Most sets of values have most objects in common.
+            # Most sets of values share most objects.
             text = json.dumps(resource, sort_keys=True)
             if text not in seen:
                 seen[text] = by_schema(resource) + by_rules(resource)

@@ -1,8 +1,8 @@
-//! A user whose clients go on, and an import that runs, while they are erased.
+//! Erases a user whose clients continue, and while an import runs.
 
 use super::*;
 
-/// Makes threads for ann and says something in each, until it is stopped.
+/// Creates threads for ann and sends a message in each, until it is stopped.
 async fn talk(api: testkit::api::Api, name: &'static str, stop: Arc<AtomicBool>) {
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -53,7 +53,7 @@ async fn user_erased_under_load_is_gone_or_pending() {
     for writer in writers {
         writer.await.unwrap();
     }
-    // What was made between its last list and now is not a part of it.
+    // Threads created between its last listing and now are not covered by it.
     let receipt = fixture.command("erase --user ann --yes --wait-seconds 60").await;
     assert_eq!(fixture.tables_with(MARKER).await, BTreeMap::new(), "{receipt}");
     assert_eq!(fixture.streams_with(MARKER).await, BTreeMap::new(), "{receipt}");

@@ -1,4 +1,5 @@
-//! Clients that come back while an agent speaks first: a turn that no person has opened is not the one that they look for.
+//! Clients that reconnect while an agent writes first: a turn that no person has opened is not the
+//! one that they want.
 
 use serde_json::json;
 
@@ -9,7 +10,8 @@ use crate::{
     protocols::{agui, answer_of, stream, text_of},
 };
 
-/// The last answer to the person, whole; a stream that waits for more would not end.
+/// Checks that a client gets the complete last answer to the person; a stream that waits for more
+/// would not end.
 async fn comes_back_to(fixture: &Fixture, answer: &str) {
     let addr = fixture.fleet.gateway_addrs()[0];
     let page = stream(addr, "GET", "/api/chat/talk/stream", None).await;
@@ -31,7 +33,7 @@ async fn no_client_comes_back_to_a_follow_up() {
     asked.answer("Are you there?").await.unwrap();
     until_ended(&follower, &follow_up).await;
     comes_back_to(&fixture, &answer).await;
-    // Its client has the id of its own last response, and of no other.
+    // Its client has only the id of its own last response.
     let next = json!({"input": "yes", "previous_response_id": format!("resp_{answer}"), "background": true});
     let response = fixture.api().call("POST", "/v1/responses", Some(&next)).await.unwrap();
     assert_eq!(response["conversation"]["id"], "talk");

@@ -1,4 +1,5 @@
-//! Behind nginx as Debian ships it: HTTP/1.0 to the gateway, which is its default, and HTTP/1.1.
+//! Behind nginx as shipped by Debian: with HTTP/1.0 to the gateway, which is its default, and with
+//! HTTP/1.1.
 
 use std::time::Instant;
 
@@ -13,8 +14,8 @@ use crate::fixture::{long, short};
 
 const HTTP1: &str = "proxy_http_version 1.1;\nproxy_set_header Connection \"\";";
 
-/// Two gateways, and nginx with default settings before the first, with HTTP/1.1 before the first, and with default
-/// settings before the second.
+/// Two gateways, and nginx with three ports: default settings for the first gateway, HTTP/1.1 for
+/// the first, and default settings for the second.
 async fn proxied() -> (Fixture, Nginx) {
     let fixture = Fixture::with(|mut options| {
         options.gateways = 2;
@@ -45,7 +46,7 @@ impl Viewer {
         Self { response, seen: Vec::new() }
     }
 
-    /// Reads until this has come; `Err` when the body ends before, and whether that was a cut.
+    /// Reads until this has arrived. `Err` if the body ends before, with whether that was a cut.
     async fn until(&mut self, wanted: &str) -> Result<(), bool> {
         while !self.text().contains(wanted) {
             match timeout(LIMIT, self.response.body.read(&mut self.seen)).await.expect("nothing comes") {
@@ -74,7 +75,7 @@ async fn every_chunk_passes_at_once_and_a_cut_stays_a_cut() {
     let mut viewers =
         [Viewer::open(addrs[0], "proxied", None).await, Viewer::open(addrs[1], "proxied", None).await];
     for viewer in &mut viewers {
-        // Before there is any chunk: nginx passes a head on with the first byte of its body.
+        // Before there is any chunk: nginx forwards a head with the first byte of its body.
         viewer.until(": open\n").await.unwrap();
     }
     let mut slowest = Duration::ZERO;
@@ -88,12 +89,12 @@ async fn every_chunk_passes_at_once_and_a_cut_stays_a_cut() {
     }
     println!("a chunk took {slowest:?} at most");
     assert!(slowest < Duration::from_secs(1), "{slowest:?}");
-    // No answer of the gateway: the client gets a reset from the kernel.
+    // The gateway sends no answer: the client gets a reset from the kernel.
     fixture.fleet.gateways[0].kill().await.unwrap();
     for (version, viewer) in ["HTTP/1.0", "HTTP/1.1"].iter().zip(&mut viewers) {
         assert_eq!(viewer.until("message_complete").await, Err(true), "a clean end behind {version}");
     }
-    // At the other gateway each goes on where it was.
+    // At the other gateway each continues where it was.
     fixture.send_part(&message, 20..message.chunks.len()).await;
     for viewer in &viewers {
         let mut resumed = Viewer::open(addrs[2], "proxied", Some(&viewer.last_id())).await;
@@ -134,7 +135,7 @@ async fn ends_stay_ends_and_drains_are_cuts() {
         viewer.until("event: drain").await.unwrap();
         assert_eq!(viewer.until("nothing more").await, Err(true), "a clean end: {}", viewer.text());
     }
-    // Who comes now gets an answer of nginx, for a gateway that is not there, and no stream.
+    // A new client gets nginx's answer for an unreachable gateway, and no stream.
     fixture.fleet.gateways[0].ended(LIMIT).await.unwrap();
     assert_eq!(http::get(addrs[0], "/livez").await.unwrap().status, 502);
     fixture.send(&short("ends", "m", 1)).await;

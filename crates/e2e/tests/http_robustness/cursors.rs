@@ -1,4 +1,4 @@
-//! Cursors that are none, or not of this thread, or ahead of everything.
+//! Invalid cursors: malformed, of another thread, or ahead of everything.
 
 use model::Bucket;
 use testkit::sse::StreamEvent;
@@ -17,7 +17,7 @@ async fn refusal(addr: SocketAddr, thread: &str, cursor: &str) -> (u16, String) 
 async fn a_wrong_cursor_is_refused_with_its_reason() {
     let mut fixture = Fixture::with(impatient).await;
     let addr = fixture.fleet.gateway_addrs()[0];
-    // One of another bucket, and one whose positions look like mine.
+    // One of another bucket, and one whose positions look like those of mine.
     let twin = twin_of("mine");
     let yours = committed(&mut fixture, "yours").await;
     let twins = committed(&mut fixture, &twin).await;
@@ -67,12 +67,13 @@ async fn a_wrong_cursor_is_refused_with_its_reason() {
     for fit in [mine.as_str(), "", "0"] {
         assert_eq!(status_of(addr, "mine", fit).await, 200, "{fit:?}");
     }
-    // Where messages are deleted in time, a client may have read one that is there no more.
+    // Where retention deletes messages, a client may have read one that no longer exists.
     fixture.settle("mine", serde_json::json!({"retention": {"max_batches": 1_000}})).await;
     assert_eq!(status_of(addr, "mine", &twins).await, 200);
 }
 
-/// Positions are those of the thread and no clocks: one of an owner whose clock was an hour ahead is as good as any.
+/// Positions belong to the thread and are no clocks: a position of an owner whose clock was an hour
+/// ahead is valid.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_position_from_a_clock_that_is_ahead_is_a_position() {
     let mut fixture = Fixture::with(impatient).await;
@@ -96,7 +97,7 @@ async fn status_of(addr: SocketAddr, thread: &str, cursor: &str) -> u16 {
     http::open(addr, &path, &[("last-event-id", cursor)]).await.unwrap().status
 }
 
-/// A message of a thread, and the position that a client has of it.
+/// Commits a message in a thread, and returns the position that a client has of it.
 async fn committed(fixture: &mut Fixture, thread: &str) -> String {
     let follower = fixture.following(thread).await;
     fixture.send(&short(thread, "m", 1)).await;

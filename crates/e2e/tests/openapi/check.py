@@ -67,14 +67,14 @@ for path, item in document["paths"].items():
                 validate(parameter["schema"], value, f"{place} {parameter['name']}")
         media(operation.get("requestBody", {}).get("content", {}), place)
         for status, answer in operation["responses"].items():
-            # What stands in front of the gateway may have codes of its own.
+            # A proxy in front of the gateway may return these codes itself.
             content = answer.get("content", {}) if status not in ("401", "403", "429") else {}
             media(content, f"{place} {status}")
 for name, schema in document["components"]["schemas"].items():
     for value in schema.get("examples", []):
         validate(schema, value, name)
 
-# Where the gateway writes the streams of which there are golden files.
+# Where the gateway writes the streams that have golden files.
 WRITTEN = {
     "native": ("get", "/v1/threads/{thread}/events"),
     "ui_message": ("post", "/api/chat"),

@@ -12,7 +12,7 @@ import schemathesis
 
 KNOWN = json.loads(os.environ.get("FUZZ_KNOWN", "{}"))
 ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
-# What these do to an agent would keep its turns from being answered.
+# The effect of these on an agent would prevent answers to its turns.
 SPARE = {"putAgent", "pauseAgent"}
 
 

@@ -1,4 +1,4 @@
-//! Runs seeds of the simulation, with progress, or replays one.
+//! Runs seeds of the simulation and shows progress, or replays one seed.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -63,7 +63,7 @@ fn options() -> Result<SimulateOptions, String> {
     Ok(options)
 }
 
-/// Another one each time, short enough to be typed.
+/// A random first seed, short enough to type.
 fn fresh() -> u64 {
     let drawn = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
     (drawn >> 24) / 1_000 * 1_000
@@ -76,7 +76,7 @@ fn bug(name: &str) -> Result<PlantedBug, String> {
     })
 }
 
-/// How often each invariant was broken, and the first seed that broke it.
+/// Counts how often each invariant was broken, and shows the first seed that broke it.
 fn survey(options: &SimulateOptions) -> ExitCode {
     let mut broken: BTreeMap<_, (u64, u64, String)> = BTreeMap::new();
     for seed in options.from..options.from.saturating_add(options.seeds) {

@@ -1,4 +1,4 @@
-//! The fate of a message, from the order of the log alone.
+//! The outcome of a message, derived from the order of the log alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,21 +7,20 @@ use model::{Chunk, ChunkKind, MessageKey};
 
 use crate::checker::evidence::{Publish, Published, Rules};
 
-/// The code of what the store refuses for good.
+/// Failure code of a message that the store refuses permanently.
 pub(super) const REJECTED: &str = "rejected_by_database";
 
-/// What the log says of a message.
+/// The outcome of a message according to the log.
 #[derive(Debug, Clone)]
 pub struct ExpectedOutcome {
     /// The attempt that counts.
     pub attempt: u32,
-    /// How it ends.
     pub end: ExpectedEnd,
-    /// The chunks that count, by attempt and id: the first of each id.
+    /// The chunks that count, by attempt and id: the first one of each id.
     pub attempts: BTreeMap<u32, BTreeMap<u32, Arc<Chunk>>>,
-    /// For how long a gap was open at most before the end, ms.
+    /// The longest time that a gap was open before the end, ms.
     pub longest_gap_ms: i64,
-    /// For how long no chunk came that counts at most before the end, ms.
+    /// The longest time without a chunk that counts before the end, ms.
     pub longest_silence_ms: i64,
     /// The sequence of the first chunk that still waits behind a gap.
     pub gap_since_seq: Option<u64>,
@@ -29,23 +28,23 @@ pub struct ExpectedOutcome {
     pub last_seq: u64,
     final_id: Option<u32>,
     next: u32,
-    /// Held chunks in the order of arrival: id, sequence, ms.
+    /// Held chunks in order of arrival: id, sequence, ms.
     held: Vec<(u32, u64, i64)>,
     last_at_ms: i64,
 }
 
-/// How the log ends a message. Time may end it earlier if it was slow.
+/// How the log ends a message. A timeout may end it earlier if it was slow.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExpectedEnd {
-    /// All chunks up to the final one are there.
+    /// All chunks up to the final one are present.
     Complete,
-    /// It breaks a rule; [`model::MessageFailure::code`].
+    /// It breaks a rule; the value is [`model::MessageFailure::code`].
     Failed(&'static str),
-    /// Something is missing: only time ends it.
+    /// Chunks are missing: only a timeout ends it.
     Open,
 }
 
-/// The fate of every message in the ledger.
+/// The outcome of every message in the ledger.
 pub fn expected_outcomes(ledger: &[Publish], rules: &Rules) -> BTreeMap<MessageKey, ExpectedOutcome> {
     let mut expected_outcomes: BTreeMap<MessageKey, ExpectedOutcome> = BTreeMap::new();
     for publish in ledger {
@@ -60,7 +59,7 @@ pub fn expected_outcomes(ledger: &[Publish], rules: &Rules) -> BTreeMap<MessageK
             }
         }
     }
-    // Its chunks may be shown until the store has answered.
+    // Chunks of a missing thread may be shown until the store has answered.
     for (_, fate) in
         expected_outcomes.iter_mut().filter(|(key, _)| rules.missing_threads.contains(&key.thread))
     {
@@ -148,7 +147,7 @@ impl ExpectedOutcome {
         }
     }
 
-    /// The text of an attempt, as far as it has no gap.
+    /// The text of an attempt up to its first gap.
     pub fn text(&self, attempt: u32) -> String {
         let chunks = self.attempts.get(&attempt).into_iter().flatten();
         let in_order = chunks.enumerate().take_while(|(index, (id, _))| *index as u32 == **id);
@@ -161,7 +160,7 @@ impl ExpectedOutcome {
         self.attempts.get(&self.attempt)?.get(&self.final_id?)
     }
 
-    /// True when it was so slow that time may have ended it.
+    /// True if it was slow enough that a timeout may have ended it.
     pub fn is_slow(&self, rules: &Rules) -> bool {
         self.end == ExpectedEnd::Open
             || self.longest_gap_ms > rules.gap_safe_ms

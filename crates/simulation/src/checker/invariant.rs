@@ -1,94 +1,79 @@
-//! What is always true, and how a violation of it is reported.
+//! The invariants, and how a violation is reported.
 
 use std::fmt;
 
-/// What is always true.
+/// A property that always holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invariant {
-    /// I1.
     EndsOnce,
-    /// I2.
     Content,
-    /// I5.
     Checkpoint,
-    /// I6.
     ClientText,
-    /// I8.
     OneTerminal,
-    /// C17.
     NothingMissed,
-    /// C13.
     EventIds,
-    /// I9.
     Epochs,
     /// Positions are unique and rise in a thread; each message names its predecessor.
     Positions,
-    /// The numbers of a thread's messages are dense in the order of commits, whatever retention deletes.
+    /// The numbers of a thread's messages are dense in commit order, even after retention deletes
+    /// some.
     Numbers,
-    /// A gap that nothing closes fails its message in time, whatever else flows.
+    /// A gap that nothing closes fails its message in time, whatever else arrives.
     GapTimeout,
-    /// A message fails only for what is in the log, or for time when it was slow.
+    /// A message fails only for a reason that is in the log, or for a timeout if it was slow.
     RightFailure,
-    /// No more messages are open than there is room for.
+    /// No more messages are open than the limit allows.
     Room,
-    /// T1.
     WholeTurn,
-    /// T11.
     OneDelivery,
-    /// Each run of a turn ends once, in its order, and nothing comes after a success.
+    /// Each run of a turn ends once, in order, and nothing follows a success.
     RunsOnce,
-    /// T4 and T5.
     Fifo,
-    /// T10.
     OneAtATime,
-    /// T6.
     Backoff,
-    /// A run fails only for what its workflow, a person or the store did.
+    /// A run fails only because of its workflow, a person or the store.
     RightCause,
-    /// T2, T3, T7 and T9: what was asked for ends.
+    /// T2, T3, T7 and T9: every command ends.
     OrdersEnd,
-    /// What follows a turn is published once by its id, and only when its commit has been applied.
+    /// What follows a turn is published once by its id, and only after its commit was applied.
     Outbox,
-    /// An answer that is under way is not asked for again.
+    /// An answer that is in progress is not requested again.
     OneRequest,
-    /// Of a turn that was stopped nothing leaves but its end.
+    /// Of a stopped turn nothing is published but its end.
     AfterStop,
-    /// What ends by time, and what changes hands, does so within a bound.
+    /// Timeouts and takeovers happen within a bound.
     InTime,
-    /// What is saved of something goes with the transaction that ends it.
+    /// Saved parts are deleted in the transaction that ends what they belong to.
     SavedRows,
-    /// The request of a run that its owner has ended is taken back.
+    /// The request of a run that its owner has ended is withdrawn.
     Withdrawn,
-    /// What is gone on both sides is an incident.
+    /// Data lost on both sides is recorded as an incident.
     Named,
-    /// Of what was erased nothing comes back.
+    /// Nothing that was erased comes back.
     Erased,
-    /// What is old goes whole, oldest first.
+    /// Retention deletes whole batches, oldest first.
     Retired,
-    /// What was put away is in no context, and everything else is, whole and once.
+    /// A context contains nothing that was compacted, and everything else whole and once.
     Compacted,
-    /// A3.
     FiresOnce,
-    /// A timer is decided about when it is due, and not before.
+    /// A timer is decided when it is due, and not before.
     TimerInTime,
-    /// A4.
     Restraint,
-    /// A follow-up is armed by a completed turn of a person or of a follow-up, which says something.
+    /// A follow-up is armed only by a completed turn of a person or of a follow-up whose answer is
+    /// not empty.
     ArmedBy,
     /// A follow-up is sent and stored only while no person has written.
     HeldBack,
-    /// T15.
     Occurrences,
-    /// The ledger has each call of a model that an answer lists, once.
+    /// The ledger has each model call that an answer lists, once.
     Usage,
     /// When the faults stop, everything ends.
     Liveness,
-    /// Nothing panics.
     NoPanic,
 }
 
 impl Invariant {
-    /// What it says, with its number in the reliability notes where it has one.
+    /// The statement of the invariant, with its number in the reliability notes if it has one.
     pub fn statement(self) -> &'static str {
         match self {
             Self::EndsOnce => "I1 what is acknowledged ends as exactly one message or one dead letter",
@@ -147,21 +132,16 @@ impl Invariant {
     }
 }
 
-/// An invariant that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
     pub invariant: Invariant,
-    /// Of which message, entry or connection.
+    /// The message, entry or connection that is concerned.
     pub subject: String,
-    /// What should be.
     pub expected: String,
-    /// What is.
     pub seen: String,
 }
 
 impl Violation {
-    /// Puts one together.
     pub fn new(
         invariant: Invariant,
         subject: impl ToString,

@@ -1,4 +1,4 @@
-//! What is stored, against the ledger.
+//! Compares the stored rows with the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ fn check_ends(
     }
 }
 
-/// Turns have ends of another kind.
+/// The ends of turns are checked elsewhere.
 fn is_of_turn(key: &MessageKey) -> bool {
     part_of(&key.message).is_some()
 }
@@ -96,7 +96,7 @@ fn check_entries(
             continue;
         }
         if evidence.rules.parted.contains(&publish.partition) {
-            // Its sequence may have been given twice, and it may be gone.
+            // Its sequence may have been assigned twice, and it may be gone.
             continue;
         }
         let found = letters.remove(&(publish.partition, publish.seq)).unwrap_or_default();
@@ -131,7 +131,7 @@ fn check_entries(
 fn check_positions(evidence: &Evidence, violations: &mut Vec<Violation>) {
     let mut heads: BTreeMap<&ThreadId, i64> = BTreeMap::new();
     let mut all = BTreeSet::new();
-    // Without its row a thread begins anew.
+    // Without its row a thread starts over.
     let is_whole = |message: &&MessageRow| !evidence.rules.erased.contains(&message.key.thread);
     for message in evidence.messages.iter().filter(is_whole) {
         let head = heads.insert(&message.key.thread, message.position);
@@ -147,10 +147,10 @@ fn check_positions(evidence: &Evidence, violations: &mut Vec<Violation>) {
     }
 }
 
-/// From 1, dense in the order of commits: so unique and rising as well.
+/// Numbers start at 1 and are dense in commit order, so they are unique and rising too.
 fn check_numbers(evidence: &Evidence, violations: &mut Vec<Violation>) {
     let mut last: BTreeMap<&ThreadId, i64> = BTreeMap::new();
-    // Without its row a thread begins anew.
+    // Without its row a thread starts over.
     let is_whole = |message: &&MessageRow| !evidence.rules.erased.contains(&message.key.thread);
     for message in evidence.messages.iter().filter(is_whole) {
         let before = last.insert(&message.key.thread, message.number).unwrap_or(0);
@@ -174,12 +174,13 @@ fn check_content(message: &MessageRow, fate: &ExpectedOutcome, violations: &mut 
         let (expected, seen) = (format!("{expected:?}"), format!("{:?}", message.content));
         violations.push(Violation::new(Invariant::Content, key, expected, seen));
     }
-    // Reasoning rides in the metadata.
+    // Reasoning is stored in the metadata.
     let has_reasoning = fate
         .attempts
         .get(&fate.attempt)
         .is_some_and(|chunks| chunks.values().any(|chunk| chunk.kind == ChunkKind::Reasoning));
-    // So does what the publisher wrote beside it, which it may change when it repeats a chunk, and the sum of calls of models.
+    // So is the publisher's other metadata, which it may change when it repeats a chunk, and the
+    // sum of model calls.
     let lists_calls =
         |chunk: &std::sync::Arc<model::Chunk>| chunk.metadata.get(model::ModelCall::KEY).is_some();
     let has_sum = fate.attempts.values().flat_map(BTreeMap::values).any(lists_calls);
@@ -227,7 +228,7 @@ fn check_failure(
     }
 }
 
-/// A dead letter keeps chunks that were accepted, each once, by id.
+/// A dead letter keeps each accepted chunk once, by id.
 fn check_kept(
     key: &MessageKey,
     attempt: u32,

@@ -41,7 +41,7 @@ fn complete(message: &str, position: i64) -> SeenEvent {
     SeenEvent::Complete { message: key(message).message, position: Some(position) }
 }
 
-/// Two whole messages, one with a gap, one entry of garbage; a client that saw the first two.
+/// Two whole messages, one with a gap, one garbage entry, and a client that saw the first two.
 fn good() -> Evidence {
     let garbage = Publish {
         partition: PartitionId(0),
@@ -93,7 +93,7 @@ fn complete_from_store() -> SeenEvent {
     SeenEvent::Rest { message: key("a").message, chunk: Arc::new(Chunk::content(9, "lo", true)) }
 }
 
-/// The invariants that break when `spoil` has been at the evidence.
+/// The invariants that are violated after `spoil` has changed the evidence.
 fn broken(spoil: impl FnOnce(&mut Evidence)) -> Vec<Invariant> {
     let mut evidence = good();
     spoil(&mut evidence);
@@ -169,7 +169,8 @@ fn what_clients_saw_is_compared_with_both() {
     assert_eq!(broken(|e| seen(e, vec![whole()])), [OneTerminal]);
     assert_eq!(broken(|e| e.transcripts[0].seen.push(complete("gap", 1))), [OneTerminal]);
     assert_eq!(broken(|e| e.transcripts[0].seen.push(complete_from_store())), [ClientText]);
-    // Cut within what one gateway had from the store, and on with the chunks of another that does not know of the end yet.
+    // The connection was cut within the text from the store, and resumed with chunks of another
+    // gateway that does not know the end yet.
     let rest = |text: &str| SeenEvent::Rest { message: key("a").message, chunk: chunk(0, text, false) };
     let on_from = |e: &mut Evidence, text: &str| {
         let last = seen_chunk("a", chunk(1, "lo", true));

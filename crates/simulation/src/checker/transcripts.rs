@@ -1,4 +1,4 @@
-//! What clients saw, against the ledger and the store.
+//! Compares what clients saw with the ledger and the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ struct Shown {
     attempt: Option<u32>,
     next: u32,
     text: String,
-    /// Reasoning, and arguments and results of calls by their ids, as far as they have come.
+    /// Reasoning, and arguments and results of calls by their ids, as far as they have arrived.
     others: BTreeMap<String, String>,
     from_store: bool,
-    /// The client was disconnected since the last of it came.
+    /// The client was disconnected since the last part arrived.
     was_cut: bool,
     ended: bool,
-    /// Where it ended, if the client was sent that.
+    /// The position of its end, if the client was sent it.
     position: Option<i64>,
 }
 
@@ -39,12 +39,12 @@ impl Shown {
     }
 }
 
-/// What is stored, by key.
+/// The stored ends, by key.
 pub(super) struct Ends<'a> {
     messages: BTreeMap<&'a MessageKey, &'a MessageRow>,
     dead: BTreeSet<&'a MessageKey>,
     all: &'a [(MessageKey, i64)],
-    /// What clients see of a message, where that is more than its own text.
+    /// The text that clients see of a message, where that is more than its own text.
     texts: BTreeMap<MessageKey, String>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Ends<'a> {
             DeadLetterRow::Entry { .. } => None,
         });
         let messages = evidence.messages.iter().map(|message| (&message.key, message));
-        // Of a message that is stored twice the first one counts here.
+        // If a message is stored twice, the first row counts here.
         Self {
             messages: messages.rev().collect(),
             dead: dead.chain(failed).collect(),
@@ -87,7 +87,7 @@ pub(super) fn check(
     let mut check = Check { transcript, rules, ends, expected_outcomes, violations };
     let mut all: BTreeMap<&MessageId, Shown> = BTreeMap::new();
     for (index, seen) in transcript.seen.iter().enumerate() {
-        // What a later restart took back is not compared with what there is now.
+        // What a later restart took back is not compared with the present state.
         let taken_back = check.is_taken_back(index, seen);
         let before = check.violations.len();
         check.event(seen, &mut all);
@@ -101,7 +101,7 @@ pub(super) fn check(
     check.ends();
 }
 
-/// A chunk as people are shown it: without the hint of a follow-up.
+/// A chunk as subscribers see it: without the hint of a follow-up.
 fn as_shown(chunk: &Chunk) -> Chunk {
     let metadata = FollowUpHint::hidden_in(&chunk.metadata).into_owned();
     Chunk { metadata, ..chunk.clone() }
@@ -114,14 +114,15 @@ impl<'a> Check<'a> {
             SeenEvent::Chunk { message, attempt, chunk } => {
                 let shown = all.entry(message).or_default();
                 if shown.next == 0 && shown.attempt.is_some_and(|before| before < *attempt) {
-                    // Its text was reset, and nothing has come since.
+                    // Its text was reset, and nothing has arrived since.
                     shown.attempt = Some(*attempt);
                 }
                 if shown.from_store
                     && shown.was_cut
                     && self.has_chunks_before(message, *attempt, chunk.id, shown)
                 {
-                    // It was cut within what one gateway had from the store, and another one does not know of the end yet.
+                    // The connection was cut within the text that one gateway had from the store,
+                    // and another gateway does not know the end yet.
                     (shown.from_store, shown.next) = (false, chunk.id);
                 }
                 let in_order = *shown.attempt.get_or_insert(*attempt) == *attempt
@@ -148,8 +149,9 @@ impl<'a> Check<'a> {
                 let shown = all.entry(message).or_default();
                 let is_lower = shown.attempt.is_some_and(|before| before >= *attempt);
                 let is_anew = shown.attempt == Some(*attempt);
-                // An owner whose store has gone back shows what comes late of a message that it knows as ended no more.
-                // To 0: the gateway does not show it, because the owner's answer has left it out, and forgets what it has shown.
+                // An owner whose store went back shows late chunks of a message that it no longer
+                // knows to have ended. A reset to attempt 0 is also allowed: the gateway hides a
+                // message that the owner's answer has left out, and forgets what it has shown.
                 let may_be_lower = (*attempt == 0 && self.rules.left_out.contains(&self.transcript.thread))
                     || is_anew
                     || self.is_stopped(message)
@@ -190,14 +192,17 @@ impl<'a> Check<'a> {
                 self.violations.push(violation);
             }
             SeenEvent::Restart { after } => {
-                // The answer of a task that was dropped is gone, and what the stream has lost, which may come again.
+                // The answer of a dropped task is gone, as is what the stream has lost, which may
+                // come again.
                 let may_be_gone =
                     |message: &MessageId| self.stored(message).is_none() || self.is_unsure(message);
-                // A gateway restarts all its viewers, also one that had joined before anything of the lost message was shown to it.
+                // A gateway restarts all its subscribers, including one that joined before anything
+                // of the lost message was shown to it.
                 let is_justified = all.iter().any(|(message, shown)| !shown.ended && may_be_gone(message))
                     || self.rules.lost.iter().any(|key| key.thread == self.transcript.thread);
-                // A gateway that follows the thread since before its store went back finds out when an owner answers, which may take long: a
-                // client that has joined it meanwhile begins anew with the others.
+                // A gateway that follows the thread since before its store went back notices when
+                // an owner answers, which may take long. A client that joined in the meantime
+                // restarts with the others.
                 if !is_justified && !self.has_gone_back() {
                     let subject = format!("client {}", self.transcript.client);
                     let seen = "a restart, though nothing was lost";
@@ -210,7 +215,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Whether the client was sent a restart afterwards that goes back behind this event, or the message anew, because the store went back.
+    /// True if the client was later sent a restart back behind this event, or the message again,
+    /// because the store went back.
     fn is_taken_back(&self, index: usize, seen: &SeenEvent) -> bool {
         let (SeenEvent::Chunk { message, .. }
         | SeenEvent::Reset { message, .. }
@@ -227,7 +233,7 @@ impl<'a> Check<'a> {
             SeenEvent::Chunk { attempt, .. } | SeenEvent::Reset { attempt, .. } => Some(*attempt),
             _ => None,
         };
-        // It is part of what ended here, or has not ended before the restart.
+        // The event belongs to a message that ended here, or that had not ended before the restart.
         let mut end = None;
         for later in &self.transcript.seen[index..] {
             match later {
@@ -238,7 +244,8 @@ impl<'a> Check<'a> {
                     end = end.or(*position);
                 }
                 SeenEvent::Restart { after } if end.is_none_or(|end| end > *after) => return true,
-                // In the same attempt or an earlier one: a later attempt takes back nothing that was wrong.
+                // In the same attempt or an earlier one: a later attempt takes back nothing that
+                // was wrong.
                 SeenEvent::Reset { message: anew, attempt }
                     if anew == message
                         && end.is_none()
@@ -253,8 +260,9 @@ impl<'a> Check<'a> {
         false
     }
 
-    /// The ends that the client was sent, compared with all that there are: every one above where it began, in their order, up to the last that it
-    /// heard of, or to the end of all if it was connected.
+    /// Compares the ends that the client was sent with all ends above its start position, in order.
+    /// The comparison stops at the last end that the client was sent, or covers all ends if it was
+    /// connected.
     fn ends(&mut self) {
         let Some(since) = self.transcript.since else { return };
         let position = |seen: &'a SeenEvent| match seen {
@@ -276,7 +284,7 @@ impl<'a> Check<'a> {
         let is_last = self.rules.is_settled && self.transcript.is_connected;
         let heard = shown.last().map_or(since, |(position, _)| *position);
         let until = if is_last { i64::MAX } else { heard };
-        // What lost a chunk with its stream may end after everything else has settled.
+        // A message that lost a chunk with its stream may end after everything else has settled.
         let may_be_open = |key: &MessageKey, position: i64| position > heard && self.rules.lost.contains(key);
         let is_wanted = |(key, position): &&(MessageKey, i64)| {
             key.thread == self.transcript.thread
@@ -294,7 +302,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Whether the client has what the chunks below this one say, in whatever pieces.
+    /// True if the client has the content of the chunks below this one, however it was split.
     fn has_chunks_before(&self, message: &MessageId, attempt: u32, id: u32, shown: &Shown) -> bool {
         let outcome = self.expected_outcomes.get(&self.key(message));
         let Some(chunks) = outcome.and_then(|outcome| outcome.attempts.get(&attempt)) else { return false };
@@ -308,7 +316,7 @@ impl<'a> Check<'a> {
         before.text == shown.text && before.others.iter().eq(others)
     }
 
-    /// Reasoning, calls and results of the attempt that was stored, as far as the log says.
+    /// Reasoning, calls and results of the stored attempt, according to the log.
     fn others(&self, message: &MessageId, attempt: u32) -> Option<BTreeMap<String, String>> {
         let fate = self.expected_outcomes.get(&self.key(message))?;
         let mut whole = Shown::default();
@@ -329,7 +337,7 @@ impl<'a> Check<'a> {
                 self.report(Invariant::OneTerminal, message, expected, seen);
             }
             Some(stored) if self.is_stopped(message) && shown.text.starts_with(self.ends.text(stored)) => {}
-            // Its stream has lost a chunk, in place of which another one came.
+            // Its stream has lost a chunk, and another one took its place.
             Some(_) if self.has_lost_chunks(message) => {}
             Some(stored) if self.ends.text(stored) != shown.text => {
                 let (expected, seen) = (format!("{:?}", self.ends.text(stored)), format!("{:?}", shown.text));
@@ -369,14 +377,15 @@ impl<'a> Check<'a> {
                 (format!("a prefix of {:?}", self.ends.text(stored)), format!("{:?}", shown.text));
             self.report(Invariant::ClientText, message, expected, seen);
         }
-        // What lost a chunk with its stream may be open for a while longer.
+        // A message that lost a chunk with its stream may be open for longer.
         let is_lost = self.rules.lost.contains(&self.key(message));
         if self.rules.is_settled && self.transcript.is_connected && !is_lost {
             self.report(Invariant::OneTerminal, message, "one terminal", "none");
         }
     }
 
-    /// What is accepted is not determined: its stream has lost some of it, or a store that went back had it requested twice.
+    /// True if it is undetermined which chunks are accepted: its stream has lost some, or a store
+    /// that went back had it requested twice.
     fn is_unsure(&self, message: &MessageId) -> bool {
         self.has_lost_chunks(message) || (self.has_gone_back() && TurnId::of_answer(message).is_some())
     }
@@ -389,7 +398,7 @@ impl<'a> Check<'a> {
         self.rules.lost.contains(&self.key(message))
     }
 
-    /// What was stopped may have got further for an owner that did not come to store it.
+    /// An owner that did not get to store a stopped answer may have shown more of it.
     fn is_stopped(&self, message: &MessageId) -> bool {
         self.stored(message).is_some_and(|stored| stored.metadata.get("stopped").is_some())
     }

@@ -1,7 +1,9 @@
-//! The invariants of turns, tasks and control commands: what was asked for, what transactions did, what was published of it.
+//! The invariants of turns, tasks and control commands: what was requested, what transactions did,
+//! what was published.
 //!
-//! Entry point: [`super::check_with_turns`]. A history of transactions is replayed on a small model of queues and threads, written anew
-//! here: it shares nothing with what it judges but the nouns of `model`.
+//! Entry point: [`super::check_with_turns`]. The history of transactions is replayed on a small
+//! separate model of queues and threads. It shares only the types of `model` with the code under
+//! test.
 
 mod causes;
 mod commands;
@@ -30,7 +32,7 @@ pub use evidence::{
     TurnRow, TurnRules, Turns, UsageRow, part_of,
 };
 
-/// What an answer's stream of chunks says in all: the texts of its steps and its own.
+/// The full text of each answer's chunk stream: the texts of its steps, then its own.
 pub(super) fn full_texts(evidence: &Evidence) -> BTreeMap<MessageKey, String> {
     let mut texts: BTreeMap<MessageKey, String> = BTreeMap::new();
     for message in evidence.messages.iter().filter(|message| message.role == Role::Assistant) {
@@ -44,7 +46,7 @@ pub(super) fn full_texts(evidence: &Evidence) -> BTreeMap<MessageKey, String> {
     texts
 }
 
-/// Checks every invariant of turns that the evidence can show, besides those of messages.
+/// Checks every invariant of turns that the evidence covers, except those of messages.
 pub(super) fn check(
     evidence: &Evidence,
     turns: &Turns,
@@ -62,8 +64,8 @@ fn check_rest(
     turns: &Turns,
     expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>,
 ) -> Vec<Violation> {
-    // A person retried what had failed, the store forgot that it had, and the second time it need not fail: then the retry is of
-    // something that has succeeded.
+    // A person retried a failed turn, the store forgot the failure, and the second time the turn
+    // need not fail. Then the retry concerns a turn that has succeeded.
     let is_retry = |ordered: &Ordered| matches!(&ordered.command, Command::Turn(opened) if opened.run > 0);
     if !evidence.rules.stepped_back.is_empty() && turns.ledger.iter().any(is_retry) {
         return Vec::new();
@@ -79,7 +81,8 @@ fn check_rest(
         let ordered = Turns { history: erased::ordered(turns), ..turns.clone() };
         queues::check(&ordered, &errors, &mut of_queues);
     }
-    // A run that was asked for twice may have failed twice, and which of its errors counts depends on who read what first.
+    // A run that was requested twice may have failed twice; which of its errors counts depends on
+    // who read what first.
     violations.extend(of_queues.into_iter().filter(|it| !is_undone || it.invariant != Invariant::Backoff));
     causes::check(evidence, turns, expected_outcomes, &mut violations);
     usage::check(evidence, turns, expected_outcomes, &mut violations);
@@ -94,7 +97,7 @@ fn check_rest(
     violations
 }
 
-/// What an answer that has failed by the order of its chunks says of its error.
+/// The retry hints of answers that failed by the order of their chunks.
 fn errors(expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>) -> BTreeMap<MessageKey, RetryHint> {
     let failed =
         expected_outcomes.iter().filter(|(_, fate)| fate.end == ExpectedEnd::Failed("producer_error"));

@@ -9,7 +9,7 @@ use serde_json::{Map, json};
 use crate::rng::Rng;
 use crate::scenario::{FollowUpProfile, Scenario};
 
-/// When, to which thread or to the agent of which thread, what.
+/// Plans the inputs and tasks, with time and thread; a task goes to the agent of a thread.
 pub(super) fn plan(
     scenario: &Scenario,
     threads: &[(ThreadId, PartitionId)],
@@ -39,7 +39,7 @@ pub(super) fn plan(
     planned
 }
 
-/// Its ack may be lost: then it comes again, at once or much later.
+/// The ack may be lost; then the command is sent again, at once or much later.
 fn send(
     at: i64,
     thread: usize,
@@ -101,7 +101,8 @@ fn task(number: usize, agent: &AgentId) -> Option<Task> {
     })
 }
 
-/// Whose the text of a command is, for who erases it: the store knows it of subjects, and of tasks by what they carry.
+/// The owner of a command's text, for erasure: the store knows it by the subject, and for tasks by
+/// their payload.
 pub(crate) fn owner_of(command: &Command) -> String {
     match command {
         Command::Turn(opened) => opened.thread.to_string(),
@@ -113,7 +114,6 @@ pub(crate) fn owner_of(command: &Command) -> String {
     }
 }
 
-/// The partition of a key.
 pub(crate) fn partition_of(key: &str, partitions: u16) -> PartitionId {
     let count = model::PartitionCount::new(partitions.into()).ok();
     count.map_or(PartitionId(0), |count| Bucket::of_key(key).partition(count))

@@ -9,37 +9,38 @@ use crate::rng::Rng;
 
 /// When Berlin's clocks change in 2027, ms: forward, and back.
 const CLOCK_CHANGES: [i64; 2] = [1_806_195_600_000, 1_824_944_400_000];
-/// The zone of all users.
+/// The time zone of all users.
 pub(crate) const ZONE: &str = "Europe/Berlin";
 
-/// Follow-ups and schedules in a history that has them.
+/// Follow-ups and schedules of a history that has them.
 #[derive(Debug, Clone)]
 pub(crate) struct FollowUpProfile {
-    /// What the settings of every agent say of follow-ups.
+    /// The follow-up part of every agent's settings.
     pub(crate) written: Value,
     pub(crate) max_in_a_row: u32,
     pub(crate) max_per_day: u32,
     pub(crate) cooldown_ms: i64,
-    /// Minutes of the day from which on, and until which, none is sent.
+    /// Start and end of the quiet hours, in minutes of the day.
     pub(crate) quiet: Option<(i64, i64)>,
-    /// Messages name the zone of their users; else the settings do.
+    /// Messages name the time zone of their users; otherwise the settings do.
     pub(crate) users_name_zone: bool,
-    /// Answers whose last chunk asks for one.
+    /// Rate of answers whose last chunk asks for a follow-up.
     pub(crate) hints: f64,
-    /// Answers that say nothing.
+    /// Rate of empty answers.
     pub(crate) empty: f64,
-    /// Messages that persons write close to the time of a timer, and how often one does.
+    /// The most messages that persons write close to a timer's due time, and their rate.
     pub(crate) persons: usize,
     pub(crate) person: f64,
-    /// All workers die, and days pass.
+    /// Rate of outages in which all workers die and days pass.
     pub(crate) outage: f64,
-    /// By how much the clocks of the database and of workers are ahead of the simulation's at its beginning, ms.
+    /// How far the clocks of the database and of workers are ahead of the simulation's at its
+    /// start, ms.
     pub(crate) ahead_ms: i64,
     pub(crate) schedules: usize,
     pub(crate) delayed_tasks: usize,
-    /// From then on the settings do not ask for follow-ups any more, ms.
+    /// From this time on the settings disable follow-ups, ms.
     pub(crate) disabled_at: Option<i64>,
-    /// Jumps to the next timer while there are faults.
+    /// The most jumps to the next timer while there are faults.
     pub(crate) jumps: u32,
     pub(crate) timer_window: usize,
 }
@@ -91,7 +92,7 @@ impl FollowUpProfile {
         })
     }
 
-    /// The settings of every agent.
+    /// The settings of every agent at this time.
     pub(crate) fn settings(&self, time: i64) -> Map<String, Value> {
         match self.disabled_at {
             Some(at) if time >= at => Map::new(),
@@ -99,13 +100,13 @@ impl FollowUpProfile {
         }
     }
 
-    /// What the checker is shown of them.
+    /// The limits as the checker needs them.
     pub(crate) fn limits(&self) -> FollowUpLimits {
         let Self { max_in_a_row, max_per_day, cooldown_ms, quiet, .. } = *self;
         FollowUpLimits { max_in_a_row, max_per_day, cooldown_ms, quiet, summer: CLOCK_CHANGES }
     }
 
-    /// What of them an input carries.
+    /// The follow-up settings that an input carries.
     pub(crate) fn arming(&self) -> Metadata {
         let kept = model::TurnOptions::FOLLOW_UP
             .iter()
@@ -113,7 +114,8 @@ impl FollowUpProfile {
         Metadata::new(kept.collect()).unwrap_or_default()
     }
 
-    /// What a person's message carries besides its text: what looks as if the system had written it is a person's all the same.
+    /// The metadata of a person's message. Some look as if the system had written them, and are
+    /// still a person's.
     pub(crate) fn metadata(&self, number: usize) -> Metadata {
         let mut map = Map::new();
         if self.users_name_zone {
@@ -129,7 +131,7 @@ impl FollowUpProfile {
         Metadata::new(map).unwrap_or_default()
     }
 
-    /// Its text.
+    /// The text of a person's message.
     pub(crate) fn content(number: usize) -> String {
         match number % 4 {
             2 => format!("[AUTONOMOUS_FOLLOWUP: check_in] {number}"),

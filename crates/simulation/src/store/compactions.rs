@@ -1,4 +1,5 @@
-//! The double of compactions: the messages of a thread as contexts are built of them, and what was put away.
+//! The double of compactions: the messages of a thread as contexts are built from them, and the
+//! compactions.
 
 use batches::Item;
 use batches::compaction::{self, Compaction};
@@ -10,7 +11,7 @@ use crate::bug::PlantedBug;
 use crate::checker::turns::TurnRow;
 use crate::log::START;
 
-/// A message as it was written, under the batch that the store gave it.
+/// A message as it was written, under the batch that the store assigned to it.
 pub(super) fn item_of(message: &Message, row: Option<&TurnRow>, time: i64) -> Item {
     let place = &message.placement;
     let (batch, sequence_num, batch_type) = row.map_or((place.position.get(), 0, place.batch_type), |row| {
@@ -35,7 +36,7 @@ pub(super) fn item_of(message: &Message, row: Option<&TurnRow>, time: i64) -> It
 }
 
 impl Store {
-    /// The messages of a thread, the oldest first.
+    /// The messages of a thread, oldest first.
     pub(crate) fn items(&self, thread: &ThreadId) -> Vec<Item> {
         self.kept
             .get(thread)
@@ -49,14 +50,15 @@ impl Store {
         self.compactions.get(thread).map_or(&[], Vec::as_slice)
     }
 
-    /// The one that counts for the next context.
+    /// The compaction that counts for the next context.
     pub(crate) fn live_compaction(&self, thread: &ThreadId) -> Option<Compaction> {
         let written = self.compactions(thread).iter().filter(|row| !row.is_pending);
         let written: Vec<Compaction> = written.map(|row| row.compaction.clone()).collect();
         compaction::live(&written).cloned()
     }
 
-    /// Writes one, where the thread is there and was not erased, the one before is still the newest, and the message before its id is there.
+    /// Writes a compaction if the thread exists and is not erased, its predecessor is still the
+    /// newest, and the message before its id exists.
     pub(crate) fn add_compaction(
         &mut self,
         thread: &ThreadId,
@@ -89,7 +91,7 @@ impl Store {
         true
     }
 
-    /// Its summary has come, or never will: then it never counts.
+    /// The summary was written, or never will be; without a summary the compaction never counts.
     pub(crate) fn settle_compaction(
         &mut self,
         thread: &ThreadId,
@@ -109,7 +111,7 @@ impl Store {
         true
     }
 
-    /// The newest that counts does not count any more, nor does what was planned after it.
+    /// Undoes the newest compaction that counts, and those that were planned after it.
     pub(crate) fn undo_compaction(&mut self, thread: &ThreadId) -> bool {
         let Some(newest) = self.live_compaction(thread).map(|live| live.id) else { return false };
         let head = self.heads.get(thread).copied().unwrap_or(0);

@@ -13,11 +13,12 @@ use super::Store;
 use crate::bug::PlantedBug;
 use crate::checker::turns::{TurnPart, part_of};
 
-/// A commit may bear positions that were given so long before, by an owner that was paused; a minute in the store, longer than most histories.
+/// A paused owner may commit positions that it assigned this long before. In the real store this is
+/// a minute, which is longer than most histories.
 const CLOCK_SKEW: Duration = Duration::from_secs(20);
 
 impl Store {
-    /// An answer with its steps, or a message that no turn asked for.
+    /// Adds the end of an answer with its steps, or of a message that no turn asked for.
     pub(super) fn add_end(&mut self, message: &model::Message) {
         let MessageKey { thread, message: id } = &message.key;
         if let Some((turn, TurnPart::Input | TurnPart::Step(_))) = part_of(id) {
@@ -55,7 +56,7 @@ impl Store {
                 failed.batch_type,
             );
             let ends = self.ends_of.entry(failed.key.thread.clone()).or_default();
-            // One row a message.
+            // One row per message.
             if ends.values().all(|ended| ended.header.message != failed.key.message) {
                 let how = EndKind::Failed(StreamError::from(&failed.failure));
                 ends.insert(failed.position, EndedMessage { header, position: failed.position, how });
@@ -63,7 +64,7 @@ impl Store {
         }
     }
 
-    /// The position of the thread's last end up to there.
+    /// The position of the thread's last end up to `through`.
     pub(crate) fn last_end(&self, thread: &ThreadId, through: Position) -> Position {
         let last = self.ends_of.get(thread).and_then(|ends| ends.range(..=through).next_back());
         last.map_or(Position::from_stored(0), |(position, _)| *position)

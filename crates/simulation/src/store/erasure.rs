@@ -1,4 +1,5 @@
-//! The double of erasing a thread: its mark, and the deletion of everything of it, table by table, as the statements do it.
+//! The double of erasing a thread: its mark, and the deletion of its rows, table by table, as the
+//! statements do it.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +11,10 @@ use crate::bug::PlantedBug;
 use crate::checker::turns::{Transition, TransitionKind, TurnPart, part_of};
 use crate::checker::{Invariant, Violation};
 
-/// What is deleted by one statement, in their order.
+/// What each statement deletes, in execution order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ErasedRows {
-    /// The batches in which agents did what followed its turns.
+    /// The batches in which agents executed tasks that followed the thread's turns.
     BatchesOfAgents,
     OpenTurns,
     FailedTurns,
@@ -23,7 +24,8 @@ pub(crate) enum ErasedRows {
     Tasks,
     Letters,
     Audit,
-    /// How the turns of tasks that follow its turns failed, and what was saved of their answers.
+    /// Failures of the turns of tasks that followed the thread's turns, and saved parts of their
+    /// answers.
     FailuresOfAgents,
     SpillsOfAgents,
     TaskIdsOfAgents,
@@ -52,11 +54,11 @@ impl ErasedRows {
     ];
 }
 
-/// A task that follows a turn of the thread: the partition, and where it stands.
+/// A task that follows a turn of the thread: partition, agent and position.
 type Following = (usize, AgentId, i64);
 
 impl Store {
-    /// What comes for the thread counts for nothing from now on.
+    /// Marks the thread: whatever arrives for it from now on is ignored.
     pub(crate) fn mark_erased(&mut self, thread: &ThreadId) {
         self.erased.insert(thread.clone(), false);
         self.once_erased.insert(thread.clone());
@@ -71,12 +73,12 @@ impl Store {
         self.erased.contains_key(thread)
     }
 
-    /// Whether the mark stands, and whether the erasing was done.
+    /// Whether the thread is marked, and whether its erasure is complete.
     pub(crate) fn erasure(&self, thread: &ThreadId) -> Option<bool> {
         self.erased.get(thread).copied()
     }
 
-    /// As the question for commands has it: control commands are done.
+    /// As the command look-up sees it: control commands are executed.
     pub(crate) fn is_order_erased(&self, key: &CommandKey) -> bool {
         match key {
             _ if self.erased.is_empty() || self.bug == Some(PlantedBug::ErasedUnasked) => false,
@@ -88,7 +90,7 @@ impl Store {
         }
     }
 
-    /// The entry is of a thread that was erased once.
+    /// True if the entry belongs to a thread that was ever erased.
     pub(super) fn needs_nothing_of(&self, entry: &StreamEntry) -> bool {
         let is_erased = |thread: &ThreadId| self.once_erased.contains(thread);
         match &entry.body {
@@ -100,7 +102,7 @@ impl Store {
             EntryBody::Command(Command::DelayedTask(delayed), _) => is_erased(&delayed.task.agent.thread()),
             EntryBody::Command(Command::Control(control), _) => is_erased(&control.subject.thread()),
             EntryBody::Frame(frame) => is_erased(&frame.thread),
-            // It is kept, but may have been deleted since.
+            // It was kept, but may have been deleted since.
             EntryBody::Refused { subject, .. } => {
                 let owner = subject.split('.').nth(2).and_then(|id| ThreadId::parse(id).ok());
                 owner.is_some_and(|owner| is_erased(&owner))
@@ -120,7 +122,7 @@ impl Store {
         following
     }
 
-    /// The first messages of the turns of such tasks.
+    /// The inputs of the turns of tasks that followed the thread's turns.
     fn inputs_of_agents(&self, thread: &ThreadId) -> Vec<MessageKey> {
         let is_input = |message: &&crate::checker::MessageRow| {
             matches!(part_of(&message.key.message), Some((_, TurnPart::Input)))
@@ -131,7 +133,7 @@ impl Store {
         self.messages.iter().filter(is_input).map(|message| message.key.clone()).collect()
     }
 
-    /// Deletes what there is in one place; how many rows.
+    /// Deletes the rows of one table, and returns their number.
     pub(crate) fn erase_place(&mut self, thread: &ThreadId, place: ErasedRows, time: i64) -> usize {
         match place {
             ErasedRows::BatchesOfAgents => self.erase_batches_of_agents(thread),
@@ -160,7 +162,8 @@ impl Store {
             }
             ErasedRows::SpillsOfAgents => {
                 let turns = self.turns_of(&self.following(thread));
-                // Their tasks go after it: until then the checkpoint may pass what was saved of them.
+                // Their tasks are deleted after this; until then the checkpoint may pass what was
+                // saved of them.
                 self.erased_turns.extend(turns.iter().map(|turn| (turn.clone(), thread.clone())));
                 self.erase_saved(|key| is_answer_of(key, &turns))
             }
@@ -185,7 +188,7 @@ impl Store {
         self.tables.iter_mut().map(erase).sum()
     }
 
-    /// What is not there any more has not ended, as a look-up sees it.
+    /// A deleted message has not ended, as a look-up sees it.
     fn erase_messages(&mut self, is_gone: impl Fn(&MessageKey) -> bool) -> usize {
         let keys: Vec<MessageKey> = self.message_keys.iter().filter(|key| is_gone(key)).cloned().collect();
         for key in &keys {
@@ -273,7 +276,7 @@ impl Store {
         tasks.len()
     }
 
-    /// Also of entries that could not be used, whose subjects say whose they were.
+    /// Also deletes dead letters of unusable entries whose subjects name the thread.
     fn erase_letters(&mut self, thread: &ThreadId) -> usize {
         let entries = gone(&mut self.entry_keys, |_, owner| owner.as_deref() == Some(thread.as_str()));
         let keys: Vec<MessageKey> =
@@ -285,7 +288,7 @@ impl Store {
         entries + keys.len()
     }
 
-    /// A batch without entries stays, for its owner counts on it.
+    /// A batch without entries stays, because its owner relies on it.
     fn erase_outbox(&mut self, thread: &ThreadId) -> usize {
         let is_of = |outgoing: &Outgoing| match outgoing {
             Outgoing::TurnOpened(opened) => opened.thread == *thread,
@@ -306,8 +309,9 @@ impl Store {
         })
     }
 
-    /// Of threads that were erased wholly nothing is there again. What was done to agents of their names is audited, and entries that
-    /// cannot be read are kept: neither asks for the mark. `is_last`: nothing is left to do.
+    /// Checks that completely erased threads have no rows again. The audit of agents with their
+    /// names, and entries that cannot be read, are kept: neither checks the mark. `is_last`:
+    /// nothing is left to do.
     pub(crate) fn check_erased(&mut self, is_last: bool) {
         let wholly: Vec<ThreadId> =
             self.erased.iter().filter(|(_, is_done)| **is_done).map(|(thread, _)| thread.clone()).collect();
@@ -318,7 +322,7 @@ impl Store {
         }
     }
 
-    /// What is there of a thread, or of what followed its turns.
+    /// A remaining row of a thread, or of what followed its turns.
     fn left_of(&self, thread: &ThreadId, is_last: bool) -> Option<String> {
         let turns: BTreeSet<TurnId> =
             self.erased_turns.iter().filter(|(_, of)| *of == thread).map(|(turn, _)| turn.clone()).collect();
@@ -350,13 +354,15 @@ impl Store {
         let message = || self.message_keys.iter().find(is_its).map(|key| format!("message {key}"));
         let saved = || {
             let mut saved = self.spilled_messages.iter().flat_map(|saved| saved.keys());
-            // What was saved for a task that is gone goes with the next commit of the owner that finds it.
+            // What was saved for a deleted task is deleted with the next commit of the owner that
+            // finds it.
             saved
                 .find(|key| is_its(key) && (is_last || key.thread == *thread))
                 .map(|key| format!("what was saved of {key}"))
         };
         let letter = || self.letter_keys.iter().find(is_its).map(|key| format!("the dead letter of {key}"));
-        // How the turns of tasks failed that followed its turns is found by these tasks alone: what their owners write after that stays.
+        // Failures of the turns of tasks that followed its turns are found only through these
+        // tasks. What their owners write after that stays.
         let failure = || {
             let mut failures = self.ends_of.iter().flat_map(|(thread, ends)| {
                 let failed = ends.values().filter(|ended| is_failed(ended));

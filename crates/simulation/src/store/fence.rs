@@ -23,7 +23,7 @@ impl From<&Grant> for AcknowledgedState {
     }
 }
 
-/// A commit, and what it was decided on.
+/// A commit, and the state it was decided on.
 #[derive(Debug, Clone)]
 pub(crate) struct Decided {
     pub(crate) commit: Commit,
@@ -35,10 +35,11 @@ pub(crate) struct Decided {
 }
 
 impl Store {
-    /// Whether a commit may be applied: the lease is that of its owner, and nothing was committed that the owner does not know of.
+    /// True if a commit may be applied: its owner holds the lease, and knows all earlier commits.
     pub(crate) fn expects(&self, owner: u64, decided: &Decided) -> bool {
         let row = &self.rows[usize::from(decided.commit.partition.0)];
-        // The last three would be harmless with the counter, which is what finds them; they stand for what it does.
+        // The last three would be harmless with the counter, which finds them; they represent what
+        // the counter prevents.
         let is_blind = matches!(
             self.bug,
             Some(
@@ -53,7 +54,8 @@ impl Store {
             && (self.bug == Some(PlantedBug::SavesUncounted) || row.saves >= decided.saves)
     }
 
-    /// The part of a commit that is not of messages: the counter, the mark, and what the stream has lost.
+    /// Writes the part of a commit that does not concern messages: the counter, the mark, and the
+    /// holes of the stream.
     pub(crate) fn count(&mut self, decided: &Decided) {
         let partition = decided.commit.partition;
         let row = self.row(partition);
@@ -68,7 +70,7 @@ impl Store {
         }
     }
 
-    /// Whether the lease is to be prolonged.
+    /// True if the lease may be renewed.
     pub(crate) fn confirms(&self, partition: PartitionId, owner: u64, known: &AcknowledgedState) -> bool {
         let row = &self.rows[usize::from(partition.0)];
         self.is_held(partition, owner, known.epoch)
@@ -76,7 +78,8 @@ impl Store {
             && (self.bug == Some(PlantedBug::SavesUncounted) || row.saves >= known.saves)
     }
 
-    /// The own lease under a new epoch, above `seen_epoch`, and whether the store knows less than its owner and gateways do.
+    /// Renews the own lease under an epoch above `seen_epoch`. Also returns whether the store knows
+    /// less than its owner and gateways do.
     pub(crate) fn reclaim(
         &mut self,
         partition: PartitionId,
@@ -107,7 +110,8 @@ impl Store {
         Some((self.grant(partition, owner, lease_until, now_us), has_stepped_back))
     }
 
-    /// Moves the checkpoint for a stream that is not what it was; `None` when the lease is gone or the store is not what it was either.
+    /// Moves the checkpoint for a stream that is not the one in the store; `None` if the lease is
+    /// gone or the store itself has gone back.
     pub(crate) fn rebase(
         &mut self,
         partition: PartitionId,
@@ -135,7 +139,7 @@ impl Store {
         }
     }
 
-    /// Everything is as it was when the copy was made, but for what the simulation itself counts.
+    /// Restores the state of the copy, except for what the simulation itself counts.
     pub(crate) fn step_back(&mut self, to: &Self) {
         let mut back = to.clone();
         back.grants = std::mem::take(&mut self.grants);
@@ -154,7 +158,7 @@ impl Store {
 }
 
 impl AcknowledgedState {
-    /// As of a commit that was applied.
+    /// The state after a commit was applied.
     pub(crate) fn after(self, commit: &Commit, count: u64) -> Self {
         let Timestamp(high_water) = commit.position_high_water;
         Self { commits: count, checkpoint: commit.checkpoint.0, high_water, ..self }

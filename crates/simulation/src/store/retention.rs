@@ -1,4 +1,4 @@
-//! The double of retention: where the messages of threads stand, and batches that are deleted.
+//! The double of retention: the places of messages in their threads, and the deletion of batches.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::checker::turns::{TurnRow, part_of};
 use crate::log::START;
 
 impl Store {
-    /// The threads of a partition, with the position of the last message of each that was written.
+    /// The threads of a partition, each with the position of its last written message.
     pub(crate) fn heads_of(&self, is_here: impl Fn(&ThreadId) -> bool) -> Vec<(ThreadId, i64)> {
         let heads = self.heads.iter().filter(|(thread, _)| is_here(thread));
         heads.map(|(thread, head)| (thread.clone(), *head)).collect()
     }
 
-    /// Where the messages of a thread before this position stand, the newest first.
+    /// The places of a thread's messages before this position, newest first.
     pub(crate) fn places(&self, thread: &ThreadId, before: Position, most: usize) -> Vec<MessageInfo> {
         let rows = self.kept.get(thread).into_iter().flat_map(|rows| rows.range(..before.get()).rev());
         let place = |(position, kept): (&i64, &KeptMessage)| MessageInfo {
@@ -30,7 +30,7 @@ impl Store {
         rows.take(most).map(place).collect()
     }
 
-    /// The batches that there are of a thread.
+    /// The batches of a thread.
     pub(crate) fn batches(&self, thread: &ThreadId) -> Vec<i64> {
         let mut batches: Vec<i64> =
             self.kept.get(thread).into_iter().flat_map(|rows| rows.values()).map(|kept| kept.batch).collect();
@@ -39,7 +39,8 @@ impl Store {
         batches
     }
 
-    /// Deletes these batches, all or none: none when the thread has gone on since `head` was its last position.
+    /// Deletes these batches, all or none: none if the thread has changed since `head` was its last
+    /// position.
     pub(crate) fn retire(&mut self, thread: &ThreadId, head: i64, batches: &[BatchSize]) -> Option<usize> {
         if self.heads.get(thread) != Some(&head) && self.bug != Some(PlantedBug::RetiredBlind) {
             return None;
@@ -67,7 +68,7 @@ impl Store {
         Some(gone.len())
     }
 
-    /// No look-up finds that it has ended.
+    /// Makes look-ups no longer find that the message has ended.
     pub(super) fn forget_message(&mut self, key: &MessageKey) {
         self.message_keys.remove(key);
         self.ends.remove(key);
@@ -95,7 +96,8 @@ impl Store {
         self.kept.entry(message.key.thread.clone()).or_default().insert(position, kept);
     }
 
-    /// A turn that goes on with a batch is numbered on from where that has ended; where that is not known, it is a batch of its own.
+    /// Numbers a turn that continues a batch after the batch's last message. If that is unknown,
+    /// the turn forms its own batch.
     pub(super) fn number_on(&self, rows: &mut [TurnRow], positions: &[i64]) {
         let mut known: BTreeMap<(ThreadId, i64), Option<i32>> = BTreeMap::new();
         let mut begins: BTreeMap<model::TurnId, i64> = BTreeMap::new();

@@ -1,11 +1,11 @@
-//! Rows of the double that more than one of its parts reads.
+//! Rows of the double that several of its parts read.
 
 use std::collections::BTreeMap;
 
 use batches::compaction::Compaction;
 use model::{MessageKey, ThreadId};
 
-/// A row of the compactions.
+/// A row of the compactions table.
 #[derive(Debug, Clone)]
 pub(crate) struct CompactionRow {
     pub(crate) compaction: Compaction,
@@ -13,7 +13,7 @@ pub(crate) struct CompactionRow {
     pub(crate) is_pending: bool,
 }
 
-/// A row of the messages, as retention and continuations look at it.
+/// A row of the messages table, as retention and continuations read it.
 #[derive(Debug, Clone)]
 pub(super) struct KeptMessage {
     pub(super) key: MessageKey,

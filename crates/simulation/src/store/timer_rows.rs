@@ -1,4 +1,4 @@
-//! The rows of the timers' table.
+//! The rows of the timers table.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,18 @@ use partition::DueSchedule;
 
 use crate::checker::turns::TimerEvent;
 
-/// A row of the timers.
+/// A row of the timers table.
 #[derive(Debug, Clone)]
 pub(crate) struct TimerRow {
     pub(crate) thread: Option<ThreadId>,
     pub(crate) agent: AgentId,
-    /// As the column has it.
+    /// The value of the state column.
     pub(crate) state: &'static str,
     /// By the database's clock, ms, like all times here.
     pub(crate) due: i64,
     pub(crate) body: Metadata,
-    /// The transaction that has written it. The times of rows give the order of transactions in Postgres; milliseconds do not.
+    /// The transaction that wrote it. In Postgres the times of rows give the order of transactions;
+    /// milliseconds do not.
     pub(crate) created_in: u64,
     pub(crate) ended: Option<i64>,
 }
@@ -28,7 +29,7 @@ impl TimerRow {
     }
 }
 
-/// When the rules were asked about a timer.
+/// When the rules were evaluated for a timer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecidedAt {
     pub(crate) database_ms: i64,
@@ -36,12 +37,12 @@ pub(crate) struct DecidedAt {
     pub(crate) after: u64,
 }
 
-/// What is known of timers besides the rows of partitions.
+/// The state of timers besides the rows of partitions.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Timers {
-    /// By how much the database's clock is ahead of the simulation's, ms.
+    /// How far the database's clock is ahead of the simulation's, ms.
     pub(crate) ahead_ms: i64,
-    /// Schedules as they were put, by the ids of their timers.
+    /// Schedules as they were created, by timer id.
     pub(crate) schedules: BTreeMap<TimerId, DueSchedule>,
     /// When it was last decided that a timer fires, or never will.
     pub(crate) decided: BTreeMap<TimerId, DecidedAt>,

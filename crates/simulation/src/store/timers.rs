@@ -1,4 +1,4 @@
-//! The double of the timers' table, with the meaning that the statements give it.
+//! The double of the timers table, with the semantics of the statements.
 
 use std::collections::BTreeMap;
 
@@ -19,21 +19,20 @@ use crate::bug::PlantedBug;
 use crate::checker::turns::{TimerEvent, TimerStep, Transition, TransitionKind};
 use crate::log::START;
 
-/// Follow-ups of a thread that the rules look at.
+/// The most follow-ups of a thread that the rules read.
 const MOST_COUNTED: usize = 256;
 
-/// The timer does not wait any more.
+/// True if the timer is no longer pending after this write.
 fn ends(write: &TimerWrite) -> bool {
     matches!(write, TimerWrite::Fire { next: None, .. } | TimerWrite::End { .. })
 }
 
 impl Store {
-    /// By the database's clock, ms.
+    /// The time by the database's clock, ms.
     pub(crate) fn database_ms(&self, time: i64) -> i64 {
         START + time + self.timers.ahead_ms
     }
 
-    /// The partition of a timer.
     pub(crate) fn timer_partition(&self, timer: &TimerId) -> PartitionId {
         let count = PartitionCount::new(self.rows.len() as u64).ok();
         count.map_or(PartitionId(0), |count| timer.bucket().partition(count))
@@ -43,12 +42,12 @@ impl Store {
         self.tables[usize::from(self.timer_partition(timer).0)].timers.get(timer)
     }
 
-    /// All that wait, of all partitions.
+    /// All pending timers, of all partitions.
     pub(crate) fn pending_timers(&self) -> impl Iterator<Item = (&TimerId, &TimerRow)> {
         self.tables.iter().flat_map(|tables| &tables.timers).filter(|(_, row)| row.is_pending())
     }
 
-    /// A client has put it.
+    /// A client creates a timer.
     pub(crate) fn put_timer(&mut self, timer: &TimerId, row: TimerRow, now: i64) {
         let (partition, due_ms) = (self.timer_partition(timer), row.due);
         self.note_timer(timer, row.thread.clone(), now, TimerStep::Armed { by: None, due_ms });
@@ -61,7 +60,7 @@ impl Store {
         self.timers.events.push(TimerEvent { timer, thread, at_ms, database_ms, number, step });
     }
 
-    /// One statement: what is changed is what was there before it.
+    /// Like one statement: it changes what was there before it.
     pub(super) fn apply_timers(&mut self, commit: &Commit, time: i64) {
         let number = usize::from(commit.partition.0);
         let now = self.database_ms(time);
@@ -86,7 +85,8 @@ impl Store {
         }
     }
 
-    /// A person has written, and the turn has failed: no follow-up of before is sent, nor one that was fired and is not answered yet.
+    /// A person has written, and the turn has failed: earlier follow-ups are cancelled, including
+    /// one that has fired and is not answered yet.
     fn end_answered(&mut self, number: usize, thread: &ThreadId, now: i64) {
         if self.bug == Some(PlantedBug::FailedInputForgotten) {
             return;
@@ -124,14 +124,14 @@ impl Store {
         }
     }
 
-    /// By a statement, not by a decision.
+    /// The end of a timer by a statement, not by a decision.
     fn ended_step(&self, state: &'static str, by: &str) -> TimerStep {
         TimerStep::Ended { state, by: by.to_owned(), decided_after: self.commits }
     }
 
     fn arm(&mut self, commit: &Commit, armed: &ArmedTimer, before: &BTreeMap<TimerId, TimerRow>, now: i64) {
         let number = usize::from(commit.partition.0);
-        // What the same statement fires or ends is not replaced.
+        // A timer that the same statement fires or ends is not replaced.
         let has_ended = |id: &TimerId| commit.timers.iter().any(|write| ends(write) && write.id() == id);
         let is_replaced = |(id, row): &(&TimerId, &TimerRow)| {
             id.kind() == TimerKind::FollowUp
@@ -185,7 +185,7 @@ impl Store {
         let bug = self.bug;
         let is_even = self.commits.is_multiple_of(2);
         let Some(row) = self.tables[number].timers.get_mut(id) else { return };
-        // One that is replaced waits no longer.
+        // A replaced timer is no longer pending.
         let is_replaced = |write: &TimerWrite| {
             matches!(write, TimerWrite::Arm(armed) if armed.id.kind() == TimerKind::FollowUp
                 && armed.thread == row.thread && armed.id != *id)
@@ -200,7 +200,8 @@ impl Store {
         {
             return;
         }
-        // Of two changes of a row in one statement, the database makes one: which is not known.
+        // When one statement changes a row twice, the database makes one of the changes; which one
+        // is undefined.
         if row.state != was.state && is_even {
             return;
         }
@@ -230,7 +231,7 @@ impl Store {
         self.note_timer(id, thread, now, step);
     }
 
-    /// The next of a partition that are due.
+    /// The next due timers of a partition.
     pub(crate) fn timer_page(
         &self,
         partition: PartitionId,
@@ -252,7 +253,7 @@ impl Store {
         TimerPage { timers: pending.into_iter().map(waits).collect(), is_all }
     }
 
-    /// What decides about a timer.
+    /// The data that decides about a timer.
     pub(crate) fn due_timer(
         &self,
         id: &TimerId,
@@ -281,7 +282,7 @@ impl Store {
             settings,
             paused: agents.is_some_and(|row| row.is_paused),
             is_over_budget: false,
-            // Of the simulation's clock.
+            // Converted from the simulation's clock.
             backoff_until: agents
                 .and_then(|row| row.next_run_at)
                 .map(|until| Timestamp(until + self.timers.ahead_ms)),
@@ -316,7 +317,7 @@ impl Store {
         })
     }
 
-    /// Retention has deleted the answer that armed it, and the thread has gone on.
+    /// True if retention has deleted the answer that armed it, and the thread has newer messages.
     fn is_history_gone(&self, thread: &ThreadId, row: &TimerRow) -> bool {
         let text = row.body.get("armed_position").and_then(Value::as_str);
         text.and_then(|text| text.parse::<i64>().ok()).is_some_and(|armed| {
@@ -355,7 +356,7 @@ impl Store {
         self.tables.iter().map(of_tables).sum::<usize>() as u32
     }
 
-    /// The timers of an erased thread, and of its agent, go; how many.
+    /// Deletes the timers of an erased thread and of its agent, and returns their number.
     pub(super) fn erase_timers(&mut self, thread: &ThreadId) -> usize {
         let is_its = |row: &TimerRow| match &row.thread {
             Some(of) => of == thread,

@@ -1,4 +1,4 @@
-//! The tables of turns, tasks and agents of one partition, with the meaning that the statements give them.
+//! The tables of turns, tasks and agents of one partition, with the semantics of the statements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,6 @@ use super::timer_rows::TimerRow;
 use crate::bug::PlantedBug;
 use crate::checker::turns::{AgentRow, Audited, RunEnd, TransitionKind, UsageRow};
 
-/// See the module.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Tables {
     pub(crate) agents: BTreeMap<AgentId, AgentRow>,
@@ -26,15 +25,15 @@ pub(crate) struct Tables {
     /// Turns in the history.
     pub(crate) committed: BTreeSet<(ThreadId, TurnId)>,
     pub(crate) timers: BTreeMap<TimerId, TimerRow>,
-    /// Calls of models, by answer and number.
+    /// Model calls, by answer and number.
     pub(crate) usage: BTreeMap<(MessageKey, u16), UsageRow>,
-    /// Turns of follow-ups of which nothing is left.
+    /// Turns of follow-ups that left nothing.
     pub(super) taken_back: BTreeSet<TurnId>,
-    /// Failed turns that went by command, with the run that had failed: that is not forgotten with them.
+    /// Failed turns that were dropped by command, with the failed run, which is remembered.
     dropped: BTreeMap<(ThreadId, TurnId), u32>,
 }
 
-/// What one commit does here, besides messages.
+/// The effects of one commit on these tables.
 #[derive(Default)]
 pub(crate) struct CommitEffects {
     pub(crate) happened: Vec<TransitionKind>,
@@ -42,13 +41,13 @@ pub(crate) struct CommitEffects {
     pub(crate) turns: Vec<usize>,
     /// Runs that have failed.
     pub(crate) failed: Vec<MessageKey>,
-    /// A queue was further than its owner thought.
+    /// A queue was further than its owner knew.
     pub(crate) is_stale: bool,
 }
 
 impl Tables {
-    /// The turn is that of a task which will be answered anew: it does not stand in that place any more, or its turn comes after others
-    /// whose answers are read again before it.
+    /// True if the turn is that of a task that will be answered again: its task has another
+    /// position now, or its turn comes after others whose answers are read again before it.
     pub(crate) fn will_answer(&self, turn: &TurnId) -> bool {
         let is_its = |(agent, position): &&(AgentId, i64)| {
             TurnId::of_task(agent, Position::from_stored(*position)) == *turn
@@ -58,7 +57,8 @@ impl Tables {
         turn.as_str().starts_with('t') && task.is_none_or(|(agent, position)| *position > head(agent))
     }
 
-    /// Applies what a commit says of turns, tasks and agents. `now` is the database's clock.
+    /// Applies the part of a commit that concerns turns, tasks and agents. `now` is the database's
+    /// clock, ms.
     pub(crate) fn apply(
         &mut self,
         commit: &Commit,
@@ -106,7 +106,7 @@ impl Tables {
         applied
     }
 
-    /// Calls that are known already are not written again.
+    /// Calls that are already known are not written again.
     fn apply_usage(&mut self, commit: &Commit, bug: Option<PlantedBug>) {
         for write in &commit.usage {
             if bug == Some(PlantedBug::FailedCallsLost) && write.is_partial {
@@ -126,7 +126,7 @@ impl Tables {
         }
     }
 
-    /// False when the stored head is not below the guard.
+    /// False if the stored head is not below the guard.
     fn write_agent(
         &mut self,
         write: &AgentWrite,
@@ -233,11 +233,12 @@ impl Tables {
         for mark in &commit.failed_tasks {
             let item = commit.agents.iter().position(|write| write.agent == mark.agent);
             let key = (mark.agent.clone(), mark.position.get());
-            // A queue that has moved on already must not get a mark for what it has done.
+            // A queue that has already advanced must not get a mark for what it has done.
             if item.is_some_and(|item| won.get(item) != Some(&true)) || !self.failed_tasks.insert(key) {
                 continue;
             }
-            // The row has the run of the first task that was pending; those behind it were not tried before this commit.
+            // The row has the run of the first pending task; the tasks behind it were not tried
+            // before this commit.
             let row = before.get(&mark.agent).map_or((0, 0), |row| (row.head, row.run));
             let is_pending = |task: &&(AgentId, i64)| {
                 task.0 == mark.agent && task.1 > row.0 && !marked_before.contains(*task)
@@ -328,7 +329,7 @@ impl Tables {
         }
     }
 
-    /// Inputs that are open are saved; the place in the queue stays.
+    /// Saves open inputs; their place in the order stays.
     pub(super) fn save_inputs(&mut self, inputs: &[OpenTurn]) {
         for open in inputs {
             let key = (open.opened.thread.clone(), open.opened.turn.clone());
@@ -337,14 +338,14 @@ impl Tables {
         }
     }
 
-    /// Marks of these tasks go; how many.
+    /// Deletes the marks of these tasks, and returns their number.
     pub(super) fn forget_failed(&mut self, is_gone: impl Fn(&AgentId, i64) -> bool) -> usize {
         let before = self.failed_tasks.len();
         self.failed_tasks.retain(|(agent, position)| !is_gone(agent, *position));
         before - self.failed_tasks.len()
     }
 
-    /// What is known of a command. Unknown agents are the caller's matter.
+    /// Looks up a command. The caller handles unknown agents.
     pub(crate) fn check(&self, key: &CommandKey, bug: Option<PlantedBug>) -> CommandVerdict {
         let known = CommandVerdict::Known { digest: 0 };
         match key {
@@ -372,7 +373,7 @@ impl Tables {
                     return known;
                 }
                 let task = task.as_ref().and_then(|task| self.task_ids.get(&(agent.clone(), task.clone())));
-                // A task that has gone is remembered by its id, but cannot be named any more.
+                // A deleted task is remembered by its id, but can no longer be named.
                 let task = task.filter(|(position, _)| self.tasks.contains_key(&(agent.clone(), *position)));
                 task.map_or(CommandVerdict::New, |(position, _)| CommandVerdict::Task {
                     position: Position::from_stored(*position),
@@ -382,7 +383,7 @@ impl Tables {
         }
     }
 
-    /// Pending tasks after `after`, at most `limit`, and whether there are more.
+    /// At most `limit` pending tasks after `after`, and whether there are more.
     pub(crate) fn pending(&self, agent: &AgentId, after: i64, limit: usize) -> (Vec<QueuedTask>, bool) {
         let from = (agent.clone(), after.saturating_add(1));
         let to = (agent.clone(), i64::MAX);
@@ -395,7 +396,7 @@ impl Tables {
         (tasks, pending.next().is_some())
     }
 
-    /// Queues as a new owner finds them.
+    /// Queues as a new owner loads them.
     pub(crate) fn saved_agents(&self, now: i64, window: usize, bug: Option<PlantedBug>) -> Vec<SavedAgent> {
         let saved = |(agent, row): (&AgentId, &AgentRow)| {
             let (tasks, more) = self.pending(agent, row.head, window);
@@ -418,14 +419,14 @@ impl Tables {
         self.agents.iter().filter_map(saved).collect()
     }
 
-    /// Saved inputs in the order in which they came.
+    /// Saved inputs in order of arrival.
     pub(crate) fn saved_inputs(&self) -> Vec<OpenTurn> {
         let mut open: Vec<OpenTurn> = self.open_turns.values().cloned().collect();
         open.sort_by_key(|open| open.seq);
         open
     }
 
-    /// Inputs that are saved though their run has ended.
+    /// Inputs that are saved although their run has ended.
     pub(crate) fn saved_and_over(&self) -> impl Iterator<Item = &(ThreadId, TurnId)> {
         let is_over = |key: &(ThreadId, TurnId), open: &OpenTurn| {
             self.committed.contains(key) || self.has_failed(key, open.opened.run)
@@ -433,7 +434,7 @@ impl Tables {
         self.open_turns.iter().filter(move |(key, open)| is_over(key, open)).map(|(key, _)| key)
     }
 
-    /// An input at or below the checkpoint is not lost.
+    /// True if an input at or below the checkpoint is not lost.
     pub(crate) fn keeps_input(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> bool {
         let key = (thread.clone(), turn.clone());
         self.committed.contains(&key)
@@ -442,7 +443,7 @@ impl Tables {
             || self.taken_back.contains(turn)
     }
 
-    /// This run or a later one.
+    /// True if this run or a later one has failed.
     fn has_failed(&self, key: &(ThreadId, TurnId), run: u32) -> bool {
         self.failed_turns.get(key).is_some_and(|failed| failed.opened.run >= run)
             || self.dropped.get(key).is_some_and(|dropped| *dropped >= run)
@@ -452,7 +453,7 @@ impl Tables {
         self.task_ids.contains_key(&(agent.clone(), task.clone()))
     }
 
-    /// The chunks of this run count for nothing any more.
+    /// True if chunks of this run are now ignored.
     pub(crate) fn run_is_over(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> bool {
         let key = (thread.clone(), turn.clone());
         self.committed.contains(&key)
@@ -461,7 +462,7 @@ impl Tables {
             || self.open_turns.get(&key).is_some_and(|open| open.opened.run > run)
     }
 
-    /// Everything that was taken has come to its end.
+    /// True if everything accepted has ended.
     pub(crate) fn is_idle(&self) -> bool {
         let pending = |(agent, row): (&AgentId, &AgentRow)| !self.pending(agent, row.head, 1).0.is_empty();
         self.open_turns.is_empty() && self.outbox.is_empty() && !self.agents.iter().any(pending)
@@ -479,7 +480,7 @@ impl Tables {
     }
 }
 
-/// What a commit sends that comes from a turn which it stops.
+/// What a commit sends on behalf of a turn that it stops.
 pub(crate) fn sent_by_stopped(commit: &Commit) -> Vec<(TurnId, String)> {
     let outgoing: Vec<&Outgoing> = commit.outbox.iter().flat_map(|batch| &batch.outgoing).collect();
     let stopped = outgoing.iter().filter_map(|outgoing| match outgoing {

@@ -1,4 +1,4 @@
-//! What an owner has done for it elsewhere: questions to the store, turn requests, the outbox.
+//! Background tasks of an owner: queries to the store, turn requests, the outbox.
 
 use model::{AgentId, Metadata, Position, TaskKind, TurnId, TurnOpened};
 use partition::{CommandKey, CommandVerdict, Input, NotNow, OutboxBatch, Outgoing, Start, Started};
@@ -13,7 +13,7 @@ use crate::publisher::commands::partition_of;
 use crate::world::event::{Address, SessionEvent, WorkEvent, WorldEvent};
 use crate::world::state::refused_rows::answered;
 
-/// A turn that met a limit is tried again after so long at most, ms.
+/// A turn that met a limit is tried again after at most this time, ms.
 const LIMITED_MS: i64 = 2_000;
 
 impl World {
@@ -21,7 +21,7 @@ impl World {
         self.schedule(delay, WorldEvent::Session(address, SessionEvent::Input(Box::new(input))));
     }
 
-    /// One question after the other, so that the answers come in the order of the questions.
+    /// Queries run one after the other, so that the answers come in their order.
     pub(super) fn request_check(&mut self, address: Address, keys: Vec<CommandKey>) {
         let delay = self.look_up_delay();
         let time = self.time;
@@ -32,7 +32,7 @@ impl World {
         self.schedule(at - time, WorldEvent::Check(address));
     }
 
-    /// The oldest question: one that has to be asked again keeps those after it waiting.
+    /// Runs the oldest query. A query that must be repeated delays those after it.
     pub(super) fn check_orders(&mut self, address: Address) {
         if !self.is_owner(address) {
             return self.schedule(ASKED_AGAIN_MS, WorldEvent::Check(address));
@@ -96,11 +96,11 @@ impl World {
         self.answer(address, delay, Input::Tasks { agent, after, tasks, more });
     }
 
-    /// The turn begins: reads what it needs, and publishes the request.
+    /// Begins a turn: reads what it needs, and publishes the request.
     pub(super) fn begin(&mut self, address: Address, mut start: Box<Start>) {
         self.coverage.starts += 1;
         if let Some(session) = self.session(address) {
-            // A store that went back may have a turn begin that was taken back before.
+            // A store that went back may begin a turn that was withdrawn before.
             session.unwanted.remove(&(start.turn.clone(), start.run));
         }
         if self.bug == Some(PlantedBug::AnswerRequestedAgain) && start.is_adopted {
@@ -172,7 +172,7 @@ impl World {
         self.schedule(delay, WorldEvent::Request(address, start));
     }
 
-    /// What the store says of the agent where its own queue does not look.
+    /// Why the agent cannot begin the turn now, for reasons that its queue does not check.
     fn not_now(&self, start: &Start) -> Option<NotNow> {
         let is_task = |kind: TaskKind| start.task.as_ref().is_some_and(|(_, of)| *of == kind);
         let agent = start.agent.agent();
@@ -215,7 +215,8 @@ impl World {
         self.answer(address, delay, Input::Started { turn: start.turn.clone(), run: start.run, started });
     }
 
-    /// Best effort: a request that is being made is not stored, one that is stored is taken back, and a workflow that works on it is notified.
+    /// Best effort: a request in flight is not stored, a stored one is withdrawn, and a workflow
+    /// that works on it is notified.
     pub(super) fn abandon(&mut self, address: Address, turn: TurnId, run: u32) {
         self.coverage.abandoned += 1;
         if let Some(session) = self.session(address) {
@@ -227,7 +228,8 @@ impl World {
         }
     }
 
-    /// One after the other, each at least once. With `more` the batch does not end with it.
+    /// Sends entries one after the other, each at least once. `more`: number of entries of the
+    /// batch after these.
     pub(super) fn send_outbox(&mut self, address: Address, batch: OutboxBatch, more: usize) {
         let OutboxBatch { id, outgoing } = batch;
         let mut delay = 0;
@@ -247,7 +249,7 @@ impl World {
     }
 
     pub(super) fn relay(&mut self, address: Address, batch: Position, outgoing: &Outgoing, left: usize) {
-        // Who sends dies with the worker; what was on its way arrives.
+        // The sender dies with the worker; what was in flight may arrive.
         if self.session(address).is_none() && self.rng.chance(0.5) {
             return;
         }

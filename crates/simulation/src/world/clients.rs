@@ -1,4 +1,5 @@
-//! Gateways and clients: frames, queries and replies between owners and the real feeds of gateways, and what clients are sent.
+//! Gateways and clients: frames, queries and replies between owners and the real feeds of gateways,
+//! and the events sent to clients.
 
 use std::collections::BTreeSet;
 
@@ -18,9 +19,9 @@ use crate::world::event::{Address, ClientEvent, GatewayEvent, SessionEvent, Worl
 const WATCH_MS: i64 = 2_000;
 /// Rows of one page of the store.
 const PAGES: [usize; 3] = [1, 3, 50];
-/// An owner that does not answer for so long is taken for away, ms.
+/// An owner that does not answer within this time counts as absent, ms.
 const ASK_TIMEOUT_MS: i64 = 1_000;
-/// Marks a token of a question for what was sent.
+/// Marks the token of a query about sent frames.
 const SENT: u64 = 1 << 63;
 
 impl World {
@@ -68,7 +69,8 @@ impl World {
         self.gateways[gateway].followers.insert(thread.clone(), follower);
     }
 
-    /// Sends a frame to every gateway of which its owner knows that it follows the thread: some of them get it, late, in any order.
+    /// Sends a frame to every gateway that the owner knows as a follower of the thread. Some
+    /// receive it, late and in any order.
     pub(super) fn broadcast(&mut self, address: Address, frame: &LiveFrame) {
         self.check_held_back(&frame.thread, &frame.message);
         let machine = self.session(address).and_then(|session| session.machine.as_ref());
@@ -89,7 +91,7 @@ impl World {
         }
     }
 
-    /// A new owner, which knows no followers, says so.
+    /// A new owner, which knows no followers, announces itself.
     pub(super) fn announce_owner(&mut self, p: PartitionId, epoch: u64) {
         for gateway in 0..self.gateways.len() {
             if self.fault(|faults| faults.frame_lost) {
@@ -154,13 +156,13 @@ impl World {
                 follower.feed.on_frame(*frame, now);
             }
             GatewayEvent::Reply(_, _, asked, mut reply) => {
-                // What comes after its time, or after another was asked, is not heard.
+                // A reply after its timeout, or after another query, is ignored.
                 if follower.asked != Some(asked) {
                     return;
                 }
                 follower.asked = None;
                 if planted == Some(PlantedBug::CutFromStore) {
-                    // What is in the store is taken for what the owner has said.
+                    // The ends in the store are taken for those that the owner has reported.
                     reply.cut.committed = self.store.last_end(&thread, Position::MAX);
                 }
                 let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) else { return };
@@ -193,7 +195,7 @@ impl World {
         Timestamp(START + self.time)
     }
 
-    /// Shows what is to be shown, lets in clients that can be, and asks for what is wanted.
+    /// Shows what is ready, lets waiting clients in, and requests what is needed.
     fn go_on(&mut self, gateway: usize, thread: &ThreadId) {
         let now = self.gateway_time();
         let stepped_epoch = self.stepped_epoch(self.partition_of(thread));
@@ -227,7 +229,7 @@ impl World {
                     let_in.push((viewer.client, follower.feed.cursor().base().get()));
                     shown.push((viewer, first));
                 }
-                // It is cut, and comes back.
+                // The connection is cut, and the client comes back.
                 WaitOutcome::OverBudget => cut.push(viewer),
                 WaitOutcome::Finished | WaitOutcome::Refused(_) => {}
             }
@@ -288,7 +290,7 @@ impl World {
         }
     }
 
-    /// Sessions that answer for a partition: a worker that has lost its lease may, too.
+    /// A session that answers for the partition; a worker that has lost its lease may answer too.
     fn answering(&mut self, partition: PartitionId) -> Option<Address> {
         let sessions: Vec<Address> = self
             .workers
@@ -357,7 +359,7 @@ impl World {
         self.schedule(delay, WorldEvent::Gateway(gateway, GatewayEvent::Reply(thread, number, token, reply)));
     }
 
-    /// The store is read as it is when the question arrives.
+    /// The store is read in its state when the query arrives.
     fn read_store(
         &mut self,
         gateway: usize,
@@ -430,7 +432,7 @@ impl World {
         self.send_events(shown);
     }
 
-    /// Asks what was sent lately.
+    /// Asks the owner what it has sent lately.
     fn ask_sent(&mut self, gateway: usize, p: PartitionId) {
         self.schedule(WATCH_MS, WorldEvent::Gateway(gateway, GatewayEvent::Watch(p)));
         let Some(address) = self.answering(p) else { return };
@@ -570,7 +572,8 @@ impl World {
         }
     }
 
-    /// What the client has seen is checked at the end, unless some of it may have been undone.
+    /// Keeps the transcript of a client to be checked at the end, unless some of it may have been
+    /// undone.
     pub(super) fn keep_transcript(&mut self, index: usize) {
         let client = &mut self.clients[index];
         let (partition, begun_at, may_be_undone) = (client.partition, client.begun_at, client.may_be_undone);

@@ -1,5 +1,6 @@
-//! Contexts and their compaction beside everything else: when a turn begins its context is built by the product's builder, and what that
-//! shows to be necessary is planned by its planner and written a little later, by a worker that thinks that it owns the partition.
+//! Contexts and their compaction, concurrent with everything else. When a turn begins, the
+//! production builder builds its context. If a compaction is due, the production planner plans it,
+//! and a worker that believes it owns the partition writes it a little later.
 
 use std::collections::BTreeSet;
 
@@ -16,11 +17,11 @@ use crate::log::START;
 use crate::world::event::{Address, WorldEvent};
 use crate::world::state::compaction::DueCompaction;
 
-/// Of the budget; what is older is put away unread.
+/// In multiples of the budget; older messages are compacted unread.
 const BUDGETS_READ: u64 = 4;
 
 impl World {
-    /// Builds the context of a turn that begins, and looks whether its thread is to be compacted.
+    /// Builds the context of a turn that begins, and checks whether its thread needs compaction.
     pub(super) fn build_context(&mut self, address: Address, start: &Start) {
         let Some(rules) = self.compacting.rules.clone() else { return };
         let (thread, active) = (&start.thread, start.metadata.continues());
@@ -95,7 +96,7 @@ impl World {
         plan(&load, rules.compaction.as_ref()?)
     }
 
-    /// The result is stored, unless the worker has died meanwhile.
+    /// Stores the planned compaction, unless the worker has died in the meantime.
     pub(super) fn compact(&mut self, address: Address, planned: Box<DueCompaction>) {
         let worker = &self.workers[address.worker];
         let rest = worker.paused_until - self.time;
@@ -150,7 +151,7 @@ impl World {
     }
 }
 
-/// The last message of a batch is an answer that waits for nothing.
+/// True if the last message of a batch is an answer that waits for nothing.
 fn ends_well(last: &Item) -> bool {
     let goes_on = last.metadata.get("continuation").is_some_and(|goes_on| goes_on == true);
     last.role == Role::Assistant && !last.has_open_calls() && !goes_on
@@ -178,7 +179,7 @@ fn built(request: ContextRequest, items: &[Item], page: usize) -> Context {
     }
 }
 
-/// What a context has that it must not have, or has not: computed anew from what is stored.
+/// What a context contains but must not, or lacks, computed again from the stored rows.
 fn wrong(
     context: &Context,
     items: &[Item],

@@ -1,5 +1,6 @@
-//! Threads are erased while everything goes on: the mark, passes over what there is, and in between the owners are made to forget,
-//! until a pass finds nothing. The command may be killed, and is run again.
+//! Threads are erased while everything else runs: first the mark, then passes over the rows, until
+//! a pass finds nothing. In between the owners are made to forget their state. The command may be
+//! killed, and is run again.
 
 use model::{PartitionId, ThreadId};
 
@@ -12,9 +13,9 @@ use crate::world::state::erasure::{Erasure, ErasureStep};
 use crate::world::state::statement::StatementKind;
 
 impl World {
-    /// What is erased in this history, and when.
+    /// Plans which threads are erased in this history, and when.
     pub(super) fn plan_erasing(&mut self, threads: &[(ThreadId, PartitionId)]) {
-        // More often where the store goes back as well.
+        // More often if the store goes back as well.
         let put_back_at = self.going_back.put_back_at;
         let chance = if put_back_at.is_some() { 0.5 } else { 0.1 };
         if !self.erasing.rng.chance(chance) {
@@ -79,19 +80,20 @@ impl World {
         self.note(80, [number as u64, 0, 0], || format!("{thread} is marked as erased"));
         self.store.mark_erased(thread);
         self.rules.erased.insert(thread.clone());
-        // Nothing of it has to end.
+        // None of its messages has to end.
         let bare = self.bare.iter().filter(|key| key.thread == *thread).cloned();
         self.going_back.lost.extend(bare);
         for doomed in &mut self.doomed {
             doomed.retain(|(_, key, _)| key.thread != *thread);
         }
-        // What is saved of an answer is found by its task, so no owner may save any more when tasks are deleted.
+        // A saved answer is found through its task, so no owner may save any more once tasks are
+        // deleted.
         let step = self.forget();
         let erasure = &mut self.erasing.erasures[number];
         (erasure.step, erasure.rows, erasure.is_first_pass) = (step, (0, 0), true);
     }
 
-    /// The owners of all partitions are to forget what they hold.
+    /// The next step: make the owners of all partitions forget their state.
     fn forget(&self) -> ErasureStep {
         match self.bug {
             Some(PlantedBug::ErasedUnfenced) => ErasureStep::Pass(0),
@@ -99,7 +101,7 @@ impl World {
         }
     }
 
-    /// One statement of a pass, which goes through all places until nothing is left in any.
+    /// One statement of a pass. A pass visits all tables, and is repeated until it finds nothing.
     fn pass(&mut self, number: usize, thread: &ThreadId, place: usize) {
         let time = self.time;
         let rows = self.store.erase_place(thread, ErasedRows::ALL[place], time);
@@ -126,12 +128,14 @@ impl World {
         if !is_first && is_done {
             return self.erased(number, thread);
         }
-        // The agent that was to answer in the thread may hold a task that follows one of its turns, and nothing that is left says who that was.
+        // The agent that was to answer in the thread may hold a task that follows one of its turns,
+        // and no remaining row names that agent.
         self.erasing.erasures[number].step = self.forget();
     }
 
-    /// The owner of each partition loses its lease, so that its next commit is refused, and the next owner reads anew what there is. To
-    /// count a commit that was not made is not enough: a store that has gone back by one is then just where the owner thinks that it is.
+    /// Takes the lease from the partition's owner, so that its next commit is refused and the next
+    /// owner reads the state again. Counting a commit that was not made is not enough: a store that
+    /// has gone back by one commit would then match its owner.
     fn renounce(&mut self, number: usize, run: u64, mut partitions: Vec<PartitionId>) {
         let Some(partition) = (!partitions.is_empty()).then(|| partitions.remove(0)) else {
             self.erasing.erasures[number].step = ErasureStep::Pass(0);
@@ -164,8 +168,9 @@ impl World {
         self.store.check_erased(false);
     }
 
-    /// The operator sees that the connection broke. Without a mark in the store that is there now it may be erased again, or left
-    /// it; with one they do, for then a part is gone.
+    /// The store goes back, and the operator's connection breaks. If the restored store has no
+    /// mark, the operator may erase the thread again or leave it; with a mark the operator does,
+    /// because a part is gone.
     pub(super) fn erasing_steps_back(&mut self) {
         for number in 0..self.erasing.erasures.len() {
             let erasure = &self.erasing.erasures[number];
@@ -184,7 +189,8 @@ impl World {
         }
     }
 
-    /// A request is made for a turn that begins: its thread, or the one whose text it carries, was not erased when it was looked at.
+    /// Checks a turn's request: neither its thread, nor the thread whose text it carries, may have
+    /// been erased when that was checked.
     pub(super) fn check_asked(&mut self, start: &partition::Start) {
         if self.is_start_erased(start) {
             let (subject, seen) = (format!("run {} of {}", start.run, start.turn), "a request");
@@ -192,7 +198,7 @@ impl World {
         }
     }
 
-    /// As the look at what a turn needs has it.
+    /// The same check as in the read of a turn's starting data.
     pub(super) fn is_start_erased(&self, start: &partition::Start) -> bool {
         let kind = start.task.as_ref().map(|(_, kind)| *kind);
         let origin = kind.and_then(|kind| model::origin(&start.agent, kind, &start.metadata));

@@ -1,4 +1,4 @@
-//! What is scheduled in the world, and for whom.
+//! The events of the world, and their addressees.
 
 use model::{AgentId, DelayedTask, MessageKey, PartitionId, Position, Seq, ThreadId, TimerId, TurnId};
 use partition::{ChangedThreadsQuery, Input, Lookup, Outgoing, Save, SnapshotRequest, Start, Takeover};
@@ -11,7 +11,7 @@ use crate::gateway::{Fetched, StoreReader};
 use crate::store::Grant;
 use crate::store::fence::AcknowledgedState;
 
-/// A session of a worker's incarnation; what comes for another one is dropped.
+/// A session of one incarnation of a worker; events for another incarnation are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) worker: usize,
@@ -32,33 +32,35 @@ pub(crate) enum WorldEvent {
     Client(usize, u64, ClientEvent),
     Gateway(usize, GatewayEvent),
     Join(usize),
-    /// The next of what is planned is published.
+    /// The next planned entry is published.
     Planned,
     Check(Address),
     LoadTasks(Address, AgentId, Position, usize),
     /// A turn request arrives.
     Request(Address, Box<Start>),
     Work(WorkEvent),
-    /// A message of the outbox arrives: its batch, and how many of the batch are left.
+    /// A message of the outbox arrives, with its batch and the number of messages left in the
+    /// batch.
     Relay(Address, Position, Box<Outgoing>, usize),
     Operators,
     Caretaker,
     GoBack(Back),
-    /// The next statement of an erasing: its number, and which run of it.
+    /// The next statement of an erasure, with its number and run.
     Erase(usize, u64),
-    /// The next step of a round of retention, or a new one.
+    /// The next step of a round of retention, or a new round.
     Retain(Address, Option<Box<RetentionRound>>),
     /// A compaction arrives at the store.
     Compact(Address, Box<DueCompaction>),
     /// The summary of a compaction was written, or never will be.
     Summary(Address, ThreadId, Position),
-    /// A worker's commits that wait are sent, if none is under way.
+    /// A worker's waiting commits are sent, if none is in progress.
     Gather(Address),
-    /// What is needed to decide about due timers is read.
+    /// The data to decide about due timers is read.
     DecideTimers(Address, Vec<TimerId>),
-    /// The next timers are read, from so many ms on.
+    /// The next timers are read, from this time on, ms.
     LoadTimers(Address, i64, usize),
-    /// What is open is saved; with what the store had acknowledged to the owner.
+    /// Open messages and inputs are saved; with the state that the store had acknowledged to the
+    /// owner.
     Save(Address, AcknowledgedState, Box<Save>),
     /// A delayed task is stored; with the sequence of its entry.
     DelayTask(Address, Seq, Box<DelayedTask>),
@@ -66,7 +68,7 @@ pub(crate) enum WorldEvent {
     GoAhead,
     /// A person writes.
     Person(ThreadId),
-    /// A client puts a schedule, or a task for later.
+    /// A client creates a schedule.
     PutSchedule(AgentId, usize),
     PutTask(AgentId, usize),
     GroupAgain(usize),
@@ -75,7 +77,7 @@ pub(crate) enum WorldEvent {
 
 pub(crate) enum WorkEvent {
     Deliver(usize),
-    /// The delivery of that number has not been answered.
+    /// Redelivers the request if the delivery with that number has not been answered.
     Again(usize, u32),
     Frame(usize, u32, Box<Writing>),
     Ack(usize, u32),
@@ -103,7 +105,7 @@ pub(crate) enum SessionEvent {
     Timeout(usize),
     Snapshot(SnapshotRequest),
     ChangedThreads(ChangedThreadsQuery),
-    /// With how many saves the partition has had.
+    /// With the number of saves of the partition.
     Saved(u64),
     Input(Box<Input>),
 }
@@ -131,7 +133,7 @@ pub(crate) enum ClientEvent {
     Fault,
 }
 
-/// With the thread, and the number of its follower.
+/// Events of a gateway. Most carry the thread and the number of its follower.
 #[derive(Debug)]
 pub(crate) enum GatewayEvent {
     Frame(ThreadId, u64, Box<model::LiveFrame>),
@@ -143,6 +145,6 @@ pub(crate) enum GatewayEvent {
     Tick(ThreadId, u64),
     Watch(PartitionId),
     ChangedThreads(PartitionId, u64, wire::query::ChangedThreads),
-    /// The partition, the start of the gateway, the epoch of its owner.
+    /// The partition, the incarnation of the gateway, and the epoch of the owner.
     Owner(PartitionId, u64, u64),
 }

@@ -1,5 +1,6 @@
-//! Stores and streams that go back in time: a copy of the store that is put back, streams that lose their end, are made anew, are purged
-//! behind such a copy, or lose an entry. And what owners do about it, by the rule that workers use.
+//! Stores and streams that go back in time. A copy of the store is restored; streams lose their
+//! end, are created again, are purged behind such a copy, or lose an entry. Owners react by the
+//! rule that workers use.
 
 use model::{MessageKey, PartitionId, Seq};
 use partition::{Compared, EntryBody, Incident, Kept, StreamEntry, place};
@@ -14,12 +15,12 @@ use crate::world::event::{Address, StoreReply, WorldEvent};
 use crate::world::state::going_back::Back;
 use crate::world::state::statement::StatementKind;
 
-/// By how much what an owner says may come late, ms.
+/// The most that an owner's report may be delayed, ms.
 const TOLD_LATE_MS: i64 = 5_000;
 
 impl World {
-    /// What goes back in this history, and when. Streams only where there are no turns: a command that is gone on both sides has no rule
-    /// but to be named.
+    /// Plans what goes back in this history, and when. Streams go back only if there are no turns:
+    /// no rule covers a command that is lost on both sides, except that it is recorded.
     pub(super) fn plan_going_back(&mut self) {
         let until = self.scenario.faults_until;
         let has_turns = self.scenario.turn_profile.inputs + self.scenario.turn_profile.tasks > 0;
@@ -40,7 +41,7 @@ impl World {
                 plan.push((rng.range(300, until - 50), what));
             }
         }
-        // Both at once: what the owner has found out of its stream, its store forgets.
+        // Both at once: the store forgets what the owner has found out about its stream.
         if !has_turns && rng.chance(0.04) {
             let copied_at = rng.range(200, until - 200);
             let cut_at = copied_at + rng.range(1, 1_000);
@@ -52,7 +53,8 @@ impl World {
         }
         let restores = plan.iter().filter(|(_, back)| matches!(back, Back::Restore { .. }));
         self.going_back.put_back_at = restores.map(|(at, _)| *at).min();
-        // Not with a store that goes back: its epochs are above those that it has forgotten by its clock.
+        // Not together with a store that goes back: its epochs are above the forgotten ones because
+        // of its clock.
         let rng = &mut self.going_back.rng;
         if self.going_back.put_back_at.is_none() && rng.chance(0.05) {
             self.going_back.slow_clock = Some((rng.range(300, until), rng.range(1, 3_000)));
@@ -85,7 +87,7 @@ impl World {
         now * 1_000 + self.going_back.rng.range(0, 999)
     }
 
-    /// Puts the copy back.
+    /// Restores the copy of the store.
     pub(super) fn step_back(&mut self) {
         self.going_back.is_armed = false;
         let Some(copy) = self.going_back.copy.take() else { return };
@@ -119,7 +121,7 @@ impl World {
             self.going_back.last.insert(partition, self.time);
             self.store.is_undone = true;
             self.doomed[number].clear();
-            // The copy does not know of what only its successor was given.
+            // The copy does not know entries that only its successor was given.
             let mark = self.store.rows[number].read.map_or(Seq(0), |read| read.seq);
             let checkpoint = self.store.rows[number].checkpoint;
             self.going_back.gone.retain(|(of, entry, from)| {
@@ -132,15 +134,15 @@ impl World {
                 self.note(71, [number as u64, used, 0], || {
                     format!("stream {number} was purged up to {used}")
                 });
-                // An owner may go on that stood still since before the stream parted: what it has read of the old end, and not committed, it
-                // takes for what was purged.
+                // An owner that was paused since before the stream lost its end may continue. It
+                // takes entries of the old end that it has read but not committed for purged ones.
                 let is_known = !self.rules.parted.contains(&partition);
                 let before = self.going_back.gone.len();
                 self.lose(partition, purged, None);
                 if !is_known {
                     self.going_back.gone.truncate(before);
                 }
-                // A mark that was purged shows nothing of another end.
+                // A mark that was purged cannot show that the stream has another end.
                 if mark.0 <= used {
                     self.going_back.gone.retain(|(of, _, from)| *of != partition || from.is_none());
                 }
@@ -167,7 +169,7 @@ impl World {
         let partition = self.some_partition();
         let number = usize::from(partition.0);
         let (len, row) = (self.logs[number].len(), &self.store.rows[number]);
-        // About where the store is: above its mark only a reader knows.
+        // Near the store's mark; above the mark only a reader knows the entries.
         let (checkpoint, mark) = (row.checkpoint, row.read.map_or(0, |read| read.seq.0));
         let low = checkpoint.saturating_sub(4).max(self.logs[number].purged());
         if len <= low + 1 {
@@ -201,8 +203,8 @@ impl World {
         self.lose_if(partition, lost, noticed_from);
     }
 
-    /// A single entry that was gone above the new end is not jumped over any more: another one takes its sequence. Its store names it if it
-    /// notices the new end.
+    /// A single lost entry above the new end is no longer a hole, because another entry takes its
+    /// sequence. The store records it if it notices the new end.
     fn forget_gone_above(&mut self, partition: PartitionId, end: u64, noticed_from: Option<Seq>) {
         let is_above = |(of, entry, _): &mut (PartitionId, StreamEntry, Option<Seq>)| {
             *of == partition && entry.seq.0 > end
@@ -239,13 +241,14 @@ impl World {
         }
     }
 
-    /// `noticed_from`: the store must know of it as long as it has read so far; `None`: whatever it knows.
+    /// Loses these entries. `noticed_from`: the store must know of the loss once its mark has
+    /// reached this; `None`: in any case.
     fn lose(&mut self, partition: PartitionId, lost: Vec<StreamEntry>, noticed_from: Option<Seq>) {
         self.rules.parted.insert(partition);
         self.going_back.last.insert(partition, self.time);
         self.doomed[usize::from(partition.0)].clear();
-        // Up to there the store has everything, or else the stream was cut off and written past before without being noticed: those
-        // entries cannot be named.
+        // Up to the checkpoint the store has everything. Otherwise the stream was cut and continued
+        // before without being noticed, and those entries cannot be recorded.
         let checkpoint = self.store.rows[usize::from(partition.0)].checkpoint;
         for entry in lost {
             self.going_back.vanished.push((partition, entry.clone()));
@@ -255,7 +258,7 @@ impl World {
         }
     }
 
-    /// False: the store has what was in it.
+    /// False if the store has everything that was in the entry.
     fn lose_messages(&mut self, partition: PartitionId, entry: &StreamEntry) -> bool {
         if self.store.lacks(partition, entry).is_none() {
             return false;
@@ -270,7 +273,7 @@ impl World {
         true
     }
 
-    /// The server of a stream was restored: every consumer of it is gone.
+    /// The server of a stream was restored: all its consumers are gone.
     fn restart_readers(&mut self, partition: PartitionId) {
         let sessions = self.workers.iter().filter_map(|worker| worker.sessions.get(&partition));
         let addresses: Vec<Address> = sessions.map(|session| session.address).collect();
@@ -280,7 +283,8 @@ impl World {
         }
     }
 
-    /// Where the stream is read on, by the rule of the workers, written down if it is not what the store says. `None`: begin anew.
+    /// Finds where to continue in the stream by the workers' rule, and stores the place if it
+    /// differs. `None`: start over.
     pub(super) fn find_place(&mut self, address: Address, grant: Grant) -> Option<Grant> {
         let bug = self.bug;
         let (incarnation, seen) = {
@@ -295,7 +299,7 @@ impl World {
         let kept = Kept { checkpoint: Seq(grant.checkpoint), incarnation: known };
         let marks: Vec<Compared> = match bug {
             Some(PlantedBug::MarkIgnored) => Vec::new(),
-            // A store that went back may know of a stream that its owner has never read.
+            // A store that went back may know a stream that its owner has never read.
             Some(PlantedBug::HighestMarkAlone) => {
                 read.max_by_key(|mark| mark.seq).map(|mark| log.compare(mark)).into_iter().collect()
             }
@@ -325,7 +329,7 @@ impl World {
         Some(grant)
     }
 
-    /// As a reader asks when it makes a new consumer.
+    /// The check that a reader does when it creates a new consumer.
     pub(super) fn is_same_stream(&mut self, address: Address) -> bool {
         let log = &self.logs[usize::from(address.partition.0)];
         let (restorations, incarnation) = (log.restorations, log.incarnation.clone());
@@ -348,17 +352,18 @@ impl World {
         is_same
     }
 
-    /// Clients that began before, or soon after, may have been shown what was undone: by frames that were on their way.
+    /// True for clients that began before the store or stream went back, or soon after: frames in
+    /// flight may have shown them what was undone.
     pub(super) fn may_be_undone(&self, partition: PartitionId, begun_at: i64) -> bool {
         self.going_back.last.get(&partition).is_some_and(|at| begun_at < at + TOLD_LATE_MS)
     }
 
-    /// What owners of this epoch and of those before it have said may be undone; `None`: the store has never gone back.
+    /// Reports of owners up to this epoch may be undone; `None`: the store has never gone back.
     pub(super) fn stepped_epoch(&self, partition: PartitionId) -> Option<u64> {
         self.going_back.stepped_epochs.get(&partition).copied()
     }
 
-    /// Everything that was published has ended, but for what is gone.
+    /// True if all published messages have ended, except for lost ones.
     pub(super) fn have_messages_ended(&self) -> bool {
         let lost = &self.going_back.lost;
         self.store.ended_messages() >= self.messages
@@ -366,7 +371,7 @@ impl World {
                 && self.bare.iter().all(|key| lost.contains(key) || self.store.has_ended(key)))
     }
 
-    /// What is gone on both sides is named, with its partition and range.
+    /// Checks that entries lost on both sides are recorded with their partition and range.
     pub(super) fn check_gone(&mut self) {
         for (partition, entry, _) in std::mem::take(&mut self.going_back.gone) {
             let names = |(of, incident): &(PartitionId, Incident)| {
@@ -375,7 +380,7 @@ impl World {
                     && incident.last.is_none_or(|last| entry.seq <= last)
             };
             let Some(missing) = self.store.lacks(partition, &entry) else { continue };
-            // Entries between two partings that no current owner had read leave no trace.
+            // Entries between two cuts that no present owner had read leave no trace.
             if self.going_back.partings.get(&partition).is_some_and(|times| *times > 1) {
                 continue;
             }

@@ -1,5 +1,6 @@
-//! Group commit: while one statement of a worker is under way, the commits that become ready meanwhile wait, and go with the next one, all of
-//! them or none. What the store refuses of one of them is looked for with each alone.
+//! Group commit: while a worker's statement is in progress, commits that become ready wait and go
+//! into the next statement, all or none. If the store refuses something in a group, each commit is
+//! tried alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::world::state::groups::Group;
 use crate::world::state::statement::{Statement, StatementKind};
 
 impl World {
-    /// A commit of an owner: with the next group of its worker.
+    /// Adds a commit of an owner to the next group of its worker.
     pub(super) fn submit(&mut self, address: Address, decided: Arc<Decided>) -> usize {
         if !self.groups.is_on || self.scenario.partitions < 2 {
             return self.send(address, StatementKind::Commit(decided));
@@ -25,7 +26,7 @@ impl World {
         number
     }
 
-    /// Its session is there still.
+    /// True if the session that waits for the statement still exists.
     fn is_waited_for(&mut self, number: usize) -> bool {
         let address = self.statements[number].address;
         self.session(address).is_some_and(|session| session.waits_for(number))
@@ -81,7 +82,7 @@ impl World {
         self.schedule(timeout * (members.len() as i64 + 1), WorldEvent::GroupOver(group));
         let mut delay = self.rng.range(0, 4);
         if self.fault(|faults| faults.refused) {
-            // All of it is tried again, as long as a session waits for it.
+            // The whole group is tried again, as long as a session waits for it.
             self.coverage.refused += 1;
             let back = self.rng.range(1, 50);
             return self.schedule(back, WorldEvent::GroupAgain(group));
@@ -120,7 +121,8 @@ impl World {
         }
     }
 
-    /// The rows of its partitions are locked one after the other; commits that were decided on another state are left out.
+    /// Locks the rows of its partitions one after the other; commits that were decided on another
+    /// state are left out.
     pub(super) fn start_group(&mut self, group: usize) {
         let leader = self.groups.groups[group].leader;
         while let Some(member) =
@@ -161,7 +163,7 @@ impl World {
         self.schedule(duration, WorldEvent::Statement(StatementEvent::Done(leader)));
     }
 
-    /// A planted bug: whether the fence lets any of them pass counts for all.
+    /// A planted bug: if the fence lets one of them pass, all pass.
     fn is_fenced_together(&self, group: usize) -> bool {
         let is_expected = |member: &usize| match &self.statements[*member].kind {
             StatementKind::Commit(decided) => {
@@ -244,7 +246,7 @@ impl World {
         self.groups.groups[group].alone = alone;
     }
 
-    /// The next of a refused group is tried alone.
+    /// The next member of a refused group is tried alone.
     pub(super) fn next_alone(&mut self, group: usize) {
         while let Some(member) = self.groups.groups[group].alone.pop() {
             if self.is_waited_for(member) {
@@ -255,7 +257,7 @@ impl World {
         self.group_over(group);
     }
 
-    /// The worker knows what became of it, or that it will not: the next group may go.
+    /// The worker knows the outcome, or that it never will: the next group may be sent.
     pub(super) fn group_over(&mut self, group: usize) {
         let address = self.groups.groups[group].address;
         let Some(committer) = self.groups.committers.get_mut(&address.incarnation) else { return };

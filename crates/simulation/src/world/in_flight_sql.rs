@@ -1,4 +1,4 @@
-//! Statements on their way to the store and back, and the row locks they wait for.
+//! Statements in flight to the store and back, and the row locks they wait for.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +15,11 @@ use crate::world::event::{Address, SessionEvent, StatementEvent, StoreReply, Wor
 use crate::world::state::refused_rows::answered;
 use crate::world::state::statement::{Statement, StatementKind};
 
-/// Who is not the owner of record asks again after so long.
+/// A session that is not the owner of record asks again after this time, ms.
 pub(super) const ASKED_AGAIN_MS: i64 = 100;
 
 impl World {
-    /// Sends a statement; the reply, if any comes, goes to the address.
+    /// Sends a statement; a reply, if any, goes to the address.
     pub(super) fn send(&mut self, address: Address, kind: StatementKind) -> usize {
         let number = self.statements.len();
         let mut delay = self.rng.range(0, 4);
@@ -34,7 +34,7 @@ impl World {
                 is_lost = true;
                 self.reply_to(address, number, StoreReply::Unknown, 5);
             } else if self.fault(|faults| faults.request_late) {
-                // It stands in some buffer while the worker has been cut off already.
+                // The statement is in a buffer, while the worker has already been cut off.
                 delay = self.rng.range(20, 2_000);
                 self.reply_to(address, number, StoreReply::Unknown, 5);
             }
@@ -52,7 +52,7 @@ impl World {
         number
     }
 
-    /// It is sent by no worker.
+    /// Sends a statement that belongs to no worker.
     pub(super) fn send_renounce(&mut self, address: Address, kind: StatementKind) {
         let number = self.statements.len();
         self.statements.push(Statement::new(kind, address));
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// The row is free: look at it and act. Only commits hold the lock for a while.
+    /// The row is free: check it and act. Only commits hold the lock for a while.
     fn start(&mut self, number: usize) {
         let Statement { kind, address, .. } = &self.statements[number];
         let (kind, address) = (kind.clone(), *address);
@@ -182,7 +182,7 @@ impl World {
         self.statement_over(number);
     }
 
-    /// One of a group that was refused: the next of them is tried.
+    /// One member of a refused group is done: try the next one.
     fn statement_over(&mut self, number: usize) {
         if let Some(group) = self.statements[number].group {
             self.next_alone(group);
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// Turns whose messages the store refused; `None` when the owner has a wrong idea of its queues.
+    /// Turns whose messages the store refused; `None` if a queue was further than its owner knew.
     pub(super) fn apply(&mut self, number: usize, decided: &Decided) -> Option<Vec<(TurnId, String)>> {
         let mut commit = decided.commit.clone();
         let mut refused = Vec::new();
@@ -215,7 +215,8 @@ impl World {
         let skew =
             if self.bug == Some(PlantedBug::BackoffByWorkerClock) { self.workers[worker].skew } else { 0 };
         let log = &self.logs[usize::from(commit.partition.0)];
-        // What was decided on a stream that is another one by now counts in that one: its checkpoint is compared before it is used.
+        // A commit that was decided on a stream which has been replaced counts in the old stream:
+        // its checkpoint is compared before it is used.
         let gone = Log::default();
         let log = if log.is_as_read(&decided.incarnation, decided.read) { log } else { &gone };
         let is_stale = self.store.apply(&commit, log, self.time, skew);
@@ -246,10 +247,10 @@ impl World {
         (!is_stale).then_some(refused)
     }
 
-    /// Turns of which the store takes no messages.
+    /// Turns whose messages the store refuses.
     pub(super) fn refuses(&mut self, commit: &Commit, is_in_group: bool) -> Option<BTreeSet<TurnId>> {
         let turns: Vec<TurnId> = commit.turns.iter().map(|write| write.turn.clone()).collect();
-        // More often where something else stands beside it, which has to be written all the same.
+        // More often beside other items, which must be written in spite of the refusal.
         let is_among_others = is_in_group || commit.turns.len() + commit.messages.len() > 1;
         let factor = if is_among_others { 60.0 } else { 1.0 };
         let is_bad = |_: &TurnId| self.fault(|faults| (faults.data_refused * factor).min(0.8));
@@ -257,7 +258,7 @@ impl World {
         (!bad.is_empty()).then_some(bad)
     }
 
-    /// The worker tries each part alone; `None` when it does not come to the end of them.
+    /// The worker tries each part alone; `None` if it does not finish.
     fn isolate(&mut self, number: usize, parts: &mut CommitParts, bad: &BTreeSet<TurnId>) -> Option<()> {
         while let Some(part) = parts.next() {
             match &part {
@@ -302,7 +303,7 @@ impl World {
         }
     }
 
-    /// A commit is under way that may still be applied.
+    /// True if a commit is in progress that may still be applied.
     pub(super) fn has_statements_under_way(&self) -> bool {
         self.store.rows.iter().any(|row| row.locked_by.is_some())
     }
@@ -325,7 +326,8 @@ impl World {
         self.schedule(delay, WorldEvent::Session(address, SessionEvent::Loaded(Box::new(takeover))));
     }
 
-    /// Saves go beside the commits: they wait for none of them, and a late one may meet another owner.
+    /// Sends a save independently of commits: it waits for none of them, and a late one may meet
+    /// another owner.
     pub(super) fn request_save(&mut self, address: Address, save: Save) {
         let Some(session) = self.session(address) else { return };
         let known = session.known;
@@ -340,7 +342,8 @@ impl World {
         }
     }
 
-    /// A grant waits for saves under way, and saves under an epoch that is over, or in a store that has gone back, write nothing.
+    /// A grant waits for saves in progress. Saves under an old epoch, or in a store that has gone
+    /// back, write nothing.
     pub(super) fn save(&mut self, address: Address, known: AcknowledgedState, save: Box<Save>) {
         let (partition, owner) = (address.partition, address.incarnation);
         let is_lost = self.fault(|faults| faults.request_lost);
@@ -359,7 +362,7 @@ impl World {
         if self.session(address).is_none() {
             return;
         }
-        // Its answer may be lost as well: it is saved again then, which changes nothing.
+        // The answer may be lost too; then it is saved again, which changes nothing.
         match is_lost || !is_held || self.fault(|faults| faults.reply_lost) {
             true => self.schedule(ASKED_AGAIN_MS, WorldEvent::Save(address, known, save)),
             false => {
@@ -380,12 +383,13 @@ impl World {
         self.schedule(delay, WorldEvent::Lookup(address, keys));
     }
 
-    /// Only the owner of record is answered; another one asks again until its lease ends it.
+    /// Only the owner of record is answered; another one asks again until its lease ends.
     pub(super) fn lookup(&mut self, address: Address, keys: &[MessageKey]) {
         if !self.is_owner(address) {
             return self.schedule(ASKED_AGAIN_MS, WorldEvent::Lookup(address, keys.to_vec()));
         }
-        // Whether a message has failed before, and whether its thread was erased, is asked by itself where the rest is refused.
+        // If the rest is refused, a separate query finds whether a message has failed before and
+        // whether its thread was erased.
         let is_refused = |key: &MessageKey| {
             self.refused.messages.contains(key)
                 && !self.store.has_ended(key)
@@ -407,7 +411,7 @@ impl World {
     pub(super) fn is_owner(&mut self, address: Address) -> bool {
         let row = &self.store.rows[usize::from(address.partition.0)];
         let (epoch, has_owner) = (row.epoch, row.owner.is_some());
-        // Of a session that is gone the answer is not heard.
+        // The answer to a session that is gone is ignored.
         self.session(address).is_none_or(|session| session.known.epoch == epoch && has_owner)
     }
 
@@ -419,7 +423,7 @@ impl World {
     }
 }
 
-/// What a commit says of turns, for the trace.
+/// The turns and tasks of a commit, for the trace.
 fn of_turns(commit: &Commit) -> String {
     let turns: Vec<String> = commit.turns.iter().map(|write| write.turn.to_string()).collect();
     let tasks: Vec<String> = commit

@@ -1,4 +1,5 @@
-//! Persons and operators: they retry what has failed, pause agents, stop turns, change tasks, and ask why things wait.
+//! Persons and operators: they retry failed turns, pause agents, stop turns, change tasks, and ask
+//! why things wait.
 
 use model::{
     AgentId, BusyPolicy, Command, CommandId, Control, ControlKind, Metadata, QueryTarget, TaskEdit, TaskId,
@@ -10,7 +11,7 @@ use super::World;
 use crate::world::event::{SessionEvent, WorldEvent};
 
 impl World {
-    /// Now and then an operator gives a command.
+    /// An operator sends a command now and then.
     pub(super) fn operators(&mut self) {
         if self.is_quiet {
             return;
@@ -24,7 +25,7 @@ impl World {
         }
     }
 
-    /// The retry of a failed turn; twice when the ack is lost, or when another operator does the same.
+    /// Retries a failed turn; twice if the ack is lost, or if another operator does the same.
     fn retry_a_turn(&mut self) {
         let failed: Vec<FailedTurn> =
             self.store.tables.iter().flat_map(|tables| tables.failed_turns.values().cloned()).collect();
@@ -91,7 +92,7 @@ impl World {
     }
 
     fn some_turn(&mut self) -> Option<(ThreadId, TurnId)> {
-        // One of the last, which may be under way.
+        // One of the last ones, which may be in progress.
         let known = &self.operators.begun;
         let recent = known.len().min(3);
         let index = self.rng.index(recent.max(1));
@@ -118,7 +119,7 @@ impl World {
         Some(tasks[self.rng.index(tasks.len())].clone())
     }
 
-    /// Queries every session; the reply is not looked at, but must come.
+    /// Queries every session; the reply is not checked, but must arrive.
     fn ask_why(&mut self) {
         let target = match (self.rng.below(2), self.some_turn()) {
             (0, Some((_, turn))) => QueryTarget::Turn(turn),

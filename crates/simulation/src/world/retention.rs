@@ -1,5 +1,5 @@
-//! Retention beside everything else: owners look at the threads of their partitions, and delete whole batches by the rules of the
-//! product.
+//! Retention concurrent with everything else: owners check the threads of their partitions, and
+//! delete whole batches by the production rules.
 
 use std::collections::BTreeSet;
 
@@ -23,9 +23,9 @@ impl World {
         }
     }
 
-    /// One step of a round: a thread is read by pages, then what is due is deleted.
+    /// One step of a round: a thread is read by pages, then expired batches are deleted.
     pub(super) fn retain(&mut self, address: Address, round: Option<Box<RetentionRound>>) {
-        // Like every task of a session it ends with it, and stands still with its worker.
+        // Like every task of a session, it ends with the session and pauses with its worker.
         let rest = self.workers[address.worker].paused_until - self.time;
         if self.workers[address.worker].is_paused && rest > 0 {
             return self.schedule(rest + 1, WorldEvent::Retain(address, round));
@@ -101,7 +101,8 @@ impl World {
             }
         }
         if bug == Some(PlantedBug::RetiredNewest) {
-            // What is due and what stays change places, as if it had been read from the oldest on.
+            // Swaps what is due with what stays, as if the thread had been read from its oldest
+            // message on.
             let count = looking.due.len();
             let newest = looking.stay.iter().take(count).copied().collect::<Vec<_>>();
             for ((batch, _), newest) in looking.due.iter_mut().zip(newest) {
@@ -114,7 +115,7 @@ impl World {
         }
     }
 
-    /// False when the thread has gone on: the next round sees it as it is then.
+    /// False if the thread has changed; the next round then sees its new state.
     fn delete(
         &mut self,
         thread: &ThreadId,

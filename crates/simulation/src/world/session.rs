@@ -1,4 +1,5 @@
-//! One worker's hold on one partition: drives the real machine as the worker does, and performs its actions.
+//! One worker's session of one partition: drives the real machine as the worker does, and executes
+//! its actions.
 
 mod promises;
 mod read;
@@ -107,7 +108,7 @@ impl World {
         Timestamp(START + time + skew - frozen_ms)
     }
 
-    /// One input to the machine, and whatever it decides.
+    /// Gives the machine one input, and queues its actions.
     pub(super) fn drive(&mut self, address: Address, input: Input) {
         let (now, bug) = (self.now(address), self.bug);
         let Some(session) = self.session(address) else { return };
@@ -119,7 +120,7 @@ impl World {
         session.promises.on_input(&input);
         let mut actions = machine.handle(input, now);
         let refused: Vec<TurnId> = refused.into_iter().map(|(turn, _)| turn).collect();
-        // A follow-up that is refused has no visible end.
+        // A refused follow-up has no visible end.
         session.promises.silent.retain(|(turn, _), _| !(is_follow_up(turn) && refused.contains(turn)));
         partition::bisect::apply_refusals(&mut actions, &[], &refused);
         if bug == Some(PlantedBug::NeverWithdrawn) {
@@ -132,7 +133,7 @@ impl World {
         self.perform(address.worker, address.partition);
     }
 
-    /// Performs what is decided, until the worker dies or stands still.
+    /// Executes the actions, until the worker dies or pauses.
     pub(super) fn perform(&mut self, index: usize, partition: PartitionId) {
         loop {
             let worker = &mut self.workers[index];
@@ -311,7 +312,7 @@ impl World {
         self.coverage.sheds += u64::from(machine.load().0 < before);
     }
 
-    /// The machine is notified of room while messages wait in the stream.
+    /// Tells the machine about room while messages wait in the stream.
     fn offer_room(&mut self, address: Address) {
         let (now, max_open) = (self.now(address), self.scenario.max_open);
         let Some(WorkerSession { machine: Some(machine), .. }) = self.session(address) else { return };
@@ -320,8 +321,8 @@ impl World {
         }
     }
 
-    /// A gap that nothing can close must fail its message within the timeout, and so must silence that nothing ends, counted
-    /// while the owner has read everything and nothing is in its way.
+    /// Checks that a gap that nothing can close fails its message within the timeout, and so does
+    /// endless silence. Time counts only while the owner has read everything and nothing blocks it.
     fn watch_gaps(&mut self, address: Address) {
         let limits = self.scenario.limits;
         let (now, time) = (self.now(address), self.time);
@@ -366,7 +367,7 @@ impl World {
         }
     }
 
-    /// Keeps the counters of a machine that goes.
+    /// Keeps the counters of a machine that is dropped.
     pub(super) fn collect(&mut self, session: WorkerSession) {
         let Some(mut machine) = session.machine else { return };
         self.coverage.replays_cut_short += u64::from(!session.is_caught_up);

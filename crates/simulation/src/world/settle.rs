@@ -1,4 +1,4 @@
-//! The end of a run: when everything has settled, and what the checker is shown.
+//! The end of a run: when everything has settled, and the evidence for the checker.
 
 use std::collections::BTreeSet;
 
@@ -17,13 +17,14 @@ impl World {
         let last = self.planned.first().map_or(0, |planned| planned.at);
         let turn_profile = &self.scenario.turn_profile;
         let rules = &turn_profile.rules;
-        // A task may fail once more for what was begun before the faults stopped, and each input may have two of them.
+        // A task may fail once more for what began before the faults stopped, and each input may
+        // have two tasks.
         let each_turn =
             rules.deadline_ms + rules.backoff_cap_ms + turn_profile.ack_wait_ms + limits.gap_timeout_ms;
         let follow_ups = self.scenario.follow_ups.as_ref().map_or(0, |profile| {
             (profile.persons + turn_profile.inputs) * 4 + (profile.schedules + profile.delayed_tasks) * 4
         });
-        // Some ask for a further step, and that for one more.
+        // Some ask for a further step, and that step for another.
         let turns = (turn_profile.inputs * 5 + turn_profile.tasks * 2 + follow_ups) as i64;
         let each = limits.stall_timeout_ms + limits.sweep_ms + limits.gap_timeout_ms;
         last.max(self.scenario.faults_until)
@@ -32,7 +33,7 @@ impl World {
             + turns * each_turn
     }
 
-    /// Everything that was published has ended, and every checkpoint stands at the end of its stream.
+    /// True if everything published has ended, and every checkpoint is at the end of its stream.
     pub(super) fn is_settled(&self) -> bool {
         let at_end = |(row, log): (&crate::store::Row, &crate::log::Log)| row.checkpoint == log.len();
         self.planned.is_empty()
@@ -42,7 +43,7 @@ impl World {
             && self.erasing.is_over()
             && self.are_timers_over()
             && !self.has_statements_under_way()
-            // A paused worker may still be asked, and does not answer.
+            // A paused worker may still be queried, and does not answer.
             && self.workers.iter().all(|worker| !(worker.is_up && worker.is_paused))
     }
 
@@ -80,7 +81,7 @@ impl World {
         self.violations.extend(checker::check_with_turns(&evidence, &turns));
         self.coverage.key_conflicts = self.store.key_conflicts;
         self.coverage.turn_conflicts = self.store.turn_conflicts;
-        // Written only for who reads it: it costs as much as a short history.
+        // Written only if someone reads it: it costs as much as a short history.
         let is_read = self.trace.is_some() || !self.violations.is_empty();
         SeedReport {
             seed,
@@ -114,7 +115,7 @@ impl World {
     fn turns(&mut self) -> Turns {
         let turn_profile = &self.scenario.turn_profile;
         let rules = TurnRules {
-            // As for gaps.
+            // With the same margin as for gaps.
             deadline_safe_ms: turn_profile.rules.deadline_ms * 7 / 10,
             backoff_base_ms: turn_profile.rules.backoff_base_ms,
             backoff_cap_ms: turn_profile.rules.backoff_cap_ms,
@@ -161,7 +162,8 @@ impl World {
         transcripts.retain(|(partition, begun_at, transcript)| {
             transcript.is_connected || !self.may_be_undone(*partition, *begun_at)
         });
-        // What a client has of a message that is deleted within seconds of its end depends on who read it in time.
+        // What a client has of a message that is deleted within seconds of its end depends on
+        // timing.
         let retired: BTreeSet<&ThreadId> = self.rules.retired.iter().map(|(thread, _)| thread).collect();
         transcripts.retain(|(.., transcript)| {
             !self.rules.erased.contains(&transcript.thread) && !retired.contains(&transcript.thread)

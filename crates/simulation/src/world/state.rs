@@ -1,4 +1,4 @@
-//! What the world keeps for each of its concerns; what happens to it stands beside the concern.
+//! The state of the world for each of its concerns; the module of each concern handles its events.
 
 pub(crate) mod budgets;
 pub(crate) mod compaction;

@@ -1,4 +1,4 @@
-//! What is published into the streams, and the readers that wait for it.
+//! Publishes into the streams, and wakes the waiting readers.
 
 use model::{Command, Frame, MessageKey, PartitionId, TurnId};
 use partition::{EntryBody, RawPayload};
@@ -25,7 +25,7 @@ impl World {
         self.schedule_planned();
     }
 
-    /// A command of this world's operators, clients or owners.
+    /// Publishes a command of this world's operators, clients or owners.
     pub(super) fn publish_command(&mut self, command: Command) {
         let key = match &command {
             Command::Turn(opened) => opened.thread.as_str(),
@@ -39,7 +39,7 @@ impl World {
         self.append(partition, EntryBody::Command(command, raw), Vec::new());
     }
 
-    /// Chunks of a workflow. What comes without the right token counts for nothing.
+    /// Publishes chunks of a workflow. Chunks without the right token are ignored.
     pub(super) fn publish_frame(&mut self, frame: Frame, is_asked: bool) {
         let partition = partition_of(frame.thread.as_str(), self.scenario.partitions);
         let published = |arrival: &model::IncomingChunk| Published::Chunk {
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Stores an entry and wakes who waits for it; its sequence.
+    /// Stores an entry, wakes the waiting reader, and returns the sequence.
     fn append(&mut self, partition: PartitionId, body: EntryBody, published: Vec<Published>) -> u64 {
         let at_ms = self.time;
         let command = ordered(&body);

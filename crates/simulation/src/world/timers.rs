@@ -1,5 +1,5 @@
-//! Timers: what the store and the rules say of those that are due, the clock that goes ahead to the next one, and persons who write
-//! just then.
+//! Timers: the answers of store and rules for due timers, the clock that jumps to the next timer,
+//! and persons who write at that time.
 
 use model::{
     AgentId, BusyPolicy, Command, DelayedTask, Metadata, PartitionId, Position, Seq, Task, TaskId, TaskKind,
@@ -22,15 +22,15 @@ use crate::store::timer_rows::{DecidedAt, TimerRow};
 use crate::world::event::{Address, WorldEvent};
 use crate::world::state::session::WorkerSession;
 
-/// How often it is looked whether everything rests, ms.
+/// Interval of the check whether everything is idle, ms.
 const REST_MS: i64 = 120;
-/// Workers read their timers again so often, ms.
+/// Workers read their timers again at this interval, ms.
 const REREAD_MS: i64 = 60_000;
-/// A timer that is due sooner comes by itself, ms.
+/// A timer that is due within this time is waited for instead of jumped to, ms.
 const SOON_MS: i64 = 400;
 
 impl World {
-    /// What is there at the beginning.
+    /// Plans the schedules, delayed tasks and other events that exist from the start.
     pub(super) fn plan_timers(&mut self, threads: &[(ThreadId, PartitionId)]) {
         let Some(profile) = self.scenario.follow_ups.clone() else { return };
         self.store.timers.ahead_ms = profile.ahead_ms;
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// As a gateway writes it; owners are notified.
+    /// Creates a schedule as a gateway does; owners are notified.
     pub(super) fn put_schedule(&mut self, agent: &AgentId, number: usize) {
         let Ok(id) = TimerId::of_agent(TimerKind::Schedule, agent, &format!("s{number}")) else { return };
         let rng = &mut self.follow_ups.rng;
@@ -64,7 +64,7 @@ impl World {
             metadata: Metadata::EMPTY,
             unfinished: 0,
         };
-        // Not by the cron pattern: when the first occurrence is due is the gateway's matter.
+        // Not by the cron pattern: the gateway decides when the first occurrence is due.
         let due = now - now.rem_euclid(600_000) + 600_000;
         self.store.timers.schedules.insert(id.clone(), schedule);
         let body = json!({ "schedule": format!("s{number}") });
@@ -92,7 +92,7 @@ impl World {
         self.put_timer(&id, agent, due, &delayed_body(&task), now);
     }
 
-    /// Whichever worker sends it, and as often as it may.
+    /// Any worker may send it, any number of times.
     pub(super) fn request_delay(&mut self, address: Address, seq: Seq, delayed: Box<DelayedTask>) {
         let Some(delay) = self.in_order(address) else { return };
         self.schedule(delay, WorldEvent::DelayTask(address, seq, delayed));
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// One question after the other, like the questions about commands.
+    /// Queries run one after the other, like those about commands.
     fn in_order(&mut self, address: Address) -> Option<i64> {
         let (delay, time) = (self.look_up_delay(), self.time);
         let session = self.session(address)?;
@@ -195,7 +195,7 @@ impl World {
         let skew = self.workers[address.worker].skew;
         let mut found = self.store.due_timer(&id, self.settings(), self.time);
         if let Some(timer) = &mut found {
-            // A store that has gone back has them again.
+            // A store that has gone back has the schedules again.
             timer.schedule = timer.schedule.take().filter(|_| !self.is_quiet);
             spoil(timer, self.bug, skew, &self.store.timers.events);
         }
@@ -211,7 +211,8 @@ impl World {
         decision
     }
 
-    /// A follow-up begins, or counts as begun: it is looked once more whether it is wanted. Why it is not.
+    /// When a follow-up begins or counts as begun, checks again whether it is still wanted. Returns
+    /// the reason if it is not.
     pub(super) fn superseded_by(&self, start: &Start) -> Option<&'static str> {
         let is_synthetic = start.metadata.is_synthetic();
         let timer = start.metadata.get("timer_id").filter(|_| is_synthetic && start.task.is_none());
@@ -223,7 +224,8 @@ impl World {
         }
     }
 
-    /// No follow-up is stored when its owner has read a person's input that came after the one which it follows.
+    /// Checks that no follow-up is stored when its owner has read a person's input that arrived
+    /// after the one it follows.
     pub(super) fn check_withheld(&mut self, address: Address, commit: &Commit) {
         let follow_ups: Vec<TurnId> =
             commit.turns.iter().map(|write| &write.turn).filter(|turn| is_follow_up(turn)).cloned().collect();
@@ -235,7 +237,7 @@ impl World {
             return;
         }
         let read = machine.last_seq().0;
-        // A message that retention has deleted is not known to have come.
+        // A message that retention has deleted is not known to have arrived.
         let retired = |thread: &ThreadId| self.rules.retired.iter().any(|(of, _)| of == thread);
         let is_retired =
             commit.turns.iter().any(|write| write.messages.iter().any(|m| retired(&m.key.thread)));
@@ -264,7 +266,7 @@ impl World {
         }
     }
 
-    /// The transaction that has armed the timer of a follow-up.
+    /// The transaction that armed the timer of a follow-up.
     fn armed_number(&self, turn: &TurnId) -> Option<u64> {
         let is_its = |event: &&TimerEvent| {
             matches!(event.step, TimerStep::Armed { .. }) && event.timer.turn().as_ref() == Ok(turn)
@@ -279,7 +281,7 @@ impl World {
         })
     }
 
-    /// Nothing of a follow-up is sent before it is committed.
+    /// Checks that nothing of a follow-up is sent before its commit.
     pub(super) fn check_held_back(&mut self, thread: &ThreadId, message: &model::MessageId) {
         let Some((turn, _)) = TurnId::of_answer(message).filter(|(turn, _)| is_follow_up(turn)) else {
             return;
@@ -296,7 +298,7 @@ impl World {
         }
     }
 
-    /// A planted bug: chunks of follow-ups are sent as they come.
+    /// A planted bug: chunks of follow-ups are sent as they arrive.
     pub(super) fn show_follow_up(&mut self, entry: &StreamEntry) {
         let EntryBody::Frame(frame) = &entry.body else { return };
         for arrival in &frame.chunks {
@@ -307,7 +309,8 @@ impl World {
         }
     }
 
-    /// An erasure is no commit of the owner: one that a step back undoes leaves it without timers that the store has again.
+    /// Reads the timers again. An erasure is no commit of the owner: if a step back undoes it, the
+    /// store has timers again that the owner lacks.
     pub(super) fn reread_timers(&mut self, address: Address) {
         let time = self.time;
         let Some(session) = self.session(address) else { return };
@@ -317,7 +320,8 @@ impl World {
         }
     }
 
-    /// A timer that is due is decided about in time, counted while its owner has read everything and nothing is in its way.
+    /// Checks that a due timer is decided in time. Time counts only while its owner has read
+    /// everything and nothing blocks it.
     pub(super) fn watch_timers(&mut self, address: Address) {
         if self.scenario.follow_ups.is_none() {
             return;
@@ -345,7 +349,8 @@ impl World {
         for timer in overdue {
             let age = session.overdue.entry(timer.clone()).or_default();
             *age += passed;
-            // A worker that stood still while its commit was applied counts from when it heard of that.
+            // For a worker that was paused while its commit was applied, time counts from when it
+            // learned of that.
             if *age > 6 * limits.tick_ms + 4_000 + 3 * lease_ms + reread_ms {
                 late = Some((timer.0, *age));
                 *age = i64::MIN / 2;
@@ -357,12 +362,12 @@ impl World {
         }
     }
 
-    /// No timer waits, and no person writes because of one.
+    /// True if no timer is pending, and no person will write because of one.
     pub(super) fn are_timers_over(&self) -> bool {
         self.follow_ups.coming == 0 && self.store.pending_timers().next().is_none()
     }
 
-    /// Everything rests: nothing but time would bring anything about.
+    /// True if only the passing of time would change anything.
     fn is_at_rest(&self) -> bool {
         let rests = |session: &WorkerSession| {
             session.actions.is_empty()
@@ -385,7 +390,8 @@ impl World {
                 .all(|worker| !(worker.is_up && worker.is_paused) && worker.sessions.values().all(rests))
     }
 
-    /// The clocks of the database and of workers go ahead to just before the next timer is due, or days beyond it while no worker runs.
+    /// Advances the clocks of the database and of workers to just before the next due time, or days
+    /// beyond it while no worker runs.
     pub(super) fn go_ahead(&mut self) {
         self.schedule(REST_MS, WorldEvent::GoAhead);
         let now = self.store.database_ms(self.time);
@@ -424,7 +430,6 @@ impl World {
         self.note(92, [by_ms as u64, 0, 0], || format!("the clocks go ahead by {by_ms} ms"));
     }
 
-    /// A person writes.
     pub(super) fn person(&mut self, thread: &ThreadId) {
         self.follow_ups.coming -= 1;
         let Some(profile) = &self.scenario.follow_ups else { return };
@@ -452,7 +457,7 @@ impl World {
         self.publish_command(Command::Turn(Box::new(opened)));
     }
 
-    /// When the faults stop, no schedule goes on.
+    /// When the faults stop, schedules end.
     pub(super) fn end_schedules(&mut self) {
         self.store.timers.schedules.clear();
     }
@@ -493,7 +498,7 @@ fn delayed_body(task: &str) -> Value {
     json!({ "task": { "id": task, "content": "delayed" } })
 }
 
-/// Planted bugs of what the rules are asked with.
+/// Planted bugs in the data that the rules evaluate.
 fn spoil(timer: &mut DueTimer, bug: Option<PlantedBug>, skew: i64, events: &[TimerEvent]) {
     match bug {
         Some(PlantedBug::CapCheckedAfterCall) => timer.fired_since_real_input = 0,
@@ -522,7 +527,7 @@ fn spoil(timer: &mut DueTimer, bug: Option<PlantedBug>, skew: i64, events: &[Tim
     }
 }
 
-/// A planted bug: what has failed is followed up as well.
+/// A planted bug: a failed turn arms a follow-up too.
 pub(super) fn arm_after_error(commit: &mut Commit) {
     let Some(failed) = commit.failed_turns.iter().find(|failed| !failed.opened.options.follow_up.is_empty())
     else {
@@ -540,7 +545,7 @@ pub(super) fn arm_after_error(commit: &mut Commit) {
     }));
 }
 
-/// A planted bug: what an input says decides whether the system has made it up.
+/// A planted bug: the text of an input decides whether it is synthetic.
 pub(super) fn judge_by_content(opened: &mut TurnOpened, bug: Option<PlantedBug>) {
     let is_marked = opened.content.starts_with("[AUTONOMOUS_FOLLOWUP");
     let mut map = opened.metadata.as_map().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Workers as processes: they start, die, stand still, take leases and give them back.
+//! Workers as processes: they start, die, pause, acquire leases and release them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -46,7 +46,8 @@ impl World {
         self.schedule(0, WorldEvent::Acquire(index, incarnation));
     }
 
-    /// True when the worker is another one by now, or stands still; in the latter case `again` comes back later.
+    /// True if the worker has been restarted since, or is paused; if paused, `again` is scheduled
+    /// for later.
     pub(super) fn is_away(
         &mut self,
         index: usize,
@@ -79,7 +80,7 @@ impl World {
         }
         for number in 0..self.scenario.partitions {
             let partition = PartitionId(number);
-            // Not each time, so that the others get some as well.
+            // Not each time, so that other workers get some too.
             if self.workers[index].sessions.contains_key(&partition) || !self.rng.chance(0.7) {
                 continue;
             }
@@ -90,7 +91,7 @@ impl World {
         }
     }
 
-    /// Whether its lease has run out, by the clock that counts.
+    /// True if its lease has expired, by the clock that counts.
     pub(super) fn is_free(&mut self, partition: PartitionId, worker: usize) -> bool {
         let now = self.lease_clock(worker);
         let is_bound = self.bug == Some(PlantedBug::OnlyFreeIsTaken);
@@ -98,7 +99,7 @@ impl World {
         row.owner.is_none() || (row.lease_until <= now && !is_bound)
     }
 
-    /// The store's clock; a planted bug takes the worker's.
+    /// The store's clock; a planted bug uses the worker's.
     pub(super) fn lease_clock(&self, worker: usize) -> i64 {
         let skew =
             if self.bug == Some(PlantedBug::LeaseByWorkerClock) { self.workers[worker].skew } else { 0 };
@@ -164,10 +165,11 @@ impl World {
         }
     }
 
-    /// The faults stop. Who is down comes back, but for some, of which at least one other is up.
+    /// The faults stop. Dead workers come back, except for some, of which at least one other is up.
     pub(super) fn quiet(&mut self) {
         self.is_quiet = true;
-        // A store that waits for a commit to go back in would do so after the last fault.
+        // Otherwise a store that waits for a commit before it goes back would do so after the last
+        // fault.
         self.going_back.is_armed = false;
         self.end_schedules();
         self.note(5, [0; 3], || "quiet".to_owned());
@@ -176,7 +178,7 @@ impl World {
         }
         let up = self.workers.iter().filter(|worker| worker.is_up).count();
         if self.scenario.dead_stay_dead && up > 1 {
-            // The owner of a lease is the one whose death matters.
+            // The death of the lease's owner is the one that matters.
             let owner = self.store.row(PartitionId(0)).owner;
             if let Some(index) =
                 self.workers.iter().position(|worker| Some(worker.incarnation) == owner && worker.is_up)

@@ -17,7 +17,7 @@ use crate::world::event::{WorkEvent, WorldEvent};
 use crate::world::state::workflows::{Manner, PendingRequest, Writing};
 
 impl World {
-    /// The stream drops repetitions of an id for a while.
+    /// Stores a request; the stream drops repetitions of an id for a while.
     pub(super) fn store_request(&mut self, start: &Start) {
         let (name, window) = ((start.turn.clone(), start.run), self.scenario.turn_profile.window_ms);
         let is_known = self.workflows.latest.get(&name).is_some_and(|at| self.time - at < window);
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// Requests for turns of the thread are taken out of the stream.
+    /// Removes requests for turns of the thread from the stream.
     pub(super) fn drop_requests(&mut self, thread: &ThreadId) {
         for number in 0..self.workflows.requests.len() {
             let request = &mut self.workflows.requests[number];
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// A service takes the request, and plans all that it will publish.
+    /// A service takes the request, and plans everything that it will publish.
     fn deliver(&mut self, number: usize) {
         if self.workflows.requests[number].is_done {
             return;
@@ -176,14 +176,15 @@ impl World {
         for (delay, writing) in writings {
             self.schedule(delay, WorldEvent::Work(WorkEvent::Frame(number, delivery, Box::new(writing))));
         }
-        // A silent service reports progress, so its request is not redelivered; a dead one does not, and an acknowledgement may be lost.
+        // A silent service reports progress, so its request is not redelivered; a dead one does
+        // not, and an acknowledgement may be lost.
         if manner == Manner::Dies || is_unacked || is_doubled {
             let missed = if is_doubled { self.workflows.rng.range(0, delay) } else { delay };
             self.schedule(missed + ack_wait, WorldEvent::Work(WorkEvent::Again(number, delivery)));
         }
     }
 
-    /// As [`World::workflow_fault`], also in quiet times: for what is no fault.
+    /// Like [`World::workflow_fault`], but also in quiet times, for behaviour that is not a fault.
     fn workflow_fault_even_late(&mut self, rate: impl Fn(&TurnProfile) -> f64) -> bool {
         self.workflows.rng.chance(rate(&self.scenario.turn_profile))
     }
@@ -216,7 +217,8 @@ impl World {
     }
 }
 
-/// The chunks of an answer, in order. The delivery's name is in each text, and with it in each step.
+/// The chunks of an answer, in order. Each text contains the name of the delivery, and so does each
+/// step.
 fn answer(
     name: &str,
     manner: Manner,
@@ -291,7 +293,8 @@ fn with_hint(mut chunks: Vec<Chunk>, manner: Manner, hint: Option<Value>, is_emp
     chunks
 }
 
-/// Some chunks list calls of models. The counts are drawn from the delivery's name, so that no two calls of a history are alike.
+/// Makes some chunks list model calls. The counts are drawn from the delivery's name, so that no
+/// two calls of a history are equal.
 fn with_model_calls(mut chunks: Vec<Chunk>, name: &str) -> Vec<Chunk> {
     let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -308,7 +311,7 @@ fn with_model_calls(mut chunks: Vec<Chunk>, name: &str) -> Vec<Chunk> {
         let (input, output) = (rng.below(ModelCall::MOST_TOKENS), rng.below(ModelCall::MOST_TOKENS));
         if is_listing {
             let call = ModelCall { input_tokens: input, output_tokens: output, ..ModelCall::default() };
-            // Some calls are known when they begin, and some of these are counted later.
+            // Some calls are listed when they begin, and some of these get their counts later.
             let is_estimated = begun.is_none() && rng.chance(0.4);
             let id = begun.take().or_else(|| is_estimated.then(|| Box::from(format!("c{}", chunk.id))));
             begun = id.clone().filter(|_| is_estimated);
@@ -322,7 +325,7 @@ fn with_model_calls(mut chunks: Vec<Chunk>, name: &str) -> Vec<Chunk> {
     chunks
 }
 
-/// One to three chunks each.
+/// Splits chunks into frames of one to three.
 fn frames(chunks: Vec<Chunk>, rng: &mut Rng) -> Vec<Vec<Chunk>> {
     let mut frames: Vec<Vec<Chunk>> = Vec::new();
     for chunk in chunks {

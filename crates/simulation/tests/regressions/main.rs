@@ -1,4 +1,4 @@
-//! What the simulation found in the machine, each as the shortest history that shows it.
+//! Faults that the simulation found in the machine, each as the shortest history that shows it.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -82,7 +82,7 @@ impl Script {
         self.take(Input::Found(vec![(key(message), known)]))
     }
 
-    /// Time passes, with a tick each second; what is committed meanwhile is applied.
+    /// Lets time pass with a tick each second; commits made meanwhile are applied.
     fn pass(&mut self, seconds: i64) -> Vec<Action> {
         let mut all = Vec::new();
         for _ in 0..seconds {
@@ -176,7 +176,7 @@ fn what_is_complete_ends_so_whenever_the_store_answers() {
     }
 }
 
-/// Two open messages, the larger one at entry 1, the other at 2; the first one's memory is shed.
+/// Two open messages, the larger at entry 1, the other at 2; the memory of the first is shed.
 fn shed_the_first(limits: PartitionLimits) -> Script {
     let mut script = Script::new(limits, Vec::new());
     let large = Arc::new(Chunk::content(0, "larger than the other one", false));
@@ -197,7 +197,7 @@ fn a_reader_that_was_set_back_is_no_negative_lag() {
 fn memory_shed_from_beyond_the_read_position_skips_nothing() {
     let mut script = shed_the_first(PartitionLimits::default());
     assert_eq!(script.take(Input::Room), [Action::Reread(Seq(1))]);
-    // The reader stands before both entries again when the second message goes as well.
+    // When the second message is shed too, the reader is back before both entries.
     script.take(Input::Shed(1));
     assert_eq!(script.machine.load().0, 0);
     assert_eq!(script.take(Input::Room), []);
@@ -213,7 +213,7 @@ fn lookup_of_forgotten_message_does_not_count_when_reopened() {
     script.take(Input::Shed(1));
     script.take(Input::Room);
     script.read(whole(), 9);
-    // Two look-ups are under way: the first answer decides nothing.
+    // Two look-ups are in flight: the first answer decides nothing.
     assert_eq!(script.found("a", Lookup::Absent), []);
     let actions = script.found("a", Lookup::Absent);
     assert!(actions.iter().any(|action| matches!(action, Action::Commit(_))), "{actions:?}");
@@ -230,7 +230,8 @@ fn failed_spilled_message_holds_chunks_until_end_commits() {
     let limits = PartitionLimits { commit_turns: 1, ..PartitionLimits::default() };
     let mut script = Script::new(limits, vec![spilled(0, &[1])]);
     script.take(Input::CaughtUp(true));
-    // One commit is in flight and another one waits, so that the end of the spilled message has to wait for both.
+    // One commit is in flight and another one waits, so the end of the spilled message must wait
+    // for both.
     script.read(vec![entry(1, "b", 0, chunk(0, true)), entry(2, "c", 0, chunk(0, true))], 9);
     script.found("b", Lookup::Absent);
     script.found("c", Lookup::Absent);

@@ -1,4 +1,4 @@
-//! Of turns, tasks and control commands.
+//! Regressions of turns, tasks and control commands.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn control(name: &str, kind: ControlKind) -> Command {
 }
 
 impl Script {
-    /// Reads a command, and answers what is asked about it.
+    /// Reads a command, and answers the queries about it.
     fn ordered(&mut self, entry: StreamEntry, verdict: CommandVerdict) -> Vec<Action> {
         let mut all = self.read(vec![entry], 9);
         let asked: Vec<CommandKey> = all
@@ -72,7 +72,7 @@ fn queued(position: i64) -> QueuedTask {
     QueuedTask { position: Position::from_stored(position), task }
 }
 
-/// An agent with these tasks in memory, and more in the store.
+/// An agent with these tasks in memory, and with more in the store if `more`.
 fn with_tasks(positions: &[i64], more: bool) -> Takeover {
     let saved = SavedAgent {
         agent: agent(),
@@ -143,7 +143,7 @@ fn answer_requested_by_earlier_owner_waits_for_its_thread() {
     let mut script = Script::taken_over(PartitionLimits::default(), with_tasks(&[5], false));
     let (task, input_turn) = (TurnId::of_task(&agent(), Position::from_stored(5)), input_turn("x"));
     script.ordered(command(1, input("x", BusyPolicy::Enqueue)), CommandVerdict::New);
-    // The last owner had begun the task; this one cannot know, and begins the input.
+    // The last owner had begun the task; this one cannot know that, and begins the input.
     assert_eq!(starts(&script.take(Input::CaughtUp(true))), [(input_turn.clone(), false)]);
     script.started(&input_turn);
     let early = script.read(vec![answer(2, &task, chunk(0, true))], 9);
@@ -241,7 +241,7 @@ fn chunks_do_not_overtake_those_that_wait_for_an_order() {
     let opened = command(1, input("x", BusyPolicy::Enqueue));
     let pause = command(2, control("pause", ControlKind::Pause));
     script.read(vec![opened, pause, answer(3, &turn, chunk(0, true))], 9);
-    // The input is judged, the command before the chunk is not.
+    // The input is decided; the command before the chunk is not.
     script.take(Input::Checked(vec![(
         CommandKey::Turn(agent().thread(), turn.clone(), 0),
         CommandVerdict::New,
@@ -291,7 +291,7 @@ fn an_act_that_stops_a_turn_is_audited_with_the_end_of_the_turn() {
     script.take(Input::CaughtUp(true));
     script.ordered(command(1, input("x", BusyPolicy::Enqueue)), CommandVerdict::New);
     script.started(&input_turn("x"));
-    // One commit is under way, and another one waits before the turn.
+    // One commit is in flight, and another one waits before the turn.
     script.read(vec![entry(2, "a", 0, chunk(0, true)), entry(3, "b", 0, chunk(0, true))], 9);
     script.found("a", Lookup::Absent);
     script.found("b", Lookup::Absent);
@@ -312,7 +312,7 @@ fn a_task_is_not_retried_twice() {
     let mut script = Script::taken_over(PartitionLimits::default(), bare());
     script.take(Input::CaughtUp(true));
     let retry = |seq, name| command(seq, control(name, ControlKind::RetryTask(TaskId::parse("k").unwrap())));
-    // Both were asked about before the first was stored.
+    // Both were looked up before the first was stored.
     let failed = CommandVerdict::Task { position: Position::from_stored(5), is_failed: true };
     script.ordered(retry(1, "one"), failed);
     script.ordered(retry(2, "two"), failed);
@@ -339,7 +339,7 @@ fn restored_answer_is_silent_since_its_last_chunk() {
         PartitionLimits::default(),
         Takeover { spilled_messages: vec![saved], ..with_tasks(&[5], false) },
     );
-    // A backlog of 110 s; its last entry is the chunk that was saved, and has been counted with it.
+    // A backlog of 110 s. Its last entry is the chunk that was saved, and has been counted with it.
     let later =
         |seq: u64, entry: StreamEntry| StreamEntry { stored_at: START.plus_ms(seq as i64 * 1_000), ..entry };
     let others = (1..=110).map(|seq| later(seq, entry(seq, "b", 0, chunk(seq as u32, false))));
@@ -373,7 +373,8 @@ fn standstill_before_reading_is_no_silence_of_workflow() {
     let mut script = Script::taken_over(PartitionLimits::default(), bare());
     script.take(Input::CaughtUp(true));
     script.ordered(command(1, input("x", BusyPolicy::Enqueue)), CommandVerdict::New);
-    // The process stood still before the answer to its request came, and does not know yet what it has missed.
+    // The process was paused before the reply to its request arrived, and does not know yet what it
+    // has missed.
     script.now = script.now.plus_ms(300_000);
     script.started(&input_turn("x"));
     // The input was open for long and has been saved.
@@ -407,7 +408,7 @@ fn first_chunk_of_run_awaiting_commit_is_kept() {
     let turn = input_turn("x");
     script.take(Input::CaughtUp(true));
     script.started(&turn);
-    // One dead letter is on its way to the store, and the other goes before the turn.
+    // One dead letter is in flight to the store, and the other goes before the turn.
     script.read(vec![garbage(1), garbage(2)], 9);
     script.pass(125);
     script.read(vec![answer(3, &turn, chunk(0, false)), answer(4, &turn, chunk(1, false))], 9);
@@ -423,7 +424,7 @@ fn first_chunk_of_run_awaiting_commit_is_kept() {
         "chunks for the owner that goes on with the turn"
     );
     assert_eq!(checkpoint(&script.committed()), Some((4, 1)), "no owner does");
-    // One that comes while the end is on its way holds up nothing afterwards.
+    // A chunk that arrives while the end is in flight blocks nothing afterwards.
     script.read(vec![answer(5, &turn, chunk(2, false))], 9);
     script.committed();
     assert_eq!(checkpoint(&script.pass(5)), Some((5, 0)));

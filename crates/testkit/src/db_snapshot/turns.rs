@@ -7,34 +7,29 @@ use sqlx::PgPool;
 use crate::from_row;
 
 from_row! {
-    /// A message of a thread with what shows how it came there.
+    /// A message of a thread, with the columns that show where it came from.
     #[derive(Debug, Clone)]
     pub struct TurnMessage {
-        /// Its thread.
         pub thread_id: String,
-        /// Its id in the thread.
+        /// Unique within the thread.
         pub message_id: String,
-        /// Its place.
         pub position: i64,
-        /// The position of its predecessor.
+        /// The position of the previous message in the thread.
         pub parent_id: Option<i64>,
         /// The position of its batch's first message.
         pub batch_id: i64,
-        /// Its number in the batch.
+        /// Number within the batch.
         pub sequence_num: i32,
-        /// Why the batch began.
+        /// The kind of input that the batch began with.
         pub batch_type: String,
-        /// Who speaks.
         pub role: String,
-        /// Its text.
         pub content: String,
-        /// The calls of an assistant.
+        /// The calls of an assistant message.
         pub tool_calls: Option<Value>,
-        /// The call that a tool's message answers.
+        /// The call that a tool message answers.
         pub tool_call_id: Option<String>,
-        /// Its metadata.
         pub metadata: Value,
-        /// The attempt that it comes from.
+        /// The attempt that produced it.
         pub attempt: i64,
         /// The transaction that wrote it.
         pub transaction: i64,
@@ -45,9 +40,8 @@ from_row! {
     /// An agent's queue.
     #[derive(Debug, Clone)]
     pub struct StoredAgent {
-        /// Which.
         pub agent_id: String,
-        /// All tasks up to here are done or marked failed.
+        /// All tasks up to this position are done or marked failed.
         pub head_position: i64,
         /// How often the task after the head has failed.
         pub head_run: i32,
@@ -55,36 +49,32 @@ from_row! {
         pub backoff_attempt_count: i32,
         /// When the backoff ends, ms since 1970 by the database's clock.
         pub next_run_ms: Option<f64>,
-        /// For how long it lasts still, ms by the database's clock.
+        /// Remaining backoff, ms by the database's clock.
         pub left_ms: Option<f64>,
-        /// How long it was when it began, ms: from the failure on.
+        /// Length of the backoff when it began, ms since the failure.
         pub delay_ms: Option<f64>,
-        /// Tasks do not start.
+        /// If true, no task starts.
         pub paused: bool,
-        /// Why the head failed last.
+        /// Code of the last failure of the head.
         pub error_code: Option<String>,
-        /// The transaction that wrote it last.
+        /// The transaction that last wrote it.
         pub transaction: i64,
     }
 }
 
 from_row! {
-    /// A task with its status, as the view shows it.
+    /// A task with its status, from the view.
     #[derive(Debug, Clone)]
     pub struct StoredTask {
-        /// Whose.
         pub agent_id: String,
-        /// Its place in the queue.
+        /// Position in the queue.
         pub position: i64,
-        /// Its id.
         pub task_id: String,
         /// `task`, `work_request` or `memory`.
         pub kind: String,
         /// `pending`, `completed` or `failed`.
         pub status: String,
-        /// Its text.
         pub content: String,
-        /// Its metadata.
         pub metadata: Value,
         /// Why it failed.
         pub failure_code: Option<String>,
@@ -92,43 +82,39 @@ from_row! {
 }
 
 from_row! {
-    /// The input of a turn that failed.
+    /// The input of a failed turn.
     #[derive(Debug, Clone)]
     pub struct StoredFailedTurn {
-        /// Where.
         pub thread_id: String,
-        /// Which.
         pub turn_id: String,
-        /// Whose.
         pub agent_id: String,
         /// The run that failed.
         pub run: i32,
         /// The text of the input.
         pub content: String,
-        /// Why.
+        /// Failure code.
         pub code: String,
-        /// Why, for people.
+        /// Failure text for people.
         pub text: String,
-        /// Whether trying again may help.
+        /// Whether a retry may help.
         pub is_retryable: bool,
     }
 }
 
 from_row! {
-    /// An act in the audit.
+    /// An entry of the audit.
     #[derive(Debug, Clone)]
     pub struct StoredAct {
-        /// Whom it concerned.
+        /// The agent or thread that was concerned.
         pub subject_id: String,
         /// Who did it.
         pub actor: String,
-        /// What.
         pub action: String,
         /// The task or turn.
         pub target: Option<String>,
-        /// Why it was not done.
+        /// Why the action was not executed; `None` if it was.
         pub error: Option<String>,
-        /// How long ago, ms by the database's clock.
+        /// Age of the entry, ms by the database's clock.
         pub age_ms: f64,
     }
 }
@@ -138,7 +124,7 @@ const MESSAGES: &str =
             tool_call_id, metadata, attempt, xmin::text::bigint AS transaction
      FROM messages";
 
-/// The messages of a thread in their order.
+/// The messages of a thread, by position.
 pub async fn of_thread(pool: &PgPool, thread: &str) -> Result<Vec<TurnMessage>> {
     let sql = sqlx::AssertSqlSafe(format!("{MESSAGES} WHERE thread_id = $1 ORDER BY position"));
     Ok(sqlx::query_as(sql).bind(thread).fetch_all(pool).await?)
@@ -150,12 +136,11 @@ pub async fn messages(pool: &PgPool) -> Result<Vec<TurnMessage>> {
     Ok(sqlx::query_as(sql).fetch_all(pool).await?)
 }
 
-/// One agent's queue; `None` while it has none.
+/// One agent's queue; `None` if it has none.
 pub async fn agent(pool: &PgPool, agent: &str) -> Result<Option<StoredAgent>> {
     Ok(agents(pool).await?.into_iter().find(|row| row.agent_id == agent))
 }
 
-/// All queues.
 pub async fn agents(pool: &PgPool) -> Result<Vec<StoredAgent>> {
     let rows = sqlx::query_as(
         "SELECT agent_id, head_position, head_run, backoff_attempt_count, paused, error_code,
@@ -177,12 +162,11 @@ pub async fn tasks(pool: &PgPool) -> Result<Vec<StoredTask>> {
     Ok(rows.fetch_all(pool).await?)
 }
 
-/// The tasks of one agent in their order.
+/// The tasks of one agent, by position.
 pub async fn tasks_of(pool: &PgPool, agent: &str) -> Result<Vec<StoredTask>> {
     Ok(tasks(pool).await?.into_iter().filter(|task| task.agent_id == agent).collect())
 }
 
-/// All failed turns.
 pub async fn failed_turns(pool: &PgPool) -> Result<Vec<StoredFailedTurn>> {
     let rows = sqlx::query_as(
         "SELECT thread_id, turn_id, agent_id, run, content, code, text, is_retryable
@@ -191,7 +175,7 @@ pub async fn failed_turns(pool: &PgPool) -> Result<Vec<StoredFailedTurn>> {
     Ok(rows.fetch_all(pool).await?)
 }
 
-/// The acts on a subject, oldest first.
+/// The audit of a subject, oldest first.
 pub async fn acts(pool: &PgPool, subject: &str) -> Result<Vec<StoredAct>> {
     let rows = sqlx::query_as(
         "SELECT subject_id, actor, action, target, error,
@@ -201,23 +185,21 @@ pub async fn acts(pool: &PgPool, subject: &str) -> Result<Vec<StoredAct>> {
     Ok(rows.bind(subject).fetch_all(pool).await?)
 }
 
-/// How many acts the audit has.
+/// Number of entries in the audit.
 pub async fn count_acts(pool: &PgPool) -> Result<usize> {
     let count: i64 = sqlx::query_scalar("SELECT count(*) FROM audit_log").fetch_one(pool).await?;
     Ok(usize::try_from(count)?)
 }
 
 from_row! {
-    /// What one call of a model has used.
+    /// The usage of one model call.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct StoredUsage {
-        /// The thread of the answer.
         pub thread_id: String,
-        /// The answer, or what would have been it.
+        /// The answer, or the id that it would have had.
         pub message_id: String,
-        /// Tokens that were written.
         pub output_tokens: i64,
-        /// The answer did not come to its end.
+        /// The answer did not complete.
         pub is_partial: bool,
     }
 }
@@ -228,7 +210,7 @@ pub async fn usage(pool: &PgPool) -> Result<Vec<StoredUsage>> {
     Ok(rows.fetch_all(pool).await?)
 }
 
-/// Rows that wait for something: saved inputs and batches of the outbox.
+/// Counts of rows that wait for something: saved inputs, and batches of the outbox.
 pub async fn unsettled(pool: &PgPool) -> Result<(i64, i64)> {
     let row = sqlx::query_as("SELECT (SELECT count(*) FROM spilled_turns), (SELECT count(*) FROM outbox)");
     Ok(row.fetch_one(pool).await?)

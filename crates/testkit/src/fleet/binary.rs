@@ -1,11 +1,11 @@
-//! Where the program under test is.
+//! Finds the program under test.
 
 use std::{env, path::PathBuf};
 
 use anyhow::{Result, bail};
 use devservices::workspace;
 
-/// The binary under test: `ANTIPHON_BIN`, else what cargo built.
+/// The binary under test: `ANTIPHON_BIN`, or else the one that cargo built.
 pub fn binary() -> Result<PathBuf> {
     let binary = match env::var_os("ANTIPHON_BIN").filter(|path| !path.is_empty()) {
         Some(path) => PathBuf::from(path),

@@ -1,15 +1,15 @@
-//! A scrape in Prometheus' text format, as a map.
+//! Parses a scrape in the Prometheus text format into a map.
 
 use std::collections::BTreeMap;
 
-/// Samples by series: the name with its labels, as the scrape had them.
+/// Samples by series: the name with its labels, as in the scrape.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Metrics {
     samples: BTreeMap<String, f64>,
 }
 
 impl Metrics {
-    /// Reads a scrape; lines that are not samples are passed over.
+    /// Parses a scrape; lines that are not samples are ignored.
     pub fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let sample = |line: &str| {
@@ -19,12 +19,12 @@ impl Metrics {
         Self { samples: lines.filter_map(sample).collect() }
     }
 
-    /// The sum over all label values of a metric; 0 when there is none.
+    /// The sum over all label values of a metric; 0 if there is none.
     pub fn sum(&self, name: &str) -> f64 {
         self.series(name).map(|(_, value)| value).sum()
     }
 
-    /// The sum over the series of a metric that carry `label="value"`.
+    /// The sum over the series of a metric with `label="value"`.
     pub fn sum_where(&self, name: &str, label: &str, value: &str) -> f64 {
         let wanted = format!("{label}=\"{value}\"");
         self.series(name).filter(|(series, _)| series.contains(&wanted)).map(|(_, value)| value).sum()
@@ -33,7 +33,7 @@ impl Metrics {
     /// The series of one metric.
     ///
     /// # Panics
-    /// No process has such a metric: a test that looks at one that is not there would always pass.
+    /// No process has such a metric; a test of a missing metric would always pass.
     pub fn series<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
         assert!(is_documented(name), "no metric is called {name}");
         let same_name = move |series: &str| series.split('{').next() == Some(name);
@@ -43,13 +43,13 @@ impl Metrics {
             .map(|(series, value)| (series.as_str(), *value))
     }
 
-    /// All series.
     pub fn samples(&self) -> &BTreeMap<String, f64> {
         &self.samples
     }
 }
 
-/// Whether the reference of operators, which is made of what the code has, knows the metric of which a series is.
+/// True if the operators' reference, which is generated from the code, lists the metric of this
+/// series.
 fn is_documented(name: &str) -> bool {
     let reference = include_str!("../../../../deploy/REFERENCE.md");
     let suffixes = ["", "_count", "_sum", "_bucket"];

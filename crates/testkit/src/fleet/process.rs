@@ -1,4 +1,4 @@
-//! One `antiphon` process with its ports, its log and the signals that hurt it.
+//! One `antiphon` process with its ports, its log, and the signals that disturb it.
 
 use std::{
     ffi::OsString,
@@ -19,13 +19,13 @@ use tokio::{
 use super::{binary::binary, metrics::Metrics};
 use crate::http;
 
-/// What a process runs.
+/// The program that a process runs.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
     pub(super) binary: PathBuf,
     pub(super) arguments: Vec<OsString>,
     pub(super) dir: Option<PathBuf>,
-    /// It answers `/readyz`; one that does not counts as ready while it runs.
+    /// It serves `/readyz`. A program without it counts as ready while it runs.
     pub(super) has_probes: bool,
 }
 
@@ -37,7 +37,7 @@ impl Program {
     }
 }
 
-/// A worker, a gateway or a workflow service. Dropped, it is killed.
+/// A worker, a gateway or a workflow service. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -68,37 +68,37 @@ impl Process {
         Ok(Self { name, program, env, http, metrics, log, child: None })
     }
 
-    /// Its name in logs and reports.
+    /// The name in logs and reports.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where its API listens (gateways only).
+    /// The address of its API (gateways only).
     pub fn http_addr(&self) -> SocketAddr {
         local(&self.http)
     }
 
-    /// Where its metrics and health answer.
+    /// The address of its metrics and health checks.
     pub fn metrics_addr(&self) -> SocketAddr {
         local(&self.metrics)
     }
 
-    /// Its log; every start appends.
+    /// The path of its log; every start appends to it.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// The process id while it runs.
+    /// The process id; `None` if it does not run.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().and_then(Child::id)
     }
 
-    /// Another build of its program runs when it is started next.
+    /// Sets the build that the next start runs.
     pub fn use_binary(&mut self, binary: &Path) {
         self.program.binary = binary.to_owned();
     }
 
-    /// Starts it. Ports, environment and log are those of before.
+    /// Starts it with the same ports, environment and log as before.
     pub fn spawn(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let mut command = command(&self.program.binary, &self.env);
@@ -116,7 +116,7 @@ impl Process {
     /// Waits until `/readyz` answers 200.
     ///
     /// # Errors
-    /// When it ends or does not become ready; with the end of its log.
+    /// It ends or does not become ready; the error contains the end of its log.
     pub async fn ready(&mut self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         while !self.is_ready().await {
@@ -131,7 +131,7 @@ impl Process {
         Ok(())
     }
 
-    /// Whether `/readyz` answers 200 now; of a foreign program, whether it was started.
+    /// Whether `/readyz` answers 200 now; for a program without probes, whether it was started.
     pub async fn is_ready(&self) -> bool {
         if !self.program.has_probes {
             return self.pid().is_some();
@@ -140,7 +140,7 @@ impl Process {
         asked.is_ok_and(|answer| answer.is_ok_and(|answer| answer.status == 200))
     }
 
-    /// SIGKILL, and waits for the end.
+    /// Sends SIGKILL and waits for the end.
     pub async fn kill(&mut self) -> Result<()> {
         match self.child.take() {
             Some(mut child) => child.kill().await.with_context(|| format!("killing {}", self.name)),
@@ -148,22 +148,22 @@ impl Process {
         }
     }
 
-    /// SIGSTOP: connections stay open, nothing answers.
+    /// Sends SIGSTOP: connections stay open, nothing answers.
     pub fn pause(&self) {
         self.signal(libc::SIGSTOP);
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn resume(&self) {
         self.signal(libc::SIGCONT);
     }
 
-    /// SIGTERM: it drains. See [`Process::ended`].
+    /// Sends SIGTERM, so that it drains. See [`Process::ended`].
     pub fn terminate(&self) {
         self.signal(libc::SIGTERM);
     }
 
-    /// How it ended, if it has ended by itself.
+    /// The exit status if it has ended by itself.
     pub fn has_ended(&mut self) -> Option<ExitStatus> {
         self.child.as_mut().and_then(|child| child.try_wait().ok().flatten())
     }
@@ -171,7 +171,7 @@ impl Process {
     /// Waits until it has ended by itself.
     ///
     /// # Errors
-    /// When it has not within `limit`; it is killed then.
+    /// It has not ended within `limit`; it is then killed.
     pub async fn ended(&mut self, limit: Duration) -> Result<ExitStatus> {
         let Some(mut child) = self.child.take() else { bail!("{} does not run", self.name) };
         match timeout(limit, child.wait()).await {
@@ -189,12 +189,10 @@ impl Process {
         self.spawn()
     }
 
-    /// Its metrics now.
     pub async fn metrics(&self) -> Result<Metrics> {
         Ok(Metrics::parse(&http::get(self.metrics_addr(), "/metrics").await?.text))
     }
 
-    /// The last lines of its log.
     pub fn log_tail(&self) -> String {
         tail(&self.log, 15)
     }
@@ -202,7 +200,8 @@ impl Process {
     fn signal(&self, signal: i32) {
         let pid = self.pid().and_then(|pid| libc::pid_t::try_from(pid).ok());
         if let Some(pid) = pid {
-            // SAFETY: kill touches no memory of ours; the pid is positive and belongs to our unreaped child.
+            // SAFETY: kill touches none of our memory; the pid is positive and belongs to our
+            // unreaped child.
             #[allow(unsafe_code, reason = "std and tokio send SIGKILL only")]
             unsafe {
                 libc::kill(pid, signal)
@@ -211,7 +210,8 @@ impl Process {
     }
 }
 
-/// The binary with this environment and none of our own `ANTIPHON_*`, killed when we die.
+/// The binary with this environment and without our own `ANTIPHON_*` variables; it is killed when
+/// we die.
 pub(super) fn command(binary: &Path, env: &[(String, String)]) -> Command {
     let mut command = Command::new(binary);
     let inherited = std::env::vars_os().map(|(name, _)| name);
@@ -219,8 +219,8 @@ pub(super) fn command(binary: &Path, env: &[(String, String)]) -> Command {
         command.env_remove(name);
     }
     command.envs(env.iter().map(|(name, value)| (name, value))).process_group(0);
-    // Sent when the *thread* that forked ends: so start processes from the runtime's own threads, not from
-    // `spawn_blocking`.
+    // The signal is sent when the *thread* that forked ends. So start processes from the runtime's
+    // own threads, not from `spawn_blocking`.
     // SAFETY: the closure makes one async-signal-safe system call.
     #[cfg(target_os = "linux")]
     #[allow(unsafe_code, reason = "prctl has no safe form")]
@@ -233,7 +233,6 @@ pub(super) fn command(binary: &Path, env: &[(String, String)]) -> Command {
     command
 }
 
-/// The last `lines` lines of a file.
 pub(super) fn tail(path: &Path, lines: usize) -> String {
     let text =
         std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();

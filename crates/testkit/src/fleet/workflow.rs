@@ -1,4 +1,4 @@
-//! Workflow services of a fleet: the binary's own with a script, or any other program.
+//! Workflow services of a fleet: the binary's own service with a script, or any other program.
 
 use std::{
     fs,
@@ -10,27 +10,23 @@ use serde_json::Value;
 
 use super::process::{Process, Program};
 
-/// One workflow service.
 #[derive(Debug, Clone)]
 pub struct WorkflowOptions {
-    /// Whose turn requests it takes.
+    /// The workflow whose turn requests it takes.
     pub workflow: String,
-    /// What it does with them.
     pub program: WorkflowProgram,
 }
 
-/// What runs it.
+/// The program of a workflow service.
 #[derive(Debug, Clone)]
 pub enum WorkflowProgram {
     /// `antiphon workflow` with this script.
     Script(Value),
-    /// A foreign program, which finds `NATS_URL` and `ANTIPHON_WORKFLOW` in its environment.
+    /// Another program, which finds `NATS_URL` and `ANTIPHON_WORKFLOW` in its environment.
     Program {
-        /// What is started.
         binary: PathBuf,
-        /// Its arguments.
         arguments: Vec<String>,
-        /// Where it runs.
+        /// Working directory.
         dir: PathBuf,
     },
 }
@@ -41,7 +37,7 @@ impl WorkflowOptions {
         Self { workflow: "default".to_owned(), program: WorkflowProgram::Script(script) }
     }
 
-    /// The same for another workflow.
+    /// Sets another workflow.
     #[must_use]
     pub fn of(mut self, workflow: &str) -> Self {
         self.workflow = workflow.to_owned();

@@ -1,25 +1,24 @@
-//! As much of Postgres' wire protocol as it takes to see which statement is about to run.
+//! The part of Postgres' wire protocol that shows which statement is about to run.
 
 use std::{collections::HashSet, io};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Longest message that is believed; anything longer is a defect of ours or the peer's.
+/// The longest message that is accepted; anything longer is a defect here or in the peer.
 const MAX_LEN: usize = 64 * 1024 * 1024;
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
 
-/// A message with its header, as it crossed the wire.
+/// A message with its header, as it was on the wire.
 #[derive(Debug)]
 pub(super) struct PgMessage {
-    /// Its type; `None` for the first message of a client, which has none.
+    /// Message type; `None` for the first message of a client, which has none.
     pub(super) tag: Option<u8>,
-    /// All its bytes.
     pub(super) bytes: Vec<u8>,
 }
 
 impl PgMessage {
-    /// Reads a message; `None` when the peer has closed between two messages.
+    /// Reads a message; `None` if the peer has closed between two messages.
     pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Self>> {
         let mut bytes = vec![0; 1];
         if from.read(&mut bytes).await? == 0 {
@@ -29,7 +28,6 @@ impl PgMessage {
         Self::read_rest(from, tag, bytes).await.map(Some)
     }
 
-    /// Reads the first message of a client.
     pub(super) async fn read_startup(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Self> {
         Self::read_rest(from, None, Vec::new()).await
     }
@@ -51,7 +49,7 @@ impl PgMessage {
         Ok(Self { tag, bytes })
     }
 
-    /// Whether the client asks for encryption, which the proxy declines.
+    /// True if the client asks for encryption, which the proxy declines.
     pub(super) fn asks_for_encryption(&self) -> bool {
         let code = self.bytes.get(4..8).and_then(|code| code.try_into().ok()).map(u32::from_be_bytes);
         self.tag.is_none() && matches!(code, Some(SSL_REQUEST | GSS_REQUEST))
@@ -62,11 +60,11 @@ impl PgMessage {
     }
 }
 
-/// Follows what a client says on one connection, and knows when a marked statement is about to run.
+/// Follows one client's messages, and detects when a marked statement is about to run.
 #[derive(Debug)]
 pub(super) struct StatementWatch {
     markers: Vec<String>,
-    /// Prepared statements whose text has a marker.
+    /// Names of prepared statements that contain a marker.
     marked: HashSet<Vec<u8>>,
 }
 
@@ -75,7 +73,7 @@ impl StatementWatch {
         Self { markers: markers.to_vec(), marked: HashSet::new() }
     }
 
-    /// Whether this message makes a marked statement run: a Bind of it, or a simple query.
+    /// True if this message makes a marked statement run: a Bind of it, or a simple query.
     pub(super) fn runs_marked(&mut self, message: &PgMessage) -> bool {
         let (first, rest) = split_text(message.body());
         match message.tag {
@@ -99,7 +97,7 @@ impl StatementWatch {
     }
 }
 
-/// The text up to the next NUL, and what follows it.
+/// The text up to the next NUL, and the rest.
 fn split_text(bytes: &[u8]) -> (&[u8], &[u8]) {
     match bytes.iter().position(|byte| *byte == 0) {
         Some(at) => (&bytes[..at], &bytes[at + 1..]),

@@ -1,4 +1,4 @@
-//! Against a real Postgres: what a cut leaves behind.
+//! Tests on a real Postgres: the effects of each cut.
 
 use sqlx::{Connection as _, PgConnection, Row};
 

@@ -1,15 +1,13 @@
-//! Bytes of an event stream → events and comments, however the bytes were cut.
+//! Parses the bytes of an event stream into events and comments, however the bytes are split.
 
-/// One item of an event stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SseItem {
     /// A line that began with a colon; its text.
     Comment(String),
-    /// A dispatched event.
     Event {
-        /// Its own `id:` field, if it had one.
+        /// Its own `id:` field, if any.
         id: Option<String>,
-        /// Its `event:` field, if it had one.
+        /// Its `event:` field, if any.
         name: Option<String>,
         /// Its data lines, joined.
         data: String,
@@ -27,12 +25,12 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// The pause before a reconnect that the stream asked for last, in milliseconds.
+    /// The reconnect pause that the stream last asked for, ms.
     pub fn retry_ms(&self) -> Option<u64> {
         self.retry_ms
     }
 
-    /// Takes the next bytes and gives back what they complete.
+    /// Takes the next bytes and returns the items that they complete.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<SseItem> {
         let mut items = Vec::new();
         let mut rest = bytes;

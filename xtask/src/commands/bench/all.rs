@@ -1,4 +1,4 @@
-//! `bench all`: every bench in a short form, and one table of all goals.
+//! `bench all`: every benchmark in a short form, and one table of all goals.
 
 use std::time::Instant;
 
@@ -14,7 +14,8 @@ use crate::commands::{INTERRUPTED, Tools, interrupt, say};
 
 const HEAD: [&str; 6] = ["bench", "what", "measured", "goal", "", "why"];
 
-/// Runs all benches one after another. Returns 0 when every goal is met; `is_quick`: when every bench has run.
+/// Runs all benchmarks one after another. Returns 0 if every goal is met, or with `is_quick` if
+/// every benchmark has run.
 pub(super) fn all(build: BenchBuild<'_>, is_quick: bool) -> Result<i32> {
     if let Some(code) = build.build()? {
         return Ok(code);
@@ -24,7 +25,7 @@ pub(super) fn all(build: BenchBuild<'_>, is_quick: bool) -> Result<i32> {
     for form in FORMS {
         let args = form.judged(is_quick);
         say(&format!("bench {} {}", form.name, args.join(" ")));
-        // Peers are built in release: too much for a try.
+        // Peers are built in release, which is too slow for a quick run.
         let installed = if is_quick { Ok(()) } else { install_peers(form.name) };
         let outcome = installed.and_then(|()| build.measure(form.name, &args, &tools, None));
         if interrupt::received() {
@@ -41,11 +42,11 @@ pub(super) fn all(build: BenchBuild<'_>, is_quick: bool) -> Result<i32> {
     Ok(i32::from(!goals.is_met))
 }
 
-/// The goals of all benches, and what could not be measured.
+/// The goals of all benchmarks, and what could not be measured.
 #[derive(Debug)]
 struct GoalTable {
     rows: Vec<[String; 6]>,
-    /// Whether every bench has run and found its goals met.
+    /// Whether every benchmark has run and met its goals.
     is_met: bool,
 }
 
@@ -67,14 +68,14 @@ impl GoalTable {
                 None => ("", row.note.as_str()),
             };
             let cells = [bench, &row.what, &row.value, &goal, verdict, why].map(str::to_owned);
-            // A contender that is missing is missing in every part.
+            // A missing contender is missing in every part, so it is listed once.
             if row.is_measured || !self.rows.contains(&cells) {
                 self.rows.push(cells);
             }
         }
     }
 
-    /// A bench that has no figures.
+    /// Adds a benchmark that has no figures.
     fn add_failure(&mut self, bench: &str, why: &str) {
         self.is_met = false;
         self.rows.push([bench, "all of it", "failed", "", "", why].map(str::to_owned));

@@ -1,6 +1,6 @@
-//! Lines of cells, as wide as the widest of each column.
+//! Formats lines of cells, with each column as wide as its widest cell.
 
-/// The table of these lines, of which the first is the head.
+/// The table of these lines; the first one is the head.
 pub(super) fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     let width = |at: usize| lines.iter().map(|cells| cells[at].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);

@@ -1,4 +1,5 @@
-//! `bench --compare`: the binary of another commit beside that of this one, in turn, under the same programs.
+//! `bench --compare`: the binary of another commit and that of this one, measured in turn by the
+//! same programs.
 
 use std::path::Path;
 
@@ -14,11 +15,12 @@ pub(super) struct Comparison<'a> {
     pub(super) commit: &'a str,
     pub(super) rounds: usize,
     pub(super) is_quick: bool,
-    /// In place of those of the form.
+    /// Replaces the arguments of the form.
     pub(super) args: &'a [String],
 }
 
-/// Builds both and measures each so many times. Returns 0 when all of it ran, whatever the figures are.
+/// Builds both and measures each `rounds` times. Returns 0 if everything ran, whatever the figures
+/// are.
 pub(super) fn compare(
     forms: &[&BenchForm],
     build: BenchBuild<'_>,
@@ -58,7 +60,7 @@ pub(super) fn compare(
 }
 
 impl Comparison<'_> {
-    /// Of one round; `None`: this bench measures no binary.
+    /// The arguments of one round; `None`: this benchmark measures no binary.
     fn args_of(&self, form: &BenchForm) -> Option<Vec<String>> {
         let args = form.compared(self.is_quick)?;
         if self.args.is_empty() {
@@ -69,7 +71,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Whose binary.
+/// One of the two binaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Other,
@@ -82,23 +84,23 @@ impl Side {
     }
 }
 
-/// Each side goes first in every second round: a machine that becomes slower is no difference between the two.
+/// Alternates which side goes first, so that a machine that becomes slower does not favour one.
 fn sides(round: usize) -> [Side; 2] {
     if round % 2 == 1 { [Side::Other, Side::This] } else { [Side::This, Side::Other] }
 }
 
-/// A figure of both, by round.
+/// A figure of both binaries, by round.
 #[derive(Debug, PartialEq)]
 struct ComparedFigure {
     bench: String,
     what: String,
     unit: String,
-    /// Of the other, and of this one.
+    /// Of the other binary, and of this one.
     values: [Vec<f64>; 2],
 }
 
 impl ComparedFigure {
-    /// This one's median divided by the other's; `None`: one of them has none.
+    /// This binary's median divided by the other's; `None`: one of them has none.
     fn ratio(&self) -> Option<f64> {
         let [other, this] = [median(&self.values[0])?, median(&self.values[1])?];
         (other != 0.0).then(|| this / other)
@@ -114,7 +116,7 @@ impl ComparedFigure {
     }
 }
 
-/// All figures, in the order in which they were measured first.
+/// All figures, in the order in which they were first measured.
 #[derive(Debug, Default)]
 struct ComparisonTable {
     figures: Vec<ComparedFigure>,
@@ -141,14 +143,14 @@ impl ComparisonTable {
         }
     }
 
-    /// What both have measured.
+    /// The lines for figures that both have.
     fn lines(&self, commit: &str) -> Vec<[String; 6]> {
         let head = ["bench", "what", "unit", commit, "this", "this / other"].map(str::to_owned);
         std::iter::once(head).chain(self.figures.iter().filter_map(ComparedFigure::cells)).collect()
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// The median; for an even count the mean of the two middle values.
 fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -156,7 +158,7 @@ fn median(values: &[f64]) -> Option<f64> {
     Some((low + high) / 2.0)
 }
 
-/// All rounds, with three digits that say something.
+/// All rounds, with three significant digits.
 fn texts(values: &[f64]) -> String {
     let text = |value: &f64| match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -1,4 +1,4 @@
-//! What a bench writes for programs.
+//! The figures that a benchmark writes as JSON.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(super) struct BenchFigures {
     pub(super) rows: Vec<FigureRow>,
 }
 
-/// A line of it, without what belongs to one bench alone.
+/// A row of the table, without the fields of a single benchmark.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct FigureRow {
     pub(super) what: String,
@@ -31,7 +31,7 @@ impl BenchFigures {
 }
 
 impl FigureRow {
-    /// Figures of the program that `ANTIPHON_BIN` names, with their units.
+    /// Figures of the program in `ANTIPHON_BIN`, with their units.
     pub(super) fn of_binary(&self) -> impl Iterator<Item = (&str, f64)> {
         self.of_binary.iter().filter_map(|(unit, value)| Some((unit.as_str(), (*value)?)))
     }

@@ -1,26 +1,27 @@
-//! Every bench, with the arguments of its forms.
+//! Every benchmark, with the arguments of its forms.
 
-/// A bench, `crates/bench/src/bin/bench_<name>.rs`.
+/// A benchmark, `crates/bench/src/bin/bench_<name>.rs`.
 #[derive(Debug)]
 pub(super) struct BenchForm {
     pub(super) name: &'static str,
-    /// How much is measured in a short form that still means something.
+    /// Arguments of a short form with figures that are still meaningful.
     short: &'static [&'static str],
-    /// As little as shows that it works.
+    /// Arguments of the smallest form, which only shows that it works.
     quick: &'static [&'static str],
-    /// What of it belongs to the table of all goals.
+    /// Arguments that select the parts for the table of all goals.
     judged: &'static [&'static str],
-    /// What of it measures the program that `ANTIPHON_BIN` names; `None`: nothing, it calls the crates.
+    /// Arguments that select the parts which measure the program in `ANTIPHON_BIN`; `None`: there
+    /// are none, because it calls the crates.
     compared: Option<&'static [&'static str]>,
 }
 
 impl BenchForm {
-    /// Arguments of the run whose goals are gathered.
+    /// Arguments of the run whose goals are collected.
     pub(super) fn judged(&self, is_quick: bool) -> Vec<String> {
         self.with(is_quick, self.judged)
     }
 
-    /// Arguments of one round of a comparison of two binaries; `None`: it measures none.
+    /// Arguments of one round of a comparison of two binaries; `None`: it measures no binary.
     pub(super) fn compared(&self, is_quick: bool) -> Option<Vec<String>> {
         Some(self.with(is_quick, self.compared?))
     }
@@ -31,7 +32,7 @@ impl BenchForm {
     }
 }
 
-/// In the order in which all of them run: all together take about 27 minutes on two cores.
+/// In the order in which all of them run: together they take about 27 minutes on two cores.
 pub(super) const FORMS: &[BenchForm] = &[
     BenchForm {
         name: "chunks",
@@ -44,7 +45,8 @@ pub(super) const FORMS: &[BenchForm] = &[
         name: "tasks",
         short: &["--agents", "500", "--rounds", "1", "--seconds", "10"],
         quick: &["--quick"],
-        // Without the crate that does fourteen tasks a second, and without the parts with the longest queues.
+        // Without the crate that does fourteen tasks per second, and without the parts with the
+        // longest queues.
         judged: &["--rows", "a,b,c,g", "--only", "antiphon,raw,graphile-worker,batched,river"],
         compared: Some(&["--rows", "b", "--only", "antiphon"]),
     },

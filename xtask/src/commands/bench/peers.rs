@@ -1,5 +1,5 @@
-//! What benches compare us with, fetched and built below cargo's target folder; a peer that cannot be had is left out, and the
-//! bench says so in its table.
+//! The peers that benchmarks compare us with, fetched and built below cargo's target folder. A peer
+//! that cannot be obtained is left out, and the benchmark's table says so.
 
 use std::{
     fs,
@@ -12,11 +12,12 @@ use devservices::{npm, workspace};
 
 use crate::commands::{cargo, run, say, version_of};
 
-/// Electric's server, by exact version.
+/// The exact version of Electric's server.
 const DURABLE_STREAMS: &str = "0.1.5";
-/// nginx and the module, as the distribution has them, unpacked and not installed.
+/// nginx and the module from the distribution, unpacked and not installed.
 const NCHAN_PACKAGES: [&str; 2] = ["nginx", "libnginx-mod-nchan"];
-/// Where the module keeps bodies, whatever its configuration says: as its package, we make the folder's parent.
+/// The module keeps bodies here, whatever its configuration is. Like its package, we create the
+/// folder's parent.
 const NCHAN_TEMP: &str = "/var/lib/nginx";
 
 /// Builds and installs the queues that `bench tasks` compares us with.
@@ -24,7 +25,8 @@ pub(super) fn install_queues() -> Result<()> {
     let source = workspace::root().join("crates/bench/peers");
     let target = target();
     say("peers from the crate registry, and our worker beside them: release build");
-    // Not --locked: our own crates are in it, and what they need changes. The peers' versions are exact.
+    // Not --locked: our own crates are in it, and their dependencies change. The peers' versions
+    // are exact.
     let mut build = cargo(&["build", "--release", "--bins"]);
     build.current_dir(&source).env("CARGO_TARGET_DIR", target.join("cargo"));
     ensure!(run(&mut build)? == 0, "the peers from the crate registry were not built");
@@ -57,7 +59,7 @@ fn target() -> PathBuf {
     workspace::target_dir().join("peers")
 }
 
-/// cargo leaves it alone when this version is there.
+/// Cargo does nothing if this version is installed.
 fn durable_streams() -> Result<()> {
     say(&format!(
         "durable-streams {DURABLE_STREAMS} from the crate registry: cargo install, unless it is there"

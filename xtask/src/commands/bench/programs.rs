@@ -1,4 +1,4 @@
-//! The benches' programs: built once, and run with figures for programs.
+//! The benchmarks' programs: built once, and run with JSON output of their figures.
 
 use std::{fs, path::Path};
 
@@ -11,22 +11,22 @@ use crate::commands::{Tools, build, interrupt, program, run};
 /// How the programs, and the binary that they measure, are built.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BenchBuild<'a> {
-    /// The folder of the profile: `release`, or `debug` where figures do not count.
+    /// The folder of the profile: `release`, or `debug` if figures do not count.
     pub(super) profile: &'static str,
-    /// Of the binary.
+    /// Features of the measured binary.
     pub(super) features: Option<&'a str>,
 }
 
-/// What a bench has measured.
+/// The result of a benchmark.
 #[derive(Debug)]
 pub(super) struct BenchOutcome {
     pub(super) figures: BenchFigures,
-    /// Its own verdict.
+    /// Its exit code.
     pub(super) code: i32,
 }
 
 impl BenchBuild<'_> {
-    /// Builds all programs. Returns the exit code when that failed.
+    /// Builds all programs. Returns the exit code if that failed.
     pub(super) fn build(self) -> Result<Option<i32>> {
         let mut parts = vec!["build", "-p", "antiphon", "-p", "bench", "--bins"];
         if self.profile == "release" {
@@ -37,7 +37,8 @@ impl BenchBuild<'_> {
         build(&parts)
     }
 
-    /// Runs a bench with these arguments, of the binary that was built or of another one, and reads its figures.
+    /// Runs a benchmark with these arguments on the built binary or on another one, and reads its
+    /// figures.
     pub(super) fn measure(
         self,
         name: &str,
@@ -63,7 +64,7 @@ impl BenchBuild<'_> {
     }
 }
 
-/// Fetches and builds what a bench compares us with.
+/// Fetches and builds the peers of a benchmark.
 pub(super) fn install_peers(name: &str) -> Result<()> {
     match name {
         "tasks" => peers::install_queues()?,

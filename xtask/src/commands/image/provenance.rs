@@ -1,39 +1,40 @@
-//! What an image says of its origin: labels of the Open Container Initiative.
+//! The origin of an image: labels of the Open Container Initiative.
 
 use std::process::Command;
 
 use devservices::workspace;
 
-/// The prefix of the labels.
 const PREFIX: &str = "org.opencontainers.image";
 
-/// The commit that the sources are of, with `-modified` behind it when they differ from it. `None` outside of a checkout.
+/// The commit of the sources, with the suffix `-modified` if they differ from it. `None` outside a
+/// checkout.
 pub(crate) fn revision() -> Option<String> {
     let commit = git(&["rev-parse", "HEAD"])?;
     let is_modified = git(&["status", "--porcelain"]).is_some();
     Some(if is_modified { format!("{commit}-modified") } else { commit })
 }
 
-/// Where the sources can be had, if the checkout is of a public address.
+/// The public address of the sources, if the checkout has one.
 pub(super) fn source() -> Option<String> {
     public_address(&git(&["remote", "get-url", "origin"])?)
 }
 
-/// An address without a login; a path of this machine says nothing elsewhere.
+/// The address without a login; a local path is useless elsewhere.
 fn public_address(url: &str) -> Option<String> {
     let rest = url.strip_prefix("https://")?;
     let (_, host_and_path) = rest.split_once('@').unwrap_or(("", rest));
     Some(format!("https://{}", host_and_path.trim_end_matches(".git")))
 }
 
-/// The labels, as names and values. The image has title, description and licence from its Containerfile.
+/// The labels, as names and values. Title, description and licence come from the image's
+/// Containerfile.
 pub(super) fn labels(version: &str, revision: Option<&str>, source: Option<&str>) -> Vec<String> {
     let labels = [("version", Some(version)), ("revision", revision), ("source", source)];
     let known = labels.into_iter().filter_map(|(name, value)| Some((name, value?)));
     known.map(|(name, value)| format!("{PREFIX}.{name}={value}")).collect()
 }
 
-/// What git prints, without white space around it; `None` when it prints nothing or fails.
+/// The trimmed output of git; `None` if it is empty or git fails.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).current_dir(workspace::root()).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();

@@ -1,5 +1,6 @@
-//! The software bill of materials of the shipped binary, in the form of CycloneDX: the crates that are linked into it, and packages of the
-//! distribution whose files are in the image. The same sources give the same text.
+//! The software bill of materials of the shipped binary, in CycloneDX format: the crates that are
+//! linked into it, and the distribution's packages whose files are in the image. The same sources
+//! give the same text.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,9 +15,9 @@ use serde_json::{Value, json};
 
 use crate::commands::{cargo, output_of};
 
-/// With which features the binary of an image is built.
+/// The features of an image's binary.
 pub(super) const FEATURES: [&str; 3] = ["--no-default-features", "--features", "jemalloc"];
-/// What cargo knows of all packages, those of these features too.
+/// Cargo's metadata of all packages, including those of these features.
 const METADATA: [&str; 5] = ["metadata", "--format-version", "1", "--features", "antiphon/jemalloc"];
 /// The package that is shipped.
 const ROOT: &str = "antiphon";
@@ -31,7 +32,7 @@ pub(crate) fn sbom(args: &[String]) -> Result<i32> {
     Ok(0)
 }
 
-/// The bill of the binary of this checkout, and of files of the distribution.
+/// The bill of this checkout's binary, and of files of the distribution.
 pub(super) fn of_binary(revision: Option<&str>, files: &[PathBuf]) -> Result<String> {
     let linked = linked(&tree()?);
     let metadata: Value = serde_json::from_str(&run_cargo(&METADATA)?)?;
@@ -43,7 +44,8 @@ pub(super) fn of_binary(revision: Option<&str>, files: &[PathBuf]) -> Result<Str
     Ok(format!("{bill:#}"))
 }
 
-/// What cargo links, with the features of the image. Macros and build scripts run while it compiles, and are not in the binary.
+/// The crates that cargo links with the features of the image. Macros and build scripts run during
+/// compilation, and are not in the binary.
 fn tree() -> Result<String> {
     let arguments = ["tree", "-p", ROOT, "-e", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"];
     run_cargo(&[arguments.as_slice(), &FEATURES].concat())
@@ -53,7 +55,7 @@ fn run_cargo(arguments: &[&str]) -> Result<String> {
     output_of(cargo(arguments).arg("--locked"))
 }
 
-/// Names and versions in what `cargo tree` prints: `name v1.2.3 (path)` a line.
+/// Names and versions in the output of `cargo tree`, with lines `name v1.2.3 (path)`.
 fn linked(tree: &str) -> BTreeSet<PackageKey> {
     let package = |line: &str| {
         let mut words = line.split_whitespace();
@@ -75,7 +77,7 @@ fn checksums(lock: &str) -> BTreeMap<PackageKey, String> {
     known.collect()
 }
 
-/// The bill of these packages, in the order of their names.
+/// The bill of these packages, sorted by name.
 fn bill(
     linked: &BTreeSet<PackageKey>,
     metadata: &Value,
@@ -125,7 +127,7 @@ fn bill(
     }))
 }
 
-/// How a package is named within the bill: crates of a registry by their address, ours by name.
+/// The reference of a package within the bill: crates of a registry by their purl, ours by name.
 fn reference(package: &Value) -> String {
     let (name, version) = (package["name"].as_str(), package["version"].as_str());
     let name = format!("{}@{}", name.unwrap_or_default(), version.unwrap_or_default());
@@ -141,7 +143,7 @@ fn component(package: &Value, checksum: Option<&String>) -> Value {
         "version": package["version"],
     });
     if let Some(licence) = package["license"].as_str() {
-        // Crates of before 2018 write MIT/Apache-2.0.
+        // Crates from before 2018 write MIT/Apache-2.0.
         component["licenses"] = json!([{"expression": licence.replace('/', " OR ")}]);
     }
     if reference.starts_with("pkg:") {
@@ -153,11 +155,11 @@ fn component(package: &Value, checksum: Option<&String>) -> Value {
     component
 }
 
-/// The package of Debian or Ubuntu that a file is of, with its version. `None` elsewhere.
+/// The Debian or Ubuntu package that owns a file, with its version. `None` on other systems.
 fn package_of(file: &Path) -> Option<PackageKey> {
     let file = file.canonicalize().ok()?;
     let text = |arguments: &[&str]| output_of(Command::new("dpkg-query").args(arguments)).ok();
-    // Of a merged /usr, packages name the path before the merge.
+    // With a merged /usr, packages name the path before the merge.
     let found = text(&["--search", file.to_str()?])
         .or_else(|| text(&["--search", file.to_str()?.strip_prefix("/usr")?]))?;
     let name = found.split(':').next()?.to_owned();
@@ -166,7 +168,7 @@ fn package_of(file: &Path) -> Option<PackageKey> {
 }
 
 fn debian(name: &str, version: &str) -> Value {
-    // A plus and a tilde have meanings in addresses.
+    // A plus and a tilde have special meanings in a purl.
     let address = format!("pkg:deb/debian/{name}@{}", version.replace('+', "%2B").replace('~', "%7E"));
     json!({"type": "library", "bom-ref": address, "name": name, "version": version, "purl": address})
 }

@@ -1,5 +1,5 @@
-//! The worker as it is shipped, with a workflow inside the process that answers at once: our queue without anything that it
-//! would wait for. Its only argument is JSON, see [`Settings`].
+//! The shipped worker with an in-process workflow that answers at once: our queue without external
+//! waits. Its only argument is JSON; see [`Settings`].
 
 use std::{
     collections::HashMap,
@@ -30,7 +30,7 @@ use worker::{LocalWorkflow, LocalWorkflows, WorkerConfig, WorkerError};
 const PARTITIONS: u16 = 8;
 const STREAM_BYTES: i64 = 128 << 20;
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Tasks that are published side by side.
+/// Tasks that are published concurrently.
 const PUBLISHED: usize = 500;
 const WORKFLOW: &str = "default";
 
@@ -38,22 +38,22 @@ const WORKFLOW: &str = "default";
 #[derive(Debug, Clone, Deserialize)]
 struct Settings {
     nats_url: String,
-    /// All tasks are in Postgres when the clock starts, as those of the other peers. Otherwise they are in the stream, and
-    /// bringing them in counts.
+    /// All tasks are in Postgres when the clock starts, as for the other peers. Otherwise they are
+    /// in the stream, and ingesting them counts.
     #[serde(default)]
     ingested: bool,
-    /// Bytes of each message.
+    /// Size of each message in bytes.
     #[serde(default = "one")]
     bytes: usize,
-    /// 2: question and answer. 4: with one call of a tool and its result.
+    /// Messages per turn. 2: question and answer; 4: also a tool call and its result.
     #[serde(default = "two")]
     rows: usize,
     /// Most turns in one statement.
     turns: Option<usize>,
-    /// Connections that commit.
+    /// Number of connections that commit.
     writers: Option<usize>,
     partitions: Option<u16>,
-    /// Requests hold the last messages of the thread, as they do unless an agent's settings say otherwise.
+    /// Requests contain the last messages of the thread, which is the default of agents.
     #[serde(default)]
     history: bool,
 }
@@ -191,7 +191,7 @@ impl Queue for Antiphon {
     }
 }
 
-/// What an earlier round left in the streams is none of this one's.
+/// Deletes streams, because entries of an earlier round do not belong to this one.
 async fn forget_streams(nats_url: &str) -> Result<()> {
     let context = async_nats::jetstream::new(async_nats::connect(nats_url).await?);
     let names: Vec<String> = context.stream_names().try_collect().await?;
@@ -207,7 +207,7 @@ async fn publish(open: &Open, order: &Command) -> Result<()> {
     Ok(())
 }
 
-/// Has a worker that begins nothing bring all tasks into Postgres.
+/// Makes a worker that begins no turns bring all tasks into Postgres.
 async fn ingest(open: &Open) -> Result<()> {
     let mut config = open.config.clone();
     config.limits.active_turns = 0;
@@ -221,7 +221,7 @@ async fn ingest(open: &Open) -> Result<()> {
     ingesting.end().await
 }
 
-/// Settings for every agent that leave the history out of requests: other queues have none.
+/// Settings for every agent that leave the history out of requests, because other queues have none.
 async fn forgo_history(database_url: &str, notes: &Notes) -> Result<()> {
     const QUERY: &str = "INSERT INTO agent_settings (bucket, agent_id, workflow, settings) \
         SELECT bucket, agent_id, $3, '{\"context_tokens\": 1}' FROM unnest($1::smallint[], $2::text[]) AS i (bucket, agent_id)";
@@ -282,7 +282,8 @@ fn answer(settings: &Settings) -> Vec<Arc<Chunk>> {
     chunks.map(Arc::new).into()
 }
 
-/// Notes completions as gateways hear of them: after the commit. Returns when the owners of all agents' threads send them.
+/// Records completions as gateways receive them: after the commit. Returns when the owners of all
+/// agents' threads send them.
 async fn watch(nats_url: &str, partitions: PartitionCount, notes: Notes, asked: Asked) -> Result<JoinHandle<()>> {
     let client = async_nats::connect(nats_url).await?;
     let agents = (0..notes.agents()).map(|agent| AgentId::parse(&format!("agent-{agent}")));

@@ -1,5 +1,6 @@
-//! The crate `graphile_worker` with one named queue an agent. `batched` as its only argument picks what its documentation
-//! names for throughput: a local queue of 500 and completions in batches.
+//! The crate `graphile_worker` with one named queue per agent. `batched` as its only argument
+//! selects the configuration that its documentation recommends for throughput: a local queue of 500
+//! and completions in batches.
 
 use std::{env, sync::Arc, time::Duration};
 
@@ -14,12 +15,13 @@ use sqlx::PgPool;
 use tokio::task::JoinHandle;
 
 const CONCURRENCY: usize = 24;
-/// One for each handler, one that listens and one for background work.
+/// One for each handler, one for the listener and one for background work.
 const CONNECTIONS: u32 = 26;
 const LOCAL_QUEUE: usize = 500;
-/// The shortest that its documentation recommends.
+/// The shortest delay that its documentation recommends.
 const BATCH_DELAY: Duration = Duration::from_millis(1);
-/// Shorter than the default of 1 s: with batches an empty fetch happens while completions are still on their way.
+/// Shorter than the default of 1 s: with batches, a fetch can be empty while completions are still
+/// in flight.
 const POLL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Serialize, Deserialize)]

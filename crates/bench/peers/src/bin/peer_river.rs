@@ -1,5 +1,5 @@
-//! The crate `riverqueue`, set up as its own bench does it. It has no order within a key; it stands for what a queue without
-//! that promise reaches.
+//! The crate `riverqueue`, configured as in its own benchmark. It guarantees no order within a key,
+//! and shows what a queue without that guarantee achieves.
 
 use std::{num::NonZeroUsize, time::Duration};
 
@@ -12,7 +12,7 @@ use riverqueue::{
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 
-/// As `riverqueue bench` has them.
+/// The values of `riverqueue bench`.
 const MOST_WORKERS: usize = 2_000;
 const FETCH_COOLDOWN: Duration = Duration::from_millis(2);
 const FETCH_POLL: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! Many answers at a steady pace.
+//! Many answers at a steady rate.
 
 use std::{
     sync::Arc,
@@ -12,32 +12,33 @@ use model::{Chunk, Frame, IncomingChunk, MessageId, PartitionCount, Role, Thread
 
 use crate::acks::Acks;
 
-/// Pauses between bursts.
+/// Pause between bursts.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What is sent.
+/// The answers to send.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnswerLoad {
-    /// Threads, with an answer each.
+    /// Number of threads, with one answer at a time each.
     pub(super) streams: usize,
-    /// Chunks a second of each.
+    /// Chunks per second of each thread.
     pub(super) rate: f64,
-    /// Chunks of an answer.
+    /// Chunks per answer.
     pub(super) chunks: u32,
-    /// Bytes of text in each chunk.
+    /// Bytes of text per chunk.
     pub(super) text_bytes: usize,
-    /// A new answer follows each that has ended, and the first ones have different lengths; otherwise each thread has one.
+    /// A new answer follows each one that has ended, and the first ones have different lengths;
+    /// otherwise each thread has one answer.
     pub(super) is_endless: bool,
 }
 
-/// With what its threads are called.
+/// A load with the number in the names of its threads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NamedLoad {
     load: AnswerLoad,
     name: usize,
 }
 
-/// The thread that publishes; gives how many chunks it has sent.
+/// The thread that publishes; returns the number of chunks sent.
 pub(super) type Publishing = thread::JoinHandle<Result<u64>>;
 
 impl AnswerLoad {
@@ -51,7 +52,8 @@ impl AnswerLoad {
 }
 
 impl NamedLoad {
-    /// Publishes for `duration`, or until every thread has had its answer, on a thread and a connection of its own.
+    /// Publishes for `duration`, or until every thread has had its answer, on a separate thread and
+    /// connection.
     pub(super) fn start(self, url: &str, count: PartitionCount, duration: Duration) -> Result<Publishing> {
         let url = url.to_owned();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -127,7 +129,7 @@ impl AnsweredThread {
     }
 }
 
-/// Waits for the end of what publishes.
+/// Waits for the end of the publishing thread.
 pub(super) async fn join(publishing: Publishing) -> Result<u64> {
     let joined = tokio::task::spawn_blocking(move || publishing.join()).await?;
     joined.map_err(|_| anyhow!("the publisher panicked"))?

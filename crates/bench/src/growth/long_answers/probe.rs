@@ -1,4 +1,4 @@
-//! Messages of one chunk, each in a thread of its own, from publish to row.
+//! Messages of one chunk, each in its own thread, timed from publish to row.
 
 use std::{
     collections::HashMap,
@@ -16,20 +16,20 @@ use model::{Chunk, Frame, IncomingChunk, MessageId, PartitionCount, Role, Thread
 use sqlx::PgPool;
 use tokio::task::JoinHandle;
 
-/// The time between two messages, whether or not the earlier one is stored.
+/// Time between two messages, whether or not the earlier one is stored.
 const EVERY: Duration = Duration::from_millis(100);
-/// How exactly it is known when a row is there.
+/// Precision of the time at which a row is found.
 const POLL: Duration = Duration::from_millis(4);
-/// How long the last one may take.
+/// Limit for the last message.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Milliseconds.
+/// Times in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProbeTimes {
     pub(super) p50: f64,
     pub(super) p99: f64,
     pub(super) max: f64,
-    /// From the time that [`Probe::finish`] names to the row of the first message sent after it.
+    /// From the time passed to [`Probe::finish`] to the row of the first message sent after it.
     pub(super) first: f64,
     count: usize,
 }
@@ -41,10 +41,10 @@ impl fmt::Display for ProbeTimes {
     }
 }
 
-/// When a message was sent, and when its row was there.
+/// When a message was sent, and when its row was found.
 type SentAndStored = (Instant, Instant);
 
-/// Sends until it is finished.
+/// Sends messages until it is finished.
 pub(super) struct Probe {
     stop: Arc<AtomicBool>,
     task: Option<JoinHandle<Result<Vec<SentAndStored>>>>,
@@ -63,7 +63,7 @@ impl Probe {
         Ok(Self { stop, task: Some(tokio::spawn(run.run())) })
     }
 
-    /// Waits for the rows of all that were sent, and tells the times of those that were sent after `from`.
+    /// Waits for the rows of all messages, and returns the times of those sent after `from`.
     pub(super) async fn finish(&mut self, from: Instant) -> Result<ProbeTimes> {
         self.stop.store(true, Ordering::Relaxed);
         let all = self.task.take().context("it has been finished")?.await??;

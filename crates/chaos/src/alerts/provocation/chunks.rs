@@ -1,4 +1,4 @@
-//! Provocations by what is published, and by what streams lose.
+//! Provocations through published payloads, and through losses in streams.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -14,16 +14,17 @@ use tokio::time::sleep;
 
 use crate::alerts::scene::{Fired, MANY, Scene, partition, partition_count};
 
-/// Chunks of a message that is long under way.
+/// Chunks of a message that is open for long.
 const LONG: usize = 200;
-/// Text of one chunk, somewhat below `ANTIPHON_MAX_CHUNK_BYTES`.
+/// Text size of one chunk, slightly below `ANTIPHON_MAX_CHUNK_BYTES`.
 const CHUNK_BYTES: usize = 60_000;
-/// Chunks of one message: together somewhat below `ANTIPHON_MAX_MESSAGE_BYTES`.
+/// Chunks of one message; their sum is slightly below `ANTIPHON_MAX_MESSAGE_BYTES`.
 const CHUNKS: usize = 65;
-/// So many of them are more than the alert is at, and less than `ANTIPHON_MAX_BUFFER_BYTES`.
+/// More messages than the alert's threshold allows, but less than `ANTIPHON_MAX_BUFFER_BYTES`.
 const LARGE_MESSAGES: usize = 59;
 
-/// Until the counters of workers that have just started are known at 0: no increase includes the value with which a counter appears.
+/// Time until the counters of workers that have just started were scraped at 0: no increase
+/// includes a counter's first value.
 const SCRAPES: Duration = Duration::from_secs(3);
 
 pub(super) async fn garbage(scene: &mut Scene) -> Result<()> {
@@ -34,7 +35,7 @@ pub(super) async fn garbage(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// A pause of an agent, as a gateway sends it, where publishers send chunks.
+/// An agent's pause command, as a gateway sends it, but on the subject for chunks.
 pub(super) async fn forged_commands(scene: &mut Scene) -> Result<()> {
     let thread = ThreadId::parse("forged")?;
     let control = Control {
@@ -63,7 +64,7 @@ pub(super) async fn foreign_chunks(scene: &mut Scene) -> Result<()> {
     scene.publisher.publish([message.publication(0)], &AckLog::default()).await.map(drop)
 }
 
-/// Gets a chunk each time, so that it is neither stalled nor lacks one.
+/// Publishes a chunk each time, so that the message is neither stalled nor has a gap.
 pub(super) async fn long_message(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let thread = scene.name("long");
     let message = PlannedMessage::of_pieces(&thread, "m", &vec!["a word ".to_owned(); LONG])?;
@@ -80,7 +81,7 @@ pub(super) async fn long_message(scene: &mut Scene, alerts: &[&str]) -> Result<F
     fired
 }
 
-/// All of them in the partitions of one worker, whose sum the alert is about.
+/// Publishes all messages to the partitions of one worker, because the alert sums per worker.
 pub(super) async fn large_messages(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let owner = scene.fleet.workers[0].name();
     let statement = "SELECT partition_id FROM partitions WHERE owner = $1";
@@ -108,7 +109,7 @@ pub(super) async fn large_messages(scene: &mut Scene, alerts: &[&str]) -> Result
     fired
 }
 
-/// Its room is what it holds and a little.
+/// Limits the stream to its present size and a little more.
 pub(super) async fn full_stream(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let thread = scene.name("full");
     scene.publish(&thread, None).await?;
@@ -123,7 +124,8 @@ pub(super) async fn full_stream(scene: &mut Scene, alerts: &[&str]) -> Result<Fi
     fired
 }
 
-/// NATS lets an operator take the entries of one subject out of a stream, also of one that denies to delete single ones.
+/// NATS lets an operator purge one subject of a stream, even if the stream denies deleting single
+/// entries.
 pub(super) async fn removed_entries(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     sleep(SCRAPES).await;
     scene.kill_workers().await?;
@@ -146,7 +148,7 @@ pub(super) async fn removed_entries(scene: &mut Scene, alerts: &[&str]) -> Resul
     fired
 }
 
-/// Once only: of what would be purged later an incident could come after they are acknowledged.
+/// Runs only once: an incident of a later purge could come after the incidents were acknowledged.
 pub(super) async fn purged_entries(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     scene.kill_workers().await?;
     let thread = scene.name("torn");

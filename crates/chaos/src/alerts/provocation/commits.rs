@@ -1,4 +1,4 @@
-//! Provocations by what happens between workers and Postgres.
+//! Provocations between workers and Postgres.
 
 use std::time::Duration;
 
@@ -8,17 +8,18 @@ use testkit::{acked_publishes::AckLog, load::PlannedMessage, proxy::Cut};
 
 use crate::alerts::scene::{Fired, MANY, Scene};
 
-/// Messages of five chunks to one partition: more entries than its checkpoint may be behind, and fewer messages than a worker reads ahead.
+/// Messages of five chunks to one partition: more entries than its checkpoint may be behind, and
+/// fewer messages than a worker reads ahead.
 const MESSAGES: usize = 300;
 /// Messages of one chunk to one partition: more than a worker reads ahead of its commits.
 const UNREAD: usize = 12_000;
-/// Of each message of the protocol, of which a statement has five.
+/// Delay per protocol message; a statement has five.
 const SLOW: Duration = Duration::from_millis(300);
-/// Writes of messages fail as they do on a page that is broken.
+/// Makes writes of messages fail as on a broken page.
 const DAMAGE: &str = "CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     RAISE EXCEPTION 'invalid page in block 1' USING ERRCODE = 'XX001'; END $$;
     CREATE TRIGGER damaged BEFORE INSERT ON messages FOR EACH STATEMENT EXECUTE FUNCTION damaged()";
-/// The Postgres of development ends transactions that stand idle for ten seconds.
+/// The development Postgres ends idle transactions after ten seconds.
 const LOCK: &str = "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE messages";
 const MEND: &str = "DROP TRIGGER damaged ON messages; DROP FUNCTION damaged()";
 
@@ -51,7 +52,7 @@ pub(super) async fn damaged_pages(scene: &mut Scene, alerts: &[&str]) -> Result<
     fired
 }
 
-/// Another program has renamed a table that is read where turns begin.
+/// Simulates another program that renamed a table which is read when turns begin.
 pub(super) async fn missing_table(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     sqlx::raw_sql("ALTER TABLE compactions RENAME TO compactions_elsewhere").execute(&scene.pool).await?;
     let thread = scene.name("refused");
@@ -61,7 +62,8 @@ pub(super) async fn missing_table(scene: &mut Scene, alerts: &[&str]) -> Result<
     fired
 }
 
-/// Another program holds a lock on a table. Workers read on until as much has ended as a few commits hold; what comes then waits in the stream.
+/// Simulates another program that holds a lock on a table. Workers read on until a few commits'
+/// worth of messages has ended; later entries wait in the stream.
 pub(super) async fn locked_table(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let mut lock = scene.pool.begin().await?;
     sqlx::raw_sql(LOCK).execute(&mut *lock).await?;

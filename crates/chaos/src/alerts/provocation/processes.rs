@@ -1,4 +1,4 @@
-//! Provocations by what happens to processes: workers, gateways with their clients, and NATS.
+//! Provocations through processes: workers, gateways with their clients, and NATS.
 
 use std::path::Path;
 
@@ -18,21 +18,22 @@ use tokio::{
 
 use crate::alerts::scene::{Fired, LEASE, Scene};
 
-/// Clients that do not read: more than the alert is at.
+/// Clients that do not read; more than the alert's threshold.
 const SLOW_CLIENTS: usize = 120;
-/// Messages of one chunk that they are sent: twice what a client may lag behind (`ANTIPHON_SUBSCRIBER_BUFFER_BYTES`).
+/// Messages of one chunk that they are sent: twice what a client may lag behind
+/// (`ANTIPHON_SUBSCRIBER_BUFFER_BYTES`).
 const UNREAD: usize = 35;
-/// Inputs at a time that are answered with 503: more than the alert is at within its range.
+/// Concurrent inputs that are answered with 503; more than the alert's threshold within its range.
 const UNCONFIRMED: usize = 6;
 const UNREAD_BYTES: usize = 60_000;
 
-/// Connects clients that take the head of their answer, and then nothing more.
+/// Connects clients that read the head of their answer and nothing more.
 pub(super) async fn slow_clients(scene: &mut Scene, clients: &mut Vec<TcpStream>) -> Result<()> {
     let thread = scene.name("watched");
     let request = format!("GET /v1/threads/{thread}/events HTTP/1.1\r\nhost: localhost\r\n\r\n");
     for _ in 0..SLOW_CLIENTS {
         let socket = TcpSocket::new_v4()?;
-        // What the kernel keeps for a client is no lag that the gateway could see.
+        // Bytes that the kernel buffers for a client are no lag that the gateway can see.
         socket.set_recv_buffer_size(4_096)?;
         let mut client = socket.connect(scene.fleet.gateways[0].http_addr()).await?;
         client.write_all(request.as_bytes()).await?;
@@ -50,7 +51,8 @@ pub(super) async fn slow_clients(scene: &mut Scene, clients: &mut Vec<TcpStream>
 
 pub(super) async fn silent_nats(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     scene.nats.freeze();
-    // The gateway says after a while that it does not know; so does the client, if it is sooner.
+    // After a while the gateway reports an unknown outcome; so does the client if it times out
+    // first.
     let fired = scene
         .watch_while(alerts, async |scene| {
             let api = scene.api();
@@ -83,7 +85,8 @@ pub(super) async fn frozen_worker(scene: &mut Scene) -> Result<()> {
     scene.ready().await
 }
 
-/// A worker that lives and takes nothing keeps the others from more than their share: what the killed one had stays without an owner.
+/// An idle worker keeps its share of partitions from the others, so the partitions of the killed
+/// worker stay without an owner.
 pub(super) async fn killed_worker(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let idle = "INSERT INTO workers (worker_id, lease_until) VALUES ('idle', now() + interval '1 hour')";
     sqlx::raw_sql(idle).execute(&scene.pool).await?;

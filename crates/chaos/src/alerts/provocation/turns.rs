@@ -1,4 +1,4 @@
-//! Provocations by turns and tasks, and by what follows them.
+//! Provocations through turns and tasks, and through what follows them.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use wire::subject::TURNS_STREAM;
 
 use crate::alerts::scene::{Fired, MANY, MODEL_WORKFLOW, Scene, TOOL_WORKFLOW};
 
-/// Turns that are begun at a time, to have many that end in commits of their own.
+/// Concurrent turns, many enough that several commits contain their ends.
 const TURNS: usize = 200;
-/// The workflow of a service that comes late, and how late.
+/// The workflow of a service that answers late, and its delay.
 const LATE: &str = "late";
 const LATENESS: Duration = Duration::from_secs(33);
-/// Turns that wait for it: more than the alert is at.
+/// Turns that wait for it; more than the alert's threshold.
 const LATE_TURNS: usize = 10;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
-/// Smaller than what is said of the end of any turn.
+/// Smaller than the event of any turn's end.
 const TOO_SMALL: i32 = 16;
 
 pub(super) async fn say_many(scene: &mut Scene, content: &str) -> Result<()> {
@@ -48,12 +48,12 @@ pub(super) async fn failing_model(scene: &mut Scene) -> Result<()> {
     say_to(scene, MODEL_WORKFLOW).await
 }
 
-/// The turn waits for a person until the fleet ends.
+/// The turn waits for a person until the fleet stops.
 pub(super) async fn silent_tool(scene: &mut Scene) -> Result<()> {
     say_to(scene, TOOL_WORKFLOW).await
 }
 
-/// Writes to an agent of this workflow.
+/// Sends a message to an agent of this workflow.
 async fn say_to(scene: &mut Scene, workflow: &str) -> Result<()> {
     let (agent, thread) = (scene.name("agent"), scene.name("talk"));
     scene.api().put_agent(&agent, workflow, json!({})).await?;
@@ -61,7 +61,7 @@ async fn say_to(scene: &mut Scene, workflow: &str) -> Result<()> {
     scene.api().say(&thread, "hello").await.map(drop)
 }
 
-/// The stream of turns' ends takes only what is smaller than any of them.
+/// Makes the stream of turn ends accept only events smaller than any of them.
 pub(super) async fn refused_ends(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let context = scene.publisher.context().clone();
     let config = context.get_stream(TURNS_STREAM).await?.cached_info().config.clone();
@@ -71,7 +71,7 @@ pub(super) async fn refused_ends(scene: &mut Scene, alerts: &[&str]) -> Result<F
     fired
 }
 
-/// The stream of turns' ends is gone, until it is made again as an operator makes it.
+/// Deletes the stream of turn ends until it is created again as an operator does it.
 pub(super) async fn unpublished_ends(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     scene.publisher.context().delete_stream(TURNS_STREAM).await?;
     let fired = scene.watch_while(alerts, async |scene| say(scene, "hello", TURNS).await).await;
@@ -79,7 +79,7 @@ pub(super) async fn unpublished_ends(scene: &mut Scene, alerts: &[&str]) -> Resu
     fired
 }
 
-/// Its first answers begin later than the alert allows.
+/// The first answers begin later than the alert allows.
 pub(super) async fn late_workflow(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let agent = scene.name("late");
     scene.api().put_agent(&agent, LATE, json!({})).await?;

@@ -1,4 +1,4 @@
-//! Each rule is shown to fail: a check that cannot fail proves nothing.
+//! Shows that each rule can fail: a check that cannot fail proves nothing.
 
 use serde_json::json;
 use wire::work::TurnEvent;
@@ -115,7 +115,7 @@ fn good() -> TurnEvidence {
     }
 }
 
-/// The rules that do not hold once the evidence is spoiled.
+/// The rules that are violated after `spoil` has changed the evidence.
 fn broken(spoil: impl FnOnce(&mut TurnEvidence)) -> Vec<&'static str> {
     let mut evidence = good();
     spoil(&mut evidence);

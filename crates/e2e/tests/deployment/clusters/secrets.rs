@@ -1,4 +1,4 @@
-//! Pods restart when a secret that they read has changed, and no others.
+//! Pods restart if a secret that they read has changed, and no others.
 
 use std::net::SocketAddr;
 
@@ -9,11 +9,11 @@ use super::{PODS, api_server, find, pod};
 use crate::deployment::{deploy, render, said};
 
 const CHECKSUM: &str = "/metadata/annotations/checksum~1secrets";
-/// Names of NATS users and a secret of one role, beside the database.
+/// Names of NATS users and a secret of one role, in addition to the database.
 const VALUES: &str = "nats.url=,nats.usersSecret=users,gateway.envFrom[0].secretRef.name=issuer,\
     worker.extraVolumes[0].name=ca,worker.extraVolumes[0].secret.secretName=authority,test.podLabels.a=b";
 
-/// The checksums of the pods of this block of values.
+/// The checksums of the pods, by block of values.
 async fn checksums(
     server: Option<SocketAddr>,
     more: &'static [&'static str],

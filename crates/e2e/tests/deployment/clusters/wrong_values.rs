@@ -1,4 +1,4 @@
-//! Values that Kubernetes, or the binary, would refuse only after the migration has run.
+//! Values that Kubernetes or the binary would otherwise refuse only after the migration has run.
 
 use std::thread;
 

@@ -1,4 +1,5 @@
-//! A fleet, and services of others, with the users of deploy/nats.conf: nothing that they do is refused.
+//! A fleet and external services with the users of deploy/nats.conf: nothing that they do is
+//! refused.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::ShippedNats;
 use crate::api_client::{SOON, scripted};
 
-/// Each role as its user, and workflow services as the user `workflow`.
+/// Runs each role as its user, and workflow services as the user `workflow`.
 pub(super) fn as_users(nats: &ShippedNats, workflow: &'static str, options: FleetOptions) -> FleetOptions {
     let roles =
         [("worker", "worker"), ("gateway", "gateway"), ("workflow", workflow), ("migrate", "operator")];
@@ -54,7 +55,8 @@ async fn a_fleet_works_with_the_nats_users_of_its_roles() {
     assert_eq!(nats.violations(), [""; 0]);
 }
 
-/// Each with the user of its own workflow, which may neither make a consumer nor touch that of the other.
+/// Each runs as the user of its own workflow, which may neither create a consumer nor touch that of
+/// the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn example_services_answer_as_the_nats_users_of_their_workflows() {
     let (nats, database) = (ShippedNats::with_examples().await, TestDatabase::create().await.unwrap());

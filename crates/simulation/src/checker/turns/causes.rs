@@ -1,4 +1,5 @@
-//! Why runs failed, against what was published: each has a cause that its workflow, a person or the store has made.
+//! Checks why runs failed, against what was published: each failure has a cause in its workflow, a
+//! person or the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +11,12 @@ use crate::checker::invariant::{Invariant, Violation};
 use crate::checker::turns::evidence::{Ordered, RunEnd, Transition, TransitionKind, Turns, ends};
 use model::Command;
 
-/// What is compared, by what it is looked up by.
+/// The compared data, indexed for look-up.
 struct Facts<'a> {
     evidence: &'a Evidence,
     turns: &'a Turns,
     expected_outcomes: &'a BTreeMap<MessageKey, ExpectedOutcome>,
-    /// When chunks that meant progress were stored, by answer.
+    /// When chunks that count as progress were stored, by answer.
     progress: BTreeMap<&'a MessageKey, Vec<i64>>,
 }
 
@@ -29,8 +30,8 @@ pub(super) fn check(
     let known = Facts { evidence, turns, expected_outcomes, progress: progress(evidence) };
     for (happened, turn, run, thread, end) in ends(turns) {
         let RunEnd::Failed(code) = end else { continue };
-        // Where the store went back a run may be asked for and answered twice, or not be asked for again: which of its answers counts
-        // depends on which chunk came first to whom.
+        // Where the store went back, a run may be requested and answered twice, or not be requested
+        // again. Which of its answers counts depends on which chunk arrived first where.
         let is_of_answer = matches!(code.as_str(), "deadline" | "gap_timeout" | "producer_error");
         if is_of_answer && evidence.rules.stepped_back.contains(&happened.partition) {
             continue;
@@ -68,7 +69,7 @@ fn check_runs(turns: &Turns, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Chunks of the highest attempt so far with a new id.
+/// Chunks with a new id, of the highest attempt so far.
 fn progress(evidence: &Evidence) -> BTreeMap<&MessageKey, Vec<i64>> {
     let mut seen: BTreeMap<&MessageKey, (u32, BTreeSet<u32>)> = BTreeMap::new();
     let mut progress: BTreeMap<&MessageKey, Vec<i64>> = BTreeMap::new();
@@ -107,7 +108,7 @@ impl Facts<'_> {
         }
     }
 
-    /// While the request was with the workflow, for how long at most nothing came.
+    /// The longest time without a chunk while the request was with the workflow, ms.
     fn longest_silence_ms(&self, key: &MessageKey, turn: &TurnId, run: u32, failed_at: i64) -> i64 {
         let requests = self.turns.requests.iter().filter(|r| r.turn == *turn && r.run == run);
         let mut longest = 0;
@@ -138,7 +139,7 @@ impl Facts<'_> {
         })
     }
 
-    /// Another input came to the thread that goes before it.
+    /// True if another input arrived in the thread that takes precedence.
     fn gave_way(&self, turn: &TurnId, thread: &ThreadId) -> bool {
         let is_task = turn.as_str().starts_with('t');
         self.inputs().any(|(_, opened)| {
@@ -164,7 +165,7 @@ impl Facts<'_> {
     }
 }
 
-/// Codes of failures are few and static.
+/// There are few failure codes, and all are static.
 fn leak(code: &str) -> &'static str {
     ["producer_error", "final_conflict", "too_many_chunks", "message_too_large"]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Every command that was acknowledged ends, once, and as what it asked for.
+//! Every acknowledged command ends once, with the effect that it asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,7 @@ fn check_inputs(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>
         _ => None,
     });
     ended.extend(dropped);
-    // Nothing is left of these, and nothing has to be.
+    // Withdrawn turns leave nothing, and need not.
     let taken_back = turns.history.iter().filter_map(|happened| match &happened.what {
         TransitionKind::TakenBack { turn } => Some(turn),
         _ => None,
@@ -57,7 +57,7 @@ fn check_inputs(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>
     let taken_back: BTreeSet<&TurnId> = taken_back.collect();
     for ordered in &turns.ledger {
         let Command::Turn(opened) = &ordered.command else { continue };
-        // They end as dead letters.
+        // These end as dead letters.
         let is_missing = turns.rules.missing.contains(&opened.thread.agent())
             || turns.rules.refused_turns.contains(&opened.turn);
         let has_letter = letters.contains(&(ordered.partition, ordered.seq));
@@ -78,7 +78,7 @@ fn check_inputs(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>
     }
 }
 
-/// The first payload of an id counts; another one is refused.
+/// The first payload of an id counts; a different one is refused.
 fn check_tasks(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>) {
     let mut queued: BTreeMap<(&AgentId, &TaskId), u32> = BTreeMap::new();
     for happened in &turns.history {
@@ -111,7 +111,7 @@ fn check_tasks(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>)
     }
 }
 
-/// Each control command is in the audit as it was sent, and nothing else is.
+/// The audit has each control command as it was sent, and nothing else.
 fn check_acts(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>) {
     let mut sent: BTreeMap<_, &Ordered> = BTreeMap::new();
     let mut retries: BTreeSet<String> = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What belongs to threads that were erased, and to what followed their turns: none of it has to end.
+//! Evidence of erased threads, and of what followed their turns: none of it has to end.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,6 @@ use model::{AgentId, MessageKey, Position, TaskId, ThreadId, TurnId};
 use crate::checker::turns::evidence::{Ordered, Transition, TransitionKind, Turns, part_of};
 use model::Command;
 
-/// See the module.
 #[derive(Debug)]
 struct Erased<'a> {
     threads: &'a BTreeSet<ThreadId>,
@@ -15,10 +14,11 @@ struct Erased<'a> {
     turns: BTreeSet<TurnId>,
 }
 
-/// Without what belongs to these threads. Queues that had tasks of theirs are named in the rules: their order is not known any more.
+/// Removes what belongs to these threads. Queues that had tasks of theirs are named in the rules,
+/// because their order is no longer known.
 pub(super) fn without(turns: &Turns, threads: &BTreeSet<ThreadId>) -> Turns {
     let mut erased = Erased { threads, tasks: BTreeSet::new(), turns: BTreeSet::new() };
-    // What follows a turn may be followed by something itself.
+    // What follows a turn may itself be followed by something.
     while erased.grows(turns) {}
     let mut rest = turns.clone();
     rest.rules.erased_turns = erased.turns.clone();
@@ -122,7 +122,7 @@ impl Erased<'_> {
     }
 }
 
-/// What the queues can be replayed by: without those whose order is not known.
+/// The transitions by which queues can be replayed: those of queues whose order is known.
 pub(super) fn ordered(turns: &Turns) -> Vec<Transition> {
     let rules = &turns.rules;
     let is_ordered = |happened: &&Transition| match &happened.what {

@@ -1,4 +1,4 @@
-//! What is compared of turns, besides the evidence of messages.
+//! The data that is compared for turns, besides the evidence of messages.
 
 use std::collections::BTreeSet;
 
@@ -9,30 +9,28 @@ use model::{
     TurnId,
 };
 
-/// What is compared besides the evidence of messages.
+/// The data that is compared besides the evidence of messages.
 #[derive(Debug, Clone, Default)]
 pub struct Turns {
-    /// What may be expected.
     pub rules: TurnRules,
-    /// Commands that the streams hold, in the order of the stream for each partition.
+    /// The commands in the streams, in stream order for each partition.
     pub ledger: Vec<Ordered>,
-    /// Where the messages of turns stand, in the order of their transactions.
+    /// The places of the messages of turns, in transaction order.
     pub rows: Vec<TurnRow>,
-    /// What happened, in the order of time.
+    /// The transitions, in order of time.
     pub history: Vec<Transition>,
-    /// What happened to timers, in the order of their transactions.
+    /// The events of timers, in transaction order.
     pub timers: Vec<TimerEvent>,
-    /// The audit.
     pub audit: Vec<Audited>,
-    /// Failed turns that are kept, with the run that failed.
+    /// The failed turns that are kept, with the run that failed.
     pub failed_turns: Vec<(ThreadId, TurnId, u32)>,
-    /// What was published of the outbox, repetitions included.
+    /// What was published from the outbox, including repetitions.
     pub published: Vec<TurnEvent>,
-    /// For how long each run's request was with the workflow.
+    /// The time that each run's request was with the workflow.
     pub requests: Vec<RequestRecord>,
-    /// Runs that the workflow could not be asked for, and turns that the store refused.
+    /// Runs that could not be requested from the workflow, and turns that the store refused.
     pub refused: BTreeSet<(TurnId, u32)>,
-    /// What should be gone at the end: rows of the outbox, saved inputs.
+    /// Rows that should be gone at the end: outbox, saved inputs.
     pub left: Vec<String>,
     /// The ledger of model calls, by answer and number.
     pub usage: Vec<UsageRow>,
@@ -40,58 +38,51 @@ pub struct Turns {
     pub dead: BTreeSet<MessageKey>,
 }
 
-/// What may be expected of turns.
+/// What the checker may expect of turns.
 #[derive(Debug, Clone, Default)]
 pub struct TurnRules {
-    /// A run whose workflow was never silent for longer, ms, may not fail for its deadline.
+    /// A run whose workflow was never silent for longer than this, ms, must not fail for its
+    /// deadline.
     pub deadline_safe_ms: i64,
     /// First backoff, ms.
     pub backoff_base_ms: i64,
     /// Longest backoff, ms.
     pub backoff_cap_ms: i64,
-    /// A task that has failed so often is given up.
+    /// Failures after which a task is given up; `None`: never.
     pub max_attempts: Option<u32>,
-    /// What the rules say of follow-ups; `None`: there are none.
+    /// The rules for follow-ups; `None`: there are none.
     pub follow_ups: Option<FollowUpLimits>,
-    /// Agents that do not exist and may not be created by use, nor may the threads of their ids.
+    /// Agents that do not exist and may not be created by use; nor may the threads with their ids.
     pub missing: BTreeSet<AgentId>,
-    /// Inputs of persons, and tasks, that the store refuses to look up.
+    /// Inputs of persons, and tasks, whose look-up the store refuses.
     pub refused_turns: BTreeSet<TurnId>,
-    /// The same of tasks.
+    /// Tasks whose look-up the store refuses.
     pub refused_tasks: BTreeSet<(AgentId, TaskId)>,
-    /// Queues of which tasks were deleted with an erased thread: their order is not known any more.
+    /// Queues that lost tasks with an erased thread: their order is no longer known.
     pub unordered: BTreeSet<AgentId>,
-    /// Turns of erased threads, and of what followed them.
+    /// Turns of erased threads, and turns that followed them.
     pub erased_turns: BTreeSet<TurnId>,
 }
 
 /// A command in the stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ordered {
-    /// The partition.
     pub partition: PartitionId,
-    /// Its sequence in the stream.
     pub seq: u64,
     /// When the stream stored it, ms.
     pub at_ms: i64,
-    /// Its raw payload.
     pub payload: Bytes,
-    /// What it asks for.
     pub command: Command,
 }
 
-/// Where a message of a turn stands.
+/// The place of a message of a turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnRow {
-    /// Its message.
     pub key: MessageKey,
-    /// Number of the transaction.
     pub commit: u64,
-    /// The batch.
     pub batch_id: i64,
-    /// Its number in the batch.
     pub sequence_num: i32,
-    /// What the batch began with.
+    /// The kind of input that the batch began with.
     pub batch_type: BatchType,
     /// Ids of the calls of an assistant message.
     pub calls: Vec<String>,
@@ -99,148 +90,124 @@ pub struct TurnRow {
     pub answers: Option<String>,
 }
 
-/// One thing that happened.
+/// One change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transition {
-    /// When, by the database's clock, ms.
+    /// By the database's clock, ms.
     pub at_ms: i64,
-    /// Where.
     pub partition: PartitionId,
-    /// Number of the transaction; of a start the epoch of the owner.
+    /// Number of the transaction; for a start, the epoch of the owner.
     pub number: u64,
-    /// What.
     pub what: TransitionKind,
 }
 
-/// See [`Transition`].
+/// The content of a [`Transition`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum TransitionKind {
     /// The owner of record began a turn.
     Started {
-        /// The turn.
         turn: TurnId,
-        /// Its run.
         run: u32,
-        /// Its thread.
         thread: ThreadId,
-        /// It was under way already, begun by an owner before.
+        /// It was already in progress, begun by an earlier owner.
         is_adopted: bool,
     },
     /// A run of a turn ended.
     Ended {
-        /// The turn.
         turn: TurnId,
-        /// Its run.
         run: u32,
-        /// Its thread.
         thread: ThreadId,
-        /// How.
         end: RunEnd,
     },
     /// A task entered its queue.
     Queued {
-        /// Its agent.
         agent: AgentId,
-        /// Its id.
         task: TaskId,
-        /// Its place.
+        /// Position in the queue.
         position: i64,
     },
     /// The row of an agent was written.
     Agent {
-        /// Which.
         agent: AgentId,
-        /// The row afterwards.
+        /// The row after the write.
         row: AgentRow,
-        /// The wait that was asked for, ms.
+        /// The requested wait, ms.
         wait_ms: Option<i64>,
     },
     /// A task was marked failed.
     Marked {
-        /// Its agent.
         agent: AgentId,
-        /// Its place.
+        /// Position in the queue.
         position: i64,
-        /// Why.
+        /// Failure code.
         code: String,
     },
-    /// A failed task went to the end of its queue.
+    /// A failed task moved to the end of its queue.
     Requeued {
-        /// Its agent.
         agent: AgentId,
-        /// From here.
+        /// The old position.
         from: i64,
-        /// To here.
+        /// The new position.
         to: i64,
     },
-    /// A failed task went.
+    /// A failed task was removed.
     Removed {
-        /// Its agent.
         agent: AgentId,
-        /// Its place.
+        /// Position in the queue.
         position: i64,
     },
-    /// A failed turn went by command.
+    /// A failed turn was dropped by command.
     Dropped {
-        /// Its thread.
         thread: ThreadId,
-        /// Which.
         turn: TurnId,
     },
     /// The turn of a follow-up ended and left nothing.
     TakenBack {
-        /// Which.
         turn: TurnId,
     },
     /// A control command was audited.
     Acted {
-        /// Whom it concerned.
+        /// The agent that was concerned.
         subject: AgentId,
-        /// The command.
         control: CommandId,
-        /// It was done.
+        /// The command was executed.
         is_done: bool,
     },
 }
 
-/// The row of an agent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AgentRow {
-    /// All tasks up to here are done or marked failed.
+    /// All tasks up to this position are done or marked failed.
     pub head: i64,
     /// The run of the next turn.
     pub run: u32,
     /// Failures since the last success.
     pub failures: u32,
-    /// No task starts before then, ms by the database's clock.
+    /// No task starts before this time, ms by the database's clock.
     pub next_run_at: Option<i64>,
-    /// No task starts.
+    /// No task starts while this is set.
     pub is_paused: bool,
 }
 
-/// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunEnd {
     /// Its messages are in the history.
     Completed,
-    /// Its messages are, as far as they came.
+    /// Its messages are in the history, as far as they arrived.
     Stopped,
-    /// Nothing is; a code.
+    /// Nothing is in the history; the value is the failure code.
     Failed(String),
 }
 
 /// A row of the audit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Audited {
-    /// The command.
     pub id: CommandId,
-    /// Whom it concerned.
+    /// The agent that was concerned.
     pub subject: AgentId,
-    /// Who did it.
     pub actor: String,
-    /// What.
+    /// The action.
     pub what: String,
-    /// The task or turn.
     pub target: Option<String>,
 }
 
@@ -249,46 +216,39 @@ pub struct Audited {
 pub struct UsageRow {
     /// The answer for which the model was called.
     pub answer: MessageKey,
-    /// Number of the call among those of the answer, from 0.
+    /// Number of the call within the answer, from 0.
     pub number: u16,
-    /// What it has used.
     pub call: ModelCall,
-    /// The answer did not come to its end.
+    /// The answer did not complete.
     pub is_partial: bool,
 }
 
-/// A turn's end as it was published.
+/// The published end of a turn.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TurnEvent {
-    /// The turn.
     pub turn: TurnId,
-    /// The batch of the outbox: with the turn it is the id.
+    /// The batch of the outbox; with the turn it forms the event id.
     pub batch: i64,
     /// `completed`, `failed` or `stopped`.
     pub status: &'static str,
-    /// The answer.
     pub message: Option<MessageId>,
-    /// Why it failed.
     pub code: Option<String>,
 }
 
 /// A turn request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestRecord {
-    /// The turn.
     pub turn: TurnId,
-    /// Its run.
     pub run: u32,
     /// When it was stored, ms.
     pub from_ms: i64,
-    /// When it was done or taken back, ms.
+    /// When it was done or withdrawn, ms; `None`: never.
     pub until_ms: Option<i64>,
 }
 
-/// What a message is to its turn.
+/// The role of a message within its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TurnPart {
-    /// The input.
     Input,
     /// A message of a step before the answer.
     Step(u32),
@@ -296,7 +256,7 @@ pub enum TurnPart {
     Answer(u32),
 }
 
-/// The turn that a message belongs to, from its id alone.
+/// The turn that a message belongs to, derived from its id alone.
 pub fn part_of(message: &MessageId) -> Option<(TurnId, TurnPart)> {
     if let Some((turn, run)) = TurnId::of_answer(message) {
         return Some((turn, TurnPart::Answer(run)));
@@ -310,7 +270,7 @@ pub fn part_of(message: &MessageId) -> Option<(TurnId, TurnPart)> {
     Some((turn, TurnPart::Step(run)))
 }
 
-/// The ends of runs with their places in the history.
+/// The ends of runs, with their transitions.
 pub(super) fn ends(turns: &Turns) -> impl Iterator<Item = (&Transition, &TurnId, u32, &ThreadId, &RunEnd)> {
     turns.history.iter().filter_map(|happened| match &happened.what {
         TransitionKind::Ended { turn, run, thread, end } => Some((happened, turn, *run, thread, end)),

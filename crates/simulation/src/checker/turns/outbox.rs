@@ -1,4 +1,5 @@
-//! What was published after commits: each end of a turn and each task that follows one, once by its id.
+//! What was published after commits: each end of a turn and each task that follows a turn, once by
+//! its id.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,8 @@ use crate::checker::turns::evidence::{RunEnd, TransitionKind, TurnEvent, TurnPar
 use crate::checker::turns::timers::is_follow_up;
 use model::Command;
 
-/// `is_undone`: some of what was published was undone by a store that went back in time, and published anew.
+/// `is_undone`: a store that went back in time undid some of what was published, and it was
+/// published again.
 pub(super) fn check(
     evidence: &Evidence,
     turns: &Turns,
@@ -27,7 +29,8 @@ pub(super) fn check(
     check_pauses(evidence, turns, errors, is_undone, violations);
 }
 
-/// Ends that integrators learn of: all of persons' turns, and those that a task does not survive.
+/// The ends that are published to integrators: all ends of persons' turns, and the ends with which
+/// a task is given up.
 fn check_events(turns: &Turns, is_undone: bool, violations: &mut Vec<Violation>) {
     let mut expected: BTreeMap<&TurnId, Vec<(&str, Option<&str>)>> = BTreeMap::new();
     for (happened, turn, run, _, end) in ends(turns) {
@@ -76,8 +79,8 @@ fn is_marked(turns: &Turns, turn: &TurnId, number: u64) -> bool {
     })
 }
 
-/// `work_request` and `memory` come from turns of persons that have succeeded, and from nowhere else. That each entered
-/// its queue once is judged with the other tasks.
+/// `work_request` and `memory` tasks come only from persons' turns that have succeeded. Whether
+/// each entered its queue once is checked with the other tasks.
 fn check_background_tasks(
     turns: &Turns,
     continuing: &BTreeMap<TurnId, i64>,
@@ -86,7 +89,7 @@ fn check_background_tasks(
 ) {
     let mut wanted: BTreeSet<(AgentId, TaskId)> = BTreeSet::new();
     for (_, turn, _, _, end) in ends(turns) {
-        // A batch that goes on is followed by what follows it when it has ended.
+        // A batch that continues gets its follow-on tasks when it has ended.
         if *end != RunEnd::Completed || continuing.contains_key(turn) {
             continue;
         }
@@ -128,11 +131,11 @@ fn check_background_tasks(
     }
 }
 
-/// Turns whose answers ask for another step, with the places of these answers.
+/// Turns whose answers ask for another step, with the positions of these answers.
 fn continuing(evidence: &Evidence) -> BTreeMap<TurnId, i64> {
     let answer = |message: &MessageRow| {
         let Some((turn, TurnPart::Answer(_))) = part_of(&message.key.message) else { return None };
-        // An agent that speaks first says one thing, and what is noted or summed up is read from one answer.
+        // A follow-up has one answer only, and memory notes and summaries are read from one answer.
         let kind = message.key.thread.background_kind();
         if is_follow_up(&turn) || matches!(kind, Some(TaskKind::Memory | TaskKind::Compaction)) {
             return None;
@@ -143,7 +146,7 @@ fn continuing(evidence: &Evidence) -> BTreeMap<TurnId, i64> {
     evidence.messages.iter().filter_map(answer).collect()
 }
 
-/// The next step of a batch is asked for once, after a turn that has succeeded, and in that batch.
+/// The next step of a batch is requested once, after a turn that has succeeded, and in that batch.
 fn check_continuations(
     evidence: &Evidence,
     turns: &Turns,
@@ -151,10 +154,11 @@ fn check_continuations(
     is_undone: bool,
     violations: &mut Vec<Violation>,
 ) {
-    // A batch that was too old to be there when its next step was stored is a batch of its own, and goes by its old name.
+    // If retention deleted a batch before its next step was stored, that step forms its own batch
+    // under the old name.
     let name = |name: String, batch: Position| {
         let is_retired = evidence.rules.retired.iter().any(|(_, retired)| *retired == batch.get());
-        // So is one that a store that went back does not know of.
+        // So does a step whose batch is unknown to a store that went back.
         if is_retired || is_undone { name } else { format!("{name} in batch {batch}") }
     };
     let mut wanted: BTreeSet<String> = BTreeSet::new();
@@ -196,7 +200,8 @@ fn check_continuations(
     }
 }
 
-/// A person's turn that failed for its agent's credentials pauses that agent, wherever it lives, and nothing else does so.
+/// A person's turn that failed for its agent's credentials pauses that agent, in any partition;
+/// nothing else does.
 fn check_pauses(
     evidence: &Evidence,
     turns: &Turns,

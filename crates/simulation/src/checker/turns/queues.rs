@@ -15,7 +15,7 @@ type Errors = BTreeMap<MessageKey, RetryHint>;
 #[derive(Default)]
 struct CheckedQueue {
     row: AgentRow,
-    /// Tasks that are in the store, by place; true when marked failed.
+    /// Tasks in the store, by position; true if marked failed.
     tasks: BTreeMap<i64, bool>,
 }
 
@@ -23,13 +23,13 @@ struct Replay<'a> {
     turns: &'a Turns,
     errors: &'a Errors,
     queues: BTreeMap<AgentId, CheckedQueue>,
-    /// Agent and place of each task's turn.
+    /// Agent and position of each task's turn.
     places: BTreeMap<TurnId, (AgentId, i64)>,
-    /// Turns under way by thread, with the epoch of their owner.
+    /// Turns in progress by thread, with the run and the epoch of their owner.
     active: BTreeMap<ThreadId, (TurnId, u32, u64)>,
     /// When control commands on an agent were stored, and when they were audited.
     controls: BTreeMap<&'a AgentId, Vec<(i64, Option<i64>)>>,
-    /// The first entry of each task, in the order of the stream.
+    /// The sequence of each task's first entry in the stream.
     command: BTreeMap<(&'a AgentId, &'a model::TaskId), u64>,
     last_entered: BTreeMap<AgentId, (i64, u64)>,
     violations: &'a mut Vec<Violation>,
@@ -90,7 +90,8 @@ impl Replay<'_> {
         self.violations.push(Violation::new(invariant, subject, expected, seen));
     }
 
-    /// A control command on the agent is in the stream, and its owner may have executed it without having audited it yet.
+    /// True if a control command on the agent is in the stream, and its owner may have executed it
+    /// without having audited it yet.
     fn acts_are_under_way(&self, agent: &AgentId, at_ms: i64) -> bool {
         let controls = self.controls.get(agent).map_or(&[][..], Vec::as_slice);
         controls.iter().any(|(sent, done)| *sent <= at_ms && done.is_none_or(|done| done >= at_ms))
@@ -185,7 +186,7 @@ impl Replay<'_> {
         }
     }
 
-    /// What the audit log reports as done is done in the same transaction.
+    /// An action that the audit reports as done is done in the same transaction.
     fn acts_have_effects(&mut self, group: &[Transition]) {
         for happened in group {
             let TransitionKind::Acted { subject, control: id, is_done: true } = &happened.what else {
@@ -254,7 +255,7 @@ impl Replay<'_> {
         }
     }
 
-    /// A task's turn that has ended has moved the head, or is the head still.
+    /// When a task's turn has ended, it has moved the head, or it still is the head.
     fn ended(&mut self, turn: &TurnId, run: u32, written: &BTreeSet<&AgentId>) {
         let Some((agent, _)) = self.places.get(turn).cloned() else {
             if turn.as_str().starts_with('t') {
@@ -311,19 +312,19 @@ fn act_of<'a>(turns: &'a Turns, subject: &AgentId, id: &model::CommandId) -> Opt
     })
 }
 
-/// What one transaction changes for one agent.
+/// The changes of one transaction to one agent.
 #[derive(Default)]
 struct AgentChanges {
-    /// Positions of tasks that are done or given up with it.
+    /// Positions of tasks that are done or given up in it.
     done: BTreeSet<i64>,
     /// The head was given up.
     gave_up: bool,
-    /// A run failed and the task stayed: code and class.
+    /// A run failed and the task stayed: code, class, and least wait in ms.
     kept: Option<(String, ErrorClass, i64)>,
     lifts: bool,
-    /// Places of tasks that were dropped.
+    /// Positions of tasks that were dropped.
     dropped: BTreeSet<i64>,
-    /// One of them was the first of the queue: its failures went with it.
+    /// The first task of the queue was dropped, and its failure count with it.
     drops_first: bool,
     pauses: Option<bool>,
 }
@@ -380,7 +381,8 @@ impl AgentChanges {
         }
     }
 
-    /// Whether the first task of the queue, as it was before, is among those that were dropped. They are marked in `tasks`.
+    /// True if the first task of the queue before the transaction is among the dropped ones.
+    /// `tasks` has them marked as failed.
     fn drops_first(&self, before: &AgentRow, tasks: &BTreeMap<i64, bool>) -> bool {
         let mut pending = tasks
             .range(before.head + 1..)
@@ -388,7 +390,7 @@ impl AgentChanges {
         pending.next().is_some_and(|(place, _)| self.dropped.contains(place))
     }
 
-    /// What was expected, where the row differs from it.
+    /// The expectation, if the row differs from it.
     fn allowed(
         &self,
         before: &AgentRow,
@@ -430,7 +432,7 @@ fn counts(code: &str) -> bool {
     code != "rolled_back"
 }
 
-/// One failure more, and a wait by the database's clock that fits the count.
+/// One more failure, and a wait by the database's clock that fits the count.
 fn counted(
     base: u32,
     row: &AgentRow,
@@ -448,7 +450,7 @@ fn counted(
     (!is_right).then(|| format!("{} failures and a wait from {at_ms} of {least} to {most} ms", base + 1))
 }
 
-/// The class of a failure and the least wait that it asks for.
+/// The class of a failure, and the least wait that it asks for, ms.
 fn class_of(errors: &Errors, thread: &ThreadId, turn: &TurnId, run: u32, code: &str) -> (ErrorClass, i64) {
     if code != "producer_error" {
         return (ErrorClass::Transient, 0);

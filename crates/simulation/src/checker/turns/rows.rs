@@ -1,4 +1,5 @@
-//! The messages of turns: whole, in one transaction, in their places, and with the text of one delivery.
+//! The messages of turns: complete, in one transaction, in their places, and with the text of one
+//! delivery.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +54,8 @@ pub(super) fn check(
                 .zip(*batch)
                 .is_some_and(|(thread, batch)| evidence.rules.retired.contains(&(thread, batch.get())))
         };
-        // The batch may be undone, and positions begin again below it; or it is too old to be there.
+        // The batch may be undone, so that positions begin again below it, or retention may have
+        // deleted it.
         let is_apart = !evidence.rules.stepped_back.is_empty() || continues.iter().any(of);
         if is_apart {
             continues.push(None);
@@ -63,7 +65,8 @@ pub(super) fn check(
             continue;
         }
         let Some((_, run, end)) = end else { continue };
-        // Undone and answered again: the first answer of the stream need not be the one that counts.
+        // Undone and answered again: the first answer in the stream need not be the one that
+        // counts.
         let may_be_again = turn.as_str().starts_with('t') || is_follow_up(turn);
         if !evidence.rules.stepped_back.is_empty() && may_be_again {
             continue;
@@ -78,7 +81,7 @@ pub(super) fn check(
     }
 }
 
-/// What the inputs of turns may say.
+/// The texts that the inputs of turns may have.
 fn inputs(turns: &Turns) -> BTreeMap<TurnId, BTreeSet<String>> {
     let mut inputs: BTreeMap<TurnId, BTreeSet<String>> = BTreeMap::new();
     let mut payloads: BTreeMap<(&AgentId, &TaskId), BTreeSet<String>> = BTreeMap::new();
@@ -125,7 +128,8 @@ fn inputs(turns: &Turns) -> BTreeMap<TurnId, BTreeSet<String>> {
     inputs
 }
 
-/// Which batch a turn may go on with, if its command says one; an operator may have edited that away.
+/// The batches that a turn may continue, if its command names one; an operator may have edited that
+/// away.
 fn continued(turns: &Turns) -> BTreeMap<TurnId, Vec<Option<Position>>> {
     let mut continued: BTreeMap<TurnId, Vec<Option<Position>>> = BTreeMap::new();
     let mut payloads: BTreeMap<(&AgentId, &TaskId), Vec<Option<Position>>> = BTreeMap::new();
@@ -158,10 +162,11 @@ fn continued(turns: &Turns) -> BTreeMap<TurnId, Vec<Option<Position>>> {
     continued
 }
 
-/// The messages of a batch, of whatever turns, are numbered from 0 in the order of their positions.
+/// The messages of a batch, over all its turns, are numbered from 0 in the order of their
+/// positions.
 fn check_batches(rows: &[TurnRow], violations: &mut Vec<Violation>) {
     let mut batches: BTreeMap<(&model::ThreadId, i64), Vec<i32>> = BTreeMap::new();
-    // In the order of their transactions, which is that of the positions of a thread.
+    // In transaction order, which is the order of positions in a thread.
     for row in rows {
         batches.entry((&row.key.thread, row.batch_id)).or_default().push(row.sequence_num);
     }
@@ -182,7 +187,7 @@ fn task_turn(agent: &AgentId, position: i64) -> TurnId {
     TurnId::of_task(agent, Position::from_stored(position))
 }
 
-/// What is wrong with a turn's rows as such, if anything is: expected and seen.
+/// What is wrong with the form of a turn's rows, if anything: expected and seen.
 fn shape(
     turn: &TurnId,
     rows: &TurnRows<'_>,
@@ -241,7 +246,8 @@ fn shape(
     calls_match(&rows[1..])
 }
 
-/// Whether the input is a task that an occurrence of a schedule has sent: its id is that of a timer's series, and a time.
+/// True if the input is a task that an occurrence of a schedule has sent: its id is a timer's
+/// series and a time.
 fn is_of_schedule(input: &MessageRow) -> bool {
     let id = input.metadata.get("task_id").and_then(serde_json::Value::as_str).unwrap_or_default();
     id.starts_with('s') && id.split('-').map(str::len).take(2).eq([5, 24])
@@ -288,7 +294,7 @@ fn check_text(
         violations.push(Violation::new(Invariant::OneDelivery, turn, expected, seen));
         return;
     }
-    // A stopped answer is what had come by then.
+    // A stopped answer is what had arrived by then.
     let is_found = match end {
         RunEnd::Completed => fold(&chunks) == texts,
         _ => (0..=chunks.len()).any(|count| fold(&chunks[..count]) == texts),
@@ -311,8 +317,8 @@ fn in_order(fate: &ExpectedOutcome, attempt: u32) -> Vec<&Chunk> {
     chunks.take_while(|chunk| chunk.kind != ChunkKind::Error).collect()
 }
 
-/// The texts of the messages after the input: of each step the assistant's, then the results in the order of the calls,
-/// and at last the answer's.
+/// The texts of the messages after the input: for each step the assistant's text, then the results
+/// in the order of the calls; last the answer's text.
 fn fold(chunks: &[&Chunk]) -> Vec<String> {
     let call_of = |chunk: &Chunk| {
         let id = chunk.metadata.get("tool_call_id").and_then(serde_json::Value::as_str);

@@ -1,72 +1,65 @@
-//! What is known of timers: the rules that they follow, and what happened to each.
+//! The evidence of timers: the rules that they follow, and the events of each.
 
 use model::{TaskId, ThreadId, TimerId, TurnId};
 
-/// What the rules say of follow-ups; all users are in the zone of Berlin.
+/// The rules for follow-ups. All users are in the Berlin time zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FollowUpLimits {
-    /// In a row without a message of a person.
+    /// Consecutive follow-ups without a message of a person.
     pub max_in_a_row: u32,
-    /// Within a day of the user.
+    /// Follow-ups within one day of the user.
     pub max_per_day: u32,
-    /// Between two, ms.
+    /// Least time between two follow-ups, ms.
     pub cooldown_ms: i64,
-    /// Minutes of the day from which on, and until which, none is sent.
+    /// Start and end of the quiet hours, in minutes of the day.
     pub quiet: Option<(i64, i64)>,
-    /// When clocks go forward and back, ms: in between they are ahead by one hour more.
+    /// When clocks go forward and back, ms: in between they are one hour further ahead.
     pub summer: [i64; 2],
 }
 
-/// One thing that happened to a timer.
+/// One event of a timer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimerEvent {
-    /// Which.
     pub timer: TimerId,
-    /// Of a follow-up: where it takes place.
+    /// The thread of a follow-up; `None` for other timers.
     pub thread: Option<ThreadId>,
-    /// When, ms, and by the database's clock.
+    /// Simulation time, ms.
     pub at_ms: i64,
-    /// See `at_ms`.
+    /// The same by the database's clock, ms.
     pub database_ms: i64,
-    /// Number of the transaction.
     pub number: u64,
-    /// What.
     pub step: TimerStep,
 }
 
-/// See [`TimerEvent`].
+/// The content of a [`TimerEvent`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum TimerStep {
-    /// It was set.
     Armed {
-        /// The turn whose end has set it; `None`: a client has put it.
+        /// The turn whose end armed it; `None`: a client created it.
         by: Option<TurnId>,
-        /// When it is due.
         due_ms: i64,
     },
-    /// It fired.
     Fired {
         /// The turn of a follow-up.
         turn: Option<TurnId>,
-        /// The task of anything else.
+        /// The task of any other timer.
         task: Option<TaskId>,
-        /// When it was due.
         due_ms: i64,
-        /// When the rules were asked.
+        /// When the rules were evaluated, ms.
         decided_ms: i64,
     },
-    /// It waits longer.
+    /// Its due time was moved to later.
     Postponed {
-        /// The rule that keeps it.
+        /// The rule that postpones it.
         by: Option<String>,
     },
-    /// It is over.
     Ended {
-        /// What it became.
+        /// The final state.
         state: &'static str,
-        /// Why.
+        /// The reason.
         by: String,
-        /// Of one that was decided: the last transaction before the rules were asked. Those since were not known to them.
+        /// If the rules ended it: the last transaction before they were evaluated. They did not
+        /// know later ones.
         decided_after: u64,
     },
 }

@@ -1,4 +1,5 @@
-//! Follow-ups, schedules and delayed tasks: what became of each timer, replayed on a model of the rules that is written anew here.
+//! Follow-ups, schedules and delayed tasks: the outcome of each timer, replayed on a separate model
+//! of the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,20 +11,20 @@ use crate::checker::invariant::{Invariant, Violation};
 use crate::checker::turns::evidence::{RunEnd, TransitionKind, TurnPart, Turns, part_of};
 use crate::checker::turns::timer_events::{FollowUpLimits, TimerEvent, TimerStep};
 
-/// The turn is that of a follow-up, by its id.
+/// True if the turn is that of a follow-up, judged by its id.
 pub fn is_follow_up(turn: &TurnId) -> bool {
     turn.is_foreground() && turn.as_str().split_once('-').is_some_and(|(_, unique)| unique.starts_with('f'))
 }
 
-/// What a thread has had of follow-ups.
+/// The follow-ups of a thread so far.
 #[derive(Default)]
 struct FollowedThread {
     /// Fired since the last message of a person, without those that were withdrawn.
     in_a_row: BTreeSet<TimerId>,
-    /// When each was fired, without those that were withdrawn.
+    /// When each one fired, without those that were withdrawn.
     fired_at: BTreeMap<TimerId, i64>,
     pending: BTreeSet<TimerId>,
-    /// How many there were in a row after each transaction that touched them.
+    /// The number of consecutive follow-ups after each transaction that changed it.
     counts: Vec<(u64, usize)>,
 }
 
@@ -32,14 +33,14 @@ impl FollowedThread {
         self.counts.push((number, self.in_a_row.len()));
     }
 
-    /// How many there were in a row after this transaction.
+    /// The number of consecutive follow-ups after this transaction.
     fn in_a_row_after(&self, number: u64) -> usize {
         let known = self.counts.iter().rev().find(|(counted, _)| *counted <= number);
         known.map_or(0, |(_, count)| *count)
     }
 }
 
-/// A timer as its events have left it.
+/// A timer after its events so far.
 #[derive(Default)]
 struct CheckedTimer {
     fired: u32,
@@ -50,9 +51,9 @@ struct CheckedTimer {
 struct Replay<'a> {
     turns: &'a Turns,
     limits: &'a FollowUpLimits,
-    /// Threads of which old messages were deleted: what is counted from the last message of a person is not known.
+    /// Threads with deleted old messages: the count since the last message of a person is unknown.
     retired: BTreeSet<&'a ThreadId>,
-    /// Turns whose answers say nothing, or go on.
+    /// Turns whose answers are empty, or continue.
     not_followed: BTreeSet<TurnId>,
     threads: BTreeMap<ThreadId, FollowedThread>,
     timers: BTreeMap<&'a TimerId, CheckedTimer>,
@@ -89,7 +90,7 @@ pub(super) fn check(evidence: &Evidence, turns: &Turns, violations: &mut Vec<Vio
     check_sent(evidence, turns, violations);
 }
 
-/// A person has opened it: nothing that the system made up.
+/// True if a person opened the turn, so it is not synthetic.
 fn is_of_person(turns: &Turns, turn: &TurnId) -> bool {
     turns.ledger.iter().any(|ordered| match &ordered.command {
         Command::Turn(opened) => {
@@ -192,7 +193,7 @@ impl<'a> Replay<'a> {
         let limits = self.limits;
         let before = self.threads.entry(thread.clone()).or_default();
         before.pending.remove(&event.timer);
-        // The zone of a user is that of a message which may have been deleted.
+        // The time zone of a user is in a message that may have been deleted.
         let is_known = !self.retired.contains(thread);
         let (in_a_row, last) = (before.in_a_row.len(), before.fired_at.values().max().copied());
         let day = limits.local_minutes(decided_ms).div_euclid(1_440);
@@ -240,7 +241,7 @@ impl<'a> Replay<'a> {
 }
 
 impl FollowUpLimits {
-    /// Minutes since 1970 as clocks in Berlin showed them.
+    /// Minutes since 1970 by Berlin local time.
     fn local_minutes(&self, at_ms: i64) -> i64 {
         let [forward, back] = self.summer;
         let ahead = if (forward..back).contains(&at_ms) { 120 } else { 60 };
@@ -256,7 +257,7 @@ impl FollowUpLimits {
     }
 }
 
-/// What timers fire is published once they have fired, and not before; and what is stored of a follow-up has fired.
+/// What timers fire is published after they have fired, and a stored follow-up has fired.
 fn check_sent(evidence: &Evidence, turns: &Turns, violations: &mut Vec<Violation>) {
     let mut fired: BTreeMap<&TurnId, i64> = BTreeMap::new();
     for event in &turns.timers {

@@ -1,4 +1,5 @@
-//! The ledger of model calls: what the chunks of a run's answer list, once, however the run ended.
+//! The ledger of model calls: the calls that the chunks of a run's answer list, once, however the
+//! run ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +26,8 @@ pub(super) fn check(
     let mut ended = BTreeSet::new();
     for (happened, turn, run, thread, end) in ends(turns) {
         let key = MessageKey { thread: thread.clone(), message: turn.answer(run) };
-        // Undone and answered again: the first answer of the stream need not be the one that counts.
+        // Undone and answered again: the first answer in the stream need not be the one that
+        // counts.
         if evidence.rules.stepped_back.contains(&happened.partition) {
             continue;
         }
@@ -63,7 +65,8 @@ pub(super) fn check(
     }
 }
 
-/// Calls of attempts that began after the end of their run: each is one that a chunk lists, and none is counted among the others as well.
+/// Calls of attempts that began after the end of their run: a chunk lists each of them, and none is
+/// also counted among the others.
 fn check_late(evidence: &Evidence, turns: &Turns, violations: &mut Vec<Violation>) {
     let mut late: BTreeMap<&MessageKey, Vec<&ModelCall>> = BTreeMap::new();
     for row in turns.usage.iter().filter(|row| row.number >= UsageWrite::FIRST_LATE) {
@@ -85,7 +88,7 @@ fn check_late(evidence: &Evidence, turns: &Turns, violations: &mut Vec<Violation
     }
 }
 
-/// All entries of `model_calls` in chunks of the answer, those that are replaced later included.
+/// All entries of `model_calls` in chunks of the answer, including those that are replaced later.
 fn reported_calls(evidence: &Evidence, answer: &MessageKey) -> Vec<ModelCall> {
     let chunks = evidence.ledger.iter().filter_map(|publish| match &publish.body {
         Published::Chunk { key, chunk, .. } if key == answer => Some(chunk),
@@ -100,7 +103,8 @@ fn reported_calls(evidence: &Evidence, answer: &MessageKey) -> Vec<ModelCall> {
 fn wrong(rows: &[&UsageRow], outcome: Option<&ExpectedOutcome>, end: &RunEnd) -> Option<(String, String)> {
     let seen: Vec<&ModelCall> = rows.iter().map(|row| &row.call).collect();
     let is_complete = *end == RunEnd::Completed;
-    // Its last chunk was read by who ended it, and so was all that came before. Otherwise only what was read before the end is known.
+    // The owner that ended it has read its last chunk, and so all earlier ones. Otherwise only the
+    // chunks read before the end are certain.
     let is_all = outcome.is_some_and(|outcome| match (&outcome.end, end) {
         (ExpectedEnd::Complete, RunEnd::Completed) => true,
         (ExpectedEnd::Failed(code), RunEnd::Failed(by)) => *code == "producer_error" && by == code,
@@ -111,7 +115,7 @@ fn wrong(rows: &[&UsageRow], outcome: Option<&ExpectedOutcome>, end: &RunEnd) ->
         true => seen.iter().copied().eq(&expected),
         false => is_part(&seen, &expected),
     };
-    // A whole answer may be refused by the database.
+    // The database may refuse a complete answer.
     let is_whole = outcome.is_some_and(|outcome| outcome.end == ExpectedEnd::Complete);
     let is_marked = rows.iter().all(|row| if row.is_partial { !is_complete } else { is_whole });
     let are_numbered = rows.iter().enumerate().all(|(index, row)| usize::from(row.number) == index);
@@ -125,27 +129,28 @@ fn wrong(rows: &[&UsageRow], outcome: Option<&ExpectedOutcome>, end: &RunEnd) ->
     ))
 }
 
-/// Each call has counts of its own, so one that is there twice is no part.
+/// Each call has its own counts, so a call that is present twice is not a part of the expected
+/// ones.
 fn is_part(seen: &[&ModelCall], expected: &[ModelCall]) -> bool {
     let mut rest = expected.iter();
     seen.iter().all(|call| rest.any(|other| is_same(call, other)))
 }
 
-/// Of a call that was cut only the text counts that was read before.
+/// For a call that was cut off, only the text read before counts.
 fn is_same(seen: &ModelCall, expected: &ModelCall) -> bool {
     let is_cut = seen.is_estimated && expected.is_estimated && seen.output_tokens <= expected.output_tokens;
     seen == expected
         || (is_cut && ModelCall { output_tokens: expected.output_tokens, ..seen.clone() } == *expected)
 }
 
-/// `is_all`: every chunk that counts was read. Otherwise the last one of an attempt may have been read before those that list calls, and then
-/// what it sums up is what was known.
+/// `is_all`: every chunk that counts was read. Otherwise the last chunk of an attempt may have been
+/// read before those that list calls; then its sum covers only the known ones.
 fn expected_calls(outcome: &ExpectedOutcome, is_all: bool) -> Vec<ModelCall> {
     outcome.attempts.values().flat_map(|chunks| calls(chunks, !is_all)).collect()
 }
 
-/// What the chunks of the answer list, also those after its end: one that was taken back leaves no mark of it, so that the next owner may count what
-/// comes then.
+/// The calls that the chunks of the answer list, including chunks after its end. An answer that was
+/// withdrawn leaves no trace of its end, so the next owner may count later chunks.
 fn listed_calls(evidence: &Evidence, answer: &MessageKey) -> Vec<ModelCall> {
     let mut attempts: BTreeMap<u32, BTreeMap<u32, Arc<Chunk>>> = BTreeMap::new();
     for publish in &evidence.ledger {
@@ -158,7 +163,8 @@ fn listed_calls(evidence: &Evidence, answer: &MessageKey) -> Vec<ModelCall> {
     attempts.values().flat_map(|chunks| calls(chunks, true)).collect()
 }
 
-/// `with_sum`: not all chunks need have been read, so that an estimate may not have been replaced, or only the sum of the answer was known.
+/// `with_sum`: some chunks may not have been read, so an estimate may not have been replaced, or
+/// only the sum of the answer was known.
 fn calls(chunks: &BTreeMap<u32, Arc<Chunk>>, with_sum: bool) -> Vec<ModelCall> {
     if !with_sum {
         let mut calls = AnswerCalls::default();
@@ -168,7 +174,8 @@ fn calls(chunks: &BTreeMap<u32, Arc<Chunk>>, with_sum: bool) -> Vec<ModelCall> {
     let text = chunks.values().map(|chunk| chunk.text.len()).sum();
     let most = ModelCall::estimated_tokens(text);
     let listed = chunks.values().flat_map(|chunk| chunk.metadata.model_calls().unwrap_or_default());
-    // In the order in which calls began: an estimate stands where it was reported, and so do the counts that replace it.
+    // In the order in which calls began: an estimate keeps its place, and so do the counts that
+    // replace it.
     let mut calls: Vec<(Option<Box<str>>, ModelCall)> = Vec::new();
     for listed in listed {
         let call = match listed.call.is_estimated {

@@ -1,4 +1,4 @@
-//! What an owner must do in time, once, or not at all: watched while it happens.
+//! What an owner must do in time, once, or never: checked while the history runs.
 
 use model::{TaskId, TaskKind, Timestamp};
 use partition::{Commit, Outgoing, Start, TurnStatus};
@@ -11,15 +11,17 @@ use crate::world::state::promises::RunOfTurn;
 use crate::world::state::session::WorkerSession;
 
 impl World {
-    /// No owner asks for an answer of which something stood in the stream when it began to read, or was read since.
-    /// Where the store went back, turns that it had ended begin again.
+    /// Checks that no owner requests an answer whose chunks were in the stream when it began to
+    /// read, or were read since. Not checked where the store went back: turns that it had ended
+    /// begin again.
     pub(in crate::world) fn check_start(&mut self, address: Address, start: &Start) {
         if self.rules.went_back(address.partition) {
             return;
         }
         let heard = self.workflows.heard.get(&(start.turn.clone(), start.run)).copied();
         let epoch = self.session(address).map_or(0, |session| session.known.epoch);
-        // A worker that stands still while another one takes over asks for the lease before it speaks; here it does not.
+        // A worker that is paused during a takeover confirms its lease before it publishes
+        // anything; here it does not.
         if !self.store.is_held(address.partition, address.incarnation, epoch) {
             return;
         }
@@ -35,7 +37,8 @@ impl World {
         }
     }
 
-    /// Where the store went back, an owner may end what it does not know to have been requested.
+    /// Checks that requests of ended runs are withdrawn. Not checked where the store went back: an
+    /// owner may end a run that it does not know to be requested.
     pub(super) fn check_withdrawn(&mut self, address: Address, ended: Vec<RunOfTurn>) {
         if self.rules.went_back(address.partition) {
             return;
@@ -49,7 +52,8 @@ impl World {
         }
     }
 
-    /// A run of which nothing comes ends after its deadline, counted while its owner has read everything and waits for nothing.
+    /// Checks that a run without chunks ends after its deadline. Time counts only while its owner
+    /// has read everything and waits for nothing.
     pub(super) fn watch_deadlines(&mut self, address: Address) {
         let limits = self.scenario.limits;
         let deadline_ms = self.scenario.turn_profile.rules.deadline_ms;
@@ -86,7 +90,8 @@ impl World {
         }
     }
 
-    /// A partition without an owner is taken within four leases, when nothing fails any more.
+    /// Checks that a partition without an owner is taken within four lease times once the faults
+    /// have stopped.
     pub(in crate::world) fn watch_takeovers(&mut self) {
         if !self.is_quiet {
             return;
@@ -108,7 +113,7 @@ impl World {
     }
 }
 
-/// A planted bug: what would follow a turn is sent although it was stopped.
+/// A planted bug: follow-on work of a turn is sent although the turn was stopped.
 pub(super) fn go_on(commit: &mut Commit) {
     let Some(batch) = &mut commit.outbox else { return };
     let stopped: Vec<_> = batch

@@ -1,4 +1,4 @@
-//! The reader of a session: batches on their way, and everything that happens to readers.
+//! The reader of a session: batches in flight, and every fault of readers.
 
 use model::{Command, ControlKind, MessageKey, Seq, TurnId};
 use partition::{EntryBody, Input, StreamEntry};
@@ -11,7 +11,7 @@ use crate::world::event::{Address, SessionEvent, WorldEvent};
 use crate::world::state::session::WorkerSession;
 
 impl World {
-    /// Begins again after the last entry that the machine has read.
+    /// Continues after the last entry that the machine has read.
     pub(in crate::world) fn restart_reader(&mut self, address: Address, delay: i64) {
         let bug = self.bug;
         let Some(session) = self.session(address) else { return };
@@ -40,7 +40,7 @@ impl World {
             return self.schedule(delay, event);
         }
         if std::mem::take(&mut session.reader.must_report_behind) {
-            // Before anything else, as the reader of the fleet does.
+            // Before anything else, like the reader of the fleet.
             let (delay, event) = again(1);
             self.schedule(delay, event);
             return self.drive(address, Input::CaughtUp(false));
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Puts a batch on its way; batches of one generation arrive in order.
+    /// Sends a batch; batches of one generation arrive in order.
     fn hand_over(&mut self, address: Address, generation: u64, (first, last): (u64, u64), is_tail: bool) {
         let arrive_at = self.time + self.rng.range(1, 8);
         let time = self.time;
@@ -145,7 +145,7 @@ impl World {
             return;
         }
         if session.reader.restorations != restorations {
-            // Its consumer went with the server, and what was on its way.
+            // Its consumer is gone with the server, and so are the batches in flight.
             return self.restart_reader(address, 5);
         }
         session.read = session.read.filter(|read| marked.is_none_or(|last| last.seq < read.seq)).or(marked);
@@ -177,7 +177,8 @@ impl World {
         }
     }
 
-    /// Answers of turns, with the tasks that they belong to, and tasks that begin do not ask for room.
+    /// Checks the limit on open messages. Answers of turns with their tasks, and tasks that begin,
+    /// do not count.
     fn check_room(&mut self, address: Address, before: usize, (answers, begun): (usize, usize)) {
         let (now, max_open) = (self.now(address), self.scenario.max_open);
         let Some(WorkerSession { machine: Some(machine), .. }) = self.session(address) else { return };

@@ -1,4 +1,4 @@
-//! What the store replies, or does not.
+//! Handles the store's replies, and missing replies.
 
 use std::sync::Arc;
 
@@ -45,12 +45,12 @@ impl World {
         if session.in_flight.as_ref().is_some_and(|(sent, _)| *sent == number) {
             self.unknown(address, number);
         } else if session.reclaiming == Some(number) {
-            // A worker that finds the lease run out takes it.
+            // A worker that finds its lease expired acquires it again.
             self.drop_session(address);
         }
     }
 
-    /// The store said for certain that nothing was applied.
+    /// The store has certainly applied nothing.
     fn send_again(&mut self, address: Address) {
         let Some((_, commit)) = self.session(address).and_then(|session| session.in_flight.take()) else {
             return;
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// Unknown: raising the own epoch waits for the doubtful statement.
+    /// Unknown outcome: raising the own epoch waits for the doubtful statement.
     fn unknown(&mut self, address: Address, number: usize) {
         self.forget_commit(number);
         self.note(40, [number as u64, address.session, 0], || {
@@ -76,13 +76,13 @@ impl World {
         self.rebuild(address);
     }
 
-    /// The store, or the stream, is not what the owner thought: raise the own epoch, which shows whether the lease is still its own, and
-    /// build anew.
+    /// The store or the stream is not what the owner expected. Raises the own epoch, which shows
+    /// whether it still holds the lease, and rebuilds.
     pub(in crate::world) fn rebuild(&mut self, address: Address) {
         self.rebuild_above(address, 0);
     }
 
-    /// The same, under an epoch above the one that a gateway knows of.
+    /// The same, under an epoch above the one that a gateway knows.
     pub(in crate::world) fn rebuild_above(&mut self, address: Address, seen_epoch: u64) {
         let Some(session) = self.session(address).filter(|session| session.reclaiming.is_none()) else {
             return;

@@ -1,10 +1,11 @@
-//! Budgets that are spent for a while: turns of their agents wait, under every owner, and begin afterwards.
+//! Budgets that are spent for a while: turns of their agents wait under every owner, and begin
+//! afterwards.
 
 use model::{AgentId, Bucket};
 
 use crate::rng::Rng;
 
-/// Which agents have spent their budgets when. Every owner sees the same.
+/// Which agents have spent their budgets at which time. Every owner sees the same.
 #[derive(Debug)]
 pub(crate) struct SpentBudgets {
     /// 0: no agent has a budget.
@@ -18,7 +19,7 @@ impl SpentBudgets {
         Self { period_ms, salt: rng.range(0, 1_000_000).unsigned_abs() }
     }
 
-    /// How long the agent's budget is spent still, ms; in one of four periods it is.
+    /// How long the agent's budget remains spent, ms. It is spent in one of four periods.
     pub(crate) fn left_ms(&self, agent: &AgentId, now_ms: i64) -> Option<i64> {
         let period = now_ms.checked_div(self.period_ms)?;
         let drawn = Bucket::of_key(&format!("{agent}:{period}:{}", self.salt)).get();

@@ -1,4 +1,4 @@
-//! The rules of compaction in this history, and compactions on their way.
+//! The compaction rules of this history, and compactions in flight.
 
 use batches::compaction::{Compaction, CompactionRules, Strategy};
 use batches::context::ContextRules;
@@ -6,16 +6,16 @@ use model::ThreadId;
 
 use crate::rng::Rng;
 
-/// The rules of this history.
+/// The compaction rules of this history.
 #[derive(Debug)]
 pub(crate) struct Compactions {
     pub(crate) rng: Rng,
     pub(crate) rules: Option<ContextRules>,
-    /// Messages of one page.
+    /// Messages per page.
     pub(crate) page: usize,
 }
 
-/// A compaction on its way to the store.
+/// A compaction in flight to the store.
 #[derive(Debug)]
 pub(crate) struct DueCompaction {
     pub(crate) thread: ThreadId,

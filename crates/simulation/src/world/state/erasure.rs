@@ -1,26 +1,26 @@
-//! The erasures of this history, and how far each has come.
+//! The erasures of this history, and the progress of each.
 
 use model::{PartitionId, ThreadId};
 
 use crate::rng::Rng;
 
-/// What is erased in this history.
+/// The erasures of this history.
 #[derive(Debug)]
 pub(crate) struct Erasures {
     pub(crate) rng: Rng,
     pub(crate) erasures: Vec<Erasure>,
 }
 
-/// The erasing of one thread.
+/// The erasure of one thread.
 #[derive(Debug)]
 pub(crate) struct Erasure {
     pub(crate) thread: ThreadId,
-    /// What comes for an earlier run of the command is dropped.
+    /// Events of an earlier run of the command are dropped.
     pub(crate) run: u64,
     pub(crate) step: ErasureStep,
-    /// Between two statements at most, ms.
+    /// The most time between two statements, ms.
     pub(crate) pace: i64,
-    /// Rows that the pass, and this round of it, have deleted.
+    /// Rows deleted by this pass, and by this round of it.
     pub(crate) rows: (usize, usize),
     pub(crate) is_first_pass: bool,
     pub(crate) is_over: bool,
@@ -38,7 +38,7 @@ impl Erasures {
         Self { rng, erasures: Vec::new() }
     }
 
-    /// Nothing is erased any more.
+    /// True if nothing more will be erased.
     pub(crate) fn is_over(&self) -> bool {
         self.erasures.iter().all(|erasure| erasure.is_over)
     }

@@ -1,18 +1,17 @@
-//! What is left to happen to follow-ups in this history.
+//! The remaining events for follow-ups in this history.
 
 use crate::rng::Rng;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct FollowUps {
     pub(crate) rng: Rng,
-    /// Messages that persons write close to the time of a timer.
+    /// Remaining messages that persons write close to a timer's due time.
     pub(crate) persons: usize,
-    /// Those on their way.
+    /// Messages of persons that are scheduled.
     pub(crate) coming: usize,
-    /// How many they have written.
+    /// Number of messages that persons have written.
     pub(crate) written: usize,
-    /// Jumps of the clocks while there are faults.
+    /// Remaining jumps of the clocks while there are faults.
     pub(crate) jumps: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What went back in time, and what it took with it.
+//! The state of stores and streams that went back in time, and of what was lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,46 +8,48 @@ use partition::StreamEntry;
 use crate::rng::Rng;
 use crate::store::Store;
 
-/// One of these faults.
+/// One kind of going back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Back {
-    /// A copy of the whole store is made,
+    /// The whole store is copied.
     Copy,
-    /// and put back. `in_commit`: while a commit is under way; `purges`: after the streams were purged behind what it knew.
+    /// The copy is restored. `in_commit`: while a commit is in progress; `purges`: after the
+    /// streams were purged behind what the copy knows.
     Restore { in_commit: bool, purges: bool },
-    /// A stream loses its end, and goes on with the same sequences.
+    /// A stream loses its end, and reuses the same sequences.
     Cut,
-    /// A stream is deleted and made anew.
+    /// A stream is deleted and created again.
     Renew,
     /// A stream loses an entry.
     Lose,
 }
 
-/// What went back, and what it took with it.
+/// What went back, and what was lost with it.
 #[derive(Debug)]
 pub(crate) struct GoingBack {
     pub(crate) rng: Rng,
     pub(crate) copy: Option<Box<Store>>,
-    /// When a copy will be put back in this history.
+    /// When a copy will be restored in this history.
     pub(crate) put_back_at: Option<i64>,
     pub(crate) purges: bool,
-    /// The next commit that is under way finds its server replaced.
+    /// The next commit in progress finds its server replaced.
     pub(crate) is_armed: bool,
-    /// When the store was replaced: what is on its way to it then is cut off.
+    /// When the store was replaced: statements in flight at that time are cut off.
     pub(crate) stepped_at: Option<i64>,
-    /// Entries that no stream has any more, and that the store has to know of: from which mark on it can notice it.
+    /// Entries that no stream has any more and that the store must record, with the mark from which
+    /// it can notice the loss.
     pub(crate) gone: Vec<(PartitionId, StreamEntry, Option<Seq>)>,
-    /// Everything that streams had once.
+    /// All entries that streams have lost.
     pub(crate) vanished: Vec<(PartitionId, StreamEntry)>,
     /// Messages that have lost a chunk, or may have.
     pub(crate) lost: BTreeSet<MessageKey>,
     /// The last epoch of a partition before its store went back.
     pub(crate) stepped_epochs: BTreeMap<PartitionId, u64>,
-    /// When the store or the stream of a partition went back last.
+    /// When the store or the stream of a partition last went back.
     pub(crate) last: BTreeMap<PartitionId, i64>,
-    /// How often a stream lost its end or was made anew.
+    /// How often a stream lost its end or was created again.
     pub(crate) partings: BTreeMap<PartitionId, u32>,
-    /// From when on the database's clock is behind what it was, and by how much, ms.
+    /// From when on the database's clock is slow, and by how much, ms.
     pub(crate) slow_clock: Option<(i64, i64)>,
 }
 

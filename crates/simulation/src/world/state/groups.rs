@@ -8,9 +8,10 @@ use crate::world::event::Address;
 /// The committers of all workers.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// Workers gather commits in this history; otherwise each partition has a writer of its own.
+    /// Workers group commits in this history; otherwise each partition has its own writer.
     pub(crate) is_on: bool,
-    /// What becomes ready within so long goes together, ms: for so long other statements are under way.
+    /// Commits that become ready within this time go together, ms: during it other statements are
+    /// in progress.
     pub(crate) gathers_ms: i64,
     pub(crate) rng: Rng,
     /// By the incarnation of the worker.
@@ -28,14 +29,14 @@ pub(crate) struct Committer {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) address: Address,
-    /// The statement of all of them.
+    /// The statement that carries all of them.
     pub(crate) leader: usize,
-    /// By partition: rows are locked in that order.
+    /// By partition, which is the order in which rows are locked.
     pub(crate) members: Vec<usize>,
-    /// How many of them have been looked at, and those whose rows are locked.
+    /// The number of members already checked, and the members whose rows are locked.
     pub(crate) looked_at: usize,
     pub(crate) held: Vec<usize>,
-    /// To be tried alone, the next one last.
+    /// Members to be tried alone, the next one last.
     pub(crate) alone: Vec<usize>,
 }
 

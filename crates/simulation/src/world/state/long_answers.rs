@@ -1,8 +1,8 @@
-//! Answers of many chunks, and streams that are read again slowly: takeovers come in the middle of both.
+//! Answers of many chunks, and slow re-reads of streams, so that takeovers happen during both.
 
 use crate::rng::Rng;
 
-/// Which answers are long, and which reads are slow. In most histories none is.
+/// Which answers are long, and which reads are slow. Most histories have neither.
 #[derive(Debug)]
 pub(crate) struct LongAnswers {
     rng: Rng,
@@ -17,9 +17,10 @@ impl LongAnswers {
         Self { rng, long, slow }
     }
 
-    /// How many pieces of text an answer has beyond those of a short one. `chunks`: how many a message may have.
+    /// The number of text pieces of an answer beyond those of a short one. `chunks`: the limit of
+    /// chunks per message.
     pub(crate) fn further_texts(&mut self, chunks: usize) -> i64 {
-        /// What a short answer with tools may have, and a margin.
+        /// The most chunks of a short answer with tools, and a margin.
         const SHORT: i64 = 16;
         match self.rng.chance(self.long) {
             true => self.rng.range(4, (chunks as i64 - SHORT).max(5)),
@@ -27,7 +28,7 @@ impl LongAnswers {
         }
     }
 
-    /// How long the stream lets a reader wait that has not come to its end yet, ms.
+    /// How long the stream delays a reader that is behind its end, ms.
     pub(crate) fn read_delay(&mut self) -> Option<i64> {
         self.rng.chance(self.slow).then(|| self.rng.range(30, 600))
     }

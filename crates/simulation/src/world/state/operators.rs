@@ -1,8 +1,7 @@
-//! What operators know.
+//! The state that operators act on.
 
 use model::{AgentId, ThreadId, TurnId};
 
-/// What they know.
 #[derive(Default)]
 pub(crate) struct Operators {
     /// Turns that owners have begun.

@@ -1,4 +1,4 @@
-//! What one session owes.
+//! The obligations of one session.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,20 @@ use partition::{Action, Commit, Input, MachineReport, Outgoing, Started, TimerOu
 
 pub(crate) type RunOfTurn = (TurnId, u32);
 
-/// What one session owes.
+/// The obligations of one session.
 #[derive(Default)]
 pub(crate) struct Promises {
-    /// The end of the stream when it began: whatever stood there is read before anything begins.
+    /// The end of the stream when the session began: everything up to it is read before any turn
+    /// begins.
     pub(crate) tail: u64,
-    /// Runs that were requested under it and have not ended.
+    /// Runs that this session requested and that have not ended.
     pub(crate) silent: BTreeMap<RunOfTurn, Silence>,
-    /// Runs that the commit which was applied just now has ended, though their workflows do not know it.
+    /// Runs that the last applied commit has ended without their workflows knowing.
     pub(crate) ended: Vec<RunOfTurn>,
 }
 
-/// How long nothing was heard of a run in peace, ms, and how many entries had been by then.
+/// How long a run was silent while nothing blocked its owner, ms, and the number of entries seen by
+/// then.
 #[derive(Default)]
 pub(crate) struct Silence {
     pub(crate) is_requested: bool,
@@ -55,7 +57,7 @@ impl Promises {
         }
     }
 
-    /// The owner hears that its commit is applied.
+    /// The owner learns that its commit is applied.
     pub(crate) fn applied(&mut self, commit: &Commit) {
         let outgoing = commit.outbox.iter().flat_map(|batch| &batch.outgoing);
         let stopped = outgoing.filter_map(|outgoing| match outgoing {
@@ -64,7 +66,7 @@ impl Promises {
             }
             Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => None,
         });
-        // What was refused never began here: only an owner that is none any more may have asked for it.
+        // A refused turn never began here; only a former owner may have requested it.
         let is_ours = |code: &str| code != "producer_error" && code != "busy";
         let failed = commit.failed_turns.iter().filter(|failed| is_ours(&failed.code));
         let failed = failed.map(|failed| (failed.opened.turn.clone(), failed.opened.run));

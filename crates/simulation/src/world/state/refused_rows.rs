@@ -1,4 +1,5 @@
-//! Rows that the store refuses for good, whatever else stands in the statement: what they belong to fails alone.
+//! Rows that the store refuses permanently, whatever else is in the statement: only what they
+//! belong to fails.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -12,17 +13,16 @@ use crate::publisher::Planned;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 
-/// Which rows are refused.
 #[derive(Debug)]
 pub(crate) struct RefusedRows {
     rng: Rng,
-    /// How many of them.
+    /// The share of rows that are refused.
     rate: f64,
-    /// Bare messages that cannot be looked up.
+    /// Messages without a turn whose look-up is refused.
     pub(crate) messages: BTreeSet<MessageKey>,
-    /// Inputs of persons that cannot be looked up.
+    /// Inputs of persons whose look-up is refused.
     pub(crate) turns: BTreeSet<TurnId>,
-    /// Tasks that cannot be looked up.
+    /// Tasks whose look-up is refused.
     pub(crate) tasks: BTreeSet<(AgentId, TaskId)>,
 }
 
@@ -36,7 +36,7 @@ impl RefusedRows {
         let rate = if rng.chance(0.3) { rng.pick([0.02, 0.1, 0.3]) } else { 0.0 };
         let messages = bare.filter(|_| rng.chance(rate)).collect();
         let (mut turns, mut tasks) = (BTreeSet::new(), BTreeSet::new());
-        // What is refused is no message of a person that a follow-up would yield to.
+        // A refused input must not be a message of a person that a follow-up would yield to.
         let is_apart = scenario.follow_ups.is_none();
         for planned in planned.iter().filter(|_| is_apart) {
             match &planned.body {
@@ -52,7 +52,7 @@ impl RefusedRows {
         Self { rng, rate, messages, turns, tasks }
     }
 
-    /// Whether what is read this time, and once only, is refused.
+    /// Draws whether this one read is refused.
     pub(crate) fn now(&mut self) -> bool {
         self.rng.chance(self.rate / 4.0)
     }
@@ -66,7 +66,8 @@ impl RefusedRows {
     }
 }
 
-/// What a driver finds of the items in statements of which the store refuses those with a refused row; `None`: that row is its own.
+/// What a driver finds for these items, if the store refuses every statement with a refused row;
+/// `None`: the item itself is refused.
 pub(crate) fn answered<Q, A>(
     items: &[Q],
     is_refused: impl Fn(&Q) -> bool,

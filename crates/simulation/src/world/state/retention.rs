@@ -1,4 +1,4 @@
-//! The rules of retention in this history, and rounds under way.
+//! The retention rules of this history, and rounds in progress.
 
 use std::collections::BTreeSet;
 
@@ -8,25 +8,25 @@ use model::{Position, ThreadId, Timestamp};
 
 use crate::rng::Rng;
 
-/// The rules of this history, and rounds under way.
+/// The retention rules of this history.
 #[derive(Debug)]
 pub(crate) struct Retention {
     pub(crate) rng: Rng,
     pub(crate) rules: Option<RetentionRules>,
     pub(crate) every_ms: i64,
-    /// Messages that are looked at with one question.
+    /// Messages read per query.
     pub(crate) page: usize,
 }
 
-/// A round over the threads of one partition: what is left of it, the next thread last.
+/// A round over the threads of one partition: the remaining threads, the next one last.
 #[derive(Debug)]
 pub(crate) struct RetentionRound {
     pub(crate) now: Timestamp,
-    /// Batches that turns under way go on with, as they were when it began.
+    /// Batches that turns in progress continue, as of the start of the round.
     pub(crate) active: BTreeSet<(ThreadId, Position)>,
-    /// With their heads then.
+    /// With their heads at the start of the round.
     pub(crate) threads: Vec<(ThreadId, i64)>,
-    /// The thread that is being looked at.
+    /// The thread that is being checked.
     pub(crate) looking: Option<Looking>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Looking {
     pub(crate) evaluator: RetentionEvaluator,
     pub(crate) before: Position,
     pub(crate) due: Vec<(BatchSize, Limit)>,
-    /// Batches that stay, but for active ones.
+    /// Batches that stay, except for active ones.
     pub(crate) stay: Vec<Position>,
     pub(crate) is_read: bool,
 }

@@ -1,4 +1,4 @@
-//! What a worker keeps of one partition that it holds.
+//! The state that a worker keeps for one partition that it holds.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,52 +12,56 @@ use crate::world::state::promises::Promises;
 
 pub(crate) struct WorkerSession {
     pub(crate) address: Address,
-    /// What the store has said.
+    /// The state that the store has acknowledged.
     pub(crate) known: AcknowledgedState,
-    /// The stream that it reads, the last entry that it has read, and what the stream jumped over.
+    /// The incarnation of the stream that it reads, the last entry that it has read, and the holes
+    /// of the stream.
     pub(crate) incarnation: String,
     pub(crate) read: Option<Mark>,
     pub(crate) gone: Vec<(Seq, Seq)>,
-    /// None until the takeover is loaded.
+    /// `None` until the takeover is loaded.
     pub(crate) machine: Option<Partition>,
-    /// Decided, not performed yet: a worker may die or stand still between any two.
+    /// Decided but not executed yet: a worker may die or pause between any two actions.
     pub(crate) actions: VecDeque<Action>,
     pub(crate) in_flight: Option<(usize, Arc<Decided>)>,
     pub(crate) reclaiming: Option<usize>,
     pub(crate) reader: StreamReader,
-    /// Questions about commands on their way, when the last one is put, and when the last answer comes.
+    /// Queries about commands in flight, when the last one is sent, and when the last answer
+    /// arrives.
     pub(crate) questions: VecDeque<Vec<CommandKey>>,
     pub(crate) checked_at: i64,
     pub(crate) answered_at: i64,
-    /// When the last question about timers is put, or answered.
+    /// When the last query about timers is sent or answered.
     pub(crate) timers_at: i64,
-    /// When the machine last had to read its timers again, as every worker does from time to time.
+    /// When the machine last read its timers again, as every worker does periodically.
     pub(crate) timers_reread_at: i64,
-    /// For how long timers that are due have waited in peace, ms, with when they were due.
+    /// How long due timers have waited while nothing blocked the owner, ms, by timer and due time.
     pub(crate) overdue: BTreeMap<(TimerId, i64), i64>,
-    /// Runs whose requests are not to be stored any more.
+    /// Runs whose requests must no longer be stored.
     pub(crate) unwanted: BTreeSet<(TurnId, u32)>,
     pub(crate) is_caught_up: bool,
     pub(crate) renewed_at: i64,
     pub(crate) ticked_at: i64,
-    /// For how long a gap that only its timeout can end has been read in peace, ms.
+    /// How long each gap that only its timeout can end has been open while nothing blocked the
+    /// owner, ms.
     pub(crate) watch: BTreeMap<MessageKey, i64>,
     pub(crate) promises: Promises,
     pub(crate) planted: Planted,
 }
 
-/// What a reader has asked for; what it has handed over is the machine's `last_seq`.
+/// What a reader has requested; the machine's `last_seq` is what it has handed over.
 #[derive(Default)]
 pub(crate) struct StreamReader {
     pub(crate) generation: u64,
     pub(crate) next: u64,
     pub(crate) arrive_at: i64,
     pub(crate) told_tail: bool,
-    /// It was set back from the end of the stream, and the machine does not know yet that it is behind.
+    /// It was set back from the end of the stream, and the machine does not know yet that it is
+    /// behind.
     pub(crate) must_report_behind: bool,
-    /// It has seen everything and waits to be woken.
+    /// It has read everything and waits to be woken.
     pub(crate) is_waiting: bool,
-    /// The stream was looked at when it had been restored so often.
+    /// The stream's count of restorations when the reader last checked.
     pub(crate) restorations: u64,
 }
 
@@ -100,7 +104,7 @@ impl WorkerSession {
 }
 
 impl WorkerSession {
-    /// The session to wake because there is something to read, once.
+    /// The session to wake because there is something to read; returned once.
     pub(crate) fn woken(&mut self) -> Option<(Address, u64)> {
         let is_waiting = std::mem::take(&mut self.reader.is_waiting);
         is_waiting.then_some((self.address, self.reader.generation))
@@ -108,7 +112,7 @@ impl WorkerSession {
 }
 
 impl WorkerSession {
-    /// Its commit is that statement.
+    /// True if its commit is that statement.
     pub(crate) fn waits_for(&self, number: usize) -> bool {
         self.in_flight.as_ref().is_some_and(|(sent, _)| *sent == number)
     }

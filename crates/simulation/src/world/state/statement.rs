@@ -1,4 +1,4 @@
-//! A statement on its way to the store.
+//! A statement in flight to the store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,18 +8,17 @@ use model::TurnId;
 use crate::store::fence::{AcknowledgedState, Decided};
 use crate::world::event::Address;
 
-/// What a statement does.
 #[derive(Debug, Clone)]
 pub(crate) enum StatementKind {
     Acquire,
     Renew(AcknowledgedState),
-    /// With the highest epoch that a gateway knows of, if it is above the own one.
+    /// With the highest epoch that a gateway knows, if it is above the own one.
     Reclaim(AcknowledgedState, u64),
     Release {
         epoch: u64,
     },
     Commit(Arc<Decided>),
-    /// A commit of no session, for the erasing of that number and run.
+    /// A commit without a session, for the erasure with that number and run.
     Renounce(usize, u64),
     /// The commits of a group.
     Group(usize),
@@ -32,11 +31,12 @@ pub(crate) struct Statement {
     /// Its worker has died.
     pub(crate) is_orphan: bool,
     pub(crate) is_applied: bool,
-    /// Its server was replaced while it was under way.
+    /// Its server was replaced while it was in progress.
     pub(crate) is_cut_off: bool,
-    /// Its worker got an unknown outcome, or gave up waiting; and whether it had been applied by then.
+    /// Set when its worker got an unknown outcome or gave up waiting: whether it had been applied
+    /// by then.
     pub(crate) unknown: Option<bool>,
-    /// What the store refuses of it, once it has said so.
+    /// The turns that the store refuses in it, once that is decided.
     pub(crate) judged: Option<BTreeSet<TurnId>>,
     /// The group that it was refused with.
     pub(crate) group: Option<usize>,

@@ -1,4 +1,4 @@
-//! The stored turn requests, and what has become of them.
+//! The stored turn requests, and their state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,15 +7,15 @@ use model::{Chunk, ThreadId, TurnId, TurnToken};
 use crate::checker::turns;
 use crate::rng::Rng;
 
-/// Requests, and what has become of them.
+/// The stored turn requests, and their state.
 pub(crate) struct Workflows {
     pub(crate) rng: Rng,
     pub(crate) requests: Vec<PendingRequest>,
     /// When the last request of a run was stored.
     pub(crate) latest: BTreeMap<(TurnId, u32), i64>,
-    /// Runs that could not be asked for, and turns that the store refused.
+    /// Runs that could not be requested, and turns that the store refused.
     pub(crate) refused: BTreeSet<(TurnId, u32)>,
-    /// Runs of which there are chunks in the stream: the first entry, and how many entries.
+    /// Runs with chunks in the stream: the first entry, and the number of entries.
     pub(crate) heard: BTreeMap<(TurnId, u32), (u64, u32)>,
 }
 
@@ -27,11 +27,12 @@ pub(crate) struct PendingRequest {
     pub(crate) token: TurnToken,
     pub(crate) deliveries: u32,
     pub(crate) stored_at: i64,
-    /// Acknowledged or taken back.
+    /// Acknowledged or withdrawn.
     pub(crate) is_done: bool,
-    /// When the last delivery was, too: one that has died stays silent, though an earlier one was acknowledged.
+    /// When the last delivery was done, too: a delivery that died stays silent, even if an earlier
+    /// one was acknowledged.
     pub(crate) done_at: Option<i64>,
-    /// The workflow has heard that the run is not waited for.
+    /// The workflow knows that the run was abandoned.
     pub(crate) is_stopped: bool,
 }
 
@@ -43,7 +44,7 @@ pub(crate) struct Writing {
     pub(crate) is_last: bool,
 }
 
-/// How a delivery goes.
+/// The behaviour of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     Answers,
@@ -63,7 +64,7 @@ impl Workflows {
         }
     }
 
-    /// A request of this run waits, or a workflow works on it.
+    /// True if a request of this run waits, or a workflow works on it.
     pub(crate) fn is_outstanding(&self, turn: &TurnId, run: u32) -> bool {
         self.requests.iter().any(|request| request.turn == *turn && request.run == run && !request.is_done)
     }

@@ -23,7 +23,8 @@ fn refused(number: u64, decided_after: u64) -> TimerEvent {
     event(timer(2), number, step)
 }
 
-/// One follow-up fires in transaction 1, where one in a row may; a person's turn ends in transaction 3.
+/// A follow-up fires in transaction 1, with a limit of one in a row; a person's turn ends in
+/// transaction 3.
 fn judged(refusal: TimerEvent) -> Vec<Invariant> {
     let turn = TurnId::foreground(&thread(), "i0").unwrap();
     let opened = TurnOpened {

@@ -9,6 +9,7 @@ mod imports;
 mod layering;
 mod links;
 mod names;
+mod prose;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -133,6 +134,7 @@ fn violations(files: &[SourceFile]) -> Vec<RuleViolation> {
                 layering::check(file),
                 source::check(file),
                 names::check(file),
+                prose::check(file),
                 text::check(file),
                 words::check(file),
                 words::test_names(file),

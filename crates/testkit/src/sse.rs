@@ -91,20 +91,12 @@ pub enum StreamEvent {
         metadata: Value,
     },
     /// The text of the message starts again.
-    Reset {
-        message: String,
-        attempt: u32,
-    },
+    Reset { message: String, attempt: u32 },
     /// The state of the client does not exist: it drops everything after a position, and everything
     /// that is open.
-    Restart {
-        after: String,
-    },
+    Restart { after: String },
     /// Any other event, unchanged.
-    Other {
-        name: Option<String>,
-        data: String,
-    },
+    Other { name: Option<String>, data: String },
 }
 
 /// A chunk as a client sees it.

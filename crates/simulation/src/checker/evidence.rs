@@ -126,11 +126,7 @@ pub struct MessageRow {
 #[derive(Debug, Clone, PartialEq)]
 pub enum DeadLetterRow {
     /// An entry that could not be read.
-    Entry {
-        partition: PartitionId,
-        seq: u64,
-        payload: Bytes,
-    },
+    Entry { partition: PartitionId, seq: u64, payload: Bytes },
     /// A message that failed.
     Message {
         key: MessageKey,

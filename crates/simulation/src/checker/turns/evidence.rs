@@ -113,12 +113,7 @@ pub enum TransitionKind {
         is_adopted: bool,
     },
     /// A run of a turn ended.
-    Ended {
-        turn: TurnId,
-        run: u32,
-        thread: ThreadId,
-        end: RunEnd,
-    },
+    Ended { turn: TurnId, run: u32, thread: ThreadId, end: RunEnd },
     /// A task entered its queue.
     Queued {
         agent: AgentId,
@@ -157,14 +152,9 @@ pub enum TransitionKind {
         position: i64,
     },
     /// A failed turn was dropped by command.
-    Dropped {
-        thread: ThreadId,
-        turn: TurnId,
-    },
+    Dropped { thread: ThreadId, turn: TurnId },
     /// The turn of a follow-up ended and left nothing.
-    TakenBack {
-        turn: TurnId,
-    },
+    TakenBack { turn: TurnId },
     /// A control command was audited.
     Acted {
         /// The agent that was concerned.

@@ -18,7 +18,7 @@ pub(crate) struct EmbeddingsArguments {
     /// Name of the model that makes the vectors. After a change `antiphon migrate` has all vectors made again.
     #[arg(long, env = "ANTIPHON_EMBEDDINGS_MODEL")]
     embeddings_model: Option<String>,
-    /// API key of the endpoint, sent as a bearer token.
+    /// API key of the endpoint for vectors, sent as a bearer token.
     #[arg(long, env = "ANTIPHON_EMBEDDINGS_API_KEY", hide_env_values = true)]
     embeddings_api_key: Option<String>,
     /// Number of dimensions of a vector (8 to 16000), for models that can shorten their vectors. [default: the model's number]

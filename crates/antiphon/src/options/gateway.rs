@@ -62,8 +62,8 @@ pub(crate) struct HttpSettings {
     /// get 503.
     #[arg(long, env = "ANTIPHON_MAX_CONNECTIONS", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_connections: u32,
-    /// Maximum number of both together for one address (IPv6: for one /64), 0 for no limit; further connections are closed, further
-    /// requests get 429. Behind a proxy that is not trusted all clients have the proxy's address.
+    /// Maximum number of connections and HTTP/2 requests together of one address (IPv6: of one /64), 0 for no limit; further connections
+    /// are closed, further requests get 429. Behind a proxy that is not trusted all clients have the proxy's address.
     #[arg(long, env = "ANTIPHON_MAX_CONNECTIONS_PER_IP", default_value_t = 1_000)]
     pub(crate) max_connections_per_ip: u32,
     /// Addresses and CIDR blocks, separated by commas, of the proxies whose `X-Forwarded-For` is trusted: connections and wrong keys are

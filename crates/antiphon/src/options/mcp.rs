@@ -20,7 +20,7 @@ pub(crate) struct McpSettings {
     /// Address of the tools for agents (reasoning, memory) over MCP by HTTP, at the path `/mcp`.
     #[arg(long, env = "ANTIPHON_MCP_ADDR", default_value = "127.0.0.1:8090")]
     mcp_addr: SocketAddr,
-    /// Host names under which these tools can be reached, separated by commas, with or without a port; others are refused. `*` for any.
+    /// Host names under which the MCP server can be reached, separated by commas, with or without a port; others are refused. `*` for any.
     #[arg(
         long,
         env = "ANTIPHON_MCP_HOSTS",
@@ -28,8 +28,8 @@ pub(crate) struct McpSettings {
         default_value = "localhost,127.0.0.1,[::1]"
     )]
     mcp_hosts: Vec<String>,
-    /// URL under which clients reach these tools, for example https://tools.example/mcp; without it, the host of the request. Clients that
-    /// sign in get it with the metadata of the server.
+    /// URL under which clients reach the MCP server, for example https://tools.example/mcp; without it, the host of the request. Clients
+    /// that sign in get it with the metadata of the server.
     #[arg(long, env = "ANTIPHON_MCP_PUBLIC_URL", value_parser = public_url)]
     mcp_public_url: Option<String>,
 }

@@ -48,7 +48,7 @@ pub(crate) struct NatsArguments {
     /// with each connection.
     #[arg(long, env = "ANTIPHON_NATS_CERTIFICATE", requires = "nats_certificate_key")]
     pub(crate) nats_certificate: Option<PathBuf>,
-    /// Path of the private key (PEM) of that certificate.
+    /// Path of the private key (PEM) of the client certificate for NATS.
     #[arg(long, env = "ANTIPHON_NATS_CERTIFICATE_KEY", requires = "nats_certificate")]
     pub(crate) nats_certificate_key: Option<PathBuf>,
     /// Prefix of the subjects on which this process receives replies. [default: `_INBOX`]

@@ -78,7 +78,8 @@ pub(crate) struct WorkerSettings {
     /// that need them are saved in Postgres, the oldest first.
     #[arg(long, env = "ANTIPHON_REPLAY_ENTRIES", default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) replay_entries: u64,
-    /// Maximum size of these entries in bytes; at most a quarter of the stream's maximum size.
+    /// Maximum size in bytes of the stream entries of a partition that its next owner may have to read again; at most a quarter of the
+    /// stream's maximum size.
     #[arg(long, env = "ANTIPHON_REPLAY_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 16..))]
     pub(crate) replay_bytes: u64,
     /// Number of database connections for commits.
@@ -144,7 +145,7 @@ impl WorkerSettings {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cleanup of operational records")]
 pub(crate) struct RetentionSettings {
-    /// Interval in seconds between cleanups of these records; beyond a maximum age or size the oldest are deleted.
+    /// Interval in seconds between cleanups of operational records; beyond a maximum age or size the oldest are deleted.
     #[arg(long, env = "ANTIPHON_CLEANUP_INTERVAL_SECONDS", default_value = "60", value_parser = seconds)]
     cleanup_interval_seconds: Duration,
     /// Maximum age in days of completed tasks; their turns stay in the history.

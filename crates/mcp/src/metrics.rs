@@ -8,7 +8,7 @@ const CALLS: &str = "antiphon_mcp_tool_calls_total";
 /// What the server of reasoning tools counts, beside what its HTTP server does.
 pub const METRICS: &[MetricDescription] = &[MetricDescription::counter(
     CALLS,
-    "Calls of reasoning tools, by `tool` and `outcome`: `done`, or the code of the error",
+    "Calls of reasoning and memory tools, by `tool` and `outcome`: `done`, or the code of the error",
 )
 .by(&["tool", "outcome"])];
 

@@ -122,7 +122,7 @@ const METRICS: &[MetricDescription] = &[
         "Inputs and tasks dropped: their threads were erased",
     ),
     MetricDescription::counter("antiphon_worker_tasks_total", "Tasks that entered queues"),
-    MetricDescription::counter("antiphon_worker_failed_tasks_total", "Tasks that failed for good"),
+    MetricDescription::counter("antiphon_worker_failed_tasks_total", "Tasks that failed permanently"),
     MetricDescription::counter("antiphon_worker_started_turns_total", "Runs of turns begun"),
     MetricDescription::counter("antiphon_worker_completed_turns_total", "Turns completed and committed"),
     MetricDescription::counter("antiphon_worker_stopped_turns_total", "Turns stopped and committed"),
@@ -279,7 +279,7 @@ const METRICS: &[MetricDescription] = &[
         THREAD_CACHE_BYTES,
         "Bytes of the cached ends of threads, for their next turns",
     ),
-    MetricDescription::histogram(COMMIT_SECONDS, "Duration from ready to durable"),
+    MetricDescription::histogram(COMMIT_SECONDS, "Duration of commits, from ready to durable"),
     MetricDescription::histogram(
         FIRST_CHUNK_SECONDS,
         "Duration from reading an input in the stream to reading the first chunk of its answer",

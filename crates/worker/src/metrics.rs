@@ -224,10 +224,10 @@ const METRICS: &[MetricDescription] = &[
     ),
     MetricDescription::counter(
         REFUSED_ITEMS,
-        "Items that Postgres refuses permanently to read or to write, and that failed alone, by `item`: `turn`, \
-         `memory`, `message`, `command`, `queue`, `timer`, `vector`, `retention`, `budgets`, `limit`, `save` (an open \
-         message or input), `write` (a task or a model call in a commit). Messages and turns refused in a commit are \
-         dead letters and failed turns",
+        "Items that Postgres refuses permanently and that failed alone, by `item`: `turn`, `memory`, `message`, \
+         `command`, `queue`, `timer`, `vector`, `retention`, `budgets`, `limit`, `save` (an open message or input), \
+         `write` (a task or a model call in a commit). Messages and turns refused in a commit are dead letters and \
+         failed turns",
     )
     .by(&["item"]),
     MetricDescription::counter(OUTBOX_FAILED, "Entries of the outbox that can never be published"),

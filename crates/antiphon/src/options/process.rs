@@ -71,8 +71,8 @@ pub(crate) struct StreamArguments {
     /// Number of replicas of each stream: 3 in production, with `sync_interval: always` in NATS.
     #[arg(long, env = "ANTIPHON_STREAM_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) stream_replicas: u8,
-    /// Maximum size of each stream in bytes. When full, the streams of partitions and of turn requests (WORK) refuse publishers; those of
-    /// turns' ends (TURNS) and of tool calls (TOOL_CALLS, a quarter of this size) drop the oldest entries.
+    /// Maximum size in bytes of each stream; that of tool calls (TOOL_CALLS) has a quarter of it. When full, the streams of partitions and
+    /// of turn requests (WORK) refuse publishers; TOOL_CALLS and that of turns' ends (TURNS) drop the oldest entries.
     #[arg(long, env = "ANTIPHON_STREAM_MAX_BYTES", default_value_t = 1 << 30, value_parser = clap::value_parser!(i64).range(1 << 20..))]
     pub(crate) stream_max_bytes: i64,
     /// Names of the workflows for which consumers of turn requests are created; their services then need no permission to create one.

@@ -51,7 +51,7 @@ pub(super) const PRICES_HEADING: &str = "Prices and limits of turns";
 #[command(next_help_heading = PRICES_HEADING)]
 pub(crate) struct Prices {
     /// Path of a JSON file with token prices of models: a currency, and prices for a million tokens with the times from which they apply.
-    /// Used for usage reports, for the budgets that workers keep, and for the cost limits of turns in workflow services; read at the start.
+    /// Used for usage reports, for the budgets of workers, and for cost limits of turns; read at the start.
     #[arg(long, env = "ANTIPHON_PRICES_FILE")]
     prices_file: Option<PathBuf>,
 }

@@ -29,8 +29,8 @@ pub(crate) struct WorkerSettings {
     /// Whether a task for an unknown agent, or a message to an unknown thread, creates it; if not, it fails.
     #[arg(long, env = "ANTIPHON_AUTO_CREATE_AGENTS", default_value_t = true, action = clap::ArgAction::Set)]
     pub(crate) auto_create_agents: bool,
-    /// Path of a JSON file with limits of turns per workflow, model or tenant in the whole fleet: how many run at once, how many begin per
-    /// minute, and how many tokens they use per minute. The same for all workers; read at the start.
+    /// Path of a JSON file with limits of turns per workflow, model or tenant in the whole fleet: turns at once, turns per minute and
+    /// tokens per minute. The same for all workers; read at the start.
     #[arg(long, env = "ANTIPHON_LIMITS_FILE", help_heading = PRICES_HEADING)]
     limits_file: Option<PathBuf>,
     /// Name of the workflow of agents without settings.

@@ -87,9 +87,9 @@ pub(crate) struct WorkflowSettings {
     /// Timeout in seconds of a model that sends nothing.
     #[arg(long, env = "ANTIPHON_LLM_TIMEOUT_SECONDS", default_value = "120", value_parser = seconds)]
     pub(crate) llm_timeout_seconds: Duration,
-    /// Maximum time in seconds for retries of a model call before the model has sent anything; 0 for no retries. A call is retried, with
-    /// growing pauses and not before its `Retry-After`, if its endpoint is busy (429), fails temporarily (409, 423, 425, 498, 499, 5xx), is
-    /// unavailable or breaks the connection.
+    /// Maximum time in seconds for retries of a model call before the model has sent anything; 0 for no retries. Retried are a busy
+    /// endpoint (429), temporary failures (409, 423, 425, 498, 499, 5xx) and broken connections, with growing pauses and not before
+    /// `Retry-After`.
     #[arg(long, env = "ANTIPHON_LLM_RETRY_SECONDS", default_value = "20", value_parser = delay)]
     pub(crate) llm_retry_seconds: Duration,
     /// Maximum number of model calls of this process at once. [default: no limit]

@@ -77,7 +77,7 @@ impl Options {
 pub(crate) enum Command {
     /// Create or update the tables in Postgres and the streams in NATS.
     Migrate(Migrate),
-    /// Order, stream and persist: owns partitions.
+    /// Own partitions: order, stream and store messages.
     Worker(Worker),
     /// Serve HTTP: event streams, history.
     Gateway(Gateway),
@@ -85,40 +85,40 @@ pub(crate) enum Command {
     Mcp(Mcp),
     /// Answer turn requests: with a model, or by script.
     Workflow(Workflow),
-    /// Migrate, then run every role in this one process: for small installations. The workflow service only when its engine,
-    /// a model or a script is given.
+    /// Migrate, then run every role in this one process: for small installations. The workflow service runs only if its engine, a model or
+    /// a script is set.
     All(All),
-    /// Exit 0 when the process at the metrics address, or at another one, is ready, else 1.
+    /// Exit with 0 if the process at the metrics address, or at another one, is ready, else with 1.
     Healthcheck(Healthcheck),
-    /// Look at what a command would run with.
+    /// Show the settings with which a command would run.
     Config(Config),
-    /// Look at batches, and mend what is stored of them.
+    /// Show batches, and repair them.
     Batches(Batches),
-    /// Look at threads, export and import them, copy and erase them.
+    /// Show, export, import, copy and erase threads.
     Threads(Threads),
-    /// Erase everything of a tenant or a user. Without --yes it only says what there is.
+    /// Erase everything of a tenant or a user. Without --yes it only lists what there is.
     Erase(EraseOwner),
-    /// Look at what was given up on, replay it, drop it.
+    /// Show, replay and drop dead letters.
     DeadLetters(DeadLetters),
-    /// Make, list and revoke API keys.
+    /// Create, list and revoke API keys.
     Keys(Keys),
-    /// See which tenants were erased, and let the name of one be used again.
+    /// List erased tenants, and let the name of one be used again.
     Tenants(Tenants),
-    /// See what the calls of models have used, and what they cost.
+    /// Show the usage of model calls, and its cost.
     Usage(UsageOptions),
-    /// See, set and delete budgets: how many tokens, or how much money, turns may use in a day or a month.
+    /// Show, set and delete budgets: the maximum tokens, or cost, of turns in a day or a month.
     Budgets(Budgets),
-    /// See what a store or a stream that went back in time has cost, and say that you have seen it.
+    /// List and acknowledge losses after a store or a stream went back in time.
     Incidents(Incidents),
-    /// Look at Postgres, NATS and the fleet, and say what keeps it from working and what to do. Changes nothing; exit 1 with a problem.
+    /// Check Postgres, NATS and the fleet, and report problems and what to do. Changes nothing; exits with 1 if there is a problem.
     Doctor(Doctor),
-    /// See who owns which partition, and change how many there are.
+    /// List the owners of partitions, and change the number of partitions.
     Partitions(Partitions),
-    /// Look at reasoning sessions of agents, and take compressions back.
+    /// Show reasoning sessions of agents, and undo compressions.
     Reasoning(Reasoning),
-    /// See which follow-ups of a thread wait, and why an agent spoke first or was kept from it.
+    /// List, snooze and cancel follow-ups of a thread, and show why one was sent or suppressed.
     FollowUps(FollowUps),
-    /// See the schedules of an agent.
+    /// Manage the schedules of an agent.
     Schedules(Schedules),
     /// Export and import what an agent remembers.
     Memory(Memory),
@@ -130,20 +130,22 @@ pub(crate) struct Migrate {
     pub(crate) servers: Servers,
     #[command(flatten)]
     pub(crate) streams: StreamArguments,
-    /// Number of partitions, a power of two. Once the fleet has been laid out it must be the one there: `antiphon partitions change` changes it.
+    /// Number of partitions, a power of two. Once the fleet is set up it must be the existing number; `antiphon partitions change` changes
+    /// it.
     #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions, help_heading = STREAMS_HEADING)]
     pub(crate) partitions: PartitionCount,
     #[command(flatten)]
     pub(crate) embeddings: EmbeddingsArguments,
-    /// Take over streams that belong to another installation: for a database that takes the place of the one that they were made for, such as a
-    /// new one into which its data was imported. Stop the other fleet first. A restored dump keeps its id and does not need this.
+    /// Whether to take over streams of another installation, for a new database into which its data was imported; stop the other fleet
+    /// first. A restored dump keeps its id and does not need this.
     #[arg(long, conflicts_with = "check")]
     pub(crate) adopt_streams: bool,
-    /// Give this database an id of its own: for a copy that is to run beside the original, before anything of it starts. Streams that belong to
-    /// the original are refused from then on.
+    /// Whether to give this database a new id, for a copy that will run beside the original, before any process of it starts. From then on
+    /// streams of the original are refused.
     #[arg(long, conflicts_with_all = ["check", "adopt_streams"])]
     pub(crate) new_installation: bool,
-    /// Change nothing: exit 0 when the tables are those that this version needs, 1 with what is missing or newer. Needs Postgres only.
+    /// Whether to only check the tables: exit with 0 if they are those that this version needs, otherwise with 1 and what is missing or
+    /// newer. Needs only Postgres.
     #[arg(long)]
     pub(crate) check: bool,
 }
@@ -154,7 +156,7 @@ pub(crate) struct Doctor {
     pub(crate) servers: Servers,
     #[command(flatten)]
     pub(crate) embeddings: EmbeddingsArguments,
-    /// A table for people, or JSON.
+    /// Output format: a table for people, or JSON.
     #[arg(id = "form", short = 'o', long = "format", value_enum, default_value_t = OutputFormat::Table)]
     pub(crate) format: OutputFormat,
 }
@@ -169,7 +171,7 @@ pub(crate) struct Worker {
     pub(crate) prices: Prices,
     #[command(flatten)]
     pub(crate) embeddings: EmbeddingsArguments,
-    /// When given, a worker does not start unless the fleet has this many partitions.
+    /// Number of partitions that the fleet must have; with another number the worker does not start. Not checked when absent.
     #[arg(long, env = "ANTIPHON_PARTITIONS", value_parser = partitions, help_heading = STREAMS_HEADING)]
     pub(crate) partitions: Option<PartitionCount>,
 }
@@ -200,14 +202,15 @@ pub(crate) struct All {
     pub(crate) workflow: WorkflowSettings,
     #[command(flatten)]
     pub(crate) embeddings: EmbeddingsArguments,
-    /// Number of partitions, a power of two. Once the fleet has been laid out it must be the one there: `antiphon partitions change` changes it.
+    /// Number of partitions, a power of two. Once the fleet is set up it must be the existing number; `antiphon partitions change` changes
+    /// it.
     #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions, help_heading = STREAMS_HEADING)]
     pub(crate) partitions: PartitionCount,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Healthcheck {
-    /// Another address than the metrics address of this machine, as host:port: for example that of a gateway's service.
+    /// Address to check instead of the metrics address of this machine, as host:port: for example that of a gateway's service.
     pub(crate) addr: Option<String>,
     #[command(flatten)]
     pub(crate) metrics: Metrics,

@@ -17,13 +17,13 @@ const WRITE_GOLDEN: &str = "ANTIPHON_WRITE_GOLDEN";
 const VARIABLES: &str = "\
 # Reference of variables and metrics
 
-The code makes this page: what it says stands where an option or a metric is declared, and
-`ANTIPHON_WRITE_GOLDEN=1 cargo test -p antiphon reference` writes it anew.
+This page is generated from the declarations of options and metrics in the code.
+`ANTIPHON_WRITE_GOLDEN=1 cargo test -p antiphon reference` writes it again.
 
 ## Variables
 
-Every flag of a role is also a variable; `antiphon <command> --help` shows both, `antiphon config check <command>` what is set. A name that is nearly
-one of these stops the start: a misspelt setting would silently not count. Commands that are in the row of a section are those of all its variables.
+Every flag of a role is also a variable. `antiphon <command> --help` shows both, `antiphon config check <command>` the current settings. A name that is
+similar to one of these stops the start, because a misspelt setting would be ignored. Commands in the row of a section apply to all its variables.
 
 | variable | default | for | commands |
 |---|---|---|---|
@@ -32,9 +32,9 @@ one of these stops the start: a misspelt setting would silently not count. Comma
 const METRICS: &str = "
 ## Metrics
 
-Gauges of a worker are sums over its partitions, but those with the label `partition`: the ones of a partition that leaves a worker leave with it. A pod
-has at most 400 series with 32 partitions. Buckets of histograms reach from half a millisecond to ten minutes. What is said here is also the help
-text of `/metrics`.
+Gauges of a worker are sums over its partitions, except those with the label `partition`, which end when the partition leaves the worker. A pod has at
+most 400 series with 32 partitions. Buckets of histograms range from half a millisecond to ten minutes. The descriptions are also the help texts of
+`/metrics`.
 
 | metric | kind | what |
 |---|---|---|

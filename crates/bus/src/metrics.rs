@@ -15,12 +15,13 @@ pub(crate) const RESTART_REASONS: [&str; 6] =
 pub const METRICS: &[MetricDescription] = &[
     MetricDescription::counter(
         READER_RESTARTS,
-        "Consumers of partitions that were made anew, by reason: silent, reconnected, ended, not_contiguous, status, replica_behind",
+        "Consumers of partitions that were recreated, by reason: silent, reconnected, ended, not_contiguous, status, \
+         replica_behind",
     )
     .by(&["reason"]),
     MetricDescription::counter(
         SERVER_CHANGES,
-        "Connections moved to another server of the cluster, because theirs knew no leader of the streams",
+        "Connections moved to another server of the cluster, because their server knew no leader of the streams",
     ),
     MetricDescription::counter(
         STALLED_CONSUMERS,

@@ -99,70 +99,68 @@ pub const METRICS: &[MetricDescription] = &[
     MetricDescription::gauge(CONNECTIONS, "Open HTTP connections"),
     MetricDescription::counter(
         CONNECTIONS_REJECTED,
-        "Connections closed at once because their address has as many as it may have",
+        "Connections closed at once because their address has the maximum number of connections",
     ),
     MetricDescription::counter(
         WRITE_TIMEOUTS,
-        "Connections and HTTP/2 streams cut because the client took nothing for too long",
+        "Connections and HTTP/2 streams cut because the client read nothing for too long",
     ),
     MetricDescription::gauge(SUBSCRIBERS, "Open event streams"),
     MetricDescription::gauge(
         FEEDS,
-        "Threads that are followed for at least one viewer, or were until some seconds ago",
+        "Threads that at least one subscriber follows, or followed until some seconds ago",
     ),
-    MetricDescription::counter(EVENTS, "Events handed to viewers, counted per viewer"),
-    MetricDescription::counter(BYTES, "Bytes of event streams handed to the sockets"),
+    MetricDescription::counter(EVENTS, "Events sent to subscribers, counted per subscriber"),
+    MetricDescription::counter(BYTES, "Bytes of event streams written to the sockets"),
     MetricDescription::counter(
         OWNER_QUERIES,
-        "Questions to owners, by `outcome`: `answered`, `no_owner`, `timeout`, `away` (NATS), `undecodable`",
+        "Queries to owners, by `outcome`: `answered`, `no_owner`, `timeout`, `away` (NATS), `undecodable`",
     )
     .by(&["outcome"]),
     MetricDescription::counter(
         OPEN_MESSAGE_LIMIT,
-        "Times when a thread had more open messages than are shown while they come; the others are sent \
-         when they end",
+        "Times that a thread had more open messages than are streamed; the others are sent when they end",
     ),
     MetricDescription::counter(
         GAPS_FILLED,
-        "Times when frames of a thread were missing and its owner was asked how it stands",
+        "Times that frames of a thread were missing and its owner was asked for a snapshot",
     ),
     MetricDescription::counter(
         CHUNKS_SKIPPED,
-        "Chunks that were not shown because they had been, or were fenced by a higher attempt",
+        "Chunks that were not sent because they had been sent before, or were fenced by a higher attempt",
     ),
     MetricDescription::counter(
         RESYNCS,
-        "Times when something may have been missed: an owner changed, NATS was away",
+        "Times that events may have been missed: an owner changed, NATS was unavailable",
     ),
     MetricDescription::counter(
         SUBSCRIBERS_ABORTED,
-        "Viewers cut without an end, by `reason`: `lag`, `over_budget` (the text of an open message was \
-         dropped), `retold` (the protocol cannot take an attempt back), `internal`; each may resume",
+        "Subscribers cut without an end, by `reason`: `lag`, `over_budget` (the text of an open message was dropped), \
+         `retold` (the protocol cannot revoke an attempt), `internal`; each can resume",
     )
     .by(&["reason"]),
     MetricDescription::counter(
         HTTP_REQUESTS,
-        "Requests answered, by `route` (`other` where there is none) and class of `status`: `2xx`, `3xx`, \
-         `4xx`, `5xx`",
+        "Requests answered, by `route` (`other` for an unknown one) and class of `status`: `2xx`, `3xx`, `4xx`, `5xx`",
     )
     .by(&["route", "status"]),
     MetricDescription::histogram(
         HTTP_SECONDS,
-        "From the head of a request to the head of its answer, by `kind`: `read`, `write`, `stream` (what \
-         may wait for an agent)",
+        "Duration from the head of a request to the head of its response, by `kind`: `read`, `write`, `stream` \
+         (requests that can wait for an agent)",
     )
     .by(&["kind"]),
     MetricDescription::counter(HTTP_ERRORS, "Requests answered with an error, by its `code`").by(&["code"]),
     MetricDescription::counter(
         COMMANDS,
         "Commands published to a partition's stream, by `kind` (`turn`, `retry_turn`, `task`, `act`, `note`) and \
-         `outcome`: `stored`, or `unconfirmed`, which the answer to their senders says",
+         `outcome`: `stored`, or `unconfirmed`, which the sender is told",
     )
     .by(&["kind", "outcome"]),
-    MetricDescription::counter(FRAME_DECODE_ERRORS, "Frames or answers of owners that could not be read"),
+    MetricDescription::counter(FRAME_DECODE_ERRORS, "Frames or replies of owners that could not be decoded"),
     MetricDescription::counter(
         FRAMES_DROPPED,
-        "Frames dropped because their thread's feed was behind; it asks for what is missing",
+        "Frames dropped because their thread's feed was behind; it requests what is missing",
     ),
     MetricDescription::counter(
         READS,
@@ -171,12 +169,12 @@ pub const METRICS: &[MetricDescription] = &[
     .by(&["from"]),
     MetricDescription::gauge(
         REPLICA_LAG,
-        "With `DATABASE_READ_URL`: how old what the standby shows is at most; absent while it is not used",
+        "Maximum age of the data on the standby of `DATABASE_READ_URL`; absent while the standby is not used",
     ),
     MetricDescription::gauge(
         REPLICA_USED,
-        "With `DATABASE_READ_URL`: 1 while the standby answers what may be a little old, 0 while the \
-         primary does",
+        "Whether the standby of `DATABASE_READ_URL` is used: 1 while it answers reads that may be slightly old, 0 \
+         while the primary does",
     ),
 ];
 

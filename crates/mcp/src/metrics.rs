@@ -8,7 +8,7 @@ const CALLS: &str = "antiphon_mcp_tool_calls_total";
 /// Metrics of the MCP server, besides those of its HTTP server.
 pub const METRICS: &[MetricDescription] = &[MetricDescription::counter(
     CALLS,
-    "Calls of reasoning tools, by `tool` and `outcome`: `done`, or the code of the error",
+    "Calls of reasoning and memory tools, by `tool` and `outcome`: `done`, or the code of the error",
 )
 .by(&["tool", "outcome"])];
 

@@ -26,7 +26,7 @@ pub const METRICS: &[MetricDescription] = &[BUILD_INFO];
 
 const BUILD_INFO: MetricDescription = MetricDescription::gauge(
     "antiphon_build_info",
-    "1; the labels say which version of which role the process is, and of which commit it was built",
+    "1; the labels are the version, the commit of the build, and the role of the process",
 )
 .by(&["version", "revision", "role"]);
 

@@ -29,14 +29,15 @@ const OF_PARTITIONS: [(MetricDescription, OfOne); 6] = [
     (
         gauge_of_partition(
             "antiphon_worker_checkpoint_sequence",
-            "Last checkpoint; the difference to the last stream sequence read is the lag",
+            "Last checkpoint; the difference from the last stream sequence read is the lag",
         ),
         |it| it.stats.checkpoint as f64,
     ),
     (
         gauge_of_partition(
             "antiphon_worker_replay_ratio",
-            "What a new owner would have to read again, as a part of what is allowed: the highest of entries, bytes and keys of commands",
+            "Ratio of what a new owner would have to read again to what is allowed: the highest of entries, bytes and \
+             keys of commands",
         ),
         |it| it.stats.replay_permille as f64 / 1_000.0,
     ),
@@ -71,25 +72,25 @@ const SUMS: [(MetricDescription, OfOne); 10] = [
     (
         MetricDescription::gauge(
             "antiphon_worker_pending_commits",
-            "Ended inputs that wait for their commit, and new messages of which Postgres is asked whether they \
-         have ended before",
+            "Ended inputs that wait for their commit, and new messages that wait for the store's answer whether they \
+             have already ended",
         ),
         |it| it.stats.uncommitted as f64,
     ),
-    (MetricDescription::gauge("antiphon_worker_active_turns", "Turns under way"), |it| {
+    (MetricDescription::gauge("antiphon_worker_active_turns", "Turns in progress"), |it| {
         it.stats.active_turns as f64
     }),
     (
         MetricDescription::gauge(
             "antiphon_worker_backing_off_agents",
-            "Agents that have failed and whose backoff has not run out",
+            "Agents whose task has failed and whose backoff has not ended",
         ),
         |it| it.stats.backing_off as f64,
     ),
     (
         MetricDescription::gauge(
             "antiphon_worker_runnable_agents",
-            "Agents whose first task is under way or may begin",
+            "Agents whose first task is in progress or can begin",
         ),
         |it| it.stats.runnable_agents as f64,
     ),
@@ -106,8 +107,8 @@ const SUMS: [(MetricDescription, OfOne); 10] = [
     (
         MetricDescription::gauge(
             "antiphon_worker_deduplication_bytes",
-            "Bytes of the keys of messages (at most 256 KiB a partition) and commands (until the checkpoint \
-         has passed them) done lately, so that repetitions are recognized",
+            "Bytes of the remembered keys of recent messages (at most 256 KiB per partition) and commands (until the \
+             checkpoint has passed them), by which repetitions are recognised",
         ),
         |it| it.stats.remembered_bytes as f64,
     ),
@@ -135,7 +136,7 @@ const BY_REASON: [(MetricDescription, WaitsOfOne, &[WaitReason]); 2] = [
     (
         MetricDescription::gauge(
             "antiphon_worker_waiting_agents",
-            "Agents whose first task may not begin, by `reason`: `backoff`, `paused`, `budget`, `limited`",
+            "Agents whose first task cannot begin, by `reason`: `backoff`, `paused`, `budget`, `limited`",
         )
         .by(&["reason"]),
         |it| it.stats.waiting_agents,
@@ -153,15 +154,14 @@ const HIGHEST: [(MetricDescription, OfOne); 2] = [
     (
         MetricDescription::gauge(
             "antiphon_worker_oldest_runnable_task_age_seconds",
-            "Age of the oldest task that may begin and has not begun; the highest of the worker's partitions",
+            "Age of the oldest task that can begin and has not begun; the maximum over the worker's partitions",
         ),
         |it| it.stats.oldest_runnable_ms as f64 / 1_000.0,
     ),
     (
         MetricDescription::gauge(
             "antiphon_worker_reader_lag_seconds",
-            "How long ago the last entry read was stored, while others are unread; the highest of the \
-         worker's partitions",
+            "Age of the last entry read while others are unread; the maximum over the worker's partitions",
         ),
         |it| it.lag_ms as f64 / 1_000.0,
     ),

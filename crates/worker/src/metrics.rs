@@ -56,7 +56,7 @@ const METRICS: &[MetricDescription] = &[
     MetricDescription::counter("antiphon_worker_chunks_total", "Chunks accepted"),
     MetricDescription::counter(
         "antiphon_worker_out_of_order_chunks_total",
-        "Chunks that had to wait for one before them",
+        "Chunks that had to wait for an earlier one",
     ),
     MetricDescription::counter(
         "antiphon_worker_duplicate_chunks_total",
@@ -82,47 +82,47 @@ const METRICS: &[MetricDescription] = &[
     MetricDescription::counter("antiphon_worker_dead_letters_total", "Entries that became dead letters"),
     MetricDescription::counter(
         "antiphon_worker_forbidden_entries_total",
-        "Of these, entries whose subject gives no right to what they hold: commands that came on other subjects than \
-         `commands.<key>`, and messages in a role that their subject does not take",
+        "Dead letters whose subject does not allow their content: commands on other subjects than `commands.<key>`, \
+         and messages in a role that their subject does not accept",
     ),
     MetricDescription::counter(
         "antiphon_worker_other_role_chunks_total",
-        "Chunks dropped: they name another role than their message has",
+        "Chunks dropped: their role differs from that of their message",
     ),
     MetricDescription::counter("antiphon_worker_gap_timeouts_total", "Messages failed by a gap"),
     MetricDescription::counter("antiphon_worker_failed_messages_total", "Messages failed for any reason"),
     MetricDescription::counter("antiphon_worker_completed_messages_total", "Messages committed"),
     MetricDescription::counter(
         "antiphon_worker_shed_messages_total",
-        "Open messages forgotten for want of memory and read again",
+        "Open messages dropped from memory because of its limit and read again",
     ),
     MetricDescription::counter(
         "antiphon_worker_spills_total",
-        "Open messages and inputs saved, each part once, because a replay would take too long",
+        "Open messages and inputs saved because a replay would take too long; each part counts once",
     ),
     MetricDescription::counter(
         "antiphon_worker_late_stops_total",
-        "Stops sent again because a workflow service goes on with a run that is over",
+        "Stops sent again because a workflow service continues a run that has ended",
     ),
     MetricDescription::counter(
         "antiphon_worker_late_model_calls_total",
-        "Calls of models by attempts that began after the end of their run; they are in the ledger",
+        "Model calls of attempts that began after the end of their run; they are in the ledger",
     ),
-    MetricDescription::counter("antiphon_worker_stream_gaps_total", "Stream sequences that never came"),
+    MetricDescription::counter("antiphon_worker_stream_gaps_total", "Stream sequences that are missing"),
     MetricDescription::counter(
         "antiphon_worker_unauthorized_chunks_total",
-        "Chunks of turns dropped: they came without the turn's token",
+        "Chunks of turns dropped: they had no valid turn token",
     ),
     MetricDescription::counter(
         "antiphon_worker_duplicate_commands_total",
-        "Inputs, tasks and control commands dropped: they had been taken before",
+        "Inputs, tasks and control commands dropped: they had already been accepted",
     ),
     MetricDescription::counter(
         "antiphon_worker_erased_commands_total",
         "Inputs and tasks dropped: their threads were erased",
     ),
     MetricDescription::counter("antiphon_worker_tasks_total", "Tasks that entered queues"),
-    MetricDescription::counter("antiphon_worker_failed_tasks_total", "Tasks given up"),
+    MetricDescription::counter("antiphon_worker_failed_tasks_total", "Tasks that failed permanently"),
     MetricDescription::counter("antiphon_worker_started_turns_total", "Runs of turns begun"),
     MetricDescription::counter("antiphon_worker_completed_turns_total", "Turns completed and committed"),
     MetricDescription::counter("antiphon_worker_stopped_turns_total", "Turns stopped and committed"),
@@ -130,57 +130,57 @@ const METRICS: &[MetricDescription] = &[
     MetricDescription::counter("antiphon_worker_backoffs_total", "Backoffs of agents begun"),
     MetricDescription::counter(
         "antiphon_worker_continuations_total",
-        "Batches that went on with a continuation",
+        "Batches continued by a continuation",
     ),
     MetricDescription::counter(
         "antiphon_worker_continuations_rejected_total",
-        "Continuations not sent: 50 in a row are the most",
+        "Continuations not sent, because 50 in a row are the maximum",
     ),
     MetricDescription::counter(
         "antiphon_worker_ambiguous_calls_total",
-        "Calls of tools stored without an id or with that of another call of their step",
+        "Tool calls stored without an id, or with the id of another call of their step",
     ),
     MetricDescription::counter("antiphon_worker_facts_total", "Facts found by memory tasks"),
     MetricDescription::counter(
         "antiphon_worker_repeated_facts_total",
-        "Facts that memory tasks found and that are not remembered, because the turn had been given them and the user has not said them",
+        "Facts that memory tasks found and that were not kept, because the turn had been given them and the user had \
+         not written them",
     ),
     MetricDescription::counter(
         "antiphon_worker_invalid_facts_total",
-        "Facts that memory tasks found and that cannot be used, and answers of theirs without a list of facts; each is left out alone",
+        "Facts of memory tasks that cannot be used, and answers without a list of facts; only these are left out",
     ),
     MetricDescription::counter(
         MODEL_CALLS,
-        "Calls of models in the ledger, by `kind`: `turn`, `follow_up`, `summary`, `memory`; per model, \
-         agent and tenant: `GET /v1/usage`",
+        "Model calls in the ledger, by `kind`: `turn`, `follow_up`, `summary`, `memory`; per model, agent and tenant: \
+         `GET /v1/usage`",
     )
     .by(&["kind"]),
     MetricDescription::counter(
         MODEL_TOKENS,
-        "Tokens of the calls of models in the ledger, by `type`: `input` (of which `cached`), `output` \
-         (of which `reasoning`)",
+        "Tokens of the model calls in the ledger, by `type`: `input` (of which `cached`), `output` (of which \
+         `reasoning`)",
     )
     .by(&["type"]),
-    MetricDescription::counter(LIMITED_TURNS, "Times that a turn was not begun because a limit was reached"),
+    MetricDescription::counter(LIMITED_TURNS, "Times that a turn did not begin because a limit was reached"),
     MetricDescription::counter(
         MEMORY_QUERIES,
-        "Turns that began with memory, by `source` of what it was asked about: `current_message`, \
-         `last_message`, `summary`, or `none`",
+        "Turns that began with memory, by `source` of the question: `current_message`, `last_message`, `summary`, or \
+         `none`",
     )
     .by(&["source"]),
-    MetricDescription::counter(EMBEDDED_FACTS, "Facts that were given a vector"),
+    MetricDescription::counter(EMBEDDED_FACTS, "Facts that got a vector"),
     MetricDescription::counter(
         UNEMBEDDABLE_FACTS,
-        "Facts without a vector, because the endpoint refuses their texts: they are found by their words \
-         alone",
+        "Facts without a vector, because the endpoint refuses their texts; they are found by their words alone",
     ),
     MetricDescription::counter(
         THREAD_READS,
-        "Turns that began, by `messages`: which of the newest messages of their threads had to be read \
-         (`all`, `new`, `none`), and those whose context read others before them (`older`)",
+        "Turns that began, by `messages` that had to be read: of the newest messages of their threads `all`, `new` or \
+         `none`, and messages before those (`older`)",
     )
     .by(&["messages"]),
-    MetricDescription::counter(LATE_CONTINUATIONS, "Batches that went on after they had been abandoned"),
+    MetricDescription::counter(LATE_CONTINUATIONS, "Batches continued after they had been abandoned"),
     MetricDescription::counter(
         RETENTION_DELETED_BATCHES,
         "Batches deleted by retention, by `limit`: `age`, `count`, `bytes`",
@@ -196,56 +196,56 @@ const METRICS: &[MetricDescription] = &[
     .by(&["kept", "bound"]),
     MetricDescription::counter(
         "antiphon_worker_control_commands_total",
-        "Control commands of operators and clients taken",
+        "Control commands of operators and clients accepted",
     ),
     MetricDescription::counter(
         INCIDENTS,
-        "Stores and streams found to have gone back in time, by `kind`: `store_stepped_back`, \
-         `entries_gone`, `stream_parted`, `stream_renewed`",
+        "Stores and streams that went back in time, by `kind`: `store_stepped_back`, `entries_gone`, `stream_parted`, \
+         `stream_renewed`",
     )
     .by(&["kind"]),
     MetricDescription::counter(UNKNOWN_COMMITS, "Commits whose outcome was unknown"),
     MetricDescription::counter(
         RETRIED_COMMITS,
-        "Statements of commits that Postgres did not take or did not finish in time, and that were sent again",
+        "Commit statements that Postgres did not accept or did not finish in time, and that were sent again",
     ),
     MetricDescription::counter(
         DAMAGED_COMMITS,
-        "Commits that met something damaged in Postgres, once for each try",
+        "Attempts of commits that met damaged data in Postgres",
     ),
-    MetricDescription::counter(STALE_COMMITS, "Commits that met a queue further than its owner thought"),
+    MetricDescription::counter(STALE_COMMITS, "Commits that met a queue further ahead than its owner assumed"),
     MetricDescription::counter(
         FENCED_COMMITS,
-        "Commits refused: the lease was gone, or the store had gone back in time",
+        "Commits refused: the lease was lost, or the store had gone back in time",
     ),
     MetricDescription::counter(LEASES_LOST, "Leases that another worker took"),
-    MetricDescription::counter(LIVE_FRAMES_DROPPED, "Live frames dropped while NATS was away"),
+    MetricDescription::counter(LIVE_FRAMES_DROPPED, "Live frames dropped while NATS was unavailable"),
     MetricDescription::counter(
         LIVE_MESSAGES,
-        "Messages with live frames sent to gateways: each holds what was ready for a gateway",
+        "Messages with live frames sent to gateways: each contains all frames that were ready for one gateway",
     ),
     MetricDescription::counter(
         REFUSED_ITEMS,
-        "Items that Postgres refuses for good to read or to write, and that failed alone, by `item`: `turn`, \
-         `memory`, `message`, `command`, `queue`, `timer`, `vector`, `retention`, `budgets`, `limit`, `save` (an open message or input), `write` (a task or a call of a model in a commit); \
-         messages and turns refused in a commit are dead letters and failed turns",
+        "Items that Postgres refuses permanently and that failed alone, by `item`: `turn`, `memory`, `message`, \
+         `command`, `queue`, `timer`, `vector`, `retention`, `budgets`, `limit`, `save` (an open message or input), \
+         `write` (a task or a model call in a commit). Messages and turns refused in a commit are dead letters and \
+         failed turns",
     )
     .by(&["item"]),
     MetricDescription::counter(OUTBOX_FAILED, "Entries of the outbox that can never be published"),
     MetricDescription::counter(
         "antiphon_worker_postponed_turns_total",
-        "Times that a turn was not begun because its agent backs off or is paused",
+        "Times that a turn did not begin because its agent backs off or is paused",
     ),
     MetricDescription::counter(
         TIMERS,
-        "What became of timers, by `kind` (`follow_up`, `schedule`, `task`), `outcome` (`armed`, \
-         `not_armed`, `fired`, `postponed`, `refused`, `cancelled`, `withdrawn`) and `by`: the rule or \
-         event that decided it",
+        "Outcomes of timers, by `kind` (`follow_up`, `schedule`, `task`), `outcome` (`armed`, `not_armed`, `fired`, \
+         `postponed`, `refused`, `cancelled`, `withdrawn`) and `by`: the rule or event that decided it",
     )
     .by(&["kind", "outcome", "by"]),
     MetricDescription::counter(
         COMPACTIONS,
-        "Threads looked at for compaction, by `outcome`: `compacted`, `summary_wanted`, `summarised`, \
+        "Threads examined for compaction, by `outcome`: `compacted`, `summary_wanted`, `summarised`, \
          `without_summary`, `waiting`, `not_due`, `failed`",
     )
     .by(&["outcome"]),
@@ -258,37 +258,37 @@ const METRICS: &[MetricDescription] = &[
     MetricDescription::gauge(PARTITIONS, "Partitions held"),
     MetricDescription::gauge(
         UNOWNED_PARTITIONS,
-        "Partitions of the fleet that no worker owns, as this worker sees it in Postgres; absent while Postgres is away",
+        "Partitions of the fleet that no worker owns, as this worker sees it in Postgres; absent while Postgres is \
+         unavailable",
     ),
     MetricDescription::gauge(
         STREAM_FILL_RATIO,
-        "Bytes of a stream as a part of what it may hold, by `stream`: those of the partitions held, and that of turn requests (WORK), \
-         which refuse publishers at 1",
+        "Ratio of the bytes in a stream to its maximum size, by `stream`: those of the partitions held, and that of \
+         turn requests (WORK), which refuse publishers at 1",
     )
     .by(&["stream"]),
     MetricDescription::gauge(
         REFUSED_OPERATIONS,
-        "Operations that Postgres refuses for good and that are tried again all the same; the worker is not \
-         ready meanwhile",
+        "Operations that Postgres refuses permanently and that are still retried; the worker is not ready meanwhile",
     ),
     MetricDescription::gauge(OPEN_INCIDENTS, "Unacknowledged incidents of the partitions held"),
     MetricDescription::gauge(
         RETAINED_BYTES,
-        "Bytes on disk of the tables whose rows are kept for people, by `kept`: as of the rows deleted",
+        "Bytes on disk of the tables with operational records, by `kept`: the same values as of the rows deleted",
     )
     .by(&["kept"]),
     MetricDescription::gauge(
         THREAD_CACHE_BYTES,
-        "Bytes of the ends of threads that are remembered for their next turns",
+        "Bytes of the cached ends of threads, for their next turns",
     ),
-    MetricDescription::histogram(COMMIT_SECONDS, "From ready to durable"),
+    MetricDescription::histogram(COMMIT_SECONDS, "Duration of commits, from ready to durable"),
     MetricDescription::histogram(
         FIRST_CHUNK_SECONDS,
-        "From reading an input in the stream to reading the first chunk of its answer",
+        "Duration from reading an input in the stream to reading the first chunk of its answer",
     ),
     MetricDescription::histogram(
         TURN_SECONDS,
-        "From reading an input in the stream to the commit of its whole answer",
+        "Duration from reading an input in the stream to the commit of its whole answer",
     ),
 ];
 

@@ -107,11 +107,11 @@ pub const METRICS: &[MetricDescription] = &[
          `handed_back`, `lost` (another service has it), `cut` (by a script), `unpublished`",
     )
     .by(&["outcome"]),
-    MetricDescription::gauge(IN_HAND, "Turn requests that are being answered"),
-    MetricDescription::histogram(TURN_TIME, "From taking a turn request to its end"),
-    MetricDescription::histogram(FIRST_CHUNK, "From taking a turn request to publishing its first chunk"),
-    MetricDescription::counter(REDELIVERIES, "Turn requests that came a second time or more often"),
-    MetricDescription::counter(GARBAGE, "Payloads that were no turn requests and were given up"),
+    MetricDescription::gauge(IN_HAND, "Turn requests in progress"),
+    MetricDescription::histogram(TURN_TIME, "Duration from taking a turn request to its end"),
+    MetricDescription::histogram(FIRST_CHUNK, "Duration from taking a turn request to publishing its first chunk"),
+    MetricDescription::counter(REDELIVERIES, "Turn requests delivered a second time or more often"),
+    MetricDescription::counter(GARBAGE, "Payloads that were not turn requests and were dropped"),
     MetricDescription::counter(
         FAILURES,
         "Turns answered with an error, by `class`: `transient`, `permanent`, `auth`",
@@ -122,35 +122,36 @@ pub const METRICS: &[MetricDescription] = &[
     MetricDescription::counter(SIGNS, "Metadata chunks that kept a silent turn alive"),
     MetricDescription::counter(
         MODEL_CALLS,
-        "Calls of the model, by `outcome`: `ok`, `transient`, `permanent`, `auth`",
+        "Model calls, by `outcome`: `ok`, `transient`, `permanent`, `auth`",
     )
     .by(&["outcome"]),
     MetricDescription::counter(
         MODEL_TOKENS,
-        "Tokens that the model charged for, by `kind`: `prompt`, `completion`",
+        "Tokens that the model reported, by `kind`: `prompt`, `completion`",
     )
     .by(&["kind"]),
     MetricDescription::counter(
         MODEL_RETRIES,
-        "Calls of the model that were made again before it had said anything: its endpoint was busy or away, or broke off",
+        "Model calls that were retried before the model had sent anything: its endpoint was busy or unavailable, or \
+         broke the connection",
     ),
     MetricDescription::counter(
         DEVIATIONS,
-        "Responses of the model that were read although they deviate from the interface, by `kind`, for example \
+        "Model responses that were read although they deviate from the interface, by `kind`, for example \
          `invalid_json`, `content_part`, `call_identity`; deploy/workflow/README.md lists the kinds",
     )
     .by(&["kind"]),
     MetricDescription::counter(
         TOOL_CALLS,
-        "Calls of tools, by `outcome`: `ok`, `error`, `kept` (not made: an earlier attempt of the turn has the result)",
+        "Tool calls, by `outcome`: `ok`, `error`, `kept` (not made: an earlier attempt of the turn has the result)",
     )
     .by(&["outcome"]),
-    MetricDescription::histogram(TOOL_TIME, "Duration of calls of tools"),
-    MetricDescription::gauge(UNDECIDED, "Calls of tools of unknown outcome for whose decision a turn waits"),
+    MetricDescription::histogram(TOOL_TIME, "Duration of tool calls"),
+    MetricDescription::gauge(UNDECIDED, "Tool calls with an unknown outcome for whose decision a turn waits"),
     MetricDescription::counter(
         SERVED,
-        "Responses of the scripted HTTP server, by `outcome`: `completed`, `error`, `cut`, `disconnected` \
-         (the client left)",
+        "Responses of the scripted HTTP server, by `outcome`: `completed`, `error`, `cut`, `disconnected` (by the \
+         client)",
     )
     .by(&["outcome"]),
 ];

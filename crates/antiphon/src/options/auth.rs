@@ -15,25 +15,25 @@ const BURST_SECONDS: u32 = 2;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Authentication and limits of tenants")]
 pub(crate) struct AuthOptions {
-    /// Authenticate no request and limit no tenant: every client may do everything. On loopback only.
+    /// Whether requests need no authentication and tenants have no limits: every client can do everything. On loopback only.
     #[arg(long, env = "ANTIPHON_INSECURE")]
     insecure: bool,
-    /// Take tokens (JWT) of this issuer, beside API keys. Needs their audience, and one of the three sources of what they are signed with.
+    /// Issuer whose tokens (JWT) are accepted, in addition to API keys. Needs their audience, and one of the three sources of signing keys.
     #[arg(long, env = "ANTIPHON_JWT_ISSUER", requires = "jwt_audience", requires = "keys")]
     jwt_issuer: Option<String>,
-    /// The audience that tokens must be for.
+    /// Audience that tokens must have.
     #[arg(long, env = "ANTIPHON_JWT_AUDIENCE", requires = "jwt_issuer")]
     jwt_audience: Option<String>,
-    /// Where the issuer's keys are (JWKS): an address with https.
+    /// URL of the issuer's keys (JWKS), with https.
     #[arg(long, env = "ANTIPHON_JWT_JWKS_URL", group = "keys", requires = "jwt_issuer")]
     jwt_jwks_url: Option<String>,
-    /// The issuer's keys in a file, which is read again every ten minutes.
+    /// Path of a file with the issuer's keys (JWKS), which is read again every ten minutes.
     #[arg(long, env = "ANTIPHON_JWT_JWKS_FILE", group = "keys", requires = "jwt_issuer")]
     jwt_jwks_file: Option<PathBuf>,
-    /// A file with a secret of at least 32 bytes: tokens are signed with HS256.
+    /// Path of a file with a secret of at least 32 bytes, with which tokens are signed (HS256).
     #[arg(long, env = "ANTIPHON_JWT_SECRET_FILE", group = "keys", requires = "jwt_issuer")]
     jwt_secret_file: Option<PathBuf>,
-    /// How tokens may be signed: RS256, PS256, ES256, EdDSA. With a secret it is always HS256.
+    /// Algorithms with which tokens can be signed: RS256, PS256, ES256, EdDSA. With a secret it is always HS256.
     #[arg(
         long,
         env = "ANTIPHON_JWT_ALGORITHMS",
@@ -42,31 +42,31 @@ pub(crate) struct AuthOptions {
         value_parser = algorithm
     )]
     jwt_algorithms: Vec<JwtAlgorithm>,
-    /// The claim that names the tenant.
+    /// Name of the claim with the tenant.
     #[arg(long, env = "ANTIPHON_JWT_TENANT_CLAIM", default_value = "tenant")]
     jwt_tenant_claim: String,
-    /// A token that names no tenant is one of the default tenant; else it is refused.
+    /// Whether a token without a tenant belongs to the default tenant; if not, it is refused.
     #[arg(long, env = "ANTIPHON_JWT_DEFAULT_TENANT")]
     jwt_default_tenant: bool,
-    /// The claim that names the role: viewer, operator or admin.
+    /// Name of the claim with the role: viewer, operator or admin.
     #[arg(long, env = "ANTIPHON_JWT_ROLE_CLAIM", default_value = "role")]
     jwt_role_claim: String,
-    /// The claim that lists the scopes to which the role is restricted; empty: tokens have none for us, and may what the role may.
+    /// Name of the claim with the scopes that restrict the role; if empty, the role alone decides.
     #[arg(long, env = "ANTIPHON_JWT_SCOPE_CLAIM", default_value = "scope")]
     jwt_scope_claim: String,
-    /// Longest time since a token was issued, whatever it says itself.
+    /// Maximum age in seconds of a token, regardless of its own expiry.
     #[arg(long, env = "ANTIPHON_JWT_MAX_AGE_SECONDS", default_value_t = 86_400)]
     jwt_max_age_seconds: u32,
-    /// Pages of these origins may read answers, separated by commas, for example https://app.example; `*` for all.
+    /// Origins whose pages can read responses, separated by commas, for example https://app.example; `*` for all.
     #[arg(long, env = "ANTIPHON_CORS_ORIGINS", value_delimiter = ',')]
     cors_origins: Vec<String>,
-    /// Requests a second of one tenant that change nothing, at one gateway; 0 for no limit.
+    /// Maximum number of requests per second of one tenant that change nothing, at one gateway; 0 for no limit.
     #[arg(long, env = "ANTIPHON_TENANT_MAX_READS_PER_SECOND", default_value_t = 500)]
     tenant_max_reads_per_second: u32,
-    /// Inputs, tasks and acts a second of one tenant, at one gateway; 0 for no limit.
+    /// Maximum number of inputs, tasks and acts per second of one tenant, at one gateway; 0 for no limit.
     #[arg(long, env = "ANTIPHON_TENANT_MAX_WRITES_PER_SECOND", default_value_t = 100)]
     tenant_max_writes_per_second: u32,
-    /// Event streams of one tenant that are open at a time, at one gateway; 0 for no limit.
+    /// Maximum number of open event streams of one tenant, at one gateway; 0 for no limit.
     #[arg(long, env = "ANTIPHON_TENANT_MAX_STREAMS", default_value_t = 10_000)]
     tenant_max_streams: u32,
 }

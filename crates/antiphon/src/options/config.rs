@@ -13,8 +13,8 @@ pub(crate) struct Config {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Print every setting of a command, its value and why it counts, without connecting to anything. Exit code 2 when the
-    /// command would not start with them.
+    /// Print every setting of a command with its value and source, without connecting to anything. Exit code 2 if the command would not
+    /// start with them.
     Check(ConfigCheck),
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct ConfigCheck {
     #[command(subcommand)]
     pub(crate) command: CheckedCommand,
     // The id: `format` is that of the log.
-    /// `table`, for people, or `json`, for programs.
+    /// Output format: `table`, for people, or `json`, for programs.
     #[arg(id = "form", short = 'o', long = "format", value_enum, global = true, default_value_t = OutputFormat::Table)]
     pub(crate) format: OutputFormat,
     /// What counts, once everything has been read.

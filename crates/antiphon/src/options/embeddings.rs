@@ -11,20 +11,21 @@ use crate::exit::ExitError;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Vectors of memory")]
 pub(crate) struct EmbeddingsArguments {
-    /// What `/embeddings` of an OpenAI-compatible endpoint is appended to, for example https://api.openai.com/v1: memory is then searched by
-    /// vectors, too, where Postgres has the extension vector. The same for `migrate`, workers, gateways and `doctor`.
+    /// Base URL of an OpenAI-compatible endpoint, to which `/embeddings` is appended, for example https://api.openai.com/v1: memory is then
+    /// also searched by vectors, if Postgres has the extension vector. The same for `migrate`, workers, gateways and `doctor`.
     #[arg(long, env = "ANTIPHON_EMBEDDINGS_URL")]
     embeddings_url: Option<String>,
-    /// The model that makes the vectors. With another one `antiphon migrate` has all of them made anew.
+    /// Name of the model that makes the vectors. After a change `antiphon migrate` has all vectors made again.
     #[arg(long, env = "ANTIPHON_EMBEDDINGS_MODEL")]
     embeddings_model: Option<String>,
-    /// Sent to the endpoint as a bearer token.
+    /// API key of the endpoint for vectors, sent as a bearer token.
     #[arg(long, env = "ANTIPHON_EMBEDDINGS_API_KEY", hide_env_values = true)]
     embeddings_api_key: Option<String>,
-    /// How many numbers a vector is to have (8 to 16000), for models that can shorten theirs. [default: as many as the model gives]
+    /// Number of dimensions of a vector (8 to 16000), for models that can shorten their vectors. [default: the model's number]
     #[arg(long, env = "ANTIPHON_EMBEDDINGS_DIMENSIONS", value_parser = clap::value_parser!(u32).range(8..=16_000))]
     embeddings_dimensions: Option<u32>,
-    /// How long the beginning of a turn waits for the vector of what memory is asked about; then it is searched by words alone.
+    /// Timeout in milliseconds of the request for a question's vector, for which the beginning of a turn waits; after it memory is searched
+    /// by words alone.
     #[arg(long, env = "ANTIPHON_EMBEDDINGS_TIMEOUT_MS", default_value_t = 500, value_parser = clap::value_parser!(u32).range(10..=30_000))]
     embeddings_timeout_ms: u32,
 }

@@ -19,7 +19,7 @@ const CLOSE_DELAY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GatewaySettings {
-    /// Where the gateway's API is served.
+    /// Address of the gateway's API.
     #[arg(long, env = "ANTIPHON_HTTP_ADDR", default_value = "127.0.0.1:8080", help_heading = HTTP_HEADING)]
     pub(crate) http_addr: SocketAddr,
     #[command(flatten)]
@@ -36,11 +36,11 @@ pub(crate) struct GatewaySettings {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = DATABASE_HEADING)]
 pub(crate) struct ReplicaArguments {
-    /// A standby of the database: lists and history are read from it while it is near enough. Without it everything is read from
-    /// `DATABASE_URL`.
+    /// URL of a standby of the database, from which lists and history are read while its lag is small enough. Without it everything is read
+    /// from `DATABASE_URL`.
     #[arg(long, env = "DATABASE_READ_URL", hide_env_values = true)]
     pub(crate) database_read_url: Option<String>,
-    /// A standby that is further behind is not used.
+    /// Maximum lag of the standby in milliseconds; a standby that is further behind is not used.
     #[arg(long, env = "ANTIPHON_READ_MAX_LAG_MS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(300..=60_000))]
     pub(crate) read_max_lag_ms: u32,
 }
@@ -58,37 +58,38 @@ impl ReplicaArguments {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = HTTP_HEADING)]
 pub(crate) struct HttpSettings {
-    /// Open connections, and as many requests under way on HTTP/2 ones; further connections wait, further requests get 503.
+    /// Maximum number of open connections, and of requests in progress on HTTP/2 connections. Further connections wait, further requests
+    /// get 503.
     #[arg(long, env = "ANTIPHON_MAX_CONNECTIONS", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_connections: u32,
-    /// Both together of one address (IPv6: of one /64); further connections are closed, further requests get 429. Behind a proxy that
-    /// is not trusted all have its address: 0 is no bound.
+    /// Maximum number of connections and HTTP/2 requests together of one address (IPv6: of one /64), 0 for no limit; further connections
+    /// are closed, further requests get 429. Behind a proxy that is not trusted all clients have the proxy's address.
     #[arg(long, env = "ANTIPHON_MAX_CONNECTIONS_PER_IP", default_value_t = 1_000)]
     pub(crate) max_connections_per_ip: u32,
-    /// Proxies whose `X-Forwarded-For` is believed, as addresses and CIDR blocks, separated by commas: connections and guesses of keys are then counted by the
-    /// client's address. The header of others is ignored.
+    /// Addresses and CIDR blocks, separated by commas, of the proxies whose `X-Forwarded-For` is trusted: connections and wrong keys are
+    /// then counted by the client's address. The header of other peers is ignored.
     #[arg(long, env = "ANTIPHON_TRUSTED_PROXIES", value_delimiter = ',')]
     pub(crate) trusted_proxies: Vec<String>,
-    /// How long the head of a request may take, and a new connection say nothing.
+    /// Timeout in seconds for the head of a request, and for the first data of a new connection.
     #[arg(long, env = "ANTIPHON_HEADER_TIMEOUT_SECONDS", default_value = "10", value_parser = up_to_a_day)]
     pub(crate) header_timeout_seconds: Duration,
-    /// How long a connection may have nothing to do after a request: longer than a proxy keeps its connections (nginx: 60).
+    /// Timeout in seconds of an idle connection after a request; it must be longer than a proxy keeps its connections (nginx: 60).
     #[arg(long, env = "ANTIPHON_IDLE_TIMEOUT_SECONDS", default_value = "75", value_parser = up_to_a_day)]
     pub(crate) idle_timeout_seconds: Duration,
-    /// How long the body of a request may take.
+    /// Timeout in seconds for the body of a request.
     #[arg(long, env = "ANTIPHON_BODY_TIMEOUT_SECONDS", default_value = "30", value_parser = up_to_a_day)]
     pub(crate) body_timeout_seconds: Duration,
-    /// A client that takes nothing of its answer for so long is cut.
+    /// Timeout in seconds after which a client that reads nothing of its response is disconnected.
     #[arg(long, env = "ANTIPHON_WRITE_TIMEOUT_SECONDS", default_value = "30", value_parser = up_to_a_day)]
     pub(crate) write_timeout_seconds: Duration,
-    /// Bytes that a viewer may lag behind before it is cut.
+    /// Maximum lag in bytes of a subscriber; beyond it the subscriber is disconnected.
     #[arg(long, env = "ANTIPHON_SUBSCRIBER_BUFFER_BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1 << 10..=1 << 30))]
     pub(crate) subscriber_buffer_bytes: u32,
-    /// When the gateway is to stop it says that it is not ready (`/readyz`), and takes connections for so long, until load balancers have
-    /// forgotten it. [default: 5; 0 at a loopback address]
+    /// Time in seconds for which a stopping gateway still accepts connections while `/readyz` reports that it is not ready, so that load
+    /// balancers stop using it. [default: 5; 0 at a loopback address]
     #[arg(long, env = "ANTIPHON_HTTP_CLOSE_DELAY_SECONDS", value_parser = delay)]
     pub(crate) http_close_delay_seconds: Option<Duration>,
-    /// Connections have so long to end after the close delay: what ends within this time ends.
+    /// Maximum time in seconds, after the close delay, in which connections can finish.
     #[arg(long, env = "ANTIPHON_HTTP_DRAIN_SECONDS", default_value = "10", value_parser = up_to_a_day)]
     pub(crate) http_drain_seconds: Duration,
 }

@@ -18,9 +18,9 @@ pub(crate) struct Incidents {
 pub(crate) enum IncidentsCommand {
     /// Unacknowledged incidents, the newest first: partition, what happened, and the sequences of its stream.
     List(ListIncidents),
-    /// Say that you have seen the incidents of a partition, or of all: the worker that owns it is ready again.
+    /// Mark the incidents of a partition, or of all, as seen: the worker that owns it is ready again.
     Acknowledge(AcknowledgeIncidents),
-    /// Tool calls of which it is not known whether they were made, the newest first: their turns wait for a decision.
+    /// Tool calls with an unknown outcome, the newest first: their turns wait for a decision.
     ToolCalls(ListToolCalls),
     /// Decide about such a tool call: have the tool called again, or give its result.
     Decide(DecideToolCall),
@@ -28,7 +28,7 @@ pub(crate) enum IncidentsCommand {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ListToolCalls {
-    /// Those that are decided as well.
+    /// Whether to include decided ones.
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]
@@ -47,13 +47,13 @@ pub(crate) struct DecideToolCall {
     pub(crate) turn: TurnId,
     /// The call, as `tool-calls` shows it.
     pub(crate) call: String,
-    /// Have the tool called again.
+    /// Whether the tool is called again.
     #[arg(long, required_unless_present = "result", conflicts_with = "result")]
     pub(crate) run_again: bool,
-    /// The tool is not called again: the turn goes on with this text as its result.
+    /// Result text with which the turn continues; the tool is not called again.
     #[arg(long)]
     pub(crate) result: Option<String>,
-    /// The model reads the result as an error.
+    /// Whether the model reads the result as an error.
     #[arg(long, requires = "result")]
     pub(crate) error: bool,
     #[command(flatten)]
@@ -62,7 +62,7 @@ pub(crate) struct DecideToolCall {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ListIncidents {
-    /// Those that were acknowledged as well.
+    /// Whether to include acknowledged ones.
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub(crate) struct AcknowledgeIncidents {
     /// The number of a partition, or `all`.
     #[arg(value_parser = which)]
     pub(crate) which: Which,
-    /// Who has seen them.
+    /// Name of the person who has seen them.
     #[arg(long, default_value = "cli", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) by: String,
     #[command(flatten)]

@@ -17,10 +17,10 @@ const HEADING: &str = "Reasoning tools";
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = HEADING)]
 pub(crate) struct McpSettings {
-    /// Where the tools of agents (reasoning, memory) are served over MCP by HTTP, at the path `/mcp`.
+    /// Address of the tools for agents (reasoning, memory) over MCP by HTTP, at the path `/mcp`.
     #[arg(long, env = "ANTIPHON_MCP_ADDR", default_value = "127.0.0.1:8090")]
     mcp_addr: SocketAddr,
-    /// Names under which they are reached, separated by commas, with or without a port; others are refused. `*` for any.
+    /// Host names under which the MCP server can be reached, separated by commas, with or without a port; others are refused. `*` for any.
     #[arg(
         long,
         env = "ANTIPHON_MCP_HOSTS",
@@ -28,8 +28,8 @@ pub(crate) struct McpSettings {
         default_value = "localhost,127.0.0.1,[::1]"
     )]
     mcp_hosts: Vec<String>,
-    /// The URL under which clients reach them, for example https://tools.example/mcp; without it, the host that a request names. Clients that
-    /// sign in get it with the metadata of the server.
+    /// URL under which clients reach the MCP server, for example https://tools.example/mcp; without it, the host of the request. Clients
+    /// that sign in get it with the metadata of the server.
     #[arg(long, env = "ANTIPHON_MCP_PUBLIC_URL", value_parser = public_url)]
     mcp_public_url: Option<String>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Mcp {
     /// Serve one client on standard input and output instead of HTTP.
     #[arg(long)]
     pub(crate) stdio: bool,
-    /// With `--stdio`: the API key or token in whose name the client calls.
+    /// API key or token of the client, with `--stdio`.
     #[arg(long, env = "ANTIPHON_API_KEY", hide_env_values = true, help_heading = HEADING)]
     pub(crate) api_key: Option<String>,
     #[command(flatten)]

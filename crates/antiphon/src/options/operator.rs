@@ -18,7 +18,7 @@ pub(crate) struct Database {
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, help = DATABASE_HELP, help_heading = DATABASE_HEADING)]
     pub(crate) database_url: String,
     // The id: `format` is that of the log.
-    /// `table`, for people, or `json`, in the form of the HTTP API.
+    /// Output format: `table`, for people, or `json`, in the form of the HTTP API.
     #[arg(id = "form", short = 'o', long = "format", value_enum, default_value_t = OutputFormat::Table)]
     pub(crate) format: OutputFormat,
 }
@@ -42,10 +42,9 @@ pub(crate) struct Batches {
 pub(crate) enum BatchesCommand {
     /// The batches of a thread, the newest first.
     List(List),
-    /// One batch whole: its messages, its calls and results, and whether it is complete.
+    /// One batch in full: its messages, its calls and results, and whether it is complete.
     Show(ShowBatch),
-    /// Find batches that no turn could have left as they are, say why, and mend what can be mended. Exit code 1 when damage
-    /// remains.
+    /// Find damaged batches and report the reason; with --repair repair what is possible. Exit code 1 while damage remains.
     Check(CheckBatches),
 }
 
@@ -54,10 +53,10 @@ pub(crate) struct List {
     /// The thread.
     #[arg(value_parser = thread)]
     pub(crate) thread: ThreadId,
-    /// Only batches before this one.
+    /// Position of a batch: only earlier batches are listed.
     #[arg(long, value_parser = position)]
     pub(crate) before: Option<Position>,
-    /// How many.
+    /// Maximum number of entries.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) limit: u32,
     #[command(flatten)]
@@ -69,7 +68,7 @@ pub(crate) struct ShowBatch {
     /// The thread.
     #[arg(value_parser = thread)]
     pub(crate) thread: ThreadId,
-    /// The batch: the position of its first message.
+    /// Batch: the position of its first message.
     #[arg(value_parser = position)]
     pub(crate) batch: Position,
     #[command(flatten)]
@@ -78,13 +77,13 @@ pub(crate) struct ShowBatch {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CheckBatches {
-    /// The thread; every one without it.
+    /// Thread to check; without it, all threads.
     #[arg(value_parser = thread)]
     pub(crate) thread: Option<ThreadId>,
-    /// Repair what can be repaired; without it nothing is changed.
+    /// Whether to repair what is possible; without it nothing is changed.
     #[arg(long)]
     pub(crate) repair: bool,
-    /// The actor in the audit log.
+    /// Actor in the audit log.
     #[arg(long, default_value = "command", value_parser = actor)]
     pub(crate) actor: String,
     #[command(flatten)]
@@ -99,9 +98,9 @@ pub(crate) struct Memory {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum MemoryCommand {
-    /// Write the facts of an agent as JSON Lines, also those that others have taken the place of.
+    /// Write the facts of an agent as JSON Lines, including superseded ones.
     Export(ExportMemory),
-    /// Read facts that were exported into an agent. Reading them twice changes nothing.
+    /// Import exported facts into an agent. A second import changes nothing.
     Import(ImportMemory),
 }
 
@@ -110,7 +109,7 @@ pub(crate) struct ExportMemory {
     /// The agent.
     #[arg(value_parser = AgentId::parse)]
     pub(crate) agent: AgentId,
-    /// Where to; standard output without it.
+    /// Path of the output file; standard output without it.
     #[arg(long)]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
@@ -119,13 +118,13 @@ pub(crate) struct ExportMemory {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ImportMemory {
-    /// The agent that is to remember them.
+    /// Agent that will remember them.
     #[arg(value_parser = AgentId::parse)]
     pub(crate) agent: AgentId,
-    /// Where from; standard input without it.
+    /// Path of the input file; standard input without it.
     #[arg(long)]
     pub(crate) file: Option<PathBuf>,
-    /// The actor in the audit log.
+    /// Actor in the audit log.
     #[arg(long, default_value = "command", value_parser = actor)]
     pub(crate) actor: String,
     #[command(flatten)]
@@ -135,16 +134,17 @@ pub(crate) struct ImportMemory {
 /// How something is erased.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ErasePolicy {
-    /// Really do it.
+    /// Whether to erase; without it nothing is erased.
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Who does it, for the receipt.
+    /// Actor in the receipt.
     #[arg(long, default_value = "command", value_parser = actor)]
     pub(crate) actor: String,
-    /// Leave the streams alone: what they have goes by itself some time after it was used. The threads cannot be named anew until they are erased without this.
+    /// Whether to leave the streams alone: their entries are deleted some time after they were used. The ids of the threads cannot be
+    /// reused until they are erased without this flag.
     #[arg(long)]
     pub(crate) database_only: bool,
-    /// How long workers may take to read the streams up to their ends.
+    /// Timeout in seconds for workers to read the streams up to their ends.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub(crate) wait_seconds: u32,
     #[command(flatten)]
@@ -156,10 +156,11 @@ pub(crate) struct ErasePolicy {
 /// Whose threads are erased.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct EraseOwner {
-    /// A tenant, `-` for the default one: its threads, agents, settings and keys. With --user only the threads of that user.
+    /// Tenant, `-` for the default one: its threads, agents, settings and keys. With --user only the threads of that user.
     #[arg(long, required_unless_present = "user")]
     tenant: Option<String>,
-    /// The threads whose metadata has this `user_id`, of the default tenant or of the one that is named; and the user's name in the audit.
+    /// User whose threads are erased: those whose metadata has this `user_id`, in the default tenant or in --tenant. The user's name in the
+    /// audit log is erased too.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     user: Option<String>,
     #[command(flatten)]
@@ -206,13 +207,13 @@ pub(crate) struct Keys {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Make a key. Its text is shown once, on standard output, and is nowhere else.
+    /// Create a key. Its text is shown once, on standard output, and is stored nowhere.
     Create(CreateKey),
-    /// The keys of a tenant, without their secrets. `LAST USED` may be 15 minutes old: gateways note a use that often.
+    /// The keys of a tenant, without their secrets. `LAST USED` can lag by 15 minutes.
     List(ListKeys),
-    /// End a key, within seconds everywhere.
+    /// Revoke a key, within seconds everywhere.
     Revoke(RevokeKey),
-    /// Replace a key with which the fleet itself signs, while it works.
+    /// Replace a signing key of the fleet itself, without downtime.
     Rotate(RotateKey),
     /// Rotations of the last 365 days, the newest first: when, by whom, and how long the previous key stayed valid.
     Rotations(ListRotations),
@@ -226,14 +227,14 @@ pub(crate) struct ListRotations {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RotateKey {
-    /// turn-tokens (with which workflows answer turns), or tickets (with which browsers follow threads).
+    /// Key to rotate: turn-tokens (with which workflows answer turns), or tickets (with which browsers follow threads).
     #[arg(value_parser = rotated_key)]
     pub(crate) kind: RotatedKey,
-    /// What was made with the key until now counts no longer, as for a key that was stolen: turns under way are run again, browsers need new tickets. Without
-    /// it tokens of turns count for 24 hours more, tickets for an hour.
+    /// Whether the previous key ends at once, as for a stolen key: turns in progress are run again, browsers need new tickets. Without it
+    /// tokens of turns stay valid for 24 hours, tickets for an hour.
     #[arg(long)]
     pub(crate) drop_previous: bool,
-    /// The actor in the audit log.
+    /// Actor in the audit log.
     #[arg(long, default_value = "command", value_parser = actor)]
     pub(crate) actor: String,
     #[command(flatten)]
@@ -247,21 +248,20 @@ fn rotated_key(text: &str) -> Result<RotatedKey, String> {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CreateKey {
-    /// What people call it.
+    /// Name of the key, for people.
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) name: String,
-    /// viewer, operator or admin.
+    /// Role of the key: viewer, operator or admin.
     #[arg(long, value_parser = role)]
     pub(crate) role: AccessRole,
-    /// Only this of what the role may, separated by commas: threads:read, threads:write, agents:read, tasks:write,
-    /// agents:operate, agents:configure, audit:read, dead-letters:read, keys:manage, reasoning:read, reasoning:write,
-    /// memory:read, memory:write.
+    /// Scopes that restrict the role, separated by commas: threads:read, threads:write, agents:read, tasks:write, agents:operate,
+    /// agents:configure, audit:read, dead-letters:read, keys:manage, reasoning:read, reasoning:write, memory:read, memory:write.
     #[arg(long, value_delimiter = ',')]
     pub(crate) scopes: Option<Vec<String>>,
-    /// Whose threads and agents; the default tenant's without it.
+    /// Tenant of the key; the default one without it.
     #[arg(long, value_parser = tenant)]
     pub(crate) tenant: Option<Tenant>,
-    /// It ends by itself after so many days.
+    /// Lifetime of the key in days; without it the key does not expire.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3_650))]
     pub(crate) days: Option<u32>,
     #[command(flatten)]
@@ -270,7 +270,7 @@ pub(crate) struct CreateKey {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ListKeys {
-    /// Whose; the default tenant's without it.
+    /// Tenant; the default one without it.
     #[arg(long, value_parser = tenant)]
     pub(crate) tenant: Option<Tenant>,
     #[command(flatten)]
@@ -279,7 +279,7 @@ pub(crate) struct ListKeys {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RevokeKey {
-    /// The id: the 16 digits after `ant_`.
+    /// Id of the key: the 16 digits after `ant_`.
     #[arg(value_parser = key)]
     pub(crate) key: KeyId,
     #[command(flatten)]
@@ -298,7 +298,7 @@ pub(crate) enum DeadLettersCommand {
     List(ListDeadLetters),
     /// One dead letter, with its whole payload.
     Show(ShowDeadLetter),
-    /// Put the payload of an entry into its stream again, once. What it says is taken once as well, by the ids in it.
+    /// Publish the payload of an entry to its stream again, once. The ids in it prevent that it takes effect twice.
     Replay(ReplayDeadLetter),
     /// Delete a dead letter.
     Drop(DropDeadLetter),
@@ -306,13 +306,13 @@ pub(crate) enum DeadLettersCommand {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ListDeadLetters {
-    /// Only those with this code.
+    /// Code of the dead letters to list.
     #[arg(long)]
     pub(crate) reason: Option<String>,
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[arg(long, value_parser = dead_letter_cursor)]
     pub(crate) next: Option<DeadLetterCursor>,
-    /// How many.
+    /// Maximum number of entries.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) limit: u32,
     #[command(flatten)]
@@ -321,7 +321,7 @@ pub(crate) struct ListDeadLetters {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ShowDeadLetter {
-    /// The letter, as `list` shows it.
+    /// Id of the dead letter, as `list` shows it.
     #[arg(value_parser = dead_letter)]
     pub(crate) letter: DeadLetterId,
     #[command(flatten)]
@@ -330,10 +330,10 @@ pub(crate) struct ShowDeadLetter {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReplayDeadLetter {
-    /// The letter, as `list` shows it.
+    /// Id of the dead letter, as `list` shows it.
     #[arg(value_parser = dead_letter)]
     pub(crate) letter: DeadLetterId,
-    /// The actor in the audit log.
+    /// Actor in the audit log.
     #[arg(long, default_value = "command", value_parser = actor)]
     pub(crate) actor: String,
     #[command(flatten)]
@@ -344,10 +344,10 @@ pub(crate) struct ReplayDeadLetter {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DropDeadLetter {
-    /// The letter, as `list` shows it.
+    /// Id of the dead letter, as `list` shows it.
     #[arg(value_parser = dead_letter)]
     pub(crate) letter: DeadLetterId,
-    /// The actor in the audit log.
+    /// Actor in the audit log.
     #[arg(long, default_value = "command", value_parser = actor)]
     pub(crate) actor: String,
     #[command(flatten)]
@@ -372,11 +372,11 @@ pub(crate) struct Reasoning {
 pub(crate) enum ReasoningCommand {
     /// The thread of a session, as its agent sees it.
     View(ViewReasoning),
-    /// Take the newest compression of a session back.
+    /// Undo the newest compression of a session.
     Undo(UndoReasoning),
-    /// What compressions have replaced, the newest first.
+    /// The messages that compressions have replaced, the newest first.
     Discarded(DiscardedReasoning),
-    /// One message whole, whether it is shown or was compressed.
+    /// One message in full, whether it is shown or was compressed.
     Message(MessageOfReasoning),
 }
 
@@ -385,7 +385,7 @@ pub(crate) struct ViewReasoning {
     /// The session.
     #[arg(value_parser = reasoning_session)]
     pub(crate) session: ReasoningSessionId,
-    /// With the agent's plan.
+    /// Whether to show the agent's plan too.
     #[arg(long)]
     pub(crate) plan: bool,
     #[command(flatten)]
@@ -406,7 +406,7 @@ pub(crate) struct MessageOfReasoning {
     /// The session.
     #[arg(value_parser = reasoning_session)]
     pub(crate) session: ReasoningSessionId,
-    /// The number of the message in the session: of `rm-7` it is 7.
+    /// Number of the message in the session: for `rm-7` it is 7.
     pub(crate) number: u64,
     #[command(flatten)]
     pub(crate) database: Database,
@@ -417,10 +417,10 @@ pub(crate) struct DiscardedReasoning {
     /// The session.
     #[arg(value_parser = reasoning_session)]
     pub(crate) session: ReasoningSessionId,
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[arg(long)]
     pub(crate) next: Option<DiscardedCursor>,
-    /// How many compressions; a page has at most 100 of the messages that they replaced.
+    /// Maximum number of compressions; a page has at most 100 of the messages that they replaced.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) limit: u32,
     #[command(flatten)]
@@ -435,9 +435,9 @@ pub(crate) struct Partitions {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum PartitionsCommand {
-    /// The partitions with their owners, and the change of their number that is under way.
+    /// The partitions with their owners, and a change of their number that is in progress.
     List(ListPartitions),
-    /// Change how many there are, while no worker runs. Interrupted anywhere, it goes on when it is run again.
+    /// Change the number of partitions, while no worker runs. After an interruption run it again to continue.
     Change(ChangePartitions),
 }
 
@@ -449,7 +449,7 @@ pub(crate) struct ListPartitions {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ChangePartitions {
-    /// How many there will be: a power of two from 1 to 1,024.
+    /// New number of partitions: a power of two from 1 to 1,024.
     #[arg(value_parser = partitions)]
     pub(crate) count: PartitionCount,
     #[command(flatten)]

@@ -16,15 +16,15 @@ pub(crate) struct Threads {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ThreadsCommand {
-    /// What is stored of a thread.
+    /// The stored data of a thread.
     Show(ShowThread),
-    /// Write threads as JSON Lines, each as it is when its turn comes.
+    /// Write threads as JSON Lines, each in its state at the time of writing.
     Export(Export),
-    /// Read threads that were exported, or messages from elsewhere. Reading them twice changes nothing.
+    /// Import exported threads, or messages of other systems. A second import changes nothing.
     Import(Import),
     /// Copy a thread, whole or up to a batch.
     Fork(Fork),
-    /// Erase everything that Postgres and NATS have of a thread. Without --yes it only says what there is.
+    /// Erase everything that Postgres and NATS have of a thread. Without --yes it only lists what there is.
     Erase(Erase),
 }
 
@@ -42,13 +42,13 @@ pub(crate) struct Export {
     /// The threads.
     #[arg(value_parser = thread, required_unless_present = "all", conflicts_with = "all")]
     pub(crate) threads: Vec<ThreadId>,
-    /// All of them.
+    /// Whether to export all threads.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Where to; standard output without it. The file appears when it is complete.
+    /// Path of the output file; standard output without it. The file appears when it is complete.
     #[arg(long)]
     pub(crate) output: Option<PathBuf>,
-    /// The format. langchain: the messages of one thread as LangChain's `messages_from_dict` reads them; of several threads a line of
+    /// Output format. langchain: the messages of one thread as LangChain's `messages_from_dict` reads them; for several threads one line of
     /// JSON each, `{"thread_id", "messages"}`.
     #[arg(long, value_enum, default_value_t = ExportFormat::Antiphon)]
     pub(crate) to: ExportFormat,
@@ -59,7 +59,7 @@ pub(crate) struct Export {
 /// What an export is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
-    /// `threads import` reads it; nothing is lost.
+    /// For `threads import`; lossless.
     Antiphon,
     /// LangChain's messages.
     Langchain,
@@ -67,30 +67,30 @@ pub(crate) enum ExportFormat {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Import {
-    /// Where from; standard input without it.
+    /// Path of the input file; standard input without it.
     #[arg(long)]
     pub(crate) file: Option<PathBuf>,
-    /// Keep in this file how far the import has got, and go on from there when it exists. It is removed at the end.
+    /// Path of a file with the progress of the import, from which an interrupted import continues. It is removed at the end.
     #[arg(long, conflicts_with = "from")]
     pub(crate) resume: Option<PathBuf>,
-    /// Import batches that are damaged as they are; no context ever shows them. Without it they are refused.
+    /// Whether damaged batches are imported unchanged; no context ever shows them. Without it they are refused.
     #[arg(long, conflicts_with = "from")]
     pub(crate) keep_invalid: bool,
-    /// The format of an input of another system; without it the input is an export. openai: messages with roles, of any provider; langgraph:
+    /// Format of an input of another system; without it the input is an export. openai: messages with roles, of any provider; langgraph:
     /// LangChain's messages, or a checkpoint; chatgpt, claude, openwebui: the chats that these export (JSON, unpacked).
     #[arg(long, value_name = "openai|langgraph|chatgpt|claude|openwebui", value_parser = foreign_format)]
     pub(crate) from: Option<ForeignFormat>,
-    /// The thread that the messages of another system become. Chats without it become threads with the ids that they have there.
+    /// Thread for the messages of another system. Without it chats become threads with their original ids.
     #[arg(long, value_parser = thread, requires = "from")]
     pub(crate) thread: Option<ThreadId>,
-    /// Import only the chat with this id there.
+    /// Original id of the only chat to import.
     #[arg(long, value_name = "ID", requires = "from")]
     pub(crate) chat: Option<String>,
-    /// Begin the ids of threads with this, such as `<tenant>~`, where they are made from the ids of chats.
+    /// Prefix, such as `<tenant>~`, of the ids of threads that are made from the ids of chats.
     #[arg(long, value_name = "TEXT", requires = "from", conflicts_with = "thread")]
     pub(crate) prefix: Option<String>,
-    /// Refuse an input of another system of which something would be replaced or not understood. Without it such messages are named and kept
-    /// as far as possible.
+    /// Whether to refuse an input of another system if something in it would be replaced or is not understood. Without it such messages are
+    /// reported and kept as far as possible.
     #[arg(long, requires = "from")]
     pub(crate) strict: bool,
     #[command(flatten)]
@@ -105,7 +105,7 @@ pub(crate) struct Fork {
     /// The new thread.
     #[arg(value_parser = thread)]
     pub(crate) new: ThreadId,
-    /// The last batch that is copied; all of them without it.
+    /// Last batch to copy; without it, all batches.
     #[arg(long, value_parser = position)]
     pub(crate) at: Option<Position>,
     #[command(flatten)]

@@ -15,14 +15,14 @@ pub(crate) struct FollowUps {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum FollowUpsCommand {
-    /// The follow-ups of a thread, the newest first: those that wait, those that were sent, and those that were kept back, with the reason.
+    /// The follow-ups of a thread, the newest first: pending, sent, and suppressed ones with the reason.
     List(ListFollowUps),
-    /// Which turn has armed a follow-up, and what each rule says of it. An input that is not stored yet counts if NATS and the thread's owner
-    /// answer.
+    /// The turn that has armed a follow-up, and the verdict of each rule. An input that is not stored yet counts if NATS and the thread's
+    /// owner answer.
     Show(ShowFollowUp),
-    /// Let a follow-up that waits be due at another time.
+    /// Change the due time of a pending follow-up.
     Snooze(SnoozeFollowUp),
-    /// End a follow-up that waits.
+    /// Cancel a pending follow-up.
     Cancel(CancelFollowUp),
 }
 
@@ -31,10 +31,10 @@ pub(crate) struct ListFollowUps {
     /// The thread.
     #[arg(value_parser = thread)]
     pub(crate) thread: ThreadId,
-    /// Only those that were armed before this one.
+    /// Id of a follow-up: only those armed before it are listed.
     #[arg(long, value_parser = timer)]
     pub(crate) before: Option<TimerId>,
-    /// How many.
+    /// Maximum number of entries.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) limit: u32,
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub(crate) struct ShowFollowUp {
     /// The thread.
     #[arg(value_parser = thread)]
     pub(crate) thread: ThreadId,
-    /// The follow-up, as `list` shows it.
+    /// Id of the follow-up, as `list` shows it.
     #[arg(value_parser = timer)]
     pub(crate) follow_up: TimerId,
     #[command(flatten)]
@@ -60,13 +60,13 @@ pub(crate) struct SnoozeFollowUp {
     /// The thread.
     #[arg(value_parser = thread)]
     pub(crate) thread: ThreadId,
-    /// The follow-up, as `list` shows it.
+    /// Id of the follow-up, as `list` shows it.
     #[arg(value_parser = timer)]
     pub(crate) follow_up: TimerId,
-    /// It is due so many seconds from now: at most thirty days.
+    /// Time in seconds from now until it is due: at most thirty days.
     #[arg(long)]
     pub(crate) seconds: Option<u64>,
-    /// It is due then, for example at 2026-12-24T18:00:00Z.
+    /// Time at which it is due, for example 2026-12-24T18:00:00Z.
     #[arg(long)]
     pub(crate) until: Option<String>,
     #[command(flatten)]
@@ -78,7 +78,7 @@ pub(crate) struct CancelFollowUp {
     /// The thread.
     #[arg(value_parser = thread)]
     pub(crate) thread: ThreadId,
-    /// The follow-up, as `list` shows it.
+    /// Id of the follow-up, as `list` shows it.
     #[arg(value_parser = timer)]
     pub(crate) follow_up: TimerId,
     #[command(flatten)]
@@ -88,7 +88,7 @@ pub(crate) struct CancelFollowUp {
 /// What every command needs that an owner carries out.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Act {
-    /// The actor in the audit log.
+    /// Actor in the audit log.
     #[arg(long, default_value = "command", value_parser = actor)]
     pub(crate) actor: String,
     #[command(flatten)]
@@ -105,15 +105,15 @@ pub(crate) struct Schedules {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum SchedulesCommand {
-    /// The schedules of an agent, and when each occurs next.
+    /// The schedules of an agent, with the next occurrence of each.
     List(ListSchedules),
     /// One schedule, and its next five occurrences.
     Show(ShowSchedule),
-    /// Store a schedule in the place of what its name stood for.
+    /// Create a schedule, or replace the one of that name.
     Put(PutSchedule),
     /// Delete a schedule. Tasks that it has sent stay.
     Delete(DeleteSchedule),
-    /// When a schedule would occur next; nothing is stored.
+    /// The next occurrences of a schedule; nothing is stored.
     DryRun(DryRunSchedule),
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct ShowSchedule {
     /// The agent.
     #[arg(value_parser = agent)]
     pub(crate) agent: AgentId,
-    /// The name of the schedule.
+    /// Name of the schedule.
     #[arg(value_parser = schedule)]
     pub(crate) name: ScheduleName,
     #[command(flatten)]
@@ -160,31 +160,31 @@ pub(crate) struct NewSchedule {
     /// The agent.
     #[arg(value_parser = agent)]
     pub(crate) agent: AgentId,
-    /// The name of the schedule.
+    /// Name of the schedule.
     #[arg(value_parser = schedule)]
     pub(crate) name: ScheduleName,
     /// Five fields: minute, hour, day of the month, month, day of the week.
     #[arg(long)]
     pub(crate) cron: Option<String>,
-    /// Once, instead of --cron: an instant, or what a wall clock in the time zone shows.
+    /// Time of a single occurrence, instead of --cron: an instant, or wall clock time in the time zone.
     #[arg(long)]
     pub(crate) at: Option<String>,
-    /// A zone of the IANA database; UTC without it.
+    /// Time zone of the IANA database; UTC without it.
     #[arg(long)]
     pub(crate) time_zone: Option<String>,
-    /// What happens to an occurrence while the task of the one before is not done: skip, as without it, or queue.
+    /// Rule for an occurrence while the task of the previous one is not done: skip (the default) or queue.
     #[arg(long)]
     pub(crate) overlap: Option<String>,
-    /// What happens to occurrences that fell due while there was no worker: skip, as without it, or one.
+    /// Rule for occurrences that fell due while there was no worker: skip (the default) or one.
     #[arg(long)]
     pub(crate) missed: Option<String>,
-    /// The text of each task.
+    /// Text of each task.
     #[arg(long)]
     pub(crate) content: String,
-    /// The metadata of each task, a JSON object.
+    /// Metadata of each task, a JSON object.
     #[arg(long, value_parser = object)]
     pub(crate) metadata: Option<Object>,
-    /// Store it, and let it not occur.
+    /// Whether it is stored without occurring.
     #[arg(long)]
     pub(crate) disabled: bool,
 }
@@ -194,7 +194,7 @@ pub(crate) struct DeleteSchedule {
     /// The agent.
     #[arg(value_parser = agent)]
     pub(crate) agent: AgentId,
-    /// The name of the schedule.
+    /// Name of the schedule.
     #[arg(value_parser = schedule)]
     pub(crate) name: ScheduleName,
     #[command(flatten)]

@@ -13,29 +13,29 @@ const SAMPLER: &str = "parentbased_always_on";
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Traces")]
 pub(crate) struct Traces {
-    /// The receiver of traces over OTLP, such as http://collector:4318; without one there are none.
+    /// URL of the receiver of traces over OTLP, such as http://collector:4318; without it there are no traces.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     otlp_endpoint: Option<String>,
-    /// The protocol of the receiver: there is no other. [default: `http/protobuf`]
+    /// Protocol of the receiver; no other one is supported. [default: `http/protobuf`]
     #[arg(long, env = "OTEL_EXPORTER_OTLP_PROTOCOL")]
     otlp_protocol: Option<String>,
     /// Headers for the receiver: `name=value`, separated by commas.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_HEADERS", hide_env_values = true)]
     otlp_headers: Option<String>,
-    /// The name of the process in traces (`service.name`). [default: `antiphon-` and the role]
+    /// Name of the process in traces (`service.name`). [default: `antiphon-` and the role]
     #[arg(long, env = "OTEL_SERVICE_NAME")]
     otel_service_name: Option<String>,
     /// Attributes of the process in traces: `name=value`, separated by commas.
     #[arg(long, env = "OTEL_RESOURCE_ATTRIBUTES")]
     otel_resource_attributes: Option<String>,
-    /// Which traces are recorded: `always_on`, `always_off`, `traceidratio`, or one of them with `parentbased_`.
-    /// [default: `parentbased_always_on`]
+    /// Sampler of traces: `always_on`, `always_off`, `traceidratio`, or one of them with the prefix `parentbased_`. [default:
+    /// `parentbased_always_on`]
     #[arg(long, env = "OTEL_TRACES_SAMPLER")]
     otel_traces_sampler: Option<String>,
-    /// The ratio of `traceidratio`, from 0 to 1.
+    /// Ratio of `traceidratio`, from 0 to 1.
     #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG")]
     otel_traces_sampler_arg: Option<String>,
-    /// Spans that may wait for the receiver; of more the new ones are dropped, and counted.
+    /// Maximum number of spans that wait for the receiver; further ones are dropped and counted.
     #[arg(long, env = "OTEL_BSP_MAX_QUEUE_SIZE", default_value_t = 2_048, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     otel_max_queue_size: u32,
 }

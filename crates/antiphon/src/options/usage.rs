@@ -13,16 +13,16 @@ use crate::exit::ExitError;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct UsageOptions {
-    /// Turns that ended then or later: a time in RFC 3339, or a day in UTC.
+    /// Start of the period, by the end of turns: a time in RFC 3339, or a day in UTC.
     #[arg(long, value_parser = moment)]
     pub(crate) from: Timestamp,
-    /// Turns that ended before; without it, until now.
+    /// End of the period, exclusive; without it, now.
     #[arg(long, value_parser = moment)]
     pub(crate) to: Option<Timestamp>,
-    /// Any of day, agent, thread, user, model, kind, finish_reason, with commas between them; without it all is one sum.
+    /// Grouping by any of day, agent, thread, user, model, kind, finish_reason, separated by commas; without it there is one sum.
     #[arg(long, default_value = "", value_parser = groups)]
     pub(crate) by: Groups,
-    /// Lines of comma-separated values instead.
+    /// Whether to print comma-separated values.
     #[arg(long)]
     pub(crate) csv: bool,
     #[command(flatten)]
@@ -50,8 +50,8 @@ pub(super) const PRICES_HEADING: &str = "Prices and limits of turns";
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = PRICES_HEADING)]
 pub(crate) struct Prices {
-    /// What tokens of models cost, in JSON: a currency, and prices for a million tokens with the times from which they count. For reports of
-    /// usage, for the budgets that workers keep, and for the costs that workflow services bound in a turn. Read at the start.
+    /// Path of a JSON file with token prices of models: a currency, and prices for a million tokens with the times from which they apply.
+    /// Used for usage reports, for the budgets of workers, and for cost limits of turns; read at the start.
     #[arg(long, env = "ANTIPHON_PRICES_FILE")]
     prices_file: Option<PathBuf>,
 }
@@ -78,17 +78,17 @@ pub(crate) struct Budgets {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum BudgetsCommand {
-    /// The budgets of a tenant, and what has been used of each.
+    /// The budgets of a tenant, and how much of each is used.
     List(ListBudgets),
-    /// Make a budget, or change the one of that name.
+    /// Create a budget, or change the one of that name.
     Put(PutBudget),
-    /// Delete a budget: what it has kept from beginning may begin.
+    /// Delete a budget: the turns that waited for it can begin.
     Delete(DeleteBudget),
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ListBudgets {
-    /// Whose; the default tenant's without it.
+    /// Tenant; the default one without it.
     #[arg(long, value_parser = tenant)]
     pub(crate) tenant: Option<Tenant>,
     #[command(flatten)]
@@ -101,31 +101,31 @@ pub(crate) struct ListBudgets {
 #[command(group(ArgGroup::new("limit").args(["tokens", "cost"]).required(true)))]
 #[command(group(ArgGroup::new("scope").args(["agent", "user"])))]
 pub(crate) struct PutBudget {
-    /// Its name, unique within its tenant: at most 128 letters, digits, '_' and '-'.
+    /// Name, unique within its tenant: at most 128 letters, digits, '_' and '-'.
     #[arg(value_parser = BudgetName::parse)]
     pub(crate) name: BudgetName,
-    /// Tokens that models may read and write in a period.
+    /// Maximum number of tokens that models read and write in a period.
     #[arg(long)]
     pub(crate) tokens: Option<u64>,
-    /// What calls of models may cost in a period, in the currency of the prices.
+    /// Maximum cost of model calls in a period, in the currency of the prices.
     #[arg(long)]
     pub(crate) cost: Option<String>,
-    /// day or month.
+    /// Period: day or month.
     #[arg(long)]
     pub(crate) period: String,
-    /// Where the day or the month begins: a zone of the IANA database.
+    /// Time zone of the day or the month: a zone of the IANA database.
     #[arg(long, default_value = "UTC")]
     pub(crate) time_zone: String,
-    /// Of this agent alone; of the whole tenant without --agent and --user.
+    /// Agent to which it applies; without --agent and --user it applies to the whole tenant.
     #[arg(long)]
     pub(crate) agent: Option<String>,
-    /// Of this `user_id` of threads alone.
+    /// User to which it applies: the `user_id` of threads.
     #[arg(long)]
     pub(crate) user: Option<String>,
-    /// Whose; the default tenant's without it.
+    /// Tenant; the default one without it.
     #[arg(long, value_parser = tenant)]
     pub(crate) tenant: Option<Tenant>,
-    /// Who does it, for the audit.
+    /// Actor in the audit log.
     #[arg(long, default_value = "cli", value_parser = actor)]
     pub(crate) actor: String,
     #[command(flatten)]
@@ -136,13 +136,13 @@ pub(crate) struct PutBudget {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DeleteBudget {
-    /// Which.
+    /// Name of the budget.
     #[arg(value_parser = BudgetName::parse)]
     pub(crate) name: BudgetName,
-    /// Whose; the default tenant's without it.
+    /// Tenant; the default one without it.
     #[arg(long, value_parser = tenant)]
     pub(crate) tenant: Option<Tenant>,
-    /// Who does it, for the audit.
+    /// Actor in the audit log.
     #[arg(long, default_value = "cli", value_parser = actor)]
     pub(crate) actor: String,
     #[command(flatten)]

@@ -40,8 +40,8 @@ pub(crate) enum InterfaceName {
 pub(crate) struct Workflow {
     #[command(flatten)]
     pub(crate) nats: NatsArguments,
-    /// The id of the installation whose turn requests are answered, as `antiphon doctor` prints it: where the streams belong to another one the
-    /// service does not start. Absent: it is not checked, for the service knows no database.
+    /// Id of the installation whose turn requests are answered, as `antiphon doctor` prints it: the service does not start if the streams
+    /// belong to another one. Without it the id is not checked, because the service has no database.
     #[arg(long, env = "ANTIPHON_INSTALLATION", help_heading = "NATS")]
     pub(crate) installation: Option<String>,
     #[command(flatten)]
@@ -57,66 +57,67 @@ pub(crate) struct Workflow {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Workflow service")]
 pub(crate) struct WorkflowSettings {
-    /// Whose turn requests the workflow service takes.
+    /// Name of the workflow whose turn requests the service takes.
     #[arg(long, env = "ANTIPHON_WORKFLOW", default_value = "default", value_parser = workflow)]
     pub(crate) workflow: WorkflowName,
-    /// Turns that are answered at a time.
+    /// Maximum number of turns that are answered at once.
     #[arg(long, env = "ANTIPHON_WORKFLOW_CONCURRENCY", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) workflow_concurrency: u32,
-    /// What is in hand when the service is to stop may take so long to finish; the rest is handed back, which takes up to 11 s more while
-    /// NATS does not answer.
+    /// Maximum time in seconds for turns in progress when the service stops; the rest is handed back. This takes up to 11 s more while NATS
+    /// does not answer.
     #[arg(long, env = "ANTIPHON_WORKFLOW_DRAIN_SECONDS", default_value = "20", value_parser = seconds)]
     pub(crate) workflow_drain_seconds: Duration,
-    /// What answers; with `none` nothing does, and the script is only served over HTTP.
-    /// [default: `openai` if there is an LLM base URL, else `scripted`]
+    /// Engine that answers turns; with `none` no turn is answered, and the script is only served over HTTP. [default: `openai` if there is
+    /// an LLM base URL, else `scripted`]
     #[arg(long, env = "ANTIPHON_WORKFLOW_ENGINE")]
     pub(crate) workflow_engine: Option<EngineName>,
-    /// What the path of the interface is appended to (`/chat/completions`, `/responses`, `/messages`, `/models/…`), for example
-    /// https://api.openai.com/v1, https://api.anthropic.com/v1 or https://generativelanguage.googleapis.com/v1beta.
+    /// Base URL of the model's endpoint, to which the path of the interface is appended (`/chat/completions`, `/responses`, `/messages`,
+    /// `/models/…`). Examples: https://api.openai.com/v1, https://api.anthropic.com/v1, https://generativelanguage.googleapis.com/v1beta.
     #[arg(long, env = "ANTIPHON_LLM_BASE_URL")]
     pub(crate) llm_base_url: Option<String>,
-    /// The interface of the model's endpoint.
+    /// Interface of the model's endpoint.
     #[arg(long, env = "ANTIPHON_LLM_INTERFACE", default_value = "chat-completions")]
     pub(crate) llm_interface: InterfaceName,
-    /// Sent to the model's endpoint as its interface wants it: a bearer token, `x-api-key` or `x-goog-api-key`.
+    /// API key of the model's endpoint, sent in the form of its interface: a bearer token, `x-api-key` or `x-goog-api-key`.
     #[arg(long, env = "ANTIPHON_LLM_API_KEY", hide_env_values = true)]
     pub(crate) llm_api_key: Option<String>,
-    /// The model, where an agent's settings name none.
+    /// Name of the model for agents whose settings have none.
     #[arg(long, env = "ANTIPHON_LLM_MODEL")]
     pub(crate) llm_model: Option<String>,
-    /// A model that sends nothing for so long has failed.
+    /// Timeout in seconds of a model that sends nothing.
     #[arg(long, env = "ANTIPHON_LLM_TIMEOUT_SECONDS", default_value = "120", value_parser = seconds)]
     pub(crate) llm_timeout_seconds: Duration,
-    /// Before the model has said anything, a call is made again when its endpoint is busy (429), fails for a time (409, 423, 425, 498, 499,
-    /// 5xx), is away or breaks off. It is repeated with growing pauses and not before its `Retry-After`, until this many seconds have passed; 0 is never.
+    /// Maximum time in seconds for retries of a model call before the model has sent anything; 0 for no retries. Retried are a busy
+    /// endpoint (429), temporary failures (409, 423, 425, 498, 499, 5xx) and broken connections, with growing pauses and not before
+    /// `Retry-After`.
     #[arg(long, env = "ANTIPHON_LLM_RETRY_SECONDS", default_value = "20", value_parser = delay)]
     pub(crate) llm_retry_seconds: Duration,
-    /// Model calls of this process at once. [default: as many as there are]
+    /// Maximum number of model calls of this process at once. [default: no limit]
     #[arg(long, env = "ANTIPHON_LLM_CALLS_AT_ONCE", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) llm_calls_at_once: Option<u32>,
-    /// Model calls that this process begins in a minute; others wait. [default: as many as there are]
+    /// Maximum number of model calls that this process begins per minute; others wait. [default: no limit]
     #[arg(long, env = "ANTIPHON_LLM_CALLS_PER_MINUTE", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) llm_calls_per_minute: Option<u32>,
-    /// Tokens that the model calls of this process read and write in a minute; calls wait for what others have used beyond that.
-    /// [default: as many as there are]
+    /// Maximum number of tokens that the model calls of this process read and write per minute; after an excess calls wait. [default: no
+    /// limit]
     #[arg(long, env = "ANTIPHON_LLM_TOKENS_PER_MINUTE", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) llm_tokens_per_minute: Option<u32>,
-    /// Model calls of one turn; a turn that needs more fails.
+    /// Maximum number of model calls of one turn; a turn that needs more fails.
     #[arg(long, env = "ANTIPHON_MAX_STEPS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) max_steps: u32,
-    /// A JSON file of the HTTP tools that the model may call.
+    /// Path of a JSON file with the HTTP tools that the model can call.
     #[arg(long, env = "ANTIPHON_TOOLS_FILE")]
     pub(crate) tools_file: Option<PathBuf>,
-    /// The MCP server whose tools the model may call besides, for example that of `antiphon mcp`: http://127.0.0.1:8090/mcp.
+    /// URL of an MCP server whose tools the model can also call, for example that of `antiphon mcp`: http://127.0.0.1:8090/mcp.
     #[arg(long, env = "ANTIPHON_MCP_URL", value_parser = mcp_url)]
     pub(crate) mcp_url: Option<String>,
-    /// Sent to the MCP server as a bearer token.
+    /// API key of the MCP server, sent as a bearer token.
     #[arg(long, env = "ANTIPHON_MCP_API_KEY", hide_env_values = true)]
     pub(crate) mcp_api_key: Option<String>,
-    /// A JSON file of scripted answers; without one every input is answered with itself.
+    /// Path of a JSON file with scripted answers; without it every input is answered with itself.
     #[arg(long, env = "ANTIPHON_SCRIPT_FILE")]
     pub(crate) script_file: Option<PathBuf>,
-    /// Serves the script as an OpenAI-compatible endpoint, for tests of what talks to one.
+    /// Address at which the script is served as an OpenAI-compatible endpoint, for tests of its clients.
     #[arg(long = "serve-openai", env = "ANTIPHON_SCRIPT_HTTP_ADDR")]
     pub(crate) script_http_addr: Option<SocketAddr>,
 }

@@ -29,11 +29,11 @@ const DROPPED: &str = "antiphon_traces_spans_dropped_total";
 
 /// Metrics of a process that sends traces.
 pub const METRICS: &[MetricDescription] = &[
-    MetricDescription::counter(EXPORTED, "Spans that the receiver of traces has taken"),
+    MetricDescription::counter(EXPORTED, "Spans that the receiver of traces has accepted"),
     MetricDescription::counter(
         DROPPED,
-        "Spans that were not sent, by `reason`: `queue_full`, `unavailable` (the receiver was away for \
-         about a minute), `rejected`",
+        "Spans that were not sent, by `reason`: `queue_full`, `unavailable` (the receiver was unavailable for about a \
+         minute), `rejected`",
     )
     .by(&["reason"]),
 ];

@@ -88,7 +88,8 @@ impl Gateway {
     /// runtime.
     ///
     /// # Errors
-    /// The address cannot be listened on, or any client that reaches it could do everything, or the settings of tokens are invalid.
+    /// The address cannot be listened on, or any client that reaches it could do everything, or the
+    /// settings of tokens are invalid.
     pub fn bind(config: &GatewayConfig) -> Result<Self, GatewayError> {
         config.check()?;
         let authenticator = Arc::new(Authenticator::new(&config.access)?);

@@ -66,7 +66,8 @@ mod tests {
 
     use super::*;
 
-    /// Of requests, for proxies, or a name of an encoding: no page reads them of an answer.
+    /// Headers of requests or for proxies, or names of encodings: pages never read them from a
+    /// response.
     const NOT_READ: [&str; 4] = ["x-antiphon-actor", "x-forwarded-for", "x-accel-buffering", "x-gzip"];
 
     #[test]

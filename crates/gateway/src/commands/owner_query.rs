@@ -26,7 +26,8 @@ pub(crate) async fn explain(context: &Backend, bucket: Bucket, about: &QueryTarg
 /// longer than a takeover lasts.
 ///
 /// # Errors
-/// No worker owns the thread, its owner does not reach the stored entries in time, or NATS does not answer.
+/// No worker owns the thread, its owner does not reach the stored entries in time, or NATS does not
+/// answer.
 pub(crate) async fn explain_up_to_date(context: &Backend, thread: &ThreadId) -> Result<QueueStatus, Problem> {
     let bucket = thread.bucket();
     let about = QueryTarget::Thread(thread.clone());

@@ -1,4 +1,5 @@
-//! Publishes commands to the partition's stream, where they are durable, in order, and read by the partition's owner.
+//! Publishes commands to the partition's stream, where they are durable, in order, and read by the
+//! partition's owner.
 
 use std::time::Duration;
 

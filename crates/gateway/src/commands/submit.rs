@@ -139,8 +139,7 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let policy = input.policy.unwrap_or(settings.policy);
     refuse_unless_allowed(&input.parameters, &settings)?;
     refuse_unknown_parent(store, &input.thread, &input.metadata).await?;
-    // A refused person has written as well: the agent must not send its follow-up as if they had
-    // not.
+    // A refused person has written as well, so the thread's follow-up is superseded.
     if !settings.follow_up.is_empty() {
         store.supersede_follow_up(&input.thread).await?;
     }

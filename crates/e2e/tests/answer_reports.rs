@@ -1,4 +1,5 @@
-//! Why an answer ended and what it used, from outside: in every protocol, while the answer comes and once it is stored.
+//! Why an answer ended and what it used, from outside: in every protocol, during the answer and
+//! once it is stored.
 
 use std::future::Future;
 
@@ -11,10 +12,12 @@ use crate::{
     protocols::{stream, until_complete},
 };
 
-/// The counts of two calls, of which one is reported when it begins as well; a third one is refused by its provider.
+/// The token counts of two calls, one of which is reported when it begins, too; a third call is
+/// refused by its provider.
 const USED: [u64; 3] = [230, 25, 255];
 
-/// Answers the next request: calls are reported in chunks of metadata and, where `in_final`, in the final chunk.
+/// Answers the next request. Calls are reported in chunks of metadata and, if `in_final`, in the
+/// final chunk.
 async fn answer(workflow: &ManualWorkflow, in_final: bool) {
     let mut asked = workflow.next(SOON).await.unwrap();
     let calls = [
@@ -39,7 +42,7 @@ async fn answer(workflow: &ManualWorkflow, in_final: bool) {
     asked.ack().await.unwrap();
 }
 
-/// What a client sees whose answer comes meanwhile.
+/// The result of a client whose answer is streamed meanwhile.
 async fn live<T>(workflow: &ManualWorkflow, client: impl Future<Output = T>, in_final: bool) -> T {
     tokio::join!(client, answer(workflow, in_final)).0
 }
@@ -136,7 +139,7 @@ async fn every_protocol_reports_the_end_and_the_sum_of_the_calls() {
     assert_eq!(ledger["usage"].as_array().unwrap().len(), 1, "{ledger}");
 }
 
-/// The native stream, the history, the batch and the turn.
+/// Checks the native stream, the history, the batch and the turn.
 async fn check_native(fixture: &Fixture, workflow: &ManualWorkflow, thread: &str, in_final: bool) {
     let (addr, api) = (fixture.fleet.gateway_addrs()[0], fixture.api());
     let turn = api.say(thread, "Say it.").await.unwrap();

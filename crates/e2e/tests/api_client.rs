@@ -1,4 +1,5 @@
-//! What tests of turns and tasks stand on besides the fixture: the API, manual workflows, and queries of the tables.
+//! Helpers of turn and task tests besides the fixture: the API, manual workflows, and queries of
+//! the tables.
 
 use std::time::Duration;
 
@@ -15,9 +16,9 @@ use testkit::{
 
 use crate::fixture::Fixture;
 
-/// How long anything may take that waits for nothing but a busy machine.
+/// Time limit for anything that is delayed only by a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(15);
-/// How long a test watches that something does not happen.
+/// Time for which a test checks that something does not happen.
 pub(crate) const A_WHILE: Duration = Duration::from_millis(700);
 
 /// One worker and no workflow service: the test answers.
@@ -31,7 +32,7 @@ pub(crate) fn scripted(options: FleetOptions) -> FleetOptions {
     alone(options).with_workflow(WorkflowOptions::script(script()))
 }
 
-/// What the scripted service answers, by words in the input.
+/// The answers of the scripted service, by words in the input.
 pub(crate) fn script() -> Value {
     let error = |class: &str| json!({"class": class, "message": format!("a {class} failure by script")});
     let said = json!({"text": {"content": "You said: {input}", "chars": 6}});
@@ -71,7 +72,7 @@ impl Fixture {
         ManualWorkflow::connect(self.nats.url(), workflow, ack_wait).await.unwrap()
     }
 
-    /// An agent of the workflow `default` with these settings.
+    /// Puts an agent of the workflow `default` with these settings.
     pub(crate) async fn settle(&self, agent: &str, settings: Value) {
         self.api().put_agent(agent, "default", settings).await.unwrap();
     }
@@ -119,7 +120,7 @@ impl Fixture {
         turns::of_thread(&self.pool, thread).await.unwrap()
     }
 
-    /// Waits until a thread has so many messages.
+    /// Waits until a thread has this many messages.
     pub(crate) async fn until_messages(&self, thread: &str, count: usize) -> Vec<TurnMessage> {
         self.until(&format!("{thread} has {count} messages"), SOON, async || {
             turns::of_thread(&self.pool, thread).await.is_ok_and(|messages| messages.len() >= count)
@@ -128,7 +129,7 @@ impl Fixture {
         self.messages_of(thread).await
     }
 
-    /// Waits until a thread has a failed turn, and returns the codes of all of them.
+    /// Waits until a thread has this many failed turns, and returns their codes and runs.
     pub(crate) async fn until_failed(&self, thread: &str, count: usize) -> Vec<(String, i32)> {
         let failed = async || {
             let all = turns::failed_turns(&self.pool).await.unwrap_or_default();
@@ -144,7 +145,7 @@ impl Fixture {
         failed().await
     }
 
-    /// A metric over all workers.
+    /// Sum of a metric over all workers.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
         let mut sum = 0.0;
         for worker in &self.fleet.workers {
@@ -153,7 +154,7 @@ impl Fixture {
         sum
     }
 
-    /// Waits until nothing waits to be published any more.
+    /// Waits until nothing is left to be published.
     pub(crate) async fn until_settled(&self) {
         self.until("nothing is left open or unsent", SOON, async || {
             turns::unsettled(&self.pool).await.is_ok_and(|left| left == (0, 0))
@@ -161,14 +162,14 @@ impl Fixture {
         .await;
     }
 
-    /// Asserts that no turn request comes for some time.
+    /// Asserts that no turn request arrives for some time.
     pub(crate) async fn no_request_comes(&self, manual_workflow: &ManualWorkflow) {
         let asked = manual_workflow.next_within(A_WHILE).await.unwrap();
         assert!(asked.is_none(), "a request for {:?}", asked.map(|asked| asked.raw));
     }
 }
 
-/// The next request, whose turn it must be.
+/// The next request, which must be for this turn.
 pub(crate) async fn asked_for(manual_workflow: &ManualWorkflow, turn: &AcceptedTurn) -> DeliveredRequest {
     let asked = manual_workflow.next(SOON).await.unwrap();
     assert_eq!((&asked.request.turn_id, &asked.request.message_id), (&turn.id, &turn.answer));

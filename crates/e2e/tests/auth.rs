@@ -1,4 +1,5 @@
-//! Authorization: every route with every kind of credential, on a fleet that demands them and a database with row-level security.
+//! Authorization: every route with every kind of credential, on a fleet that requires them and a
+//! database with row-level security.
 
 pub(crate) mod database_roles;
 mod erased_tenants;
@@ -31,11 +32,11 @@ use rights::{ROLES, matches_the_description, routes};
 const SECRET: &str = "a secret of both sides that has more than 32 bytes";
 const ISSUER: &str = "https://idp.example";
 
-/// A fleet that wants credentials, and how to get some.
+/// A fleet that requires credentials, and the means to make them.
 struct Gate {
     fixture: Fixture,
     database_url: String,
-    /// Where the keys of tokens are.
+    /// File with the keys of tokens.
     keys: PathBuf,
     _folder: ScratchDir,
 }
@@ -52,7 +53,7 @@ impl Gate {
         Self::with_keys("ANTIPHON_JWT_SECRET_FILE", &format!("{SECRET}\n"), more).await
     }
 
-    /// `setting` names a file with these keys of tokens.
+    /// `setting` is the variable for a file with these token keys.
     async fn with_keys(setting: &str, text: &str, more: &[(&str, &str)]) -> Self {
         Self::with_options(setting, text, |options| {
             more.iter().fold(options, |options, (name, value)| options.with_env(name, value))
@@ -97,7 +98,7 @@ impl Gate {
         serde_json::from_str(&done.stdout).unwrap()
     }
 
-    /// A key as an operator makes it.
+    /// An API key as an operator makes it.
     async fn key(&self, tenant: Option<&str>, role: &str, scopes: Option<&str>) -> Caller {
         let mut words = vec!["keys", "create", "for a test", "--role", role];
         words.extend(tenant.iter().flat_map(|tenant| ["--tenant", tenant]));
@@ -106,7 +107,7 @@ impl Gate {
         self.caller(made["key"].as_str().unwrap())
     }
 
-    /// How long a key has.
+    /// Remaining lifetime of a key, in seconds.
     async fn seconds_left(&self, key: &str) -> i64 {
         let sql = "SELECT extract(epoch FROM expires_at - clock_timestamp())::bigint FROM api_keys WHERE key_id = $1";
         sqlx::query_scalar(sql).bind(key).fetch_one(&self.fixture.pool).await.unwrap()
@@ -138,14 +139,14 @@ fn signed(header: &Value, claims: &Value, secret: &str) -> String {
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
 }
 
-/// The same but for the last character.
+/// The same credential with another last character.
 fn another(credential: &str) -> String {
     let (rest, last) = credential.split_at(credential.len() - 1);
     format!("{rest}{}", if last == "0" { '1' } else { '0' })
 }
 
 impl Caller {
-    /// A stream of events that begins: it goes on until it is dropped.
+    /// Opens an event stream, which goes on until it is dropped.
     async fn open(&self, path: &str, more: &[(&str, &str)]) -> http::Response {
         let bearer = format!("Bearer {}", self.credential);
         let headers = [&[("authorization", bearer.as_str())], more].concat();
@@ -165,7 +166,7 @@ impl Caller {
         self.ask("GET", path, None).await
     }
 
-    /// Says something and waits until the answer is in the history.
+    /// Sends an input and waits until the answer is in the history.
     async fn talk(&self, thread: &str) -> Value {
         let path = format!("/v1/threads/{thread}/messages");
         let said = self.ask("POST", &path, Some(&json!({"content": "hello"}))).await;
@@ -389,7 +390,7 @@ async fn a_tenant_over_its_limit_gets_retry_after() {
     assert_eq!(other.ask("POST", "/v1/threads", Some(&json!({}))).await.status, 201, "others are not slowed");
     sleep(Duration::from_secs(seconds)).await;
     assert_eq!(acme.ask("POST", "/v1/threads", Some(&json!({}))).await.status, 201);
-    // A client of another protocol gets it in its own form.
+    // A client of another protocol gets the refusal in that protocol's form.
     let mut spoken = acme.ask("POST", "/v1/responses", Some(&json!({}))).await;
     for _ in 0..30 {
         if spoken.status == 429 {

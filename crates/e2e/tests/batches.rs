@@ -1,4 +1,4 @@
-//! Batches over the API: when they came, while their turn is under way, and those within another.
+//! Batches over the API: their times, batches of turns in progress, and nested batches.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::{
 
 const A_SECOND: Duration = Duration::from_secs(1);
 
-/// A moment of the API, in ms since 1970.
+/// A timestamp of the API, in ms since 1970.
 fn moment(value: &Value) -> i64 {
     wire::parse_rfc3339(value.as_str().unwrap_or_else(|| panic!("no moment: {value}"))).unwrap().0
 }
 
-/// From one moment to another, in whole seconds.
+/// The time from one timestamp to another, in whole seconds.
 fn seconds(from: &Value, to: &Value) -> i64 {
     let ms = moment(to) - moment(from);
     (ms + 300).div_euclid(1_000)
@@ -58,7 +58,7 @@ async fn messages_say_when_they_were_accepted_begun_and_complete() {
         "the second was accepted while the first ran, and began after it: {second}"
     );
 
-    // The turn and the batch say the same, while they are there and in a copy.
+    // The turn and the batch show the same, while they exist and in a copy.
     let shown = api.call("GET", &format!("/v1/turns/{}", turn.id), None).await.unwrap();
     assert_eq!(shown["created_at"], *accepted);
     assert_eq!((&shown["started_at"], &shown["ended_at"]), (&input["started_at"], &answer["created_at"]));
@@ -143,7 +143,7 @@ async fn a_batch_is_shown_while_its_turn_is_under_way() {
     assert_eq!(reasons, [&Value::Null; 2], "an answer under way has no end");
     assert_eq!(shown["messages"][3]["content"], "It is ");
 
-    // With its commit it is the same batch under an id, and never there twice.
+    // With its commit it is the same batch under an id, and never listed twice.
     asked.answer("noon.").await.unwrap();
     loop {
         let page = list().await;
@@ -232,7 +232,7 @@ async fn the_batches_within_a_batch_are_listed_in_pages() {
     assert_eq!((first, &next), (vec![a2.clone()], &a2));
     let more = format!("&limit=1&next={}", next.as_str().unwrap());
     assert_eq!(within(&a, &more).await, (vec![a1], Value::Null));
-    // One that is under way is the first of them, and of no other.
+    // A batch in progress is the first of its parent's, and of no other's.
     api.say_with("talk", &json!({"content": "x", "metadata": {"parent_batch": a}}), &[]).await.unwrap();
     let asked = workflow.next(SOON).await.unwrap();
     assert_eq!(within(&a, "").await.0.len(), 3);

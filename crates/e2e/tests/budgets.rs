@@ -1,4 +1,5 @@
-//! A budget keeps turns from beginning before a model is called: inputs are refused, what is queued waits and says until when.
+//! A budget keeps turns from beginning before a model is called: inputs are refused, and queued
+//! work waits and shows until when.
 
 use std::time::Duration;
 
@@ -7,10 +8,10 @@ use testkit::{fleet::FleetOptions, manual_workflow::ManualWorkflow};
 
 use crate::{api_client::SOON, fixture::Fixture};
 
-/// Waiting turns look at their budgets every 15 s.
+/// Waiting turns check their budgets every 15 s.
 const NEXT_LOOK: Duration = Duration::from_secs(30);
 
-/// Answers the next request, whose input is `content`, and says what it has used.
+/// Answers the next request, whose input is `content`, and reports the used tokens.
 async fn answer(workflow: &ManualWorkflow, content: &str, tokens: u32) {
     let mut asked = workflow.next(NEXT_LOOK).await.unwrap();
     assert_eq!(asked.request.context.last().unwrap().content, content);
@@ -44,7 +45,7 @@ async fn a_spent_budget_refuses_inputs_and_has_tasks_wait() {
     let keyed = json!({"content": "two"});
     let accepted = api.say_with("talk", &keyed, &[("idempotency-key", "k2")]).await.unwrap();
     assert_eq!(accepted.status, 202, "{}", accepted.text);
-    // What was taken before the budget was spent waits behind it.
+    // An input accepted before the budget was spent waits.
     api.say("talk", "three").await.unwrap();
     answer(&workflow, "two", 70).await;
     fixture.until_messages("talk", 4).await;
@@ -62,11 +63,11 @@ async fn a_spent_budget_refuses_inputs_and_has_tasks_wait() {
     );
     let seconds: u32 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=90_000).contains(&seconds), "{seconds}");
-    // The same input again is the same turn, which was taken before.
+    // The same input again is the same turn, which was accepted before.
     let again = api.say_with("talk", &keyed, &[("idempotency-key", "k2")]).await.unwrap();
     assert!(again.status < 300, "{} {}", again.status, again.text);
 
-    // A task waits and says why and until when, and so does the input; another agent works.
+    // A task waits and shows why and until when, and so does the input; another agent works.
     api.send_task("ann", "k", "work").await.unwrap();
     api.send_task("bob", "k", "other work").await.unwrap();
     answer(&workflow, "other work", 1_000).await;
@@ -82,14 +83,14 @@ async fn a_spent_budget_refuses_inputs_and_has_tasks_wait() {
             })
             .await;
         let until = waits(path, place).await["until"].as_str().unwrap().to_owned();
-        // To the second, for it is reckoned from what is left.
+        // To the second, because it is computed from the remaining time.
         assert_eq!(until[..16], shown["resets_at"].as_str().unwrap()[..16], "{until} {shown}");
     }
     fixture.no_request_comes(&workflow).await;
     fixture.until_tasks("ann", &["pending"]).await;
     assert_eq!(api.agent("ann").await.unwrap()["backoff_attempt_count"], 0, "it is no failure");
 
-    // Raised, it lets both go, once each.
+    // When the budget is raised, both begin, once each.
     let more = json!({"tokens": 1_000, "period": "day", "time_zone": "Europe/Berlin", "agent_id": "ann"});
     let raised = api.call("PUT", path, Some(&more)).await.unwrap();
     assert_eq!((&raised["remaining"], &raised["version"]), (&json!("870"), &json!(2)));
@@ -153,7 +154,8 @@ async fn budgets_of_a_user_and_of_all_costs_are_kept() {
         ["name", "scope", "unit", "limit", "spent"].map(|field| budget[field].as_str().unwrap().to_owned())
     };
 
-    // Who has a budget is refused when it is spent, in each thread of the user; another user of the same agent is not.
+    // A user whose budget is spent is refused in every thread; another user of the same agent is
+    // not.
     api.say("una", "one").await.unwrap();
     answer(&workflow, "one", 120).await;
     fixture.until_messages("una", 2).await;
@@ -165,7 +167,7 @@ async fn budgets_of_a_user_and_of_all_costs_are_kept() {
     answer(&workflow, "two", 390).await;
     fixture.until_messages("max", 2).await;
 
-    // What all have cost is over the other budget, and a task waits for it as well.
+    // The total cost exceeds the other budget, and a task waits for it as well.
     assert_eq!(refusal("max").await, ["of-all", "tenant", "cost", "500", "510"]);
     api.send_task("ann", "k", "work").await.unwrap();
     fixture
@@ -181,7 +183,7 @@ async fn budgets_of_a_user_and_of_all_costs_are_kept() {
     fixture.until_tasks("ann", &["completed"]).await;
     assert_eq!(refusal("una").await[0], "of-una", "the other is still over its own");
 
-    // The metrics of the workers have what the ledger has.
+    // The metrics of the workers match the ledger.
     assert_eq!(fixture.metric("antiphon_worker_model_calls_total").await, 3.0);
     assert_eq!(fixture.metric("antiphon_worker_model_tokens_total").await, 511.0);
 }

@@ -1,5 +1,5 @@
-//! The real clients of all protocols on a real fleet, cut all the time and in several ways, or behind a slow link: what they have in the end
-//! is what is stored.
+//! The real clients of all protocols on a real fleet, cut all the time and in several ways, or
+//! behind a slow link: in the end they have exactly what is stored.
 
 use std::{collections::BTreeMap, env, process::Stdio, time::Duration};
 
@@ -14,15 +14,16 @@ use tokio::{
 
 use crate::{api_client::scripted, fixture::Fixture};
 
-/// Whose threads they are; its turns with people bring no tasks after them.
+/// The agent of the threads; no tasks follow its turns with people.
 const AGENT: &str = "talk";
 const PROTOCOLS: [&str; 5] = ["native", "ui_message", "agui", "responses", "chat_completions"];
-/// What is asked for, with its numbers from the environment: `cargo xtask reconnect-soak` asks for more.
+/// Parameters of a run, with numbers from the environment: `cargo xtask reconnect-soak` sets higher
+/// ones.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
-    /// Over all protocols, each of which makes the same share.
+    /// Total number over all protocols, in equal shares.
     cuts: u64,
-    /// Where the cuts are made; when they are depends on the machine.
+    /// Determines where the cuts are made; their times depend on the machine.
     seed: u64,
 }
 
@@ -35,13 +36,13 @@ impl Asked {
         }
     }
 
-    /// For clients that are cut some ten times a second, each answer in between whole.
+    /// For clients that are cut about ten times a second, with each answer in between whole.
     fn limit(self) -> Duration {
         Duration::from_secs(90) + Duration::from_millis(100) * u32::try_from(self.cuts).unwrap()
     }
 }
 
-/// How much longer than the clients themselves we wait for them.
+/// How much longer than the clients' own limit the test waits for them.
 const GRACE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,7 +51,7 @@ async fn disconnected_clients_have_everything_once() {
     let asked = Asked::from_environment();
     let mut clients = Clients::start(&fixture, asked);
     clients.until_half().await;
-    // A gateway is gone for good, and the only owner comes back: answers that it was in the middle of go on.
+    // A gateway is gone for good, and the only owner comes back: interrupted answers go on.
     fixture.fleet.gateways[1].kill().await.unwrap();
     fixture.fleet.workers[0].kill().await.unwrap();
     fixture.fleet.workers[0].spawn().unwrap();
@@ -88,7 +89,7 @@ struct Clients {
 impl Clients {
     fn start(fixture: &Fixture, asked: Asked) -> Self {
         let source = workspace::root().join("crates/protocols/tests/clients");
-        // Not where the tests of `protocols` install, which may do so at the same time.
+        // Not where the tests of `protocols` install, which may run at the same time.
         let installed = workspace::target_dir().join("clients/fleet");
         npm::install(&source, &installed).unwrap();
         let gateways: Vec<_> =
@@ -136,7 +137,7 @@ fn summary(report: &Value) -> Value {
     report
 }
 
-/// What the history has of a turn.
+/// A turn as the history has it.
 #[derive(Debug, PartialEq, Default)]
 struct Spoken {
     input: String,
@@ -178,7 +179,7 @@ async fn only_turn_of(fixture: &Fixture, thread: &Value) -> Spoken {
     turns.remove(0)
 }
 
-/// Every turn is stored once and as its client has it.
+/// Checks that every turn is stored once and as its client has it.
 async fn compare(fixture: &Fixture, report: &[Value]) -> Vec<String> {
     let mut threads: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for turn in report {
@@ -242,7 +243,7 @@ async fn the_rest_is_as_it_should_be(fixture: &Fixture, others: &Value) {
         background["statuses"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     statuses.dedup();
     assert_eq!((statuses[0], statuses[1], *statuses.last().unwrap()), ("queued", "in_progress", "completed"));
-    // What was asked for is shown by every gateway at any time, and with a key it is the same response.
+    // A response is shown by every gateway at any time, and with a key it stays the same response.
     let kept = background["kept"].as_array().unwrap();
     assert!(kept.len() == 1 && kept[0][1].as_i64().unwrap() > 1_700_000_000, "{background}");
     assert_eq!((&kept[0][2], &kept[0][3]), (&json!(true), &json!({"order": "7"})));

@@ -29,7 +29,7 @@ const NUMBER: &str = "UPDATE messages AS m SET number = n.number FROM (
     ) AS n WHERE (m.bucket, m.thread_id, m.position) = (n.bucket, n.thread_id, n.position);
     UPDATE threads AS t SET last_number = (SELECT count(*) FROM messages AS m WHERE (m.bucket, m.thread_id) = (t.bucket, t.thread_id))";
 
-/// A database of one's own and a folder for files.
+/// A separate database and a folder for files.
 struct CommandFixture {
     database: TestDatabase,
     pool: PgPool,
@@ -57,14 +57,14 @@ impl CommandFixture {
         invoke(&words, &env).await.unwrap()
     }
 
-    /// What it says as JSON; it must succeed.
+    /// The output as JSON; the command must succeed.
     async fn json(&self, words: &str) -> Value {
         let done = self.invoke(&format!("{words} -o json")).await;
         assert_eq!(done.code, Some(0), "{words}: {}", done.stderr);
         serde_json::from_str(&done.stdout).unwrap()
     }
 
-    /// The one line that it fails with.
+    /// The single line of the command's failure.
     async fn refused(&self, words: &str) -> String {
         let done = self.invoke(words).await;
         assert_eq!(done.code, Some(1), "{words}: {} {}", done.stdout, done.stderr);
@@ -89,7 +89,7 @@ impl CommandFixture {
         sqlx::query_scalar(AssertSqlSafe(sql.to_owned())).fetch_one(&self.pool).await.unwrap()
     }
 
-    /// Everything that is stored of threads, but for when.
+    /// Everything that is stored of threads, except times.
     async fn stored(&self) -> Vec<Value> {
         let mut all = self.rows("SELECT * FROM (SELECT bucket, thread_id, head_position, message_count, hidden_count, last_number, agent_id, busy_policy, metadata FROM threads) AS t ORDER BY 1, 2").await;
         all.extend(self.rows("SELECT m.* FROM (SELECT bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content, tool_calls, tool_call_id, metadata, token_count, parent_id, attempt, created_at, started_after_ms, parent_batch, out_of_range FROM messages) AS m ORDER BY bucket, thread_id, position").await);
@@ -97,8 +97,8 @@ impl CommandFixture {
         all
     }
 
-    /// Messages by a script: `13:10.2t=c` is the message at 13, number 2 of batch 10, a tool's result for call c; `A=c` calls;
-    /// `!` stands apart.
+    /// Writes messages by a script: `13:10.2t=c` is the message at 13, number 2 of batch 10, a
+    /// tool's result for call c; `A=c` calls; `!` marks a message as out of range.
     async fn put(&self, thread: &str, script: &str) {
         let mut before = None;
         for word in script.split_whitespace() {
@@ -151,7 +151,7 @@ fn bucket(thread: &str) -> i16 {
     ThreadId::parse(thread).unwrap().bucket().get().try_into().unwrap()
 }
 
-/// Calls, batches that stand between each other, one that goes on much later, one without an answer.
+/// Calls, interleaved batches, one that continues much later, one without an answer.
 const TALK: &str = "10:10.0u 11:10.1A=c 12:10.2t=c 13:10.3a 20:20.0u 21:21.0u 22:20.1a! 23:21.1a! 30:10.4u! 31:10.5a! 40:40.0u";
 
 async fn fixture_with_talk() -> CommandFixture {
@@ -169,8 +169,8 @@ async fn fixture_with_talk() -> CommandFixture {
     fixture
 }
 
-/// Six hundred batches of two, and one that begins before them and goes on between them, with more messages than one
-/// transaction takes.
+/// Six hundred batches of two, and one that begins before them and continues between them, with
+/// more messages than one transaction takes.
 async fn fixture_with_long_thread() -> CommandFixture {
     let fixture = CommandFixture::new().await;
     fixture.put("long", "1000:1000.0u").await;
@@ -325,7 +325,7 @@ async fn existing_thread_imports_only_what_follows_it() {
         assert!(said.starts_with("line "), "{said}");
         assert_eq!(other.stored().await, before);
     }
-    // What is missing at its end is written.
+    // Missing messages at its end are written.
     let other = CommandFixture::new().await;
     other.json(&import).await;
     other.execute("DELETE FROM messages WHERE position = 40; UPDATE threads SET head_position = 31, message_count = 10, hidden_count = 3, last_number = 10 WHERE thread_id = 't'").await;
@@ -338,7 +338,7 @@ async fn the_doctor_finds_and_mends_what_was_planted_and_nothing_else() {
     let fixture = fixture_with_talk().await;
     let well = fixture.json("batches check").await;
     assert_eq!((&well["findings"], &well["remaining"], &well["batches"]), (&json!([]), &json!(0), &json!(4)));
-    // A hole in the numbers; a result without a call; a mark that is missing; a beginning that is lost.
+    // A gap in the numbers; a result without a call; a missing mark; a lost beginning.
     let damage = "UPDATE messages SET sequence_num = 5 WHERE position = 13;
                   UPDATE messages SET out_of_range = false WHERE position = 23;";
     fixture.execute(damage).await;
@@ -395,7 +395,7 @@ async fn a_fork_has_whole_batches_and_what_counted_then() {
     assert_eq!((&shown["agent_id"], &shown["last_position"]), (&json!("t"), &json!("40")));
     assert_eq!(shown["message_count"], json!(7), "without the four that the system made up");
     assert_eq!(fixture.number("SELECT count(*) FROM compactions WHERE thread_id = 'whole'").await, 1);
-    // Batch 10 went on after 20 began, and is whole all the same.
+    // Batch 10 continued after 20 began, and is whole all the same.
     fixture.json("threads fork t part --at 20").await;
     assert_eq!(fixture.json("threads show part").await["message_count"], json!(6));
     let part: Vec<_> = fixture
@@ -459,7 +459,7 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
     let receipt = fixture.json("threads erase long --database-only --yes --actor ada").await;
     assert_eq!((&receipt["actor"], &receipt["erased"]), (&json!("ada"), &json!(true)));
     assert!(receipt["erased_at"].is_string());
-    // Every table that knows threads is on the receipt, and has nothing of this one.
+    // The receipt lists every table that refers to threads, and none has rows of this one.
     let tables = fixture
         .rows(
             "SELECT c.table_name FROM information_schema.columns AS c

@@ -1,4 +1,4 @@
-//! Batches that go on, and batches that go: heartbeats and retention.
+//! Batches that continue and batches that are deleted: heartbeats and retention.
 
 use serde_json::json;
 use testkit::db_snapshot::turns::TurnMessage;
@@ -19,7 +19,7 @@ fn places(messages: &[TurnMessage]) -> Vec<(bool, i32, &str)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn continued_answer_after_restart_stays_in_its_batch() {
     let mut fixture = Fixture::with(alone).await;
-    // Whatever waits at all is abandoned here: what comes of it is kept, and counted.
+    // Any waiting batch is abandoned at once here: its output is kept, and counted.
     fixture.settle("talk", json!({"batch_timeout_ms": 1})).await;
     let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
     let turn = api.say("talk", "count to three").await.unwrap();
@@ -113,7 +113,7 @@ async fn a_batch_that_ends_too_soon_says_why_and_is_in_no_context() {
             calls.iter().all(|call| call["tool_call_id"] == "b" || call["is_answered"] == is_answered),
             "{shown}"
         );
-        // The next turn knows nothing of it, and what the model is shown is valid.
+        // The next turn contains nothing of it, and the model's context is valid.
         let next = api.say(&thread, "And now?").await.unwrap();
         let asked = asked_for(&manual_workflow, &next).await;
         let context: Vec<_> = asked.request.context.iter().map(|it| it.content.as_str()).collect();
@@ -150,10 +150,10 @@ async fn what_the_rules_of_an_agent_do_not_keep_goes_in_whole_batches() {
     assert_eq!(api.thread("short").await.unwrap()["message_count"], json!(10));
     assert_eq!(fixture.messages_of("kept").await.len(), 25);
     assert_eq!(fixture.metric("antiphon_worker_retention_deleted_batches_total").await, 4.0);
-    // The same again is the same, also when it is gone.
+    // The same input again is the same turn, also when it is deleted.
     let gone = keyed().await;
     assert_eq!((gone.status, &gone.json().unwrap()["code"]), (410, &json!("turn_deleted")));
-    // It goes on as if nothing had been.
+    // The thread continues as if nothing had happened.
     api.say("short", "hello").await.unwrap();
     fixture
         .until("the newest two are left", SOON, async || {

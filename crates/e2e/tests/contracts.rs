@@ -1,4 +1,5 @@
-//! The contract between owners and workflow services: who may write an answer, which delivery counts, what is refused.
+//! The contract between owners and workflow services: who may write an answer, which delivery
+//! counts, what is refused.
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ async fn chunks_without_the_turns_own_token_are_refused_and_counted() {
     let own = asked.request.turn_token.clone();
     let almost = format!("{}0", &own[..own.len() - 1]);
     let almost = if almost == own { format!("{}1", &own[..own.len() - 1]) } else { almost };
-    // None, a guess, one that is almost right, and the right one of another turn.
+    // None, a guess, an almost correct one, and the correct one of another turn.
     let strangers = [Value::Null, json!("00"), json!(almost), json!(other.request.turn_token)];
     for token in &strangers {
         let payload = chunk(&mut asked, token.clone());
@@ -57,7 +58,7 @@ async fn ids_of_a_turns_messages_are_reserved_for_the_turn() {
     let manual_workflow = fixture.manual_workflow().await;
     let turn = fixture.api().say("talk", "hello").await.unwrap();
     let mut asked = asked_for(&manual_workflow, &turn).await;
-    // A bare message under the input's or a step's id would make half a turn of this one.
+    // A bare message under the id of the input or of a step would make half a turn of this one.
     for id in [turn.input.clone(), format!("{}-s0", turn.answer), format!("{}-s0-r0", turn.answer)] {
         let bare =
             json!({"session_id": "talk", "message_id": id, "chunk_id": 0, "chunk": "x", "is_final": true});
@@ -82,7 +83,7 @@ async fn a_token_for_something_else_than_its_answer_is_a_dead_letter() {
         let chunk = asked.chunk("lie", json!({"chunk_id": 0, "message_id": id, "is_final": true}));
         asked.publish(chunk.to_string().into_bytes()).await.unwrap();
     }
-    // In another thread the token says as little.
+    // The token is no more use in another thread.
     let elsewhere = model::ThreadId::parse("elsewhere").unwrap();
     let chunk = asked.chunk(
         "lie",
@@ -131,7 +132,7 @@ async fn tool_calls_with_one_id_get_an_id_each() {
     assert_eq!([&*stored[2].content, &*stored[3].content], ["noon", "one"]);
     let counted = async || fixture.metric("antiphon_worker_ambiguous_calls_total").await == 1.0;
     fixture.until("the second is counted", SOON, counted).await;
-    // What a model sees is mended.
+    // The model's context is repaired.
     let next = fixture.api().say("talk", "and now?").await.unwrap();
     let asked = asked_for(&manual_workflow, &next).await;
     let context = asked.raw["context"].as_array().unwrap();
@@ -148,7 +149,7 @@ async fn garbage_among_the_chunks_of_an_answer_is_set_aside() {
     let turn = fixture.api().say("talk", "hello").await.unwrap();
     let mut asked = asked_for(&manual_workflow, &turn).await;
     asked.say("one ").await.unwrap();
-    // None of these bears the turn's token.
+    // None of these has the turn's token.
     let mut without_token = |text: &str, more: Value| {
         let mut chunk = asked.chunk(text, more);
         chunk.as_object_mut().unwrap().remove("turn_token");
@@ -193,7 +194,7 @@ async fn two_that_answer_the_same_delivery_make_one_answer() {
     });
     for (chunk, is_final) in &pieces {
         asked.publish(chunk.to_string().into_bytes()).await.unwrap();
-        // The other says the same, and then something else.
+        // The other sends the same, and then something else.
         asked.publish(chunk.to_string().into_bytes()).await.unwrap();
         if !is_final {
             let mut other = chunk.clone();
@@ -265,7 +266,7 @@ async fn a_turn_of_an_unserved_workflow_waits_and_says_why() {
         .await;
     assert_eq!(fixture.until_failed("ann", 1).await, [("no_workflow".to_owned(), 0)]);
     until_ended(&follower, &turn.answer).await;
-    // A service starts: a retry is answered, and the request of the run that failed is not there any more.
+    // A service starts: a retry is answered, and the request of the failed run is gone.
     let manual_workflow = fixture.manual_workflow_of("unserved", Duration::from_secs(30)).await;
     fixture.no_request_comes(&manual_workflow).await;
     let again = fixture.api().retry_turn("ann", &turn.id).await.unwrap();

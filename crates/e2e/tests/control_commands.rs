@@ -1,4 +1,4 @@
-//! What operators do to agents and tasks, and what they see of turns and tasks that wait.
+//! Operations on agents and tasks, and the state shown of waiting turns and tasks.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     fixture::Fixture,
 };
 
-/// The act was done, and its id is in the answer.
+/// Asserts that the command was executed, and that its id is in the response.
 fn done(answer: &Value) {
     assert_eq!((&answer["status"], &answer["error"]), (&json!("done"), &Value::Null), "{answer}");
     assert!(answer["command_id"].is_string());
@@ -65,7 +65,8 @@ async fn failed_task_commands_are_in_the_audit_log() {
         api.send_task("ann", task, "fails-for-good").await.unwrap();
     }
     fixture.until_tasks("ann", &["failed", "failed", "failed"]).await;
-    // As it is it would fail again; with another text it goes to the end of the queue and succeeds.
+    // Unchanged it would fail again; with another text it goes to the end of the queue and
+    // succeeds.
     done(&api.edit_task("ann", "edited", "hello").await.unwrap());
     done(&api.retry_task("ann", "edited").await.unwrap());
     done(&api.drop_task("ann", "dropped").await.unwrap());
@@ -76,7 +77,7 @@ async fn failed_task_commands_are_in_the_audit_log() {
         said(&fixture.messages_of("ann").await),
         [("user", "hello"), ("assistant", "You said: hello")]
     );
-    // What cannot be done is refused, with the reason, and is in the audit too.
+    // An impossible command is refused with the reason, and is in the audit, too.
     let refused = api.retry_task("ann", "edited").await.unwrap();
     assert_eq!(
         (&refused["status"], &refused["error"]),
@@ -205,7 +206,7 @@ async fn everything_that_waits_says_why() {
     reason_of_turn(Value::Null).await;
     asked.answer("c").await.unwrap();
     asked_for(&manual_workflow, &second).await.answer("d").await.unwrap();
-    // The head has failed.
+    // The first task has failed.
     let mut asked = manual_workflow.next(SOON).await.unwrap();
     asked.fail("later", json!({})).await.unwrap();
     fixture
@@ -228,9 +229,9 @@ async fn everything_that_waits_says_why() {
             api.agent("ann").await.unwrap()["waiting"]["reason"] == "paused"
         })
         .await;
-    // Without the owner only what is stored is known.
+    // Without the owner only stored data is known.
     fixture.fleet.workers[0].pause();
-    // What it was about to answer when it was halted may still come.
+    // A reply that it was about to send when it was paused may still come.
     fixture
         .until("its owner is not heard", SOON, async || {
             api.agent("ann").await.unwrap()["owner_status"] == "unavailable"
@@ -245,7 +246,7 @@ async fn everything_that_waits_says_why() {
     assert_eq!(api.agent("ann").await.unwrap()["waiting"], Value::Null);
 }
 
-/// Only PUT and use make an agent. What is done to one that does not exist is refused, and leaves none behind.
+/// Only PUT and use create an agent. Operations on an unknown one are refused and create none.
 #[tokio::test(flavor = "multi_thread")]
 async fn operations_on_unknown_agents_make_none() {
     let fixture = Fixture::with(scripted).await;
@@ -293,7 +294,7 @@ async fn operations_on_unknown_agents_make_none() {
             let path = format!("/v1/agents/{agent}/{path}");
             let refused = api.send(method, path.trim_end_matches('/'), body, &[]).await.unwrap();
             let problem = refused.json().unwrap();
-            // An act on a task leaves an entry in the audit, which is all there is.
+            // A command for a task leaves an entry in the audit, which is all there is.
             if path.ends_with("audit") && refused.status == 200 {
                 continue;
             }
@@ -317,12 +318,13 @@ async fn operations_on_unknown_agents_make_none() {
     assert_eq!(api.call("GET", "/v1/agents/talk", None).await.unwrap()["version"], json!(0));
     done(&api.act("talk", "pause").await.unwrap());
     assert_eq!(api.agent("talk").await.unwrap()["paused"], json!(true));
-    // So is a task, also before it is stored.
+    // So is a task, even before it is stored.
     api.send_task("worker", "k", "hello").await.unwrap();
     done(&api.act("worker", "pause").await.unwrap());
 }
 
-/// Turns of both workers are under way; then a worker is killed, and another one accepts the tokens that their workflows have.
+/// Turns of both workers are in progress; then a worker is killed, and another one accepts the
+/// tokens that their workflows have.
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_go_on_when_the_key_of_their_tokens_is_rotated() {
     let mut fixture = Fixture::new().await;

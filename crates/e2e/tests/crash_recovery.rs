@@ -1,4 +1,5 @@
-//! Processes and servers that die in the middle of turns: every input ends, nothing happens twice, clients see a pause.
+//! Processes and servers that die during turns: every input ends, nothing happens twice, and
+//! clients see only a pause.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,7 +23,7 @@ use crate::{
 async fn killed_workflow_is_followed_by_another_attempt() {
     let service = || WorkflowOptions::script(script());
     let mut fixture = Fixture::with(|options| alone(options).with_workflow(service())).await;
-    // The consumer is changed where it is there already: what is not acknowledged comes again soon.
+    // An existing consumer is changed: unacknowledged requests are redelivered soon.
     let _consumer = fixture.manual_workflow_of("default", Duration::from_secs(2)).await;
     let follower = fixture.following("talk").await;
     let turn = fixture.api().say("talk", "slowly").await.unwrap();
@@ -102,7 +103,7 @@ async fn model_request_survives_takeover_and_failure() {
         .until("another worker owns it", LEASE * 2 + SOON, async || fixture.worker_of("talk").await != owner)
         .await;
     fixture.fleet.workers[owner].spawn().unwrap();
-    // The new owner asks once more, with a higher attempt.
+    // The new owner sends the request again, with a higher attempt.
     answering.answer("one").await.unwrap();
     fixture.until_messages("talk", 2).await;
     let mut asked = asked_for(&manual_workflow, &second).await;
@@ -120,7 +121,7 @@ async fn model_request_survives_takeover_and_failure() {
     assert_eq!(messages[2].metadata, json!({}), "it is in no history");
 }
 
-/// What `TURNS` holds, by turn: status and run's answer.
+/// The events in `TURNS`, by turn.
 fn by_turn(ends: &[StoredTurnEvent]) -> BTreeMap<&str, Vec<&StoredTurnEvent>> {
     let mut all: BTreeMap<&str, Vec<&StoredTurnEvent>> = BTreeMap::new();
     for end in ends {
@@ -151,7 +152,7 @@ async fn integrators_hear_of_each_end_exactly_once() {
         .await;
     fixture.until_tasks("talk", &["completed", "failed"]).await;
     fixture.until_settled().await;
-    // The next owner publishes again what may have been published: with the same ids.
+    // The next owner publishes again, with the same ids, what may have been published already.
     fixture.fleet.workers[0].kill().await.unwrap();
     fixture.fleet.workers[0].restart().await.unwrap();
     fixture.until_settled().await;
@@ -257,7 +258,7 @@ async fn nats_and_postgres_may_be_killed_in_the_middle_of_fifty_turns() {
     );
 }
 
-/// Says one thing after another, each as often as it takes.
+/// Sends one input after another, each as often as it takes.
 async fn talk(gateways: [Api; 1], thread: usize, rounds: usize) -> Vec<AcceptedTurn> {
     let mut turns = Vec::new();
     for round in 0..rounds {

@@ -1,4 +1,4 @@
-//! Databases that are not as they should be: older than the binary, or behind a pooler.
+//! Unsuitable databases: older than the binary, or behind a pooler.
 
 use std::{io, time::Duration};
 
@@ -76,7 +76,7 @@ async fn migrate_check_says_what_is_missing_or_newer() {
     check(1, why).await;
 }
 
-/// As the version before would have laid it out. Returns the migration that is missing.
+/// Lays the database out as the previous version would. Returns the missing migration.
 async fn lay_out_without_the_last(pool: &sqlx::PgPool) -> i64 {
     let older = ScratchDir::new("migrations").unwrap();
     let mut files: Vec<_> = std::fs::read_dir(workspace::root().join("migrations"))
@@ -117,10 +117,10 @@ async fn commits_that_a_crash_may_take_are_warned_of() {
     }
 }
 
-/// What stands in the way to Postgres.
+/// A pooler in front of Postgres.
 #[derive(Debug, Clone, Copy)]
 enum Pooler {
-    /// pgbouncer as it comes: it takes no settings with the first packet.
+    /// pgbouncer with defaults: it refuses settings in the first packet.
     Refuses,
     /// With `ignore_startup_parameters = options`: it drops them.
     Drops,
@@ -155,7 +155,7 @@ async fn start(role: &str, url: &str) -> Invocation {
     invoke(&[role], &env.map(|(name, value)| (name.to_owned(), value.to_owned()))).await.unwrap()
 }
 
-/// The url of a pooler in front of a database.
+/// The URL of a pooler in front of a database.
 async fn stand_before(url: &str, pooler: Pooler) -> String {
     let (host, port) = host_and_port(url).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -172,7 +172,7 @@ async fn stand_before(url: &str, pooler: Pooler) -> String {
 
 async fn pool(mut client: TcpStream, address: String, pooler: Pooler) -> io::Result<()> {
     let mut startup = first_message(&mut client).await?;
-    // A request for encryption is a message of its own.
+    // A request for encryption is a separate message.
     if startup.starts_with(&80_877_103_u32.to_be_bytes()) {
         client.write_all(b"N").await?;
         startup = first_message(&mut client).await?;
@@ -197,7 +197,7 @@ async fn pool(mut client: TcpStream, address: String, pooler: Pooler) -> io::Res
     Ok(())
 }
 
-/// Without its length.
+/// The message without its length.
 async fn first_message(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     let length = client.read_u32().await?;
     let mut message = vec![0; length as usize - 4];

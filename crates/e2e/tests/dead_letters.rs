@@ -1,4 +1,4 @@
-//! Dead letters: listed, replayed once, dropped; and floods of them, which leave the log as it was.
+//! Dead letters: listed, replayed once, dropped; and floods of them, which leave the log unharmed.
 
 use std::{env, fs, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     fixture::Fixture,
 };
 
-/// Payloads on their way at once.
+/// Payloads in flight at once.
 const AT_ONCE: usize = 500;
 
 impl Fixture {
@@ -50,7 +50,7 @@ async fn a_dead_letter_is_found_replayed_once_and_dropped() {
     let shown = fixture.on_letter(&["show", id]).await;
     assert!(shown.stdout.contains("do it"), "{} {}", shown.stdout, shown.stderr);
 
-    // The agent is there now.
+    // The agent exists now.
     let manual_workflow = fixture.manual_workflow().await;
     fixture.settle("late", json!({})).await;
     let replayed = fixture.on_letter(&["replay", id, "--actor", "ada"]).await;
@@ -119,7 +119,7 @@ async fn bad_payload_flood_is_logged_and_kept_within_bounds() {
     fixture.until("the oldest are gone", limit, async || count().await < 1_000).await;
     let (left, deleted) = (count().await, fixture.metric("antiphon_worker_deleted_rows_total").await);
     assert!(left > 100 && left as f64 + deleted >= flood as f64, "{left} left, {deleted} deleted");
-    // What came within a second of a line is counted by the next one.
+    // Payloads within a second of a log line are counted by the next line.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     fixture.send_entry("flooded", b"{not json".to_vec()).await;
     fixture

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use demo::{DemoOptions, DemoOutcome};
 use testkit::services::{NatsServer, TestDatabase};
 
-/// What two cores may take for it.
+/// Time limit on two cores.
 const LIMIT: Duration = Duration::from_secs(45);
 
 #[tokio::test(flavor = "multi_thread")]

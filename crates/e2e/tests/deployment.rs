@@ -1,4 +1,5 @@
-//! What is deployed: the chart, rendered and held against the schemas of Kubernetes; alerts and dashboards, on a real Prometheus.
+//! Deployment: the chart, rendered and checked against the schemas of Kubernetes; alerts and
+//! dashboards, on a real Prometheus.
 
 mod backup;
 mod chart;
@@ -21,7 +22,7 @@ use std::{
 
 use devservices::{pip, tools, workspace};
 
-/// If it is set, the golden manifests are written before they are compared.
+/// If set, the golden manifests are written before they are compared.
 const WRITE_GOLDEN: &str = "ANTIPHON_WRITE_GOLDEN";
 
 fn deploy() -> PathBuf {
@@ -46,7 +47,7 @@ fn render(values: &Path, more: &[&str]) -> Output {
     helm.arg("--values").arg(values).args(more).output().unwrap()
 }
 
-/// The sets of values that are tested, by name.
+/// The tested sets of values, by name.
 fn value_sets() -> Vec<(String, PathBuf)> {
     let folder = fs::read_dir(deploy().join("chart/values")).unwrap();
     let mut sets: Vec<_> = folder

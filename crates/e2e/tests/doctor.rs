@@ -1,4 +1,4 @@
-//! `antiphon doctor`: what keeps a fleet from working, and what to do.
+//! `antiphon doctor`: what keeps a fleet from working, and how to fix it.
 
 use std::time::Duration;
 
@@ -73,7 +73,8 @@ async fn what_keeps_a_fleet_from_working_is_named() {
     ];
     assert_eq!(findings, expected);
 
-    // Servers that are away are what is said first, and what the other one shows is said all the same.
+    // Unavailable servers are reported first; the findings of the other server are reported
+    // nevertheless.
     let (code, findings) = fixture.diagnosed(&[("NATS_URL", "nats://127.0.0.1:9")]).await;
     assert_eq!((code, findings.len()), (Some(1), 3), "{findings:?}");
     assert!(findings[0].starts_with("problem nats no answer within"), "{findings:?}");
@@ -110,7 +111,7 @@ async fn mappings_of_another_number_of_partitions_are_named() {
     let warning =
         "the NATS account maps `chunks.*` to 4 partitions: put 8 into all `mappings`, and reload the servers";
     assert!(said.stderr.contains(warning), "{}", said.stderr);
-    // What was asked stands in no stream.
+    // The queries are stored in no stream.
     let context = async_nats::jetstream::new(async_nats::connect(fixture.nats.url()).await.unwrap());
     for partition in 0..fixture::PARTITIONS {
         let name = wire::subject::stream_name(model::PartitionId(partition));
@@ -118,7 +119,7 @@ async fn mappings_of_another_number_of_partitions_are_named() {
     }
 }
 
-/// The set-ups are wrong in one part each: that part is named, and the other one is examined all the same.
+/// Each setup is wrong in one part: that part is named, and the other one is examined nevertheless.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_part_is_examined_whatever_the_others_say() {
     let fixture = Fixture::new().await;

@@ -1,5 +1,5 @@
-//! What is rare and must be right: before the first answer, without an owner, with requests that cannot be made, and after a
-//! failure.
+//! Rare cases that must be right: before the first answer, without an owner, with requests that
+//! cannot be made, and after a failure.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn stop_without_a_worker_waits_for_one() {
     let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
     fixture.until_owned("talk").await;
     let turn = api.say("talk", "tell me").await.unwrap();
-    // At once, and while the turn is under way: nothing is stored of the thread.
+    // At once, and while the turn is in progress: nothing is stored of the thread.
     for _ in 0..2 {
         let shown = api.thread("talk").await.unwrap();
         assert_eq!((&shown["thread_id"], &shown["message_count"]), (&json!("talk"), &json!(0)), "{shown}");

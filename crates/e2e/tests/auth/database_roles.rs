@@ -1,4 +1,4 @@
-//! A fleet whose gateway and worker have the roles of deploy/postgres-roles.sql.
+//! A fleet whose gateway and worker use the roles of deploy/postgres-roles.sql.
 
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -11,7 +11,8 @@ use crate::timers::in_seconds;
 const ROLES: &str = include_str!("../../../../deploy/postgres-roles.sql");
 const PASSWORD: &str = "of-a-test";
 
-/// The shipped file, but for what `psql` replaces, and for roles that another test has made.
+/// Runs the shipped file, except for what `psql` replaces, and for roles that another test has
+/// made.
 pub(crate) async fn make_roles() {
     let url = std::env::var("DATABASE_URL").unwrap();
     let mut session = PgConnection::connect(&url).await.unwrap();
@@ -105,7 +106,7 @@ async fn a_fleet_works_under_the_shipped_roles() {
     ok("POST", "/v1/chat/completions", chat).await;
     let response = ok("POST", "/v1/responses", json!({"model": "a1", "input": "hello"})).await;
     ok("GET", &format!("/v1/responses/{}", response["id"].as_str().unwrap()), Value::Null).await;
-    // Nothing else needs more than it may: every operation, whatever it says of what does not exist.
+    // No other operation needs more rights either, even with targets that do not exist.
     for (method, path, _, body) in routes() {
         if path.ends_with("/events") || path.ends_with("/stream") {
             continue;

@@ -21,7 +21,7 @@ fn subject(thread: &str) -> String {
     wire::subject::partition_chunks(partitions, &ThreadId::parse(thread).unwrap())
 }
 
-/// Everything that a tenant may have.
+/// Creates everything that a tenant may have.
 async fn furnish(tenant: &Caller) {
     tenant.talk("t1").await;
     let fact = json!({"text": "Ann lives in Bern.", "user_id": "ann"});
@@ -41,7 +41,7 @@ async fn furnish(tenant: &Caller) {
     }
 }
 
-/// Posts to new threads until it is stopped; the statuses, and how many were taken.
+/// Posts to new threads until stopped. Returns the statuses, and counts accepted posts in `taken`.
 async fn post(caller: Caller, name: &'static str, stop: Arc<AtomicBool>, taken: Arc<AtomicU32>) -> Vec<u16> {
     let mut statuses = Vec::new();
     for number in 0.. {
@@ -88,7 +88,7 @@ async fn tenant_erased_under_load_leaves_nothing() {
     );
     assert_eq!(gate.fixture.streams_with("acme~").await.len(), 0, "{receipt}");
 
-    // They go on, and none of them is taken.
+    // They go on, and none of them is accepted.
     let before = taken.load(Ordering::Relaxed);
     sleep(Duration::from_secs(1)).await;
     assert_eq!(taken.load(Ordering::Relaxed), before);
@@ -107,11 +107,11 @@ async fn tenant_erased_under_load_leaves_nothing() {
     for (method, path, _, body) in routes() {
         let refused = by_token.ask(method, path, body.as_ref()).await;
         assert_eq!(refused.status, 410, "{method} {path}: {}", refused.text);
-        // The head of a stream of events is all that is read of it; some protocols have no place for a code.
+        // Only the head of an event stream is read; some protocols have no place for a code.
         let says_why = refused.text.contains("the tenant was erased");
         assert!(path.ends_with("/events") || says_why, "{path}: {}", refused.text);
     }
-    // Publishers on NATS: a message, a task, a control command and what cannot be read.
+    // Publishers on NATS: a message, a task, a control command and an unreadable payload.
     gate.fixture.bare("acme~late", "m", 0, "late", true).await;
     gate.fixture.send_tasks("acme~bot", [("t".to_owned(), "late".to_owned())]).await;
     gate.fixture.publisher.publish_raw(&subject("acme~late"), None, "{not json".into()).await.unwrap();

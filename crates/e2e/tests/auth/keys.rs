@@ -7,7 +7,7 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::Gate;
 
-/// A key that is revoked counts no longer than this.
+/// A revoked key is valid no longer than this.
 const WITHIN: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -15,7 +15,7 @@ async fn keys_of_the_command_line_are_shown_once_and_end_in_seconds() {
     let gate = Gate::new(&[]).await;
     let made = gate.run(&["keys", "create", "the web shop", "--role", "admin", "--tenant", "acme"]).await;
     assert_eq!(made.code, Some(0), "{}", made.stderr);
-    // Nothing else: a shell takes it as it is.
+    // Nothing else is printed, so that a shell can take it as it is.
     let key = made.stdout.strip_suffix('\n').unwrap().to_owned();
     let (id, secret) = key.strip_prefix("ant_").unwrap().split_once('_').unwrap();
     assert_eq!((id.len(), secret.len(), made.stderr.contains(secret)), (16, 64, false));
@@ -112,7 +112,8 @@ async fn tickets_outlive_a_rotation_and_end_when_their_key_is_dropped() {
     let before = ticket().await;
     let rotated = gate.command(&["keys", "rotate", "tickets"]).await;
     assert_eq!(rotated, json!({"rotated": "tickets", "previous_counts_for_s": 3_600}));
-    // Through the moment in which the gateway learns of it, and after that in which it signs with it.
+    // Covers the moment in which the gateway learns of the new key, and the later one in which it
+    // signs with it.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(22) {
         let now = ticket().await;

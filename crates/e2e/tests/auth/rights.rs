@@ -1,9 +1,10 @@
-//! The table of rights: each operation of the API with the scope that it needs. A new operation gets its line here.
+//! The table of rights: each operation of the API with the scope that it needs. A new operation
+//! gets its line here.
 
 use serde_json::{Value, json};
 use testkit::api::Api;
 
-/// Every route that needs a permission, with a body that is right.
+/// Every route that needs a permission, with a valid body.
 pub(super) fn routes() -> Vec<(&'static str, &'static str, &'static str, Option<Value>)> {
     let empty = || Some(json!({}));
     let said = || Some(json!({"content": "hi"}));
@@ -129,7 +130,7 @@ pub(super) const ROLES: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// The routes above are all that are described, with the scopes that are described.
+/// Asserts that the OpenAPI document has exactly the routes above, with their scopes.
 pub(super) async fn matches_the_description(api: Api) {
     let description = api.call("GET", "/openapi.json", None).await.unwrap();
     let is_of = |template: &str, path: &str| {

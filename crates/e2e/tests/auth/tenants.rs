@@ -1,4 +1,4 @@
-//! Tenants, who see nothing of each other and change nothing of each other.
+//! Tenants can neither see nor change anything of each other.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn tenants_do_not_know_of_each_other() {
         }
         assert!(!acme.get(path).await.text.contains("acme~"), "{path} shows whose it is");
     }
-    // What is found by the id of a turn alone.
+    // Resources that are found by the id of a turn alone.
     let response = format!("resp_{}", turn["message_id"].as_str().unwrap());
     let found = acme.get(&format!("/v1/responses/{response}")).await;
     assert_eq!(found.status, 200, "{}", found.text);
@@ -57,7 +57,7 @@ async fn tenants_do_not_know_of_each_other() {
         assert_eq!(foreign.ask("DELETE", &format!("/v1/keys/{key}"), None).await.status, 404);
         assert!(foreign.get("/v1/agents").await.json().unwrap()["agents"].as_array().unwrap().is_empty());
     }
-    // Whose turn it is not looks for it for a while: it must not have ended by then.
+    // A gateway looks for another tenant's turn for a while, during which the turn must not end.
     let stop = json!({"content": "slowly please, and wait for it. ".repeat(20)});
     let running = acme.ask("POST", "/v1/threads/t2/messages", Some(&stop)).await.json().unwrap();
     let turn = format!("/v1/turns/{}", running["turn_id"].as_str().unwrap());
@@ -85,7 +85,7 @@ async fn tenants_do_not_know_of_each_other() {
     assert!(keys.iter().all(|key| key["tenant"] == "acme"), "{keys:?}");
 }
 
-/// Asks until the answer is what is wanted.
+/// Asks until the answer satisfies `is_so`.
 async fn until(caller: &Caller, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     let began = Instant::now();
     loop {
@@ -136,7 +136,7 @@ async fn a_tenant_acts_on_nothing_of_another() {
             assert_eq!((reply.status, &reply.text), (unknown.status, &unknown.text), "{method} {path}");
             assert_eq!(reply.status, 404, "{method} {path}: {}", reply.text);
         }
-        // It may have an agent of that name: this one it is not.
+        // It may have an agent of the same name, but not this one.
         foreign.ask("POST", "/v1/agents/a1/resume", None).await;
         foreign.ask("POST", "/v1/agents/a1/clear-backoff", None).await;
     }
@@ -147,14 +147,14 @@ async fn a_tenant_acts_on_nothing_of_another() {
     until(&acme, "/v1/threads/t1/failed-turns", has_any("failed_turns")).await;
     let compactions = acme.get("/v1/threads/t1/compactions").await.json().unwrap();
     assert_eq!(compactions["compactions"][0]["undone_at"], Value::Null, "{compactions}");
-    // For its own tenant it is done, as far as one act leaves something for the next.
+    // Its own tenant can do it, as far as one operation leaves something for the next.
     for (method, path, body) in [&acts[5], &acts[4], &acts[0], &acts[1]] {
         let done = acme.ask(method, path, body.as_ref()).await;
         assert!(done.status != 404, "{method} {path}: {} {}", done.status, done.text);
     }
 }
 
-/// Everything that a stream has said, up to `wanted`.
+/// Everything that a stream sends, up to `wanted`.
 async fn read_until(stream: &mut http::Response, wanted: &str) -> String {
     let mut received = Vec::new();
     let reading = async {
@@ -182,7 +182,7 @@ async fn a_thread_of_the_same_name_is_another_in_every_protocol() {
     assert_eq!(acme.open("/v1/threads/t1/events", &cursor).await.status, 200);
     assert_eq!(other.open("/v1/threads/t1/events", &cursor).await.status, 404);
     let mut by_message = other.open(&format!("/v1/threads/t1/events?message={message}"), &[]).await;
-    // An answer under way.
+    // An answer in progress.
     let slow = json!({"content": "slowly, and then all of it"});
     acme.ask("POST", "/v1/threads/c1/messages", Some(&slow)).await;
     let connect = json!({"threadId": "c1", "runId": "r1", "messages": [], "tools": [], "context": [], "state": {},
@@ -200,7 +200,7 @@ async fn a_thread_of_the_same_name_is_another_in_every_protocol() {
             == 1
     };
     until(&acme, "/v1/threads/c1/history", whole).await;
-    // What goes on after a response, or in a conversation.
+    // What continues a response, or a conversation.
     let first = acme.ask("POST", "/v1/responses", Some(&json!({"input": "first", "model": "default"}))).await;
     let first = first.json().unwrap();
     let after = |id: &str| json!({"input": "next", "previous_response_id": id});
@@ -212,7 +212,7 @@ async fn a_thread_of_the_same_name_is_another_in_every_protocol() {
     assert_eq!(other.ask("POST", "/v1/responses", Some(&own)).await.status, 200);
     sleep(A_WHILE).await;
     let after = acme.get("/v1/threads/t1/history").await.json().unwrap();
-    // What follows from its own turn may have come since.
+    // Background work of its own turn may have been added since.
     let theirs = |message: &Value| message["content"] == "theirs";
     assert!(!after["messages"].as_array().unwrap().iter().any(theirs), "{after}");
     for stream in [&mut by_token, &mut by_ticket, &mut by_message] {

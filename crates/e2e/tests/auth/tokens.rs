@@ -10,7 +10,7 @@ use super::{Gate, claims, read_all};
 
 /// A set is read again for a token with an unknown key, once in half a minute.
 const READ_AGAIN: Duration = Duration::from_secs(45);
-/// How long a token is taken after its end: the clocks may differ.
+/// Time a token is still accepted after its end, in seconds, because clocks may differ.
 const LEEWAY_S: u64 = 30;
 
 fn pair(seed: u8) -> Ed25519KeyPair {
@@ -32,7 +32,7 @@ fn token(kid: &str, key: &Ed25519KeyPair, changes: Value) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_set_in_a_file_is_read_again_and_tokens_end_their_streams() {
     let (first, second) = (pair(1), pair(2));
-    // Scopes are for others.
+    // The scopes in the tokens are meant for other services.
     let unread = [("ANTIPHON_JWT_SCOPE_CLAIM", "")];
     let gate = Gate::with_keys("ANTIPHON_JWT_JWKS_FILE", &set("a", &first), &unread).await;
     let ann = gate.caller(&token("a", &first, json!({"scope": "openid profile"})));

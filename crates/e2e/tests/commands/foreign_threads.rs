@@ -124,7 +124,7 @@ async fn exports_of_chat_services_become_threads_once() {
     let chat = "ad27edfd-0000-4000-8000-000000000002";
     let one = fixture.json(&format!("{claude} --thread one --chat {chat}")).await;
     assert_eq!((&one["new_threads"], &one["new_messages"]), (&json!(1), &json!(2)));
-    // What a file calls a chat names no tenant.
+    // A chat's name in a file does not select a tenant.
     let text = std::fs::read_to_string(input("claude")).unwrap().replace(chat, "acme~support");
     let other = std::env::temp_dir().join(format!("antiphon-import-{}.json", std::process::id()));
     std::fs::write(&other, text).unwrap();

@@ -1,4 +1,5 @@
-//! What an export has of a thread that was erased since: of its own, in the threads of queues, and in sessions.
+//! Imports of a thread that was erased since its export: its own content, and parts in queue
+//! threads and sessions.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! What an agent remembers goes from one database into another.
+//! An agent's memory moves from one database into another.
 
 use serde_json::{Value, json};
 
 use super::CommandFixture;
 
-/// A database with the agent `hello`, and nothing that it remembers.
+/// A database with the agent `hello`, and no remembered facts.
 async fn with_agent() -> CommandFixture {
     let (fixture, bucket) = (CommandFixture::new().await, super::bucket("hello"));
     let sql = format!(

@@ -1,4 +1,4 @@
-//! Messages as scripts have them.
+//! Messages in the notation of scripts.
 
 /// One message of a script: see [`super::CommandFixture::put`].
 pub(super) struct Written<'a> {

@@ -1,4 +1,4 @@
-//! Commands that change follow-ups and schedules of a fleet that runs.
+//! Commands that change follow-ups and schedules of a running fleet.
 
 use devservices::workspace;
 use serde_json::{Value, json};
@@ -15,14 +15,14 @@ async fn run(fixture: &Fixture, words: &str, more: &[&str]) -> Invocation {
     invoke(&words, &env.map(|(name, value)| (name.to_owned(), value))).await.unwrap()
 }
 
-/// What it says as JSON; it must succeed.
+/// The output as JSON; the command must succeed.
 async fn json_of(fixture: &Fixture, words: &str, more: &[&str]) -> Value {
     let done = run(fixture, &format!("{words} -o json"), more).await;
     assert_eq!(done.code, Some(0), "{words}: {}", done.stderr);
     serde_json::from_str(&done.stdout).unwrap()
 }
 
-/// It fails with this code and one line, which has these words, and prints nothing else.
+/// Asserts that it fails with this code and one line with these words, and prints nothing else.
 async fn refused(fixture: &Fixture, words: &str, more: &[&str], code: i32, line: &str) {
     let done = run(fixture, words, more).await;
     let lines: Vec<_> = done.stderr.lines().filter(|line| line.starts_with("antiphon: ")).collect();
@@ -102,7 +102,7 @@ async fn follow_ups_are_put_off_and_cancelled_by_commands() {
     let until = in_seconds(&fixture, 7_200.0).await;
     let snoozed = json_of(&fixture, &format!("follow-ups snooze chat {id} --until {until}"), &[]).await;
     assert_eq!((&snoozed["status"], snoozed["command_id"].is_string()), (&json!("done"), true));
-    // The API leaves out zeros at the end of a second's fraction.
+    // The API omits trailing zeros of a second's fraction.
     let moment = |text: &str| wire::parse_rfc3339(text).unwrap();
     assert_eq!(moment(newest().await["due_at"].as_str().unwrap()), moment(&until));
     json_of(&fixture, &format!("follow-ups snooze chat {id} --seconds 86400"), &[]).await;
@@ -146,7 +146,7 @@ async fn follow_ups_are_put_off_and_cancelled_by_commands() {
     assert_eq!((&last["action"], &last["actor"]), (&json!("cancel_timer"), &json!("ada")));
 }
 
-/// Runs a line of a shell as it stands in a manual, with this follow-up as `$ID`; what it prints.
+/// Runs a shell line as written in a manual, with this follow-up as `$ID`, and returns its output.
 async fn line(fixture: &Fixture, line: &str, follow_up: &str) -> String {
     let function = format!("antiphon() {{ \"$ANTIPHON_BIN\" \"$@\"; }}\n{line}");
     let mut shell = tokio::process::Command::new("sh");

@@ -1,4 +1,4 @@
-//! Follow-ups and schedules, as the commands show them and as exports have them.
+//! Follow-ups and schedules, as the commands show them and as exports contain them.
 
 use serde_json::json;
 

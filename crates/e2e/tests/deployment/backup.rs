@@ -1,4 +1,4 @@
-//! The steps of deploy/BACKUP.md, as they stand there.
+//! The steps of deploy/BACKUP.md, exactly as written there.
 
 use std::{
     path::Path,

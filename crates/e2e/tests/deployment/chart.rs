@@ -1,4 +1,4 @@
-//! What the chart makes of values, beyond the golden manifests.
+//! What the chart renders from values, beyond the golden manifests.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use testkit::fleet::invoke;
 use super::{deploy, read, render, said, value_sets};
 use crate::fixture::Fixture;
 
-/// What the smallest set of values gives with these arguments.
+/// The rendering of the smallest set of values with these arguments.
 fn rendered(more: &[&str]) -> String {
     let output = render(&deploy().join("chart/values/minimal.yaml"), more);
     assert!(output.status.success(), "{more:?}: {}", said(&output));
@@ -22,14 +22,14 @@ fn manifest<'a>(rendered: &'a str, kind: &str, name: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("no{kind}{name}"))
 }
 
-/// What the pods of a role have as this variable, in quotation marks.
+/// The quoted value of a variable in the pods of a role.
 fn variable<'a>(rendered: &'a str, role: &str, name: &str) -> Option<&'a str> {
     let deployment = manifest(rendered, "Deployment", &format!("antiphon-{role}"));
     let (_, rest) = deployment.split_once(&format!("- name: {name}\n"))?;
     rest.lines().next()?.trim().strip_prefix("value: ")
 }
 
-/// What `helm install` prints at its end.
+/// The notes that `helm install` prints at its end.
 fn notes() -> String {
     let mut helm = Command::new(tools::helm().unwrap().path);
     helm.args(["install", "antiphon", "--dry-run=client"]).arg(deploy().join("chart/antiphon"));
@@ -72,7 +72,8 @@ fn env_is_given_as_it_was_written_and_the_role_counts() {
     }
 }
 
-/// What has to be the same in every installation: ports of probes and services, and an engine.
+/// Variables that must be the same in every installation: ports of probes and services, and an
+/// engine.
 const FIXED: [&str; 4] =
     ["ANTIPHON_METRICS_ADDR", "ANTIPHON_HTTP_ADDR", "ANTIPHON_MCP_ADDR", "ANTIPHON_WORKFLOW_ENGINE"];
 
@@ -178,7 +179,7 @@ fn pods_that_wait_for_services_are_not_killed() {
     );
 }
 
-/// The label by which the page has them applied without Helm.
+/// The label by which the page applies them without Helm.
 #[test]
 fn all_but_the_test_pod_have_the_label_of_the_release() {
     for (set, _) in value_sets() {

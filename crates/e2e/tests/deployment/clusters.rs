@@ -1,4 +1,5 @@
-//! The chart in clusters as there are many: OpenShift, meshes, clouds, tainted pools. The sets of values are in deploy/chart/clusters.
+//! The chart in typical clusters: OpenShift, meshes, clouds, tainted pools. The sets of values are
+//! in deploy/chart/clusters.
 
 mod api_server;
 mod secrets;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{deploy, render, said};
 
-/// What has pods, and the block of values that is theirs.
+/// Resources with pods, and the block of values of each.
 const PODS: [(&str, &str, &str); 6] = [
     ("Deployment", "antiphon-worker", "worker"),
     ("Deployment", "antiphon-gateway", "gateway"),
@@ -20,7 +21,7 @@ const PODS: [(&str, &str, &str); 6] = [
     ("Job", "antiphon-migrate", "migration"),
     ("Pod", "antiphon-test", "test"),
 ];
-/// All roles.
+/// Enables all roles.
 const ALL: &str =
     "mcp.enabled=true,workflow.enabled=true,workflow.llm.model=m,workflow.llm.baseUrl=http://x/v1";
 
@@ -34,7 +35,7 @@ pub(super) fn cluster_sets() -> Vec<(String, PathBuf)> {
     sets
 }
 
-/// What the sets of clusters give, by name.
+/// The renderings of the cluster sets, by name.
 pub(super) fn rendered_clusters() -> Vec<(String, String)> {
     let render_one = |(name, path): (String, PathBuf)| {
         let output = render(&path, &[]);
@@ -47,7 +48,7 @@ pub(super) fn rendered_clusters() -> Vec<(String, String)> {
     renders.into_iter().map(|render| render.join().unwrap()).collect()
 }
 
-/// What the smallest set of values gives with these arguments.
+/// The documents of the smallest set of values with these arguments.
 fn documents(more: &[&str]) -> Vec<Value> {
     let output = render(&deploy().join("chart/values/minimal.yaml"), more);
     assert!(output.status.success(), "{more:?}: {}", said(&output));
@@ -64,7 +65,7 @@ fn pod(document: &Value) -> &Value {
     if document["kind"] == "Pod" { document } else { &document["spec"]["template"] }
 }
 
-/// What sets of clusters must give.
+/// The expected results of the cluster sets.
 const EXPECTED: &str = include_str!("clusters/expected.txt");
 
 #[test]
@@ -73,7 +74,8 @@ fn clusters_get_what_their_values_say() {
     assert!(rendered.len() >= 20, "{}", rendered.len());
     let text: String = rendered.iter().map(|(_, text)| format!("{text}\n---\n")).collect();
     let documents = as_json(&text).unwrap();
-    // Each set begins with a document of the chart; all are converted in one go, because a conversion takes as long as a rendering.
+    // Each set begins with a document of the chart; all are converted at once, because a conversion
+    // takes as long as a rendering.
     let mut documents = documents.into_iter().filter(|document| document["kind"].is_string());
     let counts = rendered.iter().map(|(name, text)| (name, text.matches("\n# Source: ").count()));
     let sets: Vec<(&String, Vec<Value>)> =
@@ -98,7 +100,8 @@ fn clusters_get_what_their_values_say() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A field of values, what is set for all pods, what for a role alone, where it is in a pod, and what it is there for that role.
+/// A field of values, the setting for all pods, the one for a single role, the field's place in a
+/// pod, and the result for that role.
 fn fields() -> Vec<(&'static str, Value, Value, &'static str, Value)> {
     let (all_toleration, own_toleration) =
         (json!({"key": "all", "operator": "Exists"}), json!({"key": "own", "operator": "Exists"}));

@@ -1,4 +1,5 @@
-//! deploy/compose.yaml, without containers: its settings are those of the binary and of the files that it mounts.
+//! deploy/compose.yaml, without containers: its settings are those of the binary and of the files
+//! that it mounts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +27,7 @@ use super::{
 };
 use crate::{api_client::SOON, fixture::Fixture};
 
-/// The services of the file, by name. Helm reads YAML, and is here for the chart.
+/// The services of the file, by name. Helm reads YAML, and is installed for the chart anyway.
 fn services() -> BTreeMap<String, Value> {
     let chart = ScratchDir::new("compose-as-values").unwrap();
     fs::create_dir(chart.path().join("templates")).unwrap();
@@ -41,13 +42,14 @@ fn services() -> BTreeMap<String, Value> {
     serde_json::from_value(values["services"].clone()).unwrap()
 }
 
-/// The variables of a service, which are all texts: a number or a boolean would be written in YAML's way.
+/// The variables of a service, all of them strings: a number or a boolean would be written in
+/// YAML's form.
 fn env_of(service: &Value) -> BTreeMap<String, String> {
     serde_json::from_value(service["environment"].clone())
         .unwrap_or_else(|error| panic!("{error}: {service}"))
 }
 
-/// The files of the checkout that a service mounts, by their place in the container.
+/// The files of the checkout that a service mounts, by their path in the container.
 fn mounts(service: &Value) -> BTreeMap<String, PathBuf> {
     let volumes = service["volumes"].as_array().into_iter().flatten();
     let parts = volumes.map(|volume| volume.as_str().unwrap().split(':').collect::<Vec<_>>());
@@ -155,7 +157,7 @@ async fn proxy_of_compose_streams_and_keeps_the_host() {
     let nginx = nginx.await.unwrap().unwrap();
     let mut opened = http::open(nginx.addrs()[0], "/v1/threads/hello/events", &[]).await.unwrap();
     assert_eq!(opened.status, 200, "{opened:?}");
-    // An event stream begins with a comment: the proxy holds nothing back.
+    // An event stream begins with a comment: the proxy buffers nothing.
     let mut begin = Vec::new();
     assert!(timeout(SOON, opened.body.read(&mut begin)).await.unwrap().unwrap() > 0);
     let mut stream = TcpStream::connect(nginx.addrs()[0]).await.unwrap();

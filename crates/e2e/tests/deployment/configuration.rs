@@ -1,11 +1,12 @@
-//! `antiphon config check`: what a command would run with, and which settings it would not start with.
+//! `antiphon config check`: the effective settings of a command, and the settings with which it
+//! would not start.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 use testkit::fleet::{Invocation, invoke};
 
-/// What a start needs, besides what a case sets.
+/// Required settings, besides those of a case.
 const NEEDED: [(&str, &str); 3] = [
     ("NATS_URL", "nats://someone:a-password@127.0.0.1:9"),
     ("DATABASE_URL", "postgres://someone:a-password@127.0.0.1:9/x?sslmode=disable"),
@@ -18,7 +19,7 @@ async fn check(arguments: &[&str], env: &[(&str, &str)]) -> Invocation {
     invoke(&arguments, &env.collect::<Vec<_>>()).await.unwrap()
 }
 
-/// The command, what is set, and what the line must name.
+/// The command, the settings, and what the error line must name.
 type WrongSetting = (&'static str, &'static [(&'static str, &'static str)], &'static str);
 
 const WRONG: &[WrongSetting] = &[
@@ -175,7 +176,7 @@ async fn config_check_says_what_counts_and_why() {
     }
 }
 
-/// What the chart puts into files is what the roles read.
+/// The files of the chart are those that the roles read.
 #[tokio::test]
 async fn files_of_the_chart_are_what_roles_read() {
     let manifests = super::read(&super::deploy().join("chart/golden/production.yaml"));
@@ -191,7 +192,7 @@ async fn files_of_the_chart_are_what_roles_read() {
     let files = [("ANTIPHON_PRICES_FILE", prices.as_str()), ("ANTIPHON_LIMITS_FILE", limits.as_str())];
     let checked = check(&["worker"], &files).await;
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    // Each is read where it is said, and not by chance.
+    // Each is read because of its variable, and not by chance.
     for swapped in [("ANTIPHON_PRICES_FILE", limits.as_str()), ("ANTIPHON_LIMITS_FILE", prices.as_str())] {
         let checked = check(&["worker"], &[swapped]).await;
         assert_eq!(checked.code, Some(2), "{swapped:?} {}", checked.stderr);

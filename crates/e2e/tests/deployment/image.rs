@@ -1,4 +1,5 @@
-//! The container image, without building it: its defaults are settings of the binary, and those that the chart counts on.
+//! The container image, without building it: its defaults are settings of the binary, and those
+//! that the chart relies on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -9,11 +10,11 @@ use testkit::fleet::invoke;
 
 use super::{deploy, read, words};
 
-/// What a start needs, and the image cannot know.
+/// Settings that a start requires and the image cannot know.
 const NEEDED: [(&str, &str); 2] =
     [("NATS_URL", "nats://127.0.0.1:9"), ("DATABASE_URL", "postgres://127.0.0.1:9/x?sslmode=disable")];
 
-/// The arguments of each instruction of this name, in their order.
+/// The arguments of each instruction of this name, in order.
 fn instructions<'a>(containerfile: &'a str, name: &str) -> Vec<&'a str> {
     containerfile.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).collect()
 }
@@ -28,12 +29,12 @@ pub(super) fn image_env() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What all the sets of values give, one after the other.
+/// The manifests of all sets of values, concatenated.
 fn manifests() -> String {
     super::value_sets().iter().map(|(name, _)| read(&deploy().join("chart/golden").join(name))).collect()
 }
 
-/// What stands behind a key in a manifest, wherever it stands.
+/// The values of a key anywhere in the manifests.
 fn values_of<'a>(manifests: &'a str, key: &str) -> BTreeSet<&'a str> {
     let after = manifests.lines().filter_map(|line| line.split_once(key)).map(|(_, rest)| rest);
     after.map(|rest| rest.trim_matches([' ', '"', '}'])).collect()
@@ -105,12 +106,13 @@ fn image_has_the_user_entry_point_and_version_of_the_chart() {
     assert_eq!(instructions(&containerfile, "USER"), [user]);
     assert_eq!(instructions(&containerfile, "ENTRYPOINT"), [r#"["/antiphon"]"#]);
     assert!(!manifests.contains("command:"), "pods give arguments, and leave the entry point to the image");
-    // `cargo xtask image` gives the image this name, with the version of the workspace, and the chart asks for it.
+    // `cargo xtask image` gives the image this name, with the version of the workspace, and the
+    // chart uses it.
     let name = format!("antiphon:{}", env!("CARGO_PKG_VERSION"));
     assert!(values_of(&manifests, "image:").contains(name.as_str()), "no pod runs {name}");
 }
 
-/// The revision behind `--version`, in brackets.
+/// The revision after `--version`, in brackets.
 #[tokio::test]
 async fn binary_names_the_commit_that_it_is_built_of() {
     let run = invoke(&["--version"], &[]).await.unwrap();
@@ -129,7 +131,8 @@ async fn binary_names_the_commit_that_it_is_built_of() {
     }
 }
 
-/// What is known without a build; `cargo xtask image` adds version, revision and source, and its tests say how.
+/// The labels known without a build; `cargo xtask image` adds version, revision and source, and its
+/// tests check them.
 #[test]
 fn image_has_labels() {
     let containerfile = read(&deploy().join("image/Containerfile")).replace("\\\n", " ");

@@ -24,10 +24,10 @@ use crate::{api_client::scripted, fixture::Fixture};
 
 const RULES: &str = "chart/antiphon/files/alerts.yaml";
 
-/// Prometheus has to start, and to scrape twice.
+/// Prometheus must start and scrape twice.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The `job` that the Prometheus of tests gives its targets.
+/// The `job` that the tests' Prometheus gives its targets.
 const JOB: &str = "fleet";
 
 /// The names of the alerts.
@@ -62,7 +62,7 @@ fn each_alert_fires_and_is_silent() {
     }
 }
 
-/// The anchor that a page shown by a code host gives a heading.
+/// The anchor that a code host gives a heading of a page.
 fn anchor(heading: &str) -> String {
     let kept = heading
         .to_lowercase()
@@ -118,7 +118,7 @@ fn panels() -> Vec<(String, String)> {
     found
 }
 
-/// A metric in a query, and what stands in the braces behind it.
+/// The metrics of a query, each with the selector in the braces behind it.
 fn selectors(query: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let is_part = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '_';
@@ -136,7 +136,7 @@ fn selectors(query: &str) -> Vec<(String, String)> {
     found
 }
 
-/// The metrics of the reference, which is made of the code, with their labels.
+/// The metrics of the reference, which is generated from the code, with their labels.
 fn documented() -> BTreeMap<String, Vec<String>> {
     let page = read(&deploy().join("REFERENCE.md"));
     let mut metrics = BTreeMap::new();
@@ -159,7 +159,7 @@ fn metrics_of_alerts_and_dashboards_exist_with_their_labels() {
     let documented = documented();
     assert!(documented.len() > 150, "{}", documented.len());
     let rules = read(&deploy().join(RULES));
-    // What is in a comment or a text is no query.
+    // Comments and texts are no queries.
     let queries = rules
         .lines()
         .filter(|line| !["#", "summary:", "- record:"].iter().any(|it| line.trim().starts_with(it)));
@@ -168,7 +168,7 @@ fn metrics_of_alerts_and_dashboards_exist_with_their_labels() {
     for query in all {
         for (name, inside) in selectors(&query) {
             seen += 1;
-            // Those of the process are asked of a live fleet, and `up` is Prometheus' own.
+            // Metrics of the process are checked on a live fleet, and `up` is Prometheus' own.
             let Some(of_reference) = name.strip_prefix("antiphon_").map(|_| documented.get(&name)) else {
                 continue;
             };
@@ -225,7 +225,7 @@ async fn each_dashboard_query_returns_series_of_a_live_fleet() {
     let gateway = fleet.gateways[0].http_addr();
     assert_eq!(http::get(gateway, "/v1/threads/nothing-of-this-name").await.unwrap().status, 404);
 
-    // What `helm test` runs.
+    // The check that `helm test` runs.
     let service = gateway.to_string().replace("127.0.0.1", "localhost");
     let healthy = invoke(&["healthcheck", &service], &[]).await.unwrap();
     assert_eq!((healthy.code, healthy.stdout.trim()), (Some(0), "ready"), "{}", healthy.stderr);

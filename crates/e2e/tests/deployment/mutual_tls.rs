@@ -1,4 +1,5 @@
-//! Servers that ask clients for a certificate: the variables that the chart sets reach NATS and Postgres, and nothing else does.
+//! Servers that require client certificates: they are reached with the variables that the chart
+//! sets, and not without.
 
 use std::{
     fs::{self, File},
@@ -19,7 +20,7 @@ use super::{
     tls::{Killed, NATS_PASSWORD, certificates, secure, with_tls},
 };
 
-/// The shipped configuration, with the block for TLS and what it has for certificates of clients.
+/// The shipped configuration, with the block for TLS and its options for client certificates.
 fn with_mutual_tls(dir: &Path) -> String {
     let config = with_tls(&read(&deploy().join("nats.conf")), dir);
     let active =
@@ -28,7 +29,7 @@ fn with_mutual_tls(dir: &Path) -> String {
     active
 }
 
-/// Lets in over TCP who shows a certificate of the authority.
+/// Makes Postgres accept TCP clients only with a certificate of the authority.
 async fn ask_for_certificates(postgres: &PostgresServer, dir: &Path) {
     let pool = PgPoolOptions::new().connect(postgres.url()).await.unwrap();
     let hba: String = sqlx::query_scalar("SHOW hba_file").fetch_one(&pool).await.unwrap();
@@ -65,7 +66,7 @@ async fn certificates_of_clients_are_shown_to_nats_and_postgres() {
     secure(&postgres, dir).await;
     ask_for_certificates(&postgres, dir).await;
 
-    // As the chart sets them: the URLs are those of secrets, and say nothing of files.
+    // As the chart sets them: the URLs come from secrets, and name no files.
     let variables = |nats: Option<&Path>, postgres_files: Option<&Path>| {
         let mut env = vec![
             ("DATABASE_URL".to_owned(), postgres.url().replacen("127.0.0.1", "localhost", 1)),
@@ -101,7 +102,7 @@ async fn certificates_of_clients_are_shown_to_nats_and_postgres() {
         ("NATS takes no certificate", &replay, variables(None, right)),
         ("NATS takes that of others", &replay, variables(others, right)),
     ];
-    // Some wait as long as for a server that is away, so they wait together.
+    // Some wait as long as for an unavailable server, so they wait together.
     let runs = refused.iter().map(|(_, command, env)| invoke(command, env));
     for ((what, ..), run) in refused.iter().zip(join_all(runs).await) {
         let run = run.unwrap();

@@ -1,4 +1,4 @@
-//! The users of deploy/nats.conf on a real server: each may do what it is there for, and nothing else.
+//! The users of deploy/nats.conf on a real server: each may do what it needs, and nothing else.
 
 mod fleet;
 mod forged;
@@ -24,9 +24,9 @@ use tokio::{
 use super::{deploy, read};
 use crate::api_client::SOON;
 
-/// Users of the file as it is.
+/// Users of the file as shipped.
 const USERS: [&str; 6] = ["worker", "gateway", "workflow", "publisher", "integrator", "operator"];
-/// Users that it shows as examples.
+/// Users that the file shows as examples.
 const EXAMPLES: [&str; 3] = ["research", "tickets", "recorder"];
 
 /// A process that is killed when this is dropped.
@@ -39,7 +39,7 @@ impl Drop for Killed {
     }
 }
 
-/// A server with the configuration that is shipped, on a port of its own.
+/// A server with the shipped configuration, on a separate port.
 struct ShippedNats {
     port: Port,
     log: PathBuf,
@@ -52,7 +52,7 @@ impl ShippedNats {
         Self::with(&read(&deploy().join("nats.conf"))).await
     }
 
-    /// With the users that the file shows as examples: lines that begin with `#|`.
+    /// With the users that the file shows as examples, on lines that begin with `#|`.
     async fn with_examples() -> Self {
         let shipped = read(&deploy().join("nats.conf"));
         let used: Vec<String> = shipped.lines().map(|line| line.replacen("#| ", "", 1)).collect();
@@ -93,7 +93,7 @@ impl ShippedNats {
         format!("nats://127.0.0.1:{}", self.port.number())
     }
 
-    /// A connection as a user, which hears answers on its own subjects.
+    /// A connection as a user, which receives replies on its own subjects.
     async fn connect(&self, user: &str) -> async_nats::Client {
         self.options(user).connect(self.address()).await.unwrap()
     }
@@ -102,16 +102,16 @@ impl ShippedNats {
         format!("nats://{role}:{}@127.0.0.1:{}", password(role), self.port.number())
     }
 
-    /// What it has refused so far.
+    /// The violations that the server has logged.
     fn violations(&self) -> Vec<String> {
         read(&self.log).lines().filter(|line| line.contains("Violation")).map(str::to_owned).collect()
     }
 
-    /// Which of these lines of the protocol the server refuses a user.
+    /// The lines of the protocol that the server refuses to a user.
     async fn refused(&self, user: &str, operations: &[String]) -> Vec<String> {
         let mut stream = BufReader::new(TcpStream::connect(("127.0.0.1", self.port.number())).await.unwrap());
         let connect = format!(r#"CONNECT {{"verbose":false,"user":"{user}","pass":"{}"}}"#, password(user));
-        // What comes in one packet with the connect is not mapped yet.
+        // Lines in one packet with the connect are not mapped yet.
         stream.write_all(format!("{connect}\r\n").as_bytes()).await.unwrap();
         let mut refused = Vec::new();
         for operation in std::iter::once(&String::new()).chain(operations) {
@@ -141,8 +141,9 @@ fn password(role: &str) -> String {
     format!("of-the-{role}")
 }
 
-/// What a user may publish and subscribe to, as NATS_USERS.md says it; `*` is any one token. Of `operator` it is everything. In an
-/// account with mappings a plain subject is mapped before the right is looked for, so who may publish to the one may publish to the other.
+/// What a user may publish and subscribe to, as NATS_USERS.md states it; `*` is any one token.
+/// `operator` may use everything. In an account with mappings a plain subject is mapped before the
+/// right is checked, so a right to one is a right to the other.
 fn rights(user: &str) -> (Vec<String>, Vec<String>) {
     let fixed: (&[&str], &[&str]) = match user {
         "worker" => (
@@ -233,8 +234,8 @@ fn covers(rights: &[String], subject: &str) -> bool {
     rights.iter().any(matches)
 }
 
-/// Every subject that something could be done with: what is stored, what is sent, and each call of the API of JetStream for each stream and
-/// consumer, those of others too.
+/// Every subject with an effect: what is stored, what is sent, and each call of the JetStream API
+/// for each stream and consumer, including those of others.
 fn published() -> Vec<String> {
     let text = |subject: &str| subject.to_owned();
     let mut all: Vec<String> = ["chunks", "commands", "messages", "tasks"]
@@ -341,7 +342,7 @@ async fn each_nats_user_may_do_what_it_is_there_for_and_nothing_else() {
             .collect();
         let refused = nats.refused(user, &operations).await;
         if user == "operator" {
-            // All of its account, and nothing of the account of the system.
+            // Everything of its own account, and nothing of the system account.
             assert!(refused.is_empty(), "{refused:?}");
             continue;
         }
@@ -364,7 +365,7 @@ async fn each_nats_user_may_do_what_it_is_there_for_and_nothing_else() {
     }
 }
 
-/// The file as it is has no user of the examples.
+/// The shipped file has no user of the examples.
 #[tokio::test(flavor = "multi_thread")]
 async fn examples_are_no_users_until_they_are_used() {
     let nats = ShippedNats::start().await;

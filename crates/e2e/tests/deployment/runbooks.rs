@@ -1,4 +1,5 @@
-//! The commands of the runbooks, run word for word against a fleet in the situations that they are for.
+//! The commands of the runbooks, run word for word against a fleet in the situations that they are
+//! for.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,22 +13,23 @@ use crate::{
     fixture::Fixture,
 };
 
-/// Programs that are not ours, or that other tests run: `nats` and `kubectl` need a cluster or an installation of their own.
+/// Programs that are not part of this project, or that other tests run: `nats` and `kubectl` need a
+/// cluster or a separate installation.
 const NOT_RUN_HERE: [&str; 5] = ["nats ", "kubectl ", "cargo xtask ", "promtool ", "nats-server "];
 
-/// What a page has in backquotes, without blocks.
+/// The code spans of a page, without blocks.
 fn code_spans(page: &str) -> Vec<&str> {
     page.split('`').skip(1).step_by(2).filter(|span| !span.contains('\n')).collect()
 }
 
-/// The commands of the page, each once, in its order.
+/// The commands of the page, each once, in order.
 fn commands(page: &str) -> Vec<&str> {
     let is_command = |span: &str| ["antiphon ", "GET /", "POST /"].iter().any(|it| span.starts_with(it));
     let mut seen = BTreeSet::new();
     code_spans(page).into_iter().filter(|span| is_command(span) && seen.insert(*span)).collect()
 }
 
-/// What stands in a runbook for something of the reader's fleet, and what it is here.
+/// Values that replace the placeholders in a runbook.
 struct Situation {
     letters: [String; 2],
     failed_turn: String,
@@ -51,7 +53,8 @@ impl Situation {
 }
 
 impl Fixture {
-    /// Two dead letters that can be replayed, a turn that has failed, one that is being answered, and an agent that backs off.
+    /// Creates two dead letters that can be replayed, a failed turn, one that is being answered,
+    /// and an agent that backs off.
     async fn in_trouble(&self) -> Situation {
         self.send_tasks("stray", [("t1".to_owned(), "a".to_owned()), ("t2".to_owned(), "b".to_owned())])
             .await;
@@ -81,7 +84,7 @@ impl Fixture {
         Situation { letters, failed_turn, running_turn }
     }
 
-    /// Why it does not work.
+    /// Runs a command of a runbook; `Err` with the reason why it does not work.
     async fn run_of_runbook(&self, command: &str) -> Result<(), String> {
         let words: Vec<&str> = command.split_whitespace().collect();
         if words[0] == "antiphon" {
@@ -122,7 +125,7 @@ async fn every_command_of_the_runbooks_works_word_for_word() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), commands.len(), wrong.join("\n"));
     println!("{} commands work", commands.len());
 
-    // What they are for has happened.
+    // The commands have had their effects.
     let replayed = fixture.letters("?reason=unknown_agent").await;
     let letters: Vec<&Value> = replayed["dead_letters"].as_array().unwrap().iter().collect();
     assert!(letters.len() == 1 && letters[0]["replayed_at"].is_string(), "{letters:?}");

@@ -1,4 +1,5 @@
-//! The fleet over TLS: the block of the shipped nats.conf, and `sslmode=verify-full` towards Postgres, with real certificates.
+//! The fleet over TLS: the block of the shipped nats.conf, and `sslmode=verify-full` towards
+//! Postgres, with real certificates.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -38,7 +39,7 @@ fn openssl(dir: &Path, words: &str) {
     assert!(done.status.success(), "openssl {words}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// An authority, and a server's certificate of it for `localhost`.
+/// Makes an authority, and a server certificate of it for `localhost`.
 pub(super) fn certificates(dir: &Path) {
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
     openssl(dir, &format!("req -x509 {key} -keyout ca.key -out ca.crt -days 2 -subj /CN=antiphon-test"));
@@ -52,7 +53,7 @@ pub(super) fn certificates(dir: &Path) {
     );
 }
 
-/// The shipped configuration with the block for TLS, as an operator would take it out of the comment.
+/// The shipped configuration with the block for TLS uncommented, as an operator would do it.
 pub(super) fn with_tls(config: &str, dir: &Path) -> String {
     let block = config.find("# tls {").expect("the shipped file has a block for TLS");
     let end = block + config[block..].find("\n# }\n").expect("it ends") + "\n# }\n".len();
@@ -62,7 +63,7 @@ pub(super) fn with_tls(config: &str, dir: &Path) -> String {
     format!("{}{active}{}", &config[..block], &config[end..])
 }
 
-/// Turns TLS on in a server that runs, with its certificate in its own folder and for its own user.
+/// Turns TLS on in a running server, with its certificate in its own folder and for its own user.
 pub(super) async fn secure(postgres: &PostgresServer, dir: &Path) {
     let pool = PgPoolOptions::new().connect(postgres.url()).await.unwrap();
     let data: String = sqlx::query_scalar("SHOW data_directory").fetch_one(&pool).await.unwrap();
@@ -155,7 +156,7 @@ async fn a_fleet_talks_to_nats_and_postgres_over_tls() {
     assert!(!read(&log).contains("panic"), "{}", read(&log));
 }
 
-/// What a fleet over TLS may be set to by mistake, beside servers that are there.
+/// Possible wrong TLS settings of a fleet whose servers are available.
 struct WrongSettings<'a> {
     dir: &'a Path,
     /// Certificates of another authority.
@@ -167,7 +168,8 @@ struct WrongSettings<'a> {
 }
 
 impl WrongSettings<'_> {
-    /// Roles and commands end with code 2 and one line that names what is wrong: none of these is a server that is away.
+    /// Roles and commands end with code 2 and one line that names the error: no server is
+    /// unavailable here.
     async fn are_refused_at_once(&self) {
         let file = |dir: &Path, name: &str| dir.join(name).display().to_string();
         let no_certificate = file(self.dir, "no-certificate");
@@ -181,7 +183,7 @@ impl WrongSettings<'_> {
             |key: &str| format!("{}&sslcert={}&sslkey={key}", self.database_url, file(self.dir, "tls.crt"));
         let others_key = file(self.others, "tls.key");
         let cases = [
-            // (of the database, of NATS, the file of its authorities, what the line names)
+            // (database URL, NATS URL, NATS CA file, what the line names)
             (with_ca("/nowhere/ca.crt"), self.nats_url, ca.as_str(), vec!["/nowhere/ca.crt", "No such file"]),
             (with_ca(&no_certificate), self.nats_url, &ca, vec![&no_certificate, "no certificate in it"]),
             (with_ca(&folder), self.nats_url, &ca, vec![&folder, "directory"]),

@@ -1,4 +1,5 @@
-//! As much of an API server of Kubernetes as Helm asks when it renders for a cluster: which kinds there are, and secrets.
+//! The part of a Kubernetes API server that Helm queries when it renders for a cluster: available
+//! kinds, and secrets.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
@@ -7,7 +8,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// Groups and their kinds, of which the smallest set of values makes some.
+/// Groups and their kinds, some of which the smallest set of values renders.
 const KINDS: [(&str, &[(&str, &str)]); 5] = [
     (
         "v1",
@@ -25,7 +26,7 @@ const KINDS: [(&str, &[(&str, &str)]); 5] = [
     ("networking.k8s.io/v1", &[("networkpolicies", "NetworkPolicy")]),
 ];
 
-/// Answers by path; what is not there is not found.
+/// Answers by path; any other path is not found.
 type Answers = BTreeMap<String, Value>;
 
 /// A server with these secrets, by name: key and text of each. It answers until the test ends.

@@ -9,7 +9,7 @@ use super::{PODS, api_server, find, pod};
 use crate::deployment::{deploy, render, said};
 
 const CHECKSUM: &str = "/metadata/annotations/checksum~1secrets";
-/// Names of NATS users and a secret of one role, beside the database.
+/// Names of the NATS users' secret and a secret of one role, besides the database's.
 const VALUES: &str = "nats.url=,nats.usersSecret=users,gateway.envFrom[0].secretRef.name=issuer,\
     worker.extraVolumes[0].name=ca,worker.extraVolumes[0].secret.secretName=authority,test.podLabels.a=b";
 

@@ -1,4 +1,5 @@
-//! A fleet, and services of others, with the users of deploy/nats.conf: nothing that they do is refused.
+//! A fleet, and services of others, with the users of deploy/nats.conf: nothing that they do is
+//! refused.
 
 use std::time::Duration;
 
@@ -54,7 +55,8 @@ async fn a_fleet_works_with_the_nats_users_of_its_roles() {
     assert_eq!(nats.violations(), [""; 0]);
 }
 
-/// Each with the user of its own workflow, which may neither make a consumer nor touch that of the other.
+/// Each with the user of its own workflow, which may neither make a consumer nor touch that of the
+/// other.
 #[tokio::test(flavor = "multi_thread")]
 async fn example_services_answer_as_the_nats_users_of_their_workflows() {
     let (nats, database) = (ShippedNats::with_examples().await, TestDatabase::create().await.unwrap());

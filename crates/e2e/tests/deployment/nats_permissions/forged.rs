@@ -1,5 +1,6 @@
-//! What a stolen password of a publisher or of a workflow service is worth: forged entries of each kind make dead letters and nothing else, and
-//! no reply of JetStream goes where its user may not publish.
+//! The effect of a stolen password of a publisher or a workflow service: forged entries of each
+//! kind make dead letters and nothing else, and no reply of JetStream goes where its user may not
+//! publish.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -37,7 +38,7 @@ fn metadata(value: Value) -> Metadata {
     Metadata::new(value.as_object().unwrap().clone()).unwrap()
 }
 
-/// Every command that there is, as gateways, workers and operators send it.
+/// Every command, as gateways, workers and operators send it.
 fn commands() -> Vec<(String, Bytes)> {
     let (thread, task) = (victim().thread(), TaskId::parse("honest").unwrap());
     let turn = TurnId::foreground(&thread, "x").unwrap();
@@ -96,7 +97,8 @@ fn commands() -> Vec<(String, Bytes)> {
     all
 }
 
-/// What is refused where tasks are taken besides commands: kinds that only the fleet sends, in both forms, and marks of the system.
+/// Forged tasks that are refused: kinds that only the fleet sends, in both forms, and marks of the
+/// system.
 fn forged_tasks() -> Vec<(String, Bytes)> {
     let mut all = Vec::new();
     for kind in TaskKind::ALL.into_iter().filter(|kind| *kind != TaskKind::Task) {
@@ -146,7 +148,7 @@ impl Scene {
         Self { nats, fleet, pool: database.pool().await.unwrap(), _database: database }
     }
 
-    /// Stores an entry as a user, or says that it has no answer.
+    /// Stores an entry as a user.
     async fn store(&self, client: &Client, subject: &str, payload: Bytes) {
         let stored = jetstream::new(client.clone()).publish(subject.to_owned(), payload).await.unwrap();
         timeout(SOON, stored.into_future())
@@ -168,7 +170,8 @@ impl Scene {
         }
     }
 
-    /// All that a forged entry could change: every table but those that change by themselves, and that of dead letters.
+    /// Everything that a forged entry could change: all tables except those that change by
+    /// themselves, and dead letters.
     async fn state(&self) -> Vec<String> {
         let listed = "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY 1";
         let tables: Vec<String> = sqlx::query_scalar(listed).fetch_all(&self.pool).await.unwrap();
@@ -261,7 +264,7 @@ async fn forged_entries_make_dead_letters_and_nothing_else() {
         assert!(began.elapsed() < SOON, "{counted}, not {forbidden}");
         sleep(Duration::from_millis(200)).await;
     }
-    // What they may do they can still do, and the fleet goes on.
+    // Permitted operations still work, and the fleet goes on.
     let recorder = scene.nats.connect("recorder").await;
     for role in ["user", "system"] {
         scene.store(&recorder, &messages, bare(role)).await;
@@ -283,8 +286,8 @@ async fn forged_entries_make_dead_letters_and_nothing_else() {
     assert_eq!(scene.nats.violations(), [""; 0]);
 }
 
-/// The answers of JetStream go to the reply subject that a message names, without a look at the rights of its user. Publishers and integrators
-/// have accounts of their own, so there theirs arrive and nowhere else.
+/// JetStream sends its replies to the reply subject of a message, without checking the rights of
+/// its user. Publishers and integrators have separate accounts, so their replies arrive only there.
 #[tokio::test(flavor = "multi_thread")]
 async fn replies_of_jetstream_do_not_reach_the_fleet() {
     let scene = Scene::new().await;
@@ -330,10 +333,10 @@ async fn replies_of_jetstream_do_not_reach_the_fleet() {
     }
     publisher.flush().await.unwrap();
     integrator.flush().await.unwrap();
-    // The end of a turn is what the pulls of the integrator wait for.
+    // The pulls of the integrator wait for the end of a turn.
     let api = testkit::api::Api(scene.fleet.gateway_addrs()[0]);
     api.say("talk", "Hello").await.unwrap();
-    // What the fleet itself says on these subjects meanwhile.
+    // What the fleet itself sends on these subjects meanwhile.
     let is_of_fleet = |message: &async_nats::Message| match &*message.subject {
         "live.owners" => !message.payload.is_empty() && !message.payload.starts_with(b"{"),
         "query.3" => message.reply.is_some(),
@@ -348,8 +351,9 @@ async fn replies_of_jetstream_do_not_reach_the_fleet() {
     assert_eq!(scene.dead_letters().await, BTreeMap::new());
 }
 
-/// NATS cannot forbid a workflow service, which shares the account of the fleet, to have an acknowledgement sent anywhere. Its content is not
-/// its own to choose, and its receivers ignore it.
+/// NATS cannot keep a workflow service, which shares the account of the fleet, from having an
+/// acknowledgement sent anywhere. The service cannot choose its content, and its receivers ignore
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn acknowledgements_sent_into_the_fleet_do_nothing() {
     let scene = Scene::new().await;
@@ -362,7 +366,8 @@ async fn acknowledgements_sent_into_the_fleet_do_nothing() {
         json!({"session_id": "elsewhere", "message_id": "m", "chunk_id": 0, "chunk": "x"}).to_string();
     let stop = format!("stop.{}.0", slow.id);
     let stored = ["commands", "tasks", "messages"].map(|class| format!("{class}.{p}.elsewhere"));
-    // An API call whose text is an acknowledgement: of a purge it would be the sequence up to which all goes.
+    // An API call whose payload is an acknowledgement: for a purge it would be the sequence up to
+    // which everything goes.
     let calls = [
         format!("$JS.API.STREAM.PURGE.{}", subject::stream_name(p)),
         "$JS.API.STREAM.DELETE.TURNS".to_owned(),

@@ -1,4 +1,4 @@
-//! Erasing: a marker is written into every kind of text that there is, and is found nowhere afterwards.
+//! Erasing: a marker is written into every kind of text, and is found nowhere afterwards.
 
 mod under_load;
 
@@ -23,10 +23,10 @@ use crate::{
 };
 
 const MARKER: &str = "marker-7f3a9c";
-/// In what is not erased.
+/// Marker of texts that are not erased.
 const KEPT: &str = "kept-51d08e";
 
-/// What is open is saved with the next entry, and what was used leaves the streams soon.
+/// Open messages are saved with the next entry, and used entries leave the streams soon.
 fn hasty(options: FleetOptions) -> FleetOptions {
     alone(options).with_env("ANTIPHON_REPLAY_ENTRIES", 1).with_env("ANTIPHON_TURN_DEADLINE_SECONDS", 60)
 }
@@ -40,7 +40,8 @@ fn partitions() -> PartitionCount {
 }
 
 impl Fixture {
-    /// Every table with how many of its rows have the text, as it is or in hexadecimal digits.
+    /// Each table with the number of its rows that contain the text, plain or in hexadecimal
+    /// digits.
     pub(crate) async fn tables_with(&self, text: &str) -> BTreeMap<String, i64> {
         let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
         let names = "SELECT table_name::text AS name FROM information_schema.tables
@@ -65,7 +66,7 @@ impl Fixture {
         found
     }
 
-    /// Every stream with how many of its entries have the text.
+    /// Each stream with the number of its entries that contain the text.
     pub(crate) async fn streams_with(&self, text: &str) -> BTreeMap<String, u64> {
         let context = self.publisher.context();
         let names = partitions().all().map(wire::subject::stream_name);
@@ -99,7 +100,7 @@ impl Fixture {
         serde_json::from_str(&done.stdout).unwrap()
     }
 
-    /// A task that follows a turn of `thread`, as workers and their outboxes write them.
+    /// A task that follows a turn of `thread`, as workers and their outboxes write it.
     async fn background_task(&self, agent: &str, thread: &str, kind: TaskKind, id: &str, content: &str) {
         let metadata = json!({"thread_id": thread, "compaction_id": "17", "assistant_message_id": "x-a"});
         let task = Task {
@@ -113,13 +114,13 @@ impl Fixture {
         self.publisher.publish_raw(&subject, None, wire::encode_task_of_fleet(&task)).await.unwrap();
     }
 
-    /// How many messages the thread of a queue has that no client can name.
+    /// The number of messages in the thread of a queue, which no client can name.
     async fn internal_messages(&self, queue: &str) -> i64 {
         let count = "SELECT count(*) FROM messages WHERE thread_id = $1";
         sqlx::query_scalar(count).bind(queue).fetch_one(&self.pool).await.unwrap()
     }
 
-    /// How many of them count as made up by the system.
+    /// The number of these messages that count as hidden.
     async fn hidden_messages(&self, queue: &str) -> i64 {
         let count = "SELECT hidden_count FROM threads WHERE thread_id = $1";
         sqlx::query_scalar(count).bind(queue).fetch_one(&self.pool).await.unwrap()
@@ -153,7 +154,8 @@ async fn erased_thread_leaves_no_text_anywhere() {
     let turn = api.say("secret", &marked("first")).await.unwrap();
     asked_for(&manual_workflow, &turn).await.answer(&marked("answer")).await.unwrap();
     fixture.until_messages("secret", 2).await;
-    // What follows it, in an agent's own thread: one that was done, one that failed and waits.
+    // Background tasks of it, in an agent's own thread: one that was done, one that failed and
+    // waits.
     fixture.background_task("ann", "secret", TaskKind::WorkRequest, "done", &marked("work on")).await;
     manual_workflow.next(SOON).await.unwrap().answer(&marked("worked")).await.unwrap();
     fixture
@@ -170,7 +172,7 @@ async fn erased_thread_leaves_no_text_anywhere() {
                 && fixture.tables_with(MARKER).await.contains_key("agents")
         })
         .await;
-    // A turn that failed.
+    // A failed turn.
     let turn = api.say("secret", &marked("will fail")).await.unwrap();
     let mut asked = asked_for(&manual_workflow, &turn).await;
     asked.say(&marked("half of")).await.unwrap();
@@ -183,7 +185,8 @@ async fn erased_thread_leaves_no_text_anywhere() {
     fixture.bare("secret", "open", 0, &marked("open"), false).await;
     let subject = wire::subject::partition_chunks(partitions(), &ThreadId::parse("secret").unwrap());
     fixture.publisher.publish_raw(&subject, None, marked("{not json").into_bytes().into()).await.unwrap();
-    // A turn under way, which goes on being answered, an input that waits, and tasks of an agent of that name.
+    // A turn in progress, whose answer goes on, an input that waits, and tasks of an agent of that
+    // name.
     let key = [("idempotency-key", "once")];
     let taken = api.say_with("secret", &json!({"content": marked("now")}), &key).await.unwrap();
     assert_eq!(taken.status, 202, "{}", taken.text);
@@ -264,7 +267,7 @@ async fn erased_thread_leaves_no_text_anywhere() {
     assert_eq!(fixture.tables_with(MARKER).await, BTreeMap::new(), "{receipt}");
     assert_eq!(fixture.streams_with(MARKER).await, BTreeMap::new(), "{receipt}");
 
-    // What comes late brings nothing back: the rest of the answer, what waited, what followed.
+    // Late data brings nothing back: the rest of the answer, waiting inputs, background tasks.
     under_way.finish(&marked("the end")).await.unwrap();
     fixture.bare("secret", "open", 1, &marked("open"), true).await;
     fixture.background_task("cara", "secret", TaskKind::Compaction, "later", &marked("summarise")).await;
@@ -334,7 +337,8 @@ async fn of_a_tenant_and_of_a_user_nothing_is_left() {
     assert_eq!(fixture.streams_with(MARKER).await, BTreeMap::new(), "{receipt}");
     assert_eq!(fixture.messages_of("acme-2").await.len(), 1);
 
-    // The streams still have it: it is not named anew, and a later run finds it though no row names the user.
+    // The streams still have it: it is not named again, and a later run finds it though no row
+    // names the user.
     let receipt = fixture.command("erase --user bob --yes --database-only").await;
     assert_eq!(receipt["threads"], json!(1), "{receipt}");
     let anew = json!({"thread_id": "of-bob"});

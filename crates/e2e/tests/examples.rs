@@ -32,7 +32,8 @@ async fn the_example_in_typescript_serves_a_workflow() {
     serves_a_workflow(service, "TypeScript heard: ").await;
 }
 
-/// The idempotency key is the same for the same call of another attempt, and another one for any other call.
+/// The idempotency key is the same for the same call in another attempt, and different for any
+/// other call.
 async fn tells_calls_apart(service: &WorkflowOptions, script: &[&str]) {
     let WorkflowProgram::Program { binary, dir, .. } = &service.program else { panic!("a program") };
     let call = |name: &str, arguments: &str| json!({"id": "x", "name": name, "arguments": arguments});
@@ -59,11 +60,12 @@ async fn tells_calls_apart(service: &WorkflowOptions, script: &[&str]) {
     assert!(keys.concat().iter().all(|key| key.starts_with("t:")), "{keys:?}");
 }
 
-/// An answer, failures, a tool, what the model reads, a task, a stop, a redelivery after a kill, a drain.
+/// An answer, failures, a tool, what the model reads, a task, a stop, a redelivery after a kill, a
+/// drain.
 async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     let mut fixture = Fixture::with(|options| alone(options).with_workflow(service.clone())).await;
     let api = fixture.api();
-    // The consumer is changed where it is there already: what is not acknowledged comes again soon.
+    // An existing consumer is changed: unacknowledged requests are redelivered soon.
     let consumer = fixture.manual_workflow_of("example", Duration::from_secs(2)).await;
     let settings = json!({"backoff_base_ms": 1});
     for agent in ["talk", "ann"] {
@@ -85,18 +87,18 @@ async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     let task = fixture.messages_of("ann").await;
     assert_eq!(said(&task), [("user", "a task"), ("assistant", &format!("{greeting}a task "))]);
     assert_eq!(task[1].metadata["model"], "echo");
-    // A stop ends it at once; the service goes on with others.
+    // A stop ends it at once; the service continues with others.
     let many = vec!["word"; 500].join(" ");
     let stopped = api.say("talk", &many).await.unwrap();
     let pieces = |message: &str| text_seen(&follower, message).split(' ').count();
-    // Piece by piece: it speaks before it has ended.
+    // Piece by piece: chunks arrive before the answer has ended.
     fixture.until("it speaks", SOON, async || pieces(&stopped.answer) > 5).await;
     api.stop(&stopped.id).await.unwrap();
     until_ended(&follower, &stopped.answer).await;
     fixture
         .until("the request is done with", SOON, async || consumer.standing().await.unwrap() == (0, 0))
         .await;
-    // Killed in the middle, it is followed by a next attempt.
+    // An answer killed in the middle is followed by a next attempt.
     let cut = api.say("talk", "one two three four five six seven eight nine ten").await.unwrap();
     fixture.until("it speaks", SOON, async || pieces(&cut.answer) > 2).await;
     fixture.fleet.workflows[0].restart().await.unwrap();
@@ -107,7 +109,7 @@ async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     let last = messages.last().unwrap();
     assert_eq!(last.content, format!("{greeting}one two three four five six seven eight nine ten "));
     assert_eq!((last.message_id.as_str(), last.attempt), (cut.answer.as_str(), 1));
-    // Told to end, it finishes what it has in hand.
+    // When it is told to end, it finishes the requests in progress.
     let drained = api.say("talk", "and now to something completely different").await.unwrap();
     fixture.until("it speaks", SOON, async || pieces(&drained.answer) > 2).await;
     fixture.fleet.workflows[0].terminate();
@@ -118,7 +120,7 @@ async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     assert_eq!((last.message_id.as_str(), last.attempt), (drained.answer.as_str(), 0));
 }
 
-/// Its text is seen at once, and the turn may be tried again.
+/// The text is seen at once, and the turn may be tried again.
 async fn shows_what_is_no_declared_failure(fixture: &Fixture, api: Api, follower: &Follower) {
     let crashing = api.say("talk", "crash now").await.unwrap();
     until_ended(follower, &crashing.answer).await;
@@ -134,7 +136,8 @@ async fn shows_what_is_no_declared_failure(fixture: &Fixture, api: Api, follower
     assert!(failed.is_retryable && failed.text == text, "{failed:?}");
 }
 
-/// Call and result are messages of their own with the same id, an error is one for the model, and each call of the model is in the ledger.
+/// Call and result are separate messages with the same id, an error is one for the model, and each
+/// model call is in the ledger.
 async fn calls_a_tool(fixture: &Fixture, api: Api, follower: &Follower, greeting: &str) {
     for (city, is_error) in [("Bonn", false), ("Atlantis", true)] {
         let before = fixture.messages_of("talk").await.len();
@@ -162,7 +165,8 @@ async fn calls_a_tool(fixture: &Fixture, api: Api, follower: &Follower, greeting
     }
 }
 
-/// What the agent's settings say, what the client asks for, what is remembered and the summary are in what the model reads.
+/// The agent's settings, the client's parameters, the memory and the summary are in what the model
+/// reads.
 async fn lets_the_model_read_the_whole_request(fixture: &Fixture) {
     let nats = async_nats::connect(nats_addresses(fixture.nats.url()).unwrap()).await.unwrap();
     let subject = "chunks.0.shown";

@@ -1,4 +1,5 @@
-//! Memory searched by vectors, on a Postgres with pgvector and with an endpoint that is there, slow or away; and a fleet without the extension.
+//! Memory searched by vectors, on a Postgres with pgvector and with an endpoint that is available,
+//! slow or away; and a fleet without the extension.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,20 +22,20 @@ const ANSWERS: u32 = 0;
 const HANGS: u32 = 1;
 const FAILS: u32 = 2;
 
-/// Words of one meaning. What has none of them points elsewhere.
+/// Words of the same meaning. A text with none of them points elsewhere.
 const CONCEPTS: [&[&str]; 3] =
     [&["vegetarian", "meat", "vegan"], &["boat", "ship", "sails"], &["dog", "pet", "animal"]];
 
-/// A model that knows [`CONCEPTS`], behind an OpenAI-compatible endpoint.
+/// An embedding model that knows [`CONCEPTS`], behind an OpenAI-compatible endpoint.
 #[derive(Clone, Default)]
 struct Endpoint {
     mode: Arc<AtomicU32>,
-    /// Texts that it was asked for, one at a time: as questions are.
+    /// Number of requests for a single text, as queries are.
     questions: Arc<AtomicU32>,
 }
 
 impl Endpoint {
-    /// Serves it, and returns what `/embeddings` is appended to.
+    /// Serves the endpoint, and returns the URL to which `/embeddings` is appended.
     async fn start(&self) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -56,7 +57,7 @@ async fn embed(State(endpoint): State<Endpoint>, Json(body): Json<Value>) -> axu
     }
     assert_eq!(body["model"], MODEL);
     let texts = body["input"].as_array().unwrap();
-    // As the vectors of facts and questions come, those of questions alone.
+    // Queries are requested one text at a time.
     endpoint.questions.fetch_add(u32::from(texts.len() == 1), Ordering::Relaxed);
     let item =
         |(index, text): (usize, &Value)| json!({"index": index, "embedding": vector(text.as_str().unwrap())});
@@ -92,7 +93,8 @@ impl Fixture {
         self.api().call("POST", "/v1/threads", Some(&body)).await.unwrap();
     }
 
-    /// What a turn with this input is given of what is remembered; the turn is answered, and nothing is noted after it.
+    /// The remembered facts that a turn with this input is given; the turn is answered, and nothing
+    /// is noted after it.
     async fn asked(&self, text: &str) -> Vec<String> {
         let workflow = self.manual_workflow().await;
         self.api().say("talk", text).await.unwrap();
@@ -103,7 +105,7 @@ impl Fixture {
         given
     }
 
-    /// What a search for this text finds.
+    /// The facts that a search for this text finds.
     async fn found(&self, text: &str) -> Vec<String> {
         let path = format!(
             "/v1/agents/helper/memory?thread_id=talk&q={}",
@@ -163,22 +165,23 @@ async fn facts_in_other_words_are_found_by_vectors() {
     let found = fixture.api().call("GET", path, None).await.unwrap()["facts"].clone();
     let places =
         found.as_array().unwrap().iter().map(|fact| [&fact["place_by_words"], &fact["place_by_vector"]]);
-    // On Sunday by words, the dog by its vector: each is first by one of the two.
+    // Sunday by words, the dog by its vector: each is first in one of the two.
     assert_eq!(places.take(2).filter(|places| places.contains(&&json!(1))).count(), 2, "{found}");
 
-    // A correction gets a vector of its own.
+    // A correction gets its own vector.
     let path = format!("/v1/agents/helper/memory/{}", best["fact_id"].as_str().unwrap());
     fixture.api().call("PATCH", &path, Some(&json!({"text": "The user is vegan"}))).await.unwrap();
     fixture.until_embedded(4.0).await;
     assert_eq!(fixture.stored("SELECT count(*) FROM fact_vectors WHERE vector IS NOT NULL").await, 3);
     assert_eq!(fixture.asked("Anything without meat?").await[0], "The user is vegan");
 
-    // The endpoint is slow, and then away: turns go on with words alone, and what is remembered meanwhile waits.
+    // The endpoint is slow, and then away: turns go on with words alone, and new facts wait for
+    // their vectors.
     for (mode, outcome) in [(HANGS, "timeout"), (FAILS, "failed")] {
         endpoint.set(mode);
         fixture.remembers(&format!("The user likes {outcome}")).await;
         let (question, likes) = (format!("without meat, {outcome}?"), format!("The user likes {outcome}"));
-        // The turn is given all of a few facts, those that fit first.
+        // The turn is given all of a few facts, the matching ones first.
         assert_eq!(fixture.asked(&question).await[0], likes);
         assert_eq!(fixture.found(&question).await, [likes]);
         assert!(fixture.questions(outcome).await >= 1.0);

@@ -1,4 +1,5 @@
-//! What every test uses: its own NATS, its own database, a fleet, a publisher and a log of what was acknowledged.
+//! Common parts of all tests: a NATS server, a database, a fleet, a publisher and a log of
+//! acknowledged messages.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use testkit::{
 };
 use tokio::time::sleep;
 
-/// The lease of most tests: short, so that they are.
+/// Lease of most tests: short, so that the tests are short, too.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 pub(crate) const PARTITIONS: u16 = 8;
 pub(crate) const DISORDER: Disorder = Disorder { window: 16, duplicates: 0.05, frame: 3, protobuf: 0.5 };
@@ -74,7 +75,7 @@ impl Fixture {
         Self { fleet, nats, publisher, ack_log: AckLog::default(), pool, rng, gap_timeout, database }
     }
 
-    /// Of the database that it has made.
+    /// URL of the database that the fixture has made.
     pub(crate) fn database_url(&self) -> String {
         self.database.as_ref().unwrap().url().to_owned()
     }
@@ -83,7 +84,7 @@ impl Fixture {
         Follower::start(&self.fleet.gateway_addrs(), thread, FollowOptions::default())
     }
 
-    /// A follower that is open.
+    /// A follower whose stream is open.
     pub(crate) async fn following(&self, thread: &str) -> Follower {
         let follower = self.follow(thread);
         follower.opened().await.unwrap();
@@ -122,7 +123,7 @@ impl Fixture {
         .await;
     }
 
-    /// Waits until `done`, and says how long that took.
+    /// Waits until `done`, and returns how long that took.
     pub(crate) async fn until(
         &self,
         what: &str,
@@ -137,7 +138,8 @@ impl Fixture {
         began.elapsed()
     }
 
-    /// Waits until a worker answers for this thread: one that is ready may still be reading what its partitions have.
+    /// Waits until a worker answers for this thread: a ready one may still be reading its
+    /// partitions.
     pub(crate) async fn until_owned(&self, thread: &str) {
         let path = format!("/v1/threads/{thread}");
         self.until("a worker answers for the thread", READY_LIMIT, async || {
@@ -146,7 +148,7 @@ impl Fixture {
         .await;
     }
 
-    /// How many partitions each owner with a running lease has.
+    /// The number of partitions of each owner with a running lease.
     pub(crate) async fn shares(&self) -> std::collections::BTreeMap<String, usize> {
         let mut shares = std::collections::BTreeMap::new();
         for partition in db_snapshot::partitions(&self.pool).await.unwrap_or_default() {
@@ -162,8 +164,8 @@ impl Fixture {
         self.shares().await.values().copied().collect::<Vec<_>>() == [half, half]
     }
 
-    /// Whether the owner of each partition answers, and has read what there is: until then a viewer that comes without a cursor has nothing to
-    /// go on from, should it leave.
+    /// Whether the owner of each partition answers and has read everything. Before that, a
+    /// subscriber without a cursor that leaves has nothing to resume from.
     pub(crate) async fn is_answered(&self) -> bool {
         let Some(gateway) = self.fleet.gateway_addrs().into_iter().next() else { return true };
         let of = |partition: u16| {
@@ -178,7 +180,7 @@ impl Fixture {
         futures_util::future::join_all(asks).await.into_iter().all(|is_there| is_there)
     }
 
-    /// The index of the worker that owns a thread's partition: workers are named by their id.
+    /// The index of the worker that owns a thread's partition; workers are named by their id.
     pub(crate) async fn worker_of(&self, thread: &str) -> usize {
         let partition = model::Bucket::of_key(thread).get() % PARTITIONS;
         let partitions = db_snapshot::partitions(&self.pool).await.unwrap();
@@ -191,7 +193,7 @@ impl Fixture {
             .unwrap_or_else(|| panic!("{owner} is no worker"))
     }
 
-    /// Compares everything and panics with what does not hold.
+    /// Compares everything and panics with each violation.
     pub(crate) async fn audit(&self, followers: Vec<Follower>) {
         let transcripts: Vec<_> =
             followers.into_iter().map(|follower| (follower.thread().to_owned(), follower.stop())).collect();

@@ -1,4 +1,5 @@
-//! Agents that speak first: shown when they may, held back and taken back when a person writes, and once, whichever process dies.
+//! Agents that speak first: shown when allowed, held back or withdrawn when a person writes, and
+//! once, whichever process dies.
 
 mod hidden_inputs;
 mod restraint;
@@ -16,11 +17,11 @@ use crate::{
     fixture::Fixture,
 };
 
-/// How many workers are killed; the variable is for a long run.
+/// Number of killed workers; the variable is for a long run.
 const KILLS: usize = 10;
 const KILLS_VARIABLE: &str = "ANTIPHON_FOLLOW_UP_KILLS";
 
-/// A follow-up's row.
+/// The row of a follow-up.
 #[derive(Debug, PartialEq)]
 struct TimerRow {
     state: String,
@@ -29,7 +30,7 @@ struct TimerRow {
 }
 
 impl Fixture {
-    /// The follow-ups of a thread, the oldest first.
+    /// The follow-ups of a thread, oldest first.
     async fn timers_of(&self, thread: &str) -> Vec<TimerRow> {
         let rows = sqlx::query(
             "SELECT state, ended_by, fired_turn FROM timers WHERE thread_id = $1 ORDER BY created_at",
@@ -43,12 +44,13 @@ impl Fixture {
         rows.iter().map(timer).collect()
     }
 
-    /// The follow-up that waits in a thread is due, which the next owner finds. The worker must not run.
+    /// Makes the waiting follow-up of a thread due, which the next owner finds. The worker must not
+    /// run.
     async fn make_due(&self, thread: &str) {
         let due = "UPDATE timers SET due_at = clock_timestamp(), created_at = created_at - interval '1 hour'
                    WHERE thread_id = $1 AND state = 'pending'";
         assert_eq!(sqlx::query(due).bind(thread).execute(&self.pool).await.unwrap().rows_affected(), 1);
-        // No cooldown keeps it.
+        // No cooldown delays it.
         let earlier = "UPDATE timers SET ended_at = ended_at - interval '1 hour' WHERE thread_id = $1 AND state = 'fired'";
         sqlx::query(earlier).bind(thread).execute(&self.pool).await.unwrap();
     }
@@ -75,13 +77,13 @@ impl Fixture {
     }
 }
 
-/// An answer whose last chunk asks for a follow-up.
+/// Metadata of an answer whose last chunk asks for a follow-up.
 fn with_hint() -> Value {
     let hint = json!({"trigger_type": "check_in", "after_seconds": 30, "reason": "it went quiet"});
     json!({"is_final": true, "metadata": {"follow_up": hint}})
 }
 
-/// A thread in which a follow-up is armed, with a follower.
+/// A thread with an armed follow-up, and a follower.
 async fn armed(fixture: &Fixture, manual_workflow: &ManualWorkflow, rules: Value) -> Follower {
     fixture.settle("talk", json!({ "follow_ups": rules })).await;
     let follower = fixture.following("talk").await;
@@ -94,7 +96,7 @@ async fn armed(fixture: &Fixture, manual_workflow: &ManualWorkflow, rules: Value
     follower
 }
 
-/// Neither the preview nor the count of a follow-up's batch has its input, nor the batch itself.
+/// Asserts that a follow-up's input is in no preview, count or message of its batch.
 async fn input_is_in_no_batch(fixture: &Fixture) {
     let api = fixture.api();
     let page = api.call("GET", "/v1/threads/talk/batches", None).await.unwrap();
@@ -134,7 +136,7 @@ async fn follow_up_hides_its_input_and_is_refused_at_the_cap() {
     assert_eq!(history, ["hi", "hello", "Are you there?"], "the input is not shown");
     input_is_in_no_batch(&fixture).await;
 
-    // The answer has armed another one, and one in a row is the most.
+    // The answer has armed another one, and at most one in a row is allowed.
     fixture.until_timer("talk", "pending").await;
     fixture.restart_with_due("talk").await;
     let refused = fixture.until_timer("talk", "refused").await;
@@ -155,7 +157,7 @@ async fn a_message_withdraws_the_follow_up_that_is_generated() {
     let turn = fixture.api().say("talk", "I am back").await.unwrap();
     let withdrawn = fixture.until_timer("talk", "withdrawn").await;
     assert_eq!(withdrawn.ended_by.as_deref(), Some("message"));
-    // What comes of it now counts for nothing.
+    // Its further output is ignored.
     asked.answer(" there?").await.unwrap();
     asked_for(&manual_workflow, &turn).await.answer("welcome").await.unwrap();
     until_ended(&follower, &turn.answer).await;
@@ -188,7 +190,8 @@ async fn follow_ups_come_once_though_workers_are_killed_meanwhile() {
         let (_, before) = fixture.epochs().await;
         fixture.fleet.workers[0].spawn().unwrap();
         match number % 3 {
-            // In its commit or just after it, before what it sends is published or marked as published.
+            // In its commit or just after it, before what it sends is published or marked as
+            // published.
             0 => drop(fixture.until_timer(thread, "fired").await),
             _ => {
                 let held = async || fixture.epochs().await.0 > before;

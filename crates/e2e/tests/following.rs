@@ -1,4 +1,5 @@
-//! What follows a turn, and what goes on without a person: never before a task, never while the agent backs off or is paused.
+//! Background work after a turn, and turns that continue without a person: never before a task,
+//! never while the agent backs off or is paused.
 
 use serde_json::{Value, json};
 use testkit::{db_snapshot::turns, manual_workflow::ManualWorkflow};
@@ -58,7 +59,7 @@ async fn background_tasks_precede_no_task_and_back_off_no_agent() {
     fixture.no_request_comes(&manual_workflow).await;
     api.act("ann", "clear-backoff").await.unwrap();
     asked_to(&manual_workflow, "k-0").await.answer("done").await.unwrap();
-    // It carries what was said, and nothing else: no other thread is looked up for it.
+    // It contains the text of its turn and nothing of other threads.
     let memory = format!("{}-memory", turn.id);
     let mut asked = asked_to(&manual_workflow, &memory).await;
     assert_eq!((asked.request.agent_id.as_str(), asked.request.thread_id.as_str()), ("ann", "ann+memory"));
@@ -80,7 +81,7 @@ async fn background_tasks_precede_no_task_and_back_off_no_agent() {
     assert_eq!(api.act("ann+memory", "clear-backoff").await.unwrap()["status"], json!("done"));
     asked_to(&manual_workflow, &memory).await.answer("lives in Rome").await.unwrap();
     fixture.until_tasks("ann+memory", &["completed"]).await;
-    // The conversation shows none of it.
+    // The thread shows none of it.
     assert_eq!(shown(&api.history("talk").await.unwrap()), ["I live in Rome.", "Noted."]);
     assert_eq!(fixture.messages_of("ann").await.len(), 4, "two tasks");
     for refused in ["/v1/threads/ann+memory/history", "/v1/threads/ann%2Bmemory/events"] {

@@ -1,5 +1,5 @@
-//! A stream that holds as many bytes as it may, and a NATS server whose streams do together: publishers get an error, nothing that was
-//! acknowledged is lost, and what makes room is the fleet's own purge.
+//! A stream at its byte limit, and a NATS server whose streams together reach the limit. Publishers
+//! get an error, nothing acknowledged is lost, and the fleet's own purge makes room.
 
 use std::time::Duration;
 
@@ -21,9 +21,10 @@ use crate::{
     fixture::{Fixture, PARTITIONS, options, short},
 };
 
-/// The least that the stream of a partition may be given.
+/// The smallest limit for the stream of a partition.
 const STREAM_BYTES: usize = 1 << 20;
-/// What the streams of the partitions, of turn requests, of turns' ends and of tool calls reserve; the last one a quarter of the others.
+/// Bytes reserved by the streams of the partitions, of turn requests, of turn ends and of tool
+/// calls; the last one has a quarter of the others.
 const RESERVED: usize = (PARTITIONS as usize + 2) * STREAM_BYTES + STREAM_BYTES / 4;
 const CHUNK_BYTES: usize = 16 << 10;
 const LIMIT: Duration = Duration::from_secs(40);
@@ -38,17 +39,18 @@ async fn a_full_stream_refuses_publishers_and_loses_nothing() {
     let (acknowledged, refused) = fill(&fixture).await;
     assert!(acknowledged * CHUNK_BYTES > STREAM_BYTES / 2, "{acknowledged} were taken before: {refused}");
     assert!(refused.contains("maximum bytes exceeded"), "{refused}");
-    // An input is refused with a code that says to come again; the other partitions go on.
+    // An input is refused with a retryable code; the other partitions go on.
     assert_refused(&fixture, "full").await;
     assert_eq!(status_of_input(&fixture, &of_another_partition()).await, 202);
     assert_room_after_purge(&fixture, acknowledged).await;
     assert_eq!(status_of_input(&fixture, "full").await, 202);
 }
 
-/// Streams without a bound of their own reserve nothing, so that one of another program on the same server takes what the fleet's have reserved.
+/// Unbounded streams reserve nothing, so a stream of another program on the server takes what the
+/// fleet's streams have reserved.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_nats_server_refuses_publishers_and_loses_nothing() {
-    // Just what the fleet's streams reserve.
+    // Exactly what the fleet's streams reserve.
     let storage = RESERVED;
     let nats = NatsServer::start_with_storage(storage as u64).await.unwrap();
     let context = jetstream::new(async_nats::connect(nats.url()).await.unwrap());
@@ -57,7 +59,7 @@ async fn a_full_nats_server_refuses_publishers_and_loses_nothing() {
     let other = context.create_stream(config).await.unwrap().get_info().await.unwrap();
     assert!(other.config.max_bytes <= 0, "it has a bound: {}", other.config.max_bytes);
     let database = TestDatabase::create().await.unwrap();
-    // A gateway tries for five seconds to publish an input; until then nothing is to make room.
+    // A gateway tries for five seconds to publish an input; until then nothing may make room.
     let options = alone(options(&nats, database.url()))
         .with_env("ANTIPHON_STREAM_MAX_BYTES", STREAM_BYTES)
         .with_env("ANTIPHON_STREAM_RETAIN_SECONDS", 15);
@@ -83,7 +85,7 @@ async fn a_full_nats_server_refuses_publishers_and_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_that_do_not_fit_the_nats_server_are_refused() {
-    // Not one fits. (Of several that are made at once the server may take more than fit.)
+    // Not one fits. (Of several created at once the server may accept more than fit.)
     let storage = RESERVED;
     let nats = NatsServer::start_with_storage(storage as u64).await.unwrap();
     let database = TestDatabase::create().await.unwrap();
@@ -94,7 +96,7 @@ async fn streams_that_do_not_fit_the_nats_server_are_refused() {
     let expected = format!("JetStream cannot reserve {} bytes for the stream", storage + 1);
     assert!(refused.contains(&expected), "{refused}");
     assert!(refused.contains("raise max_file_store"), "{refused}");
-    // What it advises helps.
+    // Its advice helps.
     let mut fleet = with_streams_of(STREAM_BYTES);
     fleet.migrate().await.unwrap();
     fleet.spawn().unwrap();
@@ -107,7 +109,7 @@ async fn streams_that_do_not_fit_the_nats_server_are_refused() {
     fixture.audit(Vec::new()).await;
 }
 
-/// Publishes until a message is refused; how many were acknowledged before, and the error.
+/// Publishes until a message is refused. Returns the number acknowledged before, and the error.
 async fn fill(fixture: &Fixture) -> (usize, String) {
     let mut acknowledged = 0;
     loop {
@@ -119,7 +121,7 @@ async fn fill(fixture: &Fixture) -> (usize, String) {
     }
 }
 
-/// Fills a stream of which the fleet knows nothing.
+/// Fills a stream that does not belong to the fleet.
 async fn store_for_another_program(context: &jetstream::Context, bytes: usize) {
     let stream = context.get_stream_no_info("OTHER").await.unwrap();
     while bytes_of(&stream).await < bytes {
@@ -131,7 +133,7 @@ async fn bytes_of<Info>(stream: &Stream<Info>) -> usize {
     usize::try_from(stream.get_info().await.unwrap().state.bytes).unwrap()
 }
 
-/// What was acknowledged is stored, and what is stored makes room.
+/// Asserts that acknowledged messages are stored, and that stored ones make room.
 async fn assert_room_after_purge(fixture: &Fixture, acknowledged: usize) {
     let stored = async || db_snapshot::ended(&fixture.pool).await.unwrap_or_default();
     let wanted = i64::try_from(acknowledged).unwrap();
@@ -149,7 +151,7 @@ async fn status_of_input(fixture: &Fixture, thread: &str) -> u16 {
     fixture.api().say_with(thread, &input(), &[]).await.unwrap().status
 }
 
-/// An input is refused with a code that says to come again.
+/// Asserts that an input is refused with a retryable code.
 async fn assert_refused(fixture: &Fixture, thread: &str) {
     let answer = fixture.api().say_with(thread, &input(), &[]).await.unwrap();
     assert_eq!((answer.status, answer.json().unwrap()["code"].as_str()), (503, Some("stream_full")));
@@ -160,7 +162,7 @@ fn of_another_partition() -> String {
     (0..).map(|n| format!("other-{n}")).find(|name| partition(name) != partition("full")).unwrap()
 }
 
-/// Publishes a message of one chunk, as a publisher without a retry does.
+/// Publishes a message of one chunk, as a publisher without retries does.
 async fn publish(fixture: &Fixture, number: usize) -> Result<(), String> {
     let count = PartitionCount::new(PARTITIONS.into()).unwrap();
     let subject = subject::partition_chunks(count, &ThreadId::parse("full").unwrap());

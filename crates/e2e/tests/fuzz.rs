@@ -1,6 +1,8 @@
-//! The API against its own description: requests that follow it and requests that break it, made up by schemathesis, to a real gateway.
+//! The API against its own OpenAPI document: schemathesis generates valid and invalid requests to a
+//! real gateway.
 //!
-//! `ANTIPHON_FUZZ_EXAMPLES` says how many are made up for each operation; `cargo xtask fuzz` runs many.
+//! `ANTIPHON_FUZZ_EXAMPLES` sets the number of requests for each operation; `cargo xtask fuzz` runs
+//! many.
 
 use std::{collections::BTreeSet, env, path::PathBuf, process::Stdio, time::Duration};
 
@@ -14,9 +16,10 @@ use tokio::{
 
 use crate::{api_client::scripted, fixture::Fixture, timers::in_seconds};
 
-/// Made up for each operation, besides the systematic ones at the bounds of each value.
+/// Generated for each operation, besides the systematic ones at the bounds of each value.
 const EXAMPLES: u32 = 3;
-/// The runs, side by side: each is one process of one thread, for most of the time is spent waiting.
+/// The concurrent runs; each is one single-threaded process, because most of the time is spent
+/// waiting.
 const RUNS: [&[&str]; 5] = [
     &["threads"],
     &["turns", "agents", "tasks"],
@@ -24,9 +27,9 @@ const RUNS: [&[&str]; 5] = [
     &["openai"],
     &["ai-sdk", "ag-ui", "keys", "gateway"],
 ];
-/// How long they may take by themselves.
+/// Time limit of the runs themselves.
 const LIMIT: Duration = Duration::from_secs(150);
-/// What a gateway may say for a moment of a busy machine, and how often.
+/// Codes that a gateway may return briefly on a busy machine, and how often.
 const PASSING: [&str; 4] =
     ["partition_unavailable", "nats_unavailable", "input_unconfirmed", "stream_aborted"];
 const MOST_PASSING: f64 = 25.0;
@@ -66,7 +69,7 @@ async fn what_is_described_is_what_is_answered() {
     nothing_else_went_wrong(&fixture).await;
 }
 
-/// What schemathesis takes for well may not be: an answer that the gateway has not been able to give.
+/// Checks for errors that schemathesis accepts: responses that the gateway could not give.
 async fn nothing_else_went_wrong(fixture: &Fixture) {
     let metrics = fixture.fleet.gateways[0].metrics().await.unwrap();
     let refused = |code: &str| metrics.sum_where("antiphon_gateway_http_errors_total", "code", code);
@@ -83,7 +86,7 @@ async fn nothing_else_went_wrong(fixture: &Fixture) {
     );
 }
 
-/// Things that exist, by what the variables of addresses call them.
+/// Existing resources, by the path parameters that refer to them.
 async fn known(fixture: &Fixture) -> Value {
     let by_default = json!({"trigger_type": "check_in", "after_seconds": 3_600});
     fixture.settle("talk", json!({"follow_ups": {"enabled": true, "default": by_default}})).await;
@@ -146,7 +149,7 @@ impl Python {
         command
     }
 
-    /// Whether the description is valid, with all of its examples.
+    /// Checks that the document is valid, with all of its examples.
     async fn check(&self, description: &str) {
         let file = workspace::target_dir().join("fuzz").join(format!("{}.json", std::process::id()));
         tokio::fs::write(&file, description).await.unwrap();
@@ -165,7 +168,7 @@ impl Python {
     }
 }
 
-/// Whether it ended well, and what it said.
+/// Whether the process ended successfully, and its output.
 async fn ended(child: Child, limit: Duration) -> (bool, String) {
     let output = timeout(limit, child.wait_with_output()).await.expect("it takes too long").unwrap();
     let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());

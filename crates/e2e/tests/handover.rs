@@ -1,4 +1,4 @@
-//! Partitions move on join, leave and death; what was in hand moves with them.
+//! Partitions move when workers join, leave and die; work in progress moves with them.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ async fn a_frozen_worker_wakes_as_a_zombie_and_commits_nothing() {
     follower.wait(Duration::from_secs(10), |progress| progress.events >= 100).await.unwrap();
     let owner = fixture.worker_of("frozen").await;
     fixture.fleet.workers[owner].pause();
-    // These reach the frozen worker's sockets and wait there: it will work on them when it wakes.
+    // These reach the frozen worker's sockets and wait there until it wakes.
     fixture.send_part(&message, 100..message.chunks.len()).await;
     fixture.send_many("meanwhile", 30).await;
     fixture.until_ended(LEASE + Duration::from_secs(20)).await;

@@ -1,4 +1,4 @@
-//! Batches that go on because a client asks for it from outside.
+//! Batches that continue because a client requests it.
 
 use serde_json::{Value, json};
 use testkit::http::TextResponse;
@@ -50,7 +50,7 @@ async fn a_heartbeat_continues_the_last_batch_once_for_each_request() {
     let history: Vec<_> = history.iter().map(|message| message["content"].as_str().unwrap()).collect();
     assert_eq!(history, ["count to three", "One", "two"], "the heartbeat is not shown");
 
-    // Whatever is no last, closed and complete batch does not go on.
+    // A batch that is not the last, closed and complete is not continued.
     let turn = api.say("talk", "and now?").await.unwrap();
     refused(&beat(&fixture, "talk", &batch, &json!({})).await, 409, "batch_open");
     let mut asked = asked_for(&workflow, &turn).await;

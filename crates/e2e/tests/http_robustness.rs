@@ -1,5 +1,5 @@
-//! Clients that misbehave, against a real gateway process on plain sockets: each gets a clear answer or is disconnected, and
-//! no other client notices.
+//! Clients that misbehave, against a real gateway process on plain sockets: each gets a clear
+//! response or is disconnected, and no other client notices.
 
 mod behind_nginx;
 mod connection_limits;
@@ -25,14 +25,14 @@ use tokio::{
 
 use crate::{api_client::scripted, fixture::Fixture};
 
-/// How long heads and bodies may take here, and a connection be idle.
+/// Time limit for heads, bodies and idle connections in these tests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a client may take nothing.
+/// Maximum time that a client may accept no bytes.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
-/// After this the gateway hangs.
+/// The gateway hangs if it takes longer than this.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// One worker, a service that plays a script, and a gateway with short timeouts.
+/// One worker, a scripted service, and a gateway with short timeouts.
 fn impatient(options: FleetOptions) -> FleetOptions {
     scripted(options)
         .with_env("ANTIPHON_HEADER_TIMEOUT_SECONDS", HEAD_TIMEOUT.as_secs())
@@ -41,14 +41,14 @@ fn impatient(options: FleetOptions) -> FleetOptions {
         .with_env("ANTIPHON_WRITE_TIMEOUT_SECONDS", WRITE_TIMEOUT.as_secs())
 }
 
-/// What came back on a socket until it was closed.
+/// Everything received on a socket until it was closed.
 #[derive(Debug)]
 struct Said {
     text: String,
 }
 
 impl Said {
-    /// The status of the answer; `None` when the connection was cut without one.
+    /// The status of the response; `None` when the connection was cut without one.
     fn status(&self) -> Option<u16> {
         self.text.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
     }
@@ -69,7 +69,7 @@ impl Said {
 
 /// Sends these bytes, and reads until the gateway closes.
 async fn shout(addr: SocketAddr, bytes: &[u8]) -> Said {
-    // Refused, it may be reset before it is known to be connected.
+    // A refused connection may be reset before it is known to be connected.
     let Ok(stream) = TcpStream::connect(addr).await else { return Said { text: String::new() } };
     let (mut reader, mut writer) = stream.into_split();
     let write = async {
@@ -100,7 +100,7 @@ fn post(path: &str, headers: &str, body: &str) -> Vec<u8> {
     format!("{head}{headers}\r\n{body}").into_bytes()
 }
 
-/// What a process holds.
+/// Resources of a process.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     rss_mb: u64,
@@ -118,7 +118,8 @@ impl Held {
     }
 }
 
-/// The gateway still works, and holds no more than before: its memory by so many megabytes at most.
+/// Asserts that the gateway still works, and uses at most this many megabytes and few sockets more
+/// than before.
 async fn unharmed(fixture: &Fixture, before: Held, megabytes: u64) {
     let gateway = &fixture.fleet.gateways[0];
     let answer = http::get(gateway.http_addr(), "/livez").await.unwrap();

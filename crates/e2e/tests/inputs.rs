@@ -1,4 +1,4 @@
-//! Bad inputs: each is answered once and clearly, and stops nothing.
+//! Bad inputs: each is refused once and clearly, and stops nothing.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,7 +15,7 @@ fn json(fields: &str) -> Bytes {
     Bytes::from(format!(r#"{{"session_id":"bad","message_id":"m",{fields}}}"#))
 }
 
-/// What, content type, payload.
+/// Name, content type, payload.
 fn bad_payloads() -> Vec<(&'static str, Option<&'static str>, Bytes)> {
     let whole = json(r#""chunk_id":0,"chunk":"x","is_final":true"#);
     let deep = format!(
@@ -116,7 +116,7 @@ fn bad_payloads() -> Vec<(&'static str, Option<&'static str>, Bytes)> {
     ]
 }
 
-/// What is strange but means something: accepted, and kept as it is. Each is a whole message.
+/// Strange but meaningful payloads: accepted, and stored unchanged. Each is a whole message.
 fn odd_payloads() -> Vec<(&'static str, String)> {
     let odd = |what: &'static str, text: &str, fields: &str| (what, odd_json(what, text, fields));
     vec![
@@ -213,7 +213,7 @@ async fn each_bad_payload_is_exactly_one_dead_letter() {
         let seq = fixture.publisher.publish_raw(&subject, content_type, payload.clone()).await.unwrap();
         sent.insert(i64::try_from(seq).unwrap(), (what, payload));
     }
-    // What follows in the same thread, and so in the same partition, is not held up.
+    // What follows in the same thread, and so in the same partition, is not delayed.
     fixture.send(&crate::fixture::short("bad", "good", 1)).await;
     let expected = i64::try_from(sent.len()).unwrap();
     let ended = async || db_snapshot::ended(&fixture.pool).await.unwrap_or_default() == (1, expected);

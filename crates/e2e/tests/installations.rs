@@ -1,4 +1,5 @@
-//! Two fleets on one NATS: the streams are those of the first, and whatever belongs to the second is refused with one line.
+//! Two fleets on one NATS: the streams belong to the first, and every process of the second is
+//! refused with one line.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,8 @@ async fn installation(database: &TestDatabase) -> String {
     sqlx::query_scalar("SELECT installation_id FROM installation").fetch_one(&pool).await.unwrap()
 }
 
-/// Ended by itself, with one line that names both installations and says what to do.
+/// Asserts that it ended by itself, with one line that names both installations and says what to
+/// do.
 fn assert_refused(what: &str, ended: &Invocation, ours: &str, theirs: &str) {
     assert_eq!(ended.code, Some(2), "{what}: {} {}", ended.stdout, ended.stderr);
     let line = ended.stderr.lines().find(|line| line.starts_with("antiphon: "));
@@ -69,12 +71,12 @@ async fn second_fleet_on_one_nats_is_refused_everywhere() {
     let before = configs(&nats).await;
     assert!(before.iter().all(|config| config.contains("antiphon.installation")), "{before:?}");
     let env = environment(&nats, &second);
-    // With other settings, so that a stream that it changed would show.
+    // With other settings, so that a change of a stream would show.
     let migrated = invoke(&["migrate", "--stream-max-bytes", "33554432"], &env).await.unwrap();
     let (theirs, ours) = (installation(&first).await, installation(&second).await);
     assert_ne!(theirs, ours);
     assert_refused("migrate", &migrated, &ours, &theirs);
-    // The tables are there, so it is not for want of them that these end.
+    // The tables exist, so these do not end for lack of them.
     for arguments in [
         vec!["worker"],
         vec!["gateway", "--insecure"],
@@ -115,14 +117,14 @@ async fn second_fleet_on_one_nats_is_refused_everywhere() {
         sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(turns::messages(&second.pool().await.unwrap()).await.unwrap().len(), 0);
-    // A service that is not given the id serves the fleet that has the streams; one with the right id starts.
+    // A service without the id serves the fleet that has the streams; one with the right id starts.
     for arguments in [vec!["workflow"], vec!["workflow", "--installation", &theirs]] {
         let ended = invoke_until(&arguments, &own, sleep(Duration::from_secs(3))).await.unwrap();
         assert!(ended.is_none(), "it does not run on: {ended:?}");
     }
 }
 
-/// A dump has the id of its installation; a copy of one that is to run beside it gets another.
+/// A dump has the id of its installation; a copy that is to run beside the original gets another.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_a_database_gets_an_id_of_its_own() {
     let nats = NatsServer::start().await.unwrap();
@@ -157,7 +159,7 @@ async fn adopted_streams_end_the_roles_of_the_fleet_that_had_them() {
         assert_eq!(ended.code(), Some(2), "{}", process.log_tail());
         assert!(process.log_tail().contains(REFUSED), "{}", process.log_tail());
     }
-    // Again, and without a word of adopting: they are its own now.
+    // Again, and without adopting: the streams are its own now.
     assert_eq!(invoke(&["migrate"], &env).await.unwrap().code, Some(0));
     let refused = invoke(&["migrate"], &environment(&nats, &first)).await.unwrap();
     assert_refused("migrate", &refused, &installation(&first).await, &ours);

@@ -1,4 +1,5 @@
-//! What Postgres refuses of one tenant fails alone: everything else goes on, and the worker stays ready.
+//! An error of Postgres for one tenant fails only that tenant's work: everything else goes on, and
+//! the worker stays ready.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::{
     fixture::Fixture,
 };
 
-/// Each statement that reads or writes a row of `table` to which `condition` applies is refused with a permanent code (22012).
+/// Makes each statement that reads or writes a row of `table` with this condition fail with a
+/// permanent code (22012).
 async fn refuse(fixture: &Fixture, table: &str, condition: &str) {
     let sql = format!(
         "CREATE OR REPLACE FUNCTION planted(is_bad boolean) RETURNS boolean LANGUAGE sql VOLATILE AS
@@ -26,7 +28,7 @@ async fn readiness(fixture: &Fixture) -> (u16, String) {
     (answer.status, answer.text)
 }
 
-/// Says something in each of these threads at once, and waits for their answers.
+/// Sends an input to each of these threads at once, and waits for the answers.
 async fn all_are_answered(fixture: &Fixture, prefix: &str) {
     let threads: Vec<String> = (0..24).map(|number| format!("{prefix}-{number}")).collect();
     for thread in &threads {
@@ -53,7 +55,8 @@ async fn absurd_counts_of_tokens_stop_no_other_turn() {
     ] {
         api.call("PUT", &format!("/v1/budgets/{name}"), Some(&budget)).await.unwrap();
     }
-    // A workflow that reports more than a call may use: the chunk is refused, the turn fails, and nothing of it is in the ledger.
+    // A workflow that reports too high a usage: the chunk is refused, the turn fails, and nothing
+    // of it is in the ledger.
     fixture.settle("mallory", json!({})).await;
     api.put_agent("mallory", "absurd", json!({})).await.unwrap();
     let thread = json!({"thread_id": "poison", "agent_id": "mallory"});
@@ -70,7 +73,7 @@ async fn absurd_counts_of_tokens_stop_no_other_turn() {
             fixture.metric("antiphon_worker_dead_letters_total").await >= 1.0
         })
         .await;
-    // What an answer counts as a whole is not refused, and counts as 2^31.
+    // The total of an answer is not refused, and counts as 2^31.
     let usage = json!({"prompt_tokens": most, "completion_tokens": most});
     api.say("whole", "hello").await.unwrap();
     fixture.until_messages("whole", 2).await;
@@ -131,7 +134,7 @@ async fn a_turn_that_cannot_be_read_fails_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_cannot_be_looked_up_fails_alone() {
     let fixture = fleet().await;
-    // What says whether a task of that agent was taken before.
+    // The row by which a repeated task of that agent is recognised.
     sqlx::query(
         "INSERT INTO task_ids (bucket, agent_id, task_id, position, digest) VALUES ($1, 'eve', 'k', 1, 1)",
     )
@@ -159,7 +162,8 @@ async fn a_command_that_cannot_be_looked_up_fails_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_timer_that_cannot_be_read_ends_alone() {
     let fixture = fleet().await;
-    // The row of a follow-up has as a number where the thread stood; that of the one before it does not. The one of another thread is right.
+    // `armed_position` must be a number. In the first row it is none; the second row is the next
+    // follow-up of that thread, and the third one is of another thread.
     sqlx::raw_sql(
         "INSERT INTO timers (bucket, timer_id, kind, thread_id, agent_bucket, agent_id, due_at, ended_at, body, state) VALUES
          (1, 'f0001-0', 'follow_up', 'bad', 1, 'bad', clock_timestamp(), clock_timestamp(), '{\"armed_position\": \"no number\"}', 'fired'),

@@ -1,4 +1,4 @@
-//! Links that are slow, hosts that are silent, and streams that are gone.
+//! Slow links, silent hosts, and lost streams.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -21,9 +21,9 @@ use crate::{
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// So long viewers may hear nothing when a host of NATS has become silent and there is another.
+/// Maximum silence for subscribers when a NATS host has become silent and another one is available.
 const SILENCE: Duration = Duration::from_secs(10);
-/// So long anything may take that waits for a store which does not answer.
+/// Time limit for anything that waits for a store which does not answer.
 const BOUNDED: Duration = Duration::from_secs(10);
 
 /// The default of workers.
@@ -34,7 +34,7 @@ fn pieces(thread: &str, message: &str, count: usize) -> PlannedMessage {
     PlannedMessage::of_pieces(thread, message, &pieces).unwrap()
 }
 
-/// A worker, a gateway and a workflow service, all of which reach NATS as `nats_url` says.
+/// A worker, a gateway and a workflow service, which all reach NATS at `nats_url`.
 async fn fleet_over(nats: &NatsServer, database: &TestDatabase, nats_url: String) -> Fleet {
     let mut options = scripted(options(nats, database.url()));
     options.nats_url = nats_url;
@@ -72,14 +72,14 @@ async fn fleet_with_slow_nats_streams_stores_and_answers() {
     println!("a turn was answered after {:?}", began.elapsed());
     assert_eq!(text_seen(&talk, &said.answer), "You said: hello");
     assert_eq!(fixture.messages_of("talk").await.len(), 2);
-    // Nothing is in doubt all the time: a reader that has begun goes on.
+    // Nothing is in doubt all the time: a reader that has begun continues.
     let metrics = fixture.fleet.workers[0].metrics().await.unwrap();
     let restarts = metrics.sum("antiphon_nats_reader_restarts_total");
     assert!(restarts < 8.0, "{restarts} new consumers over a link that is only slow");
     fixture.audit(vec![far]).await;
 }
 
-/// One NATS behind two links is to its clients what two servers of a cluster are.
+/// One NATS server behind two links looks to its clients like two servers of a cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_nats_host_that_falls_silent_is_left_within_ten_seconds() {
     let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
@@ -148,7 +148,8 @@ async fn a_worker_whose_stream_is_gone_says_so_until_it_is_made_again() {
     let owner = fixture.worker_of("gone").await;
     let gone = model::Bucket::of_key("gone").get() % crate::fixture::PARTITIONS;
     let name = format!("PARTITION_{gone}");
-    // Duplicates that were sent last may be read after the last end: what the checkpoint has not passed would be an incident.
+    // Duplicates that were sent last may be read after the last end: entries that the checkpoint
+    // has not passed would be an incident.
     let mut stream = fixture.publisher.context().get_stream(&name).await.unwrap();
     let last = i64::try_from(stream.info().await.unwrap().state.last_sequence).unwrap();
     let checkpoint = "SELECT checkpoint FROM partitions WHERE partition_id = $1";
@@ -165,12 +166,12 @@ async fn a_worker_whose_stream_is_gone_says_so_until_it_is_made_again() {
     assert_eq!(readyz().await.status, 503);
     let refused = fixture.api().say_with("gone", &json!({"content": "hello"}), &[]).await.unwrap();
     assert_eq!((refused.status, refused.json().unwrap()["code"].clone()), (503, json!("nats_unavailable")));
-    // After ten seconds without it the partition is begun anew, and waits.
+    // After ten seconds without it the partition starts over, and waits.
     sleep(Duration::from_secs(12)).await;
     assert!(readyz().await.text.contains(&line), "{:?}", readyz().await);
     assert_eq!(http::get(probe, "/livez").await.unwrap().status, 200);
     fixture.fleet.migrate().await.unwrap();
-    // Everything was committed, which no worker can know of a stream that is gone.
+    // Everything was committed, which no worker can know of a lost stream.
     let incident = format!("not acknowledged, of partition {gone}");
     fixture.until("the incident is named", LIMIT, async || readyz().await.text.contains(&incident)).await;
     assert_eq!(readyz().await.status, 503);
@@ -238,7 +239,7 @@ async fn inputs_with_silent_postgres_need_nats_alone() {
     let body = json!({"content": "meanwhile"});
     for _ in 0..2 {
         let began = Instant::now();
-        // Sent twice, under one key: one turn.
+        // Sent twice with one key: one turn.
         let taken = fixture.api().say_with("talk", &body, &[("idempotency-key", "k")]).await.unwrap();
         println!("an input was taken after {:?}", began.elapsed());
         assert_eq!(taken.status, 202, "{taken:?}");

@@ -29,7 +29,7 @@ fn as_json(options: FleetOptions, level: &str) -> FleetOptions {
     alone(options).with_env("ANTIPHON_LOG_FORMAT", "json").with_env("ANTIPHON_LOG", level)
 }
 
-/// The lines with this text as their message.
+/// The lines that contain this text.
 fn about<'a>(lines: &'a [Value], text: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line.to_string().contains(text)).collect()
 }
@@ -50,7 +50,8 @@ async fn a_turn_is_followed_from_request_to_cause_by_logs() {
         .until("the failure is logged", SOON, async || !about(&worker(), "a run of a turn failed").is_empty())
         .await;
 
-    // The client has the request's id. Its line names the thread, and the worker's lines the turn, the agent and the cause.
+    // The client has the request's id. Its line names the thread, and the worker's lines the turn,
+    // the agent and the cause.
     let gateway = lines(&fixture.fleet.gateways[0]);
     let request = about(&gateway, "request-1");
     let line = request.iter().find(|line| line["message"] == "a request was answered").unwrap();
@@ -62,7 +63,7 @@ async fn a_turn_is_followed_from_request_to_cause_by_logs() {
         assert!(failed.contains(part), "{part}: {failed}");
     }
 
-    // One that goes well has one line as well, with its tokens and how long it ran.
+    // A successful turn has one line as well, with its tokens and its duration.
     let turn = api.say("talk", "again").await.unwrap();
     let mut asked = asked_for(&workflow, &turn).await;
     let waiting = api.say("talk", "a third time").await.unwrap();
@@ -102,7 +103,7 @@ async fn a_turn_is_followed_from_request_to_cause_by_logs() {
     let line = waited().unwrap();
     assert!(line["waited_ms"].as_i64().unwrap() >= 1_000, "{line}");
 
-    // A refusal says its code.
+    // A refusal is logged with its code.
     let refused =
         api.send("GET", "/v1/turns/u0000-unknown", None, &[("x-request-id", "request-2")]).await.unwrap();
     assert_eq!(refused.status, 404);
@@ -110,7 +111,7 @@ async fn a_turn_is_followed_from_request_to_cause_by_logs() {
     let found = about(&gateway, "request-2");
     assert_eq!((&found[0]["code"], &found[0]["status"]), (&json!("unknown_turn"), &json!(404)));
 
-    // The input keeps what its sender traces it by, and so does its answer.
+    // The input keeps its sender's tracing ids, and so does its answer.
     api.say_with("kept", &json!({"content": "hello"}), &headers).await.unwrap();
     workflow.next(SOON).await.unwrap().answer("well").await.unwrap();
     let kept = fixture.until_messages("kept", 2).await;

@@ -1,6 +1,7 @@
-//! The shipped binary as processes, on a real NATS and a real Postgres, through its outside contract only.
+//! The shipped binary as processes, on a real NATS and a real Postgres, through its outside
+//! contract only.
 //!
-//! `ANTIPHON_BIN` names the binary, `DATABASE_URL` a Postgres on which databases may be made.
+//! `ANTIPHON_BIN` names the binary, `DATABASE_URL` a Postgres on which databases may be created.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

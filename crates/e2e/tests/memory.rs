@@ -1,4 +1,5 @@
-//! What an agent remembers of a user: noted after a turn, used in a later thread of the same user and in no other's, erased.
+//! An agent's memory of a user: noted after a turn, used in later threads of the same user and of
+//! no other, erased.
 
 use serde_json::{Value, json};
 use testkit::manual_workflow::ManualWorkflow;
@@ -12,7 +13,8 @@ async fn thread_of(fixture: &Fixture, thread: &str, user: &str) {
     fixture.api().call("POST", "/v1/threads", Some(&body)).await.unwrap();
 }
 
-/// The next two requests, whichever comes first: of a person's turn that is answered with `answer`, and of a memory task that finds `facts`.
+/// The next two requests, in either order: a person's turn, answered with `answer`, and a memory
+/// task that finds `facts`.
 async fn answered(workflow: &ManualWorkflow, answer: &str, facts: &Value) -> (TurnRequest, TurnRequest) {
     let turn = workflow.next(SOON).await.unwrap();
     let asked = turn.request.clone();
@@ -37,7 +39,7 @@ async fn facts_of_a_talk_are_used_for_the_same_user_alone() {
     for (thread, user) in [("first", "ann"), ("later", "ann"), ("other", "bob")] {
         thread_of(&fixture, thread, user).await;
     }
-    // A talk of twenty turns, each of which tells something.
+    // Twenty turns, each of which states something.
     let mut source = String::new();
     for number in 0..20 {
         let said = api.say("first", &format!("I own boat number {number}")).await.unwrap();
@@ -49,7 +51,7 @@ async fn facts_of_a_talk_are_used_for_the_same_user_alone() {
         };
         let (turn, noted) = answered(&workflow, "How nice", &facts).await;
         assert_eq!(turn.turn_id, said.id);
-        // What is known of boats already, for what is found may make it wrong.
+        // The known facts about boats, because the new ones may make them wrong.
         assert_eq!(noted.memory.is_empty(), number == 0, "{:?}", noted.memory);
         source = turn.message_id;
     }
@@ -65,7 +67,8 @@ async fn facts_of_a_talk_are_used_for_the_same_user_alone() {
     );
     assert_eq!(facts("?user_id=bob").await, Vec::<Value>::new());
 
-    // In a later thread of the same user what fits is there, within its bounds, and in another user's nothing is.
+    // A later thread of the same user gets the matching facts, within its bounds; another user's
+    // gets none.
     api.say("later", "Which of my boats has the number 19?").await.unwrap();
     let (turn, _) = answered(&workflow, "The newest", &json!([])).await;
     assert_eq!(remembered(&turn)[0], "The user owns boat number 19");
@@ -85,7 +88,7 @@ async fn facts_of_a_talk_are_used_for_the_same_user_alone() {
     assert_eq!(context["memory"]["source"], "last_message");
     assert_eq!(context["memory"]["facts"][0]["message_id"], source);
 
-    // What a person corrects is used as corrected, and what is forgotten is not.
+    // A corrected fact is used as corrected, and a forgotten one is not used.
     let wanted = "?thread_id=later&q=number+19";
     let best = facts(wanted).await[0].clone();
     let path = format!("/v1/agents/helper/memory/{}", best["fact_id"].as_str().unwrap());
@@ -176,7 +179,7 @@ async fn without_the_setting_nothing_is_remembered() {
     assert_eq!((refused.status, &refused.json().unwrap()["code"]), (400, &json!("invalid_query")));
 }
 
-/// The data of the events that say what is remembered.
+/// The data of the `remembered` events.
 fn shown(follower: &Follower) -> Vec<Value> {
     let of = |event: &StreamEvent| match event {
         StreamEvent::Other { name: Some(name), data } if name == "remembered" => {
@@ -225,7 +228,7 @@ async fn people_see_what_was_remembered_and_take_it_back() {
         assert_eq!((&messages[1]["message_id"], &messages[1]["remembered"]), (&json!(answer), &facts));
     }
 
-    // A correction by a later turn; taken back, what it has replaced counts again.
+    // A correction by a later turn; when it is taken back, the replaced fact applies again.
     api.say("first", "Now I live in Oslo").await.unwrap();
     workflow.next(SOON).await.unwrap().answer("Oh").await.unwrap();
     let noting = workflow.next(SOON).await.unwrap();
@@ -247,7 +250,7 @@ async fn people_see_what_was_remembered_and_take_it_back() {
     assert_eq!(api.send(method, path, None, &[]).await.unwrap().status, 404);
 }
 
-/// An operator forgets a fact between a turn that was given it and the task that remembers of that turn.
+/// An operator forgets a fact between a turn that was given it and the memory task of that turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_turn_was_given_is_not_remembered_again() {
     let fixture = Fixture::new().await;
@@ -257,7 +260,7 @@ async fn what_a_turn_was_given_is_not_remembered_again() {
     let mut ids = Vec::new();
     for given in [
         json!({"text": "Ann has a boat", "user_id": "ann"}),
-        // What counts for all does not become the user's.
+        // A fact for everybody does not become the user's.
         json!({"text": "Offer thirty percent"}),
     ] {
         let fact = api.call("POST", "/v1/agents/helper/memory", Some(&given)).await.unwrap();

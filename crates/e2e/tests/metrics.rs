@@ -1,4 +1,4 @@
-//! The metrics of a worker, and how it behaves at its limits.
+//! The metrics of a worker, and its behaviour at its limits.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ async fn every_metric_of_the_buffers_moves() {
             metrics.sum("antiphon_worker_open_messages") < 2.0
         })
         .await;
-    // And then says what happened: one message is open, with the one chunk of its last attempt.
+    // Afterwards one message is open, with the one chunk of its last attempt.
     let metrics = fixture.fleet.workers[0].metrics().await.unwrap();
     let exact = [
         ("antiphon_worker_open_messages", 1.0),
@@ -97,7 +97,8 @@ async fn every_metric_of_the_buffers_moves() {
     }
 }
 
-/// What a worker knew to be unread when it stopped reading, often nothing, would stay for as long as Postgres is away.
+/// Otherwise the number of unread entries when the worker stopped reading, often zero, would stay
+/// while Postgres is away.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_waits_for_commits_says_how_late_it_is() {
     let fixture = Fixture::with(one_worker).await;
@@ -105,7 +106,7 @@ async fn a_reader_that_waits_for_commits_says_how_late_it_is() {
     let mut lock = fixture.pool.begin().await.unwrap();
     let statements = "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE messages";
     sqlx::raw_sql(statements).execute(&mut *lock).await.unwrap();
-    // One after the other, so that the worker keeps up for as long as it reads.
+    // One after the other, so that the worker keeps up while it reads.
     for number in 0..3_000 {
         let message = PlannedMessage::of_text("late", &format!("m-{number}"), "word", 1).unwrap();
         fixture.send_part(&message, 0..1).await;
@@ -127,12 +128,13 @@ async fn a_reader_that_waits_for_commits_says_how_late_it_is() {
         .await;
 }
 
-/// Of a series, as the reference may have them: `name{label,label}`, also without what a histogram appends; `None` for a bucket.
+/// A series as `name{label,label}`, without a histogram's suffix, in the form of the reference;
+/// `None` for a bucket.
 fn name_and_labels(series: &str) -> Option<[String; 2]> {
     let (name, labels) =
         series.rsplit_once(' ')?.0.split_once('{').unwrap_or((series.split(' ').next()?, ""));
     let histogram = name.strip_suffix("_sum").or(name.strip_suffix("_count")).unwrap_or(name);
-    // What is between the values.
+    // The text between the values.
     let between = labels.split('"').step_by(2).map(|part| part.trim_matches([',', '=', '}']));
     let labels: Vec<&str> = between.filter(|label| !label.is_empty()).collect();
     if labels.contains(&"le") {
@@ -142,7 +144,7 @@ fn name_and_labels(series: &str) -> Option<[String; 2]> {
     Some([name, histogram].map(|name| format!("{name}{labels}")))
 }
 
-/// A pod's series may not grow beyond that with 32 partitions.
+/// Maximum number of series of a pod with 32 partitions.
 const MOST_SERIES: usize = 400;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,7 +220,8 @@ async fn worker_holds_10_000_open_messages_and_more_wait() {
     part(0).await;
     let worker = &fixture.fleet.workers[0];
     let sum = async |name: &str| worker.metrics().await.unwrap().sum(name);
-    // Each partition reports for itself, so for a moment some have deferred chunks before others report what they hold.
+    // Each partition reports separately, so briefly some have deferred chunks before others report
+    // what they hold.
     fixture
         .until("the worker is full", Duration::from_secs(60), async || {
             sum("antiphon_worker_deferred_chunks_total").await > 0.0
@@ -236,7 +239,8 @@ async fn worker_holds_10_000_open_messages_and_more_wait() {
 async fn at_capacity_new_messages_wait_in_the_stream_and_none_is_lost() {
     let change = |options| one_worker(options).with_env("ANTIPHON_MAX_OPEN_MESSAGES", 4);
     let mut fixture = Fixture::with(change).await;
-    // Four messages fill the worker; ten times as many wait behind them, and the four can still get on.
+    // Four messages fill the worker; ten times as many wait behind them, and the four can still
+    // make progress.
     let first: Vec<_> = (0..4).map(|number| short(&format!("first-{number}"), "m", number)).collect();
     for message in &first {
         fixture.send_part(message, 0..3).await;

@@ -1,4 +1,4 @@
-//! Mistakes of workflow services, as the person who waits for the answer is shown them.
+//! Mistakes of workflow services, as shown to the person who waits for the answer.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,11 @@ use crate::{
     fixture::Fixture,
 };
 
-/// What is promised is two seconds; machines that run tests may be slow. After the deadline no notice comes.
+/// Two seconds are promised; test machines may be slow. After the deadline no notice comes.
 const AT_ONCE: Duration = Duration::from_secs(5);
 const DEADLINE_MS: u64 = 6_000;
 
-/// The reasons that the events `waiting` of a stream name, each once.
+/// The reasons in a stream's `waiting` events, each once.
 fn reasons(follower: &Follower) -> Vec<String> {
     let mut reasons = Vec::new();
     for event in events(follower) {
@@ -107,7 +107,8 @@ async fn a_turn_whose_request_is_not_delivered_again_fails_then() {
     fixture.no_request_comes(&manual_workflow).await;
 }
 
-/// A service that says that it works is never taken for one that is gone, and its turn waits for its deadline alone.
+/// A service that reports progress never counts as lost, and its turn is limited only by its
+/// deadline.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_works_in_silence_has_taken_the_request() {
     let fixture = Fixture::with(alone).await;
@@ -125,7 +126,8 @@ async fn a_service_that_works_in_silence_has_taken_the_request() {
     fixture.until_messages("ann", 2).await;
 }
 
-/// The service that has taken the request is gone: nothing comes for the thirty seconds in which it must say that it works.
+/// The service that has taken the request is gone: it reports nothing for the thirty seconds in
+/// which it must.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_is_gone_is_shown_as_lost() {
     let fixture = Fixture::with(alone).await;

@@ -1,4 +1,5 @@
-//! A NATS server that is cut off from the other two of its cluster, while clients reach it as before; a consumer that has stalled.
+//! A NATS server that is cut off from the other two of its cluster, while clients still reach it;
+//! and a stalled consumer.
 
 use std::time::Duration;
 
@@ -23,16 +24,17 @@ use wire::subject;
 
 use crate::api_client::{scripted, until_ended};
 
-/// Some of their consumers are on each server.
+/// Enough for each server to have some of their consumers.
 const PARTITIONS: u64 = 8;
-/// Longer than the others take to elect leaders, and than the server that is cut off believes that it leads.
+/// Longer than the others take to elect leaders, and than the isolated server believes that it
+/// leads.
 const CUT_OFF: Duration = Duration::from_secs(25);
-/// A message that is sent when the server is cut off is answered after so long at most: the election, ten seconds in which no server is
-/// changed, and what a client repeats.
+/// Time limit for the answer to a message sent when the server is cut off: the election, ten
+/// seconds in which no server is changed, and a client's retries.
 const ANSWERED: Duration = Duration::from_secs(60);
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What a reader has found, for as long as it is let.
+/// The findings of a reader, until it is stopped.
 #[derive(Debug, Default, Clone, Copy)]
 struct Found {
     entries: usize,
@@ -98,7 +100,7 @@ async fn readers_of_a_server_that_is_cut_off_are_not_caught_up() {
     }
 }
 
-/// Until a leader that has a majority has stored it.
+/// Retries until a leader with a majority has stored it.
 async fn store(publisher: &Publisher, partition: PartitionId, give_up_at: Instant) {
     let subject = format!("chunks.{partition}.thread");
     while let Err(error) = publisher.publish_raw(&subject, None, "x".into()).await {
@@ -110,7 +112,7 @@ async fn store(publisher: &Publisher, partition: PartitionId, give_up_at: Instan
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_leaves_a_nats_server_that_is_cut_off() {
     let (nats, database) = (NatsCluster::start(3).await.unwrap(), TestDatabase::create().await.unwrap());
-    // It names one server and learns of the others by it.
+    // It names one server and learns of the others from it.
     let options = FleetOptions::new(nats.servers()[0].url(), database.url());
     let options = scripted(options).with_env("ANTIPHON_STREAM_REPLICAS", 3);
     let fleet = Fleet::start(options).await.unwrap();
@@ -133,7 +135,7 @@ async fn a_fleet_leaves_a_nats_server_that_is_cut_off() {
     until_ended(&talk, &said.answer).await;
 }
 
-/// Each process has several connections, which may be at different servers.
+/// Each process has several connections, which may be to different servers.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_connection_leaves_a_nats_server_that_is_cut_off() {
     let nats = NatsCluster::start(3).await.unwrap();
@@ -176,8 +178,8 @@ async fn each_connection_leaves_a_nats_server_that_is_cut_off() {
     assert!(began.elapsed() < ANSWERED, "{:?}", began.elapsed());
 }
 
-/// A request that was delivered too often stays in the stream, and its consumer does not know of it any more: that looks like a consumer that has
-/// stalled, which cannot be had on purpose.
+/// A request that was delivered too often stays in the stream, while its consumer no longer knows
+/// it. That looks like a stalled consumer, which cannot be produced on purpose.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stalled_consumer_of_turn_requests_gets_the_stream_leader() {
     let nats = NatsCluster::start(3).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a new user meets: README's commands and nothing configured.
+//! First steps of a new user: the README's commands without any configuration.
 
 use std::{fs, time::Duration};
 
@@ -18,22 +18,23 @@ use crate::{
     fixture::Fixture,
 };
 
-/// Chats of the second test.
+/// Number of chats of the second test.
 const CHATS: usize = 1_000;
-/// So many of them at a time.
+/// Number of concurrent chats.
 const AT_ONCE: usize = 16;
 
-/// README's own question has the script call a tool, which adds two messages; this one is answered at once.
+/// The README's own question makes the script call a tool, which adds two messages; this one is
+/// answered at once.
 const SAID: &str = "Good morning";
 
-/// One worker, and the service of README's first chat.
+/// One worker, and the service of the README's first chat.
 fn as_in_readme(options: FleetOptions) -> FleetOptions {
     let path = devservices::workspace::root().join("deploy/workflow/script.json");
     let script = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     alone(options).with_workflow(WorkflowOptions::script(script))
 }
 
-/// Turn requests that were ever made: each is a call of a model, or several.
+/// The number of turn requests so far: each is one or more model calls.
 async fn requests(fixture: &Fixture) -> u64 {
     let stream = fixture.publisher.context().get_stream(subject::WORK_STREAM).await.unwrap();
     stream.cached_info().state.last_sequence
@@ -116,7 +117,7 @@ async fn a_thousand_chats_to_one_model_leave_no_task() {
     assert_eq!(messages.len(), 2 * CHATS);
     assert!(messages.iter().all(|message| message.thread_id != "support"), "the agent's own thread is empty");
     assert_eq!(requests(&fixture).await, CHATS as u64);
-    // With the settings of README the same chat is followed by both.
+    // With the settings of the README the same chat is followed by both.
     let settings = json!({"workflow": "default", "settings": {"work_request": true, "memory": true}});
     api.call("PUT", "/v1/agents/support", Some(&settings)).await.unwrap();
     chat(api, CHATS).await.unwrap();
@@ -125,7 +126,7 @@ async fn a_thousand_chats_to_one_model_leave_no_task() {
     }
 }
 
-/// What any client of OpenAI's does: a thread of its own each time.
+/// One chat as any OpenAI client makes it: a new thread each time.
 async fn chat(api: Api, number: usize) -> anyhow::Result<()> {
     let body = json!({"model": "support", "messages": [{"role": "user", "content": format!("hi {number}")}]});
     let answer = tokio::time::timeout(SOON, api.call("POST", "/v1/chat/completions", Some(&body))).await??;

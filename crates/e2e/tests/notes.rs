@@ -1,4 +1,4 @@
-//! Notes of operators and agents: batches of their own beside the turns of a living thread.
+//! Notes of operators and agents: separate batches beside the turns of an active thread.
 
 use serde_json::{Value, json};
 use testkit::manual_workflow::DeliveredRequest;
@@ -30,7 +30,7 @@ async fn notes_are_batches_of_their_own_and_in_the_next_context() {
     let turn = api.say("talk", "How much is it?").await.unwrap();
     let mut asked = asked_for(&workflow, &turn).await;
     asked.say("Let me ").await.unwrap();
-    // While the turn runs: one that people see, once, and one that they do not see.
+    // While the turn runs: one that people see, sent twice, and one that they do not see.
     let shown = json!({"content": "The customer\nhas paid.", "request_id": "n-1"});
     let first = api.call("POST", PATH, Some(&shown)).await.unwrap();
     assert_eq!(api.call("POST", PATH, Some(&shown)).await.unwrap(), first);

@@ -1,4 +1,4 @@
-//! Postgres or NATS away: at the start, and in the middle.
+//! Postgres or NATS unavailable, at the start and during operation.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -21,10 +21,10 @@ use crate::{
 };
 
 const LIMIT: Duration = Duration::from_secs(40);
-/// After this an idle stream sends a heartbeat.
+/// After this time an idle stream sends a heartbeat.
 const QUIET: Duration = Duration::from_secs(15);
 
-/// A fleet on servers of its own, migrated but not started.
+/// A fleet on separate servers, migrated but not started.
 async fn apart() -> (Fleet, NatsServer, PostgresServer) {
     let nats = NatsServer::start().await.unwrap();
     let postgres = PostgresServer::start().await.unwrap();
@@ -89,7 +89,8 @@ async fn without_postgres_text_streams_on_and_ends_wait() {
     }
     watch.no_process_spins_or_leaks(&fixture);
     assert_eq!(follower.progress().terminals, 0, "no end before the commit");
-    // A quiet stream shows that it is alive, in every protocol: a chat without a workflow repeats why it waits instead of a heartbeat.
+    // A quiet stream shows that it is alive, in every protocol: a chat without a workflow repeats
+    // why it waits instead of a heartbeat.
     let heartbeat = |comment: &(usize, String)| comment.1.trim() == "heartbeat";
     assert!(idle.inspect(|all| all[0].comments.iter().any(heartbeat)), "{:?}", idle.transcripts());
     let mut bytes = Vec::new();
@@ -106,7 +107,7 @@ async fn without_postgres_text_streams_on_and_ends_wait() {
     fixture.audit(vec![follower, idle]).await;
 }
 
-/// How long the servers are away: `ANTIPHON_OUTAGE_SECONDS`, for minutes of it.
+/// Length of the outage; `ANTIPHON_OUTAGE_SECONDS` sets a longer one.
 fn outage(usual: Duration) -> Duration {
     std::env::var("ANTIPHON_OUTAGE_SECONDS")
         .map_or(usual, |text| Duration::from_secs(text.parse().expect("ANTIPHON_OUTAGE_SECONDS")))
@@ -140,10 +141,10 @@ async fn it_is_said_that_the_database_is_away(fixture: &Fixture) {
     }
 }
 
-/// Workers and gateways while a server is away.
+/// Resource use of workers and gateways during an outage.
 struct Watch {
     began: Instant,
-    /// Processor time and memory of each.
+    /// Processor time and memory of each process.
     before: Vec<(Duration, u64)>,
 }
 
@@ -174,7 +175,8 @@ fn used(process: &Process) -> (Duration, u64) {
         let pid = process.pid().expect("it runs");
         std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap()
     };
-    // After the name, which may have spaces: user and system time are the 12th and 13th, in hundredths.
+    // After the name, which may have spaces: user and system time are the 12th and 13th field, in
+    // hundredths of a second.
     let stat = read("stat");
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks: u64 = [11, 12].map(|at| fields[at].parse::<u64>().unwrap()).iter().sum();
@@ -213,7 +215,7 @@ async fn a_gateway_without_nats_is_not_ready_until_it_is_back() {
     };
     assert_eq!(readyz().await.status, 200);
     fixture.nats.kill().await.unwrap();
-    // A short break takes no gateway away.
+    // A short break takes no gateway out.
     sleep(Duration::from_secs(3)).await;
     assert_eq!(readyz().await.status, 200);
     fixture.until("the gateway says that NATS is gone", LIMIT, says_so).await;
@@ -225,7 +227,7 @@ async fn a_gateway_without_nats_is_not_ready_until_it_is_back() {
     fixture.until("it is ready again", LIMIT, async || readyz().await.status == 200).await;
 }
 
-/// With checkpoints of the old stream a new one, which counts from 1, would be skipped over.
+/// With checkpoints of the old stream, entries of a new one, which counts from 1, would be skipped.
 #[tokio::test(flavor = "multi_thread")]
 async fn recreated_stream_is_read_from_its_beginning() {
     let mut fixture = Fixture::new().await;

@@ -1,4 +1,5 @@
-//! The number of partitions is changed: everything that is open goes on, in order, each once; whatever interrupts the change.
+//! The number of partitions is changed: everything open goes on, in order and once, whatever
+//! interrupts the change.
 
 mod killed;
 mod refused;
@@ -32,7 +33,7 @@ fn count(partitions: u16) -> PartitionCount {
     PartitionCount::new(partitions.into()).unwrap()
 }
 
-/// The server of a test has not the room that 64 streams of the default size reserve.
+/// The test's server does not have the room that 64 streams of the default size reserve.
 fn small_streams(options: FleetOptions) -> FleetOptions {
     options.with_env("ANTIPHON_STREAM_MAX_BYTES", STREAM_BYTES)
 }
@@ -49,7 +50,8 @@ impl Fixture {
         fleet::invoke(&[&["partitions"], words].concat(), &self.command_env()).await.unwrap()
     }
 
-    /// Changes the number, which must succeed, starts a fleet with the new one, and returns the old fleet.
+    /// Changes the number, which must succeed, starts a fleet with the new one, and returns the old
+    /// fleet.
     async fn change_partitions(&mut self, partitions: u16) -> Fleet {
         let changed = self.on_partitions(&["change", &partitions.to_string(), "-o", "json"]).await;
         println!("{}", changed.stdout);
@@ -70,7 +72,8 @@ impl Fixture {
     }
 }
 
-/// Answers each agent's task of this number. Requests up to `changed_at` must name the partition of today; those for next tasks go back.
+/// Answers each agent's task of this number. Requests up to `changed_at` must name the current
+/// partition; those for next tasks are handed back.
 async fn answer_all(workflow: &ManualWorkflow, number: usize, partitions: u16, changed_at: u64) {
     let mut left: Vec<String> = (0..AGENTS).map(|agent| format!("agent-{agent}")).collect();
     let mut later = Vec::new();
@@ -78,7 +81,8 @@ async fn answer_all(workflow: &ManualWorkflow, number: usize, partitions: u16, c
         let asked = workflow.next(SOON).await.unwrap_or_else(|error| panic!("{error}: {left:?}"));
         let (agent, task) = (&asked.request.agent_id, &asked.request.task.as_ref().unwrap().task_id);
         if !is_of_today(&asked, partitions) {
-            // A worker that was halted while it published a request goes on with that when it wakes.
+            // A worker that was paused while it published a request continues with that when it
+            // wakes.
             assert!(
                 asked.seq().unwrap() > changed_at,
                 "it was there when the change ended: {:?}",
@@ -113,7 +117,8 @@ async fn hand_back(all: Vec<DeliveredRequest>) {
     }
 }
 
-/// Answers the task whose agent backed off and the one that waited for its time: each is asked for once. Other requests go back.
+/// Answers the task whose agent backed off and the delayed one; each is requested once. Other
+/// requests are handed back.
 async fn answer_due(workflow: &ManualWorkflow) {
     let (mut left, mut others) = (vec!["late", "timed"], Vec::new());
     while !left.is_empty() {
@@ -154,7 +159,7 @@ fn open_messages() -> Vec<PlannedMessage> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_open_and_queued_goes_on_under_another_number() {
     let mut fixture = Fixture::with(small_streams).await;
-    // What is in hand over the change comes again soon.
+    // Requests in progress during the change are redelivered soon.
     let workflow = fixture.manual_workflow_of("default", Duration::from_secs(5)).await;
     fixture.send_many("done", 30).await;
     fixture.until_ended(SOON).await;
@@ -182,12 +187,12 @@ async fn what_is_open_and_queued_goes_on_under_another_number() {
         fixture.send_tasks(&format!("agent-{agent}"), tasks).await;
     }
     answer_all(&workflow, 0, PARTITIONS, u64::MAX).await;
-    // A request in hand whose answer has begun, and one whose answer has not; four wait.
+    // A request whose answer has begun, and one whose answer has not; four wait.
     let mut begun = workflow.next(SOON).await.unwrap();
     begun.say("half of ").await.unwrap();
     let _in_hand = workflow.next(SOON).await.unwrap();
 
-    // One worker dies, one is only halted and wakes when everything is different, and the gateway is forgotten.
+    // One worker dies, one is only paused and wakes after the change, and the gateway is forgotten.
     fixture.fleet.workers[0].kill().await.unwrap();
     fixture.fleet.workers[1].pause();
     tokio::time::sleep(LEASE).await;
@@ -231,7 +236,7 @@ async fn what_is_open_and_queued_goes_on_under_another_number() {
         let messages = fixture.until_messages(thread, 1).await;
         assert_eq!(said(&messages), [("assistant", message.text().as_str())], "{thread}");
     }
-    // 30 that were done, those that were open, and two of each of the tasks.
+    // The 30 done messages, the open ones, and two of each of the tasks.
     assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), ((30 + OPEN + 8 * AGENTS + 4) as i64, 0));
     fixture.no_request_comes(&workflow).await;
     fixture.until_settled().await;

@@ -1,4 +1,5 @@
-//! The protocols of other clients over a real fleet, where it matters which answer a client comes back to.
+//! The protocols of other clients over a real fleet, where it matters which answer a client comes
+//! back to.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -10,10 +11,11 @@ use crate::{
     fixture::Fixture,
 };
 
-/// How long a whole answer may take.
+/// Time limit of a whole answer.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A stream's events until its clean end, as JSON; what the protocol ends with that is no JSON is left out.
+/// A stream's events until its clean end, as JSON, without a protocol's end marker that is not
+/// JSON.
 pub(crate) async fn stream(addr: SocketAddr, method: &str, path: &str, body: Option<&Value>) -> Vec<Value> {
     let bytes = body.map(Value::to_string).unwrap_or_default();
     let request = http::HttpRequest {
@@ -59,7 +61,7 @@ pub(crate) async fn until_complete(addr: SocketAddr, path: &str) -> Vec<Value> {
     events
 }
 
-/// The events of a run; without a text what a request to connect to one has.
+/// The events of an AG-UI run; `text` does not matter in a request to connect to one.
 pub(crate) async fn agui(addr: SocketAddr, path: &str, thread: &str, run: &str, text: &str) -> Vec<Value> {
     let messages = json!([{"id": format!("q-{run}"), "role": "user", "content": text}]);
     let body = json!({"threadId": thread, "runId": run, "messages": messages, "tools": [], "context": [], "state": {},
@@ -67,7 +69,7 @@ pub(crate) async fn agui(addr: SocketAddr, path: &str, thread: &str, run: &str, 
     stream(addr, "POST", path, Some(&body)).await
 }
 
-/// The text of a run, and the name that it was streamed under.
+/// The text of a run, and the name under which it was streamed.
 pub(crate) fn answer_of(events: &[Value]) -> (String, String) {
     let texts = events.iter().filter(|event| event["type"] == "TEXT_MESSAGE_CONTENT");
     let text = texts.map(|event| event["delta"].as_str().unwrap()).collect();
@@ -100,7 +102,7 @@ async fn an_ag_ui_client_that_reconnects_gets_its_run() {
     assert_eq!(answer_of(&active), (answer_to(texts[0]), "one".to_owned()));
     assert_eq!(answer_of(&first.await.unwrap()), (answer_to(texts[0]), "one".to_owned()));
     assert_eq!(answer_of(&second.await.unwrap()), (answer_to(texts[1]), "two".to_owned()));
-    // They have ended; a name of no run is that of a connection, which gets the last.
+    // They have ended; an unknown run name is that of a connection, which gets the last answer.
     for (run, text) in [("one", texts[0]), ("two", texts[1]), ("three", texts[1])] {
         assert_eq!(answer_of(&back(run).await), (answer_to(text), run.to_owned()));
     }
@@ -118,7 +120,7 @@ async fn a_response_ends_whatever_starting_after_a_client_names() {
     let path = format!("/v1/responses/{}?stream=true&starting_after=", response["id"].as_str().unwrap());
     let after = async |number: u64| stream(addr, "GET", &format!("{path}{number}"), None).await;
     let number = |event: &Value| event["sequence_number"].as_u64().unwrap();
-    // Under way, and over: of what is ahead there is the end, with a number above it.
+    // In progress, and over: beyond the last number only the end is sent, with a higher number.
     for far in [1_000_000_000, 5_000_000_000] {
         let [live, stored] = [after(far).await, after(far).await];
         assert_eq!(live, stored, "{far}");
@@ -138,7 +140,7 @@ async fn a_response_ends_whatever_starting_after_a_client_names() {
     }
 }
 
-/// The text of a page's answer.
+/// The text of an answer in a page.
 pub(crate) fn text_of(parts: &[Value]) -> String {
     parts
         .iter()
@@ -184,7 +186,7 @@ async fn returning_page_gets_the_last_answer_and_retries() {
     assert_eq!(text_of(&tried), "I try. You said: fails-once please");
     assert_eq!(tried[0]["messageId"], format!("{}1", failed[0]["messageId"].as_str().unwrap()));
     assert_eq!(fixture.until_messages("talk", 4).await.len(), 4);
-    // A page that is loaded anew has the same messages.
+    // A reloaded page has the same messages.
     let page = fixture.api().call("GET", "/api/chat/talk", None).await.unwrap();
     let shown: Vec<(&str, &Value, String)> = page["messages"]
         .as_array()
@@ -261,7 +263,7 @@ async fn responses_are_chained_before_they_are_answered() {
     let second = begun(Some(&first)).await;
     let third = begun(Some(&second)).await;
     assert_eq!([after(Some(&first)).await.status, after(Some(&second)).await.status], [409, 409]);
-    // What goes on with an answer by itself is no response that its client knows.
+    // A continuation is no response that its client knows.
     for _ in 0..2 {
         asked.answer("done").await.unwrap();
         asked = workflow.next(SOON).await.unwrap();

@@ -17,7 +17,7 @@ use testkit::{
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// How long a client of another language may take, with its start.
+/// Time limit of a client in another language, with its start.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A database, and a server of the tools.
@@ -34,7 +34,7 @@ impl Server {
         Self::on(migrated().await, env).await
     }
 
-    /// Settings in `env` come before those of the test.
+    /// Settings in `env` override those of the test.
     pub(crate) async fn on(database: TestDatabase, env: &[(&str, &str)]) -> Self {
         let (mcp, metrics) = (Port::reserve().unwrap(), Port::reserve().unwrap());
         let mut all = vec![
@@ -50,7 +50,7 @@ impl Server {
         server
     }
 
-    /// SIGKILL, and another process at the same address.
+    /// Kills the process with SIGKILL, and starts another one at the same address.
     async fn restart(&mut self) {
         self.child.kill().await.unwrap();
         self.child = spawn(&self.env);
@@ -83,7 +83,7 @@ impl Server {
         http::exchange(self.addr(), request).await.unwrap()
     }
 
-    /// The result of a tool; protocol errors are none.
+    /// The result of a tool; a protocol error panics.
     pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Value {
         let response = self.post(&request(tool, &arguments), &[]).await;
         assert_eq!(response.status, 200, "{tool} {arguments}: {}", response.text);
@@ -92,7 +92,7 @@ impl Server {
         answer["result"].clone()
     }
 
-    /// What it says, of a call that must succeed.
+    /// The text of a call that must succeed.
     pub(crate) async fn done(&self, tool: &str, arguments: Value) -> String {
         let result = self.call(tool, arguments.clone()).await;
         assert_eq!(result["isError"], false, "{tool} {arguments}: {result}");
@@ -124,7 +124,7 @@ fn local(port: &Port) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port.number()))
 }
 
-/// A database that is laid out.
+/// A migrated database.
 pub(crate) async fn migrated() -> TestDatabase {
     let database = TestDatabase::create().await.unwrap();
     store::migrate(database.url(), PartitionCount::new(1).unwrap()).await.unwrap();
@@ -139,7 +139,7 @@ pub(crate) fn text(result: &Value) -> String {
     result["content"][0]["text"].as_str().unwrap_or_default().to_owned()
 }
 
-/// What the official Python client has seen of every tool.
+/// The results of the official Python client for every tool.
 async fn python(input: Value) -> Value {
     let programs = workspace::root().join("crates/e2e/tests/mcp_clients");
     let packages =
@@ -152,7 +152,7 @@ async fn python(input: Value) -> Value {
     serde_json::from_slice(&run.stdout).unwrap()
 }
 
-/// Every call did what the tools promise.
+/// Asserts that every call did what the tools promise.
 fn check_python(report: &Value) {
     let mut listed: Vec<&str> =
         report["tools"].as_array().unwrap().iter().map(|tool| tool.as_str().unwrap()).collect();
@@ -197,7 +197,7 @@ fn check_python(report: &Value) {
     assert!(calls[..13].iter().all(|call| call["is_error"] == false), "{calls:#?}");
 }
 
-/// The same calls by a framework of agents, which gets a result's JSON where there is one.
+/// The same calls by an agent framework, which gets a result's JSON where there is one.
 fn check_agent(report: &Value) {
     assert_eq!(report["tools"].as_array().unwrap().len(), TOOLS.len() + MEMORY_TOOLS.len(), "{report}");
     let calls = report["calls"].as_array().unwrap();
@@ -338,7 +338,7 @@ async fn bad_arguments_are_refused_and_change_nothing() {
     }
 }
 
-/// A value that is mostly not what is wanted.
+/// A random value, mostly of the wrong type.
 fn noise(random: &mut SmallRng, depth: u32) -> Value {
     let kinds = if depth == 0 { 9 } else { 12 };
     match random.random_range(0..kinds) {
@@ -414,7 +414,7 @@ async fn noise_as_arguments_is_never_an_internal_error() {
     let (mut done, mut refused) = (0, 0);
     for _ in 0..calls {
         let tool = tools[random.random_range(0..tools.len())];
-        // Of each tool's own arguments half, and seldom another's.
+        // Half of each tool's own arguments, and rarely another tool's.
         let known: Vec<&str> =
             names.iter().copied().filter(|name| is_of(tool, name) || random.random_bool(0.02)).collect();
         let mut arguments = object(&mut random, 3, &known);
@@ -478,7 +478,7 @@ async fn sessions_outlive_the_process() {
     let view = server.done("frs_view_thread", json!({ "session_id": "s" })).await;
     server.restart().await;
     assert_eq!(server.done("frs_view_thread", json!({ "session_id": "s" })).await, view);
-    // Whose answer was lost sends it again.
+    // A caller that lost the response sends the request again.
     let again = server.done("frs_compress_last", arguments).await;
     assert_eq!(again, "This request was made before: its summary message is rm-9.");
     let (code, _) = server
@@ -489,7 +489,7 @@ async fn sessions_outlive_the_process() {
         .await;
     assert_eq!(code, "request_id_reused");
     assert_eq!(server.done("frs_view_thread", json!({ "session_id": "s" })).await, view);
-    // An undo, too, takes one compression back however often it is sent.
+    // An undo, too, takes only one compression back however often it is sent.
     server.done("frs_compress_last", json!({ "session_id": "s", "count": 2, "summary": "5 to 8" })).await;
     let undo = json!({ "session_id": "s", "request_id": "u" });
     let undone = server.done("frs_undo", undo.clone()).await;
@@ -502,7 +502,6 @@ async fn sessions_outlive_the_process() {
     assert_eq!(server.done("frs_view_thread", json!({ "session_id": "s" })).await, view);
 }
 
-/// A key of the binary under test.
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_view_undo_and_list_what_was_discarded() {
     let server = Server::start(&[]).await;

@@ -1,4 +1,4 @@
-//! Who may use the reasoning tools over MCP: keys, scopes, tenants, hosts, and how often.
+//! Access to the reasoning tools over MCP: keys, scopes, tenants, hosts, and rate limits.
 
 use std::time::Duration;
 
@@ -50,10 +50,10 @@ async fn keys_scopes_and_tenants_are_those_of_the_gateway() {
     assert_eq!(call(&narrow, "frs_view_thread", session).await, "this needs the scope reasoning:read");
     let over = json!({ "agent_id": "ann", "sources": [{ "thread_id": "t" }] });
     assert_eq!(call(&narrow, "frs_create_session", over).await, "this needs the scope threads:read");
-    // The names of tenants are their own.
+    // Names are separate for each tenant.
     assert!(call(&other, "frs_create_session", create).await.starts_with("Created reasoning session s"));
 
-    // So are the requests of callers: an id such as `r` is soon used by another one.
+    // So are the requests of callers: an id such as `r` is soon used by another caller.
     let colleague = key(&server.database, &["--role", "operator", "--tenant", "acme"]).await;
     let asked = json!({ "agent_id": "ann", "request_id": "r" });
     let made = call(&acme, "frs_create_session", asked.clone()).await;
@@ -68,7 +68,7 @@ async fn keys_scopes_and_tenants_are_those_of_the_gateway() {
         assert_eq!(response.status, 401, "{wrong:?}");
         assert!(response.header("www-authenticate").is_some());
     }
-    // A key that is revoked ends within seconds.
+    // A revoked key stops working within seconds.
     let id = viewer.split('_').nth(1).unwrap().to_owned();
     let env = [("DATABASE_URL".to_owned(), server.database.url().to_owned())];
     assert_eq!(invoke(&["keys", "revoke", &id], &env).await.unwrap().code, Some(0));
@@ -179,7 +179,7 @@ async fn foreign_hosts_and_origins_are_refused() {
         ("mcp.example", Some("https://evil.example"), 403),
         ("mcp.example", Some("null"), 403),
         ("mcp.example", Some("http://localhost:3000"), 200),
-        // Not one of these is what a browser sends.
+        // A browser sends none of these.
         ("evil@mcp.example", None, 400),
         ("mcp.example:99999", None, 400),
         ("mcp.example:notaport", None, 400),
@@ -211,7 +211,7 @@ async fn foreign_hosts_and_origins_are_refused() {
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     let get = http::get(server.addr(), "/elsewhere").await.unwrap();
     assert_eq!(get.status, 404);
-    // What a page may call it may read.
+    // A page may read what it may call.
     let page = "http://localhost:3000";
     let asked = "authorization, content-type, mcp-protocol-version";
     for (origin, status, allowed) in [(page, 204, Some(page)), ("https://evil.example", 403, None)] {
@@ -282,7 +282,7 @@ async fn calls_beyond_the_rate_limit_are_refused_until_a_time() {
     assert_eq!(refused["code"], "rate_limited", "{refused}");
     let retry_after = refused["retry_after_seconds"].as_u64().unwrap();
     assert!((1..=5).contains(&retry_after), "{refused}");
-    // Another tenant has its own, and what was refused has made nothing.
+    // Another tenant has its own limit, and refused requests have created nothing.
     assert_eq!(call(&other, 0).await["isError"], false);
     let pool = server.database.pool().await.unwrap();
     let rows: i64 =

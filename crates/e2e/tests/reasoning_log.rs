@@ -1,4 +1,5 @@
-//! What agents rely on when they reason: refusals that lead on, requests that count once, logs and messages that can be read, and whole messages.
+//! What agents rely on when they reason: helpful refusals, requests that count once, readable logs
+//! and messages, and whole messages.
 
 use std::sync::Arc;
 
@@ -100,7 +101,7 @@ async fn a_long_log_and_a_long_message_are_read_in_parts() {
         offset = result["structuredContent"]["next_offset"].clone();
     }
     assert_eq!(read, long);
-    // The same over HTTP is the gateway's; the command line reads it, too.
+    // The gateway serves the same over HTTP; the command line reads it, too.
     let env = [("DATABASE_URL".to_owned(), server.database.url().to_owned())];
     let run = testkit::fleet::invoke(&["reasoning", "message", "s", "2", "-o", "json"], &env).await.unwrap();
     let message: Value = serde_json::from_str(&run.stdout).unwrap();
@@ -179,7 +180,7 @@ async fn wrong_parameters_are_not_an_unknown_method() {
     assert_eq!(answer["error"]["code"], -32601, "{answer}");
 }
 
-/// The metadata of the server, and what a 401 says of it.
+/// The metadata of the server, and the challenge of a 401.
 async fn discovered(server: &Server, body: &Value) -> (Option<Value>, Option<String>) {
     let found = http::get(server.addr(), "/.well-known/oauth-protected-resource/mcp").await.unwrap();
     let root = http::get(server.addr(), "/.well-known/oauth-protected-resource").await.unwrap();
@@ -231,7 +232,7 @@ async fn clients_that_sign_in_find_the_identity_provider() {
     assert_eq!(metadata.unwrap()["resource"], "https://tools.example/mcp");
     assert!(challenge.unwrap().contains("https://tools.example/.well-known/oauth-protected-resource/mcp"));
 
-    // With keys alone there is no provider to sign in with.
+    // With API keys alone there is no provider to sign in with.
     let server = Server::start(&[("ANTIPHON_INSECURE", "false")]).await;
     let (metadata, challenge) = discovered(&server, &body).await;
     assert!(metadata.unwrap().get("authorization_servers").is_none() && challenge.is_some());

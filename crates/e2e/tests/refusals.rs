@@ -1,4 +1,4 @@
-//! What is refused, over HTTP and over NATS: with the reason, and nothing else changes.
+//! Refusals over HTTP and over NATS: each states the reason, and nothing else changes.
 
 use serde_json::{Value, json};
 use testkit::db_snapshot::{self, turns};
@@ -8,7 +8,7 @@ use crate::{
     fixture::Fixture,
 };
 
-/// As long as a NATS message of default size may nearly be.
+/// Nearly the limit of a NATS message with default settings.
 const MEGABYTE: usize = 1_000_000;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,13 +105,13 @@ async fn inputs_and_tasks_that_cannot_be_are_refused_over_http() {
         (answer.status, answer.json().unwrap()["code"].clone()),
         (400, json!("invalid_idempotency_key"))
     );
-    // Nothing came of any of it.
+    // None of it had any effect.
     assert_eq!(turns::messages(&fixture.pool).await.unwrap().len(), 0);
     assert_eq!(turns::tasks(&fixture.pool).await.unwrap().len(), 0);
     assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), (0, 0));
     let refused = fixture.fleet.gateways[0].metrics().await.unwrap();
     assert!(refused.sum("antiphon_gateway_http_errors_total") >= 29.0);
-    // The largest and the strangest that may be.
+    // The largest and the strangest allowed inputs.
     let largest = format!("large...{}", "\u{1F600}".repeat((256 << 10) / 4 - 2));
     let turn = api.say("large", &largest).await.unwrap();
     let stored = fixture.until_messages("large", 2).await;
@@ -187,7 +187,7 @@ async fn unknown_agents_are_refused_without_auto_create() {
     assert_eq!(letters[0].reason, "unknown_agent");
     assert_eq!(fixture.tasks_of("stranger").await.len(), 0);
     assert_eq!(api.send("GET", "/v1/agents/stranger", None, &[]).await.unwrap().status, 404);
-    // Once it is known, the same task is taken.
+    // Once the agent is known, the same task is accepted.
     fixture.settle("stranger", json!({})).await;
     fixture.send_tasks("stranger", [("k".to_owned(), "hello".to_owned())]).await;
     fixture.until_tasks("stranger", &["completed"]).await;

@@ -1,4 +1,5 @@
-//! A real standby: lists and history are read from it, and it takes the place of a primary that stands still and comes back.
+//! A real standby: lists and history are read from it, and it replaces a primary that freezes and
+//! comes back.
 
 use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
@@ -17,7 +18,7 @@ use tokio::time::sleep;
 use crate::fixture::{Fixture, options, pool};
 
 const LIMIT: Duration = Duration::from_secs(40);
-/// More than a standby may be behind.
+/// More than the allowed lag of a standby.
 const MAX_LAG: Duration = Duration::from_secs(1);
 
 struct Reads {
@@ -59,7 +60,7 @@ impl Reads {
         (of("primary").await, of("replica").await)
     }
 
-    /// How many messages history shows.
+    /// The number of messages in the history.
     async fn messages(&self, thread: &str) -> usize {
         let found = http::get(self.gateway, &format!("/v1/threads/{thread}/history")).await.unwrap();
         assert!(found.status == 200 || found.status == 404, "{} {}", found.status, found.text);
@@ -91,7 +92,7 @@ impl Reads {
         self.fixture.until_ended(LIMIT).await;
     }
 
-    /// A read after a pause that a standby which is near enough may be behind shows everything, and `from` says who answered.
+    /// Asserts that a read after the allowed lag shows everything, and which server answered it.
     async fn shows(&self, prefix: &str, count: usize, is_replica: bool) {
         sleep(MAX_LAG).await;
         let before = self.counts().await;
@@ -105,7 +106,7 @@ impl Reads {
     }
 }
 
-/// The same database on another server.
+/// The URL of the same database on another server.
 fn on_server(database: &TestDatabase, server: &PostgresServer) -> String {
     let (_, old) = host_and_port(database.url()).unwrap();
     let (_, new) = host_and_port(server.url()).unwrap();
@@ -135,7 +136,7 @@ async fn history_is_read_from_a_standby_while_it_is_near() {
     assert_eq!(reads.counts().await, (before.0, before.1 + 3.0), "lists are read there, too");
     assert_eq!(reads.messages("nothing").await, 0, "what the standby does not know is asked of the primary");
 
-    // It lags without end: what is committed now is not there.
+    // It lags without end: what is committed now is missing.
     let replay = admin(&standby).await;
     sqlx::query("SELECT pg_wal_replay_pause()").execute(&replay).await.unwrap();
     reads.commit("lagging", 3).await;
@@ -155,7 +156,7 @@ async fn history_is_read_from_a_standby_while_it_is_near() {
     reads.until_used(true).await;
     reads.shows("without", 2, true).await;
 
-    // Promoted it is another history.
+    // Once promoted, it has another history.
     sqlx::query("SELECT pg_promote()").execute(&admin(&standby).await).await.unwrap();
     reads.until_used(false).await;
     reads.commit("promoted", 2).await;
@@ -182,7 +183,7 @@ fn addr(server: &PostgresServer) -> SocketAddr {
     format!("{host}:{port}").parse().unwrap()
 }
 
-/// How many messages are stored on a server that may stand still.
+/// The number of messages stored on a server that may be frozen.
 async fn stored(url: &str) -> i64 {
     db_snapshot::ended(&pool(url).await).await.unwrap().0
 }
@@ -190,7 +191,7 @@ async fn stored(url: &str) -> i64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn promoted_standby_has_everything_and_its_old_primary_no_more() {
     let (nats, primary) = (NatsServer::start().await.unwrap(), PostgresServer::start().await.unwrap());
-    // Not dropped: it goes with its server, which would wait for a standby that there is not.
+    // Not dropped: it goes with its server, which would wait for a missing standby.
     let database = ManuallyDrop::new(TestDatabase::create_on(primary.url()).await.unwrap());
     let standby = primary.start_standby().await.unwrap();
     let admin_of_primary = admin(&primary).await;
@@ -217,11 +218,11 @@ async fn promoted_standby_has_everything_and_its_old_primary_no_more() {
     let all = stored(&standby_url).await;
     assert!(committed >= 20 && committed < all, "{committed} of {all} were committed before");
 
-    // Workers may still have connections to it, with what it was about to do.
+    // Workers may still have connections to it, with commits in progress.
     primary.thaw();
     fixture.send_many("again", 20).await;
     fixture.until_ended(LIMIT).await;
-    // A gateway's read from the primary that stands still ends after six seconds, which workers do not need.
+    // A gateway's read from the frozen primary ends after six seconds, which workers do not need.
     sleep(Duration::from_secs(10)).await;
     let old = stored(database.url()).await;
     assert!(old <= committed + 60, "the old primary takes nothing new: {old}");

@@ -1,4 +1,4 @@
-//! A client that sends its input again when its stream was cut, as libraries do that speak SSE over POST.
+//! A client that sends its input again when its stream was cut, as libraries with SSE over POST do.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
 
 const PATH: &str = "/v1/threads/talk/messages";
 
-/// One try of a request, read as far as wanted.
+/// One attempt of a request, read as far as wanted.
 struct Try {
     response: Response,
     parser: Parser,
@@ -46,7 +46,7 @@ async fn send(
 }
 
 impl Try {
-    /// Reads until so many chunks are there or the body has ended.
+    /// Reads until this many chunks have arrived or the body has ended.
     async fn read(&mut self, chunks: usize) {
         while self.chunks() < chunks {
             let mut bytes = Vec::new();
@@ -65,7 +65,8 @@ impl Try {
         }
     }
 
-    /// Some clients take every blank line for the end of an event, whether or not there was data before it.
+    /// Some clients take every blank line for the end of an event, whether or not there was data
+    /// before it.
     fn has_data_in_every_block(&self) -> bool {
         let text = String::from_utf8_lossy(&self.raw);
         let (blocks, _) = text.rsplit_once("\n\n").unwrap_or_default();
@@ -97,7 +98,7 @@ async fn resent_input_resumes_its_stream() {
         let (mut text, mut last_id) = (first.text(), first.last_id.clone());
         let turn = first.turn.clone();
         drop(first);
-        // Cut again and again; the last try reads to the end.
+        // Cut again and again; the last attempt reads to the end.
         for chunks in [2, 1, usize::MAX] {
             let mut again = send(&fixture, &content, key, last_id.as_deref()).await.unwrap();
             assert_eq!(again.turn, turn, "another turn");
@@ -106,7 +107,8 @@ async fn resent_input_resumes_its_stream() {
             last_id = again.last_id.or(last_id);
         }
         assert_eq!(text, whole, "key: {key:?}");
-        // The end was seen, but not that the body ended: there is nothing more, and no second turn.
+        // The client saw the last event but not the end of the body: there is nothing more, and no
+        // second turn.
         let mut over = send(&fixture, &content, key, last_id.as_deref()).await.unwrap();
         over.read(usize::MAX).await;
         assert_eq!((over.turn, over.events), (turn, vec![]));
@@ -134,7 +136,7 @@ async fn without_a_key_a_last_event_id_opens_no_turn() {
     }
     let nonsense = send(&fixture, "slowly", Some("k"), Some("nonsense")).await.err().expect("refused");
     assert_eq!((nonsense.status, nonsense.json().unwrap()["code"].clone()), (400, json!("invalid_cursor")));
-    // With a key of its own another input is another turn, and what comes after the id is shown.
+    // Another input with its own key is another turn, and what comes after the id is shown.
     let mut next = send(&fixture, "something else", Some("n"), Some(&ended)).await.unwrap();
     next.read(usize::MAX).await;
     assert_ne!(next.turn, first.turn);

@@ -1,4 +1,4 @@
-//! The short form of the program that puts servers back in time.
+//! The short form of the program that restores servers to an earlier state.
 
 use chaos::restores;
 

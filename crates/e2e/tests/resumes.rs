@@ -1,5 +1,6 @@
-//! Viewers that are cut and come back in the worst moment: when all that they have open ends, and while what they wait for is still on its way to
-//! their gateway. Each gets everything once and in order.
+//! Subscribers that are cut and come back at the worst moment: when all their open messages end,
+//! and while what they wait for is still on its way to their gateway. Each gets everything once and
+//! in order.
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
@@ -20,9 +21,10 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(20);
 /// Messages that are open at the cut; a cursor names 64 at most.
 const OPEN: usize = 60;
-/// A viewer that resumes has all ends within this time.
+/// A resumed subscriber has all ends within this time.
 const ENDS_TIMEOUT: Duration = Duration::from_secs(5);
-/// How late the gateways hear from NATS and are heard, and by how much the viewer comes after the ends are published; less than none: before.
+/// Delay of the gateways' traffic with NATS, and the time of the subscriber's return after the ends
+/// are published, both in ms; negative: before.
 const TRIES: [(u64, i64); 12] = [
     (0, -20),
     (0, 0),
@@ -54,7 +56,8 @@ async fn viewers_resume_elsewhere_while_60_messages_end() {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// What is wrong with what a viewer was shown that had [`OPEN`] messages open, and came to another gateway when they ended.
+/// Faults in what a subscriber was shown that had [`OPEN`] messages open, and came to another
+/// gateway when they ended.
 async fn resumed_while_all_end(fixture: &Fixture, thread: &str, after_ms: i64) -> Vec<String> {
     let gateways = fixture.fleet.gateway_addrs();
     let messages: Vec<_> = (0..OPEN).map(|number| planned(thread, number, 2)).collect();
@@ -82,12 +85,12 @@ async fn resumed_while_all_end(fixture: &Fixture, thread: &str, after_ms: i64) -
     found
 }
 
-/// How late everything is that the gateway hears from NATS, and that it sends there.
+/// Delay of everything that the gateway receives from NATS, and that it sends there.
 const NATS_DELAY: Duration = Duration::from_secs(1);
-/// Messages that are stored before the gateway hears of them.
+/// Messages that are stored before the gateway learns of them.
 const MESSAGES: usize = 7;
-/// How long after it was let in the first chunk for a viewer is published, and how long after that one the others, in milliseconds. At once its
-/// gateway has not heard yet how the thread stands.
+/// When the first chunk is published after the subscriber was let in, and how long after that the
+/// others are, in ms. At once means that the gateway does not know the state of the thread yet.
 const CHUNK_TIMINGS: [(u64, u64); 7] =
     [(0, 0), (0, 300), (1_500, 300), (2_500, 0), (2_500, 300), (5_000, 0), (5_000, 300)];
 
@@ -107,8 +110,9 @@ async fn viewer_cut_in_frames_that_are_late_gets_what_is_stored() {
     assert!(was_stored, "no viewer was cut in a message whose end was stored and still on its way");
 }
 
-/// Cuts a viewer after the first chunk of the first message, and has it come back at once. Whether all messages were stored by then, and the
-/// chunk came from a frame; and what is wrong with what it was shown.
+/// Cuts a subscriber after the first chunk of the first message, and lets it come back at once.
+/// Returns whether all messages were stored by then and the chunk came from a frame, and the faults
+/// in what it was shown.
 async fn cut_in_first(fixture: &Fixture, thread: &str, (before, pause): (u64, u64)) -> (bool, Vec<String>) {
     let gateway = fixture.fleet.gateway_addrs()[0];
     let messages: Vec<_> = (0..MESSAGES).map(|number| planned(thread, number, 8)).collect();
@@ -149,13 +153,13 @@ fn planned(thread: &str, number: usize, chunks: usize) -> PlannedMessage {
     PlannedMessage::of_pieces(thread, &format!("m{number}"), &pieces).unwrap()
 }
 
-/// A viewer that does not come back by itself when it is cut.
+/// A subscriber that does not come back by itself when it is cut.
 fn follow_once(gateway: SocketAddr, thread: &str, last_event_id: Option<String>) -> Follower {
     let options = FollowOptions { last_event_id, once: true, ..FollowOptions::default() };
     Follower::start(&[gateway], thread, options)
 }
 
-/// What a viewer has after it was resumed.
+/// What a subscriber has after it was resumed.
 fn continued(mut first: Transcript, rest: Vec<Transcript>) -> Transcript {
     for transcript in rest {
         first.events.extend(transcript.events);
@@ -165,7 +169,8 @@ fn continued(mut first: Transcript, rest: Vec<Transcript>) -> Transcript {
 }
 
 impl Fixture {
-    /// What is wrong with what a viewer was shown of a thread whose messages are these: each once, whole, and ended in the order of the store.
+    /// Faults in what a subscriber was shown of a thread with these messages: each must be there
+    /// once, whole, and end in stored order.
     async fn faults(&self, shown: &Transcript, messages: &[PlannedMessage]) -> Vec<String> {
         let mut faults: Vec<String> =
             shown.end.iter().map(|end| format!("it was cut again: {end:?}")).collect();
@@ -181,7 +186,7 @@ impl Fixture {
             match &received.event {
                 StreamEvent::Complete { message, .. } => ends.push(message.as_str()),
                 StreamEvent::Chunk(_) => {}
-                // What was forgotten may come again with the id that it had.
+                // Discarded events may come again with the same id.
                 StreamEvent::Reset { .. } => ids.clear(),
                 other => faults.push(format!("it was shown {other:?}")),
             }

@@ -1,4 +1,5 @@
-//! Calls of models whose turns were stopped: they are counted, and no service works on for a turn that has ended.
+//! Model calls of stopped turns: they are counted, and no service goes on for a turn that has
+//! ended.
 
 use std::time::Duration;
 
@@ -10,11 +11,12 @@ use tokio::time::sleep;
 use crate::api_client::{SOON, alone};
 use crate::fixture::Fixture;
 
-/// A request of a service that has died is delivered again after 30 s.
+/// A request of a dead service is redelivered after 30 s.
 const REDELIVERY: Duration = Duration::from_secs(60);
 const BUDGET: i64 = 600;
 
-/// A model that writes 60 pieces within 3 s, at an endpoint that counts tokens at the end, and the reference workflow that calls it.
+/// A model that writes 60 pieces within 3 s, at an endpoint that counts tokens at the end, and the
+/// reference workflow that calls it.
 struct Model {
     scratch: ScratchDir,
     port: Port,
@@ -112,7 +114,8 @@ async fn a_request_of_a_turn_that_has_ended_calls_no_model_again() {
         let served = fixture.fleet.workflows[0].metrics().await.unwrap();
         served.sum("antiphon_workflow_script_responses_total")
     };
-    // The worker that comes back does not know where the request is, and the service that comes back has not heard the stop.
+    // The worker that comes back does not know where the request is, and the service that comes
+    // back has not received the stop.
     fixture.fleet.workers[0].kill().await.unwrap();
     fixture.fleet.workflows[1].kill().await.unwrap();
     fixture.fleet.workers[0].restart().await.unwrap();

@@ -54,7 +54,7 @@ async fn a_late_joiner_gets_the_whole_of_what_is_open() {
     fixture.audit(vec![early, late]).await;
 }
 
-/// The open text has more bytes than the server takes in one message.
+/// The open text has more bytes than the server accepts in one message.
 #[tokio::test(flavor = "multi_thread")]
 async fn viewers_see_open_text_where_messages_must_be_small() {
     let nats = NatsServer::start_with_max_payload(64 << 10).await.unwrap();
@@ -188,7 +188,7 @@ async fn clients_see_only_a_pause_when_the_owner_dies() {
     fixture.audit(vec![follower]).await;
 }
 
-/// What the stream has let go comes from Postgres, at a gateway that has never heard of the thread.
+/// What was purged from the stream comes from Postgres, at a gateway that has never had the thread.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_comes_back_after_the_stream_was_purged() {
     let mut fixture = Fixture::with(|mut options| {
@@ -212,7 +212,8 @@ async fn a_client_comes_back_after_the_stream_was_purged() {
     let jetstream = fixture.publisher.context().clone();
     fixture
         .until("the stream is purged", LIMIT, async || {
-            // A purge comes with a checkpoint, and a checkpoint with what is said in another thread of the partition.
+            // A purge comes with a checkpoint, and a checkpoint with a message in another thread of
+            // the partition.
             fixture.send_part(&short("purged", &format!("n-{}", fixture.ack_log.len()), 2), 0..10).await;
             let mut stream = jetstream.get_stream(&stream).await.unwrap();
             stream.info().await.unwrap().state.first_sequence > 250

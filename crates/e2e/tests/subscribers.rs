@@ -1,5 +1,6 @@
-//! What viewers of one thread are shown does not depend on their connections: a slow one, one that is cut after any event, and one that
-//! comes back ten times a second see what the one sees that is never cut. And every one gets all ends when very many messages end at once.
+//! What subscribers of one thread are shown does not depend on their connections. A slow one, one
+//! that is cut after any event, and one that comes back ten times a second see the same as one that
+//! is never cut. And each gets all ends when very many messages end at once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,14 +23,15 @@ use crate::{
 };
 
 const THREAD: &str = "talk";
-/// Of a hundred events, so many are the last of their connection.
+/// Percentage of events that are the last of their connection.
 const CUTS_OF_A_HUNDRED: u32 = 5;
 const RESUMED_EVERY: Duration = Duration::from_millis(100);
 const FAR: Duration = Duration::from_secs(1);
-/// After the load, every client has everything within this time: an error comes after the timeout of its gap.
+/// After the load, every client has everything within this time: an error comes after the timeout
+/// of its gap.
 const SETTLED: Duration = Duration::from_secs(30);
 
-/// How long the load lasts: `cargo xtask reconnect-soak` asks for minutes.
+/// Duration of the load; `cargo xtask reconnect-soak` sets minutes.
 fn load_time() -> Duration {
     let seconds = env::var("ANTIPHON_SOAK_SECONDS");
     seconds.map_or(Duration::from_secs(8), |text| {
@@ -40,12 +42,13 @@ fn load_time() -> Duration {
 /// Kind and text.
 type Piece = (String, String);
 
-/// All that one viewer has seen, over all its connections.
+/// Everything that one subscriber has seen, over all its connections.
 #[derive(Debug, Default, PartialEq)]
 struct Shown {
-    /// Of each message, what followed on what, texts in one piece, for what comes from the store comes in larger ones.
+    /// The sequence of pieces of each message. Texts are joined, because those from the store come
+    /// in larger pieces.
     messages: BTreeMap<String, Vec<Piece>>,
-    /// The ends in their order, each with what it was.
+    /// The ends in order, each with its kind.
     ends: Vec<(String, String)>,
 }
 
@@ -92,7 +95,7 @@ fn text(pieces: Option<&Vec<Piece>>) -> String {
     pieces.into_iter().flatten().map(|(_, text)| text.as_str()).collect()
 }
 
-/// What one of them saw otherwise than the one that was never cut.
+/// Differences between one subscriber and the one that was never cut.
 fn differences(name: &str, whole: &Shown, seen: &Shown) -> Vec<String> {
     let mut found = Vec::new();
     if seen.ends != whole.ends {
@@ -107,7 +110,8 @@ fn differences(name: &str, whole: &Shown, seen: &Shown) -> Vec<String> {
     }
     for message in whole.messages.keys().chain(seen.messages.keys()).collect::<BTreeSet<_>>() {
         let (actual, expected) = (seen.messages.get(message), whole.messages.get(message));
-        // The store has no text of a failed message: a client that was away has its beginning, or nothing.
+        // The store has no text of a failed message: a client that was away has its beginning, or
+        // nothing.
         let is_complete = whole.ends.iter().any(|(ended, how)| ended == message && how == "complete");
         let is_right = match is_complete {
             true => actual == expected,
@@ -120,7 +124,8 @@ fn differences(name: &str, whole: &Shown, seen: &Shown) -> Vec<String> {
     found
 }
 
-/// Turns with tools and without, which succeed and fail, beside messages without a turn, of which some lack a chunk.
+/// Turns with and without tools, successful and failing, beside messages without a turn, some of
+/// which lack a chunk.
 async fn load(fixture: &mut Fixture, time: Duration) -> usize {
     let (began, mut ends, mut round) = (Instant::now(), 0, 0_usize);
     let mut last = String::new();
@@ -167,7 +172,7 @@ async fn subscribers_see_what_an_undisturbed_one_sees() {
     far.set_delay(FAR);
     let follow = |addr, options| Follower::start(&[addr], THREAD, options);
     let uncut = follow(gateway, FollowOptions::default());
-    // Everybody begins where the thread does.
+    // All begin at the start of the thread.
     let from_the_beginning =
         || FollowOptions { last_event_id: Some("0".to_owned()), ..FollowOptions::default() };
     let slow = follow(far.addr(), from_the_beginning());
@@ -183,7 +188,7 @@ async fn subscribers_see_what_an_undisturbed_one_sees() {
         never = cut_at_random(&shaky, &cut, &mut random) => never,
     };
     let waited = uncut.wait(SETTLED + load_time(), |progress| progress.terminals >= ends).await;
-    // The rest is heard on connections that are let alone, as long as it takes a slow one.
+    // The rest is received on connections that are no longer cut, for as long as a slow one takes.
     let began = Instant::now();
     let viewers = [("a slow one", slow), ("one that is cut", cut), ("one that is resumed", resumed)];
     while began.elapsed() < SETTLED && viewers.iter().any(|(_, viewer)| viewer.progress().terminals < ends) {

@@ -1,4 +1,5 @@
-//! Tasks of agents: strictly in order, one at a time, each agent for itself, with a backoff that outlives its owner.
+//! Tasks of agents: strictly in order, one at a time, separate for each agent, with a backoff that
+//! outlives its owner.
 
 use std::time::{Duration, Instant};
 
@@ -144,7 +145,7 @@ async fn failing_task_blocks_its_agent_alone_over_takeovers() {
     let delay = before.delay_ms.unwrap();
     assert!((59_999.0..=120_001.0).contains(&delay), "{delay} ms by the database's clock");
     assert_eq!((before.head_run, before.error_code.as_deref()), (1, Some("producer_error")));
-    // Another agent is not concerned.
+    // Another agent is not affected.
     fixture.send_tasks("bob", numbered(2)).await;
     for number in 0..2 {
         asked_to(&manual_workflow, &format!("k-{number}")).await.answer("done").await.unwrap();
@@ -154,7 +155,7 @@ async fn failing_task_blocks_its_agent_alone_over_takeovers() {
     let shown = fixture.api().agent("ann").await.unwrap();
     assert_eq!((&shown["waiting"]["reason"], &shown["pending"]), (&json!("backoff"), &json!(3)));
     assert_eq!((&shown["backoff_attempt_count"], &shown["head_task_id"]), (&json!(1), &json!("k-0")));
-    // Neither is a person, unless the settings say so.
+    // Neither is a person, unless the settings enable that.
     let turn = fixture.api().say("ann", "are you there?").await.unwrap();
     asked_for(&manual_workflow, &turn).await.answer("yes").await.unwrap();
     fixture.until_messages("ann", 2).await;
@@ -177,7 +178,7 @@ async fn failing_task_blocks_its_agent_alone_over_takeovers() {
     fixture.no_request_comes(&manual_workflow).await;
     let after = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap();
     assert_eq!((after.next_run_ms, after.backoff_attempt_count), (before.next_run_ms, 1));
-    // By order it goes on, in the order of the queue.
+    // On command it continues, in the order of the queue.
     assert_eq!(fixture.api().act("ann", "clear-backoff").await.unwrap()["status"], json!("done"));
     let asked = asked_to(&manual_workflow, "k-0").await;
     assert_eq!(asked.request.run, 1);
@@ -297,7 +298,7 @@ async fn auth_failure_pauses_the_agent_until_it_is_resumed() {
 async fn auth_failure_of_a_turn_pauses_a_remote_agent() {
     let fixture = Fixture::with(scripted).await;
     let api = fixture.api();
-    // Of the two threads one has an agent of another partition, the other is the agent's own.
+    // One of the two threads has an agent of another partition, the other is the agent's own.
     let partition = |name: &str| model::Bucket::of_key(name).get() % crate::fixture::PARTITIONS;
     assert_ne!(partition("elsewhere"), partition("ann"));
     for (agent, thread) in [("ann", "elsewhere"), ("own", "own")] {

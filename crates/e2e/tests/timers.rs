@@ -1,4 +1,4 @@
-//! What happens later: schedules, tasks that wait for their time, and follow-ups that are put off or cancelled.
+//! Timers: schedules, delayed tasks, and follow-ups that are postponed or cancelled.
 
 use serde_json::{Value, json};
 use testkit::manual_workflow::{DeliveredRequest, ManualWorkflow};
@@ -8,7 +8,7 @@ use crate::{
     fixture::Fixture,
 };
 
-/// So many seconds from now, by the database's clock.
+/// The time this many seconds from now, by the database's clock.
 pub(crate) async fn in_seconds(fixture: &Fixture, seconds: f64) -> String {
     let sql = "SELECT to_char((clock_timestamp() + $1 * interval '1 s') AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')";
     sqlx::query_scalar(sql).bind(seconds).fetch_one(&fixture.pool).await.unwrap()
@@ -40,7 +40,8 @@ async fn schedules_and_delayed_tasks_wait_until_they_are_due() {
     let too_late = json!({"task_id": "x", "content": "x", "not_before": in_seconds(&fixture, 4e7).await});
     fixture.send_entry("ann", too_late.to_string().into_bytes()).await;
     fixture.send_tasks("ann", [("now".to_owned(), "at once".to_owned())]).await;
-    // What is put anew counts at once, though its first version would be due in months, and so does what is deleted.
+    // A replaced schedule applies at once, though its first version would be due in months, and so
+    // does a deletion.
     schedule("report", json!({"cron": "0 0 1 1 *", "content": "old"})).await;
     let at = in_seconds(&fixture, 3.0).await;
     schedule("report", json!({"at": at, "content": "new"})).await;
@@ -112,7 +113,7 @@ async fn follow_ups_are_put_off_cancelled_and_explained() {
     };
     let dry_run = api.call("GET", &one(&waits), None).await.unwrap();
     assert_eq!(dry_run["verdict"], "fire");
-    // What a person has just sent counts at once.
+    // A message that a person has just sent counts at once.
     api.say("chat", "wait").await.unwrap();
     let asked = workflow.next(SOON).await.unwrap();
     let shown = api.call("GET", &one(&waits), None).await.unwrap();

@@ -1,4 +1,5 @@
-//! Tools that have an effect: what has run is not run again, and what may have run waits for a person where it must not run twice.
+//! Tools with effects: completed calls are not repeated, and a call that may have run waits for a
+//! person if it must not run twice.
 
 use std::{
     collections::BTreeSet,
@@ -23,10 +24,10 @@ use crate::{
     fixture::Fixture,
 };
 
-/// The idempotency keys of the calls that the server of the tools has got, the oldest first.
+/// The idempotency keys of the calls that the tool server has received, oldest first.
 type Calls = Arc<Mutex<Vec<String>>>;
 
-/// How long a call takes that has `slow` in its arguments.
+/// Duration of a call with `slow` in its arguments.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// A server of tools, the script of a model that calls them, and the reference workflow.
@@ -37,7 +38,8 @@ struct Tools {
 }
 
 impl Tools {
-    /// The tools `look`, and `pay`, which must not be called twice. A call that has `silent` in its arguments gets no answer the first time.
+    /// The tools `look`, and `pay`, which must not be called twice. A call with `silent` in its
+    /// arguments gets no answer the first time.
     async fn start() -> Self {
         let calls = Calls::default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -111,7 +113,7 @@ impl Tools {
         self.calls.lock().unwrap().len()
     }
 
-    /// All calls had one key, that of the turn.
+    /// Asserts that all calls had one key, that of the turn.
     fn assert_one_key(&self, turn: &AcceptedTurn) {
         let keys: BTreeSet<String> = self.calls.lock().unwrap().drain(..).collect();
         let [key] = &keys.iter().collect::<Vec<_>>()[..] else { panic!("{keys:?}") };
@@ -119,11 +121,12 @@ impl Tools {
     }
 }
 
-/// Requests of a service that has died are delivered again after this time without a sign of life; a service that lives reports each ten seconds.
+/// Requests of a dead service are redelivered after this time without a sign of life; a live
+/// service reports every ten seconds.
 const ACK_WAIT: Duration = Duration::from_secs(12);
 const REDELIVERY: Duration = Duration::from_secs(40);
 
-/// A fleet whose requests are delivered again soon after a service has died.
+/// A fleet whose requests are redelivered soon after a service has died.
 async fn fixture(tools: &Tools) -> Fixture {
     let with = |options: FleetOptions| {
         tools.services().into_iter().fold(alone(options), FleetOptions::with_workflow)
@@ -133,7 +136,8 @@ async fn fixture(tools: &Tools) -> Fixture {
     fixture
 }
 
-/// The result of the turn's call, once it has ended: of a batch of question, call, result and answer.
+/// The result of the turn's call, once it has ended: the batch has a question, call, result and
+/// answer.
 async fn result_of(fixture: &Fixture, turn: &AcceptedTurn, limit: Duration) -> String {
     result_in(fixture, "talk", turn, limit).await
 }
@@ -172,7 +176,7 @@ async fn undecided(fixture: &Fixture) -> Value {
     }
 }
 
-/// Reads the thread's events until one says that a person decides.
+/// Reads the thread's events until one announces that a person must decide.
 async fn notice(fixture: &Fixture) -> Value {
     let mut response = http::open(fixture.api().0, "/v1/threads/talk/events", &[]).await.unwrap();
     let mut parser = Parser::default();
@@ -199,7 +203,7 @@ async fn a_tool_that_has_run_is_not_run_again_by_the_next_attempt() {
     for input in ["look", "patiently"] {
         let turn = fixture.api().say("talk", input).await.unwrap();
         until_called(&fixture, &tools, 1).await;
-        // The result is kept, and the model has begun to speak of it.
+        // The result is stored, and the model has begun its answer.
         sleep(Duration::from_millis(700)).await;
         fixture.fleet.workflows[1].restart().await.unwrap();
         assert_eq!(result_of(&fixture, &turn, REDELIVERY).await, "done, call 1", "{input}");
@@ -227,7 +231,7 @@ async fn a_tool_that_must_not_run_twice_waits_for_a_person() {
     let tools = Tools::start().await;
     let mut fixture = fixture(&tools).await;
     let api = fixture.api();
-    // The service dies while the tool is being called, and the person has it called again.
+    // The service dies during the tool call, and the person decides to call the tool again.
     let turn = api.say("talk", "patiently, silent").await.unwrap();
     until_called(&fixture, &tools, 1).await;
     fixture.fleet.workflows[1].restart().await.unwrap();
@@ -286,7 +290,7 @@ async fn a_tool_that_must_not_run_twice_waits_for_a_person() {
     assert!(all.stdout.contains("ann") && all.stdout.contains("run_again"), "{}", all.stdout);
     assert_eq!(api.call("GET", "/v1/tool-incidents", None).await.unwrap()["tool_incidents"], json!([]));
 
-    // What the tools have given goes with the thread.
+    // The stored results of tools are erased with the thread.
     let kept = async || {
         let stream = fixture.publisher.context().get_stream(TOOL_CALLS_STREAM).await.unwrap();
         stream.cached_info().state.messages
@@ -297,14 +301,14 @@ async fn a_tool_that_must_not_run_twice_waits_for_a_person() {
     assert_eq!(kept().await, 0);
 }
 
-/// Gives the result of a call that waits.
+/// Gives the result of a waiting call.
 async fn decide(fixture: &Fixture, thread: &str, turn: &AcceptedTurn, waiting: &Value, result: &str) {
     let call = waiting["call"].as_str().unwrap();
     let path = format!("/v1/threads/{thread}/tool-incidents/{}/{call}/decide", turn.id);
     fixture.api().call("POST", &path, Some(&json!({ "result": result }))).await.unwrap();
 }
 
-/// The stream drops its oldest entries when it is full, at any moment of a call.
+/// A full stream drops its oldest entries, at any moment of a call.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_whose_record_is_lost_is_not_made_again() {
     let tools = Tools::start().await;
@@ -347,7 +351,7 @@ async fn a_result_is_kept_when_the_record_of_its_call_was_lost() {
     let turn = fixture.api().say("talk", "patiently, slow").await.unwrap();
     until_called(&fixture, &tools, 1).await;
     stream.purge().await.unwrap();
-    // The tool has answered, and the model has begun to speak of it.
+    // The tool has answered, and the model has begun its answer.
     sleep(SLOW + Duration::from_millis(700)).await;
     fixture.fleet.workflows[1].restart().await.unwrap();
     assert_eq!(result_of(&fixture, &turn, REDELIVERY).await, "done, call 1");
@@ -355,7 +359,7 @@ async fn a_result_is_kept_when_the_record_of_its_call_was_lost() {
     tools.assert_one_key(&turn);
 }
 
-/// A turn that waits leaves its place to others, goes on once it is decided, and a stop ends it.
+/// A waiting turn leaves its place to others, continues once it is decided, and a stop ends it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_waits_holds_up_no_other_and_can_be_ended() {
     let tools = Tools::start().await;
@@ -369,7 +373,7 @@ async fn a_turn_that_waits_holds_up_no_other_and_can_be_ended() {
     let waiting = undecided(&fixture).await;
     let next = api.say("talk", "look").await.unwrap();
     assert_eq!(result_of(&fixture, &next, SOON).await, "done, call 2");
-    // Nothing else comes: the service holds its only place for the next request.
+    // No other request comes: the service reserves its only place for the next one.
     decide(&fixture, "other", &turn, &waiting, "paid by hand").await;
     assert_eq!(result_in(&fixture, "other", &turn, SOON).await, "paid by hand");
     tools.calls.lock().unwrap().clear();

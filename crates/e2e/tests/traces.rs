@@ -1,4 +1,4 @@
-//! Traces: from the request of a client to the commit, over four processes, at a receiver of OTLP.
+//! Traces: from the request of a client to the commit, over four processes, at an OTLP receiver.
 
 mod receiver;
 
@@ -22,7 +22,8 @@ const INPUT: &str = "the secret of the client";
 const COMPLAINT: &str = "the receiver of traces takes no spans";
 const ANSWER: &str = "the secret of the model";
 
-/// A gateway, a worker, a workflow service, and another one that serves a script as the model of the first.
+/// A gateway, a worker, a workflow service, and another one that serves a script as the model of
+/// the first.
 fn with_a_model(options: FleetOptions, model: &Port, scratch: &ScratchDir, tools: &str) -> FleetOptions {
     let file = |name: &str, content: Value| {
         let path = scratch.path().join(name);
@@ -127,7 +128,7 @@ async fn a_turn_is_one_trace_over_all_processes() {
             "{name}"
         );
         assert!(!span.is_error && span.end_ns >= span.start_ns, "{name}");
-        // Stamps of the stream's server are of the same machine here.
+        // Timestamps of the stream's server are from the same machine here.
         assert!(span.start_ns >= began, "{name} begins before its parent");
         (parent, began) = (&span.id, span.start_ns);
     }
@@ -138,12 +139,12 @@ async fn a_turn_is_one_trace_over_all_processes() {
     let tool = first(&spans, "execute_tool clock");
     assert_eq!(tool.parent, first(&spans, "invoke_agent talk").id);
     assert_eq!(receiver.tool_traces()[0], format!("00-{TRACE}-{}-01", tool.id));
-    // Nothing of what was said, and nothing of a trace that its client does not record.
+    // Neither the texts of messages, nor anything of a trace that its client does not record.
     for text in [INPUT, ANSWER, "secret"] {
         assert!(!receiver.mentions(text), "{text}");
     }
     assert!(!all.iter().any(|span| span.trace.starts_with("1af7")), "{all:#?}");
-    // Health and metrics are asked for all the time.
+    // Health and metrics are requested all the time.
     assert!(
         !all.iter().any(|span| span.name.contains("readyz") || span.name.contains("metrics")),
         "{all:#?}"
@@ -214,11 +215,11 @@ async fn each_run_of_a_task_is_a_turn_of_its_trace() {
             assert_eq!(of_trace().iter().filter(below).count(), 1, "{child} of run {run}");
         }
     }
-    // What the log says of it names the trace.
+    // The log line about it names the trace.
     let log = std::fs::read_to_string(fixture.fleet.workflows[0].log()).unwrap();
     let line = log.lines().find(|line| line.contains("turn failed")).unwrap();
     assert!(line.contains(&format!("trace_id=\"{TRACE}\"")), "{line}");
-    // What a script says of an error is a text like any other.
+    // An error text of a script is like any other text.
     for text in ["secret", "a transient failure by script"] {
         assert!(!receiver.mentions(text), "{text}");
     }
@@ -266,7 +267,7 @@ async fn a_receiver_that_is_away_costs_nothing_but_its_spans() {
         let thread = format!("t-{number}");
         say(&fixture, &thread, &[]).await;
         until_answered(&fixture, &thread).await;
-        // From then on the queue is all the room that there is.
+        // From then on only the queue has room for spans.
         fixture.until("the log says so", SOON, async || log().contains(COMPLAINT)).await;
     }
     fixture

@@ -1,4 +1,5 @@
-//! Limits of workflows, models and tenants: the workers together keep them, and what waits says so.
+//! Limits of workflows, models and tenants: the workers keep them together, and waiting turns show
+//! the reason.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use crate::{
 
 const AGENTS: usize = 12;
 const AT_ONCE: usize = 3;
-/// A waiting turn retries about twice a second, and a partition whose worker has died waits for its lease.
+/// A waiting turn retries about twice a second, and a partition whose worker has died waits for its
+/// lease.
 const PLACE_AGAIN: Duration = Duration::from_secs(60);
 
 /// Longer than the delay of a retry: one turn too many would begin within this time.

@@ -22,7 +22,7 @@ use crate::{
     fixture::Fixture,
 };
 
-/// Reads the history all the time; a batch that is not whole ends it with a panic.
+/// Reads the history all the time; panics at an incomplete batch.
 async fn watch_for_halves(
     api: Api,
     thread: String,
@@ -45,7 +45,7 @@ async fn watch_for_halves(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_with_tools_appears_whole_in_one_transaction() {
-    /// A page of the history has room for them, and reading it takes a part of their time.
+    /// A page of the history has room for them, and reading it takes only a part of their duration.
     const TURNS: usize = 40;
     /// Input, calls, two results, answer.
     const SIZE: usize = 5;
@@ -99,7 +99,7 @@ async fn a_turn_with_tools_appears_whole_in_one_transaction() {
         }
         assert_eq!(text_seen(&follower, answer), format!("Let me look.{heard}"));
     }
-    // Order never depends on who asked when: the thread's answers came one after another.
+    // The order never depends on who asked when: the thread's answers came one after another.
     let ends: Vec<_> =
         events(&follower).iter().filter_map(|event| event.terminal().map(str::to_owned)).collect();
     assert_eq!(ends, asked.iter().map(|turn| turn.answer.clone()).collect::<Vec<_>>());
@@ -227,7 +227,7 @@ async fn background_tasks_run_once_and_name_the_answer() {
     for queue in queues {
         fixture.until_tasks(queue, &["completed"]).await;
     }
-    // An owner that dies before it has noted that the outbox is published publishes it again.
+    // An owner that dies before it has marked the outbox as published publishes it again.
     fixture.fleet.workers[0].kill().await.unwrap();
     fixture.fleet.workers[0].restart().await.unwrap();
     fixture.until_settled().await;
@@ -280,7 +280,7 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
         (&thread["active_turn"]["turn_id"], &thread["waiting_turns"][0]["turn_id"]),
         (&json!(first.id), &json!(second.id))
     );
-    // Reject: refused with a reason, and nothing is kept of it.
+    // Reject: refused with a reason, and nothing of it is stored.
     let refused = say("refused", "reject").await;
     assert_eq!((refused.status, refused.json().unwrap()["code"].clone()), (409, json!("thread_busy")));
     assert_eq!(
@@ -289,7 +289,8 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
     );
     asked.answer("1").await.unwrap();
     let mut asked = asked_for(&manual_workflow, &second).await;
-    // Interrupt: what there is of the second is kept, and the third comes before a fourth that waited.
+    // Interrupt: the partial answer of the second is kept, and the third comes before a fourth that
+    // waited.
     asked.say("half of ").await.unwrap();
     asked.say("2").await.unwrap();
     let mut stops = manual_workflow.stops(&asked).await.unwrap();
@@ -299,7 +300,7 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
     assert!(stop.is_ok_and(|stop| stop.is_some()), "the workflow gets a cancel notice");
     let mut third_asked = asked_for(&manual_workflow, &third).await;
     asked.finish(" and too late").await.unwrap();
-    // Rollback: nothing of the third stays but its input, as a failed turn.
+    // Rollback: only the input of the third stays, as a failed turn.
     third_asked.say("not for long").await.unwrap();
     let fifth = read(say("fifth", "rollback").await);
     asked_for(&manual_workflow, &fifth).await.answer("5").await.unwrap();
@@ -325,7 +326,8 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
     );
 }
 
-/// Without its owner's word the gateway sends a message that is to be rejected, and the owner rejects it.
+/// Without an answer from the owner the gateway sends a message with the policy `reject`, and the
+/// owner rejects it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_owner_rejects_becomes_a_failed_turn() {
     let fixture = Fixture::with(alone).await;
@@ -390,7 +392,7 @@ async fn stopped_turn_keeps_its_text_and_frees_the_thread() {
     let cancel = tokio::time::timeout(SOON, futures_util::StreamExt::next(&mut stops)).await;
     assert!(cancel.is_ok_and(|cancel| cancel.is_some()), "the workflow gets a cancel notice");
     let next = asked_for(&manual_workflow, &waiting).await;
-    // What the first workflow says from now on counts for nothing.
+    // Further output of the first workflow is ignored.
     asked.finish(" a time").await.unwrap();
     next.answer("the end").await.unwrap();
     let messages = fixture.until_messages("talk", 6).await;
@@ -412,7 +414,7 @@ async fn stopped_turn_keeps_its_text_and_frees_the_thread() {
     assert!(messages[..4].iter().all(|message| message.transaction == messages[0].transaction));
     until_ended(&follower, &waiting.answer).await;
     assert_eq!(text_seen(&follower, &turn.answer), "Once upon");
-    // Its end says so, live as to a client that comes back from before it.
+    // Its end reports that, live and to a client that resumes from before it.
     let path = "/v1/threads/talk/events?after=0";
     for seen in [events(&follower), events_until(fixture.api(), path, &waiting.answer).await] {
         let ends: Vec<_> = seen.iter().filter(|event| event.terminal().is_some()).collect();
@@ -465,7 +467,7 @@ async fn a_message_may_be_answered_in_line() {
         (200, Some("text/event-stream; charset=utf-8"))
     );
     let mut bytes = Vec::new();
-    // Its end is the end of the body: in order, not cut.
+    // The end of the message is the end of the body: orderly, not cut.
     while response.body.read(&mut bytes).await.unwrap() > 0 {}
     let items = Parser::default().feed(&bytes);
     let events: Vec<_> = items

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Makes threads for ann and says something in each, until it is stopped.
+/// Creates threads for ann and sends an input to each, until stopped.
 async fn talk(api: testkit::api::Api, name: &'static str, stop: Arc<AtomicBool>) {
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {

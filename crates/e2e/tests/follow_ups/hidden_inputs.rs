@@ -1,4 +1,4 @@
-//! The input of a follow-up is shown to no person, whatever becomes of its turn; its answer is.
+//! The input of a follow-up is shown to no person, whatever happens to its turn; its answer is.
 
 use serde_json::{Value, json};
 use testkit::{
@@ -13,10 +13,10 @@ use crate::{
     fixture::Fixture,
 };
 
-/// What a follow-up that checks in says to the workflow.
+/// Part of the input of a follow-up that checks in.
 const MARKER: &str = "Continue our conversation naturally";
 const ANSWER: &str = "Are you there?";
-/// What the workflow's hint says of the cause.
+/// The reason in the workflow's hint.
 const REASON: &str = "it went quiet";
 
 impl Fixture {
@@ -36,7 +36,7 @@ impl Fixture {
         shown.text
     }
 
-    /// Every event that a client gets which has seen the thread up to this event, or nothing of it.
+    /// Every event for a client that has seen the thread up to this event, or nothing of it.
     async fn events_after(&self, cursor: Option<String>) -> String {
         let options = FollowOptions { last_event_id: cursor, ..FollowOptions::default() };
         let follower = Follower::start(&self.fleet.gateway_addrs(), "talk", options);
@@ -45,7 +45,7 @@ impl Fixture {
         format!("{:?}", follower.stop())
     }
 
-    /// What a command prints.
+    /// The output of a command.
     async fn printed(&self, words: &str) -> String {
         let env = [("DATABASE_URL".to_owned(), self.database_url())];
         let words: Vec<&str> = words.split_whitespace().collect();
@@ -128,7 +128,8 @@ async fn nothing_shows_the_input_of_a_follow_up_to_people() {
 
     for (place, text) in fixture.shown_to_people(&turn, &seen).await {
         assert!(!text.contains(MARKER), "{place}: {text}");
-        // Why an agent spoke first is said where people look for the cause, and nowhere else.
+        // The reason why an agent spoke first is shown where people look for the cause, and nowhere
+        // else.
         assert!(
             !text.contains(REASON) || place.contains("follow-ups") || place.contains("/v1/turns/"),
             "{place}: {text}"
@@ -139,7 +140,7 @@ async fn nothing_shows_the_input_of_a_follow_up_to_people() {
     assert!(!live.contains(MARKER) && !live.contains(REASON) && live.contains(ANSWER), "{live}");
     assert!(fixture.events_after(Some(seen)).await.contains(ANSWER));
 
-    // What is counted is what is shown; and who asks for it sees all.
+    // The count matches what is shown; a request with `synthetic` sees everything.
     let history = fixture.api().history("talk").await.unwrap();
     let thread = fixture.api().thread("talk").await.unwrap();
     assert_eq!((history.len(), &thread["message_count"]), (3, &json!(3)));

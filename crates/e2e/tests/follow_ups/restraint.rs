@@ -1,4 +1,5 @@
-//! What keeps an agent from speaking first: a person who has written or was turned away, a spent budget, and the time that has passed.
+//! What keeps an agent from speaking first: a person who has written or was refused, a spent
+//! budget, and the time that has passed.
 
 use serde_json::{Value, json};
 
@@ -6,14 +7,14 @@ use super::{alone, armed};
 use crate::{api_client::asked_for, fixture::Fixture};
 
 impl Fixture {
-    /// Status and reason of the follow-ups of the thread as people see them, the newest first.
+    /// Status and reason of the thread's follow-ups as people see them, newest first.
     async fn follow_ups_shown(&self) -> Vec<(String, Value)> {
         let page = self.api().call("GET", "/v1/threads/talk/follow-ups", None).await.unwrap();
         let shown = |one: &Value| (one["status"].as_str().unwrap().to_owned(), one["decided_by"].clone());
         page["follow_ups"].as_array().unwrap().iter().map(shown).collect()
     }
 
-    /// A budget of the agent of which nothing is left.
+    /// Creates a budget of the agent of which nothing is left.
     async fn spend_budget(&self) {
         let budget = json!({"tokens": 1, "period": "month", "agent_id": "talk"});
         self.api().call("PUT", "/v1/budgets/monthly", Some(&budget)).await.unwrap();
@@ -56,7 +57,7 @@ async fn a_message_that_is_refused_counts_as_written() {
     let refused = fixture.api().say_with("talk", &json!({"content": "are you there?"}), &[]).await.unwrap();
     assert_eq!(refused.status, 429, "{}", refused.text);
     assert_eq!(fixture.follow_ups_shown().await, [("cancelled".to_owned(), json!("message"))]);
-    // Also when the budget is raised before the follow-up would have been due.
+    // Even if the budget is raised before the follow-up would have been due.
     let budget = json!({"tokens": 1_000, "period": "month", "agent_id": "talk"});
     fixture.api().call("PUT", "/v1/budgets/monthly", Some(&budget)).await.unwrap();
     fixture.fleet.workers[0].kill().await.unwrap();

@@ -1,4 +1,5 @@
-//! Clients that come back while an agent speaks first: a turn that no person has opened is not the one that they look for.
+//! Clients that come back while an agent speaks first: they do not look for a turn that no person
+//! has opened.
 
 use serde_json::json;
 
@@ -9,7 +10,8 @@ use crate::{
     protocols::{agui, answer_of, stream, text_of},
 };
 
-/// The last answer to the person, whole; a stream that waits for more would not end.
+/// Asserts that clients get the last answer to the person, whole; a stream that waits for more
+/// would not end.
 async fn comes_back_to(fixture: &Fixture, answer: &str) {
     let addr = fixture.fleet.gateway_addrs()[0];
     let page = stream(addr, "GET", "/api/chat/talk/stream", None).await;

@@ -13,8 +13,8 @@ use crate::fixture::{long, short};
 
 const HTTP1: &str = "proxy_http_version 1.1;\nproxy_set_header Connection \"\";";
 
-/// Two gateways, and nginx with default settings before the first, with HTTP/1.1 before the first, and with default
-/// settings before the second.
+/// Two gateways, and nginx with default settings before the first, with HTTP/1.1 before the first,
+/// and with default settings before the second.
 async fn proxied() -> (Fixture, Nginx) {
     let fixture = Fixture::with(|mut options| {
         options.gateways = 2;
@@ -45,7 +45,7 @@ impl Viewer {
         Self { response, seen: Vec::new() }
     }
 
-    /// Reads until this has come; `Err` when the body ends before, and whether that was a cut.
+    /// Reads until this has arrived; `Err` when the body ends before, with whether it was cut.
     async fn until(&mut self, wanted: &str) -> Result<(), bool> {
         while !self.text().contains(wanted) {
             match timeout(LIMIT, self.response.body.read(&mut self.seen)).await.expect("nothing comes") {
@@ -88,12 +88,12 @@ async fn every_chunk_passes_at_once_and_a_cut_stays_a_cut() {
     }
     println!("a chunk took {slowest:?} at most");
     assert!(slowest < Duration::from_secs(1), "{slowest:?}");
-    // No answer of the gateway: the client gets a reset from the kernel.
+    // Without a response from the gateway, the client gets a reset from the kernel.
     fixture.fleet.gateways[0].kill().await.unwrap();
     for (version, viewer) in ["HTTP/1.0", "HTTP/1.1"].iter().zip(&mut viewers) {
         assert_eq!(viewer.until("message_complete").await, Err(true), "a clean end behind {version}");
     }
-    // At the other gateway each goes on where it was.
+    // At the other gateway each continues where it was.
     fixture.send_part(&message, 20..message.chunks.len()).await;
     for viewer in &viewers {
         let mut resumed = Viewer::open(addrs[2], "proxied", Some(&viewer.last_id())).await;
@@ -134,7 +134,7 @@ async fn ends_stay_ends_and_drains_are_cuts() {
         viewer.until("event: drain").await.unwrap();
         assert_eq!(viewer.until("nothing more").await, Err(true), "a clean end: {}", viewer.text());
     }
-    // Who comes now gets an answer of nginx, for a gateway that is not there, and no stream.
+    // A new client gets an error of nginx instead of a stream, because the gateway is gone.
     fixture.fleet.gateways[0].ended(LIMIT).await.unwrap();
     assert_eq!(http::get(addrs[0], "/livez").await.unwrap().status, 502);
     fixture.send(&short("ends", "m", 1)).await;

@@ -1,4 +1,4 @@
-//! Many at once: viewers that come, and come again, and more than may.
+//! Many subscribers at once: new ones, returning ones, and more than allowed.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ async fn crowd(addr: SocketAddr, thread: &str, cursor: Option<&str>) -> Vec<Resp
     stream::iter(0..CROWD).map(open).buffer_unordered(100).collect().await
 }
 
-/// Reads until this is in what came.
+/// Reads until this has arrived.
 async fn until(response: &mut Response, wanted: &str) -> String {
     let mut all = Vec::new();
     loop {
@@ -46,7 +46,7 @@ async fn two_thousand_viewers_come_and_come_again() {
     let held = Held::by(&fixture.fleet.gateways[gateway]);
     println!("{CROWD} streams in {:?}, {held:?}", began.elapsed());
     assert!(held.files >= before.files + CROWD);
-    // 18 KiB a stream, of which hyper's buffers are sixteen.
+    // 18 KiB per stream, sixteen of which are hyper's buffers.
     assert!(held.rss_mb < before.rss_mb + 48, "before {before:?}, with {CROWD} streams {held:?}");
     fixture.send(&short("crowd", "m-1", 1)).await;
     let mut cursor = None;
@@ -70,7 +70,7 @@ async fn two_thousand_viewers_come_and_come_again() {
     fixture.audit(vec![]).await;
 }
 
-/// So many viewers, one after the other.
+/// Opens this many subscribers, one after the other.
 async fn few(fixture: &Fixture, count: usize) -> (SocketAddr, Vec<Response>) {
     let addr = fixture.fleet.gateway_addrs()[0];
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Cursors that are none, or not of this thread, or ahead of everything.
+//! Cursors that are invalid, not of this thread, or ahead of everything.
 
 use model::Bucket;
 use testkit::sse::StreamEvent;
@@ -51,7 +51,7 @@ async fn a_wrong_cursor_is_refused_with_its_reason() {
     ] {
         let shown: String = cursor.chars().take(40).collect();
         let (got, why) = refusal(addr, "mine", cursor).await;
-        // The answer to a head of a megabyte may be lost with the rest of it.
+        // The response to a head of a megabyte may be lost with the rest of the head.
         assert!(got == status || (status == 431 && got == 0), "{shown:?}: {got} {why}");
         assert_eq!(why, code, "{shown:?}");
     }
@@ -67,12 +67,13 @@ async fn a_wrong_cursor_is_refused_with_its_reason() {
     for fit in [mine.as_str(), "", "0"] {
         assert_eq!(status_of(addr, "mine", fit).await, 200, "{fit:?}");
     }
-    // Where messages are deleted in time, a client may have read one that is there no more.
+    // With retention, a client may have read a message that no longer exists.
     fixture.settle("mine", serde_json::json!({"retention": {"max_batches": 1_000}})).await;
     assert_eq!(status_of(addr, "mine", &twins).await, 200);
 }
 
-/// Positions are those of the thread and no clocks: one of an owner whose clock was an hour ahead is as good as any.
+/// Positions belong to the thread, not to clocks: one of an owner whose clock was an hour ahead is
+/// valid.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_position_from_a_clock_that_is_ahead_is_a_position() {
     let mut fixture = Fixture::with(impatient).await;
@@ -96,7 +97,7 @@ async fn status_of(addr: SocketAddr, thread: &str, cursor: &str) -> u16 {
     http::open(addr, &path, &[("last-event-id", cursor)]).await.unwrap().status
 }
 
-/// A message of a thread, and the position that a client has of it.
+/// Commits a message in a thread. Returns the position that a client has of it.
 async fn committed(fixture: &mut Fixture, thread: &str) -> String {
     let follower = fixture.following(thread).await;
     fixture.send(&short(thread, "m", 1)).await;
@@ -131,7 +132,7 @@ async fn what_was_committed_a_moment_ago_is_not_the_future() {
         fixture.send(&short("fresh", &format!("m-{salt}"), salt)).await;
         follower.wait(LIMIT, |progress| progress.terminals == salt + 1).await.unwrap();
         let id = follower.inspect(|all| all[0].events.last().and_then(|last| last.id.clone())).unwrap();
-        // At the gateway that has nothing of the thread, as fast as a client can.
+        // At the gateway that knows nothing of the thread, as fast as a client can.
         let response =
             http::open(gateways[1], "/v1/threads/fresh/events", &[("last-event-id", &id)]).await.unwrap();
         assert_eq!(response.status, 200, "{id}");

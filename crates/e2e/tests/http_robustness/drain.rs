@@ -1,4 +1,4 @@
-//! A gateway that is stopped while clients follow, ask, and are about to ask.
+//! A gateway that is stopped while clients follow, send requests, and are about to send one.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -10,7 +10,7 @@ use super::{
     *,
 };
 
-/// Reads to the end of a body: what came, and whether it ended cleanly.
+/// Reads to the end of a body. Returns the text, and whether it ended cleanly.
 async fn to_the_end(body: &mut ResponseBody) -> (String, bool) {
     let mut all = Vec::new();
     loop {
@@ -43,7 +43,7 @@ async fn a_drain_ends_every_client_in_its_own_form() {
     let mut viewer = link.get("/v1/threads/chat/events").await;
     let mut seen = String::new();
     until(viewer.body_mut(), &mut seen, "\"chunk_id\":2").await.unwrap();
-    // One says nothing yet, one is in the middle of its head.
+    // One has sent nothing yet, one is in the middle of its head.
     let mut late = TcpStream::connect(addr).await.unwrap();
     let mut half = TcpStream::connect(addr).await.unwrap();
     half.write_all(b"GET /v1/threads/chat/events HTTP/1.1\r\nhost: localhost\r\n").await.unwrap();

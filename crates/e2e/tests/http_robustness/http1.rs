@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::*;
 
-/// What is sent, and the statuses that it may get; 0 is a cut.
+/// The name, the sent bytes, and the possible statuses; 0 is a cut.
 type Case = (String, Vec<u8>, &'static [u16]);
 
 const JSON: &str = "content-type: application/json\r\n";
@@ -185,7 +185,7 @@ fn bodies() -> Vec<Case> {
 async fn bad_requests_are_refused_and_harm_no_other_client() {
     let fixture = Fixture::with(impatient).await;
     let addr = fixture.fleet.gateway_addrs()[0];
-    // The first round pays for what a process needs once.
+    // The first round pays the one-time costs of a process.
     for round in 0..2 {
         let before = Held::by(&fixture.fleet.gateways[0]);
         let began = Instant::now();
@@ -206,7 +206,7 @@ fn judge(name: &str, said: &Said, statuses: &[u16]) {
     let status = said.status().unwrap_or(0);
     assert!(statuses.contains(&status), "{name}: {shown}");
     assert!(said.answers() <= 1, "{name}: {shown}");
-    // What hyper cannot read it refuses without a body.
+    // hyper refuses unreadable requests without a body.
     if status >= 400 && !said.body().is_empty() {
         assert!(said.has("content-type: application/problem+json"), "{name}: {shown}");
         let problem: Value = serde_json::from_str(said.body()).unwrap();
@@ -274,14 +274,14 @@ async fn a_viewer_that_takes_nothing_is_cut_and_its_lag_is_small() {
         quick.wait(LIMIT, |progress| progress.terminals == sent).await.unwrap();
     }
     println!("cut after {} KB", sent * 16);
-    // 64 KiB of lag, and what hyper and the kernel hide: 64 KiB, and 16 beyond what is on its way.
+    // 64 KiB of lag, and hidden by hyper and the kernel: 64 KiB, and 16 beyond those in flight.
     assert!(sent * 16 <= 400, "{sent} messages of 16 KB");
     let said = rest(&mut slow).await;
     assert!(!said.text.ends_with("0\r\n\r\n"), "a clean end");
     fixture.audit(vec![quick]).await;
 }
 
-/// It comes back with its cursor, and has lost and repeated nothing; nor have others noticed.
+/// It resumes with its cursor, and has lost and repeated nothing; nor have others noticed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_viewer_that_is_cut_for_its_lag_goes_on_where_it_was() {
     let fixture =
@@ -319,7 +319,7 @@ async fn what_the_standard_allows_works() {
     let said = shout(addr, three.as_bytes()).await;
     let statuses: Vec<_> = said.text.split("HTTP/1.1 ").skip(1).map(|part| part[..3].to_owned()).collect();
     assert_eq!(statuses, ["200", "404", "200"], "{said:?}");
-    // A length and chunks are chunks, and what comes after them is no request.
+    // A body with both a length and chunks is read as chunks, and what follows is no request.
     let both = format!(
         "POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\n{JSON}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{live}"
     );
@@ -337,7 +337,8 @@ async fn what_the_standard_allows_works() {
     assert_eq!(&first, b"HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(body).await.unwrap();
     assert_eq!(rest(&mut stream).await.status(), Some(202));
-    // A client that closes its half after the request has left, or gets its answer: it hangs nowhere.
+    // A client that closes its half after the request counts as gone, or gets its response; nothing
+    // hangs.
     for path in ["/livez", "/v1/threads/rough/events"] {
         let mut stream = TcpStream::connect(addr).await.unwrap();
         stream.write_all(&get(path, "")).await.unwrap();

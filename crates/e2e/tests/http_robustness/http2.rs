@@ -1,4 +1,4 @@
-//! HTTP/2 as a good client speaks it, over the same port.
+//! HTTP/2 as a well-behaved client uses it, over the same port.
 
 use ::http::{Request, Response};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// A connection on which each stream may send so many bytes before it is given more.
+    /// A connection on which each stream may send this many bytes before its window is released.
     pub(super) async fn open(addr: SocketAddr, window: u32) -> Self {
         let stream = TcpStream::connect(addr).await.unwrap();
         let mut builder = h2::client::Builder::new();
@@ -45,7 +45,7 @@ pub(super) async fn until(body: &mut RecvStream, all: &mut String, wanted: &str)
     Ok(())
 }
 
-/// How a stream ends whose window is not released any more.
+/// The end of a stream whose window is no longer released.
 async fn end_of(body: &mut RecvStream) -> Result<(), Option<Reason>> {
     loop {
         match timeout(LIMIT, body.data()).await.expect("it goes on for ever") {
@@ -86,7 +86,7 @@ async fn requests_and_streams_share_a_connection() {
     }
     fixture.send(&short("two", "m", 1)).await;
     until(viewer.body_mut(), &mut seen, "message_complete").await.unwrap();
-    // As many streams as there may be at once, and no more.
+    // Exactly the maximum number of concurrent streams.
     let mut many = Vec::new();
     for _ in 0..255 {
         many.push(link.get("/v1/threads/many/events").await);
@@ -109,7 +109,7 @@ async fn requests_and_streams_share_a_connection() {
     let answer = link.send(longest.body(()).unwrap()).await.unwrap();
     assert_eq!(answer.status().as_u16(), 400, "it is read, and no cursor");
     assert_eq!(link.get("/livez").await.status().as_u16(), 200);
-    // Nothing is under way: the gateway closes the connection.
+    // No stream is open: the gateway closes the connection.
     timeout(LIMIT, link.connection).await.expect("an idle connection stays").unwrap().unwrap();
     fixture.audit(vec![]).await;
 }
@@ -122,7 +122,7 @@ async fn a_stream_that_takes_nothing_is_reset_alone() {
     let mut quick = link.get("/v1/threads/two/events").await;
     let mut seen = String::new();
     until(quick.body_mut(), &mut seen, ": open\n").await.unwrap();
-    // Far less than the lag that is allowed, and more than the window.
+    // Far less than the allowed lag, and more than the window.
     fixture.send_part(&of_size("two", "m-1", 16_000), 0..1).await;
     until(quick.body_mut(), &mut seen, "message_complete").await.unwrap();
     let began = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! HTTP/2 as no good client speaks it: frames made by hand.
+//! HTTP/2 as no well-behaved client uses it: frames made by hand.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&head[..], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A GET, as HPACK has it without a table: method and scheme by number, path and authority as text.
+/// A GET in HPACK without a table: method and scheme by number, path and authority as text.
 fn request(path: &str) -> Vec<u8> {
     let path_length = u8::try_from(path.len()).unwrap();
     [&[0x82, 0x86, 0x04, path_length], path.as_bytes(), &[0x01, 9], b"localhost"].concat()
@@ -33,7 +33,7 @@ fn get_frame(stream: u32, path: &str) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, &request(path))
 }
 
-/// A setting by its number.
+/// A SETTINGS frame of numbers and values.
 fn settings(values: &[(u16, u32)]) -> Vec<u8> {
     let payload: Vec<u8> = values
         .iter()
@@ -42,7 +42,7 @@ fn settings(values: &[(u16, u32)]) -> Vec<u8> {
     frame(SETTINGS, 0, 0, &payload)
 }
 
-/// Frames as they came: kind, flags, stream, payload.
+/// A received frame: kind, flags, stream, payload.
 type Frame = (u8, u8, u32, Vec<u8>);
 
 async fn next(reader: &mut (impl AsyncReadExt + Unpin)) -> Option<Frame> {
@@ -53,7 +53,8 @@ async fn next(reader: &mut (impl AsyncReadExt + Unpin)) -> Option<Frame> {
     Some((head[3], head[4], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload))
 }
 
-/// Sends a flood while it reads, until it is cut or has sent all; the frames that came until then.
+/// Sends a flood while it reads, until it is cut or has sent all. Returns the frames received until
+/// then.
 async fn flood(
     addr: SocketAddr,
     begin: &[u8],
@@ -61,7 +62,7 @@ async fn flood(
     pieces: u32,
 ) -> (u32, Vec<Frame>) {
     let (mut reader, mut writer) = TcpStream::connect(addr).await.unwrap().into_split();
-    // Dropped at its end, the writer says that no more will come.
+    // When it is dropped at its end, the writer signals that no more will come.
     let write = async move {
         writer.write_all(&[PREFACE, begin].concat()).await.unwrap();
         for number in 0..pieces {
@@ -195,7 +196,7 @@ async fn without_a_window_a_stream_is_reset_and_the_connection_stays() {
 async fn a_connection_without_requests_ends() {
     let fixture = Fixture::with(impatient).await;
     let addr = fixture.fleet.gateway_addrs()[0];
-    // Nothing but the preface; settings that are never acknowledged; half a head.
+    // Only the preface; settings that are never acknowledged; half a head.
     let half = [PREFACE, &settings(&[]), &frame(HEADERS, END_STREAM, 1, &request("/livez"))].concat();
     let ends = async |begin: Vec<u8>| {
         let (mut reader, mut writer) = TcpStream::connect(addr).await.unwrap().into_split();

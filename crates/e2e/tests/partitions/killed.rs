@@ -18,7 +18,7 @@ const MOST_CHANGES: usize = 100;
 /// Entries of each stream that count as used.
 const USED: u64 = 3;
 
-/// Payload, and a header of its publisher, of the entries of each key in their order.
+/// Payload and publisher header of the entries of each key, in order.
 type EntriesByKey = BTreeMap<String, Vec<(String, String)>>;
 
 /// `ANTIPHON_PARTITION_CHANGES=60` is the long form.
@@ -38,7 +38,7 @@ async fn killed_change_moves_each_entry_once_and_in_order() {
     let (expected, mut interrupted) = (read(&fixture).await, 0);
     assert!(expected.len() == 2 * KEYS, "{}", expected.len());
     for (round, partitions) in [16, 64, 8, 4, 1, 32, 8].into_iter().cycle().take(MOST_CHANGES).enumerate() {
-        // Where much else runs a kill rarely comes between two entries: then there are more changes.
+        // On a busy machine a kill rarely falls between two entries: then there are more changes.
         if round >= changes && interrupted > 0 {
             break;
         }
@@ -56,7 +56,8 @@ async fn killed_change_moves_each_entry_once_and_in_order() {
     assert!(interrupted > 0, "no kill came while entries were moved");
 }
 
-/// The stamp of a message of one's own would be taken for a repetition of it within two minutes.
+/// Publishes entries with message ids: an entry that is moved with its own id would count as a
+/// duplicate within two minutes.
 async fn publish(fixture: &Fixture) {
     let mut acks = Vec::new();
     for number in 0..ENTRIES {
@@ -74,7 +75,8 @@ async fn publish(fixture: &Fixture) {
     }
 }
 
-/// One run, which is killed at some moment: in the beginning at any, then while entries are moved. True when it has come to its end.
+/// One run, which is killed: at first at any moment, then while entries are moved. True when it has
+/// completed.
 async fn change(fixture: &Fixture, partitions: u16, rng: &mut StdRng, kills: u32) -> bool {
     let any = rng.random_range(0..2_500);
     let kill = async {
@@ -86,7 +88,7 @@ async fn change(fixture: &Fixture, partitions: u16, rng: &mut StdRng, kills: u32
                 }
                 sleep(Duration::from_millis(any % 120)).await;
             }
-            // Not at a moment of its own choice: a machine may be too fast or too slow for any.
+            // Not at a fixed moment: a machine may be too fast or too slow for any.
             4..=6 => while !has_moved_some(fixture).await {},
             _ => sleep(Duration::from_secs(40)).await,
         }
@@ -106,7 +108,8 @@ async fn is_moving(pool: &PgPool) -> bool {
     sqlx::query_scalar(sql).fetch_one(pool).await.unwrap()
 }
 
-/// Whether entries of the first stream have been moved, with which every change begins. One small question, for the others follow at once.
+/// Whether entries of the first stream, with which every change begins, have been moved. A small
+/// query, because the others follow at once.
 async fn has_moved_some(fixture: &Fixture) -> bool {
     let sql = "SELECT ends[1] FROM partition_change WHERE ends IS NOT NULL AND NOT is_moved";
     let end: Option<i64> = sqlx::query_scalar(sql).fetch_optional(&fixture.pool).await.unwrap();
@@ -116,7 +119,7 @@ async fn has_moved_some(fixture: &Fixture) -> bool {
     true
 }
 
-/// Whether a part of the entries has been moved and a part has not.
+/// Whether some entries have been moved and some have not.
 async fn is_between(fixture: &Fixture) -> bool {
     let sql = "SELECT ends FROM partition_change WHERE ends IS NOT NULL AND NOT is_moved";
     let ends: Option<Vec<i64>> = sqlx::query_scalar(sql).fetch_optional(&fixture.pool).await.unwrap();
@@ -129,7 +132,7 @@ async fn is_between(fixture: &Fixture) -> bool {
     (1..ENTRIES as u64 - 8 * USED).contains(&moved)
 }
 
-/// All that stands behind the checkpoints.
+/// All entries after the checkpoints.
 async fn read(fixture: &Fixture) -> EntriesByKey {
     let mut entries = EntriesByKey::new();
     let partitions = db_snapshot::partitions(&fixture.pool).await.unwrap();
@@ -152,7 +155,8 @@ async fn read(fixture: &Fixture) -> EntriesByKey {
     entries
 }
 
-/// As many rows and streams as there are partitions, whose streams take entries from publishers, and nothing left of the change.
+/// Asserts that rows and streams match the number of partitions, the streams accept entries, and
+/// nothing is left of the change.
 async fn check_layout(fixture: &Fixture, partitions: u16) {
     let rows = db_snapshot::partitions(&fixture.pool).await.unwrap();
     assert_eq!(rows.len(), usize::from(partitions));

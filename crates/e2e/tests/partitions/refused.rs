@@ -1,4 +1,4 @@
-//! What a change refuses, and what refuses while one is under way.
+//! What a change refuses, and what is refused during one.
 
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ async fn wrong_numbers_and_running_workers_are_refused() {
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("worker worker-0 owns partition"), "{}", refused.stderr);
     assert_eq!(fixture.shares().await.into_values().collect::<Vec<_>>(), [8], "it goes on");
-    // A worker that is dead is waited for.
+    // A dead worker is waited for.
     fixture.fleet.workers[0].kill().await.unwrap();
     let began = std::time::Instant::now();
     fixture.change_partitions(16).await;
     assert!(began.elapsed() < LEASE + 2 * SOON);
     fixture.until("each has its share", SOON, async || fixture.shares().await.into_values().eq([8, 8])).await;
-    // A job that is run a second time succeeds, also while workers run, and asks nothing of NATS.
+    // A repeated job succeeds, even while workers run, and does not query NATS.
     let env = [("DATABASE_URL", fixture.database_url()), ("NATS_URL", "nats://127.0.0.1:9".to_owned())];
     let env = env.map(|(name, value)| (name.to_owned(), value));
     let again = fleet::invoke(&["partitions", "change", "16", "-o", "json"], &env).await.unwrap();
@@ -123,7 +123,7 @@ async fn account_mapping_of_another_number_keeps_streams_closed() {
     let mapped = Publisher::connect(fixture.nats.url(), Addressing::Mapped).await.unwrap();
     let subject = mapped.subject(&ThreadId::parse("a").unwrap());
     assert!(mapped.publish_raw(&subject, None, "{}".into()).await.is_err(), "nothing is taken and lost");
-    // Its mappings are those of the new number from now on.
+    // From now on its mappings are those of the new number.
     fixture.nats.map_to(16).await.unwrap();
     fixture.change_partitions(16).await;
     fixture.publisher = Publisher::connect(fixture.nats.url(), Addressing::Mapped).await.unwrap();
@@ -134,10 +134,11 @@ async fn account_mapping_of_another_number_keeps_streams_closed() {
     assert_eq!(letters, 0);
 }
 
-/// Streams that were made before the server had no more room would keep theirs reserved.
+/// Otherwise streams that were made before the server ran out of room would keep theirs reserved.
 #[tokio::test(flavor = "multi_thread")]
 async fn change_without_room_leaves_no_streams_behind() {
-    // The ten streams of now with that of tool calls, a quarter of the others, and three of the eight that a change to 16 makes.
+    // The ten current streams with that of tool calls, a quarter of the others, and three of the
+    // eight that a change to 16 makes.
     let storage = 13 * super::STREAM_BYTES as u64 + super::STREAM_BYTES as u64 / 4 + (1 << 20);
     let nats = NatsServer::start_with_storage(storage).await.unwrap();
     let database = testkit::services::TestDatabase::create().await.unwrap();

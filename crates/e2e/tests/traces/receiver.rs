@@ -1,4 +1,4 @@
-//! A receiver of traces over OTLP, and a tool at the same address.
+//! An OTLP receiver of traces, and a tool at the same address.
 
 use std::{
     collections::HashMap,
@@ -14,14 +14,14 @@ use opentelemetry_proto::tonic::{
 use prost::Message;
 use testkit::locked;
 
-/// What it has received.
+/// The received requests and tool calls.
 #[derive(Clone, Default)]
 pub(super) struct Receiver {
     requests: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
     tool_calls: Arc<Mutex<Vec<HeaderMap>>>,
 }
 
-/// A span with the name of the process that it comes from.
+/// A span with the name of its process.
 #[derive(Debug, Clone)]
 pub(super) struct ReceivedSpan {
     pub(super) service: String,
@@ -37,7 +37,7 @@ pub(super) struct ReceivedSpan {
 }
 
 impl Receiver {
-    /// Listens; the URL is for `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    /// Listens, and returns the URL for `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub(super) async fn start() -> (Self, String) {
         let receiver = Self::default();
         let requests = Arc::clone(&receiver.requests);
@@ -62,7 +62,7 @@ impl Receiver {
         requests.iter().flat_map(|(_, body)| spans(body)).collect()
     }
 
-    /// Whether the bytes of any request hold this text.
+    /// Whether the bytes of any request contain this text.
     pub(super) fn mentions(&self, text: &str) -> bool {
         let requests = locked(&self.requests);
         requests.iter().any(|(_, body)| body.windows(text.len()).any(|window| window == text.as_bytes()))

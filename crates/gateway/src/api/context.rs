@@ -135,9 +135,9 @@ pub(crate) struct CompactionView {
     /// The text that replaces the batches that left; null when nothing does.
     #[schema(required)]
     summary: Option<String>,
-    /// Number of batches that the compaction was planned from.
+    /// Number of batches that left.
     batches: usize,
-    /// Number of messages in these batches.
+    /// Number of messages in the batches that left.
     messages: u64,
     tokens_before: u64,
     tokens_after: u64,

@@ -89,7 +89,7 @@ pub struct ScheduleView {
     next_occurrences: Vec<String>,
 }
 
-/// A page of an agent's schedules, ordered by name.
+/// The schedules of an agent, ordered by name.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SchedulesPage {
     #[schema(value_type = schemas::AgentIdSchema)]

@@ -1,5 +1,5 @@
-//! Takes the page that shows the API out of the archive that a crate brings, so that it needs no network: neither here nor
-//! where it is looked at.
+//! Unpacks the page that shows the API from the archive of a crate, so that neither the build nor
+//! the page needs the network.
 
 use std::error::Error;
 use std::fs::File;
@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use utoipa_swagger_ui_vendored::SWAGGER_UI_VENDORED;
 use zip::ZipArchive;
 
-/// What the page consists of, besides our own two files.
+/// The files of the page, besides the two own ones.
 const FILES: [&str; 2] = ["swagger-ui-bundle.js", "swagger-ui.css"];
 
 #[allow(clippy::disallowed_methods, reason = "where a build script writes to is in its environment")]

@@ -18,7 +18,7 @@ use crate::fixture::Fixture;
 
 /// Limit for anything that waits only for a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(15);
-/// How long a test watches that something does not happen.
+/// Time for which a test checks that something does not happen.
 pub(crate) const A_WHILE: Duration = Duration::from_millis(700);
 
 /// One worker and no workflow service: the test itself answers.

@@ -52,7 +52,7 @@ impl Gate {
         Self::with_keys("ANTIPHON_JWT_SECRET_FILE", &format!("{SECRET}\n"), more).await
     }
 
-    /// `setting` names a file with these keys of tokens.
+    /// `setting` is the variable for a file with these token keys.
     async fn with_keys(setting: &str, text: &str, more: &[(&str, &str)]) -> Self {
         Self::with_options(setting, text, |options| {
             more.iter().fold(options, |options, (name, value)| options.with_env(name, value))

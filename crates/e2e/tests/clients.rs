@@ -41,7 +41,7 @@ impl Asked {
     }
 }
 
-/// How much longer than the clients themselves we wait for them.
+/// How much longer than the clients' own limit the test waits for them.
 const GRACE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,7 +88,7 @@ struct Clients {
 impl Clients {
     fn start(fixture: &Fixture, asked: Asked) -> Self {
         let source = workspace::root().join("crates/protocols/tests/clients");
-        // Not where the tests of `protocols` install, which may do so at the same time.
+        // Not where the tests of `protocols` install, which may run at the same time.
         let installed = workspace::target_dir().join("clients/fleet");
         npm::install(&source, &installed).unwrap();
         let gateways: Vec<_> =

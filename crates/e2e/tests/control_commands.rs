@@ -206,7 +206,7 @@ async fn everything_that_waits_says_why() {
     reason_of_turn(Value::Null).await;
     asked.answer("c").await.unwrap();
     asked_for(&manual_workflow, &second).await.answer("d").await.unwrap();
-    // The head has failed.
+    // The first task has failed.
     let mut asked = manual_workflow.next(SOON).await.unwrap();
     asked.fail("later", json!({})).await.unwrap();
     fixture
@@ -229,7 +229,7 @@ async fn everything_that_waits_says_why() {
             api.agent("ann").await.unwrap()["waiting"]["reason"] == "paused"
         })
         .await;
-    // Without the owner only what is stored is known.
+    // Without the owner only stored data is known.
     fixture.fleet.workers[0].pause();
     // A reply that it was sending when it was paused may still arrive.
     fixture
@@ -320,7 +320,7 @@ async fn operations_on_unknown_agents_make_none() {
     assert_eq!(api.call("GET", "/v1/agents/talk", None).await.unwrap()["version"], json!(0));
     done(&api.act("talk", "pause").await.unwrap());
     assert_eq!(api.agent("talk").await.unwrap()["paused"], json!(true));
-    // So is a task, also before it is stored.
+    // So is a task, even before it is stored.
     api.send_task("worker", "k", "hello").await.unwrap();
     done(&api.act("worker", "pause").await.unwrap());
 }

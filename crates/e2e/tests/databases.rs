@@ -155,7 +155,7 @@ async fn start(role: &str, url: &str) -> Invocation {
     invoke(&[role], &env.map(|(name, value)| (name.to_owned(), value.to_owned()))).await.unwrap()
 }
 
-/// The url of a pooler in front of a database.
+/// The URL of a pooler in front of a database.
 async fn stand_before(url: &str, pooler: Pooler) -> String {
     let (host, port) = host_and_port(url).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -26,7 +26,7 @@ const FAILS: u32 = 2;
 const CONCEPTS: [&[&str]; 3] =
     [&["vegetarian", "meat", "vegan"], &["boat", "ship", "sails"], &["dog", "pet", "animal"]];
 
-/// A model that knows [`CONCEPTS`], behind an OpenAI-compatible endpoint.
+/// An embedding model that knows [`CONCEPTS`], behind an OpenAI-compatible endpoint.
 #[derive(Clone, Default)]
 struct Endpoint {
     mode: Arc<AtomicU32>,
@@ -105,7 +105,7 @@ impl Fixture {
         given
     }
 
-    /// What a search for this text finds.
+    /// The facts that a search for this text finds.
     async fn found(&self, text: &str) -> Vec<String> {
         let path = format!(
             "/v1/agents/helper/memory?thread_id=talk&q={}",

@@ -180,7 +180,7 @@ impl Fixture {
         futures_util::future::join_all(asks).await.into_iter().all(|is_there| is_there)
     }
 
-    /// The index of the worker that owns a thread's partition: workers are named by their id.
+    /// The index of the worker that owns a thread's partition; workers are named by their id.
     pub(crate) async fn worker_of(&self, thread: &str) -> usize {
         let partition = model::Bucket::of_key(thread).get() % PARTITIONS;
         let partitions = db_snapshot::partitions(&self.pool).await.unwrap();

@@ -83,7 +83,7 @@ fn with_hint() -> Value {
     json!({"is_final": true, "metadata": {"follow_up": hint}})
 }
 
-/// A thread in which a follow-up is armed, with a follower.
+/// A thread with an armed follow-up, and a follower.
 async fn armed(fixture: &Fixture, manual_workflow: &ManualWorkflow, rules: Value) -> Follower {
     fixture.settle("talk", json!({ "follow_ups": rules })).await;
     let follower = fixture.following("talk").await;

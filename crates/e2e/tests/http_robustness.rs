@@ -32,7 +32,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Limit after which the gateway counts as hanging.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// One worker, a service that plays a script, and a gateway with short timeouts.
+/// One worker, a scripted service, and a gateway with short timeouts.
 fn impatient(options: FleetOptions) -> FleetOptions {
     scripted(options)
         .with_env("ANTIPHON_HEADER_TIMEOUT_SECONDS", HEAD_TIMEOUT.as_secs())

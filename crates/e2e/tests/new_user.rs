@@ -27,7 +27,7 @@ const AT_ONCE: usize = 16;
 /// at once.
 const SAID: &str = "Good morning";
 
-/// One worker, and the service of README's first chat.
+/// One worker, and the service of the README's first chat.
 fn as_in_readme(options: FleetOptions) -> FleetOptions {
     let path = devservices::workspace::root().join("deploy/workflow/script.json");
     let script = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();

@@ -236,7 +236,7 @@ async fn what_is_open_and_queued_goes_on_under_another_number() {
         let messages = fixture.until_messages(thread, 1).await;
         assert_eq!(said(&messages), [("assistant", message.text().as_str())], "{thread}");
     }
-    // 30 that were done, those that were open, and two of each of the tasks.
+    // The 30 done messages, the open ones, and two of each of the tasks.
     assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), ((30 + OPEN + 8 * AGENTS + 4) as i64, 0));
     fixture.no_request_comes(&workflow).await;
     fixture.until_settled().await;

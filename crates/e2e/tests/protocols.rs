@@ -140,7 +140,7 @@ async fn a_response_ends_whatever_starting_after_a_client_names() {
     }
 }
 
-/// The text of a page's answer.
+/// The text of an answer in a page.
 pub(crate) fn text_of(parts: &[Value]) -> String {
     parts
         .iter()

@@ -139,7 +139,7 @@ pub(crate) fn text(result: &Value) -> String {
     result["content"][0]["text"].as_str().unwrap_or_default().to_owned()
 }
 
-/// What the official Python client has seen of every tool.
+/// The results of the official Python client for every tool.
 async fn python(input: Value) -> Value {
     let programs = workspace::root().join("crates/e2e/tests/mcp_clients");
     let packages =

@@ -232,7 +232,7 @@ async fn clients_that_sign_in_find_the_identity_provider() {
     assert_eq!(metadata.unwrap()["resource"], "https://tools.example/mcp");
     assert!(challenge.unwrap().contains("https://tools.example/.well-known/oauth-protected-resource/mcp"));
 
-    // With keys alone there is no provider to sign in with.
+    // With API keys alone there is no provider to sign in with.
     let server = Server::start(&[("ANTIPHON_INSECURE", "false")]).await;
     let (metadata, challenge) = discovered(&server, &body).await;
     assert!(metadata.unwrap().get("authorization_servers").is_none() && challenge.is_some());

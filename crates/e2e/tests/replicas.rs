@@ -107,7 +107,7 @@ impl Reads {
     }
 }
 
-/// The same database on another server.
+/// The URL of the same database on another server.
 fn on_server(database: &TestDatabase, server: &PostgresServer) -> String {
     let (_, old) = host_and_port(database.url()).unwrap();
     let (_, new) = host_and_port(server.url()).unwrap();

@@ -16,7 +16,7 @@ use crate::{
 
 const PATH: &str = "/v1/threads/talk/messages";
 
-/// One try of a request, read as far as wanted.
+/// One attempt of a request, read as far as wanted.
 struct Try {
     response: Response,
     parser: Parser,

@@ -231,7 +231,7 @@ async fn a_tool_that_must_not_run_twice_waits_for_a_person() {
     let tools = Tools::start().await;
     let mut fixture = fixture(&tools).await;
     let api = fixture.api();
-    // The service dies while the tool is being called, and the person has it called again.
+    // The service dies during the tool call, and the person decides to call the tool again.
     let turn = api.say("talk", "patiently, silent").await.unwrap();
     until_called(&fixture, &tools, 1).await;
     fixture.fleet.workflows[1].restart().await.unwrap();

@@ -1,4 +1,4 @@
-//! The API: one file per resource, handlers and their types.
+//! The API: one file per resource, with its handlers and their types.
 
 pub(crate) mod agent_settings;
 pub(crate) mod agents;

@@ -1,4 +1,4 @@
-//! What all handlers share: the state, the context of a request, and authorization.
+//! Shared parts of all handlers: the state, the context of a request, and authorization.
 
 pub(crate) mod authorize;
 pub(crate) mod request_context;

@@ -1,4 +1,5 @@
-//! Authentication of requests: API keys, JWTs, tickets, and the checks of Host and Origin. Knows no route and no feed.
+//! Authentication of requests: API keys, JWTs, tickets, and the checks of Host and Origin. Contains
+//! no routes or feeds.
 
 pub(crate) mod api_key_cache;
 pub(crate) mod authenticator;

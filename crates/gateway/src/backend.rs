@@ -1,4 +1,4 @@
-//! What requests and feeds work with: bus, store, clock, partitions and limits.
+//! Services that requests and feeds use: bus, store, clock, partitions and limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::settings_cache::SettingsCache;
 /// Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Backend {
-    /// Who this gateway is to the owners of partitions.
+    /// The gateway's identity towards the owners of partitions.
     pub(crate) id: GatewayId,
     pub(crate) bus: Bus,
     store: Store,
@@ -30,7 +30,7 @@ pub(crate) struct Backend {
     pub(crate) drain: CancellationToken,
     pub(crate) count: PartitionCount,
     clock: Clock,
-    /// For inputs while Postgres is away.
+    /// Used for inputs while Postgres is unavailable.
     pub(crate) settings_cache: Arc<SettingsCache>,
 }
 
@@ -58,13 +58,13 @@ impl Backend {
         }
     }
 
-    /// The same, with vectors of what memory is asked about.
+    /// Adds the service that computes vectors for memory searches.
     #[must_use]
     pub(crate) fn with_embeddings(self, embeddings: Option<Embeddings>) -> Self {
         Self { embeddings, ..self }
     }
 
-    /// The same for the requests of a tenant: what is read and written for them is subject to row-level security.
+    /// A backend that reads and writes on behalf of a tenant, under row-level security.
     pub(crate) fn of_tenant(&self, tenant: Option<Tenant>) -> Self {
         Self { store: self.store.for_tenant(tenant), ..self.clone() }
     }
@@ -73,7 +73,7 @@ impl Backend {
         &self.store
     }
 
-    /// The facts that fit this text in the thread.
+    /// The facts that match this text in the thread.
     pub(crate) async fn search_facts(
         &self,
         agent: &AgentId,
@@ -85,7 +85,7 @@ impl Backend {
         self.store.search_facts(agent, thread, text, vector.as_deref(), limit).await
     }
 
-    /// What an agent would be given in the thread for this text.
+    /// The facts that a turn of the thread would be given for this text.
     pub(crate) async fn facts_of_turn(
         &self,
         agent: &AgentId,
@@ -105,7 +105,7 @@ impl Backend {
         }
     }
 
-    /// Reads what may be some moments old: from the standby, if there is one that is near enough.
+    /// Reads data that may be slightly stale, from the standby if it is close enough.
     pub(crate) async fn read<T, F>(&self, read: impl Fn(Store) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, StoreError>>,
@@ -116,7 +116,7 @@ impl Backend {
                     metrics::read(ReadFrom::Replica);
                     return Ok(found);
                 }
-                // It answers, and so would the primary be as busy.
+                // The standby did answer, and the primary would be as busy.
                 Err(error @ StoreError::Busy) => return Err(error),
                 Err(error) => {
                     tracing::debug!(%error, "the standby could not be read");
@@ -128,10 +128,10 @@ impl Backend {
         read(self.store.clone()).await
     }
 
-    /// Measures the standby for reads, if there is one.
+    /// Monitors the lag of the standby, if there is one.
     pub(crate) async fn follow_replica(&self, config: Option<ReplicaConfig>) {
         let Some(ReplicaConfig { store, max_lag }) = config else { return };
-        // A standby that is not used is one line, and so is one that is used again.
+        // Log each change between used and unused once.
         let mut said = None;
         let report = move |state: ReplicaState| {
             let is_used = matches!(state, ReplicaState::Behind(_));
@@ -161,7 +161,8 @@ impl Backend {
         thread.bucket().partition(self.count)
     }
 
-    /// Asks the owner of a partition; `None`, counted, when it does not answer or its answer cannot be read.
+    /// Queries the owner of a partition. `None`, counted in the metrics, when it does not answer or
+    /// its reply cannot be decoded.
     pub(crate) async fn query_owner<T>(
         &self,
         partition: PartitionId,

@@ -1,4 +1,4 @@
-//! Background work: what is read once at the start, and loops that check credentials again.
+//! Background work: data read once at the start, and loops that check credentials again.
 
 use std::time::Duration;
 
@@ -10,20 +10,22 @@ use tokio::time::Instant;
 
 use crate::app::state::AppState;
 
-/// How often the credentials of open streams are checked.
+/// Interval at which the credentials of open streams are checked.
 const REVALIDATE_INTERVAL: Duration = Duration::from_secs(4);
 
-/// What readiness calls the gateway's connection to NATS.
+/// Readiness condition of the gateway's connection to NATS.
 const NATS_CONDITION: &str = "NATS of the gateway";
-/// How long NATS may be away before the gateway is not ready.
+/// Time without NATS after which the gateway is not ready.
 const NATS_AWAY_LIMIT: Duration = Duration::from_secs(10);
-/// How often the connection is looked at.
+/// Interval at which the connection is checked.
 const NATS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the marks of erased tenants are read. `antiphon erase --tenant` waits for longer than this.
+/// Interval at which the marks of erased tenants are read. `antiphon erase --tenant` waits for
+/// longer than this.
 const ERASED_TENANTS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Reads the keys of tickets and the API keys, and warns if row-level security is required but bypassed by the database's role.
+/// Reads the ticket keys and the API keys, and warns if row-level security is required but the
+/// database's role bypasses it.
 pub(crate) async fn secure(store: &Store, state: &AppState, is_rls_required: bool) {
     let authenticator = &state.authenticator;
     let ((), bypasses_rls, ()) = retry(Backoff::default(), "reading the keys", || async {
@@ -41,7 +43,8 @@ pub(crate) async fn secure(store: &Store, state: &AppState, is_rls_required: boo
     }
 }
 
-/// Reads the keys of tickets again, checks the credentials of open streams, and ends the streams of those that are no longer valid.
+/// Reads the ticket keys again, checks the credentials of open streams, and ends streams whose
+/// credential is no longer valid.
 pub(crate) async fn revalidate_loop(state: &AppState, store: &Store) {
     loop {
         tokio::time::sleep(REVALIDATE_INTERVAL).await;
@@ -67,8 +70,9 @@ pub(crate) async fn watch_erased_tenants(state: &AppState, store: &Store) {
     }
 }
 
-/// Has load balancers send clients elsewhere while this gateway has no NATS: it can take no input and shows nothing new. A short break is none
-/// of their business, so that a restart of a NATS server does not take all gateways away at once.
+/// Makes the gateway unready while it has no NATS, when it can accept no input and shows nothing
+/// new. A short break does not count, so that the restart of a NATS server does not take all
+/// gateways out at once.
 pub(crate) async fn watch_nats(bus: &Bus, health: &Health) {
     let mut connected_at = Instant::now();
     loop {
@@ -83,8 +87,8 @@ pub(crate) async fn watch_nats(bus: &Bus, health: &Health) {
     }
 }
 
-/// A loop of its own, because an identity provider may be slow. Neither loop has a heartbeat: they wait for other services, and one that
-/// hangs is no reason to restart the gateway.
+/// A separate loop, because an identity provider may be slow. Neither loop has a heartbeat: they
+/// wait for other services, and a loop that hangs is no reason to restart the gateway.
 pub(crate) async fn refresh(state: &AppState, store: &Store) {
     loop {
         tokio::time::sleep(REVALIDATE_INTERVAL).await;

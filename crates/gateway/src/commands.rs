@@ -1,6 +1,7 @@
-//! What requests change, through the stream of a partition. Knows no HTTP route and no feed.
+//! Commands: changes that requests make through the stream of a partition. Contains no HTTP routes
+//! and no feeds.
 
-/// Bytes of a digest that stand in a name: 128 bits.
+/// Bytes of a digest that are used in a name: 128 bits.
 const NAME_BYTES: usize = 16;
 
 pub(crate) mod control;
@@ -10,7 +11,7 @@ pub(crate) mod submit;
 pub(crate) mod tool_incidents;
 pub(crate) mod validate;
 
-/// The part of a digest that names something, as hexadecimal digits.
+/// The digest's part for names, as hexadecimal digits.
 pub(crate) fn digest_name(digest: &[u8]) -> String {
     digest.iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! Settings of a gateway.
+//! Configuration of a gateway.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,38 +14,39 @@ use crate::auth::config::{AccessConfig, TokenError};
 use crate::http::limits::HttpLimits;
 use crate::http::trusted_proxies::TrustedProxies;
 
-/// Settings of a gateway.
+/// Configuration of a gateway.
 #[derive(Debug, Clone)]
 pub struct GatewayConfig {
-    /// Who may use it.
+    /// Accepted credentials and limits of tenants.
     pub access: AccessConfig,
-    /// Where HTTP is served; port 0 takes any.
+    /// Listen address; port 0 takes any free port.
     pub addr: SocketAddr,
-    /// The variable that says where, for people.
+    /// Name of the variable that sets the address, for error messages.
     pub addr_variable: &'static str,
-    /// Bounds.
+    /// Limits of connections, streams and feeds.
     pub limits: GatewayLimits,
-    /// Whose `X-Forwarded-For` says from where a request comes.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: TrustedProxies,
-    /// What tokens of models cost.
+    /// Prices of the models' tokens.
     pub prices: Option<Arc<PriceTable>>,
-    /// Makes vectors of what memory is asked about; `None`: memory is searched by words alone.
+    /// Computes vectors for memory searches; `None`: memory is searched by words alone.
     pub embeddings: Option<Embeddings>,
-    /// Where reads go that may be some moments old.
+    /// Standby for reads that may be slightly stale; `None`: all reads go to the primary.
     pub replica: Option<ReplicaConfig>,
 }
 
 /// A standby for reads.
 #[derive(Debug, Clone)]
 pub struct ReplicaConfig {
-    /// Its database.
+    /// The standby's database.
     pub store: StoreConfig,
-    /// A standby that is further behind is not used.
+    /// Maximum lag; a standby further behind is not used.
     pub max_lag: Duration,
 }
 
 impl ReplicaConfig {
-    /// Its sessions see nothing unless a request says for whom it reads; without credentials, all.
+    /// Restricts the standby's sessions: they see nothing until a request sets its tenant. Without
+    /// authentication they see everything.
     #[must_use]
     pub fn seen_by(mut self, access: &AccessConfig) -> Self {
         self.store.tenant_scope = if access.insecure { TenantScope::All } else { TenantScope::Nothing };
@@ -54,7 +55,7 @@ impl ReplicaConfig {
 }
 
 impl GatewayConfig {
-    /// A gateway at `addr` with the default bounds.
+    /// A gateway at `addr` with the default limits.
     pub fn new(addr: SocketAddr, access: AccessConfig) -> Self {
         Self {
             access,
@@ -68,10 +69,11 @@ impl GatewayConfig {
         }
     }
 
-    /// Says what no waiting can cure, before anything is waited for.
+    /// Checks for errors that no waiting can cure, before anything is waited for.
     ///
     /// # Errors
-    /// Any client that reaches the address could do everything, or the settings of tokens are invalid.
+    /// Any client that reaches the address could do everything, or the settings of tokens are
+    /// invalid.
     pub fn check(&self) -> Result<(), GatewayError> {
         if self.access.insecure && !self.addr.ip().is_loopback() {
             return Err(GatewayError::Insecure { addr: self.addr, variable: self.addr_variable });
@@ -86,11 +88,11 @@ pub enum GatewayError {
     /// The address cannot be listened on.
     #[error("cannot listen on {addr} ({variable}): {source}")]
     Bind {
-        /// The address.
+        /// The listen address.
         addr: SocketAddr,
-        /// The variable that says it.
+        /// The variable that sets it.
         variable: &'static str,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// Anybody who reaches the address could do anything.
@@ -98,9 +100,9 @@ pub enum GatewayError {
         "--insecure (ANTIPHON_INSECURE) is for loopback only, and {addr} ({variable}) is not: make keys with `antiphon keys create`"
     )]
     Insecure {
-        /// The address.
+        /// The listen address.
         addr: SocketAddr,
-        /// The variable that says it.
+        /// The variable that sets it.
         variable: &'static str,
     },
     /// Tokens could not be checked.
@@ -108,24 +110,25 @@ pub enum GatewayError {
     Tokens(#[from] TokenError),
 }
 
-/// Bounds of a gateway.
+/// Limits of a gateway.
 #[derive(Debug, Clone, Copy)]
 pub struct GatewayLimits {
-    /// Open HTTP connections.
+    /// Maximum number of open HTTP connections.
     pub connections: usize,
-    /// Event streams of one thread.
+    /// Maximum number of event streams per thread.
     pub subscribers_per_thread: usize,
-    /// Threads with viewers.
+    /// Maximum number of threads with subscribers.
     pub feeds: usize,
-    /// Bytes of open text kept per thread for viewers who join late.
+    /// Maximum bytes of open text kept per thread for subscribers that join late.
     pub feed_bytes: usize,
-    /// Bytes that a viewer may lag behind.
+    /// Maximum bytes that a subscriber may lag behind.
     pub lag_bytes: usize,
-    /// How long a thread is followed after its last viewer left, ms; one of which nothing came meanwhile for a moment only.
+    /// Time a thread is followed after its last subscriber left, ms; shorter for a thread that sent
+    /// nothing meanwhile.
     pub linger_ms: i64,
-    /// How long a stop waits for the owner of its turn, ms.
+    /// Maximum time a stop waits for the owner of its turn, ms.
     pub owner_timeout_ms: u64,
-    /// Of connections.
+    /// Limits of connections.
     pub http: HttpLimits,
 }
 
@@ -138,7 +141,8 @@ impl Default for GatewayLimits {
             feed_bytes: 16 << 20,
             lag_bytes: 1 << 20,
             linger_ms: 5_000,
-            // Longer than a lease: one that is not renewed runs out, and the next owner reads what there is.
+            // Longer than a lease: if it is not renewed it runs out, and the next owner reads what
+            // there is.
             owner_timeout_ms: 15_000,
             http: HttpLimits::default(),
         }

@@ -1,4 +1,4 @@
-//! What handlers read of a request: path, query, headers, body.
+//! Extractors of handlers: path, query, headers, body.
 
 pub(crate) mod body;
 pub(crate) mod headers;

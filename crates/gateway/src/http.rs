@@ -1,4 +1,5 @@
-//! Transport: connections, HTTP/1.1 and HTTP/2, timeouts and limits per client. Knows no thread, table or role.
+//! Transport: connections, HTTP/1.1 and HTTP/2, timeouts and limits per client. Knows no threads,
+//! tables or roles.
 
 pub(crate) mod connection;
 pub(crate) mod event_stream;

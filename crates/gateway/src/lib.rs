@@ -1,12 +1,13 @@
 //! HTTP: turns, tasks and agents, event streams, history, probes.
 //!
-//! Entry: [`run`]. What a request changes it puts into the stream of its partition (`commands`); the owner does it. A request for events
-//! attaches to the thread's [`feed::Feed`]; one task per thread listens to the thread's owner and hands each event, encoded once, to the send
-//! queues of all subscribers (`streaming`).
+//! Entry: [`run`]. A request writes its change into the stream of its partition (`commands`), and
+//! the owner executes it. A request for events attaches to the thread's [`feed::Feed`]. One task
+//! per thread listens to the thread's owner and sends each event, encoded once, to the send queues
+//! of all subscribers (`streaming`).
 //!
-//! Invariants: a stream never ends cleanly but after the end of the one message that it was opened for; nothing is shown
-//! past a hole; each subscriber gets each chunk once, in order, and one end per message, and can continue at any other gateway
-//! with the last event's id.
+//! Invariants: a stream ends cleanly only after the end of the one message that it was opened for.
+//! Nothing is shown past a gap. Each subscriber gets each chunk once, in order, and one end per
+//! message, and can continue at any other gateway with the last event's id.
 
 mod api;
 mod app;
@@ -64,7 +65,7 @@ pub use crate::operator::{ActRefusal, OperatorActs, dry_run_schedule};
 pub use crate::protected_resource::ProtectedResource;
 pub use crate::role_server::{AuthenticatedCaller, AuthenticationError, CallerAuthenticator, CallerError};
 
-/// The condition under which a gateway says whether it is ready.
+/// The readiness condition of a gateway.
 pub const READINESS: &str = "gateway";
 
 /// A gateway that listens and does not serve yet.
@@ -83,10 +84,12 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Takes the address, so that a port in use stops the start at once. Must be called within the runtime.
+    /// Binds the address, so that a port in use stops the start at once. Must be called within the
+    /// runtime.
     ///
     /// # Errors
-    /// The address cannot be listened on, or any client that reaches it could do everything, or the settings of tokens are invalid.
+    /// The address cannot be listened on, or any client that reaches it could do everything, or the
+    /// settings of tokens are invalid.
     pub fn bind(config: &GatewayConfig) -> Result<Self, GatewayError> {
         config.check()?;
         let authenticator = Arc::new(Authenticator::new(&config.access)?);
@@ -112,18 +115,19 @@ impl Gateway {
         })
     }
 
-    /// The address that was taken.
+    /// The bound address.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Who it is to the owners of partitions: another one after each start.
+    /// The gateway's identity towards the owners of partitions; new after each start.
     pub fn id(&self) -> &GatewayId {
         &self.id
     }
 
-    /// Serves until `drain` is cancelled, load balancers have had their time, and the viewers have their notice. Probes are answered from the beginning,
-    /// the rest once the number of partitions has been read.
+    /// Serves until `drain` is cancelled, load balancers have had time to react, and the
+    /// subscribers have their notice. Probes are answered from the start, other requests once the
+    /// number of partitions has been read.
     pub async fn serve(self, bus: Bus, store: Store, health: Health, clock: Clock, drain: CancellationToken) {
         metrics::describe();
         embeddings::describe_metrics();
@@ -166,7 +170,7 @@ impl Gateway {
                 prepared = prepare => prepared,
                 () = token.cancelled() => return,
             };
-            // Until the last connection has ended: its frames come this way.
+            // Runs until the last connection has ended, because its frames arrive here.
             tokio::join!(
                 feeds.watch(heartbeat),
                 background::revalidate_loop(&state, &installation),

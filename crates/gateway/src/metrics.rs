@@ -1,4 +1,4 @@
-//! What a gateway counts. Every metric is declared here, once.
+//! Metrics of a gateway. Every metric is declared here, once.
 
 use std::time::Duration;
 
@@ -29,12 +29,12 @@ const REPLICA_USED: &str = "antiphon_gateway_replica_used";
 const REPLICA_LAG: &str = "antiphon_gateway_replica_lag_seconds";
 const FRAMES_DROPPED: &str = "antiphon_gateway_frames_dropped_total";
 
-/// What commands are published for.
+/// Kinds of published commands.
 const COMMAND_KINDS: [&str; 4] = ["turn", "retry_turn", "task", "act"];
 const STORED: &str = "stored";
 const UNCONFIRMED: &str = "unconfirmed";
 
-/// What came of a question to an owner.
+/// The outcome of a query to an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QueryOutcome {
     Answered,
@@ -68,16 +68,16 @@ impl From<bus::QueryError> for QueryOutcome {
     }
 }
 
-/// Why a viewer's connection was cut without an end.
+/// Why a subscriber's connection was cut without an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AbortReason {
     /// More than the allowed lag was queued.
     Lag,
-    /// Text of an open message had been let go.
+    /// Text of an open message was no longer buffered.
     OverBudget,
-    /// Its protocol cannot take back what it has shown of an attempt that was given up.
+    /// Its protocol cannot take back what it has shown of an abandoned attempt.
     Retold,
-    /// The feed or the store failed it.
+    /// The feed or the store failed.
     Internal,
 }
 
@@ -94,7 +94,7 @@ impl AbortReason {
     }
 }
 
-/// What a gateway counts; a server of reasoning tools counts its connections and requests here, too.
+/// Metrics of a gateway; a server of reasoning tools counts its connections and requests here, too.
 pub const METRICS: &[MetricDescription] = &[
     MetricDescription::gauge(CONNECTIONS, "Open HTTP connections"),
     MetricDescription::counter(
@@ -178,13 +178,13 @@ pub const METRICS: &[MetricDescription] = &[
     ),
 ];
 
-/// Help texts for the metrics endpoint.
+/// Registers the help texts and initial values of the metrics.
 pub(crate) fn describe() {
     runtime::metrics::describe(METRICS);
     register_at_zero();
 }
 
-/// Of a counter that appears with its first increment, no rate sees that increment.
+/// Starts counters at zero: no rate sees the first increment of a counter that appears with it.
 fn register_at_zero() {
     [CONNECTIONS, SUBSCRIBERS, FEEDS].iter().for_each(|name| gauge!(*name).increment(0.0));
     [CONNECTIONS_REJECTED, WRITE_TIMEOUTS, EVENTS, BYTES, OPEN_MESSAGE_LIMIT, GAPS_FILLED, CHUNKS_SKIPPED]
@@ -229,7 +229,7 @@ pub(crate) fn events(count: u64) {
     counter!(EVENTS).increment(count);
 }
 
-/// Of one viewer, who keeps it.
+/// A handle of the byte counter, which each subscriber keeps.
 pub(crate) fn bytes() -> Counter {
     counter!(BYTES)
 }
@@ -277,7 +277,7 @@ pub(crate) fn frame_dropped() {
     counter!(FRAMES_DROPPED).increment(1);
 }
 
-/// Which server answered.
+/// The server that answered a read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ReadFrom {
     Primary,
@@ -308,6 +308,6 @@ pub(crate) fn replica_lag(state: &ReplicaState) {
     gauge!(REPLICA_LAG).set(lag.unwrap_or(f64::NAN));
 }
 
-/// In the extensions of a response: the code of its problem, for the log, whatever form the body has.
+/// Response extension with the code of its problem, for the log, whatever form the body has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProblemCode(pub(crate) &'static str);

@@ -1,4 +1,5 @@
-//! What the API does with follow-ups, schedules and tool calls, for commands of the binary: with the same checks, and through the same owner.
+//! Operations of the API on follow-ups, schedules and tool calls for the binary's commands, with
+//! the same checks and through the same owner.
 
 use bus::Bus;
 use model::{AgentId, GatewayId, PartitionCount, ScheduleName, ThreadId, TimerId, TurnId};
@@ -14,13 +15,13 @@ use crate::backend::Backend;
 use crate::config::GatewayLimits;
 use crate::error::Problem;
 
-/// Why an act was not done.
+/// Why an operation was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ActRefusal {
-    /// What was asked for makes no sense, whatever is stored.
+    /// The request is invalid, whatever is stored.
     #[error("{0}")]
     Invalid(String),
-    /// What is stored does not allow it, or a server does not answer.
+    /// The stored state does not allow it, or a server does not answer.
     #[error("{0}")]
     Refused(String),
 }
@@ -32,21 +33,21 @@ impl From<Problem> for ActRefusal {
     }
 }
 
-/// Acts of an operator, who may touch what belongs to any tenant. All of them need NATS and Postgres.
+/// Operations of an operator on data of any tenant. All of them need NATS and Postgres.
 pub struct OperatorActs {
     backend: Backend,
     actor: String,
 }
 
 impl OperatorActs {
-    /// `count`: the partitions of the installation; `actor`: who acts, for the audit log.
+    /// `count`: the partitions of the installation; `actor`: the name for the audit log.
     pub fn new(bus: Bus, store: Store, count: PartitionCount, actor: &str) -> Self {
         let (limits, drain) = (GatewayLimits::default(), CancellationToken::new());
         let backend = Backend::new(GatewayId::of_number(0), bus, store, Clock::start(), count, limits, drain);
         Self { backend, actor: actor.to_owned() }
     }
 
-    /// Lets a follow-up that waits be due at another time.
+    /// Moves a waiting follow-up to another time.
     ///
     /// # Errors
     /// See [`ActRefusal`].
@@ -60,7 +61,7 @@ impl OperatorActs {
         Ok(ControlResult::from(&put_off))
     }
 
-    /// Ends a follow-up that waits.
+    /// Cancels a waiting follow-up.
     ///
     /// # Errors
     /// See [`ActRefusal`].
@@ -69,7 +70,7 @@ impl OperatorActs {
         Ok(ControlResult::from(&ended))
     }
 
-    /// Tool calls of unknown outcome, of all tenants; without `all` those that are not decided.
+    /// Tool calls of unknown outcome, of all tenants; unless `all`, only undecided ones.
     ///
     /// # Errors
     /// See [`ActRefusal`].
@@ -92,12 +93,13 @@ impl OperatorActs {
         Ok(tool_incidents::decide_as(backend, actor, thread, turn, call, body).await?)
     }
 
-    /// Whether a person's input waits in the thread or is under way there; `None` when its owner, which alone knows, does not answer.
+    /// Whether a person's input waits or is in progress in the thread; `None` when its owner, which
+    /// alone knows, does not answer.
     pub async fn has_open_input(&self, thread: &ThreadId) -> Option<bool> {
         follow_ups::has_open_input(&self.backend, thread).await
     }
 
-    /// Stores a schedule in the place of what its name stood for.
+    /// Stores a schedule, replacing any schedule of that name.
     ///
     /// # Errors
     /// See [`ActRefusal`].
@@ -112,7 +114,7 @@ impl OperatorActs {
         Ok(view)
     }
 
-    /// Deletes a schedule with what waits of it.
+    /// Deletes a schedule with its waiting occurrences.
     ///
     /// # Errors
     /// See [`ActRefusal`].
@@ -127,7 +129,8 @@ impl OperatorActs {
     }
 }
 
-/// When a schedule would occur by the database's clock; nothing is stored, and NATS is not needed.
+/// The times at which a schedule would occur, by the database's clock. Nothing is stored, and NATS
+/// is not needed.
 ///
 /// # Errors
 /// See [`ActRefusal`].

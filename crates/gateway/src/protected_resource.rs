@@ -1,4 +1,5 @@
-//! Where the server of a role tells clients that sign in how: OAuth 2.0 Protected Resource Metadata (RFC 9728), and the challenge that names it.
+//! Sign-in metadata of a role's server: OAuth 2.0 Protected Resource Metadata (RFC 9728), and the
+//! challenge that refers to it.
 
 use axum::Json;
 use axum::Router;
@@ -12,44 +13,44 @@ use crate::auth::authority::Authority;
 use crate::auth::config::AccessConfig;
 use crate::error::Problem;
 
-/// Where clients look for metadata; of a resource with a path, followed by that.
+/// Well-known path of the metadata; for a resource with a path, that path follows.
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// A resource that is reached with a credential.
+/// A resource that requires a credential.
 #[derive(Debug, Clone)]
 pub struct ProtectedResource {
     /// Its path.
     pub path: &'static str,
-    /// What people call it.
+    /// Its display name.
     pub name: &'static str,
     /// The scopes that its operations need.
     pub scopes: Vec<&'static str>,
-    /// The URL under which clients reach it; `None`: what a request names.
+    /// The URL under which clients reach it; `None`: derived from each request.
     pub public_url: Option<String>,
 }
 
-/// A resource, with who issues credentials for it.
+/// A resource, with the issuer of its credentials.
 #[derive(Debug, Clone)]
 pub(crate) struct ResourceMetadata {
     resource: ProtectedResource,
-    /// The identity provider; `None`: there are API keys alone, which an operator makes.
+    /// The identity provider; `None`: only API keys, which an operator makes.
     issuer: Option<String>,
 }
 
 impl ResourceMetadata {
-    /// `None` where no client is authenticated.
+    /// `None` when authentication is disabled.
     pub(crate) fn new(resource: ProtectedResource, access: &AccessConfig) -> Option<Self> {
         let issuer = access.tokens.as_ref().map(|tokens| tokens.rules.issuer.clone());
         (!access.insecure).then_some(Self { resource, issuer })
     }
 
-    /// The routes, which need no credential.
+    /// The metadata routes, which need no credential.
     pub(crate) fn routes(self) -> Router {
         let of_path = format!("{WELL_KNOWN}{}", self.resource.path);
         Router::new().route(WELL_KNOWN, get(show)).route(&of_path, get(show)).with_state(self)
     }
 
-    /// Adds to a 401 where the metadata is.
+    /// Adds the location of the metadata to a 401 response.
     pub(crate) fn challenge(&self, uri: &Uri, headers: &HeaderMap, response: &mut Response) {
         let Some(base) = self.base(uri, headers) else { return };
         let (path, scopes) = (self.resource.path, self.resource.scopes.join(" "));
@@ -61,7 +62,7 @@ impl ResourceMetadata {
         }
     }
 
-    /// The URL of the server, without a path; `None` where the request names no host.
+    /// The URL of the server, without a path; `None` when the request names no host.
     fn base(&self, uri: &Uri, headers: &HeaderMap) -> Option<String> {
         if let Some(url) = &self.resource.public_url {
             return Some(
@@ -71,7 +72,8 @@ impl ResourceMetadata {
         let of_header = || headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let host = uri.authority().map(|authority| authority.as_str()).or_else(of_header)?;
         let authority = Authority::parse(host)?;
-        // The server speaks plain HTTP; a name without a port is that of a proxy, where clients that sign in need TLS.
+        // The server itself uses plain HTTP. A name without a port is that of a proxy, where
+        // clients that sign in need TLS.
         let scheme =
             if authority.is_loopback() || authority.has_port_of_its_own() { "http" } else { "https" };
         Some(format!("{scheme}://{host}"))

@@ -1,7 +1,9 @@
-//! The HTTP of another role: connections and their bounds, credentials, limits and checks as the gateway's own.
+//! The HTTP server of another role, with the connection limits, credentials, rate limits and checks
+//! of the gateway.
 //!
-//! Entry: [`Gateway::serve_role`]. Every request that reaches the routes carries an [`AuthenticatedCaller`]: who asks, and a way to ask whether a
-//! thing may be done. [`CallerAuthenticator`] is the same for a role that is not reached over HTTP.
+//! Entry: [`Gateway::serve_role`]. Every request that reaches the routes carries an
+//! [`AuthenticatedCaller`], which identifies the caller and checks permissions.
+//! [`CallerAuthenticator`] does the same for a role that is not reached over HTTP.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,45 +32,45 @@ use crate::http::{listener, request_id, request_trace};
 use crate::protected_resource::{ProtectedResource, ResourceMetadata};
 use crate::{Gateway, GatewayConfig, GatewayError, metrics, router};
 
-/// How often keys of an identity provider are looked at again.
+/// Interval at which the identity provider's keys are refreshed.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(4);
 
-/// A request of a role has this long to be answered, its body included.
+/// Maximum time for a request of a role, body and response included.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Who asks, once the credential has been checked.
+/// The caller of a request whose credential has been checked.
 #[derive(Debug, Clone)]
 pub struct AuthenticatedCaller {
     principal: Arc<Principal>,
     limiter: TenantLimiter,
 }
 
-/// Why something may not be done.
+/// Why an operation is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallerError {
     /// The credential does not have the scope.
     #[error("this needs the scope {0}")]
     InsufficientScope(&'static str),
-    /// The tenant has had what it may have for now.
+    /// The tenant has reached its rate limit.
     #[error("the tenant makes as many requests here as it may; try again in {retry_after_s} s")]
     RateLimited {
-        /// After so many seconds the same request passes.
+        /// Seconds after which the same request passes.
         retry_after_s: u32,
     },
 }
 
 impl AuthenticatedCaller {
-    /// Whose data may be seen and changed; `None`: the default tenant's.
+    /// The tenant whose data the caller may use; `None`: the default tenant.
     pub fn tenant(&self) -> Option<Tenant> {
         self.principal.tenant().tenant().cloned()
     }
 
-    /// The name for the audit log.
+    /// The caller's name for the audit log.
     pub fn actor(&self) -> &str {
         self.principal.name()
     }
 
-    /// Whether something may be done at all.
+    /// Checks that the credential has the permission.
     ///
     /// # Errors
     /// The credential does not have the scope.
@@ -79,10 +81,10 @@ impl AuthenticatedCaller {
         }
     }
 
-    /// Whether something may be done now; counts it.
+    /// Checks the permission and the rate limit, and counts the request.
     ///
     /// # Errors
-    /// The credential does not have the scope, or the tenant has asked for too much.
+    /// The credential does not have the scope, or the tenant has reached its rate limit.
     pub fn admit(&self, needs: Permission) -> Result<(), CallerError> {
         self.require(needs)?;
         let now = authenticator::now();
@@ -113,7 +115,7 @@ impl CallerAuthenticator {
     /// An authenticator with the settings of a gateway.
     ///
     /// # Errors
-    /// The settings of tokens are no good.
+    /// The settings of tokens are invalid.
     pub fn new(config: &GatewayConfig, store: Store) -> Result<Self, GatewayError> {
         let authenticator = Arc::new(Authenticator::new(&config.access)?);
         let limiter = TenantLimiter::new(config.access.limits, !config.access.insecure);
@@ -132,14 +134,15 @@ impl CallerAuthenticator {
         let now = authenticator::now();
         let who = self.authenticator.authenticate(Some(&self.store), headers, None, peer, now).await;
         let principal = who.map_err(|denied| AuthenticationError(denied.into()))?;
-        // Where the store cannot be read, no tool can either.
+        // If the store cannot be read, no tool can read it either.
         if self.store.erased_tenant(principal.tenant().tenant()).await.is_ok_and(|mark| mark.is_some()) {
             return Err(AuthenticationError(Problem::tenant_erased()));
         }
         Ok(AuthenticatedCaller { principal: Arc::new(principal), limiter: self.limiter.clone() })
     }
 
-    /// Reads which keys exist, so that requests with guessed keys do not evict a known one from the cache.
+    /// Reads which keys exist, so that requests with guessed keys do not evict a known one from the
+    /// cache.
     async fn load_keys(&self) {
         retry(Backoff::default(), "reading the keys", || async {
             self.authenticator.load_keys(&self.store, authenticator::now()).await
@@ -149,8 +152,8 @@ impl CallerAuthenticator {
 }
 
 impl Gateway {
-    /// Serves the routes of another role until `drain` is cancelled. Beside them are the probes and the metadata of `resource`, and nothing
-    /// else. `condition` is what the role's readiness is called.
+    /// Serves the routes of another role until `drain` is cancelled, besides the probes and the
+    /// metadata of `resource`. `condition` is the role's readiness condition.
     pub async fn serve_role(
         self,
         condition: &'static str,

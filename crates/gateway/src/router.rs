@@ -1,4 +1,4 @@
-//! Every operation as a route, and what stands before all of them.
+//! The router: every operation as a route, and the layers before all of them.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(crate) fn router(state: AppState, policy: HostPolicy, health: Health) -> Rou
     }
 }
 
-/// Before anything else is read of a request.
+/// Checks Host and Origin before anything else of a request is read.
 pub(crate) async fn check_head(
     State(policy): State<Arc<HostPolicy>>,
     request: Request,
@@ -58,7 +58,7 @@ pub(crate) async fn check_head(
     }
 }
 
-/// What connections refuse themselves.
+/// Makes the responses of requests that a connection refuses.
 pub(crate) fn refusals(rules: Arc<CorsRules>) -> Refuse {
     Arc::new(move |why, uri, origin| {
         let problem = match why {
@@ -90,7 +90,7 @@ fn refusal_at(path: &str, problem: Problem) -> Response {
     error::refusal(&problem, form)
 }
 
-/// Every operation that has a handler, with its scope.
+/// All operations that have a handler, with their scopes.
 fn operations(state: &AppState) -> Router<AppState> {
     let scopes = Scopes { state };
     let routes = document::operations().into_iter().filter_map(|operation| operation.into_route(&scopes));

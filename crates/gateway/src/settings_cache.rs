@@ -1,43 +1,44 @@
-//! What was read for inputs lately: a thread that was spoken to some minutes ago is spoken to while Postgres is away.
+//! Cache of the settings that decide about inputs: recently used threads accept inputs while
+//! Postgres is unavailable.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use model::{AgentId, BusyPolicy, Metadata, ThreadId, Timestamp};
 
-/// How long an entry is used while Postgres is unavailable; the same as for cached API keys.
+/// Time an entry is used while Postgres is unavailable, ms; the same as for cached API keys.
 const STALE_MS: i64 = 5 * 60_000;
-/// Threads, each with the agents that were named to it.
+/// Maximum number of entries: threads with the agents named in their inputs.
 const MOST: usize = 10_000;
 
-/// How an input to a thread is taken.
+/// Settings that decide how a thread accepts an input.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ThreadSettings {
-    /// Who answers.
+    /// The agent that answers.
     pub(crate) agent: AgentId,
-    /// The thread's.
+    /// The thread's default policy.
     pub(crate) policy: BusyPolicy,
     pub(crate) work_request: bool,
     pub(crate) memory: bool,
     /// See [`model::TurnOptions::follow_up`].
     pub(crate) follow_up: Metadata,
-    /// What a client tells the model is appended to the agent's instructions.
+    /// A client's instructions are appended to the agent's.
     pub(crate) appends_instructions: bool,
-    /// Earlier messages of a request that names no thread are left out.
+    /// Earlier messages in a request that names no thread are ignored.
     pub(crate) ignores_history: bool,
 }
 
-/// Which thread, and the agent that the input names.
+/// The thread, and the agent that the input names.
 type SettingsKey = (ThreadId, Option<AgentId>);
 
-/// The settings of the threads that were spoken to lately.
+/// The settings of recently used threads.
 #[derive(Debug, Default)]
 pub(crate) struct SettingsCache {
     settings: Mutex<HashMap<SettingsKey, (ThreadSettings, Timestamp)>>,
 }
 
 impl SettingsCache {
-    /// What was read some minutes ago at most.
+    /// The settings, if they were read a few minutes ago at most.
     pub(crate) fn get(
         &self,
         thread: &ThreadId,
@@ -49,7 +50,7 @@ impl SettingsCache {
         (now.since_ms(*at) < STALE_MS).then(|| known.clone())
     }
 
-    /// What has just been read.
+    /// Stores settings that have just been read.
     pub(crate) fn set(
         &self,
         thread: &ThreadId,

@@ -1,4 +1,5 @@
-//! From a feed to a socket: one feed task per thread with subscribers, their send queues and response bodies. Knows no route.
+//! Streaming from a feed to a socket: one feed task per thread with subscribers, plus their send
+//! queues and response bodies. Contains no routes.
 
 pub(crate) mod feed_context;
 pub(crate) mod feed_task;

@@ -51,7 +51,7 @@ async fn a_wrong_cursor_is_refused_with_its_reason() {
     ] {
         let shown: String = cursor.chars().take(40).collect();
         let (got, why) = refusal(addr, "mine", cursor).await;
-        // The answer to a head of a megabyte may be lost with the rest of it.
+        // The response to a head of a megabyte may be lost with the rest of the head.
         assert!(got == status || (status == 431 && got == 0), "{shown:?}: {got} {why}");
         assert_eq!(why, code, "{shown:?}");
     }
@@ -132,7 +132,7 @@ async fn what_was_committed_a_moment_ago_is_not_the_future() {
         fixture.send(&short("fresh", &format!("m-{salt}"), salt)).await;
         follower.wait(LIMIT, |progress| progress.terminals == salt + 1).await.unwrap();
         let id = follower.inspect(|all| all[0].events.last().and_then(|last| last.id.clone())).unwrap();
-        // At the gateway that has nothing of the thread, as fast as a client can.
+        // At the gateway that knows nothing of the thread, as fast as a client can.
         let response =
             http::open(gateways[1], "/v1/threads/fresh/events", &[("last-event-id", &id)]).await.unwrap();
         assert_eq!(response.status, 200, "{id}");

@@ -1,4 +1,4 @@
-//! A receiver of traces over OTLP, and a tool at the same address.
+//! An OTLP receiver of traces, and a tool at the same address.
 
 use std::{
     collections::HashMap,

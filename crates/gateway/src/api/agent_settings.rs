@@ -1,4 +1,4 @@
-//! Settings of agents: what the fleet itself understands is checked, the rest is the workflow's.
+//! Settings of agents: those that the fleet uses are checked, the rest belongs to the workflow.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::Problem;
 
-/// Settings of an agent, for the description of the API.
+/// Schema of an agent's settings, for the OpenAPI document.
 #[derive(Debug)]
 pub(crate) enum AgentSettings {}
 
@@ -58,7 +58,7 @@ fn schema(kind: SettingKind) -> ObjectBuilder {
     }
 }
 
-/// The settings of an agent.
+/// Checks the settings of an agent.
 pub(crate) fn checked(settings: Option<Map<String, Value>>) -> Result<Map<String, Value>, Problem> {
     let settings = settings.unwrap_or_default();
     if let Some(error) = AgentSetting::errors(&settings).next() {
@@ -71,7 +71,7 @@ pub(crate) fn checked(settings: Option<Map<String, Value>>) -> Result<Map<String
         return Err(invalid("settings.backoff_base_ms is above settings.backoff_cap_ms".to_owned()));
     }
     let said = |name: &str| settings.get(name).filter(|rules| !rules.is_null());
-    // An array with a value for each of them would be read as well.
+    // Checked separately, because serde also accepts an array with a value for each field.
     if let Some(name) = ["compaction", "retention"]
         .into_iter()
         .find(|name| said(name).is_some_and(|rules| !rules.is_object()))
@@ -90,7 +90,7 @@ pub(crate) fn checked(settings: Option<Map<String, Value>>) -> Result<Map<String
     if let Some(budget) = said(TurnBudget::KEY) {
         TurnBudget::parse(budget).map_err(|error| invalid(format!("settings.{error}")))?;
     }
-    // jsonb refuses what metadata may not hold either.
+    // jsonb also refuses what metadata may not contain.
     Metadata::new(settings.clone())
         .map_err(|error| invalid(error.to_string().replace("metadata", "settings")))?;
     Ok(settings)

@@ -1,4 +1,4 @@
-//! Agents: their settings, their queues, and what operators do to them.
+//! Agents: their settings, their queues, and the operations on them.
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -22,21 +22,21 @@ use crate::extract::path::PathParam;
 use crate::extract::query;
 use crate::extract::query::QueryParams;
 
-/// What an agent without settings has.
+/// Workflow of an agent without settings.
 const DEFAULT_WORKFLOW: &str = "default";
 
-/// What an agent is to be.
+/// The settings of an agent, as a client puts them.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AgentBody {
     #[schema(value_type = schemas::WorkflowNameSchema)]
     workflow: String,
-    /// What the fleet itself understands is checked; the rest is the workflow's.
+    /// Settings that the fleet uses are checked; the others are passed to the workflow.
     #[schema(value_type = Option<agent_settings::AgentSettings>)]
     settings: Option<Map<String, Value>>,
 }
 
-/// The settings as they are now.
+/// The settings of an agent after the change.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct PutAnswer {
     #[schema(value_type = schemas::AgentIdSchema)]
@@ -45,21 +45,21 @@ pub(crate) struct PutAnswer {
     workflow: String,
     #[schema(value_type = Object)]
     settings: Map<String, Value>,
-    /// One more with each change, from 1.
+    /// Number of the settings' version, from 1; rises by one with each change.
     version: u64,
 }
 
-/// An agent, and what it does at the moment.
+/// An agent with its current state.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AgentDetail {
     #[serde(flatten)]
     agent: AgentView,
     #[schema(value_type = schemas::OwnerStatusSchema)]
     owner_status: &'static str,
-    /// The turn that runs in the agent's own thread.
+    /// The turn in progress in the agent's own thread; null when there is none.
     #[schema(required)]
     active_turn: Option<TurnView>,
-    /// Why its head does not start.
+    /// The reason why the agent's first task does not start; null when nothing keeps it back.
     #[schema(required)]
     waiting: Option<ReasonView>,
 }
@@ -114,7 +114,8 @@ pub(crate) async fn get(
     }))
 }
 
-/// Why the agent's head does not start. Without its owner only what is stored is known.
+/// The reason why the agent's first task does not start. Without its owner only stored data is
+/// known.
 fn waiting(context: &Backend, row: &AgentRow, explained: Option<&QueueStatus>) -> Option<ReasonView> {
     let until = row.backoff_next_run_at.filter(|_| row.backoff_left_ms.is_some());
     match explained {
@@ -132,10 +133,10 @@ fn waiting(context: &Backend, row: &AgentRow, explained: Option<&QueueStatus>) -
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AgentsQuery {
-    /// Only those that back off, or only those that are paused.
+    /// Only agents that back off, or only agents that are paused.
     #[param(value_type = Option<schemas::AgentWaitingSchema>)]
     waiting: Option<String>,
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[param(value_type = Option<schemas::QueueIdSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
@@ -157,9 +158,10 @@ pub(crate) async fn list(
         .map(|id| path::id("next", &id, |id| AgentId::queue_of_tenant(ctx.tenant(), id)))
         .transpose()?;
     let limit = query::limit(query.limit.as_deref())?;
-    // No id in the request names a tenant. On an insecure gateway, too, these are the agents of one tenant.
+    // No id in the request names a tenant. On an insecure gateway, too, these are the agents of one
+    // tenant.
     let (tenant, after) = (ctx.tenant(), after.as_ref());
-    // One tenant's page may go through the agents of all.
+    // One tenant's page may have to skip the agents of all others.
     let agents = ctx.read(move |store| async move {
         store.for_tenant(tenant.cloned()).agents(waiting, after, limit + 1).await
     });
@@ -168,48 +170,48 @@ pub(crate) async fn list(
     Ok(json_no_store(AgentsPage { agents: agents.iter().map(AgentView::from).collect(), next }))
 }
 
-/// Agents, by their ids.
+/// A page of agents, ordered by id.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AgentsPage {
     agents: Vec<AgentView>,
-    /// Where the next page begins; null on the last one.
+    /// Value of `next` for the next page; null on the last page.
     #[schema(required)]
     next: Option<String>,
 }
 
-/// An agent: its settings and its queue.
+/// An agent: its settings and the state of its queue.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AgentView {
     #[schema(value_type = schemas::QueueIdSchema)]
     agent_id: String,
-    /// Whose services think for it.
+    /// The workflow whose services answer for the agent.
     #[schema(value_type = schemas::WorkflowNameSchema)]
     workflow: String,
     #[schema(value_type = Object)]
     settings: Map<String, Value>,
-    /// One more with each change of the settings; 0 without any.
+    /// Version of the settings; rises by one with each change. 0: the agent has no settings.
     version: u64,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     updated_at: Option<String>,
-    /// Tasks that wait. Beyond some number they are not counted.
+    /// Number of waiting tasks, counted up to some maximum.
     #[schema(minimum = 0)]
     pending: i64,
-    /// Tasks that were given up; likewise.
+    /// Number of tasks that were given up, counted up to some maximum.
     #[schema(minimum = 0)]
     failed: i64,
-    /// The oldest task that waits.
+    /// The oldest waiting task; null when the queue is empty.
     #[schema(value_type = Option<schemas::TaskIdSchema>, required)]
     head_task_id: Option<String>,
-    /// Its tasks do not start.
+    /// Whether the agent is paused, so that its tasks do not start.
     paused: bool,
-    /// Failures since the last success.
+    /// Number of failures since the last success.
     backoff_attempt_count: u32,
-    /// When the head may run again.
+    /// When the first task may run again; null when the agent does not back off.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     backoff_next_run_at: Option<String>,
-    /// Why the head failed last.
+    /// The last failure of the first task; null when there was none.
     #[schema(required)]
     last_error: Option<ErrorView>,
 }
@@ -240,12 +242,12 @@ impl From<&AgentRow> for AgentView {
     }
 }
 
-/// Why something failed.
+/// A failure.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ErrorView {
-    /// For programs.
+    /// The failure as a code.
     pub(crate) code: String,
-    /// For people.
+    /// The failure as readable text.
     #[schema(required)]
     pub(crate) message: Option<String>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
@@ -287,7 +289,7 @@ async fn act(
 ) -> Result<Response, Problem> {
     let (agent, actor) = (ctx.queue(agent)?, ctx.actor(headers)?);
     let backend: &Backend = ctx.backend()?;
-    // The owner judges, for it may know an agent of which nothing is written yet.
+    // The owner decides, because it may know an agent that is not written yet.
     let acted = control::execute(backend, actor, agent.clone(), what).await?;
     if acted.refused().is_some() && backend.store().agent(&agent).await?.is_none() {
         return Err(unknown());

@@ -1,4 +1,4 @@
-//! The stream of one answer, whose turn is opened once the stream has its place.
+//! The stream of one answer; its turn is opened only once the stream has joined the thread.
 
 use feed::Subscription;
 use model::ThreadId;
@@ -13,7 +13,7 @@ use crate::streaming::response;
 use crate::streaming::send_queue::SendQueueBody;
 use crate::streaming::store_reads;
 
-/// A place in the thread's feed, up to the answer's end; then the turn is opened, if it is a new one.
+/// Subscribes to the thread up to the answer's end, then opens the turn, if it is new.
 pub(crate) async fn watch(
     ctx: &RequestContext,
     connection: ConnectionHandle,
@@ -24,14 +24,14 @@ pub(crate) async fn watch(
 ) -> Result<SendQueueBody, Problem> {
     let (backend, is_brought) = (ctx.backend()?, after.is_some());
     let after = match (after, subscription.until()) {
-        // Whatever becomes of the answer becomes of it after this.
+        // Whatever happens to the answer happens after this position.
         (None, Some(answer)) => Some(Cursor::at(store_reads::before(backend.store(), thread, answer).await?)),
         (after, _) => after,
     };
     let (send_queue, mut body, place) = ctx.send_queue(connection)?;
     let (permit, verdict) =
         ctx.feeds()?.subscribe(thread, send_queue, after, subscription).map_err(response::refused)?;
-    // Dropped with an error, the body gives the place back.
+    // When the body is dropped with an error, it frees the place.
     body.keep(permit, place);
     if is_brought {
         response::until_verdict(verdict).await?;

@@ -17,40 +17,41 @@ use crate::extract::query::{self, QueryParams};
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AuditQuery {
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[param(value_type = Option<schemas::CommandIdSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
 }
 
-/// Entries of the audit log, newest first.
+/// A page of the audit log, newest entries first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AuditPage {
-    /// The thread, agent, budget or key.
+    /// The id of the thread or agent, or the name of the budget or key, that the log is about.
     subject_id: String,
     entries: Vec<AuditEntry>,
-    /// Where the next page begins; null on the last one.
+    /// Value of `next` for the next page; null on the last page.
     #[schema(required)]
     next: Option<String>,
 }
 
-/// A control command, and what became of it.
+/// A control command and its outcome.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AuditEntry {
     #[schema(value_type = schemas::CommandIdSchema)]
     command_id: String,
     actor: String,
     action: String,
-    /// The task, turn, budget or key that it was about.
+    /// The task, turn, budget or key that the command was about; null when it was about the subject
+    /// itself.
     #[schema(required)]
     target: Option<String>,
-    /// More about it: what a key grants.
+    /// Further details, such as what a key grants; null when there are none.
     #[schema(required)]
     detail: Option<String>,
     #[schema(value_type = schemas::CommandStatusSchema)]
     status: &'static str,
-    /// Why not, when it was rejected.
+    /// The reason of the rejection; null unless the command was rejected.
     #[schema(required)]
     error: Option<String>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]

@@ -1,4 +1,4 @@
-//! Batches: their messages, their calls and results, and whether they are whole.
+//! Batches: their messages, their tool calls and results, and whether they are complete.
 
 use std::collections::VecDeque;
 
@@ -24,31 +24,33 @@ use crate::streaming::remembered;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchesQuery {
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[param(value_type = Option<schemas::PositionSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
-    /// Only the batches that name this one as the batch around them.
+    /// Only batches with this parent batch.
     #[param(value_type = Option<schemas::PositionSchema>)]
     parent_batch: Option<String>,
 }
 
-/// Batches, newest first; before those that are stored, and beside the limit, that of the turn under way.
+/// A page of batches, newest first. The first page begins with the batch of the turn in progress,
+/// which does not count towards the limit.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BatchesPage {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
-    /// Whether the owner of the thread knows of a turn under way; null after the first page, which alone has it.
+    /// Whether the owner of the thread answered about a turn in progress; null after the first
+    /// page, which alone shows that turn.
     #[schema(value_type = Option<schemas::OwnerStatusSchema>, required)]
     owner_status: Option<&'static str>,
     batches: Vec<BatchView>,
-    /// Where the next page begins; null on the last one.
+    /// Value of `next` for the next page; null on the last page.
     #[schema(required)]
     next: Option<String>,
 }
 
-/// Newest first: the batch of the turn that is under way, then what is stored.
+/// Newest first: the batch of the turn in progress, then the stored ones.
 pub(crate) async fn list(
     ctx: RequestContext,
     PathParam(thread): PathParam<String>,
@@ -57,7 +59,7 @@ pub(crate) async fn list(
     let (thread, before) = (ctx.thread(&thread)?, query::position("next", query.next)?);
     let parent = query::position("parent_batch", query.parent_batch)?;
     let (limit, backend) = (query::limit(query.limit.as_deref())?, ctx.backend()?);
-    // Before the store: a turn that is committed meanwhile is found there.
+    // Before the read of the store, which thus finds a turn that is committed meanwhile.
     let (owner_status, running) = match before {
         None => open_batch::ask(backend, &thread).await,
         Some(_) => (None, None),
@@ -78,7 +80,8 @@ pub(crate) async fn list(
         Some(ids) => ids,
         None => threads::check_begun(backend, &thread).await.map(|()| Vec::new())?,
     };
-    // A turn that goes on with a batch is within what that batch is within, as its first message says.
+    // A turn that continues a batch has the parent of that batch, as the batch's first message
+    // names it.
     let goes_on_with = |running: &RunningBatch| running.continues().is_some_and(|batch| ids.contains(&batch));
     let is_within = |running: &RunningBatch| running.parent() == parent || goes_on_with(running);
     let running = running.filter(|running| parent.is_none() || is_within(running));
@@ -146,7 +149,7 @@ pub(crate) async fn get(
     Ok(json_no_store(whole))
 }
 
-/// After which an incomplete batch of the thread counts as abandoned.
+/// Time after which an incomplete batch of the thread counts as abandoned, ms.
 async fn timeout_ms(store: &Store, thread: &ThreadId) -> Result<i64, Problem> {
     let row = store.thread(thread).await?;
     let agent = row.and_then(|row| row.named.agent).unwrap_or_else(|| thread.agent());
@@ -156,27 +159,28 @@ async fn timeout_ms(store: &Store, thread: &ThreadId) -> Result<i64, Problem> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct IncompleteQuery {
-    /// Only those that are still waited for, or only those that are abandoned.
+    /// Only incomplete batches, or only abandoned ones.
     #[param(value_type = Option<schemas::IncompleteSchema>)]
     state: Option<String>,
-    /// `next` of the page before.
+    /// `next` of the previous page.
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
 }
 
-/// Incomplete batches in the threads of an agent, thread by thread, newest first.
+/// A page of incomplete batches in the threads of an agent, thread by thread, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct IncompletePage {
     #[schema(value_type = schemas::AgentIdSchema)]
     agent_id: String,
     batches: Vec<BatchOfThread>,
-    /// Where the next page begins; null on the last one. A page may have less than there is room for, or nothing, and be followed by others.
+    /// Value of `next` for the next page; null on the last page. A page may be shorter than the
+    /// limit, or empty, and still have a next one.
     #[schema(required)]
     next: Option<String>,
 }
 
-/// A batch and the thread that it is in.
+/// A batch and its thread.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BatchOfThread {
     #[schema(value_type = schemas::ThreadIdSchema)]
@@ -185,14 +189,14 @@ pub(crate) struct BatchOfThread {
     batch: BatchView,
 }
 
-/// Messages that one request looks at; a thread counts as some, too.
+/// Maximum number of messages that one request reads; each thread counts as some messages, too.
 const MOST_READ: usize = 5_000;
 const READ_OF_THREAD: usize = 50;
 /// Batches that are read at once.
 const BATCHES_AT_ONCE: u32 = 50;
 const THREADS_AT_ONCE: u32 = 100;
 
-/// Reads the threads of the agent until there is enough to show, or enough was read.
+/// Reads the threads of the agent until the page is full, or the maximum was read.
 pub(crate) async fn incomplete_of_agent(
     ctx: RequestContext,
     PathParam(agent): PathParam<String>,
@@ -230,7 +234,7 @@ pub(crate) async fn incomplete_of_agent(
             return page(found, Some((thread, before)));
         }
         let ids = store.batch_ids(&thread, Some(before), BATCHES_AT_ONCE).await?.unwrap_or_default();
-        // Also where it has no batch: what it costs is the question.
+        // Also counted for a thread without batches: the query itself has a cost.
         read += READ_OF_THREAD;
         let Some(oldest) = ids.last().copied() else { continue };
         let messages = store.batches(&thread, &ids).await?;
@@ -248,7 +252,7 @@ pub(crate) async fn incomplete_of_agent(
     }
 }
 
-/// As `next` says it: a thread, and the batch of it before which the page begins.
+/// Parses `next`: a thread, and the batch of it before which the page begins.
 fn place(ctx: &RequestContext, next: &str) -> Result<(ThreadId, Position), Problem> {
     let invalid = || Problem::bad_request("invalid_id", "next: no page ended like this");
     let (thread, before) = next.rsplit_once('.').ok_or_else(invalid)?;

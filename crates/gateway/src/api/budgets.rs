@@ -1,4 +1,4 @@
-//! Budgets of the caller's tenant: what may be used, and what of it has been.
+//! Budgets of the caller's tenant: their limits, and what has been used.
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -22,26 +22,28 @@ use crate::extract::query::{self, QueryParams};
 /// Longest `user_id`, bytes.
 const MOST_USER_BYTES: usize = 256;
 
-/// What may be used: `tokens`, or a `cost`. Of one agent, of one user, or without either of the whole tenant.
+/// A budget: a limit in `tokens` or as a `cost`, for one agent, for one user, or without either for
+/// the whole tenant.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetBody {
-    /// Tokens that models read and write.
+    /// Limit of the tokens that models read and write; exactly one of `tokens` and `cost` is given.
     #[schema(value_type = Option<schemas::BudgetTokens>)]
     pub tokens: Option<u64>,
-    /// In the currency of the operator's prices: a decimal number with at most nine digits after the point.
+    /// Limit in the currency of the operator's prices: a decimal number with at most nine digits
+    /// after the point.
     #[schema(pattern = r"^[0-9]{1,9}([.][0-9]{1,9})?$", example = "12.50")]
     pub cost: Option<String>,
-    /// `day` or `month`.
+    /// The period after which the budget starts again: `day` or `month`.
     #[schema(value_type = schemas::BudgetPeriodSchema)]
     pub period: String,
-    /// Where the day or the month begins: a zone of the IANA database.
+    /// The time zone in which the day or month begins: a zone of the IANA database.
     #[schema(default = "UTC")]
     pub time_zone: Option<String>,
-    /// Of this agent alone.
+    /// The agent whose calls count; without it and `user_id` those of the whole tenant.
     #[schema(value_type = Option<schemas::AgentIdSchema>)]
     pub agent_id: Option<String>,
-    /// `user_id` in the metadata of threads.
+    /// The user whose calls count: `user_id` in the metadata of threads.
     #[schema(min_length = 1, max_length = 256)]
     pub user_id: Option<String>,
 }
@@ -53,19 +55,19 @@ impl MaxBodySize for BudgetBody {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BudgetsQuery {
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[param(value_type = Option<schemas::BudgetNameSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
 }
 
-/// A budget, and what has been used of it in its period. Amounts are decimal numbers.
+/// A budget, and what has been used of it in its current period. Amounts are decimal numbers.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct BudgetView {
     #[schema(value_type = schemas::BudgetNameSchema)]
     name: String,
-    /// `tenant`, `agent` or `user`: whose calls count.
+    /// Whose calls count: `tenant`, `agent` or `user`.
     scope: &'static str,
     #[schema(value_type = Option<schemas::AgentIdSchema>, required)]
     agent_id: Option<String>,
@@ -73,26 +75,26 @@ pub struct BudgetView {
     user_id: Option<String>,
     #[schema(value_type = schemas::BudgetUnitSchema)]
     unit: &'static str,
-    /// Of a cost; null: it is in tokens, or no prices are known here.
+    /// The currency of a cost; null for a budget in tokens, or when no prices are configured.
     #[schema(required)]
     currency: Option<String>,
     limit: String,
-    /// By all turns that have ended.
+    /// Amount used by all turns that have ended in the period.
     spent: String,
-    /// What turns that begin may still use; `0`: none begins.
+    /// Amount that new turns may still use; `0`: no turn begins.
     remaining: String,
-    /// Calls of models without a price, which `spent` leaves out.
+    /// Number of calls of models without a price, which `spent` leaves out.
     unpriced_calls: u64,
     #[schema(value_type = schemas::BudgetPeriodSchema)]
     period: &'static str,
     time_zone: String,
-    /// Since when `spent` is counted.
+    /// When the current period began.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     period_start: Option<String>,
-    /// When it begins anew.
+    /// When the next period begins.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     resets_at: Option<String>,
-    /// One more with each change, from 1.
+    /// Version of the budget, from 1; rises by one with each change.
     version: u64,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
@@ -100,11 +102,11 @@ pub struct BudgetView {
     updated_at: Option<String>,
 }
 
-/// Budgets of the tenant, by their names.
+/// A page of the tenant's budgets, ordered by name.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BudgetsPage {
     budgets: Vec<BudgetView>,
-    /// Where the next page begins; null on the last one.
+    /// Value of `next` for the next page; null on the last page.
     #[schema(required)]
     next: Option<String>,
 }
@@ -122,10 +124,11 @@ fn name_of(text: &str) -> Result<BudgetName, Problem> {
 }
 
 impl BudgetBody {
-    /// The budget of a tenant that it describes. `has_prices`: the operator has given prices, so that something has a cost.
+    /// The budget of a tenant that the body describes. `has_prices`: the operator has configured
+    /// prices, so that costs are known.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the body.
     pub fn budget(self, tenant: Option<&Tenant>, has_prices: bool) -> Result<Budget, String> {
         let (unit, limit) = match (self.tokens, self.cost) {
             (Some(tokens), None) if tokens <= schemas::MOST_BUDGET_TOKENS => (BudgetUnit::Tokens, tokens),
@@ -200,7 +203,7 @@ pub(crate) async fn put(
     }
     let budget = body.budget(ctx.tenant(), store.prices().is_some()).map_err(invalid)?;
     let command = control::new_id()?;
-    // What has been used in the period is counted.
+    // What has been used in the current period counts already.
     if !store.put_budget(ctx.tenant(), &name, &budget, &command, &actor).await? {
         let detail = format!("the tenant has {} budgets, which is as many as it may", store::MOST_BUDGETS);
         return Err(Problem::conflict("too_many_budgets", detail));
@@ -245,7 +248,7 @@ fn shown(ctx: &RequestContext, row: BudgetRow) -> Result<BudgetView, Problem> {
 }
 
 impl BudgetView {
-    /// `prices`: those that are known here; they name the currency.
+    /// `prices`: the configured prices, which name the currency.
     pub fn of(row: BudgetRow, prices: Option<&PriceTable>) -> Self {
         let BudgetRow { name, budget, spent, .. } = row;
         let Budget { scope, unit, limit, period, zone } = budget;

@@ -26,16 +26,16 @@ use crate::extract::query::QueryParams;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ContextQuery {
-    /// The form of the messages; `openai` without it.
+    /// The form of the messages; `openai` by default.
     #[param(value_type = Option<schemas::FormatSchema>)]
     format: Option<String>,
-    /// Whose settings count; the thread's agent without it.
+    /// The agent whose settings apply; by default the thread's agent.
     #[param(value_type = Option<schemas::AgentIdSchema>)]
     agent: Option<String>,
-    /// Another budget than that of the settings.
+    /// A token budget that replaces that of the settings.
     #[param(value_type = Option<schemas::Tokens>)]
     tokens: Option<String>,
-    /// As it was when the message at this position had just been written.
+    /// The context as it was just after the message at this position was written.
     #[param(value_type = Option<schemas::PositionSchema>)]
     at: Option<String>,
 }
@@ -45,116 +45,118 @@ pub(crate) struct ContextQuery {
 pub(crate) struct ContextView {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
-    /// Whose settings count.
+    /// The agent whose settings apply.
     #[schema(value_type = schemas::AgentIdSchema)]
     agent_id: String,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     at: Option<Position>,
-    /// Tokens that the batches take which are in.
+    /// Number of tokens of the included batches.
     tokens: u64,
-    /// Tokens that they may take.
+    /// Maximum number of tokens of the included batches.
     budget: u64,
     tokenizer: &'static str,
-    /// The one that counts.
+    /// The compaction in effect; null when there is none.
     #[schema(required)]
     compaction: Option<CompactionView>,
     older: OlderView,
-    /// Those that were read, newest first.
+    /// The batches that were read, newest first.
     batches: Vec<DecisionView>,
-    /// Instructions and summary, where they do not stand among the messages.
+    /// Instructions and summary in the provider's form, unless they are among the messages; else
+    /// null.
     #[schema(required)]
     system: Option<Value>,
-    /// In the form that was asked for.
+    /// The messages in the requested form.
     #[schema(value_type = Vec<Object>)]
     messages: Vec<Value>,
-    /// What was changed in what is shown, so that a provider takes it.
+    /// Changes that were made to the shown messages so that a provider accepts them.
     repairs: Vec<RepairView>,
-    /// What the agent remembers that fits the last message; null: its settings do not ask for memory, or the context is one of before.
+    /// Remembered facts that match the last message; null when the agent's settings do not enable
+    /// memory, or `at` is given.
     #[schema(required)]
     memory: Option<MemoryView>,
-    /// What of the agent's settings cannot be used.
+    /// Settings of the agent that cannot be used, and why.
     complaints: Vec<String>,
 }
 
-/// What is older than what was read.
+/// What is older than the batches that were read.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "code", rename_all = "snake_case")]
 pub(crate) enum OlderView {
-    /// There is nothing.
+    /// There are no older batches.
     Nothing,
-    /// It is compacted.
+    /// The older batches are compacted.
     Compacted {
         #[schema(value_type = schemas::PositionSchema)]
         through: Position,
     },
-    /// There was no room left for it.
+    /// The older batches did not fit and were not read.
     Unread {
-        /// The oldest message that was read.
+        /// Position of the oldest message that was read; null when none was.
         #[schema(value_type = Option<schemas::PositionSchema>, required)]
         before: Option<Position>,
     },
 }
 
-/// Whether a batch is in, and why not.
+/// Whether a batch is included in the context, and why not.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DecisionView {
     #[schema(value_type = schemas::PositionSchema)]
     batch_id: Position,
     #[serde(rename = "in")]
     is_in: bool,
-    /// Why it is out, for programs.
+    /// Why the batch is not included, as a code; null when it is.
     #[schema(required)]
     code: Option<&'static str>,
-    /// Likewise, for people.
+    /// Why the batch is not included, as readable text; null when it is.
     #[schema(required)]
     why: Option<String>,
     message_count: usize,
-    /// The lowest number in the thread among these messages.
+    /// The lowest number in the thread among the batch's messages.
     #[schema(required)]
     first_number: Option<u64>,
-    /// The highest one.
+    /// The highest number in the thread among the batch's messages.
     #[schema(required)]
     last_number: Option<u64>,
     tokens: u64,
 }
 
-/// Batches that left the contexts of a thread.
+/// A compaction: batches that left the contexts of a thread.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CompactionView {
     #[schema(value_type = schemas::PositionSchema)]
     compaction_id: Position,
     strategy: &'static str,
-    /// Batches up to this one are out.
+    /// The newest batch that left; earlier ones left, too, except those in `kept`.
     #[schema(value_type = schemas::PositionSchema)]
     through: Position,
-    /// But not these.
+    /// Batches up to `through` that stay in the contexts.
     #[schema(value_type = Vec<schemas::PositionSchema>)]
     kept: Vec<Position>,
-    /// What stands for them.
+    /// The text that replaces the batches that left; null when nothing does.
     #[schema(required)]
     summary: Option<String>,
-    /// How many it was made from.
+    /// Number of batches that left.
     batches: usize,
-    /// How many it was made from.
+    /// Number of messages in the batches that left.
     messages: u64,
     tokens_before: u64,
     tokens_after: u64,
-    /// The one that counted before.
+    /// The compaction in effect before this one; null when there was none.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     previous: Option<Position>,
-    /// From here on it does not count any more.
+    /// The position from which the compaction no longer applies; null while it does.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     undone_at: Option<Position>,
 }
 
-/// A compaction, and whether it counts.
+/// A compaction and its state.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ListedCompaction {
     #[serde(flatten)]
     compaction: CompactionView,
     #[schema(value_type = schemas::CompactionStateSchema)]
     state: &'static str,
-    /// Who wanted it.
+    /// The actor that caused the compaction.
     actor: String,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
@@ -168,7 +170,7 @@ pub(crate) struct Compactions {
     compactions: Vec<ListedCompaction>,
 }
 
-/// The compaction that does not count any more.
+/// The compaction that no longer applies.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Undone {
     #[schema(value_type = schemas::ThreadIdSchema)]
@@ -177,15 +179,15 @@ pub(crate) struct Undone {
     undone: Position,
 }
 
-/// A change of what is shown.
+/// A change of the shown messages.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RepairView {
-    /// The message that it concerns.
+    /// The message that was changed; null when the change concerns no single message.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     position: Option<Position>,
-    /// For programs.
+    /// The change as a code.
     code: &'static str,
-    /// For people.
+    /// The change as readable text.
     what: String,
 }
 
@@ -268,7 +270,7 @@ pub(crate) async fn compactions(
     Ok(json_no_store(Compactions { thread_id: thread.name().to_owned(), compactions: listed.collect() }))
 }
 
-/// The newest does not count any more.
+/// Undoes the newest compaction.
 pub(crate) async fn undo(
     ctx: RequestContext,
     PathParam(thread): PathParam<String>,
@@ -291,7 +293,8 @@ fn format(name: Option<&str>) -> Result<Render, Problem> {
     }
 }
 
-/// What a model sees ends with the next input, which is not there yet: nothing has to stand for it.
+/// Removes the trailing placeholder: a real context ends with the next input, which is not there
+/// yet.
 fn without_ending(mut rendered: Rendered) -> Rendered {
     let is_ending = rendered.repairs.last().is_some_and(|repair| repair.kind == RepairKind::EndedWithUser);
     if is_ending {
@@ -309,7 +312,7 @@ fn budget(text: Option<&str>) -> Result<Option<u64>, Problem> {
     budget.ok_or_else(invalid).map(Some)
 }
 
-/// What the agent's settings say of contexts.
+/// The context rules in the agent's settings.
 pub(crate) async fn rules(store: &Store, agent: &AgentId) -> Result<(ContextRules, Vec<String>), Problem> {
     let row = store.agent(agent).await?;
     let settings = row.and_then(|row| row.settings).map(|settings| settings.settings).unwrap_or_default();

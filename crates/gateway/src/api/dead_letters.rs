@@ -1,4 +1,4 @@
-//! Inputs given up on.
+//! Dead letters: inputs that were given up on.
 
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
@@ -13,57 +13,58 @@ use crate::error::Problem;
 use crate::extract::query;
 use crate::extract::query::QueryParams;
 
-/// Bytes of a payload that a page shows.
+/// Bytes of a payload shown in the list.
 const PREVIEW_BYTES: usize = 2_048;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeadLettersQuery {
-    /// Only those with this code.
+    /// Only dead letters with this reason code.
     reason: Option<String>,
-    /// `next` of the page before.
+    /// `next` of the previous page.
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
 }
 
-/// Inputs given up on, the newest first.
+/// A page of dead letters, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeadLettersPage {
     dead_letters: Vec<DeadLetter>,
-    /// Where the next page begins; null on the last one.
+    /// Value of `next` for the next page; null on the last page.
     #[schema(required)]
     next: Option<String>,
 }
 
-/// An input given up on. The command `antiphon dead-letters` shows its whole payload, replays and drops it.
+/// An input that was given up on. The command `antiphon dead-letters` shows its whole payload,
+/// replays it and drops it.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeadLetter {
     id: String,
     /// `entry`: an entry of a stream that could not be used; `message`: a message that failed.
     kind: String,
     partition: u16,
-    /// The entry in the partition's stream.
+    /// Sequence number of the entry in the partition's stream.
     stream_seq: u64,
     #[schema(required)]
     subject: Option<String>,
-    /// The thread, or the agent as its own thread, that it came for.
+    /// The thread of the input, or for a task the id of its agent; null when unknown.
     #[schema(required)]
     thread_id: Option<String>,
     #[schema(required)]
     message_id: Option<String>,
-    /// Why, for programs.
+    /// The reason as a code.
     reason: String,
-    /// Likewise, for people: `text`, and what else is known.
+    /// The reason as readable text in `text`, with further details.
     #[schema(value_type = Object)]
     detail: Value,
-    /// Size of the payload.
+    /// Size of the payload in bytes.
     bytes: usize,
     /// The beginning of the payload, as far as it is text.
     preview: String,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
-    /// When its payload was put into the stream again.
+    /// When the payload was put into the stream again; null when it was not.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     replayed_at: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Tasks that enter the queues of agents later.
+//! Delayed tasks: tasks that enter the queue of their agent later.
 
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
@@ -22,19 +22,19 @@ use crate::extract::query::QueryParams;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DelayedQuery {
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[param(value_type = Option<schemas::TaskIdSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
 }
 
-/// A task that waits for its time, and is in no queue yet.
+/// A task that is not in its queue yet because it waits for its time.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DelayedTaskView {
     #[schema(value_type = schemas::TaskIdSchema)]
     task_id: String,
-    /// It enters the queue then, behind whatever is there.
+    /// When the task enters the queue, at its end.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     not_before: Option<String>,
     content: String,
@@ -42,13 +42,13 @@ pub(crate) struct DelayedTaskView {
     metadata: Value,
 }
 
-/// Tasks of an agent that wait for their time, in the order in which they are due.
+/// A page of an agent's delayed tasks, in the order in which they are due.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DelayedTasksPage {
     #[schema(value_type = schemas::AgentIdSchema)]
     agent_id: String,
     delayed_tasks: Vec<DelayedTaskView>,
-    /// Where the next page begins; null on the last one.
+    /// Value of `next` for the next page; null on the last page.
     #[schema(required)]
     next: Option<String>,
 }
@@ -57,7 +57,7 @@ fn unknown() -> Problem {
     Problem::not_found("unknown_task", "the agent has no such task that waits for its time")
 }
 
-/// Stores a task that was sent with `not_before`, and tells its owner; where it is looked at.
+/// Stores a task that was sent with `not_before` and tells its owner. Returns the URL of the task.
 pub(crate) async fn delay(
     ctx: &RequestContext,
     task: Task,
@@ -89,7 +89,8 @@ pub(crate) async fn delay(
         }
         TaskDelay::Erased => return Err(schedules::erased(backend, &agent).await),
     }
-    // It is stored, and its owner reads timers again within a minute: refused now, it would be sent once more under another id.
+    // The task is stored, and its owner reads timers again within a minute. An error now would make
+    // clients send it again under another id.
     if let Err(error) = control::send(backend, actor, agent.clone(), ControlKind::DelayTask(id.clone())).await
     {
         tracing::warn!(%agent, task = %id, ?error, "a delayed task was not announced to its owner");
@@ -124,7 +125,7 @@ pub(crate) async fn get(
     Ok(json_no_store(DelayedTaskView::from(&delayed)))
 }
 
-/// The owner does it, for only it knows what fires at this moment.
+/// Executed by the owner, because only it knows what fires at this moment.
 pub(crate) async fn delete(
     ctx: RequestContext,
     PathParam((agent, task)): PathParam<(String, String)>,

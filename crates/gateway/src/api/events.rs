@@ -23,14 +23,15 @@ use crate::streaming::store_reads;
 
 #[derive(Debug, Deserialize, IntoParams)]
 pub(crate) struct EventsQuery {
-    /// Strictly after this event, or after the message at this position.
+    /// Starts strictly after this event, or after the message at this position.
     #[param(value_type = Option<schemas::CursorSchema>)]
     after: Option<String>,
-    /// A message that is shown from its beginning, whatever became of it; the stream goes on after it.
+    /// A message that is shown from its beginning, even if it has ended or failed; the stream goes
+    /// on after it.
     #[param(value_type = Option<schemas::MessageIdSchema>)]
     message: Option<String>,
-    /// A credential for these events alone, for clients that cannot send headers.
-    // Read by the guard.
+    /// A ticket for these events alone, for clients that cannot send headers.
+    // Read by the authorization layer.
     #[serde(rename = "ticket")]
     #[param(value_type = Option<schemas::TicketSchema>)]
     _ticket: Option<String>,
@@ -46,7 +47,8 @@ pub(crate) async fn stream_events(
     let thread = ctx.thread(&thread)?;
     ctx.check_follows(&thread)?;
     let backend = ctx.backend()?;
-    // Before anything is read: a stream costs no request, so these are all that keeps its reads within a bound.
+    // Counted before anything is read: a stream is not counted as a request, so only this bounds
+    // its reads.
     ctx.count_opening()?;
     let (send_queue, mut body, place) = ctx.send_queue(connection)?;
     let cursor = match resume::last_event_id(&headers)? {
@@ -65,7 +67,8 @@ pub(crate) async fn stream_events(
     Ok(response::stream(body))
 }
 
-/// `message` is a message that the reader waits for and has nothing of: it is shown whole, whatever became of it, and what ends after it.
+/// The cursor to start from. With `message`, the reader waits for that message and has nothing of
+/// it: it is shown whole, even if it has ended, and so is what ends after it.
 async fn cursor_of(
     backend: &Backend,
     thread: &ThreadId,

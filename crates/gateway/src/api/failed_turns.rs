@@ -1,4 +1,4 @@
-//! Turns that failed: their inputs are kept.
+//! Failed turns, whose inputs are kept.
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -25,20 +25,20 @@ use crate::extract::query::QueryParams;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FailedQuery {
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[param(value_type = Option<schemas::TurnIdSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
 }
 
-/// Turns of a thread that failed, by their ids.
+/// A page of a thread's failed turns, ordered by id.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FailedTurns {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     failed_turns: Vec<FailedTurn>,
-    /// Where the next page begins; null on the last one.
+    /// Value of `next` for the next page; null on the last page.
     #[schema(required)]
     next: Option<String>,
 }
@@ -50,21 +50,21 @@ pub(crate) struct FailedTurn {
     turn_id: String,
     #[schema(value_type = schemas::AgentIdSchema)]
     agent_id: String,
-    /// The run that failed.
+    /// Number of the run that failed, from 0.
     run: u32,
-    /// The id that its answer would have had.
+    /// The id that the answer of this run would have had.
     #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
     content: String,
     #[schema(value_type = Object)]
     metadata: Value,
-    /// Why, for programs.
+    /// The failure as a code.
     code: String,
-    /// Likewise, for people.
+    /// The failure as readable text.
     message: String,
-    /// Whether trying again may help.
+    /// Whether another try may succeed.
     retryable: bool,
-    /// The text of the answer as far as it had come. It is in no history.
+    /// The text of the answer as far as it had come; it is in no history.
     partial: String,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     failed_at: Option<String>,
@@ -92,7 +92,7 @@ pub(crate) async fn list(
     Ok(json_no_store(FailedTurns { thread_id: thread.name().to_owned(), failed_turns, next }))
 }
 
-/// Opens the turn again as its next run. The same request again is the same run.
+/// Opens the turn again as its next run. A repeated request yields the same run.
 pub(crate) async fn retry(
     ctx: RequestContext,
     PathParam((thread, turn)): PathParam<(String, String)>,

@@ -1,4 +1,5 @@
-//! Follow-ups of a thread: which wait, what became of the others, and why an agent spoke first.
+//! Follow-ups of a thread: those that wait, the outcome of the others, and why an agent spoke
+//! first.
 
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
@@ -25,31 +26,31 @@ use crate::extract::path::PathParam;
 use crate::extract::query;
 use crate::extract::query::QueryParams;
 
-/// A follow-up may be put off for so long.
+/// Maximum time by which a follow-up may be postponed, ms.
 const MOST_SNOOZE_MS: i64 = 30 * 86_400_000;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FollowUpsQuery {
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[param(value_type = Option<schemas::FollowUpIdSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
 }
 
-/// Follow-ups of a thread, the newest first.
+/// A page of a thread's follow-ups, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FollowUpsPage {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     follow_ups: Vec<FollowUpView>,
-    /// Where the next page begins; null on the last one.
+    /// Value of `next` for the next page; null on the last page.
     #[schema(required)]
     next: Option<String>,
 }
 
-/// A follow-up, and what became of it.
+/// A follow-up and its state.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct FollowUpView {
     #[schema(value_type = schemas::FollowUpIdSchema)]
@@ -60,61 +61,65 @@ pub struct FollowUpView {
     status: &'static str,
     #[schema(value_type = schemas::TriggerTypeSchema)]
     trigger_type: String,
-    /// What its workflow said of it, for people who look for the cause.
+    /// The workflow's reason for the follow-up, for people who look for the cause.
     reason: String,
-    /// What asked for it: `hint` of its workflow, or `default` of the agent's settings.
+    /// What requested the follow-up: `hint` of its workflow, or `default` of the agent's settings.
     source: String,
-    /// The turn whose end has armed it.
+    /// The id of the turn whose end armed the follow-up.
     armed_by: String,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     armed_at: Option<String>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     due_at: Option<String>,
-    /// When it fired or ended.
+    /// When the follow-up fired or ended; null while it waits.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     ended_at: Option<String>,
-    /// The rule or event that ended it, or keeps it waiting: a rule's name, `message`, `client`, `snooze`, `replaced`, `nothing_to_say`, or
-    /// the code of its turn's failure.
+    /// The rule or event that ended it, or keeps it waiting: a rule's name, `message`, `client`,
+    /// `snooze`, `replaced`, `nothing_to_say`, or the code of its turn's failure. Null when there
+    /// is none.
     #[schema(required)]
     decided_by: Option<String>,
-    /// The turn that it fired.
+    /// The turn that the follow-up opened; null when it has not fired.
     #[schema(value_type = Option<schemas::TurnIdSchema>, required)]
     turn_id: Option<String>,
 }
 
-/// A follow-up with what each rule says of it: of one that waits as things stand now, of another as they stood when it was decided about.
+/// A follow-up with the outcome of each rule: for a waiting one as of now, for another one as of
+/// its decision.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct FollowUpDetail {
     #[serde(flatten)]
     follow_up: FollowUpView,
-    /// What would become of one that waits if it were due now: `fire`, `refused`, `later`, or `superseded` by a message; null of another. A
-    /// message that is not in the history yet counts while its thread has an owner.
+    /// What would happen to a waiting follow-up if it were due now: `fire`, `refused`, `later`, or
+    /// `superseded` by a message. Null for one that no longer waits. A message that is not in the
+    /// history yet counts while its thread has an owner.
     #[schema(value_type = Option<schemas::VerdictSchema>, required)]
     verdict: Option<&'static str>,
-    /// In the order in which they are asked; those behind a rule that refused were not.
+    /// The rules in the order in which they are checked; those after a rule that refused were not
+    /// checked.
     rules: Vec<RuleView>,
 }
 
-/// A rule, and what it says.
+/// A rule and its outcome.
 #[derive(Debug, Serialize, ToSchema)]
 struct RuleView {
     #[schema(value_type = schemas::RestraintRuleSchema)]
     rule: &'static str,
     #[schema(value_type = schemas::RuleOutcomeSchema)]
     outcome: &'static str,
-    /// Of one that delays it.
+    /// Until when the rule delays the follow-up; null unless it does.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     until: Option<String>,
 }
 
-/// When it is due instead: one of the two.
+/// The new due time: either `seconds` or `until`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnoozeBody {
-    /// So many seconds from now.
+    /// The delay from now, in seconds.
     #[schema(minimum = 1, maximum = 2_592_000)]
     pub seconds: Option<u64>,
-    /// Then: at most thirty days from now.
+    /// The new due time, at most thirty days from now.
     #[schema(value_type = Option<schemas::TimestampSchema>)]
     pub until: Option<String>,
 }
@@ -162,7 +167,8 @@ pub(crate) async fn get(
     Ok(json_no_store(FollowUpDetail::new(&row, found.into_iter().flatten().next().as_ref(), has_open_input)))
 }
 
-/// Whether a person's input waits in the thread or is under way there; `None` when its owner, which alone knows, does not answer.
+/// Whether a person's input waits or is in progress in the thread; `None` when its owner, which
+/// alone knows, does not answer.
 pub(crate) async fn has_open_input(backend: &Backend, thread: &ThreadId) -> Option<bool> {
     let about = QueryTarget::Thread(thread.clone());
     let status = owner_query::explain(backend, thread.bucket(), &about).await?;
@@ -170,7 +176,8 @@ pub(crate) async fn has_open_input(backend: &Backend, thread: &ThreadId) -> Opti
 }
 
 impl FollowUpDetail {
-    /// `now`: what decides about it at the moment. `has_open_input`: a person's input waits in its thread or is under way.
+    /// `now`: the data that decides about it at the moment. `has_open_input`: a person's input
+    /// waits or is in progress in its thread.
     pub fn new(row: &FollowUpRow, now: Option<&DueTimer>, has_open_input: bool) -> Self {
         let follow_up = FollowUpView::from(row);
         match now.filter(|_| row.status == TimerStatus::Pending) {
@@ -183,12 +190,12 @@ impl FollowUpDetail {
     }
 }
 
-/// What would become of it if it were due.
+/// What would happen to it if it were due now.
 fn verdict_now(
     due: &DueTimer,
     has_open_input: bool,
 ) -> (&'static str, [RuleCheck; RestraintRule::ALL.len()]) {
-    // What makes no sense is as good as none: so its owner takes it.
+    // Invalid rules count as none; its owner does the same.
     let rules = due.follow_up_rules().unwrap_or(FollowUpRules::OFF);
     let facts = FollowUpFacts { has_open_input, ..due.follow_up_facts(&rules) };
     let verdict = match decide_follow_up(&rules, &facts) {
@@ -201,13 +208,14 @@ fn verdict_now(
     (verdict, check_rules(&rules, &facts))
 }
 
-/// What the rules said of one that was decided about: nothing fires unless all of them pass, and the first that refuses ends it. One that has fired
-/// is withdrawn by a rule that refuses it when its turn begins.
+/// The outcome of the rules for a decided follow-up: it fires only if all of them pass, and the
+/// first refusal ends it. One that has fired is withdrawn by a rule that refuses it when its turn
+/// begins.
 fn rules_then(row: &FollowUpRow) -> Vec<RuleView> {
     let passes = |rule: RestraintRule| RuleCheck { rule, outcome: RuleOutcome::Passes };
     let refused = row.ended_by.as_deref().and_then(RestraintRule::from_name);
     match (row.status, refused) {
-        // Of one that has fired the rule delayed it.
+        // The rule only delayed this one, before it fired.
         (TimerStatus::Fired, _) => RestraintRule::ALL.into_iter().map(passes).map(RuleView::from).collect(),
         (TimerStatus::Withdrawn, refused) => {
             let outcome = |rule: RestraintRule| match Some(rule) == refused {
@@ -236,7 +244,7 @@ pub(crate) async fn snooze(
     Ok(put_off(backend, actor, &thread, &timer, &body).await?.into_response())
 }
 
-/// Lets a follow-up that waits be due at another time.
+/// Moves a waiting follow-up to another time.
 pub(crate) async fn put_off(
     backend: &Backend,
     actor: String,
@@ -277,7 +285,7 @@ pub(crate) async fn cancel(
     Ok(call_off(backend, actor, &thread, &timer).await?.into_response())
 }
 
-/// Ends a follow-up that waits.
+/// Cancels a waiting follow-up.
 pub(crate) async fn call_off(
     backend: &Backend,
     actor: String,
@@ -287,7 +295,8 @@ pub(crate) async fn call_off(
     act(backend, actor, thread, timer, ControlKind::CancelTimer(timer.clone()), TimerStatus::Cancelled).await
 }
 
-/// The owner does it, for only it knows what fires at this moment. What is stored afterwards has the last word.
+/// Executed by the owner, because only it knows what fires at this moment. The result is what is
+/// stored afterwards.
 async fn act(
     backend: &Backend,
     actor: String,

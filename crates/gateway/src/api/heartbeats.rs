@@ -1,4 +1,4 @@
-//! Heartbeats: batches that go on because a client asks for it from outside.
+//! Heartbeats: batches that continue because a client requests it.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -22,11 +22,12 @@ use crate::extract::path;
 use crate::extract::path::PathParam;
 use crate::extract::query;
 
-/// A heartbeat.
+/// A request to continue a batch.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HeartbeatBody {
-    /// The same again for the same batch is the same continuation, and its answer that of the first time. A new one without it.
+    /// An id of the request: a repeated one for the same batch yields the same continuation and its
+    /// first response. Generated when absent.
     #[schema(value_type = Option<schemas::RequestIdSchema>)]
     request_id: Option<String>,
 }
@@ -35,7 +36,7 @@ impl MaxBodySize for HeartbeatBody {
     const MAX_BYTES: usize = 1 << 10;
 }
 
-/// Opens a turn that goes on with the batch.
+/// Opens a turn that continues the batch.
 pub(crate) async fn send(
     ctx: RequestContext,
     PathParam((thread, batch)): PathParam<(String, String)>,
@@ -86,7 +87,7 @@ fn unknown() -> Problem {
     Problem::not_found("unknown_batch", "there is no such batch in this thread")
 }
 
-/// The batch must be the last of the thread, and complete.
+/// Checks that the batch is complete and the last of the thread.
 async fn check_batch(ctx: &RequestContext, thread: &ThreadId, batch: Position) -> Result<(), Problem> {
     let store = ctx.store()?;
     let messages = store.batches(thread, &[batch]).await?;
@@ -105,7 +106,7 @@ async fn check_batch(ctx: &RequestContext, thread: &ThreadId, batch: Position) -
     }
 }
 
-/// What the system says of the input, which histories do not show.
+/// Metadata of the synthetic input, which histories do not show.
 fn metadata(batch: Position) -> Result<Metadata, Problem> {
     let map = json!({
         "continues": batch.to_string(), "continuation_number": 1, "heartbeat": true, "synthetic": true,

@@ -1,4 +1,4 @@
-//! What is committed in a thread.
+//! The committed messages of a thread.
 
 use axum::response::Response;
 use model::{Role, ThreadId};
@@ -22,37 +22,39 @@ use crate::streaming::remembered::RememberedFacts;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HistoryQuery {
-    /// Only messages after this position: the page begins there.
+    /// Only messages after this position; the page begins there.
     #[param(value_type = Option<schemas::PositionSchema>)]
     after: Option<String>,
-    /// Only messages before this position: the page ends there, unless `after` is said as well.
+    /// Only messages before this position; the page ends there, unless `after` is given, too.
     #[param(value_type = Option<schemas::PositionSchema>)]
     before: Option<String>,
-    /// `next` of the page before, in the direction of that page.
+    /// `next` of the previous page; it continues in the direction of that page.
     #[param(value_type = Option<schemas::PositionSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
-    /// Also what the system made up, and what an agent's reasoning tools were given and answered: for operators.
+    /// Whether to include synthetic messages, and the calls and results of an agent's reasoning
+    /// tools; for operators.
     synthetic: Option<bool>,
 }
 
-/// Messages, oldest first.
+/// A page of messages, oldest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct HistoryPage {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     messages: Vec<MessageView>,
-    /// Where the next page begins; null on the last one.
+    /// Value of `next` for the next page; null on the last page.
     #[schema(required)]
     next: Option<String>,
 }
 
-/// Messages of a page that consists of one batch, at most.
+/// Maximum number of messages of a page that consists of one batch.
 const LONGEST: u32 = 1_000;
 
-/// As many whole batches as there is room for, and whether there are more; of the messages one more was read than there is room for, at the far
-/// end, if there are more. An input is never shown without its answer. `None`: not even one batch has room.
+/// The whole batches that fit the limit, and whether there are more. If there are further messages,
+/// one of them was read, at the far end. An input is never shown without its answer. `None`: not
+/// even one batch fits.
 fn whole_batches(
     mut messages: Vec<StoredMessage>,
     limit: usize,
@@ -70,7 +72,7 @@ fn whole_batches(
     Some((if is_backwards { rest } else { messages }, true))
 }
 
-/// The batch at the near end, cut where even that is too long, and whether there are more messages.
+/// The batch at the near end, cut if it is too long, and whether there are more messages.
 fn nearest_batch(mut messages: Vec<StoredMessage>, is_backwards: bool) -> (Vec<StoredMessage>, bool) {
     let count = messages.len();
     if is_backwards {
@@ -109,8 +111,8 @@ pub(crate) async fn list(
     Ok(json_no_store(HistoryPage { thread_id: thread.name().to_owned(), messages, next }))
 }
 
-/// A page of whole batches, what is remembered since its answers if that is wanted, and where the next page begins. The page ends at `before`
-/// unless there is an `after`.
+/// A page of whole batches with the facts remembered since its answers, if wanted, and the `next`
+/// value. The page ends at `before` unless there is an `after`.
 pub(crate) async fn read(
     ctx: &RequestContext,
     thread: &ThreadId,
@@ -140,7 +142,7 @@ pub(crate) async fn read(
     };
     let (messages, has_more) = match whole_batches(messages, limit as usize, is_backwards) {
         Some(page) => page,
-        // One batch that is longer than the page comes alone.
+        // A batch that is longer than the page is shown alone.
         None => {
             let (longer, longer_facts) = page(LONGEST + 1).await?.unwrap_or_default();
             facts = longer_facts;
@@ -201,7 +203,7 @@ mod tests {
         for backwards in [false, true] {
             assert_eq!(places(whole_batches(part(2), 1, backwards)), None);
         }
-        // Messages that answer no input are a batch each.
+        // Messages that answer no input are separate batches.
         assert_eq!(places(whole_batches(of(&[1, 2, 3]), 2, false)), Some((vec![1, 2], true)));
     }
 

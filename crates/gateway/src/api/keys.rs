@@ -20,23 +20,23 @@ use crate::extract::path::PathParam;
 use crate::extract::query;
 use crate::extract::query::QueryParams;
 
-/// Longest name of a key, in characters, as schemas count.
+/// Longest name of a key, in characters, as in schemas.
 const MAX_NAME: usize = 200;
-/// Ten years.
+/// Ten years, in seconds.
 const MAX_LIFETIME_S: i64 = 3_650 * 86_400;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeyBody {
-    /// What people call it.
+    /// The key's display name.
     #[schema(min_length = 1, max_length = 200)]
     name: String,
     #[schema(value_type = schemas::CredentialRole)]
     role: String,
-    /// The scopes of the role to which the key is restricted.
+    /// The scopes of the role to which the key is restricted; by default all of them.
     #[schema(value_type = Option<Vec<schemas::ScopeSchema>>)]
     scopes: Option<Vec<String>>,
-    /// It expires after so many seconds, and never later than the credential that makes it.
+    /// The key's lifetime in seconds. A key never expires later than the credential that makes it.
     #[schema(minimum = 1, maximum = 315_360_000)]
     expires_in_s: Option<i64>,
 }
@@ -48,14 +48,14 @@ impl MaxBodySize for KeyBody {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeysQuery {
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[param(value_type = Option<schemas::KeyIdSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
 }
 
-/// A key that has just been made. Its text is nowhere else.
+/// A new key. Its text is stored nowhere and shown only here.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MadeKey {
     #[schema(pattern = "^ant_[0-9a-f]{16}_[0-9a-f]{64}$")]
@@ -67,7 +67,7 @@ pub(crate) struct MadeKey {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct KeysPage {
     keys: Vec<KeyView>,
-    /// Where the next page begins; null on the last one.
+    /// Value of `next` for the next page; null on the last page.
     #[schema(required)]
     next: Option<String>,
 }
@@ -141,7 +141,7 @@ pub(crate) async fn list(
     Ok(json_no_store(KeysPage { keys: keys.iter().map(KeyView::from).collect(), next }))
 }
 
-/// Revokes a key and ends the streams that were opened with it, on all gateways within seconds.
+/// Revokes a key and ends the streams opened with it, on all gateways within seconds.
 pub(crate) async fn revoke(
     ctx: RequestContext,
     PathParam(key): PathParam<String>,
@@ -150,7 +150,7 @@ pub(crate) async fn revoke(
 ) -> Result<Response, Problem> {
     let id = key_id(&key)?;
     let (store, actor) = (ctx.store()?, ctx.actor(&headers)?);
-    // Of this tenant only, even if the database's role bypasses row-level security.
+    // Restricted to this tenant, even if the database's role bypasses row-level security.
     let command = control::new_id()?;
     let revoked = store.revoke_key(id, Some(ctx.principal().tenant()), &command, &actor).await?;
     let row = revoked.ok_or_else(unknown)?;

@@ -1,4 +1,4 @@
-//! What an agent remembers.
+//! The facts that an agent remembers.
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -19,7 +19,7 @@ use crate::extract::path::PathParam;
 use crate::extract::query;
 use crate::extract::query::QueryParams;
 
-/// Longest `user_id` and id of a fact, bytes.
+/// Longest `user_id` and fact id, bytes.
 const MOST_BYTES: usize = 256;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -28,16 +28,17 @@ pub(crate) struct FactsQuery {
     /// Only facts of threads whose metadata has this `user_id`.
     #[param(max_length = 256)]
     user_id: Option<String>,
-    /// Only facts of this thread, which has no user; with `q`: those that count there.
+    /// Only facts of this thread, which has no user. With `q`: all facts that apply in the thread.
     #[param(value_type = Option<schemas::ThreadIdSchema>)]
     thread_id: Option<String>,
-    /// The text of a message, with `thread_id`: the facts that fit it, the best first.
+    /// The text of a message, together with `thread_id`: returns the facts that match it, best
+    /// first.
     #[param(max_length = 2000)]
     q: Option<String>,
-    /// `true`: also facts whose place others have taken.
+    /// `true`: includes facts that were replaced by others.
     #[param(default = "false", pattern = "^(true|false)$")]
     superseded: Option<String>,
-    /// Most facts.
+    /// The maximum number of facts.
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
 }
@@ -45,19 +46,20 @@ pub(crate) struct FactsQuery {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForgetQuery {
-    /// `true`: what the fact has taken the place of counts again. Else that is forgotten with it.
+    /// `true`: the facts that this one replaced apply again. Otherwise they are forgotten with it.
     #[param(default = "false", pattern = "^(true|false)$")]
     restore: Option<String>,
 }
 
-/// A fact as it is given: for one user, for one thread, or for all threads of the agent.
+/// A new fact: for one user, for one thread, or for all threads of the agent.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FactBody {
-    /// One sentence that makes sense alone, on one line: without line breaks, tabs, control characters, invisible characters and characters that change its direction.
+    /// One sentence that makes sense alone, on one line: without line breaks, tabs, control
+    /// characters, invisible characters and characters that change its direction.
     #[schema(min_length = 1, max_length = 1000)]
     text: String,
-    /// What it is about: small letters, digits and `_`.
+    /// The topic of the fact: lower-case letters, digits and `_`.
     #[schema(pattern = "^[a-z0-9_]{1,64}$", default = "note")]
     kind: Option<String>,
     #[schema(minimum = 0, maximum = 1, default = 1)]
@@ -68,11 +70,11 @@ pub(crate) struct FactBody {
     thread_id: Option<String>,
 }
 
-/// What takes the place of a fact. What is not given stays as it was.
+/// A fact that replaces another. Omitted fields keep their values.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangedFactBody {
-    /// One sentence that makes sense alone.
+    /// One sentence that makes sense alone, on one line.
     #[schema(min_length = 1, max_length = 1000)]
     text: String,
     #[schema(pattern = "^[a-z0-9_]{1,64}$")]
@@ -89,51 +91,55 @@ impl MaxBodySize for ChangedFactBody {
     const MAX_BYTES: usize = 16 << 10;
 }
 
-/// A fact, and for whom it is used.
+/// A fact and its scope.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FactView {
     fact_id: String,
     text: String,
     kind: String,
     confidence: f32,
-    /// `user`, `thread` or `agent`.
+    /// For whom the fact is used: `user`, `thread` or `agent`.
     scope: &'static str,
     #[schema(required)]
     user_id: Option<String>,
-    /// The thread that it was found in, or counts in.
+    /// The thread in which the fact was found, or in which it applies; null when there is none.
     #[schema(value_type = Option<schemas::ThreadIdSchema>, required)]
     thread_id: Option<String>,
-    /// The answer there after which it was found; null: it was given.
+    /// The answer after which the fact was found; null for a fact that a client stored.
     #[schema(required)]
     message_id: Option<String>,
-    /// The fact that has taken its place.
+    /// The fact that replaced this one; null when none did.
     #[schema(required)]
     superseded_by: Option<String>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
-    /// Where a search by words has it, 1 for the best; absent where it was not found by its words, or not searched for.
+    /// The fact's rank in the search by words, 1 for the best; absent when the words did not find
+    /// it, or nothing was searched for.
     #[serde(skip_serializing_if = "Option::is_none")]
     place_by_words: Option<u32>,
-    /// Where a search by vectors has it, 1 for the nearest; absent where it was not found by its vector, or there are no vectors.
+    /// The fact's rank in the search by vectors, 1 for the nearest; absent when its vector did not
+    /// match, or there are no vectors.
     #[serde(skip_serializing_if = "Option::is_none")]
     place_by_vector: Option<u32>,
 }
 
-/// What memory is asked about where a turn begins now, and what it finds.
+/// The memory query of a turn that begins now, and its results.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MemoryView {
-    /// `current_message`, `last_message` or `summary`; null: there is nothing to ask about.
+    /// Source of the query: `current_message`, `last_message` or `summary`; null when there is
+    /// nothing to search for.
     #[schema(required)]
     source: Option<&'static str>,
-    /// The text that is asked about.
+    /// The text that is searched for; null when there is none.
     #[schema(required)]
     query: Option<String>,
-    /// What fits it, the best first, or everything where there are few facts. A turn has as many as `memory_tokens` allow.
+    /// Matching facts, best first, or all facts where there are few. A turn gets those that fit
+    /// into `memory_tokens`.
     facts: Vec<FactView>,
 }
 
 impl MemoryView {
-    /// As a turn with this context would find it; `None`: the settings do not ask for memory.
+    /// The result for a turn with this context; `None` when the settings do not enable memory.
     pub(crate) async fn of(
         backend: &Backend,
         agent: &AgentId,
@@ -154,7 +160,7 @@ impl MemoryView {
     }
 }
 
-/// What an agent remembers.
+/// The facts that an agent remembers.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FactsPage {
     #[schema(value_type = schemas::AgentIdSchema)]

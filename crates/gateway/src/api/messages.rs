@@ -1,4 +1,4 @@
-//! Inputs of persons, which open turns.
+//! Inputs of people, which open turns.
 
 use axum::body::Body;
 use axum::extract::Extension;
@@ -30,7 +30,7 @@ use crate::http::extensions::ConnectionHandle;
 use crate::streaming::response;
 use crate::streaming::{resume, store_reads};
 
-/// An input.
+/// The input of a turn.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MessageBody {
@@ -38,36 +38,37 @@ pub(crate) struct MessageBody {
     content: String,
     #[schema(value_type = Option<schemas::MetadataObject>)]
     metadata: Option<Map<String, Value>>,
-    /// What is asked of the model for this turn, for the agent's workflow: sampling and limits under the names of OpenAI's chat completions,
-    /// and whatever it knows. `instructions`, a text, needs the agent's setting `client_instructions`.
+    /// Parameters for the model in this turn, passed to the agent's workflow: sampling and limits
+    /// under the names of OpenAI's chat completions, and any others that the workflow knows.
+    /// `instructions`, a text, needs the agent's setting `client_instructions`.
     #[schema(value_type = Option<schemas::MetadataObject>)]
     parameters: Option<Map<String, Value>>,
-    /// Whose workflow answers; the thread's agent without it.
+    /// The agent whose workflow answers; by default the thread's agent.
     #[schema(value_type = Option<schemas::AgentIdSchema>)]
     agent_id: Option<String>,
-    /// The thread's policy without it.
+    /// What happens while another turn is in progress; by default the thread's policy.
     #[schema(value_type = Option<schemas::BusyPolicySchema>)]
     busy_policy: Option<String>,
 }
 
-/// A turn that is or will be under way, and what a client needs to follow it.
+/// An accepted turn, and what a client needs to follow it.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Accepted {
     #[schema(value_type = schemas::TurnIdSchema)]
     turn_id: String,
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
-    /// One more after each failure, from 0.
+    /// Number of the run, from 0; rises by one after each failure.
     run: u32,
-    /// The answer's id.
+    /// The id of the answer.
     #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
     #[schema(value_type = schemas::MessageIdSchema)]
     input_message_id: String,
-    /// Where the answer is streamed.
+    /// The URL of the answer's event stream.
     #[schema(format = "uri-reference")]
     events_url: String,
-    /// Where the turn is stopped.
+    /// The URL that stops the turn.
     #[schema(format = "uri-reference")]
     stop_url: String,
 }
@@ -130,7 +131,8 @@ fn wants_stream(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The thread's events until the answer's end. A client that was cut and sends its input again gets what comes after its last event.
+/// Streams the thread's events until the answer's end. A client that sends its input again after a
+/// cut gets what comes after its last event.
 async fn in_line(
     ctx: &RequestContext,
     backend: &Backend,
@@ -152,7 +154,7 @@ async fn in_line(
         Some(cursor)
             if store_reads::has_ended_by(backend.store(), thread, &answer, cursor.base()).await? =>
         {
-            // It has the end already, and only the end of the body was lost.
+            // The client has the end already; only the end of the body was lost.
             response::stream(Body::from(native::OPEN))
         }
         _ => {

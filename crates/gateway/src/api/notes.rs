@@ -1,4 +1,4 @@
-//! Notes: texts that operators and agents put into threads beside their turns.
+//! Notes: texts of operators and agents in threads, independent of turns.
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -17,16 +17,18 @@ use crate::extract::body::{JsonBody, MaxBodySize};
 use crate::extract::path;
 use crate::extract::path::PathParam;
 
-/// A note.
+/// A note to add to a thread.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoteBody {
     #[schema(value_type = schemas::InputSchema)]
     content: String,
-    /// `shown`: people see it in streams and histories. `hidden`: only models read it; histories show it with `synthetic=true`.
+    /// `shown`: people see the note in streams and histories. `hidden`: only models read it, and
+    /// histories show it with `synthetic=true`.
     #[schema(value_type = Option<schemas::VisibilitySchema>)]
     visibility: Option<String>,
-    /// The same again is the same note, whatever else it says. A new one without it.
+    /// An id of the request: a repeated one yields the same note, whatever else it contains.
+    /// Generated when absent.
     #[schema(value_type = Option<schemas::RequestIdSchema>)]
     request_id: Option<String>,
 }
@@ -35,10 +37,10 @@ impl MaxBodySize for NoteBody {
     const MAX_BYTES: usize = validate::MAX_INPUT_BODY;
 }
 
-/// A note that is durable.
+/// A note that is stored durably.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NoteAccepted {
-    /// Its message, which is a batch of its own.
+    /// The id of the note's message, which is a separate batch.
     #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
     #[schema(value_type = schemas::ThreadIdSchema)]

@@ -1,4 +1,4 @@
-//! The batch of a turn under way, as the owner of its thread knows it.
+//! The batch of a turn in progress, as the owner of its thread knows it.
 
 use std::collections::HashMap;
 
@@ -10,16 +10,18 @@ use crate::api::views::{self, BatchView, WholeBatch};
 use crate::backend::Backend;
 use crate::commands::owner_query::{self, OwnerStatus};
 
-/// Places that stand for those that messages are given with their commit, above any that is given.
+/// Placeholder positions for messages that get theirs with the commit; above every assigned
+/// position.
 const FIRST_PLACE: i64 = i64::MAX - (1 << 32);
 
-/// A turn under way, and its batch.
+/// A turn in progress, and its batch.
 pub(crate) struct RunningBatch {
     active: ActiveTurn,
     batch: OpenBatch,
 }
 
-/// Whether the owner of the thread answers, and the turn under way there, if it is one that people may see.
+/// Whether the owner of the thread answers, and the thread's turn in progress, if people may see
+/// it.
 pub(crate) async fn ask(backend: &Backend, thread: &ThreadId) -> (Option<OwnerStatus>, Option<RunningBatch>) {
     let about = QueryTarget::Batch(thread.clone());
     let explained = owner_query::explain(backend, thread.bucket(), &about).await;
@@ -37,12 +39,12 @@ impl RunningBatch {
         &self.active.turn
     }
 
-    /// The stored batch that the turn goes on with.
+    /// The stored batch that the turn continues.
     pub(crate) fn continues(&self) -> Option<Position> {
         self.batch.continues
     }
 
-    /// The batch around it.
+    /// The parent batch.
     pub(crate) fn parent(&self) -> Option<Position> {
         batches::group(self.items(0, self.batch.continues)).first()?.parent()
     }
@@ -53,7 +55,7 @@ impl RunningBatch {
         messages.iter().any(|message| message.message_id == input)
     }
 
-    /// With what is stored of the batch that it goes on with.
+    /// The whole batch, including what is stored of the batch that the turn continues.
     pub(crate) async fn show(
         self,
         store: &Store,
@@ -65,7 +67,7 @@ impl RunningBatch {
             None => Vec::new(),
         };
         let continued = self.batch.continues.filter(|_| !messages.is_empty());
-        // It may have been committed since it was asked for.
+        // The turn may have been committed since its owner was asked.
         let fresh = if self.is_in(&messages) { Vec::new() } else { self.items(messages.len(), continued) };
         messages.extend(fresh.into_iter().map(|item| StoredMessage { item, parent: None }));
         let grouped = batches::group(messages.iter().cloned().map(Into::into));
@@ -77,7 +79,7 @@ impl RunningBatch {
         };
         let mut shown = BatchView::new(batch, now, i64::MAX / 2);
         (shown.state, shown.abandoned_since) = ("open", None);
-        // An answer without a reason counts as ended by itself; this one has not ended.
+        // A stored answer without a reason counts as stopped by itself; this one has not ended.
         shown.finish_reason = None;
         shown.batch_id = continued;
         let mut whole = WholeBatch::new(shown, batch, messages);
@@ -95,7 +97,7 @@ impl RunningBatch {
         Ok(whole)
     }
 
-    /// Its messages as they follow the `stored` ones of the batch `continued`.
+    /// Its messages, following the `stored` ones of the batch `continued`.
     fn items(&self, stored: usize, continued: Option<Position>) -> Vec<Item> {
         let place = |number: usize| Position::from_stored(FIRST_PLACE.saturating_add(number as i64));
         let item = |(number, message): (usize, &model::OpenBatchMessage)| Item {

@@ -1,7 +1,8 @@
-//! The protocols of other clients, over the same turns.
+//! The protocols of other clients, on top of the same turns.
 //!
-//! Each handler reads its protocol's request ([`protocols`]), opens or finds the turn as the native API does, and answers with a fold
-//! over the turn's live stream, or over what the history has of it.
+//! Each handler parses its protocol's request ([`protocols`]), and opens or finds the turn as the
+//! native API does. It answers with a fold over the turn's live stream, or over its messages in the
+//! history.
 
 pub(crate) mod agui;
 pub(crate) mod completions;
@@ -41,10 +42,10 @@ use crate::streaming::store_reads;
 use crate::streaming::transcode;
 use crate::streaming::transcode::Transcoder;
 
-/// Longest id of a client's that is a key of its input.
+/// Longest client id that becomes the key of an input.
 const MAX_KEY: usize = 200;
 
-/// A request with a body, in whatever protocol.
+/// A request with a body, in any of the protocols.
 pub(crate) struct ProtocolRequest {
     ctx: RequestContext,
     connection: ConnectionHandle,
@@ -54,7 +55,7 @@ pub(crate) struct ProtocolRequest {
     body: Bytes,
 }
 
-/// Reads a request, has it handled, and says in the protocol's form what is wrong with it.
+/// Reads a request and handles it; errors are reported in the protocol's form.
 pub(crate) async fn posted<F, A>(
     ctx: RequestContext,
     connection: ConnectionHandle,
@@ -81,7 +82,7 @@ where
     answered(outcome, error_body)
 }
 
-/// Why a request is not answered as it wished.
+/// Why a request is refused.
 pub(crate) enum ProtocolError {
     Problem(Problem),
     Bad(BadRequest),
@@ -105,7 +106,7 @@ impl From<store::StoreError> for ProtocolError {
     }
 }
 
-/// The answer, or a refusal in the form of the protocol.
+/// The response, or a refusal in the form of the protocol.
 fn answered(
     outcome: Result<Response, ProtocolError>,
     error_body: fn(&RequestRejection) -> ErrorBody,
@@ -123,20 +124,20 @@ fn answered(
     }
 }
 
-/// An answer, as far as it is.
+/// The state of an answer.
 pub(crate) enum TurnAnswer {
-    /// It comes.
+    /// It is in progress.
     Live(SendQueueBody),
     /// It is in the history.
     Stored(StoredAnswer),
-    /// There is none.
+    /// The turn failed.
     Failed(StreamError),
     /// The turn was stopped before it began.
     Stopped,
 }
 
 impl TurnAnswer {
-    /// What a run has left behind that failed.
+    /// The answer of a failed run.
     pub(crate) fn of_failure(failure: RunFailure) -> Self {
         match failure.code == TurnError::Stopped.code() {
             true => Self::Stopped,
@@ -155,14 +156,14 @@ pub(crate) async fn open(
     enter(ctx, connection, &input.thread, submission, Repeats::of_key(input.key.as_deref())).await
 }
 
-/// Checks an input and reads where it stands; nothing is opened yet.
+/// Checks an input and resolves it; nothing is opened yet.
 async fn resolve(ctx: &RequestContext, input: &Input) -> Result<Submission, ProtocolError> {
     validate::content(&input.content)?;
     validate::client_metadata(&input.metadata)?;
     Ok(submit::resolve(ctx.backend()?, input).await?)
 }
 
-/// Opens the turn if it is a new one.
+/// Opens the turn if it is new.
 async fn enter(
     ctx: &RequestContext,
     connection: ConnectionHandle,
@@ -189,7 +190,7 @@ async fn enter(
     Ok((message, TurnAnswer::Live(send_queue)))
 }
 
-/// An answer that a client comes back to.
+/// An answer that a client resumes.
 pub(crate) async fn resume_answer(
     ctx: &RequestContext,
     connection: ConnectionHandle,
@@ -210,12 +211,13 @@ pub(crate) async fn resume_answer(
     Ok(TurnAnswer::Live(body))
 }
 
-/// The answer of the turn with a person that is under way in a thread, or of the first that waits; `None` when there is none.
+/// The answer of the turn with a person that is in progress in a thread, or of the first that
+/// waits; `None` when there is none.
 pub(crate) async fn active(backend: &Backend, thread: &ThreadId) -> Result<Option<MessageId>, ProtocolError> {
     open_answer(backend, thread, |_| true).await
 }
 
-/// The answer of the first turn with a person that has not ended and is wanted.
+/// The answer of the first turn with a person that has not ended and satisfies `is_wanted`.
 pub(crate) async fn open_answer(
     backend: &Backend,
     thread: &ThreadId,
@@ -243,7 +245,7 @@ async fn answer_among(
     if let Some(active) = explained.active.as_ref().filter(|active| active.turn == *turn) {
         return Ok(Some(active.message.clone()));
     }
-    // One that has failed waits for its next run.
+    // A failed turn waits for its next run.
     let run = match backend.store().turn_state(thread, turn).await? {
         Some(TurnState::Failed { run }) => run + 1,
         Some(TurnState::Open { run }) => run,
@@ -273,7 +275,7 @@ where
     response
 }
 
-/// An answer of which there is nothing but its end.
+/// The stream of an answer that has only an end.
 fn only_end(mut fold: impl Protocol, end: AnswerEvent<'_>) -> Vec<u8> {
     let mut out = fold.apply(AnswerEvent::Opened).bytes.to_vec();
     out.extend_from_slice(&fold.apply(end).bytes);
@@ -293,7 +295,7 @@ impl Repeats {
         if key.is_some() { Self::Same } else { Self::Another }
     }
 
-    /// The answer of a turn that is under way was not waited for.
+    /// The response when a turn in progress was not waited for.
     pub(crate) fn cut(self, thread: &ThreadId, message: &MessageId) -> Problem {
         match self {
             Self::Same => Problem::unavailable("stream_aborted", "the answer goes on; ask again for it"),
@@ -308,7 +310,8 @@ impl Repeats {
         }
     }
 
-    /// Where it is not known whether an input was taken, libraries must not send it again by themselves.
+    /// If it is unknown whether an input was stored, client libraries must not send it again by
+    /// themselves.
     fn refused(self, problem: Problem, thread: &ThreadId, message: &MessageId) -> Problem {
         if self == Self::Same || problem.code() != publish::UNCONFIRMED {
             return problem;
@@ -322,7 +325,8 @@ impl Repeats {
     }
 }
 
-/// The fold at its end, for a client that waits for the whole; `None` when it was not waited for.
+/// The fold at its end, for a client that waits for the whole answer; `None` when it was not waited
+/// for.
 pub(crate) async fn collect_answer<P: Protocol>(
     mut fold: P,
     message: &MessageId,
@@ -351,7 +355,7 @@ pub(crate) async fn collect_answer<P: Protocol>(
     }
 }
 
-/// What is said of a turn that failed, to a client that has waited for the whole.
+/// The response about a failed turn, for a client that waited for the whole answer.
 fn failed(failure: &StreamError, error_body: fn(&RequestRejection) -> ErrorBody) -> Response {
     metrics::http_error("turn_failed");
     let again = if failure.is_retryable { Retry::Maybe } else { Retry::Never };
@@ -363,7 +367,7 @@ fn failed(failure: &StreamError, error_body: fn(&RequestRejection) -> ErrorBody)
     )
 }
 
-/// A JSON answer that no cache keeps.
+/// A JSON response that no cache keeps.
 pub(crate) fn json(bytes: Bytes) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "application/json"),
@@ -373,7 +377,8 @@ pub(crate) fn json(bytes: Bytes) -> Response {
     (headers, bytes).into_response()
 }
 
-/// A thread that begins with this input. With a key it is the same one whenever the same is sent again: keys are those of a thread.
+/// The thread of a first input. With a key, repeated requests get the same thread, because keys
+/// belong to a thread.
 pub(crate) fn new_thread(ctx: &RequestContext, key: Option<&str>) -> Result<ThreadId, Problem> {
     let id = match key {
         Some(key) => {
@@ -384,7 +389,7 @@ pub(crate) fn new_thread(ctx: &RequestContext, key: Option<&str>) -> Result<Thre
     ctx.thread(&id)
 }
 
-/// A client's own id of an input, as a key: the same again is the same input.
+/// A client's id of an input, as an idempotency key.
 pub(crate) fn client_idempotency_key(protocol: &str, id: Option<&str>) -> Option<String> {
     let id = id.filter(|id| !id.is_empty() && id.len() <= MAX_KEY && !id.contains('\0'))?;
     Some(format!("{protocol}:{id}"))

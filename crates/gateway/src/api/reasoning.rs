@@ -1,4 +1,4 @@
-//! Reasoning sessions of agents: what is shown of them, and what compressions have replaced.
+//! Reasoning sessions of agents: their visible messages, and the messages replaced by compressions.
 
 use axum::response::Response;
 use model::{Position, ReasoningSessionId};
@@ -19,13 +19,13 @@ use crate::extract::query::{self, QueryParams};
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReasoningQuery {
-    /// `next` of the page before.
+    /// `next` of the previous page.
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
 }
 
-/// A reasoning session, with a page of its discarded log.
+/// A reasoning session, with a page of its replaced messages.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ReasoningSessionView {
     session_id: String,
@@ -33,22 +33,22 @@ pub(crate) struct ReasoningSessionView {
     created_by: String,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
-    /// Its base layers, in their order.
+    /// The base layers of the session, in order.
     sources: Vec<ContextSourceView>,
-    /// How many messages are shown.
+    /// Number of visible messages.
     messages: u64,
-    /// The thread as its agent sees it, with the plan.
+    /// The session as its agent sees it, with the plan.
     view: String,
-    /// The newest compression that counts; 0: none.
+    /// Number of the newest compression in effect; 0: none.
     head_layer: u64,
-    /// Compressions, the newest first.
+    /// Compressions, newest first.
     layers: Vec<ReasoningLayerView>,
-    /// Where the next page begins; null on the last one.
+    /// Value of `next` for the next page; null on the last page.
     #[schema(required)]
     next: Option<String>,
 }
 
-/// Where base messages came from.
+/// The origin of base messages.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ContextSourceView {
     thread_id: String,
@@ -56,32 +56,32 @@ pub(crate) struct ContextSourceView {
     from_batch: Option<Position>,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     to_batch: Option<Position>,
-    /// The thread's last message when they were copied.
+    /// Position of the thread's last message when the messages were copied.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     as_of: Option<Position>,
-    /// The lowest number in the thread of what was copied.
+    /// The lowest number in the thread among the copied messages.
     #[schema(required)]
     first_number: Option<u64>,
-    /// The highest one.
+    /// The highest number in the thread among the copied messages.
     #[schema(required)]
     last_number: Option<u64>,
 }
 
-/// A compression, with what it has replaced.
+/// A compression and the messages that it replaced.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ReasoningLayerView {
     layer: u64,
-    /// The one that counted before; 0: none.
+    /// Number of the compression in effect before this one; 0: none.
     previous: u64,
     summary_id: String,
-    /// At most 1,000 characters of it.
+    /// The summary, cut after 1,000 characters.
     summary: String,
     summary_chars: u32,
-    /// How many messages it has replaced.
+    /// Number of messages that it replaced.
     count: u64,
-    /// How many of them are on pages before.
+    /// Number of these messages on previous pages.
     skipped: u64,
-    /// In the order in which they were shown, as far as they are on this page. A page has 100.
+    /// The replaced messages on this page, in their original order. A page has at most 100.
     originals: Vec<DiscardedMessageView>,
     actor: String,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
@@ -92,18 +92,18 @@ pub(crate) struct ReasoningLayerView {
     undone_at: Option<String>,
 }
 
-/// A message that a compression has replaced.
+/// A message that a compression replaced.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DiscardedMessageView {
     message_id: String,
-    /// By which it is read whole.
+    /// The message's number in the session, with which it can be read whole.
     number: u64,
     role: &'static str,
-    /// At most 200 characters of it.
+    /// The content, cut after 200 characters.
     content: String,
     /// Characters of the whole content.
     chars: u32,
-    /// At most 200 characters of it.
+    /// The thinking, cut after 200 characters; null when there is none.
     #[schema(required)]
     thinking: Option<String>,
     tool_calls: Vec<ReasoningCallView>,
@@ -111,7 +111,7 @@ pub(crate) struct DiscardedMessageView {
     tool_call_id: Option<String>,
 }
 
-/// A message of a reasoning session, with all that is kept of it.
+/// A message of a reasoning session with everything stored of it.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ReasoningMessageView {
     message_id: String,
@@ -120,7 +120,7 @@ pub(crate) struct ReasoningMessageView {
     content: String,
     #[schema(required)]
     thinking: Option<String>,
-    /// What the provider signed the thinking with.
+    /// The provider's signature of the thinking; null when there is none.
     #[schema(required)]
     thinking_signature: Option<String>,
     tool_calls: Vec<WholeReasoningCallView>,
@@ -130,20 +130,20 @@ pub(crate) struct ReasoningMessageView {
     tool_name: Option<String>,
 }
 
-/// A call of a tool in a reasoning session, with all that is kept of it.
+/// A tool call in a reasoning session with everything stored of it.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WholeReasoningCallView {
     id: String,
     name: String,
-    /// As the model wrote them.
+    /// The arguments as the model wrote them.
     #[schema(required)]
     arguments: Option<String>,
-    /// What the provider signed the call with.
+    /// The provider's signature of the call; null when there is none.
     #[schema(required)]
     signature: Option<String>,
 }
 
-/// A call of a tool in a reasoning session.
+/// A tool call in a reasoning session.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ReasoningCallView {
     id: String,
@@ -166,7 +166,7 @@ pub(crate) async fn get(
     Ok(json_no_store(session_view(&seen, &log)))
 }
 
-/// One message whole, whether it is shown or was compressed.
+/// One message whole, whether it is visible or was compressed.
 pub(crate) async fn message(
     ctx: RequestContext,
     PathParam((session, number)): PathParam<(String, u64)>,

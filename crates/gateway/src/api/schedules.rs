@@ -20,26 +20,26 @@ use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path;
 use crate::extract::path::PathParam;
 
-/// Occurrences that are shown.
+/// Number of occurrences shown.
 const SHOWN: usize = 5;
 
-/// When work falls due: `cron`, or once `at`.
+/// A schedule: either `cron`, or a single time in `at`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleBody {
-    /// Five fields: minute, hour, day of the month, month, day of the week.
+    /// A cron pattern of five fields: minute, hour, day of the month, month, day of the week.
     #[schema(max_length = 256)]
     pub cron: Option<String>,
-    /// An instant, or what a wall clock in `time_zone` shows.
+    /// The time of a single occurrence: an instant, or a local time in `time_zone`.
     #[schema(max_length = 64)]
     pub at: Option<String>,
-    /// A zone of the IANA database.
+    /// The time zone of the schedule: a zone of the IANA database.
     #[schema(default = "UTC")]
     pub time_zone: Option<String>,
-    /// What happens to an occurrence while the task of the one before is not done.
+    /// What happens to an occurrence while the task of the previous one is not done.
     #[schema(value_type = Option<schemas::OverlapSchema>)]
     pub overlap: Option<String>,
-    /// What happens to occurrences that fell due while there was no worker.
+    /// What happens to occurrences that fell due while no worker was running.
     #[schema(value_type = Option<schemas::MissedSchema>)]
     pub missed: Option<String>,
     /// The text of each task.
@@ -48,7 +48,7 @@ pub struct ScheduleBody {
     /// The metadata of each task.
     #[schema(value_type = Option<schemas::MetadataObject>)]
     pub metadata: Option<Map<String, Value>>,
-    /// Without it, or with true, it occurs.
+    /// Whether the schedule is active; `true` by default.
     pub enabled: Option<bool>,
 }
 
@@ -56,7 +56,7 @@ impl MaxBodySize for ScheduleBody {
     const MAX_BYTES: usize = validate::MAX_INPUT_BODY;
 }
 
-/// A schedule, and when it occurs.
+/// A schedule and its next occurrences.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ScheduleView {
     #[schema(value_type = schemas::ScheduleNameSchema)]
@@ -74,22 +74,22 @@ pub struct ScheduleView {
     #[schema(value_type = Object)]
     metadata: Value,
     enabled: bool,
-    /// One more with each change, from 1.
+    /// Version of the schedule, from 1; rises by one with each change.
     version: u64,
     created_by: String,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     updated_at: Option<String>,
-    /// When the next task is sent; null when none is any more.
+    /// When the next task is sent; null when there are no further occurrences.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     next_at: Option<String>,
-    /// The next five times, or those that there are still.
+    /// The next occurrences, at most five.
     #[schema(value_type = Vec<schemas::TimestampSchema>)]
     next_occurrences: Vec<String>,
 }
 
-/// Schedules of an agent, by their names.
+/// The schedules of an agent, ordered by name.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SchedulesPage {
     #[schema(value_type = schemas::AgentIdSchema)]
@@ -97,7 +97,7 @@ pub(crate) struct SchedulesPage {
     schedules: Vec<ScheduleView>,
 }
 
-/// What a schedule would do.
+/// The occurrences of a schedule that was not stored.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ScheduleDryRun {
     #[schema(value_type = Vec<schemas::TimestampSchema>)]
@@ -142,7 +142,8 @@ async fn shown(store: &Store, agent: &AgentId, name: &ScheduleName) -> Result<Sc
     Ok(ScheduleView::new(&row, store.database_time().await?))
 }
 
-/// What the body says, and when it occurs after `now`: at least once.
+/// Parses the body. Returns the schedule and its occurrences after `now`, of which there is at
+/// least one.
 fn checked(body: ScheduleBody, now: Timestamp) -> Result<(StoredSchedule, Vec<Timestamp>), Problem> {
     let time_zone = body.time_zone.unwrap_or_else(|| "UTC".to_owned());
     let overlap = match body.overlap.as_deref() {
@@ -190,7 +191,7 @@ pub(crate) async fn put(
     Ok((status, json_no_store(view)).into_response())
 }
 
-/// Stores a schedule that makes sense and tells its owner: its version, and how it is shown.
+/// Stores a valid schedule and tells its owner. Returns its version and its view.
 pub(crate) async fn store_checked(
     backend: &Backend,
     actor: String,
@@ -200,7 +201,7 @@ pub(crate) async fn store_checked(
 ) -> Result<(u64, ScheduleView), Problem> {
     let store = backend.store();
     let (schedule, occurrences) = checked(body, store.database_time().await?)?;
-    // A schedule makes no agent: that of a misspelt agent would make tasks for ever.
+    // A schedule does not create an agent: one for a misspelt name would make tasks for ever.
     store.agent(agent).await?.ok_or_else(agents::unknown)?;
     let command = control::new_id()?;
     let put = PutSchedule {
@@ -226,10 +227,10 @@ pub(crate) async fn store_checked(
     Ok((version, shown(store, agent, name).await?))
 }
 
-/// The refusal of what an erased agent may not have.
+/// The refusal of an operation on an erased agent.
 pub(crate) async fn erased(backend: &Backend, agent: &AgentId) -> Problem {
     let refused = submit::refuse_erased(backend, &agent.thread()).await;
-    // It was named anew since.
+    // It has been named again since.
     refused.err().unwrap_or_else(|| {
         Problem::conflict("agent_changed", "the agent has just been erased and named anew")
     })
@@ -244,7 +245,7 @@ pub(crate) async fn dry_run(
     Ok(json_no_store(would_occur(ctx.store()?, body).await?))
 }
 
-/// When a schedule would occur, if it makes sense; nothing is stored.
+/// The occurrences of a valid schedule; nothing is stored.
 pub(crate) async fn would_occur(store: &Store, body: ScheduleBody) -> Result<ScheduleDryRun, Problem> {
     let (_, occurrences) = checked(body, store.database_time().await?)?;
     let next_occurrences = occurrences.into_iter().filter_map(views::rfc3339).collect();
@@ -261,7 +262,7 @@ pub(crate) async fn delete(
     Ok(drop_stored(ctx.backend()?, actor, agent, name).await?.into_response())
 }
 
-/// Deletes a schedule with what waits of it.
+/// Deletes a schedule with its waiting occurrences.
 pub(crate) async fn drop_stored(
     backend: &Backend,
     actor: String,
@@ -282,7 +283,7 @@ impl ScheduleView {
         let (overlap, missed) = (OverlapRule::default(), MissedRule::default());
         let parsed =
             Schedule::parse(schedule.cron.as_deref(), at.as_deref(), &schedule.time_zone, overlap, missed);
-        // What does not wait any more does not occur, whatever its pattern.
+        // A schedule that no longer waits has no occurrences, whatever its pattern.
         let occurrences = match (parsed, row.next_due) {
             (Ok(parsed), Some(_)) => parsed.occurrences(now, SHOWN),
             (Ok(_) | Err(_), _) => Vec::new(),

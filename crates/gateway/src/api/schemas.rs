@@ -1,6 +1,7 @@
-//! Forms of texts: what ids, positions and names look like, for the description of the API.
+//! Schemas of ids, positions, names and other texts, for the OpenAPI document.
 //!
-//! None of these types has values, and each has two names: that of the type, and that of the component in the description. They lend their form to fields that are plain texts in the code.
+//! These types have no values. Each has two names: that of the type, and that of the component in
+//! the document. Fields that are plain texts in the code refer to them.
 
 use model::{BusyPolicy, MAX_CONTEXT_TOKENS, MAX_ID_LEN, TaskKind, TriggerType, WaitReason};
 use protocols::schema;
@@ -32,12 +33,12 @@ schema! {
 }
 
 schema! {
-    /// What a credential is for.
+    /// The role of a credential, which determines the scopes that it may have.
     CredentialRole as "CredentialRole", one_of(auth::AccessRole::ALL.map(auth::AccessRole::name))
 }
 
 schema! {
-    /// What may be done.
+    /// A scope: a group of operations that a credential may perform.
     ScopeSchema as "ScopeText", one_of(auth::Permission::ALL.map(auth::Permission::scope))
 }
 
@@ -47,12 +48,13 @@ schema! {
 }
 
 schema! {
-    /// The id of an agent; with a kind of work behind `+`, the queue of what follows the agent's turns.
+    /// The id of an agent, or with `+` and a kind of work the queue of that agent's background
+    /// tasks.
     QueueIdSchema as "QueueName", text("^[A-Za-z0-9_-]{1,128}([+](work_request|memory|compaction))?$", MAX_ID_LEN + 16, "ann")
 }
 
 schema! {
-    /// How a turn stands.
+    /// The state of a turn.
     TurnStateSchema as "TurnStateText", one_of(["waiting", "running", "completed", "failed"])
 }
 
@@ -62,22 +64,22 @@ schema! {
 }
 
 schema! {
-    /// The id of a follow-up's timer.
+    /// The id of a follow-up.
     FollowUpIdSchema as "FollowUpName", text("^f[0-9a-f]{4}-[A-Za-z0-9_-]{1,58}$", 64, "f01f3-7524873984012345345")
 }
 
 schema! {
-    /// What became of a timer.
+    /// The state of a follow-up.
     TimerStatusSchema as "TimerStatusText", one_of(TimerStatus::ALL.map(TimerStatus::name))
 }
 
 schema! {
-    /// Why an agent speaks first.
+    /// The reason for which an agent speaks first.
     TriggerTypeSchema as "TriggerTypeText", one_of(TriggerType::ALL.map(TriggerType::name))
 }
 
 schema! {
-    /// What would become of a follow-up.
+    /// What would happen to a follow-up if it were due now.
     VerdictSchema as "VerdictText", one_of(["fire", "refused", "later", "superseded"])
 }
 
@@ -87,7 +89,7 @@ schema! {
 }
 
 schema! {
-    /// What a rule says.
+    /// The outcome of a rule.
     RuleOutcomeSchema as "RuleOutcomeText", one_of(["passes", "refuses", "delays"])
 }
 
@@ -101,31 +103,31 @@ schema! {
     BudgetNameSchema as "BudgetName", id("ann-daily")
 }
 
-/// Most tokens of a budget.
+/// Highest limit of a budget in tokens.
 pub(crate) const MOST_BUDGET_TOKENS: u64 = 1_000_000_000_000_000;
 
 schema! {
-    /// How many tokens may be used.
+    /// The number of tokens that may be used.
     BudgetTokens as "BudgetTokens", number(0, MOST_BUDGET_TOKENS).build()
 }
 
 schema! {
-    /// After what a budget begins anew.
+    /// The period after which a budget starts again.
     BudgetPeriodSchema as "BudgetPeriodText", one_of(BudgetPeriod::ALL.map(BudgetPeriod::name))
 }
 
 schema! {
-    /// In what a budget is counted.
+    /// The unit in which a budget is counted.
     BudgetUnitSchema as "BudgetUnitText", one_of(BudgetUnit::ALL.map(BudgetUnit::name))
 }
 
 schema! {
-    /// What happens to an occurrence while the task of the one before is not done.
+    /// What happens to an occurrence while the task of the previous one is not done.
     OverlapSchema as "OverlapText", one_of(OverlapRule::ALL.map(OverlapRule::name))
 }
 
 schema! {
-    /// What happens to occurrences that fell due while there was no worker.
+    /// What happens to occurrences that fell due while no worker was running.
     MissedSchema as "MissedText", one_of(MissedRule::ALL.map(MissedRule::name))
 }
 
@@ -135,7 +137,7 @@ schema! {
 }
 
 schema! {
-    /// What became of a control command: `pending` until its owner has said.
+    /// The status of a control command; `pending` until its owner has reported the outcome.
     CommandStatusSchema as "CommandStatusText", one_of(control::STATUSES)
 }
 
@@ -145,12 +147,13 @@ schema! {
 }
 
 schema! {
-    /// What names a request, so that the same again does nothing more: chosen by the client, unique in the thread.
+    /// An id of the request, chosen by the client and unique in the thread: a repeated request with
+    /// it has no further effect.
     RequestIdSchema as "RequestName", id("r-1")
 }
 
 schema! {
-    /// Who reads a note: people as well, or models only.
+    /// Who reads a note: people and models, or models only.
     VisibilitySchema as "VisibilityText", one_of(["shown", "hidden"])
 }
 
@@ -165,13 +168,15 @@ schema! {
 }
 
 schema! {
-    /// Free-form: at most 65,536 bytes as JSON, without NUL characters and numbers beyond 2^53.
+    /// Free-form object: at most 65,536 bytes as JSON, without NUL characters and numbers beyond
+    /// 2^53.
     MetadataObject as "MetadataObject", ObjectBuilder::new().schema_type(Type::Object).examples([json!({"channel": "web"})]).build()
 }
 
 schema! {
-    /// The id of an event: how far its reader has read. To be given back as it is. It begins with the position of the last end that the
-    /// reader has got, so a position alone is one, too; of each open message follows what the reader has of it.
+    /// The id of an event, which marks how far its reader has read; to be sent back unchanged. It
+    /// begins with the position of the last end that the reader has received, so a position alone
+    /// is valid, too. Then follows what the reader has of each open message.
     CursorSchema as "CursorText", text(
         concat!(
             r"^[0-9]{1,19}(~[A-Za-z0-9_-]{1,128}\.[0-9]{1,10}\.[0-9]{1,10}\.[0-9]{1,19}",
@@ -183,7 +188,7 @@ schema! {
 }
 
 schema! {
-    /// A moment.
+    /// A point in time, in RFC 3339.
     TimestampSchema as "Moment", ObjectBuilder::new()
         .schema_type(Type::String)
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)))
@@ -192,12 +197,12 @@ schema! {
 }
 
 schema! {
-    /// What becomes of an input while another turn of its thread is under way.
+    /// What happens to an input while another turn of its thread is in progress.
     BusyPolicySchema as "BusyPolicyText", one_of(BusyPolicy::ALL.map(BusyPolicy::name))
 }
 
 schema! {
-    /// Whether every message that belongs to a batch is there; `open`: a turn of it is under way.
+    /// Whether every message of a batch is there; `open`: a turn of it is in progress.
     BatchStateSchema as "BatchStateText", one_of(["open", "complete", "incomplete", "abandoned"])
 }
 
@@ -208,22 +213,22 @@ schema! {
 }
 
 schema! {
-    /// Which incomplete batches.
+    /// A state of incomplete batches.
     IncompleteSchema as "IncompleteText", one_of(INCOMPLETE)
 }
 
 schema! {
-    /// Why something waits.
+    /// The reason why something waits.
     WaitReasonSchema as "WaitReasonText", one_of(WaitReason::ALL.map(WaitReason::name))
 }
 
 schema! {
-    /// Whether a compaction counts.
+    /// The state of a compaction.
     CompactionStateSchema as "CompactionStateText", one_of(COMPACTION_STATES)
 }
 
 schema! {
-    /// Why the heads of agents wait that are looked for.
+    /// The reason why the first task of an agent waits.
     AgentWaitingSchema as "AgentWaitingText", one_of(["backoff", "paused"])
 }
 
@@ -233,7 +238,7 @@ schema! {
 }
 
 schema! {
-    /// How many items a page has at most.
+    /// The maximum number of items of a page.
     Limit as "Limit", number(1, query::MAX_LIMIT.into()).default(Some(query::DEFAULT_LIMIT.into())).build()
 }
 
@@ -248,17 +253,17 @@ schema! {
 }
 
 schema! {
-    /// Whether the worker answers that owns the partition; without it only what is stored is known.
+    /// Whether the worker that owns the partition answers. Without it only stored data is known.
     OwnerStatusSchema as "OwnerStatusText", one_of(OwnerStatus::ALL.map(OwnerStatus::name))
 }
 
 schema! {
-    /// What a task is about.
+    /// The kind of a task.
     TaskKindSchema as "TaskKindText", one_of(TaskKind::ALL.map(TaskKind::name))
 }
 
 schema! {
-    /// What became of a task.
+    /// The status of a task.
     TaskStatusSchema as "TaskStatusText", one_of(TaskStatus::ALL.map(TaskStatus::name))
 }
 
@@ -273,5 +278,5 @@ pub(crate) const UNDONE: &str = "undone";
 
 pub(crate) const REPLACED: &str = "replaced";
 
-/// What a compaction may be.
+/// States of a compaction.
 pub(crate) const COMPACTION_STATES: [&str; 4] = [WAITING, COUNTS, UNDONE, REPLACED];

@@ -1,4 +1,4 @@
-//! What serves here.
+//! Name and version of the service.
 
 use axum::Json;
 use serde::Serialize;
@@ -8,7 +8,7 @@ pub(crate) async fn get() -> Json<ServiceInfo> {
     Json(ServiceInfo { name: "antiphon", version: env!("CARGO_PKG_VERSION") })
 }
 
-/// What answers here.
+/// The name and version of the service.
 #[derive(Serialize, ToSchema)]
 #[schema(as = About)]
 pub(crate) struct ServiceInfo {

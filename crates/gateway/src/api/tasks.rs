@@ -26,30 +26,31 @@ use crate::extract::path::PathParam;
 use crate::extract::query;
 use crate::extract::query::QueryParams;
 
-/// A task.
+/// A task to add to an agent's queue.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskBody {
-    /// The same again is the same task. Without it one is made.
+    /// The id of the task: a repeated request with it yields the same task. Generated when absent.
     #[schema(value_type = Option<schemas::TaskIdSchema>)]
     task_id: Option<String>,
     #[schema(value_type = schemas::InputSchema)]
     content: String,
     #[schema(value_type = Option<schemas::MetadataObject>)]
     metadata: Option<Map<String, Value>>,
-    /// It enters the queue then, and not before: at most 366 days from now.
+    /// The task enters the queue at this time and not before; at most 366 days from now. By default
+    /// it enters at once.
     #[schema(value_type = Option<schemas::TimestampSchema>)]
     not_before: Option<String>,
 }
 
-/// A task that is durable and will be in the agent's queue.
+/// A task that is stored durably and will be in the agent's queue.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TaskAccepted {
     #[schema(value_type = schemas::TaskIdSchema)]
     task_id: String,
     #[schema(value_type = schemas::AgentIdSchema)]
     agent_id: String,
-    /// Where it is looked at.
+    /// The URL of the task.
     #[schema(format = "uri-reference")]
     task_url: String,
 }
@@ -104,33 +105,33 @@ pub(crate) async fn enqueue_task(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TasksQuery {
-    /// Only those.
+    /// Only tasks with this status.
     #[param(value_type = Option<schemas::TaskStatusSchema>)]
     status: Option<String>,
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[param(value_type = Option<schemas::PositionSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
 }
 
-/// Tasks of an agent, in the order of its queue.
+/// A page of an agent's tasks, in the order of the queue.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TasksPage {
     #[schema(value_type = schemas::QueueIdSchema)]
     agent_id: String,
     tasks: Vec<TaskView>,
-    /// Where the next page begins; null on the last one.
+    /// Value of `next` for the next page; null on the last page.
     #[schema(required)]
     next: Option<String>,
 }
 
-/// A task, and what became of it.
+/// A task and its state.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TaskView {
     #[schema(value_type = schemas::TaskIdSchema)]
     task_id: String,
-    /// Its place in the queue.
+    /// The task's position in the queue.
     #[schema(value_type = schemas::PositionSchema)]
     position: Position,
     #[schema(value_type = schemas::TaskKindSchema)]
@@ -140,7 +141,7 @@ pub(crate) struct TaskView {
     content: String,
     #[schema(value_type = Object)]
     metadata: Metadata,
-    /// Why it failed.
+    /// Why the task failed; null when it has not.
     #[schema(required)]
     failure: Option<ErrorView>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
@@ -201,7 +202,7 @@ impl From<TaskRow> for TaskView {
     }
 }
 
-/// What of a task is to be changed: one of the two, or both.
+/// The changes of a task: `content`, `metadata`, or both.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EditBody {
@@ -215,7 +216,7 @@ impl MaxBodySize for EditBody {
     const MAX_BYTES: usize = MAX_INPUT_BODY;
 }
 
-/// What the body leaves out stays as it is.
+/// Omitted fields keep their values.
 pub(crate) async fn edit(
     ctx: RequestContext,
     PathParam((agent, task)): PathParam<(String, String)>,
@@ -252,8 +253,8 @@ pub(crate) async fn retry(
     act(ctx.backend()?, agent, &task, actor, ControlKind::RetryTask(task.clone())).await
 }
 
-/// The owner judges, for it may know a task that is not written yet. What it refuses and the store does not know either is
-/// no task.
+/// The owner decides, because it may know a task that is not written yet. If it refuses and the
+/// store does not know the task either, the task does not exist.
 async fn act(
     backend: &Backend,
     agent: AgentId,

@@ -23,17 +23,17 @@ use crate::error::Problem;
 use crate::extract::body::{JsonBody, MaxBodySize};
 use crate::extract::path::PathParam;
 
-/// Before a thread counts as unknown.
+/// Pause before the second check of an unknown thread.
 const SECOND_LOOK: Duration = Duration::from_millis(150);
 
-/// A thread that is to be.
+/// The settings of a thread that a client creates.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ThreadBody {
-    /// Without it one is made.
+    /// The id of the thread; generated when absent.
     #[schema(value_type = Option<schemas::ThreadIdSchema>)]
     thread_id: Option<String>,
-    /// Who answers in it; the agent of the thread's own id without it.
+    /// The agent that answers in the thread; by default the one with the thread's id.
     #[schema(value_type = Option<schemas::AgentIdSchema>)]
     agent_id: Option<String>,
     #[schema(value_type = Option<schemas::BusyPolicySchema>)]
@@ -42,7 +42,7 @@ pub(crate) struct ThreadBody {
     metadata: Option<Map<String, Value>>,
 }
 
-/// A thread, and which turns it has at the moment.
+/// A thread and its current turns.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ThreadDetail {
     #[serde(flatten)]
@@ -51,9 +51,10 @@ pub(crate) struct ThreadDetail {
     owner_status: &'static str,
     #[schema(required)]
     active_turn: Option<TurnView>,
-    /// In the order in which they will begin; without follow-ups, which no person has sent.
+    /// Inputs that wait, in the order in which they will begin; without follow-ups, which no person
+    /// has sent.
     waiting_turns: Vec<InputView>,
-    /// Messages that have begun and not ended, the oldest first; at most 64.
+    /// Messages that have begun and not ended, oldest first; at most 64.
     open_messages: Vec<OpenMessageView>,
 }
 
@@ -81,7 +82,7 @@ pub(crate) fn unknown() -> Problem {
     Problem::not_found("unknown_thread", "there is no such thread")
 }
 
-/// What a client may say of a second input.
+/// Parses the policy for an input while another turn is in progress.
 pub(crate) fn policy(text: Option<&str>) -> Result<Option<BusyPolicy>, Problem> {
     let known = |name: &str| {
         let all = BusyPolicy::ALL.map(BusyPolicy::name).join(", ");
@@ -125,8 +126,8 @@ pub(crate) async fn get(
     let mut row = backend.store().thread(&thread).await?;
     let mut explained = ask(backend, &thread).await;
     if row.is_none() && !is_begun(explained.as_ref()) {
-        // A thread that was not created by a request is written with the end of its first turn, and an input is stored before its
-        // owner has read it.
+        // A thread that no request created is written with the end of its first turn, and an input
+        // is stored before its owner has read it.
         tokio::time::sleep(SECOND_LOOK).await;
         (row, explained) = (backend.store().thread(&thread).await?, ask(backend, &thread).await);
         if row.is_none() && !is_begun(explained.as_ref()) {
@@ -137,7 +138,8 @@ pub(crate) async fn get(
     Ok(json_no_store(ThreadDetail::new(backend, shown, explained.as_ref())))
 }
 
-/// Of a thread that the store does not know: fails unless its first turn is under way or waits, and then there is nothing to show yet.
+/// For a thread unknown to the store: fails unless its first turn is in progress or waits. There is
+/// nothing to show yet then.
 pub(crate) async fn check_begun(backend: &Backend, thread: &ThreadId) -> Result<(), Problem> {
     if is_begun(ask(backend, thread).await.as_ref()) {
         return Ok(());
@@ -150,19 +152,20 @@ pub(crate) async fn check_begun(backend: &Backend, thread: &ThreadId) -> Result<
     }
 }
 
-/// What the owner says of the thread's turns.
+/// The state of the thread's turns, as its owner knows it.
 async fn ask(backend: &Backend, thread: &ThreadId) -> Option<QueueStatus> {
     owner_query::explain(backend, thread.bucket(), &QueryTarget::Thread(thread.clone())).await
 }
 
-/// Something in the thread is under way or waits.
+/// Whether anything in the thread is in progress or waits.
 fn is_begun(explained: Option<&QueueStatus>) -> bool {
     explained.is_some_and(|explained| {
         explained.active.is_some() || !explained.waiting.is_empty() || !explained.open.is_empty()
     })
 }
 
-/// Fails unless the thread is known by a turn that failed; only the owner can report that there is no such thread.
+/// Fails unless the thread is known from a failed turn. Only the owner can report that there is no
+/// such thread.
 async fn known_otherwise(
     backend: &Backend,
     thread: &ThreadId,
@@ -180,7 +183,7 @@ async fn known_otherwise(
     })
 }
 
-/// A thread that was not created by a request, and of which no turn is in the history.
+/// The view of a thread that no request created and that has no turn in its history.
 fn shown_begun(thread: &ThreadId) -> ThreadView {
     ThreadView {
         thread_id: thread.name().to_owned(),

@@ -17,7 +17,7 @@ use crate::extract::path::PathParam;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TicketBody {
-    /// How long it opens the events, in seconds.
+    /// How long the ticket is valid, in seconds; 300 by default.
     #[schema(minimum = 1, maximum = 900)]
     lifetime_s: Option<u32>,
 }

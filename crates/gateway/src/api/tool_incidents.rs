@@ -1,4 +1,4 @@
-//! Tool calls of unknown outcome, which a person decides.
+//! Tool calls of unknown outcome, about which a person decides.
 
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -21,20 +21,21 @@ use crate::extract::query::{self, QueryParams};
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ToolIncidentsQuery {
-    /// Those that are decided as well.
+    /// Whether to include decided calls.
     #[serde(default)]
     all: bool,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
 }
 
-/// What is decided: exactly one of `run_again` and `result`.
+/// A decision: exactly one of `run_again` and `result`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolDecisionBody {
     /// `true`: the tool is called again.
     pub run_again: Option<bool>,
-    /// The tool is not called again, and the turn goes on with this result, as the model reads it.
+    /// The result that the model reads instead: the tool is not called again, and the turn
+    /// continues.
     #[schema(max_length = 65_536)]
     pub result: Option<String>,
     /// Whether the model reads the result as an error.
@@ -46,37 +47,38 @@ impl MaxBodySize for ToolDecisionBody {
     const MAX_BYTES: usize = 512 << 10;
 }
 
-/// The longest result that a person gives, bytes.
+/// Longest result of a person, bytes.
 const MOST_RESULT_BYTES: usize = 64 << 10;
 
-/// Tool calls of unknown outcome, the newest first.
+/// A list of tool calls of unknown outcome, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ToolIncidentsPage {
     tool_incidents: Vec<ToolIncidentView>,
-    /// Whether there are more than the limit: decided ones leave the list, and the next come.
+    /// Whether there are more than the limit. Decided calls leave the list, and the next ones
+    /// follow.
     has_more: bool,
 }
 
-/// A call, of a tool that must not be called twice, of which it is not known whether it has run.
+/// A call of unknown outcome, of a tool that must not be called twice.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ToolIncidentView {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     #[schema(value_type = schemas::TurnIdSchema)]
     turn_id: String,
-    /// The call in the turn.
+    /// The key of the call within its turn.
     call: String,
     #[schema(value_type = schemas::WorkflowNameSchema)]
     workflow: String,
     agent_id: String,
     tool: String,
-    /// A JSON text, shortened where it is long.
+    /// The arguments as JSON text, shortened if long.
     arguments: String,
     #[schema(value_type = schemas::TimestampSchema)]
     started_at: String,
     #[schema(value_type = schemas::TimestampSchema)]
     detected_at: String,
-    /// `run_again` or `result`; null: it is not decided.
+    /// `run_again` or `result`; null while there is no decision.
     #[schema(required)]
     decision: Option<&'static str>,
     #[schema(required)]
@@ -84,7 +86,7 @@ pub struct ToolIncidentView {
 }
 
 impl ToolIncidentView {
-    /// With the thread's whole id, or its name in its tenant.
+    /// `thread_id` is the thread's whole id, or its name in its tenant.
     fn new(found: FoundIncident, thread_id: String) -> Self {
         let FoundIncident { place, incident, .. } = found;
         Self {
@@ -117,13 +119,13 @@ impl ToolDecisionBody {
     }
 }
 
-/// Those of all tenants, with whole ids of threads.
+/// Incidents of all tenants, with whole thread ids.
 pub(crate) async fn of_all_tenants(backend: &Backend, all: bool) -> Result<Vec<ToolIncidentView>, Problem> {
     let found = tool_incidents::list(backend, all, |_| true).await?;
     Ok(found.into_iter().map(with_whole_id).collect())
 }
 
-/// Decides about one of any tenant.
+/// Decides about an incident of any tenant.
 pub(crate) async fn decide_as(
     backend: &Backend,
     actor: &str,

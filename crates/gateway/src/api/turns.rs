@@ -1,4 +1,4 @@
-//! Turns under way.
+//! State and control of turns.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use crate::extract::body::NoBody;
 use crate::extract::path;
 use crate::extract::path::PathParam;
 
-/// An input is stored before its owner knows of it: who asks at once asks again after these pauses.
+/// Pauses between repeated queries: an input is stored before its owner knows of it.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(250), Duration::from_millis(500)];
-/// Between two queries while no worker owns the turn, or its owner has not read all there is.
+/// Pause between queries while no worker owns the turn, or its owner has not read everything.
 const OWNER_PAUSE: Duration = Duration::from_millis(250);
 
 pub(crate) fn turn_id(text: &str) -> Result<TurnId, Problem> {
@@ -36,13 +36,13 @@ fn unknown() -> Problem {
     Problem::not_found("unknown_turn", "there is no such turn")
 }
 
-/// The thread of a turn that has ended, of which something is stored.
+/// The thread of an ended turn of which something is stored.
 async fn ended_in(ctx: &RequestContext, turn: &TurnId) -> Result<Option<ThreadId>, Problem> {
     let thread = ctx.store()?.thread_of_turn(turn, &turn.input()).await?;
     Ok(thread.and_then(|thread| ctx.in_own_tenant(thread)))
 }
 
-/// A turn, and how it stands.
+/// A turn and its state.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TurnDetail {
     #[schema(value_type = schemas::TurnIdSchema)]
@@ -51,30 +51,32 @@ pub(crate) struct TurnDetail {
     thread_id: String,
     #[schema(value_type = schemas::TurnStateSchema)]
     state: &'static str,
-    /// One more after each failure, from 0; of a completed turn that of its answer.
+    /// Number of the run, from 0; rises by one after each failure. For a completed turn: the run of
+    /// its answer.
     run: u32,
-    /// The answer's id.
+    /// The id of the answer.
     #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
-    /// What it waits for; null while chunks come, and once it has ended.
+    /// The reason why the turn waits; null while chunks come, and once the turn has ended.
     #[schema(required)]
     waiting: Option<ReasonView>,
-    /// Of a turn in which the agent spoke first.
+    /// The follow-up of a turn in which the agent spoke first; null for other turns.
     #[schema(required)]
     follow_up: Option<TurnFollowUp>,
-    /// Of a completed turn: why its answer ended.
+    /// Why the answer ended; null unless the turn is completed.
     #[schema(value_type = Option<protocols::schemas::FinishReasonSchema>, required)]
     finish_reason: Option<&'static str>,
-    /// Of a completed turn: what the calls of models of its answer used together, where that is known.
+    /// Total use of the answer's model calls; null unless the turn is completed and the use is
+    /// known.
     #[schema(required)]
     usage: Option<AnswerUsage>,
-    /// When its input was accepted; null where it is not known.
+    /// When the input was accepted; null when unknown.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
-    /// When the run began that is under way, or that answered.
+    /// When the run that is in progress, or that answered, began; null when unknown.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     started_at: Option<String>,
-    /// When its answer was complete, or its last run failed.
+    /// When the answer was complete or the last run failed; null while the turn has not ended.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     ended_at: Option<String>,
 }
@@ -88,20 +90,20 @@ impl TurnDetail {
     }
 }
 
-/// What a turn's follow-up is.
+/// The follow-up of a turn.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TurnFollowUp {
     #[schema(value_type = schemas::FollowUpIdSchema)]
     follow_up_id: String,
     #[schema(value_type = schemas::TriggerTypeSchema)]
     trigger_type: String,
-    /// What its workflow said of it, for people who look for the cause.
+    /// The workflow's reason for the follow-up, for people who look for the cause.
     reason: String,
-    /// The turn whose end has armed it.
+    /// The id of the turn whose end armed the follow-up.
     armed_by: String,
 }
 
-/// What its owner knows of it, and otherwise what is stored.
+/// The state that the owner knows, otherwise the stored one.
 pub(crate) async fn get(
     ctx: RequestContext,
     PathParam(turn): PathParam<String>,
@@ -149,7 +151,7 @@ pub(crate) async fn get(
             let (stored, times) = backend.store().timed_turn(&thread, &turn).await?.unzip();
             let found = match stored {
                 Some(TurnState::Failed { run }) => Some(shown(&thread, "failed", run, None)),
-                // Only its owner could say whether it runs or waits.
+                // Only its owner could tell whether it runs or waits.
                 Some(TurnState::Open { run }) => {
                     Some(shown(&thread, "waiting", run, Some(WaitReason::CatchingUp)))
                 }
@@ -161,7 +163,7 @@ pub(crate) async fn get(
                         ..shown(&thread, "completed", run, None)
                     })
                 }
-                // It was dropped or erased between the two looks.
+                // It was dropped or erased between the two reads.
                 Some(TurnState::Dropped) | None => None,
             };
             if let Some(found) = found {
@@ -180,7 +182,7 @@ pub(crate) async fn get(
     }
 }
 
-/// With the follow-up that it is, if it is one that is still known.
+/// Adds the turn's follow-up, if it is one that is still known.
 async fn show(
     ctx: &RequestContext,
     thread: &ThreadId,
@@ -215,13 +217,13 @@ pub(crate) async fn stop(
     Ok(acted.into_response())
 }
 
-/// Only its owner knows the thread of a turn that has just begun, and without it the act has no subject: for some time,
-/// which is longer than that of a takeover, the owner is waited for.
+/// Only the owner knows the thread of a turn that has just begun, and without the thread a command
+/// has no subject. This waits for an owner longer than a takeover lasts.
 pub(crate) async fn thread_of(ctx: &RequestContext, turn: &TurnId) -> Result<ThreadId, Problem> {
     look_for(ctx, turn, &PAUSES).await
 }
 
-/// The same of a turn of which nothing says that there is one: an owner that has read everything is asked once.
+/// The same for a turn that may not exist: an owner that has read everything is queried once.
 pub(crate) async fn thread_if_known(ctx: &RequestContext, turn: &TurnId) -> Result<ThreadId, Problem> {
     look_for(ctx, turn, &[]).await
 }

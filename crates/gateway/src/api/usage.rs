@@ -1,4 +1,4 @@
-//! What the calls of models have used.
+//! The usage of model calls.
 
 use axum::response::Response;
 use model::{AgentId, ThreadId, Timestamp};
@@ -12,39 +12,41 @@ use crate::app::request_context::RequestContext;
 use crate::error::Problem;
 use crate::extract::query::QueryParams;
 
-/// Groups that one answer has.
+/// Maximum number of groups in a response.
 const MOST_GROUPS: u32 = 10_000;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UsageQuery {
-    /// Turns that ended then or later.
+    /// Only turns that ended at this time or later.
     #[param(value_type = schemas::TimestampSchema)]
     from: String,
-    /// Turns that ended before.
+    /// Only turns that ended before this time.
     #[param(value_type = schemas::TimestampSchema)]
     to: String,
-    /// Any of `day` (in UTC), `agent`, `thread`, `user`, `model`, `kind`, `finish_reason`, with commas between them; without it all is one sum.
+    /// Grouping: any of `day` (in UTC), `agent`, `thread`, `user`, `model`, `kind`,
+    /// `finish_reason`, separated by commas. By default one sum of all.
     group_by: Option<String>,
-    /// `json`, or `csv` with a line of names and a line for each group.
+    /// The format: `json`, or `csv` with a header line and a line for each group.
     #[param(default = "json", pattern = "^(json|csv)$")]
     format: Option<String>,
 }
 
-/// What the calls of models have used, in sums.
+/// The usage of model calls, in sums.
 #[derive(Serialize, ToSchema)]
 pub struct UsageReport {
-    /// Of the costs; null: no prices are known here.
+    /// The currency of the costs; null when no prices are configured.
     #[schema(required)]
     currency: Option<String>,
-    /// Of days before this one (in UTC) only sums are kept: their calls count as of the day's start, by the price of that time, and have no
-    /// thread and no user. Null: there are none.
+    /// The first day (in UTC) with details; null when all days have them. Earlier calls are
+    /// kept only as sums: they count as of the start of their day, by the price of that time, and
+    /// have no thread and no user.
     #[schema(required)]
     details_from: Option<String>,
     usage: Vec<SummedUsage>,
 }
 
-/// The sum of one group. What was not asked for, or is not known, is null.
+/// The sum of one group. Fields that were not grouped by, or are unknown, are null.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SummedUsage {
     #[schema(required)]
@@ -58,28 +60,31 @@ pub(crate) struct SummedUsage {
     user_id: Option<String>,
     #[schema(required)]
     model: Option<String>,
-    /// `turn`, `follow_up`, `summary` or `memory`.
+    /// What the calls were for: `turn`, `follow_up`, `summary` or `memory`.
     #[schema(required)]
     kind: Option<String>,
-    /// Why the answers ended; null also where they failed.
+    /// Why the answers ended; null for answers that failed, too.
     #[schema(required)]
     finish_reason: Option<String>,
-    /// Calls of models.
+    /// Number of model calls.
     calls: i64,
-    /// Those of answers that did not come to their end: there may have been more than are known.
+    /// Number of calls of answers that did not reach their end; further calls of these may be
+    /// unknown.
     partial_calls: i64,
-    /// Those that their provider has not counted, because the answer was stopped, failed or cut: their tokens are estimates.
+    /// Number of calls that the provider did not count, because the answer was stopped, failed or
+    /// was cut: their tokens are estimates.
     estimated_calls: i64,
     input_tokens: i64,
     output_tokens: i64,
-    /// Part of the input, as far as it was said.
+    /// Part of the input tokens that the provider served from its cache, as far as reported.
     cached_tokens: i64,
-    /// Part of the output, as far as it was said.
+    /// Part of the output tokens spent on reasoning, as far as reported.
     reasoning_tokens: i64,
-    /// What the calls cost together by the operator's prices, as a decimal number; null: none of them has a price.
+    /// Total cost of the calls by the operator's prices, as a decimal number; null when none of
+    /// them has a price.
     #[schema(required)]
     cost: Option<String>,
-    /// Calls of models without a price at their time, which `cost` leaves out.
+    /// Number of calls of models without a price at that time, which `cost` leaves out.
     unpriced_calls: i64,
 }
 
@@ -109,10 +114,11 @@ pub(crate) async fn get(
 }
 
 impl UsageReport {
-    /// Why there is no report.
+    /// Message for a report with too many groups.
     pub const TOO_MANY: &str = "these are more than 10000 groups; ask for a shorter time or for fewer";
 
-    /// The sums of the calls of turns that ended from `from` on and before `to`; `None`: they are too many.
+    /// The sums of calls of turns that ended from `from` on and before `to`; `None` when there are
+    /// too many groups.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -123,14 +129,16 @@ impl UsageReport {
         by: &[UsageGroup],
     ) -> Result<Option<Self>, StoreError> {
         let sums = store.usage(from, to, by, MOST_GROUPS + 1).await?;
-        // After the sums: what is rolled up in between is said to be, and not the other way round.
+        // After the sums: days rolled up in between are then reported as such, and never the
+        // reverse.
         let details_from = store.usage_details_from().await?;
         let currency = store.prices().map(|prices| prices.currency.clone());
         let usage: Vec<SummedUsage> = sums.into_iter().map(SummedUsage::from).collect();
         Ok((usage.len() <= MOST_GROUPS as usize).then_some(Self { currency, details_from, usage }))
     }
 
-    /// The same as lines of RFC 4180: a line of names, and one for each group, which ends with the currency and the first day with details.
+    /// The report as CSV (RFC 4180): a header line, then one line per group, which ends with the
+    /// currency and the first day with details.
     pub fn to_csv(&self) -> String {
         let names = [
             "day",
@@ -185,13 +193,14 @@ impl UsageReport {
     }
 }
 
-/// A text as a field; what is not known is nothing, which differs from an empty text.
+/// A text as a CSV field. An unknown value is nothing, which differs from an empty text.
 fn quoted(text: Option<&str>) -> String {
     text.map(|text| format!("\"{}{}\"", no_formula(text), text.replace('"', "\"\""))).unwrap_or_default()
 }
 
-/// The prefix that keeps a spreadsheet from reading a text as a formula: users and workflows write these texts. Some programs look at the first
-/// character that is not white space, and accept the wide forms of the characters as well.
+/// The prefix that keeps a spreadsheet from reading a text as a formula: users and workflows write
+/// these texts. Some programs look at the first character that is not white space, and accept the
+/// wide forms of the characters, too.
 fn no_formula(text: &str) -> &'static str {
     let begins = |text: &str| {
         text.starts_with([
@@ -204,7 +213,7 @@ fn no_formula(text: &str) -> &'static str {
 impl From<UsageSum> for SummedUsage {
     fn from(sum: UsageSum) -> Self {
         let [day, agent, thread, user_id, model, kind, finish_reason] = sum.of;
-        // Clients know of no tenant.
+        // Clients do not see the tenant.
         let agent_id = agent.map(|id| AgentId::parse(&id).map_or(id, |agent| agent.name().to_owned()));
         let thread_id = thread.map(|id| ThreadId::parse(&id).map_or(id, |thread| thread.name().to_owned()));
         Self {

@@ -1,4 +1,4 @@
-//! Forms in which things appear in JSON: those of the HTTP API, which the operators' commands print as well.
+//! JSON forms of the HTTP API's resources, which the operators' commands print as well.
 
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ pub struct ThreadView {
     pub busy_policy: &'static str,
     #[schema(value_type = Object)]
     pub metadata: Value,
-    /// Without those that the system made up.
+    /// Number of messages, without those that the system made up.
     #[schema(minimum = 0)]
     pub message_count: i64,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
@@ -47,7 +47,7 @@ pub struct ThreadView {
 }
 
 impl ThreadView {
-    /// As those see it who look at all tenants: ids say whose they are.
+    /// The view across all tenants: ids include the tenant.
     pub fn of_fleet(row: &ThreadRow) -> Self {
         let named = &row.named;
         let agent = named.agent.clone().unwrap_or_else(|| named.thread.agent());
@@ -55,7 +55,7 @@ impl ThreadView {
     }
 }
 
-/// As its tenant sees it.
+/// The view within the thread's tenant.
 impl From<&ThreadRow> for ThreadView {
     fn from(row: &ThreadRow) -> Self {
         let named = &row.named;
@@ -74,16 +74,17 @@ impl From<&ThreadRow> for ThreadView {
 /// A message of a history.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct MessageView {
-    /// Null while its turn is under way.
+    /// The message's position in the thread; null while its turn is in progress.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub position: Option<Position>,
     #[schema(value_type = schemas::MessageIdSchema)]
     pub message_id: String,
-    /// Null while its turn is under way, unless that goes on with a batch.
+    /// The batch that the message belongs to; null while its turn is in progress, unless that turn
+    /// continues a batch.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub batch_id: Option<Position>,
     pub sequence_num: i32,
-    /// Its number in the thread, from 1, those of hidden messages counted: it never changes.
+    /// The message's number in the thread, from 1, counting hidden messages. It never changes.
     #[schema(minimum = 1, required)]
     pub number: Option<u64>,
     #[schema(value_type = schemas::BatchTypeSchema)]
@@ -99,22 +100,25 @@ pub struct MessageView {
     pub metadata: Value,
     #[schema(required)]
     pub token_count: Option<i64>,
-    /// Of the last message of an answer: why it ended.
+    /// Why the answer ended; set on the last message of an answer only.
     #[schema(value_type = Option<protocols::schemas::FinishReasonSchema>, required)]
     pub finish_reason: Option<&'static str>,
-    /// Of the last message of an answer: what its calls of models used together, where that is known.
+    /// Total use of the answer's model calls; set on the last message of an answer, where known.
     #[schema(required)]
     pub usage: Option<AnswerUsage>,
-    /// Of an answer, in histories and batches: what its agent remembers since, and how to take it back. Absent where that is nothing.
+    /// Facts that the agent has remembered since this answer, and how to take them back. Set in
+    /// histories and batches; absent when there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub remembered: Vec<RememberedFact>,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub parent_id: Option<Position>,
-    /// Of an input: when it was accepted. Of any other message: when it was complete; null while it goes on.
+    /// For an input: when it was accepted. For other messages: when the message was complete; null
+    /// while it is in progress.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub created_at: Option<String>,
-    /// Of an input: when the run began that answered it. Of any other message: when its first chunk came. Null where it is not known.
+    /// For an input: when the run that answered it began. For other messages: when the first chunk
+    /// came. Null when unknown.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub started_at: Option<String>,
 }
@@ -146,7 +150,7 @@ impl From<StoredMessage> for MessageView {
     }
 }
 
-/// Adds to answers what is remembered since.
+/// Adds to answers the facts remembered since.
 pub(crate) fn add_remembered(messages: &mut [MessageView], mut facts: RememberedFacts) {
     for message in messages {
         if let Some(facts) = facts.remove(message.message_id.as_str()) {
@@ -155,13 +159,14 @@ pub(crate) fn add_remembered(messages: &mut [MessageView], mut facts: Remembered
     }
 }
 
-/// Takes out of messages what people are not shown: what reasoning tools of the agent and its searches of memory were given and answered.
+/// Removes from messages what people are not shown: calls and results of the agent's reasoning
+/// tools and memory searches.
 pub(crate) fn withhold(messages: &mut [StoredMessage]) {
     let mut ids = HashMap::new();
     for StoredMessage { item, .. } in messages {
         if let Some(calls) = &mut item.tool_calls {
             for (id, result) in withheld::withhold_calls(calls) {
-                // An id may be that of another call now.
+                // An id may now belong to another call.
                 match result {
                     Some(result) => ids.insert(id, result),
                     None => ids.remove(&id),
@@ -179,7 +184,7 @@ pub(crate) fn withhold(messages: &mut [StoredMessage]) {
     }
 }
 
-/// What an answer reports with its last message; `None`: the message is no such one.
+/// The report in the last message of an answer; `None` for other messages.
 fn answer_report(item: &Item) -> Option<AnswerReport> {
     let id = &item.message_id;
     let is_last = TurnId::of_answer(id).is_some() || !TurnId::is_reserved(id);
@@ -191,7 +196,7 @@ fn answer_report(item: &Item) -> Option<AnswerReport> {
 pub struct KeyView {
     #[schema(value_type = schemas::KeyIdSchema)]
     pub key_id: String,
-    /// `null`: the default tenant.
+    /// The key's tenant; null: the default tenant.
     #[schema(required)]
     pub tenant: Option<String>,
     pub name: String,
@@ -232,40 +237,41 @@ impl From<&KeyRow> for KeyView {
     }
 }
 
-/// A turn under way, as clients see it.
+/// A turn in progress.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TurnView {
     #[schema(value_type = schemas::TurnIdSchema)]
     turn_id: String,
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
-    /// One more after each failure, from 0.
+    /// Number of the run, from 0; rises by one after each failure.
     run: u32,
-    /// The answer's id.
+    /// The id of the answer.
     #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
-    /// What it waits for; null while chunks come.
+    /// The reason why the turn waits; null while chunks come.
     #[schema(required)]
     waiting: Option<ReasonView>,
-    /// For how long nothing has come, ms.
+    /// Time since the last progress, in milliseconds.
     idle_ms: i64,
-    /// When it fails unless a chunk of the answer comes.
+    /// When the turn fails unless a chunk of the answer comes.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     fails_at: Option<String>,
     request: RequestView,
 }
 
-/// What the services of the workflow have done with the request of a turn, as far as it is known: NATS does not say which service it was.
+/// What the services of the workflow have done with the request of a turn, as far as known. NATS
+/// does not tell which service it was.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RequestView {
-    /// How often it was delivered; 0: not once, or it is not known.
+    /// Number of deliveries of the request; 0: none, or unknown.
     deliveries: u32,
-    /// How often it was handed back.
+    /// Number of times that a service handed the request back.
     handed_back: u32,
-    /// When it is delivered again, after it was handed back.
+    /// When the request is delivered again after it was handed back; null when it was not.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     again_at: Option<String>,
-    /// When a service has said last that it works on it.
+    /// When a service last reported that it works on the request; null when none has.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     alive_at: Option<String>,
 }
@@ -289,14 +295,14 @@ impl TurnView {
     }
 }
 
-/// An input that waits for its thread, as clients see it.
+/// An input that waits for its thread.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct InputView {
     #[schema(value_type = schemas::TurnIdSchema)]
     turn_id: String,
-    /// Why it does not begin.
+    /// The reason why its turn does not begin.
     waiting: ReasonView,
-    /// For how long the owner has known of it, ms.
+    /// Time since the owner has known of the input, in milliseconds.
     #[schema(minimum = 0)]
     age_ms: i64,
 }
@@ -311,25 +317,25 @@ impl InputView {
     }
 }
 
-/// A message that has begun and not ended, as clients see it.
+/// A message that has begun and not ended.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OpenMessageView {
     #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
-    /// The chunk that is released next.
+    /// The number of the chunk that is released next.
     expected: u32,
-    /// How many chunks have come.
+    /// Number of received chunks.
     received: u32,
-    /// How many of them were released.
+    /// Number of received chunks that were released.
     released: u32,
-    /// Chunks that are missing below the highest that has come; at most 64 ranges.
+    /// Missing chunks below the highest received one; at most 64 ranges.
     missing: Vec<RangeView>,
-    /// While a chunk is missing: when the message is given up without it.
+    /// When the message is given up because a chunk is missing; null while none is.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     until: Option<String>,
 }
 
-/// Ids of chunks, both included.
+/// A range of chunk numbers, both ends included.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RangeView {
     first: u32,
@@ -350,15 +356,15 @@ impl OpenMessageView {
     }
 }
 
-/// Why something waits, as clients see it.
+/// The reason why something waits.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ReasonView {
     #[schema(value_type = schemas::WaitReasonSchema)]
     reason: &'static str,
-    /// Until when it waits, if that is known.
+    /// When the wait ends, if known; else null.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     until: Option<String>,
-    /// For people.
+    /// The reason as readable text.
     message: &'static str,
 }
 
@@ -368,7 +374,8 @@ impl ReasonView {
         Self { reason: reason.name(), until, message: reason.message() }
     }
 
-    /// Of a turn under way, which waits for its request until it fails.
+    /// The reason for a turn in progress. One that waits for its request does so until the turn
+    /// fails.
     fn of_request(context: &Backend, reason: WaitReason, fails_ms: Option<i64>) -> Self {
         let is_of_request = matches!(
             reason,
@@ -379,26 +386,26 @@ impl ReasonView {
         Self { until: waits.until.or(fails_at), ..waits }
     }
 
-    /// That the agent is paused, as it is stored.
+    /// The stored reason that the agent is paused.
     pub(crate) fn paused() -> Self {
         Self { reason: WaitReason::Paused.name(), until: None, message: WaitReason::Paused.message() }
     }
 
-    /// That the agent backs off, as it is stored.
+    /// The stored reason that the agent backs off.
     pub(crate) fn backoff(until: Option<String>) -> Self {
         let reason = WaitReason::Backoff { for_ms: 0 };
         Self { reason: reason.name(), until, message: reason.message() }
     }
 }
 
-/// What became of a control command.
+/// The outcome of a control command.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ControlResult {
     #[schema(value_type = schemas::CommandIdSchema)]
     command_id: String,
     #[schema(value_type = schemas::CommandStatusSchema)]
     status: &'static str,
-    /// Why not, when its owner rejected it.
+    /// The reason of the rejection; absent unless the owner rejected the command.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     error: Option<String>,
@@ -412,7 +419,7 @@ impl IntoResponse for ControlOutcome {
 }
 
 impl ControlResult {
-    /// Why not, when its owner rejected it.
+    /// The reason of the rejection, if the owner rejected the command.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }

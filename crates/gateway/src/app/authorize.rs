@@ -16,24 +16,25 @@ use crate::error;
 use crate::error::Problem;
 use crate::http::extensions::ClientIp;
 
-/// A route that asks for a permission.
+/// The permission that a route requires.
 #[derive(Clone)]
 struct RequireScope {
     state: AppState,
     scope: Permission,
-    /// The events of a thread: a ticket opens them, and they cost no request, because a browser gives up for good when it is refused.
+    /// The events of a thread: a ticket opens them, and they do not count as requests, because a
+    /// browser gives up for good when it is refused.
     is_stream: bool,
-    /// In which form it refuses; problem+json without one.
+    /// Error body of a refusal; `None`: problem+json.
     form: Option<fn(&RequestRejection) -> ErrorBody>,
 }
 
-/// Routes that ask for a permission.
+/// Adds the authorization layer to routes.
 pub(crate) struct Scopes<'a> {
     pub(crate) state: &'a AppState,
 }
 
 impl Scopes<'_> {
-    /// `form`: in which form it refuses; as problems without one.
+    /// `form`: the error body of a refusal; `None`: problem+json.
     pub(crate) fn require(
         &self,
         scope: Permission,
@@ -43,7 +44,7 @@ impl Scopes<'_> {
         self.with_layer(scope, false, form, routes)
     }
 
-    /// The events of a thread.
+    /// The route of a thread's events.
     pub(crate) fn stream(&self, routes: MethodRouter<AppState>) -> MethodRouter<AppState> {
         self.with_layer(Permission::ReadThreads, true, None, routes)
     }
@@ -69,7 +70,7 @@ async fn authorize(State(rule): State<RequireScope>, mut request: Request, next:
         }
         Err(problem) => problem.into_response(),
     };
-    // Whether this layer refused it, an extractor, or the handler.
+    // Covers refusals of this layer, of an extractor, and of the handler.
     match (rule.form, response.extensions_mut().remove::<Problem>()) {
         (Some(form), Some(problem)) => error::refusal(&problem, form),
         _ => response,
@@ -90,7 +91,7 @@ impl RequireScope {
         if state.erased_tenants.has(&principal) {
             return Err(Problem::tenant_erased());
         }
-        // What a ticket may follow is known when the thread is.
+        // The thread that a ticket may follow is checked once the thread is known.
         let is_ticket = self.is_stream && principal.thread().is_some();
         if !is_ticket && !principal.has_permission(self.scope) {
             let detail = format!("this requires the scope {}", self.scope.scope());
@@ -121,7 +122,7 @@ pub(crate) fn class(scope: Permission) -> RequestClass {
     }
 }
 
-/// `ticket=…`: of an alphabet that requires no escapes.
+/// `ticket=…`; its alphabet requires no escapes.
 fn ticket_in(uri: &Uri) -> Option<&str> {
     uri.query()?.split('&').find_map(|part| part.strip_prefix("ticket="))
 }

@@ -26,11 +26,12 @@ use crate::http::extensions::ConnectionHandle;
 use crate::streaming::registry::FeedRegistry;
 use crate::streaming::send_queue::{SendQueue, SendQueueBody};
 
-/// What every stream begins with. The pause is long enough for a load balancer to notice a gateway that is gone, short enough for a
-/// reader to wait. It is a line of the first event: some clients take lines without data for an event without data.
+/// The beginning of every stream. The reconnect delay is long enough for a load balancer to notice
+/// a gateway that is gone, and short enough for a reader to wait. It is a line of the first event:
+/// some clients take lines without data for an event without data.
 const FIRST: [&[u8]; 2] = [native::OPEN, b"retry: 1000\n"];
 
-/// What a handler works with; every id resolves within the tenant of the caller.
+/// The context of a request; every id resolves within the tenant of the caller.
 pub(crate) struct RequestContext {
     state: AppState,
     feeds: Option<FeedRegistry>,
@@ -48,7 +49,8 @@ impl FromRequestParts<AppState> for RequestContext {
             return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail));
         };
         let feeds = state.feeds.get().map(|feeds| match principal.source() {
-            // Without row-level security, which costs each statement two round trips: ids alone keep to the default tenant.
+            // No row-level security, which costs each statement two round trips: the ids alone keep
+            // to the default tenant.
             CredentialSource::Insecure => feeds.clone(),
             CredentialSource::Key { .. } | CredentialSource::Jwt | CredentialSource::Ticket { .. } => {
                 feeds.of_tenant(principal.tenant().tenant().cloned())
@@ -74,7 +76,7 @@ impl RequestContext {
         self.backend().map(Backend::store)
     }
 
-    /// Reads what may be some moments old: from the standby, if there is one that is near enough.
+    /// Reads data that may be slightly stale, from the standby if it is close enough.
     pub(crate) async fn read<T, F>(&self, read: impl Fn(Store) -> F) -> Result<T, Problem>
     where
         F: Future<Output = Result<T, StoreError>>,
@@ -82,7 +84,7 @@ impl RequestContext {
         Ok(self.backend()?.read(read).await?)
     }
 
-    /// The same for what may not exist: the primary knows whether it does.
+    /// The same for data that may not exist: the primary decides whether it does.
     pub(crate) async fn read_known<T, F>(&self, read: impl Fn(Store) -> F) -> Result<Option<T>, Problem>
     where
         F: Future<Output = Result<Option<T>, StoreError>>,
@@ -97,37 +99,39 @@ impl RequestContext {
         self.principal.tenant().tenant()
     }
 
-    /// The thread that the caller calls `name`.
+    /// The thread with this name in the caller's tenant.
     pub(crate) fn thread(&self, name: &str) -> Result<ThreadId, Problem> {
         self.thread_in("thread", name)
     }
 
-    /// Likewise, in the field `field`.
+    /// The same for a name in the field `field`.
     pub(crate) fn thread_in(&self, field: &str, name: &str) -> Result<ThreadId, Problem> {
         path::id(field, name, |name| ThreadId::of_tenant(self.tenant(), name))
     }
 
-    /// The agent that the caller calls `name`.
+    /// The agent with this name in the caller's tenant.
     pub(crate) fn agent(&self, name: &str) -> Result<AgentId, Problem> {
         self.agent_in("agent", name)
     }
 
-    /// An agent, or one of its queues of background tasks: for operations on queues.
+    /// An agent, or one of its queues of background tasks, for operations on queues.
     pub(crate) fn queue(&self, name: &str) -> Result<AgentId, Problem> {
         path::id("agent", name, |name| AgentId::queue_of_tenant(self.tenant(), name))
     }
 
-    /// Likewise, in the field `field`.
+    /// The same for a name in the field `field`.
     pub(crate) fn agent_in(&self, field: &str, name: &str) -> Result<AgentId, Problem> {
         path::id(field, name, |name| AgentId::of_tenant(self.tenant(), name))
     }
 
-    /// What was found by the id of a turn may be another tenant's: to this one it is unknown.
+    /// The thread, if it belongs to the caller's tenant: a lookup by turn id may find another
+    /// tenant's.
     pub(crate) fn in_own_tenant(&self, thread: ThreadId) -> Option<ThreadId> {
         (thread.tenant().as_ref() == self.tenant()).then_some(thread)
     }
 
-    /// The actor for the audit log: the name of the credential, and after a `/` the actor that the request names.
+    /// The actor for the audit log: the name of the credential, followed by `/` and the actor named
+    /// in the request, if any.
     pub(crate) fn actor(&self, headers: &HeaderMap) -> Result<String, Problem> {
         let said = headers::actor(headers)?;
         if self.principal.source() == CredentialSource::Insecure {
@@ -146,7 +150,7 @@ impl RequestContext {
         &self.principal
     }
 
-    /// The caller may follow the thread: a ticket is for one only.
+    /// Checks that the caller may follow the thread: a ticket is for one thread only.
     pub(crate) fn check_follows(&self, thread: &ThreadId) -> Result<(), Problem> {
         match self.principal.can_stream(thread) {
             true => Ok(()),
@@ -157,23 +161,23 @@ impl RequestContext {
         }
     }
 
-    /// A key has been stored.
+    /// Makes a newly stored key known to the authenticator.
     pub(crate) fn add_key(&self, key: StoredKey) {
         self.state.authenticator.add_key(key);
     }
 
-    /// A ticket for the events of a thread.
+    /// Makes a ticket for the events of a thread.
     pub(crate) fn ticket(&self, thread: &ThreadId, lifetime_s: u32) -> Result<Ticket, Problem> {
         let now = self.state.now();
         self.state.authenticator.ticket(&self.principal, thread, lifetime_s, now)
     }
 
-    /// Counts a stream that no other request opens.
+    /// Counts a stream that is opened without counting as a request.
     pub(crate) fn count_opening(&self) -> Result<(), Problem> {
         self.state.limiter.count_opening(&self.principal, self.state.now())
     }
 
-    /// The queue of a stream that has begun; what the stream uses is given back when the last part is dropped.
+    /// The queue of a new stream; the stream's resources are freed when the last part is dropped.
     pub(crate) fn send_queue(
         &self,
         connection: ConnectionHandle,

@@ -1,4 +1,4 @@
-//! What all requests share, and who sends one.
+//! State shared by all requests, and the principal of one.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +12,7 @@ use crate::config::GatewayLimits;
 use crate::streaming::registry::FeedRegistry;
 use crate::streaming::revocation::OpenStreams;
 
-/// What all requests share. `feeds` is set once the number of partitions is known.
+/// State shared by all requests. `feeds` is set once the number of partitions is known.
 #[derive(Clone)]
 pub(crate) struct AppState {
     pub(crate) feeds: Arc<OnceLock<FeedRegistry>>,
@@ -24,7 +24,7 @@ pub(crate) struct AppState {
 }
 
 impl AppState {
-    /// For credentials and limits.
+    /// The time for credentials and limits.
     pub(crate) fn now(&self) -> Timestamp {
         authenticator::now()
     }

@@ -1,6 +1,7 @@
-//! API keys that were seen lately, so that not every request asks the store.
+//! Cache of recently used API keys, so that not every request reads the store.
 //!
-//! Invariant: of each key at most one read is under way, in a task of its own; requests without a usable value wait for it.
+//! Invariant: each key has at most one read in progress, in a separate task; requests without a
+//! usable value wait for it.
 
 mod guesses;
 
@@ -19,20 +20,23 @@ use tokio::sync::Semaphore;
 use crate::auth::error::AuthError;
 use guesses::Guesses;
 
-/// So long a key counts as it was read: a key that is revoked counts no longer than this.
+/// How long a cached key is used without a new read, ms. A revoked key remains valid no longer than
+/// this.
 const FRESH_MS: i64 = 5_000;
-/// And so long while the store cannot be read: streams and inputs go on while Postgres is away.
+/// How long a cached key is used while the store cannot be read, ms: streams and inputs continue
+/// while Postgres is down.
 const STALE_MS: i64 = 5 * 60_000;
-/// After a read that failed it is not tried again for so long.
+/// Pause after a failed read, ms.
 const RETRY_MS: i64 = 1_000;
-/// Keys that are cached, with those that do not exist.
+/// Maximum number of cached keys, including those that do not exist.
 const MOST: usize = 10_000;
-/// Keys that are learnt at the start.
+/// Number of keys loaded at the start.
 const LEARNT: u32 = 5_000;
-/// Unknown keys that are looked up at a time. The rest of them wait, and the connections to the database are left to those who are known.
+/// Concurrent lookups of unknown keys. Further ones wait, which leaves the database connections to
+/// known keys.
 const GUESSED_AT_A_TIME: usize = 4;
 
-/// Clones share everything.
+/// Clones share the cache.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiKeyCache {
     state: Arc<Mutex<CacheState>>,
@@ -47,18 +51,19 @@ struct CacheState {
     guesses: Guesses,
 }
 
-/// A read that is under way, for all who wait for it. It ends without a value when the store cannot be read.
+/// A read in progress, shared by all requests that wait for it. It resolves to `None` when the
+/// store cannot be read.
 type Reading = Shared<BoxFuture<'static, Option<Option<StoredKey>>>>;
 
 #[derive(Debug)]
 struct Cached {
     key: Option<StoredKey>,
     at: Timestamp,
-    /// When it was last tried in vain to read it again.
+    /// When the last failed attempt to read it again was made.
     failed_at: Option<Timestamp>,
 }
 
-/// How a look-up is answered.
+/// The result of a cache lookup.
 #[derive(Debug)]
 enum Next {
     Known(Option<StoredKey>),
@@ -66,7 +71,7 @@ enum Next {
     AuthError(AuthError),
 }
 
-/// Takes a read off the list when it has ended, even by a panic.
+/// Removes a read from the list when it has ended, even by a panic.
 struct Listed(ApiKeyCache, KeyId);
 
 impl Drop for Listed {
@@ -86,8 +91,8 @@ impl ApiKeyCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key as it is stored, or was some seconds ago; `None` when there is none. A key of which nothing is known
-    /// counts against the budget of `peer`, if it is given.
+    /// The stored key, as of now or some seconds ago; `None` when there is none. The lookup of an
+    /// unknown key counts against the budget of `peer`, if it is given.
     pub(crate) async fn key(
         &self,
         store: &Store,
@@ -138,7 +143,7 @@ impl ApiKeyCache {
         }
         let stale = state.seen(id, now, STALE_MS).flatten();
         if let Some(reading) = state.reads.get(&id) {
-            // A store that hangs does not hold up keys that were good lately.
+            // A store that hangs does not block keys that were valid recently.
             return stale.map_or_else(|| Next::Wait(reading.clone()), |key| Next::Known(Some(key)));
         }
         if let Some(key) = stale.filter(|_| state.has_just_failed(id, now)) {
@@ -150,13 +155,14 @@ impl ApiKeyCache {
         }
         let cache = self.clone();
         let read = async move {
-            // Made in the task: a runtime that stops drops the rest at once, and the state is held here.
+            // Created in the task: a stopping runtime drops the rest at once, while the state is
+            // locked here.
             let _listed = Listed(cache.clone(), id);
-            // Never closed: without a permit it would be read all the same.
+            // The semaphore is never closed; even without a permit the key would be read.
             let _turn = if is_guess { Some(cache.guessing.acquire().await) } else { None };
             cache.finish(id, now, read().await)
         };
-        // In a task of its own: other requests wait for it, and this one may be cancelled.
+        // A separate task: other requests wait for it, and this one may be cancelled.
         let reading = spawn_named("api key", read).map(|ended| ended.ok().flatten()).boxed().shared();
         state.reads.insert(id, reading.clone());
         Next::Wait(reading)
@@ -183,7 +189,7 @@ impl ApiKeyCache {
         }
     }
 
-    /// Learns which keys there are, so that none of them is taken for a guess.
+    /// Loads existing keys, so that none of them is taken for a guess.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -196,7 +202,8 @@ impl ApiKeyCache {
         Ok(())
     }
 
-    /// Reads these keys again, all in one statement: however many there are, a store that is away is waited for once.
+    /// Reads these keys again in one statement: however many there are, an unavailable store is
+    /// waited for once.
     pub(crate) async fn read_again(&self, store: &Store, ids: &HashSet<KeyId>, now: Timestamp) {
         let stale: Vec<_> = {
             let state = self.state();
@@ -217,12 +224,12 @@ impl ApiKeyCache {
         }
     }
 
-    /// Takes in a key that has just been made, so that its first use here does not count as a guess.
+    /// Adds a new key, so that its first use here does not count as a guess.
     pub(crate) fn made(&self, key: StoredKey, now: Timestamp) {
         self.state().remember(key.id, Cached::new(Some(key), now));
     }
 
-    /// What is cached of a key, though it may be old; nothing when nothing is.
+    /// The cached value of a key, even if it is old; `None` when nothing is cached.
     pub(crate) fn known(&self, id: KeyId, now: Timestamp) -> Option<Option<StoredKey>> {
         self.state().seen(id, now, STALE_MS)
     }
@@ -231,7 +238,7 @@ impl ApiKeyCache {
         self.state().used.insert(id);
     }
 
-    /// Writes which keys were used since the last time.
+    /// Records which keys were used since the last call.
     pub(crate) async fn note_used(&self, store: &Store) {
         let used: Vec<_> = self.state().used.drain().collect();
         if used.is_empty() {
@@ -255,7 +262,7 @@ impl CacheState {
         is_within(seen.at, now, for_ms).then(|| seen.key.clone())
     }
 
-    /// Whether there was such a key when it was last looked up, however long ago that was.
+    /// Whether the key existed at its last lookup, however long ago that was.
     fn exists(&self, id: KeyId) -> bool {
         self.seen.get(&id).is_some_and(|seen| seen.key.is_some())
     }
@@ -267,9 +274,11 @@ impl CacheState {
 
     fn remember(&mut self, id: KeyId, seen: Cached) {
         if !self.seen.contains_key(&id) && self.seen.len() >= MOST {
-            // First what counts no longer, and the ids without a key: requests with guessed ids must not evict keys that exist.
+            // First evict revoked keys and ids without a key: requests with guessed ids must not
+            // evict keys that exist.
             self.seen.retain(|_, seen| seen.key.as_ref().is_some_and(|key| key.revoked_at.is_none()));
-            // Then the key that was looked up the longest ago, and not all of them: one tenant may have as many as there is room for.
+            // Then evict only the key with the oldest lookup: one tenant may have as many keys as
+            // the cache holds.
             if self.seen.len() >= MOST
                 && let Some(oldest) = self.seen.iter().min_by_key(|(_, seen)| seen.at).map(|(id, _)| *id)
             {
@@ -280,8 +289,9 @@ impl CacheState {
     }
 }
 
-/// Whether less time is between the two, in either direction: a request may have read the clock before another and come after it, but what is
-/// further in the future is from before the clock was set back.
+/// Whether the two times are less than `ms` apart, in either direction: a request may read the
+/// clock before another one and arrive after it. A time further in the future is from before the
+/// clock was set back.
 fn is_within(at: Timestamp, now: Timestamp, ms: i64) -> bool {
     now.since_ms(at).max(at.since_ms(now)) < ms
 }
@@ -322,7 +332,7 @@ mod tests {
     async fn all_who_ask_at_once_for_a_key_wait_for_one_read() {
         let cache = ApiKeyCache::default();
         let reads = Arc::new(AtomicUsize::new(0));
-        // Never seen, then idle for longer than it counts without the store.
+        // Never seen, then idle for longer than the cached value is usable without the store.
         for now in [Timestamp(0), Timestamp(STALE_MS)] {
             reads.store(0, Ordering::Relaxed);
             let ask = |_| {
@@ -399,7 +409,7 @@ mod tests {
             denied += usize::from(matches!(answer, Err(AuthError::TooManyUnknown)));
         }
         assert!(denied > 1_500, "{denied}");
-        // A key that is known, though it has been idle, and the first use of a key at another address.
+        // A known key that was idle, and the first use of a key at another address.
         let known = cache.looked_up(id(0), PEER, now, || async { Ok(Some(key(0))) });
         assert_eq!(known.await.unwrap(), Some(key(0)));
         let elsewhere = Some(IpAddr::from([10, 0, 0, 1]));
@@ -425,7 +435,7 @@ mod tests {
         for (id, seen) in (0..MOST as u64).map(of) {
             state.remember(id, seen);
         }
-        // One that is there already takes no room.
+        // A key that is cached already takes no room.
         state.remember(id(1), Cached::new(Some(key(1)), Timestamp(MOST as i64)));
         assert!(state.exists(id(0)));
         state.remember(id(MOST as u64), of(MOST as u64).1);

@@ -1,8 +1,9 @@
-//! Who speaks: the credential of a request, checked.
+//! Checks the credential of a request.
 //!
-//! Entry: [`Authenticator::authenticate`]. API keys are looked up in the store and cached for some seconds, tokens of an identity
-//! provider are checked with its keys, tickets with a key of the installation. A credential that counts no longer ends the
-//! streams that were opened with it ([`crate::streaming::revocation`]).
+//! Entry: [`Authenticator::authenticate`]. API keys are looked up in the store and cached for some
+//! seconds. Tokens of an identity provider are checked with its keys, tickets with a key of the
+//! installation. When a credential is no longer valid, the streams opened with it end
+//! ([`crate::streaming::revocation`]).
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -20,13 +21,13 @@ use crate::auth::error::AuthError;
 use crate::auth::jwks::JwksClient;
 use crate::error::Problem;
 
-/// Authenticates requests.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
     insecure: bool,
     cache: ApiKeyCache,
     provider: Option<JwksClient>,
-    /// The one to sign with, then the others that count. None until the database has been reached.
+    /// The signing key, followed by the other valid keys. Empty until the database has been
+    /// reached.
     tickets: RwLock<Vec<TicketKey>>,
 }
 
@@ -41,7 +42,7 @@ impl Authenticator {
         })
     }
 
-    /// Reads with what gateways sign tickets.
+    /// Reads the keys with which gateways sign tickets.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -66,12 +67,13 @@ impl Authenticator {
         self.cache.learn(store, now).await
     }
 
-    /// Takes in a key that has just been stored, so that its first use here does not count as a guess.
+    /// Adds a key that has just been stored, so that its first use here does not count as a guess.
     pub(crate) fn add_key(&self, key: StoredKey) {
         self.cache.made(key, now());
     }
 
-    /// Who sends a request from the address `peer`. `ticket` is the one in the request's address, where tickets are taken.
+    /// Authenticates a request from the address `peer`. `ticket` is the one in the request's URL,
+    /// on routes that accept tickets.
     pub(crate) async fn authenticate(
         &self,
         store: Option<&Store>,
@@ -84,7 +86,7 @@ impl Authenticator {
             return Ok(Principal::local());
         }
         match (bearer_token(headers)?, ticket) {
-            // A key or a token says more than a ticket does.
+            // A key or a token grants more than a ticket.
             (Some(text), _) if ApiKey::has_prefix(text) => self.by_key(store, text, peer, now).await,
             (Some(text), _) => match &self.provider {
                 Some(provider) => provider.verify(text, now).await,
@@ -95,7 +97,7 @@ impl Authenticator {
         }
     }
 
-    /// A ticket for the events of one thread.
+    /// Makes a ticket for the events of one thread.
     pub(crate) fn ticket(
         &self,
         asker: &Principal,
@@ -110,7 +112,8 @@ impl Authenticator {
             .map_err(|error| Problem::bad_request("invalid_ticket", error.to_string()))
     }
 
-    /// Which of the keys are not valid any more, read all at once. None while the store is unreachable: streams go on.
+    /// The keys that are no longer valid, read in one statement. Empty while the store is
+    /// unreachable: streams continue.
     pub(crate) async fn revoked(
         &self,
         store: &Store,
@@ -125,7 +128,7 @@ impl Authenticator {
         keys.iter().filter(counts_not).copied().collect()
     }
 
-    /// Why nothing may be done in this name any more, if it may not.
+    /// The reason why the principal's credential has ended, if it has.
     async fn ended(
         &self,
         store: &Store,
@@ -136,13 +139,14 @@ impl Authenticator {
             return Ok(Some("credential_expired"));
         }
         let Some(id) = principal.key() else { return Ok(None) };
-        // The key was valid when the stream began, so this look-up does not count as a guess.
+        // The key was valid when the stream began, so this lookup does not count as a guess.
         let key = self.cache.key(store, id, None, now).await?;
         let counts = key.is_some_and(|key| key.principal(now).is_ok());
         Ok((!counts).then_some("credential_revoked"))
     }
 
-    /// Fetches the keys of the provider again when they are old, and notes which API keys are used.
+    /// Fetches the keys of the provider again when they are old, and records which API keys were
+    /// used.
     pub(crate) async fn refresh(&self, store: &Store, now: Timestamp) {
         if let Some(provider) = &self.provider {
             provider.refresh(now).await;
@@ -178,7 +182,7 @@ impl Authenticator {
         let (false, Some(store)) = (keys.is_empty(), store) else { return Err(starting) };
         let refused = |error: TicketError| AuthError::Refused(error.to_string());
         let principal = ticket::check(text, &keys, now).map_err(refused)?;
-        // Where it cannot be said whether its key still counts, the ticket opens nothing.
+        // While the validity of its key cannot be checked, the ticket opens nothing.
         match self.ended(store, &principal, now).await? {
             Some(why) => Err(AuthError::Refused(why.to_owned())),
             None => Ok(principal),
@@ -186,15 +190,15 @@ impl Authenticator {
     }
 }
 
-/// The time by which credentials begin and end: that of the system's clock, for those who issue them go by theirs. What is compared with it must
-/// bear that it is set in either direction.
+/// The system time, by which credentials begin and end: issuers use their system clocks.
+/// Comparisons must tolerate a clock that is set in either direction.
 pub(crate) fn now() -> Timestamp {
     Timestamp(runtime::system_time_ms())
 }
 
-/// A key of 256 random bits; its text is shown once and never stored.
+/// Makes a key of 256 random bits. Its text is shown once and never stored.
 pub fn new_key() -> NewKey {
-    // The generator of the process is one for cryptography, seeded by the system.
+    // The process's generator is cryptographically secure and seeded by the system.
     NewKey::from_random(rand::random(), rand::random())
 }
 
@@ -213,7 +217,7 @@ fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
     }
 }
 
-/// Whether the kind of credential is one that is checked again while its streams are open.
+/// Whether this kind of credential is checked again while its streams are open.
 pub(crate) fn is_revocable(principal: &Principal) -> bool {
     !matches!(principal.source(), CredentialSource::Insecure)
 }

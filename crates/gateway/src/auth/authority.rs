@@ -1,5 +1,5 @@
-//! Hosts and origins as browsers and HTTP clients write them, read strictly: what is read loosely here may mean another
-//! host to a client or a proxy.
+//! Hosts and origins as browsers and HTTP clients write them. Parsing is strict: a loosely parsed
+//! host may mean another host to a client or a proxy.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -18,8 +18,8 @@ enum HostName {
 }
 
 impl Authority {
-    /// Reads `name`, `1.2.3.4` or `[::1]`, each with an optional port from 1 to 65535. User information, an empty port and
-    /// percent-encoding are refused.
+    /// Parses `name`, `1.2.3.4` or `[::1]`, each with an optional port from 1 to 65535. Refuses
+    /// user information, an empty port and percent-encoding.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (host, rest) = match text.strip_prefix('[') {
             Some(bracketed) => {
@@ -41,7 +41,7 @@ impl Authority {
         Some(Self { host, port })
     }
 
-    /// Whether it names a port that is not that of HTTPS.
+    /// Whether it names a port other than that of HTTPS.
     pub(crate) fn has_port_of_its_own(&self) -> bool {
         self.port.is_some_and(|port| port != 443)
     }
@@ -66,10 +66,10 @@ impl HostName {
     }
 }
 
-/// What an `Origin` header names, if it is written as browsers write it.
+/// The value of an `Origin` header as browsers write it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// `null`: a page without an origin that could be named.
+    /// `null`: a page without a nameable origin.
     Opaque,
     /// `file://` and similar: a scheme without a host.
     Hostless,
@@ -78,7 +78,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// Reads `null`, or `scheme://host[:port]` without a path.
+    /// Parses `null`, or `scheme://host[:port]` without a path.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text == "null" {
             return Some(Self::Opaque);
@@ -94,7 +94,7 @@ impl Origin {
         Authority::parse(host).map(Self::Of)
     }
 
-    /// Whether it is a page of this machine.
+    /// Whether the page comes from this machine.
     pub(crate) fn is_loopback(&self) -> bool {
         matches!(self, Self::Of(authority) if authority.is_loopback())
     }

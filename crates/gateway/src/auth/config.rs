@@ -5,40 +5,42 @@ use std::path::PathBuf;
 use auth::jwt::JwtRules;
 use auth::{CorsRules, TenantLimits};
 
-/// Who may use a gateway, and how much.
+/// Credentials that a gateway accepts, and the limits of tenants.
 #[derive(Debug, Clone)]
 pub struct AccessConfig {
-    /// Authentication is disabled: every client is an administrator of the default tenant. For loopback only.
+    /// Authentication is disabled: every client is an administrator of the default tenant. For
+    /// loopback only.
     pub insecure: bool,
-    /// Tokens of an identity provider, beside API keys.
+    /// Tokens of an identity provider, accepted besides API keys.
     pub tokens: Option<TokenConfig>,
-    /// Pages of which other origins may read answers.
+    /// Origins whose pages may read responses.
     pub cors: CorsRules,
-    /// How much a tenant may ask of one gateway.
+    /// Limits of one tenant on one gateway.
     pub limits: TenantLimits,
 }
 
-/// Which tokens are taken.
+/// Which tokens are accepted.
 #[derive(Debug, Clone)]
 pub struct TokenConfig {
-    /// What they must say.
+    /// Claims that a token must have.
     pub rules: JwtRules,
-    /// With what they are signed.
+    /// Keys that verify their signatures.
     pub keys: TokenKeys,
 }
 
-/// Where the keys of an identity provider are.
+/// Source of an identity provider's keys.
 #[derive(Clone)]
 pub enum TokenKeys {
-    /// A JWKS document at an address, fetched again every ten minutes, and when a token names a key that is not in it.
+    /// A JWKS document at a URL, fetched again every ten minutes, and when a token names a key that
+    /// is not in it.
     Url(String),
-    /// The same in a file.
+    /// A JWKS document in a file.
     File(PathBuf),
-    /// A secret that both sides know, of at least 32 bytes: HS256.
+    /// A shared secret of at least 32 bytes: HS256.
     Secret(Vec<u8>),
 }
 
-/// Secrets do not belong into logs.
+/// Keeps secrets out of logs.
 impl std::fmt::Debug for TokenKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -50,14 +52,14 @@ impl std::fmt::Debug for TokenKeys {
 }
 
 impl AccessConfig {
-    /// No request is authenticated, and nothing is limited. For loopback only.
+    /// No authentication and no limits. For loopback only.
     pub fn insecure() -> Self {
         Self { insecure: true, ..Self::keys_only() }
     }
 
-    /// API keys, no pages of other origins, no limits.
+    /// API keys only, no pages of other origins, no limits.
     pub fn keys_only() -> Self {
-        // An empty list has nothing wrong in it.
+        // An empty list cannot be invalid.
         #[allow(clippy::expect_used, reason = "there is nothing that could be refused")]
         let cors = CorsRules::parse([]).expect("no origins");
         Self { insecure: false, tokens: None, cors, limits: TenantLimits::default() }
@@ -67,21 +69,21 @@ impl AccessConfig {
 /// Why a gateway cannot check tokens.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// The secret is no good.
+    /// The secret is invalid.
     #[error("the secret of tokens: {0}")]
     Secret(#[from] auth::jwt::InvalidJwks),
-    /// The address of the keys is none.
+    /// The URL of the keys is invalid.
     #[error("the address of the JWKS must begin with https:// (or http:// on loopback)")]
     Address,
-    /// The file of the keys is not there, or has none in it.
+    /// The key file is missing or has no usable key.
     #[error("the JWKS file {path:?} cannot be used: {why}")]
     File {
-        /// Where it should be.
+        /// The configured path.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// No HTTP client.
+    /// No HTTP client could be made.
     #[error(transparent)]
     Client(#[from] runtime::http::ClientError),
 }

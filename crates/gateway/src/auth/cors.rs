@@ -1,4 +1,4 @@
-//! Requests of pages of other origins.
+//! CORS: requests of pages of other origins.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use axum::response::{IntoResponse, Response};
 
 use crate::error::Problem;
 
-/// Pages of other origins: answers preflights, and says on every answer who may read it.
+/// Answers preflight requests, and adds to every response the headers that let pages of allowed
+/// origins read it.
 pub(crate) async fn cross_origin(
     State(rules): State<Arc<CorsRules>>,
     request: Request,
@@ -35,12 +36,12 @@ pub(crate) async fn cross_origin(
     readable(next.run(request).await, &rules, origin.as_deref())
 }
 
-/// The page that asks.
+/// The origin of the page that sends the request.
 pub(crate) fn origin(headers: &HeaderMap) -> Option<String> {
     said(headers, header::ORIGIN)
 }
 
-/// Says who may read an answer.
+/// Adds the headers that say which pages may read the response.
 pub(crate) fn readable(response: Response, rules: &CorsRules, origin: Option<&str>) -> Response {
     with(response, rules.actual(origin))
 }
@@ -65,7 +66,8 @@ mod tests {
 
     use super::*;
 
-    /// Of requests, for proxies, or a name of an encoding: no page reads them of an answer.
+    /// Headers of requests or for proxies, or names of encodings: pages never read them from a
+    /// response.
     const NOT_READ: [&str; 4] = ["x-antiphon-actor", "x-forwarded-for", "x-accel-buffering", "x-gzip"];
 
     #[test]
@@ -81,7 +83,7 @@ mod tests {
         }
     }
 
-    /// The headers of our own and of the protocols in the sources of a folder.
+    /// The `x-` headers, Antiphon's or those of other protocols, in the sources of a folder.
     fn headers_in(folder: &Path) -> Vec<String> {
         let is_header = |text: &&str| {
             text.len() > 2

@@ -1,7 +1,8 @@
-//! The tenants that are marked as erased, as read some moments ago.
+//! Tenants marked as erased, as read a few seconds ago.
 //!
-//! It refuses requests before anything else is done for them, also those that need no statement. What passes it is refused by the store
-//! ([`StoreError::TenantErased`](store::StoreError)), or dropped by the owner of its partition.
+//! Refuses requests of erased tenants before anything else is done, including those that need no
+//! statement. Requests that pass are refused by the store
+//! ([`StoreError::TenantErased`](store::StoreError)), or dropped by the owner of their partition.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,7 +11,7 @@ use auth::Principal;
 use model::Tenant;
 use store::{Store, StoreError};
 
-/// Clones share everything. `None` in the set is the default tenant.
+/// Clones share the set. `None` in it is the default tenant.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ErasedTenants {
     tenants: Arc<RwLock<HashSet<Option<Tenant>>>>,
@@ -22,7 +23,7 @@ impl ErasedTenants {
         !tenants.is_empty() && tenants.contains(&principal.tenant().tenant().cloned())
     }
 
-    /// Reads the marks. Those read before stay in force while the store cannot be read.
+    /// Reads the marks. While the store cannot be read, the previous marks stay in force.
     ///
     /// # Errors
     /// The store cannot be read.

@@ -1,4 +1,4 @@
-//! Failed authentication as a problem.
+//! Failed authentication as a problem response.
 
 use axum::http::StatusCode;
 
@@ -9,11 +9,11 @@ use crate::error::Problem;
 pub(crate) enum AuthError {
     /// No credential.
     Missing,
-    /// One that is not valid, and why: for the log.
+    /// The credential is not valid; the reason is for the log.
     Refused(String),
-    /// Its address has sent too many unknown keys.
+    /// The client's address has sent too many unknown keys.
     TooManyUnknown,
-    /// It cannot be checked at the moment.
+    /// The credential cannot be checked at the moment.
     Away(&'static str),
 }
 

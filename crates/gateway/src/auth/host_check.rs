@@ -9,12 +9,13 @@ use axum::http::{HeaderName, StatusCode, Version, header};
 use crate::auth::authority::{Authority, Origin};
 use crate::error::Problem;
 
-/// Which requests are accepted.
+/// Rules for the `Host` and `Origin` of requests.
 #[derive(Debug)]
 pub(crate) struct HostPolicy {
     pub(crate) cors: Arc<CorsRules>,
-    /// Authentication is disabled. Then every web page that is open on this machine could do everything: it can send requests
-    /// here without reading the answers, or point its own host name at our address (DNS rebinding) and read them, too.
+    /// Authentication is disabled. Then any web page open on this machine could do everything: it
+    /// can send requests here without reading the responses, or point its own host name at this
+    /// address (DNS rebinding) and read them, too.
     pub(crate) is_insecure: bool,
 }
 
@@ -29,14 +30,16 @@ impl HostPolicy {
     }
 }
 
-/// The values of a header; what is no text is no host and no origin.
+/// The values of a header; a value that is not text becomes empty, which is no valid host or
+/// origin.
 fn values(request: &Request, name: HeaderName) -> impl Iterator<Item = &str> {
     request.headers().get_all(name).iter().map(|value| value.to_str().unwrap_or_default())
 }
 
-/// The host that a request names. Refuses a request that proxies may have read differently (request smuggling), or that names two hosts: in
-/// its address (`POST http://other/ HTTP/1.1`) and in its head. hyper checks lengths and encodings of bodies: with both a length and chunks it
-/// reads chunks, and takes no further request on the connection.
+/// The host that a request names. Refuses a request that proxies may have parsed differently
+/// (request smuggling), or that names two hosts: in its request line (`POST http://other/
+/// HTTP/1.1`) and in its headers. hyper checks the lengths and encodings of bodies: given both a
+/// length and chunks it reads chunks, and takes no further request on the connection.
 fn check_host(request: &Request) -> Result<Option<Authority>, Problem> {
     let refused = |detail| Err(Problem::bad_request("invalid_host", detail));
     let hosts = values(request, header::HOST).count();
@@ -57,7 +60,7 @@ fn check_host(request: &Request) -> Result<Option<Authority>, Problem> {
     }
 }
 
-/// The origin of the page that sends the request, if it is one.
+/// The origin of the page that sends the request, if a page does.
 fn check_origin(request: &Request) -> Result<Option<Origin>, Problem> {
     let refused = || {
         Problem::new(
@@ -74,7 +77,8 @@ fn check_origin(request: &Request) -> Result<Option<Origin>, Problem> {
     }
 }
 
-/// Refuses requests to another host than this machine, and those of pages of other origins that may not read answers.
+/// Refuses requests to a host other than this machine, and those of pages of origins that may not
+/// read responses.
 fn check_loopback(
     request: &Request,
     host: Option<&Authority>,
@@ -145,7 +149,8 @@ mod tests {
         assert_eq!(status("/", Some("localhost"), Some("http://app.example")), Err(403));
     }
 
-    /// On every gateway, and so on the server of the reasoning tools: a client or proxy that reads loosely may take them for another host.
+    /// Applies to every gateway and to the server of the reasoning tools: a lenient client or proxy
+    /// may take these for another host.
     #[test]
     fn odd_hosts_and_origins_are_refused() {
         let status = |is_insecure, uri: &str, host: Option<&str>, origins: &[&str]| {

@@ -1,4 +1,4 @@
-//! Tokens of an identity provider, and its keys.
+//! Verifies tokens of an identity provider, and fetches its keys.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use runtime::spawn_named;
 use crate::auth::config::{TokenConfig, TokenError, TokenKeys};
 use crate::auth::error::AuthError;
 
-/// How long the document may take to come.
+/// Maximum time to fetch the document.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest document.
+/// Maximum size of the document.
 const MAX_BYTES: usize = 64 << 10;
 const TOO_LONG: &str = "it is too long";
 
@@ -28,18 +28,18 @@ pub(crate) struct JwksClient {
     source: Arc<JwksSource>,
 }
 
-/// The keys, and where they come from.
+/// The keys and their source.
 #[derive(Debug)]
 struct JwksSource {
     keys_at: KeySource,
     gate: Mutex<JwksRefresh>,
-    /// The fetch that is under way, for all who wait for it. Locked before `gate`.
+    /// The fetch in progress, shared by all requests that wait for it. Locked before `gate`.
     fetching: Mutex<Option<Fetching>>,
 }
 
 type Fetching = Shared<BoxFuture<'static, ()>>;
 
-/// A fetch is no longer under way when it has ended, even by a panic.
+/// Clears the fetch in progress when it has ended, even by a panic.
 struct UnderWay(Arc<JwksSource>);
 
 impl Drop for UnderWay {
@@ -64,7 +64,7 @@ impl JwksClient {
                 KeySource::Url(runtime::http::client(Some(FETCH_TIMEOUT))?, Box::new(url))
             }
             TokenKeys::File(path) => {
-                // It may be replaced later; what is not there now is a slip in the settings.
+                // The file may be replaced later, but if it is missing now, the settings are wrong.
                 check_file(path).map_err(|why| TokenError::File { path: path.clone(), why })?;
                 KeySource::File(path.clone())
             }
@@ -122,8 +122,9 @@ impl JwksClient {
         }
     }
 
-    /// The fetch that is under way, or one that begins; `None`: it is too early for another. In a task of its own: the gate lets one fetch
-    /// pass in half a minute, many requests wait for it, and one that is given up must not take it along.
+    /// The fetch in progress, or a new one; `None` when it is too early for another. It runs in a
+    /// separate task: the gate allows one fetch in half a minute, many requests wait for it, and
+    /// one that is cancelled must not cancel the fetch.
     fn fetching(&self, why: RefreshReason, now: Timestamp) -> Option<Fetching> {
         let mut fetching = self.source.fetching();
         if fetching.is_none() && self.gate().may_fetch(why, now) {
@@ -175,7 +176,7 @@ fn check_file(path: &Path) -> Result<(), String> {
     Jwks::parse(&json).map(drop).map_err(|error| error.to_string())
 }
 
-/// The keys in a document, with what was left out of it.
+/// Parses the keys of a document, and logs those that are left out.
 fn parsed(json: &[u8]) -> Option<Jwks> {
     match Jwks::parse(json) {
         Ok(keys) => {
@@ -211,7 +212,8 @@ async fn document(client: &Client, url: &Url) -> Result<Vec<u8>, String> {
     tokio::time::timeout(FETCH_TIMEOUT, fetched).await.unwrap_or_else(|_| Err("it takes too long".to_owned()))
 }
 
-/// An attacker who can change the document in transit can issue tokens: it is fetched over TLS, or from this machine.
+/// Fetched over TLS or from this machine only: whoever can change the document in transit can issue
+/// tokens.
 fn is_safe(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
@@ -233,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    /// An identity provider whose document a test changes.
+    /// An identity provider whose document the test changes.
     struct Idp {
         url: String,
         document: Arc<Mutex<String>>,
@@ -301,7 +303,7 @@ mod tests {
         let now = Timestamp(1_800_000_000_000);
         let ann = provider.verify(&token("a", &first, now), now).await.unwrap();
         assert_eq!((ann.name(), ann.tenant().as_str()), ("jwt:ann", Some("acme")));
-        // A flood of tokens with unknown keys is one fetch in half a minute.
+        // A flood of tokens with unknown keys causes one fetch in half a minute.
         idp.says(&[("a", &first), ("b", &second)]);
         for _ in 0..50 {
             assert!(provider.verify(&token("b", &second, now), now).await.is_err());
@@ -309,13 +311,13 @@ mod tests {
         let later = now.plus_ms(31_000);
         assert!(provider.verify(&token("b", &second, later), later).await.is_ok());
         assert_eq!(idp.fetches.load(Ordering::SeqCst), 2);
-        // A document that says nothing, or a provider that is away, takes no key back.
+        // An invalid document or an unavailable provider removes no key.
         *idp.document.lock().unwrap() = "{".to_owned();
         let later = now.plus_ms(700_000);
         provider.refresh(later).await;
         assert_eq!(idp.fetches.load(Ordering::SeqCst), 3);
         assert!(provider.verify(&token("a", &first, later), later).await.is_ok());
-        // One that was taken back is taken back here.
+        // A key removed by the provider is removed here.
         idp.says(&[("b", &second)]);
         let later = now.plus_ms(800_000);
         provider.refresh(later).await;
@@ -353,7 +355,7 @@ mod tests {
         idp.says(&[("b", &second)]);
         let later = now.plus_ms(31_000);
         let token = token("b", &second, later);
-        // It asks once, and is gone before there can be an answer.
+        // It asks once, and is dropped before there can be an answer.
         let mut asking = Box::pin(provider.verify(&token, later));
         std::future::poll_fn(|context| {
             assert!(asking.as_mut().poll(context).is_pending());

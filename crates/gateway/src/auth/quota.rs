@@ -1,4 +1,4 @@
-//! What tenants use of this gateway: requests in a time, and open streams.
+//! Limits of tenants on this gateway: request rates and open streams.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,13 +8,13 @@ use model::Timestamp;
 
 use crate::error::Problem;
 
-/// How much tenants use of this gateway. Cheap to clone.
+/// Counts what tenants use of this gateway. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct TenantLimiter {
     tenants: Option<Arc<Mutex<TenantRateLimiter>>>,
 }
 
-/// A stream that counts while the value lives.
+/// A stream that counts while this value lives.
 #[derive(Debug)]
 pub(crate) struct TenantStreamPermit {
     tenants: Arc<Mutex<TenantRateLimiter>>,
@@ -43,7 +43,7 @@ impl TenantLimiter {
         Ok(self.count(tenant, class, now)?)
     }
 
-    /// The same, for callers that report it in another form.
+    /// Counts a request, for callers that report a refusal in another form.
     pub(crate) fn count(
         &self,
         tenant: &TenantName,

@@ -1,4 +1,4 @@
-//! Acts: sent through the stream, done by the owner, seen in the audit.
+//! Control commands: sent through the stream, executed by the owner, recorded in the audit log.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::backend::Backend;
 use crate::commands::publish;
 use crate::error::Problem;
 
-/// How long an answer waits for what became of the act.
+/// Maximum time that a response waits for the outcome of the command.
 const RESULT_TIMEOUT: Duration = Duration::from_secs(2);
 const FIRST_POLL: Duration = Duration::from_millis(10);
 const MAX_POLL_PAUSE: Duration = Duration::from_millis(200);
@@ -18,15 +18,15 @@ const MAX_POLL_PAUSE: Duration = Duration::from_millis(200);
 const DONE: &str = "done";
 const REJECTED: &str = "rejected";
 const PENDING: &str = "pending";
-/// What may become of a control command.
+/// Possible statuses of a control command.
 pub(crate) const STATUSES: [&str; 3] = [DONE, REJECTED, PENDING];
 
-/// As the audit log has it, which names those that are decided.
+/// The status of a decided command, from the error in the audit log.
 pub(crate) fn decided(error: Option<&str>) -> &'static str {
     if error.is_some() { REJECTED } else { DONE }
 }
 
-/// What became of a control command.
+/// The outcome of a control command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ControlOutcome {
     act: CommandId,
@@ -59,7 +59,7 @@ impl ControlOutcome {
         self.outcome == ControlState::Pending
     }
 
-    /// Why the owner refused it, if it did.
+    /// The reason of the owner's refusal, if it refused.
     pub(crate) fn refused(&self) -> Option<&str> {
         match &self.outcome {
             ControlState::Refused(why) => Some(why),
@@ -88,7 +88,8 @@ pub(crate) async fn execute(
     Ok(ControlOutcome { act: act.id, outcome })
 }
 
-/// Sends a control command whose outcome is known already, for its owner to execute and to write into the audit log.
+/// Sends a control command whose outcome is known already; its owner executes it and writes the
+/// audit entry.
 pub(crate) async fn send(
     backend: &Backend,
     actor: String,
@@ -105,7 +106,7 @@ async fn outcome(backend: &Backend, act: &Control) -> ControlState {
     let mut pause = FIRST_POLL;
     loop {
         sleep(pause).await;
-        // The command is stored; that the audit log cannot be read at the moment changes nothing.
+        // The command is stored; a failed read of the audit log does not change that.
         let looked =
             timeout_at(give_up_at, backend.store().control_outcome(act.subject.as_str(), &act.id)).await;
         if let Ok(Ok(Some(row))) = looked {

@@ -1,4 +1,4 @@
-//! Asking owners why something waits.
+//! Queries to partition owners about what waits and why.
 
 use std::time::Duration;
 
@@ -9,23 +9,25 @@ use tokio::time::Instant;
 use crate::backend::Backend;
 use crate::error::Problem;
 
-/// A worker that does not own the partition answers so at once; an owner may be far away.
+/// A worker that does not own the partition answers at once; an owner may be far away.
 const OWNER_QUERY_TIMEOUT: Duration = Duration::from_secs(3);
-/// Between two looks at what it has read.
+/// Pause between two checks of how far the owner has read.
 const POLL_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the owner of the bucket knows; `None` when it does not answer.
+/// The state known to the owner of the bucket; `None` when it does not answer.
 pub(crate) async fn explain(context: &Backend, bucket: Bucket, about: &QueryTarget) -> Option<QueueStatus> {
     let query = wire::status::encode_query(about);
     let partition = bucket.partition(context.count);
     context.query_owner(partition, query, OWNER_QUERY_TIMEOUT, wire::status::decode_reply).await
 }
 
-/// What the owner knows of a thread once it has read all that had been stored when it was asked: so it knows everything of
-/// which a client has an acknowledgement. An owner that dies is waited for, for longer than a takeover lasts.
+/// The owner's state of a thread once it has read everything stored at the time of the query. It
+/// thus includes everything that was acknowledged to a client. If the owner dies, this waits for
+/// longer than a takeover lasts.
 ///
 /// # Errors
-/// No worker owns the thread, its owner does not reach the stored entries in time, or NATS does not answer.
+/// No worker owns the thread, its owner does not reach the stored entries in time, or NATS does not
+/// answer.
 pub(crate) async fn explain_up_to_date(context: &Backend, thread: &ThreadId) -> Result<QueueStatus, Problem> {
     let bucket = thread.bucket();
     let about = QueryTarget::Thread(thread.clone());
@@ -51,26 +53,27 @@ pub(crate) async fn explain_up_to_date(context: &Backend, thread: &ThreadId) -> 
     }
 }
 
-/// The owner has not read everything yet, and so does not know of everything.
+/// Whether the owner has not read everything yet, and so may not know of a turn.
 pub(crate) fn is_catching_up(status: &QueueStatus) -> bool {
     status.reason == Some(WaitReason::CatchingUp)
 }
 
-/// Whether the turn is under way or waits.
+/// Whether the turn is in progress or waits.
 pub(crate) fn has_turn(explained: &QueueStatus, turn: &TurnId) -> bool {
     explained.active.as_ref().is_some_and(|active| active.turn == *turn)
         || explained.waiting.iter().any(|waiting| waiting.turn == *turn)
 }
 
-/// The turns with people: the one under way, then those that wait, in their order. Tasks that run in the thread of their agent answer no
-/// person, and a follow-up may end with nothing that a client could be shown.
+/// Turns with people: the one in progress, then the waiting ones in order. Tasks that run in the
+/// thread of their agent answer no person, and a follow-up may end with nothing to show to a
+/// client.
 pub(crate) fn turns_with_people(explained: &QueueStatus) -> impl Iterator<Item = &TurnId> {
     let active = explained.active.iter().map(|active| &active.turn);
     let all = active.chain(explained.waiting.iter().map(|waiting| &waiting.turn));
     all.filter(|turn| turn.is_foreground() && TimerId::of_turn(turn).is_none())
 }
 
-/// Whether the owner of a partition answered, for clients.
+/// Whether the owner of a partition answered, as shown to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnerStatus {
     Available,
@@ -80,7 +83,7 @@ pub(crate) enum OwnerStatus {
 impl OwnerStatus {
     pub(crate) const ALL: [Self; 2] = [Self::Available, Self::Unavailable];
 
-    /// As its answer says.
+    /// Derived from the owner's answer.
     pub(crate) fn of<T>(answer: Option<&T>) -> Self {
         if answer.is_some() { Self::Available } else { Self::Unavailable }
     }

@@ -1,4 +1,5 @@
-//! Publishes commands to the partition's stream, where they are durable, in order, and read by the partition's owner.
+//! Publishes commands to the partition's stream, where they are durable, in order, and read by the
+//! partition's owner.
 
 use std::time::Duration;
 
@@ -11,14 +12,14 @@ use crate::backend::Backend;
 use crate::error::Problem;
 use crate::metrics;
 
-/// How long a stream may take to store an order: an election among its servers is over by then.
+/// Maximum time for a stream to store a command: an election among its servers is over by then.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
-/// The code of an order of which it is not known whether it was stored.
+/// Error code of a command that may or may not have been stored.
 pub(crate) const UNCONFIRMED: &str = "nats_unavailable";
-/// Orders hold no chunks.
+/// Commands contain no chunks.
 const NO_CHUNKS: usize = 0;
 
-/// Stores an input.
+/// Stores the input of a turn.
 pub(crate) async fn publish_turn(context: &Backend, opened: &TurnOpened) -> Result<(), Problem> {
     let subject = subject::partition_commands(context.count, opened.thread.as_str());
     let kind = if opened.run == 0 { "turn" } else { "retry_turn" };
@@ -27,7 +28,7 @@ pub(crate) async fn publish_turn(context: &Backend, opened: &TurnOpened) -> Resu
     store(context, kind, &subject, payload).await
 }
 
-/// A task as its owner will read it.
+/// The task as its owner will decode it.
 pub(crate) fn task_as_read(context: &Backend, task: &Task) -> Result<Task, Problem> {
     let subject = subject::partition_tasks(context.count, &task.agent);
     match decoded(context, task.bucket(), &subject, &wire::encode_task(task))? {
@@ -36,13 +37,11 @@ pub(crate) fn task_as_read(context: &Backend, task: &Task) -> Result<Task, Probl
     }
 }
 
-/// Stores a task.
 pub(crate) async fn publish_task(context: &Backend, task: &Task) -> Result<(), Problem> {
     let subject = subject::partition_tasks(context.count, &task.agent);
     store(context, "task", &subject, wire::encode_task(task)).await
 }
 
-/// Stores a note.
 pub(crate) async fn publish_note(context: &Backend, note: &Note) -> Result<(), Problem> {
     let subject = subject::partition_commands(context.count, note.thread.as_str());
     let payload = wire::encode_note(note);
@@ -50,7 +49,6 @@ pub(crate) async fn publish_note(context: &Backend, note: &Note) -> Result<(), P
     store(context, "note", &subject, payload).await
 }
 
-/// Stores an act.
 pub(crate) async fn publish_control(context: &Backend, act: &Control) -> Result<(), Problem> {
     let subject = subject::control_subject(context.count, act);
     let payload = wire::encode_control(act);
@@ -58,7 +56,7 @@ pub(crate) async fn publish_control(context: &Backend, act: &Control) -> Result<
     store(context, "act", &subject, payload).await
 }
 
-/// Reads what is to be sent as its owner will: what it would refuse is not sent.
+/// Decodes what is to be sent as its owner will: what the owner would refuse is not sent.
 fn decoded(context: &Backend, bucket: Bucket, subject: &str, payload: &Bytes) -> Result<Decoded, Problem> {
     let limits = DecodeLimits { chunk_bytes: NO_CHUNKS, partitions: context.count };
     let p = bucket.partition(context.count);
@@ -80,7 +78,7 @@ async fn store(context: &Backend, kind: &'static str, subject: &str, payload: By
     tracing::warn!(subject, kind, %error, "an order could not be stored");
     Err(match (&error, error.disposition()) {
         (BusError::TooLarge(_), _) => Problem::too_large("input_too_large", error.to_string()),
-        // Mostly a stream that is full: its publishers get an error, nothing is dropped.
+        // Usually a full stream: its publishers get an error, nothing is dropped.
         (BusError::JetStream { .. }, _) | (_, Disposition::Reject | Disposition::Fatal) => {
             Problem::unavailable("stream_full", "the stream takes nothing at the moment").retry_after(5)
         }

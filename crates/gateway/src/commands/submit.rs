@@ -1,4 +1,5 @@
-//! Where an input stands before it is sent: a new turn, one that is known by its key, or refused.
+//! Resolves an input before it is sent: it opens a new turn, its turn is known by its key, or it is
+//! refused.
 
 use std::time::Duration;
 
@@ -20,14 +21,14 @@ use crate::commands::{digest_name, owner_query};
 use crate::error::{BudgetProblem, DATABASE_UNAVAILABLE, Problem};
 use crate::settings_cache::ThreadSettings;
 
-/// Bytes of the digest at the end of a turn's id that has no key: see [`was_opened_by`].
+/// Bytes of the digest at the end of a turn id without a key: see [`was_opened_by`].
 const MARK_BYTES: usize = 4;
-/// What the model reads of a heartbeat.
+/// Input text of a heartbeat, as the model reads it.
 const HEARTBEAT: &str = "Another step is wanted. Please go on where you stopped.";
-/// How long Postgres may take for a thread of which enough is cached.
+/// Maximum time to read a thread from Postgres when its settings are cached.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An input as a client sent it, checked.
+/// A checked input of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct Input {
     pub(crate) thread: ThreadId,
@@ -37,16 +38,17 @@ pub(crate) struct Input {
     pub(crate) metadata: Metadata,
     pub(crate) parameters: TurnParameters,
     pub(crate) key: Option<String>,
-    /// What the client says of the turn, but for `policy` and `parameters`: these are resolved with the settings of thread and agent.
+    /// Options that the client sets for the turn, except `policy` and `parameters`, which are
+    /// resolved with the settings of thread and agent.
     pub(crate) options: TurnOptions,
 }
 
-/// See the module.
+/// The resolved input.
 #[derive(Debug)]
 pub(crate) enum Submission {
-    /// To be opened.
+    /// A new turn, to be opened.
     New(Box<TurnOpened>),
-    /// Opened before, under the same key; what is stored of it.
+    /// Opened before under the same key, with its stored state.
     Duplicate(TurnId, Option<TurnState>),
 }
 
@@ -74,9 +76,9 @@ pub(crate) fn answer_of(submission: &Submission) -> Result<MessageId, Problem> {
     Ok(submission.turn().answer(run))
 }
 
-/// Reads what decides about an input, and takes its key. While Postgres is away, what was read some minutes ago decides: the input needs
-/// NATS alone then. Its turn's id comes from its key as ever, so the same is the same turn; that a key is used with another input is not
-/// noticed.
+/// Reads what decides about an input, and takes its key. While Postgres is unavailable, cached
+/// settings decide, and the input needs only NATS. The turn id still comes from the key, so the
+/// same input is the same turn; but a key used with another input goes unnoticed.
 pub(crate) async fn resolve(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let context = backend;
     let known = context.settings_cache.get(&input.thread, input.agent.as_ref(), context.now());
@@ -137,12 +139,12 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let policy = input.policy.unwrap_or(settings.policy);
     refuse_unless_allowed(&input.parameters, &settings)?;
     refuse_unknown_parent(store, &input.thread, &input.metadata).await?;
-    // A person who is turned away has written as well: the agent must not check in behind their back.
+    // A refused person has written as well, so the thread's follow-up is superseded.
     if !settings.follow_up.is_empty() {
         store.supersede_follow_up(&input.thread).await?;
     }
     refuse_while_backing_off(&agent, &admission)?;
-    // What was taken before may come again, and waits until the budget's next period.
+    // An input that was accepted before may come again, and waits until the budget's next period.
     if admission.has_budgets && !is_claimed {
         refuse_over_budget(backend, &input.thread, &agent).await?;
     }
@@ -157,7 +159,8 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
 }
 
-/// The input of a heartbeat, for a thread that is not busy: it is refused like a message of a person, and when a turn begins in the meantime.
+/// The input of a heartbeat for a thread that is not busy. It is refused like a message of a
+/// person, and when a turn begins in the meantime.
 pub(crate) async fn heartbeat(
     backend: &Backend,
     thread: &ThreadId,
@@ -217,7 +220,8 @@ fn opened(input: &Input, turn: TurnId, busy_policy: BusyPolicy, settings: Thread
     }
 }
 
-/// What of the setting travels with the input: whatever arms a follow-up after its turn. What cannot be kept counts as absent.
+/// The part of the setting that travels with the input: what arms a follow-up after its turn.
+/// Values that cannot be kept count as absent.
 fn follow_ups(settings: &Map<String, Value>) -> Metadata {
     let said = settings.get("follow_ups").and_then(Value::as_object);
     let Some(said) = said.filter(|said| said.get("enabled") == Some(&Value::Bool(true))) else {
@@ -231,10 +235,11 @@ fn follow_ups(settings: &Map<String, Value>) -> Metadata {
         .unwrap_or_default()
 }
 
-/// Where an input without a key stands that is sent again by a client which has followed its answer up to `cursor`: never a new turn.
+/// Finds the turn of an input without a key that a client sends again after following its answer up
+/// to `cursor`. Never opens a turn.
 ///
 /// # Errors
-/// The cursor names no answer to this input: what the client means is not known, and nothing is stored.
+/// The cursor names no answer to this input: the client's intent is unknown, and nothing is stored.
 pub(crate) async fn repeated(
     backend: &Backend,
     input: &Input,
@@ -245,7 +250,7 @@ pub(crate) async fn repeated(
         let (turn, _) = TurnId::of_answer(message)?;
         was_opened_by(&turn, &input.thread, &digest).then_some(turn)
     };
-    // Should the same have been said twice, the later one is meant: the ids begin with the time.
+    // If the same input was sent twice, the later one is meant: ids begin with the time.
     let open = cursor.open().filter_map(|(message, _)| of_answer(message));
     let turn = match open.max_by(|one, other| one.as_str().cmp(other.as_str())) {
         Some(turn) => turn,
@@ -261,13 +266,14 @@ pub(crate) async fn repeated(
     Ok(Submission::Duplicate(turn, state))
 }
 
-/// The message that ended at this place in the thread.
+/// The message that ended at this position of the thread.
 async fn ended_at(store: &Store, thread: &ThreadId, at: Position) -> Result<Option<MessageId>, StoreError> {
     let rows = store.ends(thread, Position::from_stored(at.get() - 1), at, 1).await?;
     Ok(rows.rows.into_iter().next().map(|row| row.message_id))
 }
 
-/// Whether the turn, which has no key, was opened by an input with this digest: its id ends with the first bytes of it.
+/// Whether a turn without a key was opened by an input with this digest: its id ends with the
+/// digest's first bytes.
 fn was_opened_by(turn: &TurnId, thread: &ThreadId, digest: &[u8]) -> bool {
     let unique = turn.as_str().split_once('-').map(|(_, unique)| unique).unwrap_or_default();
     let id = Uuid::try_parse(unique).ok().filter(|id| id.get_version_num() == 7);
@@ -276,7 +282,8 @@ fn was_opened_by(turn: &TurnId, thread: &ThreadId, digest: &[u8]) -> bool {
         && id.is_some_and(|id| id.as_bytes().ends_with(&digest[..MARK_BYTES]))
 }
 
-/// Refuses an input to a thread that was erased: its owner would drop it without a word. One that was named again is taken.
+/// Refuses an input to an erased thread, which its owner would drop silently. A thread that was
+/// named again is accepted.
 pub(crate) async fn refuse_erased(backend: &Backend, thread: &ThreadId) -> Result<(), Problem> {
     if backend.store().erased(thread).await?.is_none_or(|erased| erased.is_named) {
         return Ok(());
@@ -286,18 +293,21 @@ pub(crate) async fn refuse_erased(backend: &Backend, thread: &ThreadId) -> Resul
     Err(Problem::new(StatusCode::GONE, "thread_erased", detail))
 }
 
-/// Refuses to name a thread anew of which not everything is gone yet: what was erased could come into the new one.
+/// The refusal to name a thread again before its erasure is complete: erased data could come into
+/// the new one.
 pub(crate) fn being_erased() -> Problem {
     let detail = "the thread is being erased, or its erasing was broken off; it can be named anew once `antiphon threads erase --yes` has ended with nothing pending";
     Problem::new(StatusCode::GONE, "thread_erased", detail)
 }
 
-/// From the key and the input, so that the same is the same turn whatever becomes of the key's row, and that another
-/// input under a key that was forgotten is another turn. Without a key it is new, and its last bytes are a digest of the input that opened it.
+/// Derives the id from the key and the input. The same input is then the same turn even if the
+/// key's row is gone, and another input under a forgotten key is another turn. Without a key the id
+/// is new, and its last bytes are a digest of the input that opened it.
 fn turn_id(input: &Input, digest: &[u8]) -> Result<TurnId, Problem> {
     let unique = match &input.key {
         Some(key) => {
-            // The thread is in it: its bucket alone, which the id has anyway, is shared by many.
+            // Includes the thread: the bucket alone, which the id has anyway, is shared by many
+            // threads.
             let parts = [input.thread.as_str().as_bytes(), &[0], key.as_bytes(), &[0], digest];
             let hash = parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part));
             digest_name(&hash.finalize())
@@ -349,10 +359,10 @@ fn refuse_unless_allowed(asked: &TurnParameters, settings: &ThreadSettings) -> R
     }
 }
 
-/// Refuses an input whose batch would lie in one that is not there.
+/// Refuses an input whose parent batch does not exist.
 async fn refuse_unknown_parent(store: &Store, thread: &ThreadId, metadata: &Metadata) -> Result<(), Problem> {
     let Some(named) = metadata.get("parent_batch") else { return Ok(()) };
-    // As positions are written: a list of what is within a batch finds no other form.
+    // In canonical form: a list of the batches within a batch finds no other form.
     let position = |text: &str| text.parse().ok().filter(|it: &i64| *it > 0 && it.to_string() == text);
     let parent = named.as_str().and_then(position);
     let is_there = match parent {
@@ -376,7 +386,7 @@ fn refuse_while_backing_off(agent: &AgentId, admission: &AgentAdmission) -> Resu
     Err(Problem::conflict("agent_backing_off", detail).retry_after(seconds))
 }
 
-/// Refuses an input while a budget is spent: nothing of it is stored.
+/// Refuses an input while a budget is spent; nothing of the input is stored.
 async fn refuse_over_budget(backend: &Backend, thread: &ThreadId, agent: &AgentId) -> Result<(), Problem> {
     let over = backend.store().over_budget(&[(thread, agent)]).await?.into_iter().flatten().next();
     let Some(OverBudget { row, for_ms }) = over else { return Ok(()) };
@@ -393,7 +403,8 @@ async fn refuse_over_budget(backend: &Backend, thread: &ThreadId, agent: &AgentI
     Err(Problem::of_budget(budget, seconds))
 }
 
-/// Refuses the input when another turn is under way or waits; true when it is this one, which came before.
+/// Refuses the input when another turn is in progress or waits; true when that turn is this one,
+/// which came before.
 async fn is_under_way(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Result<bool, Problem> {
     // Without an answer the owner decides, by the policy that travels with the input.
     let about = QueryTarget::Thread(thread.clone());

@@ -1,4 +1,5 @@
-//! Tool calls of unknown outcome: workflow services put them into the stream of tool calls, people decide, and the services read the decision.
+//! Tool calls of unknown outcome. Workflow services store them in the stream of tool calls, people
+//! decide, and the services read the decision.
 
 use std::time::Duration;
 
@@ -12,24 +13,25 @@ use crate::backend::Backend;
 use crate::commands::control;
 use crate::error::Problem;
 
-/// How long storing a decision is tried.
+/// Maximum time to store a decision.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
-/// A service stores an incident that waits again now and then.
+/// Attempts to store a decision: a service may store a waiting incident again in between.
 const STORE_TRIES: usize = 3;
-/// Incidents that are read at a time.
+/// Concurrent reads of incidents.
 const CONCURRENT_READS: usize = 16;
-/// Incidents that a list reads at most.
+/// Maximum number of incidents that a list reads.
 const MOST_READ: usize = 10_000;
 
 /// An incident and its place.
 pub(crate) struct FoundIncident {
     pub(crate) place: ToolCallPlace,
     pub(crate) incident: ToolIncident,
-    /// Of its entry in the stream.
+    /// Sequence of its entry in the stream.
     seq: Seq,
 }
 
-/// The incidents of threads of which `is_ours` holds; without `all` those that are not decided. The newest first.
+/// The incidents of threads that satisfy `is_ours`, newest first; unless `all`, only undecided
+/// ones.
 pub(crate) async fn list(
     backend: &Backend,
     all: bool,
@@ -52,7 +54,7 @@ pub(crate) async fn list(
     Ok(found)
 }
 
-/// Stores what a person has decided. A turn that waits for it goes on within seconds.
+/// Stores a person's decision. A turn that waits for it continues within seconds.
 pub(crate) async fn decide(
     backend: &Backend,
     actor: &str,
@@ -63,7 +65,7 @@ pub(crate) async fn decide(
 ) -> Result<FoundIncident, Problem> {
     let unknown =
         || Problem::not_found("unknown_tool_incident", "there is no such tool call of unknown outcome");
-    // Anything else could be a wildcard of NATS.
+    // Anything else could be a NATS wildcard.
     if call.is_empty() || !call.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
         return Err(unknown());
     }
@@ -83,7 +85,7 @@ pub(crate) async fn decide(
         let store = backend.store();
         store.log_act(thread.as_str(), command, actor, "decide_tool_call", turn.as_str(), detail).await
     };
-    // Before the decision, so that there is none without its entry.
+    // Before the decision, so that no decision lacks its audit entry.
     audit(&command, &detail).await?;
     for _ in 0..STORE_TRIES {
         let incident = ToolIncident {
@@ -100,7 +102,8 @@ pub(crate) async fn decide(
             tracing::info!(%thread, %turn, call, actor, detail, "a tool call of unknown outcome was decided");
             return Ok(FoundIncident { place: found.place, incident, seq });
         }
-        // The service has stored it again, another person has decided, or the answer to this decision was lost.
+        // The service stored it again, another person decided, or the acknowledgement of this
+        // decision was lost.
         found = self::found(backend, &subject).await?.ok_or_else(unknown)?;
         match &found.incident.decision {
             None => {}
@@ -119,7 +122,7 @@ async fn subjects(backend: &Backend, filter: &str) -> Result<Vec<String>, Proble
     Ok(subjects.map_err(|error| unavailable(&error))?.into_keys().collect())
 }
 
-/// `None`: it is gone, or nothing that could be read.
+/// `None`: it is gone, or cannot be decoded.
 async fn found(backend: &Backend, name: &str) -> Result<Option<FoundIncident>, Problem> {
     let entry = backend.bus.last_entry(subject::TOOL_CALLS_STREAM, name).await;
     Ok(entry.map_err(|error| unavailable(&error))?.and_then(|entry| read(&entry)))

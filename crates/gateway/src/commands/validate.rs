@@ -1,4 +1,5 @@
-//! What people and services write: checked as its owner will check it, so that what is taken is not refused later.
+//! Validation of what people and services write, by the rules of the owner, so that nothing
+//! accepted here is refused later.
 
 use axum::http::StatusCode;
 use model::{InvalidMetadata, Metadata, TurnOptions};
@@ -7,21 +8,22 @@ use serde_json::{Map, Value};
 
 use crate::error::Problem;
 
-/// Longest body with an input: its text may be escaped six times over.
+/// Largest body with an input: escapes may make its text six times longer.
 pub(crate) const MAX_INPUT_BODY: usize = 2 << 20;
 /// The parameter with instructions for the model.
 const INSTRUCTIONS: &str = "instructions";
 /// Largest metadata of an input or a thread.
 const MAX_METADATA_BYTES: usize = 64 << 10;
 
-/// What an input asks for besides an answer, as it travels with the turn.
+/// Turn parameters of an input, as they travel with the turn.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TurnParameters {
-    /// With the instructions.
+    /// The parameters, including the instructions.
     pub(crate) values: Metadata,
-    /// The field with the instructions: the agent's settings decide about them.
+    /// The field with the instructions; the agent's settings decide whether it is allowed.
     pub(crate) instructions: Option<String>,
-    /// How earlier messages are refused that are in no thread, if the agent's settings say nothing else.
+    /// The refusal of earlier messages that are in no thread, unless the agent's settings accept
+    /// them.
     pub(crate) history: Option<BadRequest>,
 }
 
@@ -35,7 +37,7 @@ impl TurnParameters {
         Ok(Self { values: checked(map)?, instructions: param, history })
     }
 
-    /// Likewise of `parameters` in a message of the native API.
+    /// The same for `parameters` in a message of the native API.
     pub(crate) fn of_parameters(map: Option<Map<String, Value>>) -> Result<Self, Problem> {
         let map = map.unwrap_or_default();
         let param = match map.get(INSTRUCTIONS) {
@@ -68,7 +70,7 @@ fn checked(map: Map<String, Value>) -> Result<Metadata, Problem> {
     }
 }
 
-/// The text of an input or a task.
+/// Checks the text of an input or a task.
 pub(crate) fn content(text: &str) -> Result<(), Problem> {
     wire::check_input(text).map_err(|invalid| match invalid {
         wire::InvalidCommand::EmptyInput => Problem::bad_request("empty_input", "content is empty"),
@@ -79,7 +81,7 @@ pub(crate) fn content(text: &str) -> Result<(), Problem> {
     })
 }
 
-/// Metadata of an input, a task or a thread.
+/// Checks the metadata of an input, a task or a thread.
 pub(crate) fn metadata(map: Option<Map<String, Value>>) -> Result<Metadata, Problem> {
     let invalid = |error: InvalidMetadata| Problem::bad_request("invalid_metadata", error.to_string());
     let metadata = Metadata::new(map.unwrap_or_default()).map_err(invalid)?;
@@ -87,7 +89,7 @@ pub(crate) fn metadata(map: Option<Map<String, Value>>) -> Result<Metadata, Prob
     Ok(metadata)
 }
 
-/// What a client may say in metadata, whatever protocol it speaks.
+/// Checks metadata that comes from a client, whatever its protocol.
 pub(crate) fn client_metadata(metadata: &Metadata) -> Result<(), Problem> {
     let invalid = |error: InvalidMetadata| Problem::bad_request("invalid_metadata", error.to_string());
     metadata.tokens_used().map_err(invalid)?;

@@ -1,4 +1,4 @@
-//! Request bodies: bounded, timely, strict JSON.
+//! Request bodies: bounded in size and time, strict JSON.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use crate::error::Problem;
 use crate::http::extensions::BodyTimeout;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-/// So much of a body that is too large is read all the same, so that its sender gets to read the answer.
+/// Bytes of a too large body that are still read, so that its sender reads the response.
 const READ_IN_VAIN: usize = 8 << 20;
-/// Of requests in other protocols.
+/// Maximum body of requests in other protocols.
 const RAW_BYTES: usize = 8 << 20;
-/// Of requests that say everything in their address.
+/// Maximum body of requests that take none.
 const EMPTY_BYTES: usize = 1 << 10;
 
-/// A body that a request may have.
+/// A type of request body.
 pub(crate) trait MaxBodySize: DeserializeOwned {
-    /// No longer than this.
+    /// Maximum size of the body.
     const MAX_BYTES: usize;
 }
 
-/// A JSON body of known fields.
+/// A JSON object with known fields only.
 #[derive(Debug)]
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
@@ -40,7 +40,7 @@ impl<T: MaxBodySize, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// The body of another protocol, as it is: its clients send the whole history along.
+/// The raw body of another protocol, whose clients send the whole history along.
 pub(crate) async fn raw(request: Request) -> Result<Bytes, Problem> {
     check_kind(request.headers())?;
     read(request, RAW_BYTES).await
@@ -73,20 +73,21 @@ fn check_kind(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-/// Nothing is unpacked here: a few bytes could become gigabytes.
+/// Encoded bodies are refused: a few bytes could become gigabytes.
 fn is_plain(headers: &HeaderMap) -> bool {
     let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
     encodings.all(|encoding| encoding.to_str().is_ok_and(|name| name.trim().eq_ignore_ascii_case("identity")))
 }
 
-/// The length that the head gives, of a body that its sender holds back until it is asked for (`Expect: 100-continue`).
+/// The announced length of a body that its sender holds back until asked for it (`Expect:
+/// 100-continue`).
 fn length_held_back(headers: &HeaderMap) -> Option<u64> {
     let expects = headers.get(header::EXPECT)?.to_str().ok()?;
     let length = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?;
     length.parse().ok().filter(|_| expects.eq_ignore_ascii_case("100-continue"))
 }
 
-/// JSON is UTF-8: another charset is none of JSON, and a parameter that we do not know changes nothing.
+/// JSON is UTF-8, so another charset is not JSON; unknown parameters are ignored.
 fn is_json(headers: &HeaderMap) -> bool {
     let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
     let (Some(Ok(kind)), None) = (kinds.next().map(|kind| kind.to_str()), kinds.next()) else { return false };
@@ -101,7 +102,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 async fn read(request: Request, most: usize) -> Result<Bytes, Problem> {
-    // To read the first byte would ask for all of them.
+    // Checked before the first read, which would ask for the whole body.
     if length_held_back(request.headers()).is_some_and(|length| length > most as u64) {
         return Err(too_large(most));
     }
@@ -139,7 +140,7 @@ fn too_large(most: usize) -> Problem {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    // An array with a value for each field would do for serde as well.
+    // Checked separately, because serde also accepts an array with a value for each field.
     let is_object = body.trim_ascii_start().starts_with(b"{");
     match serde_json::from_slice(body) {
         Ok(parsed) if is_object => Ok(parsed),

@@ -8,17 +8,17 @@ pub(crate) const MAX_HEADER_LEN: usize = 255;
 pub(crate) const MAX_ACTOR_LEN: usize = 128;
 pub(crate) const DEFAULT_ACTOR: &str = "api";
 
-/// For whom the caller says that it acts.
+/// The actor on whose behalf the caller says it acts.
 pub(crate) fn actor(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     one_of(headers, "x-antiphon-actor", "invalid_actor", "X-Antiphon-Actor", MAX_ACTOR_LEN)
 }
 
-/// The key under which an input is sent once, however often it comes.
+/// The key that makes repeated sends of an input the same turn.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     one_of(headers, "idempotency-key", "invalid_idempotency_key", "Idempotency-Key", MAX_HEADER_LEN)
 }
 
-/// For tracing across services.
+/// An id for tracing across services.
 pub(crate) fn correlation_id(headers: &HeaderMap) -> Result<Option<Box<str>>, Problem> {
     let (code, header_name) = ("invalid_correlation_id", "X-Correlation-Id");
     let id = one_of(headers, "x-correlation-id", code, header_name, MAX_HEADER_LEN)?;

@@ -1,4 +1,4 @@
-//! Variable parts of the path, and ids wherever they stand.
+//! Path parameters, and the parsing of ids in general.
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Problem;
 
-/// The variable parts of the address.
+/// Path parameters of the URL.
 #[derive(Debug)]
 pub(crate) struct PathParam<T>(pub(crate) T);
 
@@ -22,7 +22,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
     }
 }
 
-/// An id; `name` says which one it is.
+/// Parses an id; `name` is the field shown in an error.
 pub(crate) fn id<T, E: Into<BadId>>(
     name: &str,
     text: &str,
@@ -31,7 +31,7 @@ pub(crate) fn id<T, E: Into<BadId>>(
     parse(text).map_err(|error| Problem::bad_request("invalid_id", format!("{name}: {}", error.into().0)))
 }
 
-/// Why it is no id, for people.
+/// Why the text is not an id, as a readable message.
 pub(crate) struct BadId(String);
 
 impl From<InvalidId> for BadId {

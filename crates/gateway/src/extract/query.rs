@@ -1,4 +1,4 @@
-//! The query, and what pages take of it.
+//! Query parameters, and the paging shared by lists.
 
 use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
@@ -11,7 +11,6 @@ pub(crate) const DEFAULT_LIMIT: u32 = 50;
 
 pub(crate) const MAX_LIMIT: u32 = 200;
 
-/// The query.
 #[derive(Debug)]
 pub(crate) struct QueryParams<T>(pub(crate) T);
 
@@ -26,7 +25,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for QueryPa
     }
 }
 
-/// Digits only: a position is what a reader was given, not what it computes.
+/// Digits only: a position is an opaque value from a response, not computed by the reader.
 pub(crate) fn position(name: &str, text: Option<String>) -> Result<Option<Position>, Problem> {
     let Some(text) = text else { return Ok(None) };
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -36,7 +35,7 @@ pub(crate) fn position(name: &str, text: Option<String>) -> Result<Option<Positi
     }
 }
 
-/// How many items a page has.
+/// The number of items of a page.
 pub(crate) fn limit(text: Option<&str>) -> Result<u32, Problem> {
     let Some(text) = text else { return Ok(DEFAULT_LIMIT) };
     let allowed = text.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
@@ -44,13 +43,14 @@ pub(crate) fn limit(text: Option<&str>) -> Result<u32, Problem> {
         .ok_or_else(|| Problem::bad_request("invalid_limit", format!("limit must be from 1 to {MAX_LIMIT}")))
 }
 
-/// Takes the item off that was read to know whether there are more; what `next` of the page is, and of the request for the page after it.
+/// Removes the extra item that was read to detect further items. Returns the `next` value of the
+/// page, if there are more.
 pub(crate) fn next<T>(items: &mut Vec<T>, limit: u32, of: impl FnOnce(&T) -> String) -> Option<String> {
     let has_more = has_more(items, limit);
     items.last().filter(|_| has_more).map(of)
 }
 
-/// Takes the item off that was read to know whether there are more.
+/// Removes the extra item that was read to detect further items. True when there are more.
 pub(crate) fn has_more<T>(items: &mut Vec<T>, limit: u32) -> bool {
     let has_more = items.len() > limit as usize;
     items.truncate(limit as usize);

@@ -1,7 +1,7 @@
-//! One connection: which HTTP it speaks, its requests one after the other or beside each other, and its end.
+//! One connection: its HTTP version, its requests (one after the other or concurrent), and its end.
 //!
-//! Invariant: what is cut never ends cleanly. Over HTTP/1.1 the connection is dropped before the last chunk, over HTTP/2 the
-//! stream is reset.
+//! Invariant: a cut response never ends cleanly. Over HTTP/1.1 the connection is dropped before the
+//! last chunk; over HTTP/2 the stream is reset.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -39,46 +39,46 @@ use crate::http::wake_gated::WakeGated;
 use crate::metrics;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
-/// Buffers between us and the client hide how far it lags behind: they are kept small.
+/// Small, because buffers between the gateway and the client hide how far it lags.
 const HTTP1_BUFFER: usize = 64 * 1024;
-/// Of one stream.
+/// Per stream.
 const HTTP2_SEND_BUFFER: usize = 64 * 1024;
 /// The longest cursor, which may be a header, has 20 KiB.
 const HTTP2_HEADER_BYTES: u32 = 32 * 1024;
 const HTTP2_STREAMS: u32 = 256;
-/// Bytes of bodies that a peer may send before they are read: of one stream, and of all on a connection.
+/// Bytes of bodies that a peer may send before they are read: per stream, and per connection.
 const HTTP2_STREAM_WINDOW: u32 = 64 * 1024;
 const HTTP2_CONNECTION_WINDOW: u32 = 256 * 1024;
-/// A peer that answers no ping for as long again is gone.
+/// A peer that answers no ping for the same time again is gone.
 const HTTP2_PING_EVERY: Duration = Duration::from_secs(20);
-/// During a drain a connection has this long to say what it was opened for.
+/// During a drain, time for a connection to send its first head.
 const LATE_HEAD: Duration = Duration::from_secs(1);
 
-/// Makes the response to a request that its connection refuses, from the address of the request and its Origin.
+/// Makes the response to a refused request from the request's URI and Origin.
 pub(crate) type Refuse = Arc<dyn Fn(Refusal, &Uri, Option<&HeaderValue>) -> Response + Send + Sync>;
 
 /// Why a connection refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Draining,
-    /// The client's address has as many requests under way as it may.
+    /// The client's address has the maximum number of requests in progress.
     TooManyRequests,
-    /// The gateway has.
+    /// The gateway has the maximum number of requests in progress.
     TooManyStreams,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub(crate) struct ConnectionContext {
     pub(crate) router: Router,
     pub(crate) refuse: Refuse,
     pub(crate) limits: HttpLimits,
     pub(crate) ip_limiter: IpLimiter,
     pub(crate) trusted_proxies: TrustedProxies,
-    /// Requests that may be under way on HTTP/2 connections.
+    /// Requests that may be in progress on HTTP/2 connections.
     pub(crate) streams: Arc<Semaphore>,
     /// Nothing new is begun.
     pub(crate) drain: CancellationToken,
-    /// Nothing is waited for any more.
+    /// Everything still open is dropped.
     pub(crate) abort: CancellationToken,
 }
 
@@ -86,10 +86,10 @@ pub(crate) struct ConnectionContext {
 pub(crate) async fn serve(shared: Arc<ConnectionContext>, stream: TcpStream, peer: IpAddr) {
     metrics::connections(1.0);
     let cut = shared.abort.child_token();
-    // Responses over HTTP/2 are tasks of their own.
+    // Responses over HTTP/2 are separate tasks.
     let _ends = cut.clone().drop_guard();
     let mut io = TimeoutStream::new(stream, shared.limits.write_timeout);
-    // Boxed so that it can be freed: most connections are idle, so what stays per connection must be small.
+    // Boxed so that it can be freed: most connections are idle, so each must stay small.
     let ended = match Box::pin(shared.sniff(&mut io)).await {
         Some(Version::Http1) => match Box::pin(http1(&shared, io, peer, cut)).await {
             Ok(Some(stream)) => stream.await,
@@ -106,7 +106,7 @@ pub(crate) async fn serve(shared: Arc<ConnectionContext>, stream: TcpStream, pee
 }
 
 impl ConnectionContext {
-    /// `None` when the client says nothing, or too little, for too long.
+    /// `None` when the client sends nothing, or too little, for too long.
     async fn sniff(&self, io: &mut TimeoutStream) -> Option<Version> {
         let too_late = async {
             tokio::select! {
@@ -140,7 +140,8 @@ impl ConnectionContext {
         if !self.drain.is_cancelled() {
             return Ok(response);
         }
-        // It would be cut at once. An input without a key may be stored: its sender gets to know of which turn.
+        // The stream would be cut at once. An input without a key may be stored: its sender must
+        // learn the turn.
         if is_repeatable && is_stream(&response) {
             response = (self.refuse)(Refusal::Draining, &uri, origin.as_ref());
         }
@@ -150,13 +151,14 @@ impl ConnectionContext {
         Ok(response)
     }
 
-    /// From where a request comes.
+    /// The client that sent a request.
     fn client<B>(&self, request: &hyper::Request<B>, peer: IpAddr) -> IpAddr {
         let forwarded = request.headers().get_all(FORWARDED_FOR).into_iter().map(HeaderValue::as_bytes);
         self.trusted_proxies.client(peer, forwarded)
     }
 
-    /// A request on a connection that serves one after the other. Those of a trusted proxy, whose connections are not counted, have a place each.
+    /// A request on a connection that serves one after the other. Connections of a trusted proxy
+    /// are not counted, so each of their requests takes a place instead.
     async fn answer_http1(
         &self,
         request: hyper::Request<Incoming>,
@@ -175,7 +177,7 @@ impl ConnectionContext {
         Ok(response.map(|body| Body::new(FlowControlledBody::new(body, None, place))))
     }
 
-    /// A place for a request beside others.
+    /// Takes a place for a concurrent request.
     fn acquire_request_permits(&self, client: IpAddr) -> Result<(OwnedSemaphorePermit, IpPermit), Refusal> {
         let place = self.ip_limiter.admit(client).ok_or(Refusal::TooManyRequests)?;
         let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| Refusal::TooManyStreams)?;
@@ -188,7 +190,7 @@ fn is_stream(response: &Response) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
-/// An event stream that is written to its end.
+/// The future that writes an event stream to its end.
 type StreamWriting = BoxFuture<'static, Result<(), axum::BoxError>>;
 
 /// Writes an event stream to its end, or until it is cut.
@@ -203,7 +205,8 @@ fn write_stream(mut stream: EventStreamWriter, cut: CancellationToken) -> Stream
     })
 }
 
-/// Serves requests until the connection ends, or one of them is answered with an event stream, which is what is left to be done then.
+/// Serves requests until the connection ends or one is answered with an event stream. In that case
+/// the result is the future that writes the stream.
 async fn http1(
     shared: &ConnectionContext,
     io: TimeoutStream,
@@ -217,7 +220,7 @@ async fn http1(
         let has_no_chunks = request.version() < hyper::Version::HTTP_11;
         let may_be_taken = StreamHandover::is_possible(&request);
         let (answer, ends, handover) = (shared.answer_http1(request, peer, handle.clone()), &ends, &handover);
-        // hyper keeps the room of a request's future for as long as the connection lasts.
+        // hyper keeps room for a request's future for as long as the connection lasts.
         Box::pin(answer.map(move |answer| {
             answer.map(|mut response| {
                 if is_stream(&response) {
@@ -233,14 +236,15 @@ async fn http1(
     });
     let mut served = http1::Builder::new()
         .timer(HeaderTimer { has_read: io.has_read(), head_timeout: shared.limits.head_timeout })
-        // From the end of the request before.
+        // Counted from the end of the previous request.
         .header_read_timeout(shared.limits.idle_timeout)
         .max_buf_size(HTTP1_BUFFER)
         .serve_connection(TokioIo::new(io), service);
     let signal = async {
         let leaves = async {
             shared.drain.cancelled().await;
-            // Told to close, hyper drops a connection of which it has read nothing: but a head may be on its way.
+            // On shutdown hyper drops a connection of which it has read nothing, but a head may be
+            // on its way.
             if !is_used.load(Ordering::Relaxed) {
                 tokio::time::sleep(LATE_HEAD).await;
             }
@@ -281,7 +285,7 @@ where
     .await
 }
 
-/// What a connection gets beside its requests.
+/// What happens to a connection while it serves requests.
 #[derive(Debug, Clone, Copy)]
 enum Signal {
     Cut,
@@ -299,7 +303,7 @@ async fn http2(
         let shared = Arc::clone(shared);
         async move { Ok::<_, Infallible>(serve_http2_request(&shared, request, peer).await) }
     });
-    // How many resets, settings and parts of heads a peer may send is left to h2, which ends the connection.
+    // h2 bounds the resets, settings and parts of heads of a peer, and ends the connection.
     let served = http2::Builder::new(streams.clone())
         .timer(TokioTimer::new())
         .max_concurrent_streams(HTTP2_STREAMS)
@@ -316,17 +320,17 @@ async fn http2(
             ended = served.as_mut() => return ended,
             () = cut.cancelled() => return Ok(()),
             () = shared.drain.cancelled(), if !is_closing => {}
-            // As over HTTP/1.1 a connection on which nothing is asked ends after the idle time; a peer that does
-            // not take its leave is dropped after as long again.
+            // As over HTTP/1.1, a connection without requests ends after the idle time; a peer that
+            // does not close it then is dropped after the same time again.
             () = idle.lasts(&streams) => if is_closing { return Ok(()) },
         }
-        // GOAWAY: what is under way goes on.
+        // Sends GOAWAY; open streams continue.
         is_closing = true;
         served.as_mut().graceful_shutdown();
     }
 }
 
-/// How long a connection has had nothing to do.
+/// Tracks how long a connection has had no stream.
 struct Idle {
     ticks: tokio::time::Interval,
     in_a_row: u32,

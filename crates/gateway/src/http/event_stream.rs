@@ -1,10 +1,10 @@
-//! An event stream over HTTP/1.1: hyper reads the request and writes the head of the response, then the connection is taken from it and the
-//! body is written here.
+//! An event stream over HTTP/1.1: hyper reads the request and writes the head of the response; then
+//! this module takes the connection over and writes the body.
 //!
-//! Most connections of a gateway are such streams, and most of their time nothing happens on them. hyper holds two buffers of 8 KiB for each
-//! connection, and passes each event through buffers of its own.
+//! Most connections of a gateway are such streams, and they are idle most of the time. hyper holds
+//! two buffers of 8 KiB for each connection, and passes each event through its own buffers.
 //!
-//! Invariant: a body that fails, or is cut, is not followed by the last chunk.
+//! Invariant: a body that fails or is cut is not followed by the last chunk.
 
 use std::io::{self, IoSlice, Write as _};
 use std::pin::Pin;
@@ -17,7 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::timeout_stream::TimeoutStream;
 
-/// What a client may send behind its request, which is dropped: the response says that the connection ends.
+/// Bytes that a client may send after its request. They are dropped: the response announces that
+/// the connection ends.
 const MOST_DROPPED: usize = 64 * 1024;
 
 /// Writes a body in chunks until it ends, fails, or the client is gone.
@@ -27,7 +28,7 @@ pub(crate) struct EventStreamWriter {
     body: Body,
     chunk: Option<BodyChunk>,
     is_complete: bool,
-    /// Bytes that came behind the request.
+    /// Bytes received after the request.
     dropped: usize,
 }
 
@@ -39,7 +40,7 @@ impl EventStreamWriter {
     /// Ready when the client has closed.
     ///
     /// # Errors
-    /// The connection broke, or the client sends more than it may.
+    /// The connection broke, or the client sends more than allowed.
     fn poll_closed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut buffer = [0; 256];
         loop {
@@ -98,10 +99,10 @@ impl Future for EventStreamWriter {
     }
 }
 
-/// A chunk of a body (RFC 9112, 7.1), of which a part is written.
+/// A chunk of a body (RFC 9112, 7.1), partly written.
 #[derive(Debug)]
 struct BodyChunk {
-    /// Its length in hexadecimal digits, and the end of their line.
+    /// Its length in hexadecimal digits, and the end of that line.
     head: [u8; Self::HEAD_BYTES],
     head_length: usize,
     bytes: Bytes,
@@ -115,7 +116,7 @@ impl BodyChunk {
     fn of(bytes: Bytes) -> Self {
         let mut head = [0; Self::HEAD_BYTES];
         let mut rest = &mut head[..];
-        // It has room for the digits of any length.
+        // The buffer has room for the digits of any length.
         let _ = write!(rest, "{:X}\r\n", bytes.len());
         let head_length = Self::HEAD_BYTES - rest.len();
         Self { head, head_length, bytes, end: b"\r\n", written: 0 }

@@ -1,18 +1,18 @@
-//! What a connection tells the handlers of its requests, as extensions.
+//! Request extensions through which a connection informs its handlers.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-/// The connection that a request came on; cancelled, it is dropped at once.
+/// The connection of a request; cancelling it drops the connection at once.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionHandle(pub(crate) CancellationToken);
 
-/// From where a request comes: the peer, or the client that trusted proxies name.
+/// The origin of a request: the peer, or the client that trusted proxies name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientIp(pub(crate) IpAddr);
 
-/// How long a body may take to arrive.
+/// Maximum time for a body to arrive.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BodyTimeout(pub(crate) Duration);

@@ -1,5 +1,5 @@
-//! How long hyper waits for a head of HTTP/1: it knows one time for a connection that is idle and for a head that comes slowly. Here a head
-//! that has begun has a shorter one.
+//! Timeout for an HTTP/1 head. hyper has one timeout for both an idle connection and a slow head;
+//! this timer gives a head that has begun a shorter one.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,14 +10,15 @@ use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
 use crate::http::timeout_stream::HasRead;
 
-/// Of one connection.
+/// The timer of one connection.
 #[derive(Debug, Clone)]
 pub(crate) struct HeaderTimer {
     pub(crate) has_read: HasRead,
     pub(crate) head_timeout: Duration,
 }
 
-/// Fires at its deadline, or after the time for a head that has begun. It is polled whenever something was read.
+/// Fires at its deadline, or after the head timeout once a head has begun. It is polled whenever
+/// something was read.
 struct HeaderSleep {
     idle: Pin<Box<tokio::time::Sleep>>,
     head: Option<Pin<Box<tokio::time::Sleep>>>,

@@ -1,7 +1,8 @@
-//! The streams of one HTTP/2 connection, each cut alone.
+//! The streams of one HTTP/2 connection, each of which can be cut without the others.
 //!
-//! A response is a task of its own ([`ResponseExecutor`] spawns them for hyper). Dropped, it resets its stream, and h2 lets go what
-//! was queued: so a viewer that is cut, and a peer that gives one stream no window, cost the others on the connection nothing.
+//! Each response is a task ([`ResponseExecutor`] spawns them for hyper). When it is dropped it
+//! resets its stream, and h2 frees what was queued. A subscriber that is cut, or a peer that gives
+//! one stream no window, does not affect the other streams.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -20,24 +21,24 @@ use tokio_util::sync::CancellationToken;
 use crate::http::wake_gated::WakeGated;
 use crate::metrics;
 
-/// A body goes to h2 in pieces of this size, and the next one only when the peer has room for more: what waits for a
-/// window is bounded by the send buffer and one piece.
+/// A body goes to h2 in pieces of this size, and the next one only when the peer has room for more.
+/// The data that waits for a window is thus bounded by the send buffer and one piece.
 const BODY_CHUNK: usize = 16 * 1024;
 
 tokio::task_local! {
     static OWN: StreamHandle;
 }
 
-/// What the task of a response knows of itself.
+/// Handle of a response's task to its own stream.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamHandle {
-    /// Cancelled, the stream is reset.
+    /// Cancelling it resets the stream.
     pub(crate) cut: CancellationToken,
     progress: BodyProgress,
 }
 
 impl StreamHandle {
-    /// Of the stream whose task this is called in; `None` in any other.
+    /// The handle of the current task's stream; `None` in any other task.
     pub(crate) fn get() -> Option<Self> {
         OWN.try_with(Clone::clone).ok()
     }
@@ -52,12 +53,13 @@ pub(crate) struct ResponseExecutor {
 }
 
 impl ResponseExecutor {
-    /// Runs responses that end with `connection`, and whose peers may take nothing for as long as `timeout`.
+    /// Runs responses that end with `connection`, and whose peers may accept nothing for at most
+    /// `timeout`.
     pub(crate) fn new(connection: CancellationToken, timeout: Duration) -> Self {
         Self { connection, timeout, open: Arc::default() }
     }
 
-    /// How many responses are under way.
+    /// Number of open responses.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -76,7 +78,7 @@ where
             let _counted = counted;
             let mut response = pin!(OWN.scope(handle, response));
             tokio::select! {
-                // The response before the stall, which looks at what it did.
+                // The response before the stall check, which looks at what the response did.
                 biased;
                 () = response.as_mut() => {}
                 () = WakeGated::new(cut.cancelled()) => {}
@@ -112,8 +114,8 @@ impl BodyProgress {
     }
 }
 
-/// Ready when a piece has waited for too long. It is polled whenever the response was, in the same task, and so sees all
-/// that the response does.
+/// Ready when a piece has waited for too long. It is polled in the same task whenever the response
+/// is, and so sees everything that the response does.
 #[derive(Debug)]
 struct WindowTimeout {
     progress: BodyProgress,
@@ -131,13 +133,15 @@ impl WindowTimeout {
             if sleep.deadline() >= deadline {
                 return Poll::Ready(());
             }
-            // It was set for an earlier piece: moved only now, it costs nothing while all goes well.
+            // The timer was set for an earlier piece: moving it only now costs nothing while all
+            // goes well.
             sleep.as_mut().reset(deadline);
         }
     }
 }
 
-/// A body that is handed on in pieces, and says when it waits for the peer. It keeps `kept` until it has ended.
+/// A body that is sent in pieces and records when it waits for the peer. It holds `kept` until it
+/// has ended.
 #[derive(Debug)]
 pub(crate) struct FlowControlledBody<K> {
     body: Body,

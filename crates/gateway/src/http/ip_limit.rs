@@ -1,10 +1,11 @@
-//! How many connections and requests each peer has, so that one of them cannot take all places.
+//! Limits the connections and requests of each peer, so that no peer can take all places.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bits of an IPv6 address that name a peer: a host with one address can use the rest of its network as well.
+/// Prefix bits of an IPv6 address that identify a peer: a host with one address can use the rest of
+/// its network, too.
 const V6_PREFIX: u32 = 64;
 
 /// Counts by peer. Clones share them.
@@ -14,7 +15,7 @@ pub(crate) struct IpLimiter {
     in_use: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
-/// One place of a peer; dropped, it is free again.
+/// One place of a peer; dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct IpPermit {
     ip_limiter: IpLimiter,
@@ -28,7 +29,7 @@ impl IpLimiter {
         Self { max, in_use: Arc::default() }
     }
 
-    /// A place for the peer at `addr`; `None` when it has as many as it may.
+    /// Takes a place for the peer at `addr`; `None` when it has the maximum.
     pub(crate) fn admit(&self, addr: IpAddr) -> Option<IpPermit> {
         if self.max == 0 {
             return Some(IpPermit { ip_limiter: self.clone(), peer: None });
@@ -61,7 +62,7 @@ impl Drop for IpPermit {
     }
 }
 
-/// What an address is counted under: itself, or its network.
+/// The address under which a peer is counted: its own, or its network.
 pub(crate) fn peer(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V6(addr) => Ipv6Addr::from_bits(addr.to_bits() & (u128::MAX << (128 - V6_PREFIX))).into(),
@@ -81,7 +82,7 @@ mod tests {
     fn a_peer_has_so_many_places_and_gets_them_back() {
         let ip_limiter = IpLimiter::new(2);
         let first = ip_limiter.admit(addr("10.0.0.1")).unwrap();
-        // The same peer in the form of a socket that takes both families.
+        // The same peer as seen by a dual-stack socket.
         let _second = ip_limiter.admit(addr("::ffff:10.0.0.1")).unwrap();
         assert!(ip_limiter.admit(addr("10.0.0.1")).is_none() && ip_limiter.admit(addr("10.0.0.2")).is_some());
         drop(first);

@@ -1,25 +1,27 @@
-//! Bounds of connections.
+//! Limits of connections.
 
 use std::time::Duration;
 
-/// Bounds of connections.
 #[derive(Debug, Clone, Copy)]
 pub struct HttpLimits {
-    /// Connections, and requests under way on HTTP/2 ones, of one client: an IPv4 address or an IPv6 network of 64 bits.
-    /// Behind trusted proxies the requests of each client are counted. 0 is no bound, for behind other proxies all have their address.
+    /// Maximum connections, and running requests on HTTP/2 ones, of one client: an IPv4 address or
+    /// an IPv6 network of 64 bits. Behind trusted proxies the requests of each client are counted.
+    /// 0 means no limit, for use behind other proxies, whose clients all share one address.
     pub connections_per_peer: usize,
-    /// How long a head may take once it has begun, and how long a new connection may say nothing.
+    /// Maximum time for a head once it has begun, and for a new connection to send nothing.
     pub head_timeout: Duration,
-    /// How long a connection may have nothing to do after a request. Proxies keep theirs for a minute, and the proxy must be
-    /// the one that closes first: else it would send a request into a connection that has just been closed.
+    /// Maximum time a connection may be idle after a request. Proxies keep theirs for a minute, and
+    /// the proxy must close first: otherwise it may send a request on a connection that has just
+    /// been closed.
     pub idle_timeout: Duration,
-    /// How long a body may take.
+    /// Maximum time for a body to arrive.
     pub body_timeout: Duration,
-    /// How long a client may take nothing of what is there for it.
+    /// Maximum time a client may accept no bytes while some are ready for it.
     pub write_timeout: Duration,
-    /// How long the gateway still takes connections after it has said that it is not ready, so that load balancers forget it.
+    /// Time the gateway still accepts connections after it reports that it is not ready, so that
+    /// load balancers drop it.
     pub close_delay: Duration,
-    /// How long connections have to end then.
+    /// Time connections have to end after that.
     pub drain: Duration,
 }
 

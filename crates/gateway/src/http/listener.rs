@@ -1,4 +1,4 @@
-//! The accept loop: a bounded number of connections, in all and of one peer, and the end of all of them.
+//! The accept loop: bounds connections, in total and per peer, and ends all of them in a drain.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -19,19 +19,19 @@ use crate::http::limits::HttpLimits;
 use crate::http::trusted_proxies::TrustedProxies;
 use crate::metrics;
 
-/// Buffers between us and the client hide how far it lags behind: they are kept small.
+/// Small, because buffers between the gateway and the client hide how far it lags.
 const SEND_BUFFER: u32 = 256 * 1024;
-/// What the kernel takes beyond what is on its way: the rest waits where it counts as lag.
+/// Bytes that the kernel takes beyond those in flight: the rest waits where it counts as lag.
 #[cfg(target_os = "linux")]
 const NOT_SENT: u32 = 16 * 1024;
 const BACKLOG: u32 = 1_024;
-/// How long those in the backlog are taken when a drain begins.
+/// When a drain begins, time to accept the connections in the backlog.
 const LAST_ACCEPT: Duration = Duration::from_millis(50);
 
-/// What connections are bound by, and whose word on their clients is taken.
+/// Limits of connections, and the proxies that are trusted to name their clients.
 pub(crate) struct ConnectionBounds {
     pub(crate) limits: HttpLimits,
-    /// Open at a time.
+    /// Maximum number of open connections.
     pub(crate) connections: usize,
     pub(crate) trusted_proxies: TrustedProxies,
 }
@@ -68,7 +68,7 @@ pub(crate) async fn serve(
     });
     let places = Arc::new(Semaphore::new(most_connections));
     let begin = |stream: TcpStream, addr: SocketAddr, place: OwnedSemaphorePermit| {
-        // The connections of a trusted proxy are those of all its clients: their requests are counted instead.
+        // A trusted proxy's connections carry all its clients: their requests are counted instead.
         let of_peer = match shared.trusted_proxies.trusts(addr.ip()) {
             true => None,
             false => match shared.ip_limiter.admit(addr.ip()) {
@@ -81,7 +81,8 @@ pub(crate) async fn serve(
         spawn_named("http connection", tracker.track_future(served));
     };
     loop {
-        // Taken before a connection is: beyond the bound, clients wait in the backlog instead of in our memory.
+        // Taken before a connection: beyond the limit, clients wait in the backlog and use no
+        // memory here.
         let place = tokio::select! {
             place = Arc::clone(&places).acquire_owned() => place,
             () = drain.cancelled() => break,
@@ -94,13 +95,13 @@ pub(crate) async fn serve(
         match accepted {
             Ok((stream, addr)) => begin(stream, addr, place),
             Err(error) => {
-                // Usually out of file descriptors: those that end give theirs back.
+                // Usually out of file descriptors: connections that end free theirs.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
-    // Who is in the backlog may have sent a head already: closed with the listener, it would get a reset for an answer.
+    // A client in the backlog may have sent a head already: closing the listener would reset it.
     let rest = async {
         while let Ok(place) = Arc::clone(&places).try_acquire_owned()
             && let Ok((stream, addr)) = listener.accept().await
@@ -127,7 +128,7 @@ async fn serve_one(
     connection::serve(shared, stream, peer).await;
 }
 
-/// Reset, so that nothing of it stays with us.
+/// Resets the connection, so that no state of it remains.
 fn reset(stream: &TcpStream, addr: SocketAddr) {
     metrics::connection_rejected();
     tracing::debug!(%addr, "the peer has as many connections as it may have");
@@ -141,7 +142,7 @@ fn prepare(stream: &TcpStream, timeout: Duration) {
         #[cfg(target_os = "linux")]
         {
             socket.set_tcp_notsent_lowat(NOT_SENT)?;
-            // What was sent and is not acknowledged for so long ends the connection: the client is gone.
+            // Unacknowledged data ends the connection after this time: the client is gone.
             socket.set_tcp_user_timeout(Some(timeout))?;
         }
         Ok::<_, io::Error>(())

@@ -1,4 +1,5 @@
-//! An id for each request: in the answer, and in every line of the log that its handling writes. One of these lines is about the request itself.
+//! An id for each request: in the response, and in every log line written while it is handled. One
+//! of these lines reports the request itself.
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -11,15 +12,15 @@ use uuid::Uuid;
 use crate::metrics::ProblemCode;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// What orchestrators ask every few seconds is not logged.
+/// Requests that orchestrators send every few seconds are not logged.
 const PROBES: [&str; 3] = ["/livez", "/readyz", "/startupz"];
-/// Longest id that is taken over from the client.
+/// Longest id accepted from the client.
 const MAX_LEN: usize = 128;
 
-/// Takes the client's id over, or makes one.
+/// Uses the client's id, or makes one.
 pub(crate) async fn identify(request: Request, next: Next) -> Response {
     let id = said(request.headers()).unwrap_or_else(made);
-    // An error span: whatever the log's filter lets through has it.
+    // An error span, so that every line that passes the log's filter has it.
     let trace_id = runtime::traces::current().map(|trace| trace.trace_id());
     let span = tracing::error_span!("request", request_id = id.to_str().unwrap_or_default(), trace_id);
     // Without the query, which may hold a ticket.
@@ -35,7 +36,7 @@ pub(crate) async fn identify(request: Request, next: Next) -> Response {
     response
 }
 
-/// Only what can stand in a line of the log as it is.
+/// The client's id, if it is safe in a log line.
 fn said(headers: &HeaderMap) -> Option<HeaderValue> {
     let id = headers.get(&REQUEST_ID)?;
     let is_fit = (1..=MAX_LEN).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic);

@@ -1,4 +1,4 @@
-//! Counts requests and how long they took, by what they asked for.
+//! Counts requests and their durations by route.
 
 use axum::extract::{MatchedPath, Request};
 use axum::http::Method;
@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use crate::metrics;
 
-/// What there is no route for: a client must not be able to make series.
+/// Label for unknown routes: a client must not be able to create series.
 const OTHER: &str = "other";
-/// Routes whose requests wait for what agents do.
+/// Routes whose requests wait for agents.
 const WAITING: [&str; 7] = [
     "/v1/threads/{thread}/events",
     "/api/chat",
@@ -21,7 +21,8 @@ const WAITING: [&str; 7] = [
     "/agui/connect",
 ];
 
-/// Counts a request when the head of its answer is there. One whose client has gone before that is not counted.
+/// Counts a request when the head of its response is ready. It is not counted if the client leaves
+/// before that.
 pub(crate) async fn count(request: Request, next: Next) -> Response {
     let began = Instant::now();
     let method = request.method().clone();
@@ -33,7 +34,7 @@ pub(crate) async fn count(request: Request, next: Next) -> Response {
     response
 }
 
-/// A method that can be anything must not make series either.
+/// The label of a method: arbitrary methods must not create series.
 fn name(method: &Method) -> &str {
     match *method {
         Method::GET | Method::POST | Method::PUT | Method::PATCH | Method::DELETE => method.as_str(),

@@ -1,16 +1,18 @@
-//! A span for each request, below the one that its client names.
+//! A span for each request, below the span that its client names.
 
 use axum::extract::{MatchedPath, Request};
 use axum::middleware::Next;
 use axum::response::Response;
 use runtime::traces::{Span, SpanKind, SpanStart, TraceContext, with_current};
 
-/// What asks for these asks all the time.
+/// Probes, which are requested all the time.
 const NOT_TRACED: [&str; 3] = ["/livez", "/readyz", "/startupz"];
 
-/// What the routes do belongs to the span by [`runtime::traces::current`], and by an extension of the request for what they do in tasks of their own.
+/// Routes attach to the span by [`runtime::traces::current`], and in separate tasks by an extension
+/// of the request.
 ///
-/// Spans end when the head of the answer is there: that of an event stream comes with its first event.
+/// Spans end when the head of the response is ready; the head of an event stream comes with its
+/// first event.
 pub(crate) async fn trace(mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("", MatchedPath::as_str);
@@ -34,7 +36,7 @@ pub(crate) async fn trace(mut request: Request, next: Next) -> Response {
 fn begin(request: &Request, route: &str) -> Span {
     let headers = request.headers();
     let parent = TraceContext::from_headers(|name| headers.get(name)?.to_str().ok());
-    // A method can be anything.
+    // A method can be any text.
     let method = if request.method().as_str().len() <= 7 { request.method().as_str() } else { "_OTHER" };
     let name = if route.is_empty() { method.to_owned() } else { format!("{method} {route}") };
     let mut span = Span::start(name, SpanKind::Server, parent.as_ref(), SpanStart::Now);

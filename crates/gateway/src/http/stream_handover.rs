@@ -1,4 +1,4 @@
-//! How the body of a response is taken from hyper, see `event_stream`.
+//! Takes the body of a response over from hyper, see `event_stream`.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,12 +14,13 @@ use hyper::body::{Body as _, Incoming};
 
 /// The head is not written yet.
 const OFFERED: u8 = 1;
-/// It is in hyper's buffer.
+/// The head is in hyper's buffer.
 const HEAD_BUFFERED: u8 = 2;
-/// The socket has it.
+/// The socket has the head.
 const HEAD_WRITTEN: u8 = 3;
 
-/// How the body of a response comes from hyper to the writer of its stream. Clones share it; a connection has one.
+/// Passes the body of a response from hyper to the writer of its stream. Clones share it; a
+/// connection has one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StreamHandover(Arc<HandoverState>);
 
@@ -30,15 +31,16 @@ struct HandoverState {
 }
 
 impl StreamHandover {
-    /// Whether the stream that answers the request may be taken from hyper: nothing of the request is left to be read, and the body of the
-    /// response has chunks.
+    /// Whether the stream that answers the request may be taken from hyper: nothing of the request
+    /// is left to read, and the response body has chunks.
     pub(crate) fn is_possible(request: &Request<Incoming>) -> bool {
         request.method() == Method::GET
             && request.version() == Version::HTTP_11
             && request.body().is_end_stream()
     }
 
-    /// Takes the body out of the response, which ends with the connection. One that is there as a whole has a length instead of chunks, and stays.
+    /// Takes the body out of the response, which then ends with the connection. A complete body has
+    /// a length instead of chunks, and stays.
     pub(crate) fn offer(&self, response: &mut Response) {
         if response.body().size_hint().exact().is_some() {
             return;
@@ -55,7 +57,7 @@ impl StreamHandover {
         self.advance(HEAD_BUFFERED, HEAD_WRITTEN);
     }
 
-    /// Only forwards: hyper asks for the first frame, and flushes, more than once.
+    /// Moves only forwards: hyper asks for the first frame, and flushes, more than once.
     fn advance(&self, from: u8, to: u8) {
         if self.0.phase.load(Ordering::Relaxed) == from {
             self.0.phase.store(to, Ordering::Relaxed);
@@ -71,7 +73,8 @@ impl StreamHandover {
     }
 }
 
-/// Stands for a body of unknown length. hyper asks for its first frame when it has the head in its buffer, and then flushes.
+/// Placeholder for a body of unknown length. hyper asks for its first frame when it has the head in
+/// its buffer, and then flushes.
 struct HeadAlone(StreamHandover);
 
 impl http_body::Body for HeadAlone {

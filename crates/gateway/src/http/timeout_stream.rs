@@ -1,9 +1,12 @@
-//! A socket whose writes may stall only for so long, and which can tell the versions of HTTP apart. A client that keeps
-//! its connection open and reads nothing is not noticed by anything above: the body is not polled while the socket is full.
+//! A socket with a timeout for stalled writes, which can also detect the HTTP version. The layers
+//! above do not notice a client that keeps its connection open and reads nothing: the body is not
+//! polled while the socket is full.
 //!
-//! `hyper_util::server::conn::auto` detects the version, too, but has no timeout for a client that sends nothing or half a preface and no
-//! sign of when it has the version, has one type of body for both, and hands the preface on in a read of its own. `tokio_io_timeout` holds a
-//! timer in each connection, also where nothing stalls, and its error is that of a timeout of the kernel.
+//! `hyper_util::server::conn::auto` detects the version, too. But it has no timeout for a client
+//! that sends nothing or half a preface, and does not report when it knows the version. It also has
+//! one type of body for both versions, and passes the preface on in a separate read.
+//! `tokio_io_timeout` holds a timer in each connection even where nothing stalls, and its error is
+//! the same as that of a kernel timeout.
 
 use std::io;
 use std::pin::Pin;
@@ -20,14 +23,14 @@ use tokio::time::{Instant, Sleep};
 use crate::http::stream_handover::StreamHandover;
 use crate::metrics;
 
-/// What every HTTP/2 connection begins with, and no request of HTTP/1.
+/// The start of every HTTP/2 connection, and of no HTTP/1 request.
 const PREFACE: [u8; 24] = *b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Parts that are this long together are copied into one: that costs less than the kernel takes more for several. An event is
-/// three parts, with head and end of its chunk.
+/// Parts of at most this total length are copied into one, which costs less than the kernel needs
+/// for several. An event has three parts, with the head and end of its chunk.
 const JOINED: usize = 2048;
 
-/// What a client speaks.
+/// The HTTP version of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
     Http1,
@@ -39,7 +42,7 @@ pub(crate) struct TimeoutStream {
     stream: TcpStream,
     timeout: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
-    /// What was read to tell the versions apart, from `given` on still to be handed on.
+    /// Bytes read to detect the version; those from `given` on have not been passed on yet.
     ahead: [u8; PREFACE.len()],
     read: usize,
     given: usize,
@@ -49,10 +52,11 @@ pub(crate) struct TimeoutStream {
     handover: StreamHandover,
 }
 
-/// How the socket is closed should it be closed now. Clones share it.
+/// How the socket is closed. Clones share it.
 ///
-/// A body without a length and without chunks, as HTTP/1.0 has it, ends with its connection: there a proxy can tell a cut from
-/// an end only when the connection is reset, which the kernel then does even for a process that was killed.
+/// An HTTP/1.0 body without a length and without chunks ends with its connection. A proxy can tell
+/// a cut from such an end only when the connection is reset, which the kernel then does even for a
+/// killed process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CloseMode(Arc<AtomicBool>);
 
@@ -63,7 +67,7 @@ impl CloseMode {
     }
 }
 
-/// Whether something was read since it was last asked to forget that. Clones share it.
+/// Whether anything was read since the last `forget`. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HasRead(Arc<AtomicBool>);
 
@@ -108,7 +112,7 @@ impl TimeoutStream {
         self.has_read.clone()
     }
 
-    /// Hears of each flush.
+    /// Is notified of each flush.
     pub(crate) fn handover(&self) -> StreamHandover {
         self.handover.clone()
     }
@@ -121,14 +125,15 @@ impl TimeoutStream {
         self.resets = resets;
     }
 
-    /// Before anything is written of a body that must not end by itself.
+    /// To be called before anything is written of a body that must not end by itself.
     fn apply_close_mode(&mut self) {
         if !self.resets && self.ends.0.load(Ordering::Relaxed) {
             self.set_resets(true);
         }
     }
 
-    /// What the client speaks; nothing of it is lost. `None` when it closes without a word.
+    /// Detects the version without losing bytes. `None` when the client closes without sending
+    /// anything.
     ///
     /// # Errors
     /// The connection broke.
@@ -136,7 +141,7 @@ impl TimeoutStream {
         while self.read < PREFACE.len() && self.ahead[..self.read] == PREFACE[..self.read] {
             match self.stream.read(&mut self.ahead[self.read..]).await? {
                 0 if self.read == 0 => return Ok(None),
-                // Half a preface is no head of HTTP/1 either: it is for that to say so.
+                // Half a preface is no HTTP/1 head either; the HTTP/1 parser reports that.
                 0 => return Ok(Some(Version::Http1)),
                 read => self.read += read,
             }
@@ -168,7 +173,8 @@ impl AsyncRead for TimeoutStream {
             buffer.put_slice(&self.ahead[self.given..self.given + length]);
             self.given += length;
             self.has_read.note(true);
-            // Together with what follows: after a short read hyper doubles its buffer for every connection.
+            // Together with what follows: after a short read hyper doubles its buffer for every
+            // connection.
             return match Pin::new(&mut self.stream).poll_read(context, buffer) {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(())),

@@ -1,33 +1,34 @@
 //! The address of a client behind proxies, from `X-Forwarded-For`.
 //!
-//! Invariant: only what a trusted proxy has appended counts. Whatever a client writes into the header is to the left of its own
-//! address, which the first trusted proxy appends, and is never read.
+//! Invariant: only entries appended by a trusted proxy count. What a client writes into the header
+//! is to the left of its own address, which the first trusted proxy appends, and is never read.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Entries of the header that are looked at. A chain of proxies is far shorter.
+/// Maximum number of header entries that are read. A chain of proxies is far shorter.
 const MAX_HOPS: usize = 32;
 
-/// The networks of the proxies whose `X-Forwarded-For` is believed. Empty: that of none. Cheap to clone.
+/// The networks of the proxies whose `X-Forwarded-For` is trusted; empty trusts none. Cheap to
+/// clone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TrustedProxies(Arc<[Network]>);
 
-/// `10.0.0.0/8`, `fd00::/8`, or one address.
+/// `10.0.0.0/8`, `fd00::/8`, or a single address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Network {
     address: IpAddr,
     prefix: u8,
 }
 
-/// What is no network.
+/// A text that is neither an address nor a CIDR block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no network; write an address or a CIDR block such as 10.0.0.0/8 or fd00::/8")]
 pub struct InvalidNetwork(String);
 
 impl TrustedProxies {
-    /// Reads addresses and CIDR blocks.
+    /// Parses addresses and CIDR blocks.
     ///
     /// # Errors
     /// One of them is neither.
@@ -35,15 +36,16 @@ impl TrustedProxies {
         networks.into_iter().map(str::parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether the address is one of a trusted proxy.
+    /// Whether the address belongs to a trusted proxy.
     pub fn trusts(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(address))
     }
 
-    /// The client of a request that came from `peer`. `forwarded`: the values of all its `X-Forwarded-For` headers, in their order.
+    /// The client of a request from `peer`. `forwarded` has the values of all its `X-Forwarded-For`
+    /// headers, in order.
     ///
-    /// From the right, the first address that is no trusted proxy. What cannot be read ends the search: then the client counts as the
-    /// proxy that has passed it on.
+    /// It is the first address from the right that is no trusted proxy. An unreadable entry ends
+    /// the search: the client is then the proxy that passed it on.
     pub fn client<'a>(&self, peer: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'a [u8]>) -> IpAddr {
         let mut client = peer.to_canonical();
         let hops = forwarded.rev().flat_map(|value| value.rsplit(|byte| *byte == b','));
@@ -76,7 +78,7 @@ impl FromStr for Network {
         if prefix > bits {
             return Err(invalid());
         }
-        // An IPv4 address in the form of IPv6 is compared as what it is.
+        // An IPv4-mapped IPv6 address is compared as IPv4.
         match (address, address.to_canonical()) {
             (IpAddr::V6(_), canonical @ IpAddr::V4(_)) if prefix >= 96 => {
                 Ok(Self { address: canonical, prefix: prefix - 96 })
@@ -102,7 +104,8 @@ impl Network {
     }
 }
 
-/// `1.2.3.4`, `::1` or `[::1]`, each but the second with an optional port, as proxies write it.
+/// Parses `1.2.3.4`, `::1` or `[::1]`, each but the second with an optional port, as proxies write
+/// it.
 fn address(hop: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(hop).ok()?.trim_matches([' ', '\t']);
     let is_port = |port: &str| port.parse::<u16>().is_ok() && port.bytes().all(|byte| byte.is_ascii_digit());
@@ -182,7 +185,7 @@ mod tests {
     fn the_rightmost_address_that_is_no_proxy_is_the_client() {
         for (headers, expected) in [
             (&["198.51.100.1"][..], "198.51.100.1"),
-            // What the client has written itself is to the left.
+            // An entry written by the client is to the left.
             (&["6.6.6.6, 198.51.100.1"], "198.51.100.1"),
             (&["10.6.6.6, 198.51.100.1"], "198.51.100.1"),
             (&["6.6.6.6", "198.51.100.1"], "198.51.100.1"),
@@ -193,7 +196,7 @@ mod tests {
             (&["2001:db8::5"], "2001:db8::5"),
             (&["::ffff:198.51.100.1"], "198.51.100.1"),
             (&["\t 198.51.100.1 "], "198.51.100.1"),
-            // All of them are proxies: the furthest one.
+            // All are proxies: the furthest one counts.
             (&["10.0.0.9, 10.0.0.8"], "10.0.0.9"),
         ] {
             assert_eq!(client("10.0.0.1", headers), expected, "{headers:?}");
@@ -230,7 +233,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a client sends, its own address is what counts.
+        /// Whatever a client sends, its own address counts.
         #[test]
         fn nothing_that_a_client_writes_changes_its_address(
             written in proptest::collection::vec("[ -~]{0,40}", 0..4),

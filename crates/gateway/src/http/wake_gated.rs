@@ -1,4 +1,4 @@
-//! A future beside a busy one in the same task.
+//! A future that shares a task with a busy one.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,19 +6,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Polled only when it was woken itself, and not whenever its task was: to look whether a token was cancelled takes a lock
-/// each time, which a connection would do with every event that it writes. One flag is looked at instead.
+/// Polls the future only when it was woken itself, not whenever its task was. To check whether a
+/// token was cancelled takes a lock, which a connection would do with every event that it writes.
+/// This checks one flag instead.
 #[derive(Debug)]
 pub(crate) struct WakeGated<F> {
     future: Pin<Box<F>>,
     flag: Arc<WakeFlag>,
     /// Sets the flag.
     waker: Waker,
-    /// The waker that sets it.
+    /// The task's waker as last stored in the flag.
     task: Option<Waker>,
 }
 
-/// Invariant: what rings sets the flag before it looks for the task, and the task is there before the flag is looked at.
+/// Invariant: a wake sets the flag before it looks for the task, and the task is stored before the
+/// flag is read.
 #[derive(Debug)]
 struct WakeFlag {
     has_rung: AtomicBool,
@@ -46,7 +48,7 @@ impl Wake for WakeFlag {
 
 impl<F: Future> WakeGated<F> {
     pub(crate) fn new(future: F) -> Self {
-        // Rung, for it has not been polled yet.
+        // Set, because the future has not been polled yet.
         let flag = Arc::new(WakeFlag { has_rung: AtomicBool::new(true), task: Mutex::new(None) });
         let waker = Waker::from(Arc::clone(&flag));
         Self { future: Box::pin(future), flag, waker, task: None }
@@ -65,7 +67,7 @@ impl<F: Future> Future for WakeGated<F> {
         if !this.flag.has_rung.load(Ordering::Acquire) {
             return Poll::Pending;
         }
-        // What was done before a ring that is taken back here is seen by the poll.
+        // The poll sees everything done before a wake whose flag is cleared here.
         this.flag.has_rung.swap(false, Ordering::AcqRel);
         this.future.as_mut().poll(&mut Context::from_waker(&this.waker))
     }

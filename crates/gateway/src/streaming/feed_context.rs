@@ -1,4 +1,5 @@
-//! What all feed tasks share: which threads have subscribers, and how a drain is spread over time.
+//! State shared by all feed tasks: which threads have subscribers, and how a drain is spread over
+//! time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,26 +13,27 @@ use tokio::time::Instant;
 use crate::backend::Backend;
 use crate::streaming::subscriber::FeedCommand;
 
-/// Threads that one message to an owner names as not followed any more: it has at most 1 MB.
+/// Maximum number of threads that one message to an owner names as no longer followed: a message
+/// has at most 1 MB.
 const UNFOLLOWED: usize = 2_000;
-/// Before the end of a drain, for the notice of those who have waited for an end.
+/// Reserved at the end of a drain for the notices of subscribers that waited for an end.
 const LAST_DRAIN_NOTICE: Duration = Duration::from_secs(1);
 
-/// What every feed task needs. Cheap to clone.
+/// State that every feed task needs. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct FeedContext {
-    // Shared: each feed has it twice.
+    // Shared: each feed holds it twice.
     pub(crate) backend: Arc<Backend>,
     feeds: Arc<Mutex<HashMap<ThreadId, FeedEntry>>>,
     drain_notices_sent: Arc<AtomicU32>,
-    /// The server sends this gateway what owners send to it.
+    /// Messages of owners reach this gateway.
     is_listening: Arc<watch::Sender<bool>>,
-    /// Threads that have no feed any more, of which their owners may still send frames.
+    /// Threads that have no feed any more, but whose owners may still send frames.
     unfollowed: Arc<Mutex<HashSet<ThreadId>>>,
     drain_notices: Arc<Leaving>,
 }
 
-/// Who leaves in a drain.
+/// Drain notices: when the drain began, how many there are in all, and the number of the next one.
 #[derive(Debug, Default)]
 struct Leaving {
     began_at: OnceLock<Instant>,
@@ -56,19 +58,20 @@ impl FeedContext {
         }
     }
 
-    /// The same for the requests of a tenant: what is read for them is subject to row-level security.
+    /// A context that reads on behalf of a tenant, under row-level security.
     pub(crate) fn with_backend(&self, backend: Backend) -> Self {
         Self { backend: Arc::new(backend), ..self.clone() }
     }
 
-    /// When a drained client should come back. The notices are spread already, so this need only part those of one millisecond: it is a silence for
-    /// those who read.
+    /// Delay in ms after which a drained client should reconnect. The notices are spread already,
+    /// so this only separates those of one millisecond: for readers it is a silence.
     pub(crate) fn retry_ms(&self) -> u32 {
         100 + self.drain_notices_sent.fetch_add(1, Ordering::Relaxed).wrapping_mul(997) % 400
     }
 
-    /// When the next subscriber of a drain gets its notice: a thousand a second, but all within half the time that connections have. Those who
-    /// wait for the end of an answer stay for as long as they can: the last part of the time is for their notice.
+    /// The time of the next subscriber's drain notice: a thousand a second, but all within half of
+    /// the drain time. Subscribers that wait for the end of an answer stay as long as possible: the
+    /// last part of the time is for them.
     pub(crate) fn drain_notice_at(&self, has_end: bool) -> Instant {
         let spread = self.drain_delay();
         match has_end {
@@ -77,7 +80,7 @@ impl FeedContext {
         }
     }
 
-    /// When the drain stops waiting for subscribers.
+    /// The time at which the drain stops waiting for subscribers.
     pub(crate) fn last_notice_at(&self) -> Instant {
         let time = self.backend.limits.http.drain;
         self.drain_began_at() + time.saturating_sub(LAST_DRAIN_NOTICE.min(time / 4))
@@ -87,7 +90,7 @@ impl FeedContext {
         *self.drain_notices.began_at.get_or_init(Instant::now)
     }
 
-    /// Resolves when a drain stops waiting for this subscriber: later for one that waits for an end.
+    /// Resolves when the drain stops waiting for this subscriber: later if it waits for an end.
     pub(crate) async fn leaves(&self, has_end: bool) {
         self.backend.drain.cancelled().await;
         if has_end {
@@ -104,7 +107,7 @@ impl FeedContext {
         spread * number / all.max(1)
     }
 
-    /// Forgets a thread without subscribers; false when one came in the meantime.
+    /// Removes a thread without subscribers; false when one has joined in the meantime.
     pub(crate) fn retire(&self, thread: &ThreadId) -> bool {
         let mut feeds = self.feeds();
         let is_unused = feeds.get(thread).is_none_or(|entry| Arc::strong_count(&entry.subscribers) == 1);
@@ -115,12 +118,12 @@ impl FeedContext {
         is_unused
     }
 
-    /// Frames of the thread that come are for no feed: its owner is to stop sending them.
+    /// Notes that the owner should stop sending frames of this thread: no feed takes them.
     pub(crate) fn unfollow(&self, thread: ThreadId) {
         self.unfollowed().insert(thread);
     }
 
-    /// The threads of a partition that have no feed any more, since the last call.
+    /// The threads of a partition that lost their feed since the last call.
     pub(crate) fn take_unfollowed(&self, partition: PartitionId) -> Vec<ThreadId> {
         let feeds = self.feeds();
         let mut unfollowed = self.unfollowed();
@@ -133,7 +136,8 @@ impl FeedContext {
         taken.into_iter().filter(|thread| !feeds.contains_key(thread)).collect()
     }
 
-    /// Forgets what owners need not be asked to stop: one that this gateway has not asked for some time does so by itself.
+    /// Forgets threads whose owners need not be told: an owner stops by itself when this gateway
+    /// stops asking it.
     pub(crate) fn keep_unfollowed(&self, is_asked: impl Fn(PartitionId) -> bool) {
         self.unfollowed().retain(|thread| is_asked(self.backend.partition_of(thread)));
     }
@@ -142,10 +146,10 @@ impl FeedContext {
         self.unfollowed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolves when a frame that is sent to this gateway comes.
+    /// Resolves once messages of owners reach this gateway.
     pub(crate) async fn listening(&self) {
         let mut is_listening = self.is_listening.subscribe();
-        // Its sender is here.
+        // The sender lives in `self`.
         let _ = is_listening.wait_for(|it| *it).await;
     }
 

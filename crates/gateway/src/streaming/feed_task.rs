@@ -1,4 +1,5 @@
-//! Drives one feed: takes the frames of its thread, asks its owner, reads the store, and hands its events to the subscribers.
+//! Drives one feed: takes the frames of its thread, asks the owner, reads the store, and sends its
+//! events to the subscribers.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -26,62 +27,66 @@ use crate::streaming::send_queue::SendQueue;
 use crate::streaming::store_reads::{self, Fetched};
 use crate::streaming::subscriber::{FeedCommand, PartitionSignal, Subscriber};
 
-/// After a subscriber has gone; those that go in the meantime are forgotten with it.
+/// Delay between the departure of a subscriber and the cleanup, which covers all that left
+/// meanwhile.
 const FORGET_DELAY: Duration = Duration::from_millis(100);
-/// For so long at most a thread of which nothing came is followed after its last viewer left: it may be none at all.
+/// Maximum time a feed that has received nothing outlives its last subscriber: its thread may not
+/// exist.
 const SILENT_LINGER_MS: i64 = 100;
-/// Commands, of which most are frames, that are taken in before subscribers are shown what is in them.
+/// Maximum number of commands (mostly frames) taken in before their events are sent to the
+/// subscribers.
 const COMMANDS: usize = 64;
-/// Of what a subscriber may lag, one in so many is handed to it at once.
+/// A burst is sent in parts of at most this fraction (1/8) of a subscriber's allowed lag.
 const LAG_PARTS: usize = 8;
-/// Subscribers that are handed an event before the first of them write it: so few that what was touched for it is still in the
-/// processor's cache.
+/// Subscribers that get an event before the task yields, so that the first of them can write it.
+/// The group is small so that the touched data is still in the processor's cache.
 const GROUP: usize = 32;
-/// A worker that does not own the partition answers so at once; an owner may be busy, or far away.
+/// A worker that does not own the partition answers at once; an owner may be busy or far away.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is fetched, while it is.
+/// A read or query in progress.
 type Fetch<T> = Option<BoxFuture<'static, Option<T>>>;
 
 struct FeedTask {
     context: FeedContext,
     thread: ThreadId,
     feed: Feed,
-    /// What it learns of owners is for all feeds of its partition.
+    /// Signals the owners that this feed learns of to all feeds of its partition.
     of_partition: watch::Sender<PartitionSignal>,
     subscribers: Vec<Subscriber>,
     waiting: WaitingSubscribers<Subscriber>,
     ask: Fetch<SnapshotReply>,
-    /// What the feed lacks.
+    /// The read that the feed wants.
     read: Fetch<Fetched>,
-    /// What those lack who wait.
+    /// The read that the waiting subscribers want.
     missed: Fetch<Fetched>,
-    /// Answers since which facts are remembered that native clients are still to be shown.
+    /// Answers with remembered facts that native clients have not been shown yet.
     remembered: VecDeque<MessageId>,
-    /// The facts of the first of them.
+    /// The encoded facts of the answer taken last from `remembered`.
     facts: Fetch<Bytes>,
     /// Notified when a subscriber has gone.
     departures: Arc<Notify>,
     forget_at: Option<Instant>,
     idle_since: Option<Timestamp>,
-    /// Something of the thread has come while it was followed.
+    /// Something of the thread has arrived while it was followed.
     has_shown: bool,
-    /// Subscribers know that not all of what is open is shown.
+    /// Subscribers have been told that some open messages are not shown.
     has_left_out: bool,
-    /// While the gateway drains: when each subscriber gets its notice, the next one last.
+    /// During a drain: the time of each subscriber's notice, in descending order (the next one is
+    /// last).
     drain_notices: Option<Vec<(Instant, SendQueue)>>,
 }
 
-/// Events that are handed on together.
+/// Events that are sent together.
 #[derive(Default)]
 struct Burst {
     /// For native clients.
     encoded: Vec<StreamPart>,
-    /// The same for encoders of other protocols; empty while there are none.
+    /// The same events for encoders of other protocols; empty while no subscriber needs them.
     values: Vec<StreamPart>,
 }
 
-/// Runs until the thread has had no subscriber for some seconds, or the gateway drains.
+/// Runs until the thread has had no subscriber for the linger time, or the gateway drains.
 pub(crate) async fn run(
     context: FeedContext,
     thread: ThreadId,
@@ -91,7 +96,7 @@ pub(crate) async fn run(
     metrics::feeds(1.0);
     let begun = tokio::select! {
         () = context.listening() => true,
-        // Subscribers of a feed that has not begun yet get their notice all the same.
+        // Subscribers of a feed that has not begun get their drain notice, too.
         () = context.leaves(true) => false,
     };
     if begun {
@@ -137,8 +142,8 @@ impl FeedTask {
         }
     }
 
-    /// A block on the heap, and no `async fn`: that would hold its arguments twice, and every function that a future goes through on its way
-    /// into a task keeps room for it.
+    /// Boxed instead of an `async fn`: that would hold its arguments twice, and every function that
+    /// the future passes through on its way into a task reserves room for it.
     fn drive<'a>(
         self,
         commands: &'a mut mpsc::Receiver<FeedCommand>,
@@ -163,7 +168,7 @@ impl FeedTask {
                 () = drain.cancelled(), if self.drain_notices.is_none() => self.begin_drain(),
                 Some(command) = commands.recv() => {
                     self.on_command(command);
-                    // What has come with it is shown with it.
+                    // Commands that arrived together are shown together.
                     for _ in 1..COMMANDS {
                         let Ok(command) = commands.try_recv() else { break };
                         self.on_command(command);
@@ -202,7 +207,7 @@ impl FeedTask {
         }
     }
 
-    /// When something is due that nothing but the time brings.
+    /// The next time at which something is due that no event triggers.
     fn poll_timeout(&self) -> Option<Instant> {
         let retire_at = self.idle_since.map(|at| at.plus_ms(self.linger_ms()));
         let due = [self.feed.poll_timeout(), self.waiting.poll_timeout(&self.feed), retire_at];
@@ -229,7 +234,7 @@ impl FeedTask {
             }
         };
         if let Some(drain_notices) = &mut self.drain_notices {
-            // It took its place before the drain.
+            // It joined before the drain.
             drain_notices
                 .push((self.context.drain_notice_at(subscriber.has_end()), subscriber.send_queue.clone()));
             drain_notices.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
@@ -250,7 +255,8 @@ impl FeedTask {
         }
     }
 
-    /// Says to those who wait for an answer why it does not come. Nothing of it is kept: owners repeat what is still so.
+    /// Tells the subscribers why an answer has not come yet. Nothing is kept: owners repeat a
+    /// notice while it holds.
     fn report(&mut self, notice: &WaitNotice) {
         let (message, reason) = (notice.message.clone(), notice.reason);
         let encoded = native::waiting(&self.thread, &message, reason);
@@ -264,7 +270,7 @@ impl FeedTask {
         }
     }
 
-    /// Says once to those who follow the thread that not all of what is open is shown.
+    /// Tells the subscribers once that some open messages are not shown.
     fn report_left_out(&mut self) {
         let leaves_out = self.feed.leaves_out();
         if leaves_out && !std::mem::replace(&mut self.has_left_out, leaves_out) {
@@ -276,7 +282,8 @@ impl FeedTask {
         self.has_left_out = leaves_out;
     }
 
-    /// Shows native clients what is remembered since an answer. The streams of other protocols have ended with it.
+    /// Shows native clients the facts remembered since an answer. Streams of other protocols ended
+    /// with the answer.
     fn show_facts(&mut self, event: Option<Bytes>) {
         self.facts = None;
         let Some(event) = event else { return };
@@ -328,7 +335,7 @@ impl FeedTask {
         }
     }
 
-    /// Lets those in who stand where the feed stands.
+    /// Admits the waiting subscribers that have caught up with the feed.
     fn let_in(&mut self) {
         if self.waiting.is_empty() {
             return;
@@ -360,7 +367,7 @@ impl FeedTask {
         self.subscribers.push(subscriber);
     }
 
-    /// Its request is refused, if it has not been answered yet; else its stream gets `restart`.
+    /// Refuses the request if it has not been answered yet; otherwise its stream gets `restart`.
     fn refuse(&mut self, mut subscriber: Subscriber, why: BadCursor) {
         if subscriber.verdict.take().is_some_and(|verdict| verdict.send(Err(why)).is_ok()) {
             return;
@@ -379,7 +386,8 @@ impl FeedTask {
         }
     }
 
-    /// True when the feed has ended: it has had no subscriber for long enough, and none is on its way.
+    /// True when the feed has ended: it has had no subscriber for the linger time, and none is
+    /// about to join.
     fn retire(&mut self) -> bool {
         if !self.subscribers.is_empty() || !self.waiting.is_empty() {
             self.idle_since = None;
@@ -393,14 +401,16 @@ impl FeedTask {
         self.context.retire(&self.thread)
     }
 
-    /// Else one client that opens streams of ever new names and leaves them would take all feeds.
+    /// A silent feed lingers only briefly: otherwise a client that keeps opening and leaving
+    /// streams of new names would take up all feeds.
     fn linger_ms(&self) -> i64 {
         let most = self.context.backend.limits.linger_ms;
         if self.has_shown { most } else { most.min(SILENT_LINGER_MS) }
     }
 
-    /// Hands every event on. A burst of more than a part of what a subscriber may lag is handed on in such parts, with time between them to
-    /// take one: else it would disconnect every subscriber, however fast.
+    /// Sends every event to the subscribers. A burst larger than a fraction of the allowed lag is
+    /// sent in parts, with time between them: sent at once, it would cut every subscriber, however
+    /// fast.
     async fn pump(&mut self) {
         let counts = self.feed.take_counts();
         if counts != feed::FeedCounts::default() {
@@ -428,7 +438,7 @@ impl FeedTask {
         self.show(&mut burst).await;
     }
 
-    /// A burst is handed to each subscriber at once, and is one write there.
+    /// Pushes the burst to each subscriber at once, so that it becomes one write there.
     async fn show(&mut self, burst: &mut Burst) {
         if burst.encoded.is_empty() {
             return;
@@ -462,7 +472,7 @@ impl FeedTask {
         self.subscribers.iter().any(|subscriber| subscriber.subscription.until() == Some(message))
     }
 
-    /// Lets those go who wanted this message only.
+    /// Ends the streams of subscribers that wanted only this message.
     fn let_go(&mut self, message: &MessageId) {
         self.subscribers.retain(|subscriber| {
             let is_last = subscriber.subscription.until() == Some(message);
@@ -473,7 +483,7 @@ impl FeedTask {
         });
     }
 
-    /// Starts the question and the reads that are wanted.
+    /// Starts the snapshot request and the reads that are wanted.
     fn fetch(&mut self) {
         let now = self.context.backend.now();
         if self.facts.is_none()
@@ -492,8 +502,8 @@ impl FeedTask {
         }
     }
 
-    /// A drain does not send all away at once: they would all come back at once. Until its notice a subscriber is shown what
-    /// comes.
+    /// Spreads the drain notices over time, for clients sent away together would return together. A
+    /// subscriber is shown new events until its notice.
     fn begin_drain(&mut self) {
         let all = self.subscribers.iter().chain(self.waiting.viewers());
         let drain_notices = all.map(|subscriber| {
@@ -511,7 +521,7 @@ impl FeedTask {
         while let Some((_, send_queue)) = drain_notices.pop_if(|(at, _)| *at <= now) {
             send_drain_notice(&self.context, &send_queue);
         }
-        // One more may be on its way here that took its place before the drain.
+        // A subscriber that joined before the drain may still be on its way here.
         drain_notices.is_empty() && now >= self.context.last_notice_at()
     }
 }
@@ -529,7 +539,7 @@ async fn request_snapshot(context: FeedContext, ask: wire::query::SnapshotReques
     context.backend.query_owner(partition, query, SNAPSHOT_TIMEOUT, wire::query::decode_snapshot).await
 }
 
-/// The event of what is remembered since an answer; `None`: nothing that counts.
+/// The event for the facts remembered since an answer; `None` when there are none.
 async fn read_facts(context: FeedContext, thread: ThreadId, answer: MessageId) -> Option<Bytes> {
     match remembered::of_answer(context.backend.store(), &thread, &answer).await {
         Ok(facts) => (!facts.is_empty()).then(|| native::remembered(&thread, &answer, &facts)),

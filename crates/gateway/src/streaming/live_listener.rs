@@ -1,4 +1,4 @@
-//! What owners send to this gateway.
+//! Receives what owners send to this gateway.
 
 use bus::{Bus, LiveMessage, LiveSubscription};
 use bytes::Bytes;
@@ -10,20 +10,20 @@ use runtime::{Backoff, retry};
 use crate::backend::Backend;
 use crate::metrics;
 
-/// Something that came.
+/// A received event.
 #[derive(Debug)]
 pub(crate) enum LiveEvent {
-    /// From now on it comes; what was sent before may be missing.
+    /// The subscription is active; what was sent before may be missing.
     Begun,
     /// Frames with their threads, in the order of each thread.
     Frames(Vec<(ThreadId, Bytes)>),
     /// A partition has an owner of this epoch.
     Owner(PartitionId, u64),
-    /// Facts are remembered since this answer.
+    /// Facts have been remembered since this answer.
     Remembered(MessageKey),
 }
 
-/// Listens for as long as the gateway runs.
+/// Listens while the gateway runs, and subscribes again when the subscription ends.
 pub(crate) struct LiveListener {
     bus: Bus,
     id: GatewayId,

@@ -1,4 +1,4 @@
-//! Which threads have subscribers here, and one driver for each of them.
+//! Feeds by thread: which threads have subscribers on this gateway, and one task for each of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,19 +23,20 @@ use crate::streaming::store_reads;
 use crate::streaming::subscriber::{FeedCommand, JoinReceiver, PartitionSignal, SubscribeError, Subscriber};
 use feed::{CatchUp, OwnerWatch, StreamPart, Subscription, catch_up};
 
-/// How often the owner of each partition with subscribers is asked of which threads it has sent frames.
+/// Interval at which the owner of each partition with subscribers is asked for the threads it has
+/// sent frames of.
 const OWNER_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 const OWNER_CHECK_TIMEOUT: Duration = Duration::from_secs(5);
-/// A subscriber that lacks fewer ends than this is near enough to join its feed.
+/// A subscriber that lacks fewer ends than this is close enough to join its feed.
 const NEAR: usize = 32;
-/// Frames and subscribers that wait for a feed to take them.
+/// Capacity of a feed's command channel (frames and joining subscribers).
 const FEED_QUEUE: usize = 1_024;
 
 /// All feeds of a gateway.
 #[derive(Clone)]
 pub(crate) struct FeedRegistry {
     context: FeedContext,
-    /// What concerns every feed of a partition.
+    /// By partition: signals for all of its feeds.
     signal: Arc<Vec<watch::Sender<PartitionSignal>>>,
 }
 
@@ -45,7 +46,8 @@ impl FeedRegistry {
         Self { context: FeedContext::new(backend), signal }
     }
 
-    /// The same for the requests of a tenant: what is read and written for them is subject to row-level security.
+    /// A registry that reads and writes on behalf of a tenant, under row-level security. It shares
+    /// the feeds.
     pub(crate) fn of_tenant(&self, tenant: Option<Tenant>) -> Self {
         let backend = self.context.backend.of_tenant(tenant);
         Self { context: self.context.with_backend(backend), signal: Arc::clone(&self.signal) }
@@ -55,8 +57,10 @@ impl FeedRegistry {
         &self.context.backend
     }
 
-    /// Subscribes; events come through the send queue. The permit must live as long as the stream. The receiver resolves when the
-    /// subscriber has joined, or with the error that its cursor is none of the thread's; if it was dropped, the stream begins with `restart`.
+    /// Subscribes; events arrive through the send queue. The permit must live as long as the
+    /// stream. The receiver resolves when the subscriber has joined, or with an error when its
+    /// cursor is not of this thread. If the receiver was dropped, the stream begins with `restart`
+    /// instead.
     pub(crate) fn subscribe(
         &self,
         thread: &ThreadId,
@@ -72,7 +76,8 @@ impl FeedRegistry {
         spawn_named("subscribe", async move {
             let send_queue = subscriber.send_queue.clone();
             let joined = async {
-                // On the heap: most subscribers have no cursor, and all who wait for one feed wait here.
+                // On the heap: most subscribers have no cursor, and all that wait for one feed wait
+                // here.
                 if subscriber.cursor.is_some()
                     && !Box::pin(catch_up_from_store(&context, &thread, &mut subscriber)).await
                 {
@@ -90,7 +95,7 @@ impl FeedRegistry {
         Ok((permit, is_in))
     }
 
-    /// Counts one more subscriber of the thread, and starts its feed when it is the first.
+    /// Counts one more subscriber of the thread, and starts its feed for the first one.
     fn acquire_permit(
         &self,
         thread: &ThreadId,
@@ -102,7 +107,7 @@ impl FeedRegistry {
         let mut feeds = context.feeds();
         // A feed task that has panicked is replaced.
         if let Some(entry) = feeds.get(thread).filter(|entry| !entry.commands.is_closed()) {
-            // One of the count is the entry's own.
+            // The entry itself holds one reference.
             if Arc::strong_count(&entry.subscribers) > context.backend.limits.subscribers_per_thread {
                 return Err(SubscribeError::TooManySubscribers);
             }
@@ -124,8 +129,9 @@ impl FeedRegistry {
         Ok((permit, commands))
     }
 
-    /// Hands frames to their feeds, and watches for what no frame shows: that the last one of a thread was lost, and another owner (what the one
-    /// before it sent may be lost, and it knows no followers). A reply that does not come holds up nothing: each owner is asked again after the interval.
+    /// Passes frames to their feeds and detects what no frame shows: a lost last frame of a thread,
+    /// and a new owner. A new owner knows no followers, and frames of the previous one may be lost.
+    /// A missing reply delays nothing: each owner is asked again after the interval.
     pub(crate) async fn watch(self, heartbeat: Heartbeat) {
         let mut watch = OwnerWatch::default();
         let mut replies = FuturesUnordered::new();
@@ -177,7 +183,7 @@ impl FeedRegistry {
         let feeds = self.context.feeds();
         for (thread, frame) in frames {
             match feeds.get(&thread) {
-                // One that is missing shows by its number.
+                // A missing frame shows by its number.
                 Some(entry) => {
                     if entry.commands.try_send(FeedCommand::Frame(frame)).is_err() {
                         metrics::frame_dropped();
@@ -188,7 +194,8 @@ impl FeedRegistry {
         }
     }
 
-    /// What finds no room is in the history: no client waits for it.
+    /// A notification that finds no room is dropped: the facts are in the history, and no client
+    /// waits for them.
     fn remembered(&self, MessageKey { thread, message }: MessageKey) {
         if let Some(entry) = self.context.feeds().get(&thread)
             && entry.commands.try_send(FeedCommand::Remembered(message)).is_err()
@@ -220,7 +227,7 @@ impl FeedRegistry {
         (p, self.context.backend.query_owner(p, question, OWNER_CHECK_TIMEOUT, decode).await)
     }
 
-    /// Passes on to the feeds up to which frame their owner has sent.
+    /// Tells the feeds up to which frame their owner has sent.
     fn notify_sent(&self, p: PartitionId, epoch: u64, threads: &[(ThreadId, u64)]) {
         let feeds = self.context.feeds();
         for (thread, number) in threads {
@@ -232,7 +239,7 @@ impl FeedRegistry {
         }
     }
 
-    /// The partition has an owner of this epoch.
+    /// Records that the partition has an owner of this epoch.
     fn owned(&self, p: PartitionId, epoch: u64) {
         PartitionSignal::owned(&self.signal[usize::from(p.0)], epoch);
     }
@@ -243,8 +250,8 @@ impl FeedRegistry {
     }
 }
 
-/// Shows a subscriber page by page what has been committed since its cursor, until what is left fits one page. False when nothing is left to do
-/// for it.
+/// Sends a subscriber page by page what has been committed since its cursor, until the rest fits
+/// one page. False when nothing is left to do for it.
 async fn catch_up_from_store(context: &FeedContext, thread: &ThreadId, subscriber: &mut Subscriber) -> bool {
     let Some(cursor) = subscriber.cursor.take() else { return true };
     let mut native = Native::new(thread.clone(), cursor);
@@ -261,7 +268,7 @@ async fn catch_up_from_store(context: &FeedContext, thread: &ThreadId, subscribe
                 CatchUp::Events(events) => {
                     metrics::events(events.len() as u64);
                     subscriber.send_queue.push_first(events);
-                    // The response begins, for nothing is taken of the queue before.
+                    // The response must begin: before that nothing is taken from the queue.
                     subscriber.accept();
                     subscriber.send_queue.drained().await;
                 }

@@ -1,4 +1,4 @@
-//! What agents remember since an answer, for those who are shown the answer.
+//! Facts remembered since an answer, for clients that are shown the answer.
 
 use std::collections::HashMap;
 
@@ -6,13 +6,14 @@ use model::{MessageId, ThreadId, TurnId};
 use protocols::native::RememberedFact;
 use store::{AnswerFact, Store, StoreError};
 
-/// What is remembered since answers, by the answers' ids.
+/// Remembered facts by the id of the answer.
 pub(crate) type RememberedFacts = HashMap<MessageId, Vec<RememberedFact>>;
 
-/// Runs of a turn whose facts are shown with its answer: a tool remembers in a run that may fail afterwards.
+/// Runs of a turn whose facts are shown with its answer: a tool may remember in a run that fails
+/// afterwards.
 const MOST_RUNS: u32 = 8;
 
-/// What is remembered since one answer and counts.
+/// The current facts remembered since one answer.
 pub(crate) async fn of_answer(
     store: &Store,
     thread: &ThreadId,
@@ -39,7 +40,8 @@ pub(crate) async fn of_answers<'a>(
     Ok(found)
 }
 
-/// The ids under which facts of an answer were noted: its own, and those of earlier runs of its turn.
+/// The ids under which facts of an answer were noted: its own, and those of earlier runs of its
+/// turn.
 fn noted_with(answer: &MessageId) -> Vec<(MessageId, &MessageId)> {
     match TurnId::of_answer(answer) {
         Some((turn, run)) => {

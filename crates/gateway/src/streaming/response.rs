@@ -1,4 +1,4 @@
-//! Answers that are streams: whether one may begin, and its headers.
+//! Responses that are event streams: whether one may begin, and its headers.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::error::Problem;
 use crate::streaming::resume;
 use crate::streaming::subscriber::{JoinReceiver, SubscribeError};
 
-/// How long a request waits until its cursor is known to be one of the thread's.
+/// Maximum time that a request waits for the check of its cursor.
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Waits until the stream has its place in the thread (from then on nothing that ends is missed) and its cursor is checked. After the
-/// timeout the stream begins unchecked.
+/// Waits until the stream has joined the thread (from then on it misses nothing that ends) and its
+/// cursor is checked. After the timeout the stream begins unchecked.
 pub(crate) async fn until_verdict(verdict: JoinReceiver) -> Result<(), Problem> {
     match tokio::time::timeout(VERDICT_TIMEOUT, verdict).await {
         Ok(Ok(Err(BadCursor::Unknown))) => Err(resume::unknown()),

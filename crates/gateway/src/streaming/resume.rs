@@ -1,4 +1,4 @@
-//! Whether a cursor that a client brings can be one of its thread.
+//! Checks a client's cursor against its thread.
 
 use std::time::Duration;
 
@@ -11,23 +11,24 @@ use crate::backend::Backend;
 use crate::error::Problem;
 use axum::http::HeaderMap;
 
-/// How long the store may take to say where the thread stands. Streams go on without it.
+/// Maximum time to look up a cursor's position in the store. Streams begin without it.
 const POSITION_LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
-/// No clock of ours is further ahead.
+/// Largest expected clock skew in the fleet.
 const SKEW_MS: i64 = 60_000;
 
-/// Refuses a cursor of another thread, and one that is ahead of all that exists.
+/// Refuses a cursor of another thread, and one that is ahead of everything that exists.
 ///
-/// A client has a position only after its commit, and the thread's head is read after the client has named it: so what was
-/// just committed is never taken for the future, whatever the clocks of the fleet say. While the store does not answer, only what
-/// the clock forbids is refused.
+/// A client learns a position only after its commit, and the thread's head is read after the client
+/// has named it. A recent commit is therefore never taken for the future, whatever the clocks of
+/// the fleet show. While the store does not answer, only a cursor that the clock forbids is
+/// refused.
 pub(crate) async fn validate_cursor(
     backend: &Backend,
     thread: &ThreadId,
     cursor: &Cursor,
 ) -> Result<(), Problem> {
     let base = cursor.base();
-    // Where a thread without messages stands.
+    // The position of a thread without messages.
     if base.get() == 0 {
         return Ok(());
     }
@@ -42,7 +43,7 @@ pub(crate) async fn validate_cursor(
     }
 }
 
-/// Positions are given by the database's clock, so it is the system's that is compared with it.
+/// Positions come from the database's clock, so they are compared with the system's clock.
 fn is_in_the_future(base: Position) -> bool {
     base.timestamp().since_ms(Timestamp(runtime::system_time_ms())) > SKEW_MS
 }
@@ -57,7 +58,7 @@ pub(crate) fn ahead() -> Problem {
     Problem::new(StatusCode::CONFLICT, "cursor_ahead", detail)
 }
 
-/// Whether it is neither of another thread nor ahead.
+/// Checks that the position is neither of another thread nor ahead.
 async fn check_position(
     backend: &Backend,
     thread: &ThreadId,
@@ -67,7 +68,7 @@ async fn check_position(
     Ok(match store.find_position(thread, base).await? {
         PositionLookup::Found => Ok(()),
         _ if is_in_the_future(base) => Err(ahead()),
-        // Messages that were brought from another system may bear positions of no bucket; here they would have been found.
+        // Imported messages may have positions of no bucket, but those would have been found.
         _ if base.bucket() != thread.bucket() => Err(unknown()),
         PositionLookup::Ahead => Err(ahead()),
         PositionLookup::Missing if forgets(store, thread).await? => Ok(()),
@@ -75,18 +76,19 @@ async fn check_position(
     })
 }
 
-/// Whether messages of the thread are deleted in time, so that a client may know more than there is.
+/// Whether the thread's agent deletes old messages, so that a client may know more than there is.
 async fn forgets(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
     let named = store.thread(thread).await?.and_then(|row| row.named.agent);
     let admission = store.agent_admission(&named.unwrap_or_else(|| thread.agent())).await?;
     Ok(admission.settings.contains_key("retention"))
 }
 
-/// The header beats the query: a browser sends it by itself when it reconnects to the same address.
+/// Reads the header, which beats the query: a browser sends it by itself when it reconnects to the
+/// same address.
 pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Problem> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let text = value.to_str().map_err(|_| bad_cursor("Last-Event-ID is not ASCII text".to_owned()))?;
-    // An empty Last-Event-ID is what the standard calls none.
+    // The standard treats an empty Last-Event-ID as none.
     Some(text).filter(|text| !text.is_empty()).map(parsed).transpose()
 }
 

@@ -1,4 +1,5 @@
-//! Open streams, whose credentials are checked again and again: a stream ends when its credential was revoked or has expired.
+//! Open streams, whose credentials are checked periodically: a stream ends when its credential was
+//! revoked or has expired.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +12,10 @@ use protocols::native;
 use crate::auth::erased_tenants::ErasedTenants;
 use crate::streaming::send_queue::SendQueue;
 
-/// So many streams are kept before those that have ended are looked for.
+/// Number of streams kept before ended ones are looked for.
 const FEW: usize = 64;
 
-/// See the module. Cheap to clone.
+/// The open streams of a gateway. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OpenStreams {
     open: Arc<Mutex<StreamTable>>,
@@ -23,11 +24,11 @@ pub(crate) struct OpenStreams {
 #[derive(Debug, Default)]
 struct StreamTable {
     streams: Vec<OpenStream>,
-    /// How many were left when those that have ended were forgotten.
+    /// Number of streams left after the last cleanup.
     kept: usize,
 }
 
-/// An open stream, and in whose name.
+/// An open stream and its principal.
 #[derive(Debug)]
 struct OpenStream {
     principal: Arc<Principal>,
@@ -41,20 +42,21 @@ impl OpenStreams {
 
     pub(crate) fn register(&self, principal: &Arc<Principal>, send_queue: &SendQueue) {
         let mut open = self.open();
-        // Streams may come and go faster than they are looked at.
+        // Streams may come and go faster than their credentials are checked.
         if open.streams.len() >= (2 * open.kept).max(FEW) {
             open.forget_ended();
         }
         open.streams.push(OpenStream { principal: Arc::clone(principal), send_queue: send_queue.clone() });
     }
 
-    /// Ends the streams whose credential has expired, which needs no look-up. Returns the API keys of the others.
+    /// Ends the streams whose credential has expired, which needs no lookup. Returns the API keys
+    /// of the others.
     pub(crate) fn end_expired(&self, now: Timestamp) -> HashSet<KeyId> {
         self.end(|principal| principal.has_expired(now).then_some("credential_expired"));
         self.open().streams.iter().filter_map(|streams| streams.principal.key()).collect()
     }
 
-    /// Ends the streams of keys that are not valid any more.
+    /// Ends the streams of keys that are no longer valid.
     pub(crate) fn end_revoked(&self, keys: &HashSet<KeyId>) {
         let is_revoked = |principal: &Principal| principal.key().is_some_and(|key| keys.contains(&key));
         self.end(|principal| is_revoked(principal).then_some("credential_revoked"));

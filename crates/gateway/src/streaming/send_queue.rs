@@ -1,7 +1,8 @@
-//! The way from a feed to one viewer: a bounded queue of shared bytes, and the response body that empties it.
+//! The path from a feed to one subscriber: a bounded queue of shared bytes, and the response body
+//! that empties it.
 //!
-//! A viewer that does not keep up is cut alone: its queue is freed at once, its connection is dropped without the
-//! end of the body, so that no client can take what it has for the whole.
+//! A slow subscriber is cut without affecting others: its queue is freed at once and its connection
+//! is dropped without the end of the body, so that no client takes a partial stream for the whole.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -27,10 +28,10 @@ use crate::metrics::AbortReason;
 const WRITE_BYTES: usize = 16 * 1024;
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 const COUNT_EVERY: Duration = Duration::from_secs(1);
-/// How long the last event has to reach the socket before the connection is cut.
+/// Time for the last event to reach the socket before the connection is cut.
 const LAST_EVENT: Duration = Duration::from_millis(100);
 
-/// The feed's end. Clones share the queue.
+/// The feed's side of the queue. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct SendQueue {
     shared: Arc<SharedQueue>,
@@ -49,13 +50,14 @@ struct SharedQueue {
 #[derive(Debug, Default)]
 struct Queue {
     parts: VecDeque<StreamPart>,
-    /// Bytes in `parts` that count as lag. What a viewer gets when it joins does not: it is shared with the feed.
+    /// Bytes in `parts` that count as lag. What a subscriber gets when it joins does not count: it
+    /// is shared with the feed.
     lag: usize,
-    /// How many of the first parts do not count.
+    /// Number of leading parts that do not count as lag.
     free: usize,
     state: QueueState,
     waker: Option<Waker>,
-    /// A task waits until the queue is empty. It is rare, and without one no notification and no lock is needed.
+    /// A task waits until the queue is empty. This is rare; otherwise no notification is needed.
     is_awaited: bool,
 }
 
@@ -63,15 +65,16 @@ struct Queue {
 enum QueueState {
     #[default]
     Open,
-    /// Takes nothing more and closes when it is empty: cleanly when its viewer wanted one message and has its end. Else, after a drain notice,
-    /// it is cut when what was taken had time to leave.
+    /// Takes nothing more and closes when it is empty. It ends cleanly when the subscriber wanted
+    /// one message and has its end; otherwise (after a last event) it is cut once that event had
+    /// time to leave.
     Closing { is_clean: bool },
     /// Cut, or the client is gone.
     Closed,
 }
 
 impl SendQueue {
-    /// A queue and its body. `connection` is cancelled when the viewer is cut.
+    /// Creates a queue and its body. `connection` is cancelled when the subscriber is cut.
     pub(crate) fn new(connection: CancellationToken, max_lag: usize) -> (Self, SendQueueBody) {
         let queue = Mutex::new(Queue::default());
         let shared = Arc::new(SharedQueue {
@@ -97,7 +100,8 @@ impl SendQueue {
         (Self { shared }, body)
     }
 
-    /// Queues what the viewer gets before it stands where the feed stands.
+    /// Queues what the subscriber gets before it has caught up with the feed; it does not count as
+    /// lag.
     pub(crate) fn push_first(&self, parts: impl IntoIterator<Item = StreamPart>) {
         let mut queue = self.shared.lock();
         if queue.state != QueueState::Open {
@@ -109,7 +113,7 @@ impl SendQueue {
         queue.wake();
     }
 
-    /// Queues live events; false when the viewer is gone, or is cut by them.
+    /// Queues live events. False when the subscriber is gone, or is cut because of its lag.
     pub(crate) fn push(&self, events: &[StreamPart]) -> bool {
         let mut queue = self.shared.lock();
         if queue.state != QueueState::Open {
@@ -139,8 +143,8 @@ impl SendQueue {
         }
     }
 
-    /// Sends a last event, then cuts the connection: the client may miss the end of a message, and no stream in which
-    /// that can be ever ends cleanly.
+    /// Sends a last event, then cuts the connection. The client may miss the end of a message, and
+    /// such a stream must never end cleanly.
     pub(crate) fn end_with(&self, event: StreamPart) {
         let mut queue = self.shared.lock();
         if queue.state == QueueState::Open {
@@ -163,7 +167,8 @@ impl SendQueue {
         self.shared.lock().state == QueueState::Open
     }
 
-    /// Notifies when the client has gone, or has gone already. Once for each queue.
+    /// Notifies `departures` when the client goes, or at once if it has gone already. To be called
+    /// once per queue.
     pub(crate) fn on_departure(&self, departures: &Arc<Notify>) {
         let _ = self.shared.departures.set(Arc::clone(departures));
         // A client that goes after this line finds `departures` set.
@@ -217,14 +222,16 @@ impl Queue {
         Some(part)
     }
 
-    /// The bytes of everything that is ready, up to the size of a write. A single part is handed on as it is.
+    /// Takes the bytes of all ready parts, up to the size of a write. A single part is passed on
+    /// without a copy.
     fn take(&mut self) -> Option<Bytes> {
         let first = self.pop()?;
         let (bytes, further) = self.count_further(&first);
         if further == 0 {
             return Some(first.into_bytes());
         }
-        // As much as is needed: a thousand viewers of a burst have a thousand of these at the same time.
+        // Exactly as large as needed: a burst to a thousand subscribers needs a thousand of these
+        // at once.
         let mut joined = Vec::with_capacity(bytes);
         joined.extend_from_slice(first.bytes());
         for part in std::iter::from_fn(|| self.pop()).take(further) {
@@ -233,7 +240,7 @@ impl Queue {
         Some(joined.into())
     }
 
-    /// The values of everything that is ready, up to the size of a write.
+    /// Takes the values of all ready parts, up to the size of a write.
     fn take_values(&mut self) -> Option<Vec<Arc<FeedEvent>>> {
         let mut values = Vec::new();
         while values.is_empty() {
@@ -245,7 +252,8 @@ impl Queue {
         Some(values)
     }
 
-    /// How many parts fit into a write with the first one, and the bytes of all of them.
+    /// Counts the further parts that fit into a write with the first one, and the bytes of all of
+    /// them.
     fn count_further(&self, first: &StreamPart) -> (usize, usize) {
         let (mut bytes, mut further) = (first.bytes().len(), 0);
         for part in &self.parts {
@@ -266,41 +274,40 @@ pub(crate) struct SubscriberPermit {
     pub(crate) _viewers: Arc<()>,
 }
 
-/// The viewer's end: a response body that ends cleanly only after the end of the message that its viewer wanted, for a
-/// client takes a clean end for the whole.
+/// The subscriber's side: a response body that ends cleanly only after the end of the message that
+/// the subscriber wanted, because clients take a clean end for a complete stream.
 #[derive(Debug)]
 pub(crate) struct SendQueueBody {
     shared: Arc<SharedQueue>,
     /// Its place among the subscribers of the thread, and among the streams of the tenant.
     _permits: Option<(SubscriberPermit, Option<TenantStreamPermit>)>,
-    /// Not set anew with each write: when it fires it looks at `written_at`.
+    /// Not reset with each write: when it fires it compares with `written_at`.
     heartbeat: Pin<Box<Sleep>>,
-    /// The last event is on its way, and the heartbeat is the end of it.
+    /// The last event has been taken; the connection is cut when `heartbeat` fires.
     is_leaving: bool,
     written_at: Instant,
-    /// Looked up once.
     bytes: Counter,
-    /// Bytes that are not counted yet, and since when.
+    /// Bytes not yet added to the counter, and the time of the last addition.
     uncounted: u64,
     counted_at: Instant,
 }
 
 impl SendQueueBody {
-    /// Keeps the places taken until it is dropped.
+    /// Keeps the permits until the body is dropped.
     pub(crate) fn keep(&mut self, subscriber: SubscriberPermit, tenant: Option<TenantStreamPermit>) {
         self._permits = Some((subscriber, tenant));
     }
 
-    /// What an encoder of another protocol takes next; `None` after a silence. What such a queue has that is no value, the encoder's client
-    /// does not know.
+    /// The next values for an encoder of another protocol; `None` when a heartbeat is due. Parts
+    /// that are not values belong to the native protocol and are skipped.
     ///
     /// # Errors
-    /// It was cut, or has ended.
+    /// The stream was cut, or has ended.
     pub(crate) async fn next_values(&mut self) -> Result<Option<Vec<Arc<FeedEvent>>>, StreamAborted> {
         poll_fn(|context| self.poll_taken(context, Queue::take_values)).await.ok_or(StreamAborted)?
     }
 
-    /// All connections share the counter, so that it hears of their writes by the second.
+    /// Counts written bytes, with one addition per second: all connections share the counter.
     pub(crate) fn count(&mut self, bytes: usize) {
         self.uncounted += bytes as u64;
         if self.written_at.duration_since(self.counted_at) >= COUNT_EVERY {
@@ -309,7 +316,7 @@ impl SendQueueBody {
         }
     }
 
-    /// What `take` gives; nothing after a silence.
+    /// Polls `take`; `None` when a heartbeat is due.
     fn poll_taken<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -334,7 +341,8 @@ impl SendQueueBody {
         if taken.is_none() {
             if state != QueueState::Open {
                 if !std::mem::replace(&mut self.is_leaving, true) {
-                    // What was taken is written while more is waited for, and a connection is dropped on an error.
+                    // Taken bytes are written while more is awaited; on an error the connection is
+                    // dropped.
                     self.heartbeat.as_mut().reset(Instant::now() + LAST_EVENT);
                 }
                 std::task::ready!(self.heartbeat.as_mut().poll(context));
@@ -346,7 +354,7 @@ impl SendQueueBody {
         Poll::Ready(Some(Ok(taken)))
     }
 
-    /// Waits until nothing was written for as long as a client may hear nothing.
+    /// Waits until nothing has been written for a heartbeat interval.
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             std::task::ready!(self.heartbeat.as_mut().poll(context));

@@ -1,15 +1,15 @@
-//! Reading a thread from the store in the form that feeds take.
+//! Reads a thread from the store in the form that feeds take.
 
 use feed::{EndKind, EndedMessage, StorePage, StoreRead};
 use model::{MessageId, Metadata, Position, ThreadId, TurnId};
 use protocols::{MessageHeader, StoredAnswer, StreamError, stored};
 use store::{EndContent, EndRow, EndRows, Store, StoreError};
 
-/// Rows of one page, and how many times as many when one answer alone has more.
+/// Rows of one page, and the growth factor of the limit when one answer alone has more.
 const PAGE: u32 = 256;
 const GROWTH: u32 = 8;
 
-/// What a feed has asked the store for.
+/// The result of a feed's read.
 #[derive(Debug)]
 pub(crate) enum Fetched {
     Last(Position),
@@ -25,7 +25,8 @@ async fn last(store: &Store, thread: &ThreadId, through: Position) -> Result<Pos
     Ok(store.last_end(thread, through).await?.unwrap_or(Position::from_stored(0)))
 }
 
-/// Where a reader stands who is to be shown this message whole, whatever became or becomes of it, and what ends after it.
+/// The position just before this message's end, so that a reader is shown the whole message and
+/// what ends after it.
 pub(crate) async fn before(
     store: &Store,
     thread: &ThreadId,
@@ -39,7 +40,7 @@ pub(crate) async fn before(
     }
 }
 
-/// Whether a message had ended by this place in the thread.
+/// Whether a message had ended at this position of the thread.
 pub(crate) async fn has_ended_by(
     store: &Store,
     thread: &ThreadId,
@@ -49,7 +50,7 @@ pub(crate) async fn has_ended_by(
     Ok(store.end_of(thread, message).await?.is_some_and(|end| end <= at))
 }
 
-/// What a feed wants.
+/// Runs the read that a feed wants.
 pub(crate) async fn fetch(store: &Store, thread: &ThreadId, read: StoreRead) -> Result<Fetched, StoreError> {
     match read {
         StoreRead::Last(through) => Ok(Fetched::Last(last(store, thread, through).await?)),
@@ -59,7 +60,7 @@ pub(crate) async fn fetch(store: &Store, thread: &ThreadId, read: StoreRead) -> 
     }
 }
 
-/// Ends in the thread after one position and up to another, as many as one page holds.
+/// One page of the ends in the thread after one position and up to another.
 pub(crate) async fn page(
     store: &Store,
     thread: &ThreadId,
@@ -74,11 +75,11 @@ pub(crate) async fn page(
         let ends = grouped(rows);
         let last = ends.last().map(|ended| ended.position);
         if last.is_none() && !is_whole {
-            // An answer of more rows than that.
+            // One answer has more rows than the limit.
             limit = limit.saturating_mul(GROWTH);
             continue;
         }
-        // Of what is still to come nothing is known.
+        // `Position::MAX` includes what is still to come, so the page cannot be complete up to it.
         let is_all = is_whole && through < Position::MAX;
         let through = if is_all { through } else { last.unwrap_or(after) };
         let back_to = match has_after || !is_checked {
@@ -89,7 +90,7 @@ pub(crate) async fn page(
     }
 }
 
-/// Answers with their steps; the last one is left out when its rows are not all there.
+/// Groups answers with their steps; the last answer is left out when some of its rows are missing.
 fn grouped(rows: Vec<EndRow>) -> Vec<EndedMessage> {
     let (mut ends, mut steps) = (Vec::new(), Vec::new());
     for row in rows {
@@ -117,7 +118,7 @@ fn grouped(rows: Vec<EndRow>) -> Vec<EndedMessage> {
     ends
 }
 
-/// The answer that a message belongs to: itself, or that of which it is a step.
+/// The answer that a message belongs to: the message itself, or the answer of which it is a step.
 pub(crate) fn answer_of(message: &MessageId) -> MessageId {
     let of_step = || MessageId::parse(message.as_str().rsplit_once("-s")?.0).ok();
     match TurnId::is_reserved(message) {
@@ -126,7 +127,7 @@ pub(crate) fn answer_of(message: &MessageId) -> MessageId {
     }
 }
 
-/// The answer that rows of the history are, its steps first.
+/// Builds an answer from rows of the history, its steps first.
 pub(crate) fn answer_of_rows(answer: &MessageId, rows: &[store::StoredMessage]) -> StoredAnswer {
     let messages = rows.iter().map(|row| stored::StoredMessage {
         role: row.role,
@@ -150,7 +151,7 @@ fn stored_message(row: &EndRow) -> Option<stored::StoredMessage<'_>> {
     })
 }
 
-/// An answer that is in the history, with its steps; `None` when it is not there.
+/// An answer in the history, with its steps; `None` when it is not there.
 pub(crate) async fn answer(
     store: &Store,
     thread: &ThreadId,

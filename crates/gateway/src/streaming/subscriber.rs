@@ -1,4 +1,4 @@
-//! One client of a feed: what it wants, and its way into the feed task.
+//! One client of a feed: its subscription, and how it joins the feed task.
 
 use bytes::Bytes;
 use feed::{BadCursor, StreamPart, Subscription};
@@ -9,39 +9,40 @@ use tokio::sync::{oneshot, watch};
 use crate::metrics;
 use crate::streaming::send_queue::SendQueue;
 
-/// What reaches a feed task.
 #[derive(Debug)]
 pub(crate) enum FeedCommand {
-    /// Let a subscriber in. Boxed, for every feed's channel has room for some dozens from the beginning.
+    /// Adds a subscriber. Boxed, because every feed's channel has room for some dozens from the
+    /// start.
     Join(Box<Subscriber>),
-    /// A frame of the thread, encoded.
+    /// An encoded frame of the thread.
     Frame(Bytes),
     /// The owner of this epoch has sent frames of the thread up to this number.
     Sent(u64, u64),
-    /// Facts are remembered since this answer.
+    /// Facts have been remembered since this answer.
     Remembered(MessageId),
 }
 
-/// Who wants events.
+/// A client that wants events.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
-    /// The way to it.
+    /// Delivers its events.
     pub(crate) send_queue: SendQueue,
-    /// It gets what comes strictly after; without one, what is open and what comes.
+    /// It gets what comes strictly after; `None`: what is open, and what comes next.
     pub(crate) cursor: Option<Cursor>,
-    /// What of the thread it wants.
+    /// The part of the thread that it wants.
     pub(crate) subscription: Subscription,
-    /// Resolved when the subscriber has its place (it misses nothing that ends from then on), or its cursor is refused.
+    /// Resolved when the subscriber has joined (it misses nothing that ends from then on), or its
+    /// cursor is refused.
     pub(crate) verdict: Option<oneshot::Sender<Result<(), BadCursor>>>,
 }
 
 impl Subscriber {
-    /// It wants a message, and nothing after its end.
+    /// True when the stream ends with one message.
     pub(crate) fn has_end(&self) -> bool {
         self.subscription.until().is_some()
     }
 
-    /// It has its place, and gets this first.
+    /// Admits the subscriber and sends it this first.
     pub(crate) fn begin(&mut self, first: Option<StreamPart>) {
         metrics::events(first.is_some().into());
         self.send_queue.push_first(first);
@@ -64,7 +65,7 @@ pub(crate) struct PartitionSignal {
 }
 
 impl PartitionSignal {
-    /// The partition has, or had, an owner of this epoch.
+    /// Records that the partition has, or had, an owner of this epoch.
     pub(crate) fn owned(of_partition: &watch::Sender<Self>, epoch: u64) {
         of_partition.send_if_modified(|signal| {
             let is_new = signal.epoch < epoch;
@@ -74,7 +75,7 @@ impl PartitionSignal {
     }
 }
 
-/// Why a subscriber is not let in.
+/// Why a subscriber is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SubscribeError {
     #[error("this thread has as many subscribers here as it may have; try again, perhaps at another gateway")]
@@ -95,5 +96,5 @@ impl SubscribeError {
     }
 }
 
-/// Whether a subscriber has been let in.
+/// Resolves when a subscriber has joined or its cursor is refused.
 pub(crate) type JoinReceiver = oneshot::Receiver<Result<(), BadCursor>>;

@@ -1,6 +1,7 @@
-//! Streams in the protocols of other clients: the events of one message, as the thread's feed has them for native clients, folded.
+//! Streams in the protocols of other clients: folds the native events of one message into another
+//! protocol.
 //!
-//! So ordering, repair and the bounds of a slow viewer are those of the native stream, and nothing is decided twice.
+//! Ordering, repair and the bounds for slow subscribers are therefore those of the native stream.
 
 use std::sync::Arc;
 
@@ -16,22 +17,22 @@ use crate::metrics;
 use crate::metrics::AbortReason;
 use crate::streaming::send_queue::{SendQueueBody, StreamAborted};
 
-/// The comments of the native stream, as blocks of their own: many clients of these protocols take the stream apart at blank lines and look
-/// at how a block begins.
+/// The comments of the native stream, each as a separate block: many clients of these protocols
+/// split the stream at blank lines and look at how a block begins.
 const OPEN: &[u8] = b": open\n\n";
 const HEARTBEAT: &[u8] = b": heartbeat\n\n";
 
-/// One message in another protocol.
+/// Translates one message to another protocol.
 #[derive(Debug)]
 pub(crate) struct Transcoder<P> {
     fold: P,
     message: MessageId,
-    /// Nothing of the answer was handed to the fold.
+    /// The fold has received nothing of the answer yet.
     is_untouched: bool,
 }
 
 impl<P: Protocol> Transcoder<P> {
-    /// The answer `message`; the bytes come first.
+    /// Transcodes the answer `message`; the returned bytes are the start of the stream.
     pub(crate) fn new(mut fold: P, message: MessageId) -> (Self, Bytes) {
         let first = fold.apply(AnswerEvent::Opened).bytes;
         (Self { fold, message, is_untouched: true }, first)
@@ -55,11 +56,11 @@ impl<P: Protocol> Transcoder<P> {
         ProtocolOutput { bytes, then }
     }
 
-    /// The next events, for a response that is sent whole: there is no connection to cut, and the fold goes on with each attempt from its
-    /// beginning. True at the end.
+    /// The next events, for a response that is sent whole: there is no connection to cut, and the
+    /// fold restarts with each attempt. True at the end.
     ///
     /// # Errors
-    /// The store went back in time: what the fold was given is void.
+    /// The store went back in time: the fold's input is void.
     fn collect(&mut self, events: &[Arc<FeedEvent>]) -> Result<bool, StreamAborted> {
         for event in events {
             let event = &event.event;
@@ -101,21 +102,21 @@ impl<P: Protocol> Transcoder<P> {
                 let then = StreamAction::Continue;
                 ProtocolOutput { bytes: native::waiting_comment(*reason), then }
             }
-            // What the fold was given is void. A client that reconnects gets what is valid.
+            // The fold's input is void. A client that reconnects gets what is valid.
             NativeEvent::Restart => ProtocolOutput { bytes: Bytes::new(), then: StreamAction::Abort },
             _ => ProtocolOutput { bytes: Bytes::new(), then: StreamAction::Continue },
         }
     }
 }
 
-/// All that a protocol says of an answer in the history.
+/// Transcodes a stored answer.
 pub(crate) fn transcode_stored<P: Protocol>(fold: &mut P, answer: &StoredAnswer) -> Bytes {
     fold.recall();
     let out: Vec<Bytes> = answer.events().map(|happening| fold.apply(happening).bytes).collect();
     out.concat().into()
 }
 
-/// Reads on until the end.
+/// Collects events until the end of the answer.
 ///
 /// # Errors
 /// The stream was cut before.
@@ -131,15 +132,15 @@ pub(crate) async fn collect_until_end<P: Protocol>(
     }
 }
 
-/// The body of such a stream.
+/// The response body of a transcoded stream.
 pub(crate) fn transcoded<P>(send_queue: SendQueueBody, fold: P, message: MessageId) -> Body
 where
     P: Protocol + Send + 'static,
 {
     let (transcoder, opened) = Transcoder::new(fold, message);
-    // What proxies pass the headers on for, before anything of the answer is there.
+    // Lets proxies pass the headers on before the answer begins.
     let first = Bytes::from([OPEN, &opened].concat());
-    // What it goes on with; `None` after its end.
+    // The state of the rest of the stream; `None` after its end.
     let rest = Ok(Some((send_queue, transcoder)));
     let rest = futures_util::stream::try_unfold(rest, |rest: Result<_, StreamAborted>| async move {
         let Some((mut send_queue, mut transcoder)) = rest? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Which requests are refused before any handler: hosts, origins, credentials.
+//! Requests that are refused before any handler: hosts, origins, credentials.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ async fn pages_read_why_they_are_refused() {
         let allowed = refused.header("access-control-allow-origin");
         assert_eq!((refused.status, allowed), (status, Some(ORIGIN)), "{host}");
     }
-    // A client of a protocol is refused in its form, wherever that happens.
+    // A client of a protocol gets its refusal in that protocol's form, wherever it comes from.
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let refused = exchange(fixture.gateways[0], head.as_bytes()).await;
     assert_eq!(
@@ -60,7 +60,7 @@ async fn pages_read_that_a_gateway_is_about_to_stop() {
     assert!(answer.contains(&format!("access-control-allow-origin: {ORIGIN}")), "{answer}");
 }
 
-/// The statuses of requests with these keys, fifty at a time, from one address of this machine.
+/// The statuses of requests with these keys, fifty at a time, from one local address.
 async fn statuses(gateway: SocketAddr, from: [u8; 4], keys: &[String]) -> Vec<u16> {
     let asked = keys.iter().map(|key| async move {
         let socket = TcpSocket::new_v4().unwrap();
@@ -77,7 +77,7 @@ async fn statuses(gateway: SocketAddr, from: [u8; 4], keys: &[String]) -> Vec<u1
     stream::iter(asked).buffered(50).collect().await
 }
 
-/// The status of a request that a proxy at this address passes on with these headers.
+/// The status of a request that a proxy at this address forwards with these headers.
 async fn forwarded(gateway: SocketAddr, proxy: [u8; 4], headers: &[&str], key: &str) -> u16 {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from((proxy, 0))).unwrap();
@@ -103,7 +103,7 @@ async fn behind_a_proxy(limits: GatewayLimits) -> Fixture {
     fixture
 }
 
-/// Guesses until the address has had what it may, as these headers name it.
+/// Guesses keys until the address, as these headers name it, has used up its budget.
 async fn guess(gateway: SocketAddr, proxy: [u8; 4], headers: impl Fn(usize) -> Vec<String>) -> usize {
     let keys: Vec<String> = (0..400).map(|_| gateway::new_key().text().to_owned()).collect();
     let asked = keys.iter().enumerate().map(async |(n, key)| {
@@ -120,11 +120,13 @@ async fn guesses_behind_a_proxy_are_counted_by_client() {
     let fixture = behind_a_proxy(GatewayLimits::default()).await;
     let gateway = fixture.gateways[0];
     let new = stored(&fixture).await;
-    // One client guesses, and writes what it likes to the left of the address that the proxy appends.
+    // One client guesses, and writes arbitrary entries to the left of the address that the proxy
+    // appends.
     let spoofed =
         |n: usize| vec![format!("10.0.0.{}, 198.51.100.{}", n % 200, n % 250), "203.0.113.5".to_owned()];
     assert!(guess(gateway, PROXY, spoofed).await > 100, "every guess counts for the client");
-    // A key that the gateway has not seen: of the guesser it would be one more guess, of others it is not.
+    // A key that is new to the gateway: from the guesser it would be one more guess, from others it
+    // is not.
     assert_eq!(forwarded(gateway, PROXY, &["203.0.113.6"], &new).await, 200);
     let at_once: Vec<u16> = stream::iter((0..20).map(|n| {
         let client = format!("2001:db8:0:{n}::1");
@@ -135,9 +137,9 @@ async fn guesses_behind_a_proxy_are_counted_by_client() {
     .collect()
     .await;
     assert_eq!(at_once, [401; 20], "others may still be wrong");
-    // Who is no trusted proxy counts as itself, whatever it sends.
+    // An untrusted peer counts as itself, whatever it sends.
     assert!(guess(gateway, [127, 0, 0, 8], |n| vec![format!("198.51.100.{}", n % 250)]).await > 100);
-    // What cannot be read counts as the proxy.
+    // Unreadable entries count as the proxy.
     assert!(guess(gateway, PROXY, |n| vec![format!("garbage-{n}")]).await > 100);
 }
 
@@ -212,7 +214,7 @@ async fn stream_without_a_place_reads_nothing() {
     };
     let first = open("").await;
     assert_eq!(first.status, 200);
-    // The thread has nothing of the kind, which a look would show.
+    // The thread has neither, which a read of the store would show.
     for query in ["?after=7", "?message=none"] {
         assert_eq!(open(query).await.status, 429, "{query}");
     }
@@ -226,7 +228,7 @@ async fn guessing_keys_locks_out_no_other_client() {
     let mut fixture = Fixture::with(GatewayLimits::default(), 0).await;
     let known = stored(&fixture).await;
     fixture.open_for(AccessConfig::keys_only(), GatewayLimits::default()).await;
-    // Guesses are granted again meanwhile, so that any one of them may be the next that is answered.
+    // The budget refills meanwhile, so any of the guesses may be the next that is answered.
     let (mut guessed, began) = (Vec::new(), Instant::now());
     while guessed.last() != Some(&429) && guessed.len() < 30_000 {
         let guesses: Vec<_> = (0..1_500).map(|_| gateway::new_key().text().to_owned()).collect();
@@ -238,7 +240,8 @@ async fn guessing_keys_locks_out_no_other_client() {
     let most = 201 + began.elapsed().as_millis() / 20;
     let answered = guessed.iter().filter(|status| **status == 401).count() as u128;
     assert!((200..=most).contains(&answered), "{answered} of {}, at most {most}", guessed.len());
-    // The first use of a key that was there at the start, even from the same address, and of a new one from another.
+    // A key that existed at the start is used for the first time from the same address, a new one
+    // from another.
     let new = stored(&fixture).await;
     assert_eq!(statuses(fixture.gateways[0], [127, 0, 0, 2], &[known]).await, [200]);
     assert_eq!(statuses(fixture.gateways[0], [127, 0, 0, 1], &[new]).await, [200]);

@@ -1,4 +1,4 @@
-//! Agents: settings, state, what operators do.
+//! Agents: settings, state, and the operations on them.
 
 use model::{
     ActiveTurn, AgentId, CommandId, ControlKind, QueryTarget, QueueStatus, RequestInfo, TaskId, TurnId,
@@ -247,7 +247,7 @@ async fn acts_on_unknown_agents_are_not_found() {
             assert_eq!(refused.problem(), (404, "unknown_agent".to_owned(), false), "{name} {act}");
         }
     }
-    // One that answers in a thread is there, without settings and tasks.
+    // An agent that answers in a thread exists, without settings and tasks.
     fixture
         .write("INSERT INTO threads (bucket, thread_id, agent_id) VALUES ($bucket(chat), 'chat', 'a1')")
         .await;

@@ -1,4 +1,4 @@
-//! A viewer that reads events as they come and says how its stream ended.
+//! A subscriber that reads events as they come and reports how its stream ended.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl Client {
         }
     }
 
-    /// The next event in short: `m:text`, `m!`, `m?code`, `m^attempt`, `drain`, `end`.
+    /// The next event in short form: `m:text`, `m!`, `m?code`, `m^attempt`, `drain`, `end`.
     pub(crate) async fn next(&mut self) -> String {
         loop {
             let Some(block) = self.block().await else { return "end".to_owned() };
@@ -76,7 +76,7 @@ impl Client {
         self.last_id = block.lines().find_map(|line| line.strip_prefix("id: ")).map(str::to_owned);
     }
 
-    /// The next events until `last`.
+    /// The next events up to `last`, joined by `|`.
     pub(crate) async fn until(&mut self, last: &str) -> String {
         let mut all = Vec::new();
         while all.last().map(String::as_str) != Some(last) {
@@ -99,7 +99,7 @@ impl Client {
         }
     }
 
-    /// Nothing comes for a while.
+    /// Whether nothing arrives within this time.
     pub(crate) async fn is_quiet(&mut self, time: Duration) -> bool {
         timeout(time, self.next()).await.is_err()
     }

@@ -1,4 +1,5 @@
-//! The owner's part in turns, tasks and acts: it reads what gateways put into the stream, and does what a test tells it.
+//! Plays the owner for turns, tasks and control commands: reads what gateways put into the stream,
+//! and acts as a test tells it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use wire::{DecodeLimits, Decoded};
 
 use crate::fixture::Fixture;
 
-/// Everything that was ordered so far.
+/// The commands read so far.
 pub(crate) struct CommandLog {
     orders: Arc<Mutex<Vec<Command>>>,
     task: JoinHandle<()>,
@@ -25,7 +26,8 @@ impl Drop for CommandLog {
 }
 
 impl CommandLog {
-    /// Reads on from the beginning of the stream; audits each act with what `judge` says: why it is refused, or nothing.
+    /// Reads from the beginning of the stream. Audits each control command with the verdict of
+    /// `judge`: the reason of a refusal, or `None`.
     pub(crate) async fn read(fixture: &Fixture, judge: fn(&Control) -> Option<&'static str>) -> Self {
         let mut reader =
             PartitionReader::open(&fixture.bus, PartitionId(0), 1, Seq(1), ExpectedStream::default())
@@ -89,14 +91,14 @@ impl CommandLog {
         }
     }
 
-    /// How many there are, after what is on its way had time to come.
+    /// The number of commands, after commands in flight had time to arrive.
     pub(crate) async fn count(&self) -> usize {
         tokio::time::sleep(Duration::from_millis(150)).await;
         self.orders.lock().unwrap().len()
     }
 }
 
-/// Writes the audit of an act as its owner does.
+/// Writes the audit entry of a control command as its owner does.
 async fn audit(pool: &PgPool, act: &Control, refused: Option<&str>) {
     sqlx::query(
         "INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, error)
@@ -129,7 +131,7 @@ impl Fixture {
         sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&self.database.pool().await.unwrap()).await.unwrap();
     }
 
-    /// What a query for texts finds, in their order.
+    /// The texts that a query finds, sorted.
     pub(crate) async fn texts(&self, query: &'static str) -> Vec<String> {
         let mut found: Vec<String> =
             sqlx::query_scalar(query).fetch_all(&self.database.pool().await.unwrap()).await.unwrap();
@@ -137,7 +139,6 @@ impl Fixture {
         found
     }
 
-    /// The names of a table's columns.
     pub(crate) async fn columns_of(&self, table: &str) -> Vec<String> {
         sqlx::query_scalar("SELECT column_name::text FROM information_schema.columns WHERE table_name = $1")
             .bind(table)
@@ -146,7 +147,7 @@ impl Fixture {
             .unwrap()
     }
 
-    /// A turn in the history: input, steps with the text that was streamed, answer.
+    /// A turn in the history: input, steps with the streamed texts, answer.
     pub(crate) async fn write_turn(&self, turn: &model::TurnId, run: u32, first: i64, texts: &[&str]) {
         let batch = format!("'t1', $bucket(t1), {first}, 'user_request', '{{}}'");
         let mut rows = vec![format!("({batch}, {first}, '{}', 0, 'user', 'question')", turn.input())];

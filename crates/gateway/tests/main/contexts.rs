@@ -7,7 +7,7 @@ use testkit::http;
 use crate::fixture::Fixture;
 use crate::sending::{bare, send};
 
-/// `t1`: three turns, of which the second has a call that was never answered, and the third one that was.
+/// `t1`: three turns; the second has a call that was never answered, the third one that was.
 async fn fixture() -> Fixture {
     let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
     let turn = |unique: &str| TurnId::foreground(&ThreadId::parse("t1").unwrap(), unique).unwrap();
@@ -36,7 +36,7 @@ async fn a_batch_is_whole_or_says_why_not() {
     let call = json!({"tool_call_id": "c 1", "name": "weather", "call_at": "31", "result_at": "32", "is_answered": true});
     assert_eq!(one["calls"], json!([call]));
     assert_eq!(one["messages"][3]["content"], "It rains.");
-    // Only an owner can say that a thread has no turn yet.
+    // Only an owner can tell that a thread has no turn yet.
     let _owner = fixture.owner(1, vec![]).await;
     for (path, status, code) in [
         ("/v1/threads/t1/batches/31", 404, "unknown_batch"),
@@ -81,7 +81,7 @@ async fn incomplete_batches_are_listed_by_agent_and_time_out() {
     );
     let shown = http::get_json(gateway, "/v1/threads/t1/batches/20").await.unwrap();
     assert_eq!(shown["state"], "incomplete");
-    // Threads that name another agent are that agent's.
+    // Threads that name another agent belong to that agent.
     fixture.write("UPDATE threads SET agent_id = 'ann' WHERE thread_id = 't1'").await;
     assert_eq!(list("").await["batches"], json!([]));
     let of_ann = http::get_json(gateway, "/v1/agents/ann/batches?state=abandoned").await.unwrap();

@@ -29,7 +29,7 @@ pub(crate) struct Fixture {
     pub(crate) bus: Bus,
     pub(crate) store: Store,
     pub(crate) gateways: Vec<SocketAddr>,
-    /// As owners know them.
+    /// The gateways' ids, as owners know them.
     ids: Vec<GatewayId>,
     pub(crate) drain: CancellationToken,
     pub(crate) thread: ThreadId,
@@ -43,16 +43,16 @@ pub(crate) struct Fixture {
 #[derive(Debug)]
 pub(crate) struct PartitionState {
     epoch: u64,
-    /// The last frame, and the last one of each thread.
+    /// The number of the last frame, and of the last one of each thread.
     number: u64,
     last: HashMap<ThreadId, u64>,
     open: BTreeMap<(ThreadId, MessageId), PartialText>,
     committed: HashMap<ThreadId, Position>,
-    /// Where the next failure stands of which a test does not say where.
+    /// The position of the next failure for which a test names none.
     next_failure: i64,
-    /// The owner has read all that there is.
+    /// The owner has read everything.
     pub(crate) is_current: bool,
-    /// It replies to queries for changed threads.
+    /// The owner replies to queries for changed threads.
     pub(crate) replies_to_watch: bool,
     /// The epochs that those queries named.
     pub(crate) watched_epochs: Vec<u64>,
@@ -155,7 +155,7 @@ impl Fixture {
         self.open_for(gateway::AccessConfig::insecure(), limits).await;
     }
 
-    /// One more gateway, which lets these in.
+    /// Adds a gateway with this access configuration.
     pub(crate) async fn open_for(&mut self, access: gateway::AccessConfig, limits: GatewayLimits) -> Health {
         let mut config = GatewayConfig::new("127.0.0.1:0".parse().unwrap(), access);
         config.limits = limits;
@@ -188,7 +188,7 @@ impl Fixture {
         self.publish(&frame).await;
     }
 
-    /// A frame under the number that it has.
+    /// Publishes a frame under the number that it has.
     pub(crate) async fn publish(&self, frame: &LiveFrame) {
         for id in &self.ids {
             let mut batch = FrameBatch::default();
@@ -205,7 +205,7 @@ impl Fixture {
         state.next_failure - 1
     }
 
-    /// A frame that is lost on its way.
+    /// A frame that is lost in transit.
     pub(crate) fn lose(&self, message: &str, first: u32, text: &str) {
         self.state().apply(&mut self.frame(message, 0, first, text));
     }
@@ -222,7 +222,7 @@ impl Fixture {
             attempt,
             role: Role::Assistant,
             batch_type: batch_type(&id(message)),
-            // Given when it is sent.
+            // Assigned when the frame is sent.
             number: FrameNumber { epoch: 0, number: 0, after: 0 },
             chunks: chunks(first, text),
             terminal: None,
@@ -233,7 +233,7 @@ impl Fixture {
         self.send_frame(&self.end(message, chunks, position, MessageOutcome::Complete)).await;
     }
 
-    /// The end of a message, as its owner tells it.
+    /// The end of a message, as its owner sends it.
     pub(crate) fn end(
         &self,
         message: &str,
@@ -246,7 +246,7 @@ impl Fixture {
         LiveFrame { terminal: Some(end), chunks: Vec::new(), ..self.frame(message, 0, 0, "") }
     }
 
-    /// The frame of an end, which is stored, is lost on its way.
+    /// The end is stored, but its frame is lost in transit.
     pub(crate) fn lose_end(&self, message: &str, position: i64) {
         self.state().apply(&mut self.end(message, 0, position, MessageOutcome::Complete));
     }
@@ -274,7 +274,7 @@ impl Fixture {
         self.apply(Commit { messages: vec![message], ..self.empty_commit() }).await;
     }
 
-    /// As [`Fixture::commit`]; the frame of its end is lost.
+    /// Like [`Fixture::commit`], but the frame of the end is lost.
     pub(crate) async fn commit_unheard(&self, message: &str, position: i64, content: &str) {
         self.commit(message, position, content).await;
         self.lose_end(message, position);
@@ -292,7 +292,7 @@ impl Fixture {
         self.apply(Commit { dead_letters, failed_messages, ..self.empty_commit() }).await;
     }
 
-    /// Keeps the failure of an answer, as the commit of a run that has failed does.
+    /// Stores the failure of an answer, as the commit of a failed run does.
     pub(crate) async fn keep_failure(&self, message: &str, position: i64, failure: MessageFailure) {
         let failed_messages = vec![self.failed(message, position, failure)];
         self.apply(Commit { failed_messages, ..self.empty_commit() }).await;
@@ -326,8 +326,8 @@ impl Fixture {
         assert_eq!(outcome, [store::Committed::Applied]);
     }
 
-    /// Answers questions from how the partition stands, counting them, until it is dropped. `open`: what is open besides what was sent. The
-    /// frames of another epoch are numbered from the beginning.
+    /// Answers queries from the state of the partition, counting them, until it is dropped. `open`
+    /// adds messages to what was sent. The frames of another epoch are numbered from the beginning.
     pub(crate) async fn owner(&self, epoch: u64, open: Vec<(&str, u32, &str)>) -> Owner {
         {
             let mut state = self.state();
@@ -378,13 +378,13 @@ impl Fixture {
                 request.respond(reply).await.unwrap();
             }
         });
-        // The server knows of the subscription before the test goes on.
+        // The server must know the subscription before the test goes on.
         tokio::time::sleep(Duration::from_millis(50)).await;
         Owner { asked, explanation, questions, task }
     }
 }
 
-/// Everything has been read; nothing is under way and nothing waits.
+/// Everything has been read; nothing is in progress and nothing waits.
 pub(crate) fn idle() -> QueueStatus {
     QueueStatus {
         active: None,
@@ -402,12 +402,12 @@ pub(crate) fn behind(turn: TurnId) -> WaitingTurn {
     WaitingTurn { turn, reason: WaitReason::HeadOfLine, age_ms: 5, steps_aside: false }
 }
 
-/// Ends with its value, as an owner does that is killed.
+/// Stops when it is dropped, like an owner that is killed.
 pub(crate) struct Owner {
     pub(crate) asked: Arc<Mutex<Vec<SnapshotRequest>>>,
-    /// What it says when it is asked why something waits.
+    /// Its reply to queries about why something waits.
     pub(crate) explanation: Arc<Mutex<QueueStatus>>,
-    /// What it was asked about then.
+    /// The targets of those queries.
     pub(crate) questions: Arc<Mutex<Vec<QueryTarget>>>,
     task: JoinHandle<()>,
 }
@@ -418,7 +418,7 @@ impl Drop for Owner {
     }
 }
 
-/// What the asker lacks.
+/// The part of the text that the asker lacks.
 fn beyond(text: &PartialText, ask: &SnapshotRequest) -> PartialText {
     let same =
         |(message, attempt, _): &&(MessageId, u32, u32)| *message == text.message && *attempt == text.attempt;
@@ -426,7 +426,7 @@ fn beyond(text: &PartialText, ask: &SnapshotRequest) -> PartialText {
     PartialText { chunks: text.chunks[from..].to_vec(), ..text.clone() }
 }
 
-/// A message whose id is not that of an answer was not requested.
+/// A message whose id is not that of an answer was not requested by a person.
 fn batch_type(message: &MessageId) -> BatchType {
     match TurnId::of_answer(message) {
         Some(_) => BatchType::UserRequest,

@@ -1,4 +1,5 @@
-//! Inputs of persons: what is accepted, what is refused, and answers that are streamed in the response.
+//! Inputs of people: what is accepted, what is refused, and answers that are streamed in the
+//! response.
 
 mod disconnects;
 
@@ -273,7 +274,7 @@ async fn a_busy_thread_refuses_what_must_not_wait() {
     assert_eq!(post(gateway, MESSAGES, &reject).await.status, 202);
     assert_eq!(post(gateway, MESSAGES, &json!({"content": "x"})).await.status, 202, "others wait");
     assert_eq!(orders.count().await, 4);
-    // What makes the thread busy may be this very input.
+    // The input that makes the thread busy may be this very one.
     let keyed = async || {
         let headers = [JSON, ("idempotency-key", "k")];
         send_with(gateway, "POST", MESSAGES, &headers, reject.to_string().as_bytes()).await
@@ -324,7 +325,8 @@ async fn without_nats_nothing_is_half_done() {
     let streamed = [JSON, ("accept", "text/event-stream")];
     let away = send_with(gateway, "POST", MESSAGES, &streamed, body.as_bytes()).await;
     assert_eq!(away.problem(), (503, "nats_unavailable".to_owned(), true));
-    // OpenAI's library sends a request again by itself, and without a key: it must not, for the first one may have been stored.
+    // OpenAI's library repeats a request by itself, and without a key. It must not do so here, for
+    // the first one may have been stored.
     let body_of_library = json!({"model": "t1", "metadata": {"thread_id": "t1"}, "messages": [{"role": "user", "content": "x"}]});
     for (key, code, again, pause) in [
         (None, "input_unconfirmed", Some("false"), None),
@@ -352,7 +354,7 @@ async fn without_nats_nothing_is_half_done() {
     panic!("NATS is back, and inputs are not taken");
 }
 
-/// A request that is answered with a stream: the turn, the events, and whether it ended cleanly.
+/// A request answered with a stream: the turn, the events, and whether it ended cleanly.
 async fn in_line(fixture: &Fixture, key: Option<&str>) -> (String, Vec<Value>, bool) {
     let mut headers = vec![JSON, ("accept", "application/json;q=0.1, text/event-stream")];
     headers.extend(key.map(|key| ("idempotency-key", key)));
@@ -395,14 +397,16 @@ async fn inline_stream_ends_cleanly_with_the_answer() {
         fixture.send("other", 2, "drei.").await;
     };
     let ((turn, events, is_whole), ()) = tokio::join!(in_line(&fixture, None), playing);
-    // What was published before the owner was queried comes message by message or, if it has ended, in one piece.
+    // What was published before the owner was queried comes message by message or, if it has ended,
+    // in one piece.
     let text = |message: &str| {
         let of_it =
             events.iter().filter(|event| event["message_id"] == message && event["chunk_type"] == "content");
         of_it.map(|event| event["chunk"].as_str().unwrap()).collect::<String>()
     };
     assert_eq!(text(&format!("{turn}-a")), "one two three.");
-    // On a busy machine the answer may have ended before the stream has its place: then it ends at once, with nothing of what is open.
+    // On a busy machine the answer may have ended before the stream joined: then it ends at once,
+    // without open messages.
     let other = text("other");
     assert!(["eins zwei ", ""].contains(&other.as_str()), "nothing that comes after the end: {other}");
     let all = short(&events, &turn);
@@ -445,8 +449,8 @@ async fn an_end_that_was_never_sent_is_found_in_the_store() {
     assert!(is_whole);
 }
 
-/// In protocols with steps a text from the store in one piece would be another answer: it comes from the store as a whole, and the
-/// stream ends as any other.
+/// In protocols with steps, a stored text in one piece would be another answer: it comes from the
+/// store as a whole, and the stream ends as any other.
 #[tokio::test(flavor = "multi_thread")]
 async fn answer_only_in_the_store_is_whole_in_every_protocol() {
     for (path, body, texts, end) in [

@@ -1,4 +1,4 @@
-//! Slow subscribers, too many subscribers, and what is left of them.
+//! Slow subscribers, too many subscribers, and what remains of them.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use crate::client::Client;
 use crate::fixture::Fixture;
 
-/// A viewer with a small window that reads nothing.
+/// A subscriber with a small window that reads nothing.
 async fn stalled(fixture: &Fixture) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
@@ -98,7 +98,8 @@ async fn a_head_that_never_ends_is_not_waited_for() {
     assert!((9..14).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
 }
 
-/// Everything that comes within some time of a request's head, which is sent with what is behind it.
+/// Everything received within some time after a request head, which is sent with the bytes after
+/// it.
 async fn read_for(stream: &mut TcpStream, time: Duration) -> String {
     let mut bytes = Vec::new();
     let _ = tokio::time::timeout(time, stream.read_to_end(&mut bytes)).await;

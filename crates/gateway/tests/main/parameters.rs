@@ -1,4 +1,5 @@
-//! What is asked of a model besides an input: handed over to the workflow with the turn, whatever the protocol, or refused by name.
+//! Parameters for the model besides the input: passed to the workflow with the turn, whatever the
+//! protocol, or refused by name.
 
 use gateway::GatewayLimits;
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ async fn configure(fixture: &Fixture, agent: &str, settings: Value) {
     assert_eq!(reply.status, 201, "{reply:?}");
 }
 
-/// A request of each protocol, without waiting for its answer: `more` is in each body.
+/// A request of each protocol that does not wait for its answer; `more` is merged into the bodies.
 fn requests(thread: &str, more: [Value; 5]) -> [(&'static str, String, Value); 5] {
     let text = "How is the weather?";
     let [native, completions, responses, chat, agui] = more;
@@ -60,7 +61,7 @@ fn requests(thread: &str, more: [Value; 5]) -> [(&'static str, String, Value); 5
     })
 }
 
-/// The head of the answer, which may be a stream that goes on.
+/// The status of the response, which may be a stream that goes on.
 async fn begin(fixture: &Fixture, path: &str, body: &Value) -> u16 {
     let body = body.to_string();
     let length = body.len();
@@ -168,7 +169,7 @@ async fn the_agents_settings_decide_about_a_history_without_a_thread() {
         let opened = orders.turn(n).await;
         assert_eq!((&*opened.content, opened.agent.as_str()), ("c", "ann"), "{path}");
     }
-    // Taken over once, however often the request comes; what the client tells the model is no part of it.
+    // Imported once, however often the request comes; the client's instructions are not part of it.
     let settings = json!({"client_history": "import", "client_instructions": "append"});
     let put = json!({"workflow": "default", "settings": settings});
     assert_eq!(send(fixture.gateways[0], "PUT", "/v1/agents/ann", &put).await.status, 200);

@@ -1,4 +1,4 @@
-//! Answers that are not streams.
+//! Responses that are not streams.
 
 use serde_json::Value;
 use testkit::http;

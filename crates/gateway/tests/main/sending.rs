@@ -1,4 +1,4 @@
-//! A client that sends, and reads an answer whole.
+//! A client that sends a request and reads the whole response.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(crate) struct Reply {
     pub(crate) status: u16,
     head: String,
     pub(crate) text: String,
-    /// A body in chunks came to its end.
+    /// A chunked body came to its end.
     pub(crate) is_whole: bool,
 }
 
@@ -27,7 +27,7 @@ impl Reply {
         lines.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// Status, code, and whether it is worth another try.
+    /// Status, code, and whether a retry may help.
     pub(crate) fn problem(&self) -> (u16, String, bool) {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let body = self.json();
@@ -37,7 +37,7 @@ impl Reply {
     }
 }
 
-/// Sends a body as JSON.
+/// Sends a JSON body.
 pub(crate) async fn send(addr: SocketAddr, method: &str, path: &str, body: &Value) -> Reply {
     send_with(addr, method, path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
 }
@@ -46,7 +46,7 @@ pub(crate) async fn post(addr: SocketAddr, path: &str, body: &Value) -> Reply {
     send(addr, "POST", path, body).await
 }
 
-/// Sends without a body.
+/// Sends no body.
 pub(crate) async fn bare(addr: SocketAddr, method: &str, path: &str) -> Reply {
     send_with(addr, method, path, &[], b"").await
 }
@@ -76,7 +76,7 @@ pub(crate) async fn exchange(addr: SocketAddr, request: &[u8]) -> Reply {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     stream.write_all(request).await.unwrap();
     let mut answer = Vec::new();
-    // A cut shows in what came.
+    // A cut shows in what was received.
     let _ = timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await.expect("no end came");
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {answer}"));

@@ -1,4 +1,5 @@
-//! A gateway that is to stop: what ends in time ends, and what is not waited for is not sent again by itself.
+//! A gateway that is about to stop: requests that end in time complete, and clients do not repeat
+//! the others by themselves.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ fn limits(close_delay: Duration) -> GatewayLimits {
     limits
 }
 
-/// A completion of the thread `t1` that is waited for whole.
+/// A completion of the thread `t1`, read as a whole.
 fn complete(fixture: &Fixture, key: Option<&'static str>) -> JoinHandle<Reply> {
     let gateway = fixture.gateways[0];
     runtime::spawn_named("completion", async move {
@@ -78,7 +79,7 @@ async fn an_answer_that_is_not_waited_for_is_not_asked_for_twice() {
     }
 }
 
-/// Sends a request on a connection that stays, and reads its answer.
+/// Sends a request on a connection that stays open, and reads the response.
 async fn ask(stream: &mut TcpStream) -> Option<String> {
     stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.ok()?;
     let mut answer = vec![0; 4096];

@@ -1,4 +1,4 @@
-//! What viewers see.
+//! What subscribers see.
 
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,7 @@ async fn a_lost_end_and_lost_text_are_found_in_the_store() {
     if !seen.contains("b?stalled") {
         assert_eq!(viewer.next().await, "b?stalled");
     }
-    // Frames of an owner that is one no more, and frames that were overtaken by what was read.
+    // Frames of a former owner, and frames that were overtaken by what was read.
     for (epoch, number) in [(0, 99), (1, 1)] {
         for frame in
             [fixture.frame("a", 0, 0, "one two three."), fixture.end("a", 3, 5, MessageOutcome::Complete)]
@@ -92,10 +92,10 @@ async fn messages_of_a_lost_owner_are_shown_after_takeover() {
     let mut viewer = Client::open(fixture.gateways[0], None).await;
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     drop(first_owner);
-    // Committed, and neither its chunks nor its end were sent.
+    // Committed, but neither its chunks nor its end were sent.
     fixture.commit_unheard("a", 5, "whole text").await;
     let _second = fixture.owner(2, vec![]).await;
-    // A text from the store is followed by the final chunk, which bears the metadata.
+    // A text from the store is followed by the final chunk, which carries the metadata.
     assert_eq!(viewer.until("a!").await, "a:whole text|a:|a!");
 }
 
@@ -105,7 +105,7 @@ async fn viewers_restart_when_the_store_has_lost_an_end() {
     let first_owner = fixture.owner(1, vec![]).await;
     let mut viewer = Client::open(fixture.gateways[0], None).await;
     settle().await;
-    // What is older than clocks differ is as it was.
+    // What is older than the largest clock skew is unaffected.
     let now = Timestamp(runtime::system_time_ms());
     let at = |ms| Positions::above(Timestamp(0)).next(fixture.thread.bucket(), now.plus_ms(ms)).get();
     let (a, b, again) = (at(-61_000), at(-2), at(-1));
@@ -122,19 +122,19 @@ async fn viewers_restart_when_the_store_has_lost_an_end() {
     fixture.commit_unheard("b", again, "text").await;
     let _second = fixture.owner(2, vec![]).await;
     assert_eq!(viewer.until("b!").await, format!("restart {a}|b:text|b:|b!"));
-    // Who comes back from there is refused.
+    // A client that resumes from there is refused.
     for gateway in &fixture.gateways {
         let back = http::open(*gateway, "/v1/threads/t1/events", &[("last-event-id", &b.to_string())]).await;
         assert_eq!(back.unwrap().status, 404);
     }
 }
 
-/// So that an owner from before it, of which the feed takes nothing any more, hears of it.
+/// This tells an owner of an earlier epoch, from which the feed accepts nothing, of its successor.
 #[tokio::test(flavor = "multi_thread")]
 async fn owners_are_asked_with_the_epoch_that_a_feed_has_taken() {
     let fixture = Fixture::new().await;
     fixture.state().replies_to_watch = false;
-    // No announcement: the feed's own query alone says who the owner is.
+    // No announcement: only the feed's own query reveals the owner.
     let _owner = fixture.owner(7, vec![("a", 0, "one ")]).await;
     let mut viewer = Client::open(fixture.gateways[0], None).await;
     assert_eq!(viewer.until("a:one ").await, "a:one ");
@@ -197,7 +197,7 @@ async fn a_client_cut_before_its_first_message_misses_nothing() {
     fixture.commit_unheard("a", 5, "one two.").await;
     let mut resumed = Client::open(fixture.gateways[1], last_id.as_deref()).await;
     assert_eq!(resumed.until("a!").await, "a:one two.|a:|a!");
-    // A stream that goes on from a cursor does not begin anew.
+    // A stream that continues from a cursor does not start again.
     fixture.send("b", 0, "three.").await;
     assert_eq!(resumed.next().await, "b:three.");
 }
@@ -234,7 +234,7 @@ async fn resumed_client_gets_a_failure_in_its_position() {
     for gateway in &fixture.gateways {
         let mut back = Client::open(*gateway, last_id.as_deref()).await;
         assert_eq!(back.until("c!").await, "a:text|a:|a!|b?stalled|c:more|c:|c!");
-        // From the failure on, whose place the id of its event is.
+        // After the failure, whose position is the id of its event.
         let mut later = Client::open(*gateway, Some("6")).await;
         assert_eq!(later.until("c!").await, "c:more|c:|c!");
     }
@@ -244,7 +244,7 @@ async fn resumed_client_gets_a_failure_in_its_position() {
 async fn a_client_that_is_far_behind_begins_at_once() {
     let fixture = Fixture::with(GatewayLimits::default(), 1).await;
     let _owner = fixture.owner(1, vec![]).await;
-    // More than what a feed sends those who join it.
+    // More than a feed sends to those that join it.
     for position in 5..45 {
         fixture.commit_unheard(&format!("m{position}"), position, "text").await;
     }
@@ -293,7 +293,7 @@ async fn unverified_cursor_starts_a_stream_that_may_restart() {
     assert_eq!(wrong.last_id, right.last_id);
 }
 
-/// Until a new feed listens and has asked.
+/// Waits until a new feed listens and has queried its owner.
 async fn settle() {
     tokio::time::sleep(Duration::from_millis(400)).await;
 }

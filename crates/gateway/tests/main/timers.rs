@@ -1,4 +1,4 @@
-//! Follow-ups, schedules and tasks that wait for their time.
+//! Follow-ups, schedules and delayed tasks.
 
 use std::net::SocketAddr;
 
@@ -123,7 +123,7 @@ async fn follow_ups_are_listed_with_what_became_of_them() {
     assert_eq!(show(13).await, (Value::Null, refused_by.to_owned()));
     let unknown = bare(gateway, "GET", &format!("{FOLLOW_UPS}/{}", timer(99))).await;
     assert_eq!(problem(&unknown), refused(404, "unknown_follow_up"));
-    // Of another thread of the same bucket it is not found either.
+    // It is not found from another thread of the same bucket either.
     let elsewhere = format!("/v1/threads/t2/follow-ups/{}", timer(12));
     assert_eq!(problem(&bare(gateway, "GET", &elsewhere).await), refused(404, "unknown_follow_up"));
 }
@@ -182,7 +182,7 @@ async fn follow_ups_fired(fixture: &Fixture, position: i64) {
         .await;
 }
 
-/// What a timer is when its cancelling is audited: the scripted owner writes the audit only.
+/// Sets a timer's state when its cancelling is audited: the scripted owner writes only the audit.
 fn ends_as(state: &str) -> String {
     format!(
         "CREATE OR REPLACE FUNCTION ends() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -260,7 +260,7 @@ async fn schedules_are_put_shown_and_deleted() {
         async |name: &str, body: Value| send(gateway, "PUT", &format!("{SCHEDULES}/{name}"), &body).await;
     let daily =
         json!({"cron": "0 9 * * *", "time_zone": "Europe/Berlin", "content": "report", "metadata": {"k": 1}});
-    // A schedule makes no agent.
+    // A schedule creates no agent.
     assert_eq!(problem(&put("daily", daily.clone()).await), refused(404, "unknown_agent"));
     assert_eq!(fixture.texts("SELECT name FROM schedules").await, [""; 0]);
     fixture.write(KNOWN_AGENT).await;
@@ -369,7 +369,7 @@ async fn schedules_are_checked_and_a_dry_run_stores_nothing() {
         fixture.texts("SELECT name FROM schedules UNION ALL SELECT timer_id FROM timers").await,
         [""; 0]
     );
-    // As many as there may be, and an agent that was erased.
+    // The maximum number of schedules, and an agent that was erased.
     fixture
         .write(
             "INSERT INTO schedules (bucket, agent_id, name, cron, content, created_by, timer_id)

@@ -1,4 +1,4 @@
-//! Threads that are named, stopping turns, and turns that failed.
+//! Named threads, stopping turns, and failed turns.
 
 use model::{
     ActiveTurn, BusyPolicy, ControlKind, IdRange, MessageId, OpenMessageStatus, QueryTarget, QueueStatus,
@@ -120,7 +120,7 @@ async fn an_implicit_thread_is_known_by_its_first_turn() {
     let expected = json!({"thread_id": "t1", "agent_id": "t1", "busy_policy": "enqueue", "metadata": {},
         "message_count": 0, "last_position": null, "created_at": null, "owner_status": "available", "waiting_turns": [], "open_messages": []});
     assert_eq!(begun, expected);
-    // Nothing but a message without a turn, which waits for a chunk.
+    // Only a message without a turn, which waits for a chunk.
     let open = OpenMessageStatus {
         message: MessageId::parse("m-7").unwrap(),
         expected: 1,
@@ -182,13 +182,13 @@ async fn a_stop_waits_for_the_owner_of_its_turn() {
     *owner.explanation.lock().unwrap() = under_way(None, vec![]);
     let pending = waits.await.unwrap();
     assert_eq!((pending.status, &pending.json()["status"]), (202, &json!("pending")));
-    // A new owner that has not read everything does not know of everything.
+    // A new owner that has not read everything may not know of a turn.
     *owner.explanation.lock().unwrap() = QueueStatus { reason: Some(WaitReason::CatchingUp), ..idle() };
     let unread = bare(gateway, "POST", &format!("/v1/turns/{}/stop", turn("b"))).await;
     assert_eq!(unread.problem(), (503, "partition_unavailable".to_owned(), true));
 }
 
-/// As after a takeover, while what was taken last waits for the store's word.
+/// As after a takeover, while the last inputs wait for the store.
 #[tokio::test(flavor = "multi_thread")]
 async fn owner_that_is_behind_does_not_report_an_idle_thread() {
     let limits = gateway::GatewayLimits { owner_timeout_ms: 1_000, ..gateway::GatewayLimits::default() };
@@ -222,7 +222,7 @@ async fn a_turn_is_stopped_by_its_owner() {
         );
     }
     *owner.explanation.lock().unwrap() = under_way(None, vec![]);
-    // No owner performs it yet.
+    // No owner executes it yet.
     let pending = bare(gateway, "POST", &path).await;
     assert_eq!((pending.status, &pending.json()["status"]), (202, &json!("pending")));
     let orders = CommandLog::read(&fixture, |act| {

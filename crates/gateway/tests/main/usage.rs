@@ -1,4 +1,4 @@
-//! What the calls of models have used, over HTTP.
+//! The usage of model calls, over HTTP.
 
 use std::time::{Duration, Instant};
 use store::{CleanupKind, CleanupLimit};

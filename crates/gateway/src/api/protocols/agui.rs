@@ -51,8 +51,8 @@ pub(crate) async fn connect(
     posted(ctx, connection, request, follow, error_body).await
 }
 
-/// The answer of the run, or without one of this name that under way, or the last one of the thread, from its beginning; 204 when
-/// there is none.
+/// The answer of the run. If that run is unknown: the answer in progress, or the last one of the
+/// thread, from its beginning; 204 when there is none.
 async fn follow(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     let ProtocolRequest { ctx, connection, body, .. } = posted;
     let (thread, run) = AgUiRequest::parse_connect(&body, ctx.tenant())?;
@@ -71,8 +71,8 @@ async fn follow(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     Ok(stream(AgUi::new(thread, run, message.clone()), message, answer))
 }
 
-/// The answer of the turn that a run has opened. Clients that come back name the run that they have begun, or make up a name for that
-/// of the connection: of those there is no turn.
+/// The answer of the turn that a run opened. Clients that come back name the run that they began,
+/// or a new name for the connection, for which there is no turn.
 async fn named(
     ctx: &RequestContext,
     connection: ConnectionHandle,
@@ -94,7 +94,7 @@ async fn named(
     enter(ctx, connection, thread, known, Repeats::Same).await.map(Some)
 }
 
-/// Whether a turn of which nothing is stored is under way, or waits.
+/// Whether a turn of which nothing is stored is in progress or waits.
 async fn is_known(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Result<bool, ProtocolError> {
     let explained = owner_query::explain_up_to_date(backend, thread).await?;
     Ok(owner_query::has_turn(&explained, turn))

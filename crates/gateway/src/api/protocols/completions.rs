@@ -17,7 +17,7 @@ use crate::commands::validate::TurnParameters;
 use crate::error::Problem;
 use crate::http::extensions::ConnectionHandle;
 
-/// Names the thread of a completion, as `metadata.thread_id` does.
+/// Header that names the thread of a completion, as `metadata.thread_id` does.
 const THREAD: &str = "x-antiphon-thread";
 
 pub(crate) async fn post(
@@ -50,7 +50,7 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
         options,
     };
     let submission = resolve(&ctx, &input).await?;
-    // An input that is refused leaves no thread.
+    // A refused input leaves no thread.
     if let Submission::New(turn) = &submission {
         imported::write(backend, &thread, &turn.agent, &earlier).await?;
     }

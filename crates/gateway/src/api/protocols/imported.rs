@@ -1,4 +1,5 @@
-//! The history that a client sends along with a chat completion, taken over into the new thread where the agent's settings say so.
+//! Imports the history that a client sends with a chat completion into the new thread, if the
+//! agent's settings enable that.
 
 use batches::Item;
 use batches::foreign::{self, ForeignError, ForeignFormat, Strictness};
@@ -10,12 +11,13 @@ use store::{ImportOutcome, NewThread};
 use crate::api::protocols::ProtocolError;
 use crate::backend::Backend;
 
-/// The messages were said before the input that came with them; nothing is known of when.
+/// The messages precede the input that came with them; their real times are unknown.
 const BEFORE_MS: i64 = 60_000;
-/// Roles of messages that are instructions, and no part of the history: the agent's setting `client_instructions` decides about them.
+/// Roles of instructions, which are not part of the history: the agent's setting
+/// `client_instructions` decides about them.
 const INSTRUCTIONS: [&str; 2] = ["system", "developer"];
 
-/// Whether the agent takes histories over.
+/// Whether the agent imports histories.
 pub(crate) async fn is_wanted(backend: &Backend, agent: &AgentId) -> Result<bool, ProtocolError> {
     let settings = backend.store().agent_admission(agent).await?.settings;
     Ok(AgentSetting::CLIENT_HISTORY.string(&settings) == Some("import"))
@@ -49,7 +51,8 @@ pub(crate) fn read(backend: &Backend, thread: &ThreadId, body: &[u8]) -> Result<
     let now = backend.now();
     let mut messages: Vec<_> = read.into_iter().flat_map(|thread| thread.messages).collect();
     for message in &mut messages {
-        // An import knows more names of roles than the protocol, which has decided about instructions by its own.
+        // The import accepts more role names than the protocol, which has already decided about
+        // instructions.
         if message.role == Role::System {
             let why =
                 "instructions are accepted in messages of the role `system` or `developer`, in lower case";
@@ -63,7 +66,8 @@ pub(crate) fn read(backend: &Backend, thread: &ThreadId, body: &[u8]) -> Result<
     Ok(foreign::assign_positions(thread, messages, now).items)
 }
 
-/// Writes them, if there are some, unless the thread has messages: the request came again then.
+/// Writes the messages, if there are any, unless the thread has messages: then the request was
+/// repeated.
 pub(crate) async fn write(
     backend: &Backend,
     thread: &ThreadId,

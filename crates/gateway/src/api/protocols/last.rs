@@ -1,4 +1,4 @@
-//! What the last turn with a person has left behind.
+//! The outcome of the last turn with a person.
 
 use model::{MessageId, ThreadId, Timestamp};
 use store::{FailedTurnRow, RunFailure};
@@ -7,10 +7,10 @@ use crate::api::protocols::{ProtocolError, TurnAnswer};
 use crate::backend::Backend;
 use crate::streaming::store_reads;
 
-/// Failed turns that are looked at for the last one.
+/// Maximum number of failed turns that are searched for the last one.
 const MOST_FAILED: u32 = 200;
 
-/// An answer, or a failure.
+/// An answer or a failure.
 pub(crate) struct Last {
     pub(crate) message: MessageId,
     pub(crate) answer: TurnAnswer,

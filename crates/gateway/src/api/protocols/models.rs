@@ -18,22 +18,23 @@ use crate::extract::query::QueryParams;
 /// Models on a page. OpenAI's libraries request only one page.
 const MOST: u32 = 1_000;
 
-/// The names of a `model`.
+/// The agents as models; an `id` is a valid `model` of a request.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Models {
     object: &'static str,
     data: Vec<ModelView>,
-    /// There are more after the last.
+    /// Whether there are more after the last one.
     has_more: bool,
 }
 
-/// An agent, as a model.
+/// An agent in the form of a model.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ModelView {
     #[schema(value_type = schemas::AgentIdSchema)]
     id: String,
     object: &'static str,
-    /// When its settings were first put, in seconds; 0 for an agent without settings.
+    /// When the agent's settings were first put, in seconds since 1970; 0 for an agent without
+    /// settings.
     created: i64,
     owned_by: &'static str,
 }
@@ -41,7 +42,7 @@ pub(crate) struct ModelView {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ModelsQuery {
-    /// The last id of the page before.
+    /// The last id of the previous page.
     #[param(value_type = Option<schemas::AgentIdSchema>)]
     after: Option<String>,
 }

@@ -32,7 +32,7 @@ use crate::extract::query::QueryParams;
 use crate::http::extensions::ConnectionHandle;
 use crate::streaming::store_reads;
 
-/// How many times it is checked whether a cancelled response has ended, so that it can be shown as it ended.
+/// Number of checks whether a cancelled response has ended, so that it can be shown as it ended.
 const CANCEL_LOOKS: u32 = 20;
 const CANCEL_PAUSE: Duration = Duration::from_millis(100);
 
@@ -62,7 +62,7 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     };
     let submission = resolve(&ctx, &input).await?;
     if request.follows == Follows::Nothing {
-        // Then every gateway knows the agent of the thread.
+        // So that every gateway knows the agent of the thread.
         let agent = request.agent.clone();
         let new = NewThread { thread: thread.clone(), agent, policy: None, metadata: Metadata::EMPTY };
         if backend.store().upsert_thread(&new).await? == NamedThread::BeingErased {
@@ -80,7 +80,8 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     let background = request.background;
     let (metadata, options) = (request.metadata, request.shown);
     let asked = AskedResponse { model, background, previous_response_id, metadata, options };
-    // Stored before the turn begins: a client that has the id finds all of the response, on any gateway.
+    // Stored before the turn begins: a client with the id then finds the whole response on any
+    // gateway.
     let row = backend.store().put_response(&thread, submission.turn(), &asked).await?;
     let (message, answer) = enter(&ctx, connection, &thread, submission, repeats).await?;
     let terms = terms(&thread, &message, row.asked, row.created_at);
@@ -94,7 +95,7 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     object(fold, &thread, &message, answer, repeats).await
 }
 
-/// Waits for the end of the answer; the whole response.
+/// Waits for the end of the answer and returns the whole response.
 async fn object(
     fold: Responses,
     thread: &ThreadId,
@@ -136,8 +137,8 @@ async fn place(
     Ok(thread)
 }
 
-/// The newest turn that a client has opened: the last that waits, or the one under way, or the last that was answered. Of follow-ups and
-/// continuations no client has an id.
+/// The newest turn that a client opened: the last one that waits, or the one in progress, or the
+/// last that was answered. No client has the id of a follow-up or a continuation.
 async fn last_turn(backend: &Backend, thread: &ThreadId) -> Result<Option<TurnId>, ProtocolError> {
     let explained = owner_query::explain_up_to_date(backend, thread).await?;
     let open = owner_query::turns_with_people(&explained).filter(|turn| !turn.is_continuation());
@@ -148,12 +149,12 @@ async fn last_turn(backend: &Backend, thread: &ThreadId) -> Result<Option<TurnId
     Ok(answered.and_then(|(message, _)| TurnId::of_answer(&message)).map(|(turn, _)| turn))
 }
 
-/// Further fields are the protocol's own (`include`), and are not read.
+/// Further fields are the protocol's own (`include`), and are ignored.
 #[derive(Debug, Deserialize, IntoParams)]
 pub(crate) struct ShowQuery {
-    /// As a stream of events.
+    /// Whether to return the response as a stream of events.
     stream: Option<bool>,
-    /// Only events after this number.
+    /// Only events after this number; with `stream`.
     #[param(value_type = Option<schemas::EventNumber>)]
     starting_after: Option<u64>,
 }
@@ -230,7 +231,7 @@ fn unknown() -> Problem {
     Problem::not_found("unknown_response", "there is no such response")
 }
 
-/// The turn and the answer that a response's id names.
+/// The turn and the answer that a response id names.
 fn named(response: &str) -> Result<(TurnId, MessageId), Problem> {
     let message = message_of(response).ok_or_else(unknown)?;
     let (turn, _) = TurnId::of_answer(&message).ok_or_else(unknown)?;
@@ -275,7 +276,8 @@ async fn ended(
     Ok(failure.map(TurnAnswer::of_failure))
 }
 
-/// The options of the stored request; without one, for an input of another protocol or an old one, those that are known.
+/// The options of the stored request. For an input of another protocol or an old one, which has
+/// none stored: those that are known.
 async fn known_terms(
     backend: &Backend,
     thread: &ThreadId,
@@ -320,7 +322,8 @@ async fn model_of(backend: &Backend, thread: &ThreadId) -> Result<String, Protoc
     Ok(agent.unwrap_or_else(|| thread.agent()).name().to_owned())
 }
 
-/// The response of a turn that has not ended. It is not delayed by an owner that does not answer.
+/// The response of a turn that has not ended. An owner that does not answer is waited for only
+/// briefly.
 async fn under_way(backend: &Backend, terms: ResponseOptions, turn: &TurnId) -> Bytes {
     let about = QueryTarget::Thread(terms.thread.clone());
     let explained = owner_query::explain(backend, terms.thread.bucket(), &about).await;
@@ -329,7 +332,8 @@ async fn under_way(backend: &Backend, terms: ResponseOptions, turn: &TurnId) -> 
     Responses::under_way(terms, is_running)
 }
 
-/// Turns without an idempotency key have the time in their id (a UUID of version 7); for others it is unknown, 0.
+/// Turns without an idempotency key have the time in their id (a UUID of version 7); for others it
+/// is unknown, 0.
 fn opened_at(turn: &TurnId) -> Timestamp {
     let unique = turn.as_str().split_once('-').map(|(_, unique)| unique).unwrap_or_default();
     let id = Uuid::try_parse(unique).ok().filter(|id| id.get_version_num() == 7);

@@ -32,8 +32,9 @@ use crate::extract::query::QueryParams;
 use crate::http::extensions::ConnectionHandle;
 use crate::streaming::store_reads;
 
-/// An answer that ended so lately is sent again to a client that comes back to a thread: it may have seen a part of it. Clients ask within
-/// seconds of a cut; one that has the whole answer gets the same under the same id.
+/// An answer that ended within this time is sent again to a client that comes back, in ms: the
+/// client may have seen only a part. Clients ask within seconds of a cut; one that has the whole
+/// answer gets the same under the same id.
 const LATELY_MS: i64 = 120_000;
 
 pub(crate) async fn post(
@@ -64,7 +65,8 @@ async fn say(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     Ok(stream(UiMessage::new(message.clone()), message, answer))
 }
 
-/// Another answer to the last input: the next run of a turn that failed. What was answered stays as it is.
+/// Another answer to the last input: the next run of a turn that failed. A turn that was answered
+/// stays unchanged.
 async fn retry(
     ctx: &RequestContext,
     connection: ConnectionHandle,
@@ -116,7 +118,8 @@ async fn retry(
     Ok(stream(UiMessage::new(message.clone()), message, TurnAnswer::Live(send_queue)))
 }
 
-/// The answer under way, from its beginning, or the last one if it ended lately; 204 when there is neither.
+/// The answer in progress, from its beginning, or the last one if it ended recently; 204 when there
+/// is neither.
 pub(crate) async fn resume(
     ctx: RequestContext,
     Extension(connection): Extension<ConnectionHandle>,
@@ -143,7 +146,7 @@ pub(crate) async fn resume(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StopQuery {
-    /// The answer, as its `start` named it: a stop that comes late must not stop the next one.
+    /// The answer to stop, as its `start` named it: a late stop must not stop the next answer.
     #[param(value_type = schemas::MessageIdSchema)]
     message: Option<String>,
 }
@@ -151,25 +154,25 @@ pub(crate) struct StopQuery {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UiHistoryQuery {
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[param(value_type = Option<schemas::PositionSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
 }
 
-/// Messages of a chat, oldest first: those before the page before, or the last ones.
+/// A page of a chat's messages, oldest first: those before the previous page, or the last ones.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct UiHistory {
     /// UI messages, as `useChat` takes them.
     #[schema(value_type = Vec<Object>)]
     messages: Vec<HistoryMessage>,
-    /// Where the next page begins, with older messages; null on the last one.
+    /// Value of `next` for the next page, with older messages; null on the last page.
     #[schema(required)]
     next: Option<String>,
 }
 
-/// What a page shows before it follows the stream.
+/// The messages that a page shows before it follows the stream.
 pub(crate) async fn history(
     ctx: RequestContext,
     PathParam(thread): PathParam<String>,
@@ -184,7 +187,7 @@ pub(crate) async fn history(
     answered(outcome.await, error_body)
 }
 
-/// The rows of each answer, with its steps, are one message.
+/// Joins the rows of each answer, with its steps, into one message.
 fn ui_messages(rows: &[StoredMessage]) -> Vec<HistoryMessage> {
     let of_answer = |row: &StoredMessage| match row.role {
         Role::User | Role::System => row.message_id.clone(),

@@ -1,4 +1,4 @@
-//! Batches as they appear in JSON.
+//! JSON forms of batches.
 
 use batches::{Batch, BatchState, IncompleteReason, tokens};
 use model::{AnswerReport, BatchType, FinishReason, ModelCall, Position, Timestamp, TurnId};
@@ -10,16 +10,17 @@ use utoipa::ToSchema;
 use super::{MessageView, answer_report, rfc3339};
 use crate::api::schemas;
 
-/// Characters of a batch's first message that are shown of it.
+/// Characters of a batch's first message that are shown as its preview.
 const PREVIEW_CHARS: usize = 120;
 
-/// A batch, without what it consists of.
+/// A batch, without its messages.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct BatchView {
-    /// Null while its first turn is under way: it is given with the commit.
+    /// The id of the batch, assigned by the commit; null while its first turn is in progress.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub batch_id: Option<Position>,
-    /// Its first turn, which names the batch before and after its commit; null where no turn has begun it.
+    /// The id of the batch's first turn, which names the batch before and after its commit; null
+    /// when no turn has begun it.
     #[schema(value_type = Option<schemas::TurnIdSchema>, required)]
     pub turn_id: Option<String>,
     #[schema(value_type = Option<schemas::BatchTypeSchema>, required)]
@@ -39,7 +40,7 @@ pub struct BatchView {
     /// Why its last answer ended; null while it has none.
     #[schema(value_type = Option<protocols::schemas::FinishReasonSchema>, required)]
     pub finish_reason: Option<&'static str>,
-    /// What the calls of models of all its answers used together, where that is known.
+    /// Total use of the model calls of all its answers, where known.
     #[schema(required)]
     pub usage: Option<AnswerUsage>,
     #[schema(required)]
@@ -47,7 +48,7 @@ pub struct BatchView {
     /// When its input was accepted.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub created_at: Option<String>,
-    /// When the run began that answered its input; null where it is not known.
+    /// When the run that answered its input began; null when unknown.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub started_at: Option<String>,
     /// When the last of its messages was complete.
@@ -56,14 +57,15 @@ pub struct BatchView {
 }
 
 impl BatchView {
-    /// The batch as it is `now`. It is abandoned after `timeout_ms` without progress, unless it says otherwise itself.
+    /// The batch as of `now`. It is abandoned after `timeout_ms` without progress, unless its own
+    /// messages set another time.
     pub fn new(batch: &Batch, now: Timestamp, timeout_ms: i64) -> Self {
         let abandoned_since = batch.abandoned_since(now, timeout_ms);
         let why = match batch.state() {
             BatchState::Complete => None,
             BatchState::Incomplete(why) => Some(why),
         };
-        // What the system made up itself is not for people to see: it is neither previewed nor counted.
+        // Synthetic messages are not for people: they are neither previewed nor counted.
         let begins = batch.items().first();
         let first = begins.filter(|item| !item.is_synthetic());
         let input = first.map(|item| item.content.chars().take(PREVIEW_CHARS).collect());
@@ -98,19 +100,20 @@ impl BatchView {
     }
 }
 
-/// A batch with its calls and messages.
+/// A batch with its tool calls and messages.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WholeBatch {
     #[serde(flatten)]
     pub batch: BatchView,
     pub calls: Vec<CallView>,
     pub messages: Vec<MessageView>,
-    /// While it is open: its texts are longer than one answer may be, and their ends are left out.
+    /// Set only for an open batch: its texts exceed the limit of a reply, and their ends are left
+    /// out.
     pub is_cut: bool,
 }
 
 impl WholeBatch {
-    /// The batch as it is shown, and the messages of it as they are stored; without those that the system made up itself.
+    /// The batch as shown, with its stored messages except synthetic ones.
     pub fn new(shown: BatchView, batch: &Batch, messages: Vec<StoredMessage>) -> Self {
         let messages = messages.into_iter().filter(|message| !message.item.is_synthetic());
         Self {
@@ -122,12 +125,12 @@ impl WholeBatch {
     }
 }
 
-/// A call of a tool, and where its result stands.
+/// A tool call, and the position of its result.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CallView {
     pub tool_call_id: String,
     pub name: String,
-    /// Null while its turn is under way.
+    /// The position of the call; null while its turn is in progress.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub call_at: Option<Position>,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]

@@ -1,4 +1,4 @@
-//! How many unknown keys each address may try.
+//! Limits how many unknown keys each address may try.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,12 +8,12 @@ use model::Timestamp;
 
 use crate::http::ip_limit::peer;
 
-/// Unknown keys in a second, and at once, that one address may show: a guesser costs the database no more than that, and does
-/// not lock out other addresses.
+/// Rate (keys per second) and burst of unknown keys per address. A guesser costs the database no
+/// more than that, and does not lock out other addresses.
 const RATE: (u32, u32) = (50, 200);
-/// Until then a bucket is full again, and worth nothing.
+/// Time after which a bucket is full again and need not be kept, ms.
 const REFILL_MS: i64 = (RATE.1 as i64 * 1_000).div_euclid(RATE.0 as i64) + 1;
-/// Addresses that are remembered.
+/// Maximum number of remembered addresses.
 const MOST: usize = 10_000;
 
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Guesses {
 }
 
 impl Guesses {
-    /// Whether this address may try one more.
+    /// Whether this address may try one more key.
     pub(crate) fn take(&mut self, addr: IpAddr, now: Timestamp) -> bool {
         let Ok(rate) = Rate::new(RATE.0, RATE.1) else { return false };
         let peer = peer(addr);
@@ -30,7 +30,8 @@ impl Guesses {
             self.by_peer.retain(|_, (_, used_at)| now.since_ms(*used_at) < REFILL_MS);
         }
         if !self.by_peer.contains_key(&peer) && self.by_peer.len() >= MOST {
-            // So many at once are not kept apart: what the database bears is bounded by the reads at a time.
+            // With this many active addresses the buckets are reset: the number of concurrent reads
+            // still bounds the load of the database.
             self.by_peer.clear();
         }
         let (bucket, used_at) =
@@ -61,7 +62,7 @@ mod tests {
             assert!(guesses.take(IpAddr::from(n.to_be_bytes()), now));
             assert!(guesses.by_peer.len() <= MOST);
         }
-        // Those whose bucket is full again go first.
+        // Addresses whose bucket is full again are forgotten first.
         let later = now.plus_ms(REFILL_MS);
         for n in 0..=MOST as u32 {
             guesses.take(IpAddr::from(n.to_be_bytes()), later);

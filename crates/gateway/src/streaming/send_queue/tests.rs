@@ -84,7 +84,7 @@ async fn drained_resolves_when_taken_and_when_aborted() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     send_queue.abort(AbortReason::Lag);
     assert!(next(&mut body).await.unwrap().is_err());
-    // As hyper does with a body that has failed.
+    // hyper does the same with a body that has failed.
     drop(body);
     assert!(resolves(third).await);
 }

@@ -10,7 +10,6 @@ fn message() -> MessageId {
     MessageId::parse("m").unwrap()
 }
 
-/// The events of an answer.
 #[derive(Default)]
 struct Stream(Vec<Arc<FeedEvent>>);
 
@@ -77,7 +76,7 @@ fn object(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap()
 }
 
-/// All at once, or one after another: what comes together depends on the load.
+/// Collects the events in groups of `size`: how many arrive together depends on the load.
 fn collected<P: Protocol>(
     mut transcoder: Transcoder<P>,
     events: &[Arc<FeedEvent>],

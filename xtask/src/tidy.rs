@@ -65,7 +65,7 @@ impl SourceFile {
 pub(crate) struct RuleViolation {
     /// From the root of the checkout.
     pub(crate) path: String,
-    /// From 1.
+    /// Counted from 1.
     pub(crate) line: usize,
     /// The rule's name.
     pub(crate) rule: &'static str,

@@ -38,7 +38,6 @@ pub enum JwtAlgorithm {
     Ps256,
     /// ECDSA on P-256 with SHA-256.
     Es256,
-    /// Ed25519.
     EdDsa,
     /// HMAC with SHA-256, only with [`Jwks::secret`].
     Hs256,

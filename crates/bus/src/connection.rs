@@ -48,7 +48,6 @@ pub(crate) struct Connections {
     reading: Channel,
     /// Requests to JetStream.
     pub(crate) api: Context,
-    /// Stored publishes.
     pub(crate) store: Context,
     counters: Arc<Counters>,
     pub(crate) consumers_named: AtomicU64,

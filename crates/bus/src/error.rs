@@ -86,7 +86,6 @@ pub enum BusError {
         status: usize,
         /// JetStream's own code.
         code: u64,
-        /// Its description.
         detail: String,
     },
     /// NATS answered with something unexpected.

@@ -19,7 +19,6 @@ const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 /// A resource that requires a credential.
 #[derive(Debug, Clone)]
 pub struct ProtectedResource {
-    /// Its path.
     pub path: &'static str,
     /// Its display name.
     pub name: &'static str,

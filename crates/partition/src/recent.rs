@@ -125,7 +125,6 @@ impl<K: RecentKey, V> Recent<K, V> {
         self.entries.len() - self.entries.partition_point(|(_, value)| is_before(value))
     }
 
-    /// Bytes taken.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,9 +1,10 @@
 //! Requests of clients: the one new input of a thread, whatever their protocol wraps around it.
 //!
-//! Entry types: [`BadRequest`] and [`RequestRejection`]; each protocol has a request type of its own. The history is ours: of the messages
-//! that a client sends along only the last one is read. What cannot be done is refused with its place in the body, never
-//! left out in silence: each protocol has a table of the fields that it knows ([`Use`]), and any other is refused, too. What is
-//! asked of the model goes to the agent's workflow with the turn ([`Wanted`]).
+//! Entry types: [`BadRequest`] and [`RequestRejection`]; each protocol has a request type of its
+//! own. The history is ours: of the messages that a client sends along only the last one is read.
+//! What cannot be done is refused with its place in the body, never left out in silence: each
+//! protocol has a table of the fields that it knows ([`Use`]), and any other is refused, too. What
+//! is asked of the model goes to the agent's workflow with the turn ([`Wanted`]).
 
 use std::borrow::Cow;
 
@@ -19,14 +20,10 @@ pub enum BadRequest {
     NotAnObject(String),
     /// A field that must be there is not.
     #[error("`{param}` is missing")]
-    Missing {
-        /// The field.
-        param: String,
-    },
+    Missing { param: String },
     /// A field has another type, or a value that the protocol does not have.
     #[error("`{param}` must be {expected}")]
     Invalid {
-        /// The field.
         param: String,
         /// What it must be.
         expected: &'static str,
@@ -34,7 +31,6 @@ pub enum BadRequest {
     /// A field that names something of ours does not hold an id.
     #[error("`{param}`: {source}")]
     InvalidId {
-        /// The field.
         param: String,
         /// What is wrong with it.
         source: InvalidId,
@@ -42,7 +38,6 @@ pub enum BadRequest {
     /// Metadata that cannot be kept.
     #[error("`{param}`: {source}")]
     InvalidMetadata {
-        /// The field.
         param: String,
         /// What is wrong with it.
         source: InvalidMetadata,
@@ -50,7 +45,6 @@ pub enum BadRequest {
     /// The protocol has it, and it cannot be done here.
     #[error("`{param}`: {why}")]
     Unsupported {
-        /// The field.
         param: String,
         /// Why not, or what to do instead.
         why: Cow<'static, str>,
@@ -122,9 +116,9 @@ impl BadRequest {
 pub struct RequestRejection {
     /// The HTTP status.
     pub status: u16,
-    /// For programs.
+    /// A code for programs.
     pub code: String,
-    /// For people.
+    /// A text for people.
     pub message: String,
     /// The field that is at fault.
     pub param: Option<String>,
@@ -142,19 +136,20 @@ impl RequestRejection {
 pub struct ErrorBody {
     /// Its media type.
     pub content_type: &'static str,
-    /// The body.
     pub bytes: Bytes,
 }
 
 /// What a request asks for besides an answer to its input.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Wanted {
-    /// Sampling, limits and the like, for the workflow: under the names of OpenAI's chat completions, whatever the protocol.
+    /// Sampling, limits and the like, for the workflow: under the names of OpenAI's chat
+    /// completions, whatever the protocol.
     pub parameters: Metadata,
-    /// What the model is given besides the agent's own instructions: the agent's settings decide about it.
+    /// What the model is given besides the agent's own instructions: the agent's settings decide
+    /// about it.
     pub instructions: Option<Instructions>,
-    /// Earlier messages were sent along, and no thread was named in which they could be: how that is refused, if the agent's settings
-    /// do not say that they are ignored.
+    /// Earlier messages were sent along, and no thread was named in which they could be: how that
+    /// is refused, if the agent's settings do not say that they are ignored.
     pub history: Option<BadRequest>,
 }
 
@@ -188,7 +183,8 @@ pub(crate) enum Use {
     Read,
     /// Handed over to the workflow under this name, if it is of that shape.
     Handed(&'static str, FieldShape),
-    /// Taken when it says what is done anyway, with one of these values as JSON. Otherwise: why not.
+    /// Taken when it says what is done anyway, with one of these values as JSON. Otherwise: why
+    /// not.
     Only(&'static [&'static str], &'static str),
     /// Refused unless it is empty, and why.
     Refused(&'static str),
@@ -362,7 +358,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses what is not known, and what is known not to be done, and adds what is handed over to `parameters`.
+    /// Refuses what is not known, and what is known not to be done, and adds what is handed over to
+    /// `parameters`.
     pub(crate) fn take(&self, known: &Known, parameters: &mut Map<String, Value>) -> Result<(), BadRequest> {
         for (key, value) in self.map.iter().filter(|(_, value)| !value.is_null()) {
             match known.iter().find(|(name, _)| name == key).map(|(_, used)| *used) {
@@ -464,7 +461,8 @@ pub(crate) fn last_message<'a>(
     }
 }
 
-/// Adds the texts of the system and developer messages among these, and returns whether there are others.
+/// Adds the texts of the system and developer messages among these, and returns whether there are
+/// others.
 pub(crate) fn instructions(
     path: &str,
     messages: &[Value],

@@ -21,22 +21,13 @@ pub enum CertificateError {
     NoCertificate { path: PathBuf },
     /// Its content is damaged or of another kind.
     #[error("{}: {why}", path.display())]
-    Invalid {
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
+    Invalid { path: PathBuf, why: String },
     /// It has no private key.
     #[error("{}: there is no private key in it (PEM, BEGIN PRIVATE KEY)", path.display())]
     NoKey { path: PathBuf },
     /// The certificate and the key do not match.
     #[error("{} is not the private key of {}: {why}", key.display(), certificate.display())]
-    OtherKey {
-        certificate: PathBuf,
-        key: PathBuf,
-        /// The reason.
-        why: String,
-    },
+    OtherKey { certificate: PathBuf, key: PathBuf, why: String },
 }
 
 /// Checks a file of CA certificates (PEM).

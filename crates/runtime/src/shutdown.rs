@@ -13,7 +13,7 @@ use crate::spawn_named;
 pub enum ShutdownReason {
     /// SIGTERM: an orchestrator or an operator.
     Sigterm,
-    /// SIGINT: Ctrl-C.
+    /// SIGINT, as Ctrl-C sends it.
     Sigint,
     /// The process itself, because an indispensable part has ended.
     Internal,

@@ -20,11 +20,7 @@ use crate::spawn::panic_text;
 pub enum InitError {
     /// The filter cannot be parsed.
     #[error("the log filter {filter:?} is wrong: {source}")]
-    Filter {
-        /// As given.
-        filter: String,
-        source: ParseError,
-    },
+    Filter { filter: String, source: ParseError },
     /// There is a subscriber already.
     #[error("logging is already set up: {0}")]
     Already(#[from] TryInitError),

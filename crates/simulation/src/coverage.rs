@@ -77,7 +77,6 @@ coverage! {
     saves_fenced,
     /// Spilled messages restored by a new owner.
     spill_restores,
-    /// Messages completed.
     completed,
     /// Messages that failed for a gap.
     gap_timeouts,
@@ -149,15 +148,12 @@ coverage! {
     forged,
     /// Chunks refused because the turn's token was missing.
     not_asked,
-    /// Turns completed.
     turns_completed,
-    /// Turns stopped.
     turns_stopped,
     /// Runs of turns that failed.
     turns_failed,
     /// Tasks given up.
     tasks_failed,
-    /// Backoffs begun.
     backoffs,
     /// Turns that the store refused.
     refused_turns,

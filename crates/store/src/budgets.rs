@@ -105,7 +105,7 @@ pub struct BudgetRow {
     pub version: u64,
     /// First put (database clock).
     pub created_at: Timestamp,
-    /// Last put.
+    /// When it was last put.
     pub updated_at: Timestamp,
     read_at: Timestamp,
     tenant: String,

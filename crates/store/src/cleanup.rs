@@ -1,7 +1,7 @@
 //! Age and size limits of operational records.
 //!
-//! Each kind of record has one row in [`CleanupKind::table`], or a statement of its own. Deleting is
-//! idempotent, so every worker may do it.
+//! Each kind of record has one row in [`CleanupKind::table`], or a statement of its own. Deleting
+//! is idempotent, so every worker may do it.
 
 use std::time::Duration;
 
@@ -26,20 +26,23 @@ pub enum CleanupKind {
     Audit,
     /// Marks of erased threads. A message for a thread whose mark is gone makes a new thread.
     ErasedThreads,
-    /// Marks of erased tenants, once nothing of them is left. After that the tenant's name can be used again.
+    /// Marks of erased tenants, once nothing of them is left. After that the tenant's name can be
+    /// used again.
     ErasedTenants,
-    /// Ids by which repeated tasks are recognized. Those of pending and failed tasks stay: operators name tasks by
-    /// them, and a pending task must not be queued twice.
+    /// Ids by which repeated tasks are recognized. Those of pending and failed tasks stay:
+    /// operators name tasks by them, and a pending task must not be queued twice.
     TaskIds,
     /// Idempotency keys of messages.
     IdempotencyKeys,
     /// Failures of messages. The inputs themselves stay.
     FailedMessages,
-    /// Marks of messages that retention has deleted, by which they are recognized if they come again.
+    /// Marks of messages that retention has deleted, by which they are recognized if they come
+    /// again.
     ExpiredMessages,
     /// Request fields of responses. The answers stay with their threads.
     Responses,
-    /// Timers that have ended. Those of a thread with a pending timer stay: the follow-up rules count them.
+    /// Timers that have ended. Those of a thread with a pending timer stay: the follow-up rules
+    /// count them.
     Timers,
     /// Facts that agents remember.
     Facts,
@@ -56,7 +59,8 @@ pub enum CleanupKind {
 pub enum CleanupLimit {
     /// Records older than this.
     Age(Duration),
-    /// Records beyond this number of bytes on disk. Only for the kinds of [`CleanupKind::SIZED`]; others have no such limit.
+    /// Records beyond this number of bytes on disk. Only for the kinds of [`CleanupKind::SIZED`];
+    /// others have no such limit.
     Bytes(u64),
 }
 
@@ -201,7 +205,8 @@ impl CleanupKind {
 }
 
 impl Store {
-    /// Deletes at most `most` records beyond a limit and returns how many; fewer than `most`: no more are left.
+    /// Deletes at most `most` records beyond a limit and returns how many; fewer than `most`: no
+    /// more are left.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
@@ -249,8 +254,8 @@ impl Store {
 fn by_age(table: &CleanupTable) -> String {
     let CleanupTable { name, at, only, .. } = table;
     let order = if table.is_ordered { format!("ORDER BY t.{at}") } else { String::new() };
-    // now() and not clock_timestamp(): an index needs a constant time. SKIP LOCKED: a row that is being
-    // changed stays for now, and several workers share the work.
+    // now() and not clock_timestamp(): an index needs a constant time. SKIP LOCKED: a row that is
+    // being changed stays for now, and several workers share the work.
     format!(
         "WITH old AS MATERIALIZED (
              SELECT t.ctid AS place FROM {name} AS t
@@ -263,9 +268,10 @@ fn by_age(table: &CleanupTable) -> String {
 /// $1 the bytes, $2 the most rows.
 fn by_bytes(table: &CleanupTable) -> Option<String> {
     let (CleanupTable { name, at, only, .. }, size) = (table, table.size?);
-    // A table that is not larger than the limit has no rows beyond it: most times nothing is read. The size is
-    // asked for once; beside the rows it would be computed for each of them. All sizes are added up, but only
-    // the oldest rows are sorted: a row goes while it and all newer ones are beyond the limit.
+    // A table that is not larger than the limit has no rows beyond it: most times nothing is read.
+    // The size is asked for once; beside the rows it would be computed for each of them. All sizes
+    // are added up, but only the oldest rows are sorted: a row goes while it and all newer ones are
+    // beyond the limit.
     Some(format!(
         "WITH total AS MATERIALIZED (
              SELECT sum({size})::bigint AS bytes FROM {name} AS t

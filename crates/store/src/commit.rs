@@ -152,7 +152,8 @@ struct WriterSession {
 }
 
 impl Store {
-    /// A writer that commits as `owner`, over a connection of its own that opens with its first commit.
+    /// A writer that commits as `owner`, over a connection of its own that opens with its first
+    /// commit.
     pub fn writer(&self, owner: &str) -> Result<CommitWriter, StoreError> {
         CommitWriter::new(owner, self.config())
     }

@@ -84,7 +84,7 @@ pub struct StartContext {
 pub struct StoredCompaction {
     pub compaction: Compaction,
     pub actor: String,
-    /// Database clock.
+    /// By the database's clock.
     pub created_at: Timestamp,
     /// It waits for its summary and has no effect yet.
     pub is_pending: bool,

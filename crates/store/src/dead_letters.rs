@@ -78,13 +78,12 @@ pub struct StoredDeadLetter {
     pub message: Option<String>,
     /// For messages only.
     pub attempt: Option<u32>,
-    /// Machine-readable code.
     pub reason: String,
     /// An object with `text` and further details.
     pub detail: Value,
     /// The payload as received, or the message's chunks as a JSON array.
     pub raw: Bytes,
-    /// Database clock.
+    /// By the database's clock.
     pub created_at: Timestamp,
     /// `created_at` in microseconds, for [`StoredDeadLetter::cursor`].
     created_us: i64,

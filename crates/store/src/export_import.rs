@@ -26,7 +26,7 @@ pub struct IndexedMessage {
     /// Whether its batch lacks its first message. Of several adjacent messages only the first has
     /// this set.
     pub is_headless: bool,
-    /// Approximate size.
+    /// Approximate size in bytes.
     pub bytes: u64,
 }
 

@@ -64,7 +64,7 @@ pub struct FactRow {
     pub confidence: f32,
     /// The id of the newer fact.
     pub superseded_by: Option<String>,
-    /// Database clock.
+    /// By the database's clock.
     pub created_at: Timestamp,
 }
 

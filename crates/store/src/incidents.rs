@@ -25,7 +25,7 @@ pub struct IncidentRow {
     pub last: Option<Seq>,
     /// A description for people.
     pub detail: String,
-    /// RFC 3339.
+    /// In the form of RFC 3339.
     pub detected_at: String,
     /// Time and actor; `None`: not acknowledged.
     pub acknowledged: Option<(String, String)>,

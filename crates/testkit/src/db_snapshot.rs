@@ -49,7 +49,6 @@ from_row! {
         pub message_id: Option<String>,
         /// Set for a message only.
         pub attempt: Option<i64>,
-        /// Failure code.
         pub reason: String,
         /// Text, and what was missing.
         pub detail: Value,

@@ -101,7 +101,6 @@ impl NatsServer {
         locked(&self.server).freeze();
     }
 
-    /// Resumes it.
     pub fn thaw(&self) {
         locked(&self.server).thaw();
     }
@@ -186,7 +185,6 @@ impl PostgresServer {
         locked(&self.server).freeze();
     }
 
-    /// Resumes it.
     pub fn thaw(&self) {
         locked(&self.server).thaw();
     }

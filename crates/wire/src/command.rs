@@ -58,7 +58,6 @@ pub enum InvalidCommand {
     #[error("{field} has {bytes} bytes; at most {most} are allowed")]
     TooLong {
         field: &'static str,
-        /// Its length.
         bytes: usize,
         /// The maximum length.
         most: usize,

@@ -50,7 +50,7 @@ pub(crate) struct JsonTask {
     metadata: Option<Map<String, Value>>,
     #[serde(default)]
     kind: Option<String>,
-    /// RFC 3339.
+    /// In the form of RFC 3339.
     #[serde(default)]
     not_before: Option<String>,
 }

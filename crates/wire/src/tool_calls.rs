@@ -53,7 +53,6 @@ pub struct ToolIncident {
     /// The decision of a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<ToolDecision>,
-    /// The person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnRequest<M = ContextMessage> {
     pub turn_id: String,
-    /// From 0.
+    /// Counted from 0.
     pub run: u32,
     /// The attempt of the first delivery; each redelivery adds one.
     pub attempt: u32,
@@ -70,7 +70,7 @@ pub struct TaskRef {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RememberedFact {
     pub fact_id: String,
-    /// One sentence.
+    /// At most one sentence.
     pub text: String,
     /// A category such as `preference` or `event`.
     pub kind: String,

@@ -13,7 +13,6 @@ use crate::pb;
 /// Bytes that are not the expected protobuf message.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Malformed {
-    /// Invalid protobuf.
     #[error(transparent)]
     Protobuf(#[from] prost::DecodeError),
     /// A field is longer than its container.

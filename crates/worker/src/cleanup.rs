@@ -1,5 +1,5 @@
-//! Deletes operational records that are older or larger than their limits. Each worker does it: it is
-//! little work, and needs no coordinator.
+//! Deletes operational records that are older or larger than their limits. Each worker does it: it
+//! is little work, and needs no coordinator.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::refusals::{Refusals, RefusedOperation};
 
 /// Pause before the first round: short, because some workers do not live long.
 const FIRST_PAUSE: Duration = Duration::from_secs(4);
-/// Rounds from one look at the kinds that have no limit in bytes to the next. Age alone is not urgent.
+/// Rounds from one look at the kinds that have no limit in bytes to the next. Age alone is not
+/// urgent.
 const ROUNDS_OF_AGE: u64 = 10;
 
 /// The limits of one kind of record.

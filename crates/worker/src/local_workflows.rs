@@ -1,4 +1,5 @@
-//! Workflows inside the worker's process, for benches: they measure the fleet and not its workflows.
+//! Workflows inside the worker's process, for benches: they measure the fleet and not its
+//! workflows.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +8,8 @@ use std::sync::Arc;
 use model::{Chunk, WorkflowName};
 use wire::work::TurnRequest;
 
-/// Answers a turn inside this process: all chunks of the answer, with consecutive ids from 0, the last one final.
+/// Answers a turn inside this process: all chunks of the answer, with consecutive ids from 0, the
+/// last one final.
 pub type LocalWorkflow = Arc<dyn Fn(&TurnRequest) -> Vec<Arc<Chunk>> + Send + Sync>;
 
 /// Workflows inside this process: for benches, which measure the fleet and not what it waits for.

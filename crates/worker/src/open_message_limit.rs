@@ -57,7 +57,8 @@ impl Reservation<'_> {
         (self.open, self.bytes) = (open, bytes);
     }
 
-    /// True when a tenth of the limit is free, or the partition holds nothing itself: time to let in who waits.
+    /// True when a tenth of the limit is free, or the partition holds nothing itself: time to let
+    /// in who waits.
     pub(crate) fn has_room(&self) -> bool {
         let open = self.limit.open.load(Ordering::Relaxed);
         let enough_open = open + self.limit.most_open.div_ceil(10) <= self.limit.most_open;

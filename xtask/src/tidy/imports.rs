@@ -54,7 +54,8 @@ fn in_crate(root: &str, files: &[&SourceFile]) -> Vec<RuleViolation> {
     let crate_ = Crate::read(root, files);
     let edges = crate_.edges();
     let mut found = Vec::new();
-    for (from, to, line) in in_circles(&edges) {
+    let file_circles = in_circles(&edges);
+    for (from, to, line) in file_circles.clone() {
         let (one, other) = (crate_.short_path(&from), crate_.short_path(&to));
         let instead =
             format!("`{one}` uses `{other}`, which comes back to it: move what both need to a file below");
@@ -62,6 +63,13 @@ fn in_crate(root: &str, files: &[&SourceFile]) -> Vec<RuleViolation> {
     }
     let between = folder_edges(&edges);
     for (from, to, (place, line)) in in_circles(&between) {
+        // A circle of files is reported once.
+        if file_circles
+            .iter()
+            .any(|(one, other, _)| one.first() == from.first() && other.first() == to.first())
+        {
+            continue;
+        }
         let instead = format!(
             "`{}` uses `{}`, which comes back to it through other files: move what both need to a file below",
             from.join("/"),

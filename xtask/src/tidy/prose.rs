@@ -74,7 +74,9 @@ fn comments(file: &SourceFile, marks: &[&'static str]) -> Vec<RuleViolation> {
         let is_last =
             lines.get(index + 1).and_then(|next| comment(next, marks)).is_none_or(|(mark, _)| mark != "///");
         let words: usize = doc.iter().map(|text| text.split_whitespace().count()).sum();
-        if is_last && words < FEWEST_WORDS {
+        // A link or a code span names a thing.
+        let is_reference = doc.iter().any(|text| text.contains(['`', '[']));
+        if is_last && words < FEWEST_WORDS && !is_reference {
             let instead = "a doc comment of one or two words: say what the name does not, or leave it out";
             found.push(file.violation(number, "short-doc", instead));
         }

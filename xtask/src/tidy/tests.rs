@@ -168,6 +168,19 @@ fn import_circle_of_parent_and_child_is_reported() {
 }
 
 #[test]
+fn prose_is_plain() {
+    let wide = format!("// {}\n", "word ".repeat(20).trim_end());
+    assert_eq!(found(&[("crates/feed/src/a.rs", &wide)]), "crates/feed/src/a.rs:1: comment-width");
+    let text = "/// Which.\nfn f() {}\n/// See [`f`].\nfn g() {}\n// Begins anew.\nfn h() {}\n";
+    let expected = "crates/feed/src/a.rs:1: short-doc\ncrates/feed/src/a.rs:5: phrase";
+    assert_eq!(found(&[("crates/feed/src/a.rs", text)]), expected);
+    let long = format!("# Title\n\n{}.\n\nShort; {}.\n", "word ".repeat(31).trim_end(), "word ".repeat(29));
+    assert_eq!(found(&[("deploy/PAGE.md", &long)]), "deploy/PAGE.md:3: long-sentence");
+    let code = "```text\nso many so much\n```\n\nUse `as may` here.\n";
+    assert_eq!(found(&[("deploy/PAGE.md", code)]), "");
+}
+
+#[test]
 fn import_circle_between_folders_is_reported() {
     let files = [
         ("crates/feed/src/lib.rs", "//! Feed.\nmod one;\nmod two;\n"),

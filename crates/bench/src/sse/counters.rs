@@ -17,7 +17,6 @@ const LONGEST_US: u64 = 120_000_000;
 /// Totals of all subscribers since the beginning.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EventCounts {
-    /// New stamps.
     pub(super) events: u64,
     /// Stamps that the subscriber had already.
     pub(super) repeated: u64,

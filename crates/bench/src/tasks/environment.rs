@@ -115,7 +115,7 @@ pub(super) struct Gauge {
 /// The cost per task.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Cost {
-    /// Total seconds.
+    /// In total, in seconds.
     pub(super) seconds: f64,
     /// Processor time of the postmaster and all its children, including those that have ended.
     pub(super) server_us: f64,

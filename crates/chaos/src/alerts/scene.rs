@@ -241,7 +241,6 @@ fn workflow_with_model(name: &str, base_url: &str, further: &[&str]) -> Result<W
 struct SilentTool {
     scratch: ScratchDir,
     script: Port,
-    /// Never accepts.
     _tool: TcpListener,
 }
 

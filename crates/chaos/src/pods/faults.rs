@@ -18,7 +18,6 @@ use super::{
 const FAULT_TIME: Duration = Duration::from_secs(12);
 /// Limit until the kernel ends a pod with too little memory.
 const MEMORY_LIMIT_TIME: Duration = Duration::from_secs(15);
-/// Cores.
 const FEW_CORES: &str = "0.2";
 const PAGES: u64 = 256 * 1024;
 

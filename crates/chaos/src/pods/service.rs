@@ -22,7 +22,6 @@ const PORT: u16 = 80;
 pub(super) struct GatewayService {
     target_port: u16,
     ready: Mutex<BTreeMap<String, Ipv4Addr>>,
-    /// Serializes changes.
     changing: tokio::sync::Mutex<()>,
 }
 

@@ -242,7 +242,7 @@ impl From<&AgentRow> for AgentView {
     }
 }
 
-/// A failure.
+/// The failure of a task.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ErrorView {
     /// The failure as a code.

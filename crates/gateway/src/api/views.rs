@@ -26,7 +26,7 @@ mod batch;
 pub use batch::{BatchView, CallView, WholeBatch};
 pub use wire::rfc3339;
 
-/// A thread.
+/// A thread and its counters.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ThreadView {
     #[schema(value_type = schemas::ThreadIdSchema)]

@@ -80,7 +80,6 @@ pub enum TokenError {
     File {
         /// The configured path.
         path: PathBuf,
-        /// The reason.
         why: String,
     },
     /// No HTTP client could be made.

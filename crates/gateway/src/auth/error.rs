@@ -7,7 +7,6 @@ use crate::error::Problem;
 /// Why a request is not authenticated.
 #[derive(Debug)]
 pub(crate) enum AuthError {
-    /// No credential.
     Missing,
     /// The credential is not valid; the reason is for the log.
     Refused(String),

@@ -212,8 +212,8 @@ async fn document(client: &Client, url: &Url) -> Result<Vec<u8>, String> {
     tokio::time::timeout(FETCH_TIMEOUT, fetched).await.unwrap_or_else(|_| Err("it takes too long".to_owned()))
 }
 
-/// Fetched over TLS or from this machine only: whoever can change the document in transit can issue
-/// tokens.
+/// Fetched over TLS or from this machine only: the caller that can change the document in transit
+/// can issue tokens.
 fn is_safe(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());

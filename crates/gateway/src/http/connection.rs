@@ -41,7 +41,6 @@ use crate::metrics;
 const FORWARDED_FOR: &str = "x-forwarded-for";
 /// Small, because buffers between the gateway and the client hide how far it lags.
 const HTTP1_BUFFER: usize = 64 * 1024;
-/// Per stream.
 const HTTP2_SEND_BUFFER: usize = 64 * 1024;
 /// The longest cursor, which may be a header, has 20 KiB.
 const HTTP2_HEADER_BYTES: u32 = 32 * 1024;

@@ -502,8 +502,8 @@ fn every_field_is_treated_as_its_table_says() {
                     }
                 }
             }
-            // Libraries write null for unset fields. A required field is then reported as missing and
-            // not as unsupported.
+            // Libraries write null for unset fields. A required field is then reported as missing
+            // and not as unsupported.
             let null = parse(&Value::Null);
             assert!(!matches!(null, Err(BadRequest::Unsupported { .. })), "{field}");
         }

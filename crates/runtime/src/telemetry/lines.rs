@@ -18,7 +18,7 @@ mod tests;
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
-    /// For people.
+    /// A text for people.
     #[default]
     Text,
     /// One JSON object per line, for collectors.

@@ -45,18 +45,16 @@ pub struct AgentSettings {
     pub version: u64,
     /// First put (database clock).
     pub created_at: Timestamp,
-    /// Last put.
+    /// When it was last put.
     pub updated_at: Timestamp,
 }
 
 /// The last failure of an agent's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentError {
-    /// Machine-readable code.
     pub code: String,
-    /// Human-readable text.
     pub text: Option<String>,
-    /// Database clock.
+    /// By the database's clock.
     pub at: Option<Timestamp>,
 }
 

@@ -23,7 +23,7 @@ pub struct AuditRow {
     pub detail: Option<String>,
     /// Why the command was rejected, for people; `None`: it was carried out.
     pub error: Option<String>,
-    /// Database clock.
+    /// By the database's clock.
     pub created_at: Timestamp,
 }
 

@@ -24,7 +24,7 @@ const UNTIL_SIGNED_WITH: Duration = Duration::from_secs(15);
 pub struct KeyRow {
     pub key: StoredKey,
     pub created_by: String,
-    /// Database clock.
+    /// By the database's clock.
     pub created_at: Timestamp,
     pub revoked_by: Option<String>,
     /// Accurate to a quarter of an hour.

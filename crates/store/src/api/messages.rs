@@ -44,7 +44,6 @@ pub enum EndContent {
     Failure {
         /// See [`model::MessageFailure::code`].
         code: String,
-        /// Human-readable reason.
         text: String,
         /// Ids of chunks that never arrived.
         missing: Vec<IdRange>,
@@ -147,8 +146,8 @@ impl Store {
         Ok(rows.first().map(|row| row.try_get("position")).transpose()?.map(Position::from_stored))
     }
 
-    /// The last answer in the thread to an input that a client has sent, and when it was written; neither of a follow-up nor of a
-    /// continuation.
+    /// The last answer in the thread to an input that a client has sent, and when it was written;
+    /// neither of a follow-up nor of a continuation.
     pub async fn last_answer(
         &self,
         thread: &ThreadId,

@@ -29,7 +29,7 @@ pub struct AskedResponse {
 pub struct ResponseRow {
     /// The parameters of the first request with the turn's id.
     pub asked: AskedResponse,
-    /// Database clock.
+    /// By the database's clock.
     pub created_at: Timestamp,
 }
 

@@ -19,7 +19,7 @@ pub struct StoredSchedule {
     pub cron: Option<String>,
     /// A single occurrence.
     pub at: Option<Timestamp>,
-    /// IANA name.
+    /// A time zone, as IANA names it.
     pub time_zone: String,
     /// `skip` or `queue`.
     pub overlap: String,
@@ -54,9 +54,9 @@ pub struct ScheduleRow {
     pub version: u64,
     /// The actor that wrote it first.
     pub created_by: String,
-    /// Database clock.
+    /// By the database's clock.
     pub created_at: Timestamp,
-    /// Last written.
+    /// When it was last written.
     pub updated_at: Timestamp,
     /// The next occurrence; `None`: there are no more.
     pub next_due: Option<Timestamp>,

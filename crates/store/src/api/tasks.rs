@@ -54,11 +54,9 @@ pub struct TaskRow {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskFailure {
-    /// Machine-readable code.
     pub code: String,
-    /// Human-readable text.
     pub text: String,
-    /// Database clock.
+    /// By the database's clock.
     pub at: Timestamp,
 }
 

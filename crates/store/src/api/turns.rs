@@ -55,23 +55,19 @@ pub struct StoredTurnTimes {
 pub struct FailedTurnRow {
     /// The input, with the run that failed.
     pub opened: TurnOpened,
-    /// Machine-readable code.
     pub code: String,
-    /// Human-readable text.
     pub text: String,
     /// Whether a retry may succeed.
     pub is_retryable: bool,
     /// The text of the answer received before the failure.
     pub partial: String,
-    /// Database clock.
+    /// By the database's clock.
     pub failed_at: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFailure {
-    /// Machine-readable code.
     pub code: String,
-    /// Human-readable text.
     pub text: String,
     /// Whether a retry may succeed.
     pub is_retryable: bool,
@@ -115,7 +111,8 @@ impl Store {
         self.rows(statement).await?.first().map(claim).transpose()
     }
 
-    /// What became of a turn of the thread; `None` when nothing is stored of it, as of one that has just begun.
+    /// What became of a turn of the thread; `None` when nothing is stored of it, as of one that has
+    /// just begun.
     pub async fn turn_state(
         &self,
         thread: &ThreadId,

@@ -92,7 +92,6 @@ from_row! {
         pub run: i32,
         /// The text of the input.
         pub content: String,
-        /// Failure code.
         pub code: String,
         /// Failure text for people.
         pub text: String,

@@ -153,7 +153,6 @@ impl Process {
         self.signal(libc::SIGSTOP);
     }
 
-    /// Sends SIGCONT.
     pub fn resume(&self) {
         self.signal(libc::SIGCONT);
     }

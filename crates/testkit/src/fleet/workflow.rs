@@ -23,12 +23,7 @@ pub enum WorkflowProgram {
     /// `antiphon workflow` with this script.
     Script(Value),
     /// Another program, which finds `NATS_URL` and `ANTIPHON_WORKFLOW` in its environment.
-    Program {
-        binary: PathBuf,
-        arguments: Vec<String>,
-        /// Working directory.
-        dir: PathBuf,
-    },
+    Program { binary: PathBuf, arguments: Vec<String>, dir: PathBuf },
 }
 
 impl WorkflowOptions {

@@ -275,7 +275,8 @@ mod tests {
             after.newest.iter().map(|it| (it.item.position.get(), it.item.created_at.0)).collect();
         assert_eq!(newest, [(6, 5), (4, 5), (3, 0), (2, 0), (1, 0)]);
         assert_eq!((cache.bytes, cache.budget.used_bytes()), (after.bytes(), after.bytes()));
-        // The clock of an owner before was ahead; a batch goes on that the store alone knows the end of.
+        // The clock of an owner before was ahead; a batch goes on that the store alone knows the
+        // end of.
         cache.extend(turn(), Timestamp(5));
         cache.extend(
             vec![written(9, BatchType::UserRequest), written(10, BatchType::Continuation)],

@@ -90,7 +90,6 @@ pub struct TurnRow {
     pub answers: Option<String>,
 }
 
-/// One change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transition {
     /// By the database's clock, ms.
@@ -134,7 +133,6 @@ pub enum TransitionKind {
         agent: AgentId,
         /// Position in the queue.
         position: i64,
-        /// Failure code.
         code: String,
     },
     /// A failed task moved to the end of its queue.
@@ -196,7 +194,6 @@ pub struct Audited {
     /// The agent that was concerned.
     pub subject: AgentId,
     pub actor: String,
-    /// The action.
     pub what: String,
     pub target: Option<String>,
 }

@@ -56,7 +56,6 @@ pub enum TimerStep {
     Ended {
         /// The final state.
         state: &'static str,
-        /// The reason.
         by: String,
         /// If the rules ended it: the last transaction before they were evaluated. They did not
         /// know later ones.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::auth::authority::Authority;
 use crate::auth::config::AccessConfig;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 /// Where clients look for metadata; of a resource with a path, followed by that.
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
@@ -93,7 +93,7 @@ impl ResourceMetadata {
 async fn show(State(metadata): State<ResourceMetadata>, request: Request) -> Response {
     match metadata.base(request.uri(), request.headers()) {
         Some(base) => Json(metadata.json(&base)).into_response(),
-        None => Problem::bad_request("invalid_host", "the request names no host").into_response(),
+        None => Problem::new(ErrorCode::InvalidHost, "the request names no host").into_response(),
     }
 }
 

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 /// Pages of other origins: answers preflights, and says on every answer who may read it.
 pub(crate) async fn cross_origin(
@@ -28,7 +28,7 @@ pub(crate) async fn cross_origin(
             Some(headers) => with(StatusCode::NO_CONTENT.into_response(), headers),
             None => {
                 let detail = "pages of this origin may not do this";
-                Problem::new(StatusCode::FORBIDDEN, "origin_not_allowed", detail).into_response()
+                Problem::new(ErrorCode::OriginNotAllowed, detail).into_response()
             }
         };
     }

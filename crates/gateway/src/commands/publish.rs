@@ -8,13 +8,13 @@ use model::{Bucket, Command, Control, Note, Task, TurnOpened};
 use wire::{CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, subject};
 
 use crate::backend::Backend;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::metrics;
 
 /// How long a stream may take to store an order: an election among its servers is over by then.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
-/// The code of an order of which it is not known whether it was stored.
-pub(crate) const UNCONFIRMED: &str = "nats_unavailable";
+/// The code of a command of which it is not known whether it was stored.
+pub(crate) const UNCONFIRMED: ErrorCode = ErrorCode::NatsUnavailable;
 /// Orders hold no chunks.
 const NO_CHUNKS: usize = 0;
 
@@ -62,8 +62,7 @@ pub(crate) async fn publish_control(context: &Backend, act: &Control) -> Result<
 fn decoded(context: &Backend, bucket: Bucket, subject: &str, payload: &Bytes) -> Result<Decoded, Problem> {
     let limits = DecodeLimits { chunk_bytes: NO_CHUNKS, partitions: context.count };
     let p = bucket.partition(context.count);
-    wire::decode_entry(p, subject, Some(CONTENT_TYPE_PROTOBUF), payload, &limits)
-        .map_err(|refusal| Problem::bad_request(refusal.code, refusal.detail))
+    wire::decode_entry(p, subject, Some(CONTENT_TYPE_PROTOBUF), payload, &limits).map_err(Problem::of_command)
 }
 
 async fn store(context: &Backend, kind: &'static str, subject: &str, payload: Bytes) -> Result<(), Problem> {
@@ -79,12 +78,12 @@ async fn store(context: &Backend, kind: &'static str, subject: &str, payload: By
     };
     tracing::warn!(subject, kind, %error, "an order could not be stored");
     Err(match (&error, error.disposition()) {
-        (BusError::TooLarge(_), _) => Problem::too_large("input_too_large", error.to_string()),
+        (BusError::TooLarge(_), _) => Problem::new(ErrorCode::InputTooLarge, error.to_string()),
         // Mostly a stream that is full: its publishers get an error, nothing is dropped.
         (BusError::JetStream { .. }, _) | (_, Disposition::Reject | Disposition::Fatal) => {
-            Problem::unavailable("stream_full", "the stream takes nothing at the moment").retry_after(5)
+            Problem::from(ErrorCode::StreamFull)
         }
-        (_, Disposition::Retry) => Problem::unavailable(
+        (_, Disposition::Retry) => Problem::new(
             UNCONFIRMED,
             "NATS did not confirm that it has stored this; try again with the same ids or the same Idempotency-Key",
         ),

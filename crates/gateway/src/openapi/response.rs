@@ -8,9 +8,7 @@ use protocols::request::{ErrorBody, RequestRejection};
 use protocols::{agui, responses, ui_message};
 use serde_json::{Map, Value, json};
 
-use crate::error::ProblemBody;
-use crate::openapi::error_codes;
-use crate::openapi::error_codes::Code;
+use crate::error::{ErrorCode, ProblemBody};
 use crate::openapi::events::Stream;
 use crate::openapi::schema::schemas_of;
 
@@ -111,20 +109,21 @@ impl Errors {
     }
 
     /// The refusals of an operation with these codes.
-    pub(crate) fn answers(self, names: &BTreeSet<&'static str>) -> Vec<(u16, Value)> {
-        let mut by_status: BTreeMap<u16, Vec<&'static Code>> = BTreeMap::new();
-        for code in names.iter().filter_map(|name| error_codes::of(name)) {
-            by_status.entry(code.status.as_u16()).or_default().push(code);
+    pub(crate) fn answers(self, codes: &BTreeSet<ErrorCode>) -> Vec<(u16, Value)> {
+        let mut by_status: BTreeMap<u16, Vec<ErrorCode>> = BTreeMap::new();
+        for &code in codes {
+            by_status.entry(code.status().as_u16()).or_default().push(code);
         }
         by_status.into_iter().map(|(status, codes)| (status, self.answer(&codes))).collect()
     }
 
     /// The refusals of one status.
-    fn answer(self, codes: &[&'static Code]) -> Value {
-        let lines: Vec<_> = codes.iter().map(|code| format!("* `{}`: {}", code.name, code.text)).collect();
-        let names: Vec<_> = codes.iter().map(|code| code.name).collect();
+    fn answer(self, codes: &[ErrorCode]) -> Value {
+        let lines: Vec<_> =
+            codes.iter().map(|code| format!("* `{}`: {}", code.name(), code.meaning())).collect();
+        let names: Vec<_> = codes.iter().map(|code| code.name()).collect();
         let examples: Map<String, Value> =
-            codes.iter().map(|code| (code.name.to_owned(), json!({ "value": problem(code) }))).collect();
+            codes.iter().map(|code| (code.name().to_owned(), json!({ "value": problem(*code) }))).collect();
         let schema = json!({
             "allOf": [{ "$ref": "#/components/schemas/Problem" }],
             "properties": { "code": { "enum": names } },
@@ -133,10 +132,10 @@ impl Errors {
             Map::from_iter([(PROBLEM.to_owned(), json!({ "schema": schema, "examples": examples }))]);
         content.extend(self.protocol_content(codes));
         let mut object = json!({ "description": lines.join("\n"), "content": content });
-        if codes.iter().any(|code| code.is_retryable) {
-            object["headers"] = retry_after(codes.iter().all(|code| code.is_retryable));
+        if codes.iter().any(|code| code.retry_after_s().is_some()) {
+            object["headers"] = retry_after(codes.iter().all(|code| code.retry_after_s().is_some()));
         }
-        if codes.iter().any(|code| code.status == StatusCode::UNAUTHORIZED) {
+        if codes.iter().any(|code| code.status() == StatusCode::UNAUTHORIZED) {
             let schema = json!({ "type": "string" });
             let how =
                 json!({ "description": "How to show a credential.", "required": true, "schema": schema });
@@ -146,22 +145,24 @@ impl Errors {
     }
 
     /// The form of a protocol. What is refused before its own handler is reached has the form of a problem there, too.
-    fn protocol_content(self, codes: &[&'static Code]) -> Option<(String, Value)> {
-        let (kind, schema, wrap): (&str, &str, fn(&Code) -> Value) = match self {
+    fn protocol_content(self, codes: &[ErrorCode]) -> Option<(String, Value)> {
+        let (kind, schema, wrap): (&str, &str, fn(ErrorCode) -> Value) = match self {
             Self::Problem => return None,
             Self::Text => {
                 return Some(("text/plain".to_owned(), json!({ "schema": { "type": "string" } })));
             }
             Self::Wrapped => (JSON, "WrappedError", |code| {
                 let kind =
-                    if code.status.is_server_error() { "server_error" } else { "invalid_request_error" };
-                json!({ "error": { "message": code.text, "type": kind, "param": null, "code": code.name } })
+                    if code.status().is_server_error() { "server_error" } else { "invalid_request_error" };
+                json!({ "error": { "message": code.meaning(), "type": kind, "param": null, "code": code.name() } })
             }),
-            Self::RunError => (JSON, "RunRefusal", |code| json!({ "message": code.text, "code": code.name })),
+            Self::RunError => {
+                (JSON, "RunRefusal", |code| json!({ "message": code.meaning(), "code": code.name() }))
+            }
         };
         let mut media = json!({ "schema": { "$ref": format!("#/components/schemas/{schema}") } });
         let examples: Map<String, Value> =
-            codes.iter().map(|code| (code.name.to_owned(), json!({ "value": wrap(code) }))).collect();
+            codes.iter().map(|code| (code.name().to_owned(), json!({ "value": wrap(*code) }))).collect();
         if !examples.is_empty() {
             media["examples"] = Value::Object(examples);
         }
@@ -169,14 +170,14 @@ impl Errors {
     }
 }
 
-fn problem(code: &Code) -> Value {
+fn problem(code: ErrorCode) -> Value {
     json!({
         "type": "about:blank",
-        "title": code.status.canonical_reason(),
-        "status": code.status.as_u16(),
-        "code": code.name,
-        "retryable": code.is_retryable,
-        "detail": code.text,
+        "title": code.status().canonical_reason(),
+        "status": code.status().as_u16(),
+        "code": code.name(),
+        "retryable": code.retry_after_s().is_some(),
+        "detail": code.meaning(),
     })
 }
 

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use model::{Position, ThreadId, Timestamp};
 use protocols::Cursor;
 use store::{PositionLookup, Store, StoreError};
 
 use crate::backend::Backend;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use axum::http::HeaderMap;
 
 /// How long the store may take to say where the thread stands. Streams go on without it.
@@ -48,13 +47,13 @@ fn is_in_the_future(base: Position) -> bool {
 }
 
 pub(crate) fn unknown() -> Problem {
-    Problem::not_found("unknown_cursor", "the cursor is not one of this thread")
+    Problem::from(ErrorCode::UnknownCursor)
 }
 
 pub(crate) fn ahead() -> Problem {
     let detail =
         "the cursor is ahead of all that the thread has; read its history, and follow it without a cursor";
-    Problem::new(StatusCode::CONFLICT, "cursor_ahead", detail)
+    Problem::new(ErrorCode::CursorAhead, detail)
 }
 
 /// Whether it is neither of another thread nor ahead.
@@ -95,5 +94,5 @@ pub(crate) fn parsed(text: &str) -> Result<Cursor, Problem> {
 }
 
 fn bad_cursor(detail: String) -> Problem {
-    Problem::bad_request("invalid_cursor", detail)
+    Problem::new(ErrorCode::InvalidCursor, detail)
 }

@@ -17,6 +17,7 @@ use crate::extract::headers;
 use crate::openapi::error_codes;
 use crate::openapi::events::Stream;
 use crate::openapi::protocol_requests::ProtocolBody;
+use crate::openapi::refusals::Refusals;
 use crate::openapi::response::{Errors, ResponseSpec};
 
 /// The name of the one security scheme.
@@ -378,7 +379,7 @@ impl Operation {
     }
 
     /// The operation object.
-    pub(crate) fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self, refusals: &mut Refusals) -> Value {
         let mut object = Map::new();
         object.insert("operationId".to_owned(), json!(self.id));
         object.insert("tags".to_owned(), json!([self.tag]));
@@ -397,9 +398,7 @@ impl Operation {
         for answer in &self.answers {
             responses.insert(answer.status.to_string(), answer.to_json());
         }
-        for (status, answer) in self.errors.answers(&self.codes) {
-            responses.entry(status.to_string()).or_insert(answer);
-        }
+        refusals.add_to_operation(self.errors, &self.codes, &mut object, &mut responses);
         object.insert("responses".to_owned(), Value::Object(responses));
         let scopes = self.scope.map(Scope::scope);
         let security = scopes.map_or(json!([]), |scope| json!([{ BEARER: [scope] }]));

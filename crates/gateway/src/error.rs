@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use model::RejectedEntry;
 use protocols::request::{BadRequest, ErrorBody, RequestRejection};
 use serde::Serialize;
 use store::{Disposition, StoreError};
@@ -10,13 +11,17 @@ use utoipa::ToSchema;
 
 use crate::metrics;
 
+pub(crate) mod code;
+
+pub(crate) use code::ErrorCode;
+
 /// An answer that says what was wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
-    status: StatusCode,
-    code: &'static str,
+    code: ErrorCode,
+    /// The code as the client reads it: the name of `code`, or the code of a refused command.
+    name: &'static str,
     detail: String,
-    is_retryable: bool,
     retry_after_s: Option<u32>,
     /// The field that is at fault, where a protocol says it apart.
     param: Option<String>,
@@ -38,15 +43,12 @@ pub(crate) struct BudgetProblem {
     pub(crate) until: String,
 }
 
-/// The code of what the database would have to say.
-pub(crate) const DATABASE_UNAVAILABLE: &str = "database_unavailable";
-
 /// Whether the same request may succeed later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Retry {
     Never,
     Maybe,
-    /// After so many seconds at the earliest.
+    /// Not before this many seconds.
     After(u32),
 }
 
@@ -79,35 +81,18 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const LONGEST_PAUSE_S: u32 = 60;
 
 impl Problem {
-    /// Something that the same request would meet again.
-    pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        let detail = detail.into();
-        Self { status, code, detail, is_retryable: false, retry_after_s: None, param: None, budget: None }
+    /// A refusal with the status and the retry advice of its code.
+    pub(crate) fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        let (name, detail, retry_after_s) = (code.name(), detail.into(), code.retry_after_s());
+        Self { code, name, detail, retry_after_s, param: None, budget: None }
     }
 
-    pub(crate) fn bad_request(code: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, code, detail)
+    /// The owner of its partition would refuse this command, with the code of a dead letter.
+    pub(crate) fn of_command(refusal: RejectedEntry) -> Self {
+        Self { name: refusal.code, ..Self::new(ErrorCode::InvalidCommand, refusal.detail) }
     }
 
-    pub(crate) fn not_found(code: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, code, detail)
-    }
-
-    pub(crate) fn conflict(code: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::CONFLICT, code, detail)
-    }
-
-    pub(crate) fn too_large(code: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, code, detail)
-    }
-
-    pub(crate) fn method_not_allowed() -> Self {
-        let detail = "this address does not take that method; Allow says which it takes";
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
-    }
-
-    /// For programs.
-    pub(crate) fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> ErrorCode {
         self.code
     }
 
@@ -118,12 +103,7 @@ impl Problem {
 
     /// What was asked for can never be done as it is written.
     pub(crate) fn is_about_input(&self) -> bool {
-        matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE)
-    }
-
-    /// Something that passes: the client may try again after a second.
-    pub(crate) fn unavailable(code: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).retry_after(1)
+        matches!(self.code.status(), StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE)
     }
 
     /// The database did not do what was asked: mostly because it cannot be reached at the moment.
@@ -134,44 +114,36 @@ impl Problem {
         tracing::warn!(%error, "the store did not answer a request");
         match (error, error.disposition()) {
             (StoreError::Busy, _) => {
-                let detail = "too many reports are being read at the moment";
-                Self::unavailable("database_busy", detail)
+                Self::new(ErrorCode::DatabaseBusy, "too many reports are being read at the moment")
             }
             (StoreError::Stopping, _) | (_, Disposition::Retry | Disposition::TooSlow) => {
-                Self::unavailable(DATABASE_UNAVAILABLE, "the database cannot be reached at the moment")
+                Self::from(ErrorCode::DatabaseUnavailable)
             }
             (_, Disposition::Unknown | Disposition::Data | Disposition::Damaged | Disposition::Fatal) => {
-                let detail = "something is wrong here; the log says what";
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail)
+                Self::from(ErrorCode::InternalError)
             }
         }
     }
 
     /// The tenant of the credential is marked as erased.
     pub(crate) fn tenant_erased() -> Self {
-        Self::new(StatusCode::GONE, "tenant_erased", StoreError::TenantErased.to_string())
+        Self::new(ErrorCode::TenantErased, StoreError::TenantErased.to_string())
     }
 
     /// For a protocol that says it in its own form.
     pub(crate) fn rejection(&self) -> (RequestRejection, Retry) {
         let again = match self.retry_after_s {
             Some(seconds) => Retry::After(seconds),
-            None if self.is_retryable => Retry::Maybe,
             None => Retry::Never,
         };
-        let (status, code, message) = (self.status.as_u16(), self.code.to_owned(), self.detail.clone());
+        let (status, code, message) =
+            (self.code.status().as_u16(), self.name.to_owned(), self.detail.clone());
         (RequestRejection { status, code, message, param: self.param.clone() }, again)
-    }
-
-    /// A request of a protocol that asks for what is not done.
-    pub(crate) fn of_request(bad: &BadRequest) -> Self {
-        let problem = Self::bad_request(bad.code(), bad.to_string());
-        Self { param: bad.param().map(str::to_owned), ..problem }
     }
 
     /// Counts it; [`IntoResponse`] does so by itself.
     pub(crate) fn count(&self) {
-        metrics::http_error(self.code);
+        metrics::http_error(self.name);
     }
 
     /// A budget is spent, for so many seconds still.
@@ -180,14 +152,27 @@ impl Problem {
         let detail = format!(
             "the budget {name} of the {scope} is spent: {spent} of {limit} ({unit}); it begins anew at {until}"
         );
-        let problem =
-            Self::new(StatusCode::TOO_MANY_REQUESTS, "budget_exceeded", detail).retry_after(seconds);
+        let problem = Self::new(ErrorCode::BudgetExceeded, detail).retry_after(seconds);
         Self { budget: Some(Box::new(budget)), ..problem }
     }
 
     /// The same may succeed later, after so many seconds at the earliest.
     pub(crate) fn retry_after(self, seconds: u32) -> Self {
-        Self { is_retryable: true, retry_after_s: Some(seconds), ..self }
+        Self { retry_after_s: Some(seconds), ..self }
+    }
+}
+
+impl From<ErrorCode> for Problem {
+    /// With the meaning of the code as its detail.
+    fn from(code: ErrorCode) -> Self {
+        Self::new(code, code.meaning())
+    }
+}
+
+impl From<BadRequest> for Problem {
+    fn from(bad: BadRequest) -> Self {
+        let problem = Self::new(ErrorCode::from(&bad), bad.to_string());
+        Self { param: bad.param().map(str::to_owned), ..problem }
     }
 }
 
@@ -201,16 +186,17 @@ impl IntoResponse for Problem {
     /// It is in the extensions of the response, too: where a protocol has a form of its own, it is repeated in that.
     fn into_response(self) -> Response {
         self.count();
+        let status = self.code.status();
         let body = ProblemBody {
             kind: "about:blank",
-            title: self.status.canonical_reason().unwrap_or("Error"),
-            status: self.status.as_u16(),
-            code: self.code,
-            retryable: self.is_retryable,
+            title: status.canonical_reason().unwrap_or("Error"),
+            status: status.as_u16(),
+            code: self.name,
+            retryable: self.retry_after_s.is_some(),
             detail: &self.detail,
             budget: self.budget.as_deref(),
         };
-        let mut response = (self.status, Json(body)).into_response();
+        let mut response = (status, Json(body)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -218,7 +204,7 @@ impl IntoResponse for Problem {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         challenge(&mut response);
-        response.extensions_mut().insert(metrics::ProblemCode(self.code));
+        response.extensions_mut().insert(metrics::ProblemCode(self.name));
         response.extensions_mut().insert(self);
         response
     }
@@ -228,7 +214,7 @@ impl IntoResponse for Problem {
 pub(crate) fn refusal(problem: &Problem, error_body: fn(&RequestRejection) -> ErrorBody) -> Response {
     let (rejection, again) = problem.rejection();
     let mut response = in_form(&rejection, again, error_body);
-    response.extensions_mut().insert(metrics::ProblemCode(problem.code));
+    response.extensions_mut().insert(metrics::ProblemCode(problem.name));
     response
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod pages;
 pub(crate) mod protocol_requests;
 pub(crate) mod protocols;
 pub(crate) mod reasoning;
+pub(crate) mod refusals;
 pub(crate) mod response;
 pub(crate) mod schema;
 pub(crate) mod tags;

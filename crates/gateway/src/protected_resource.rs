@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::auth::authority::Authority;
 use crate::auth::config::AccessConfig;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 /// Well-known path of the metadata; for a resource with a path, that path follows.
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
@@ -94,7 +94,7 @@ impl ResourceMetadata {
 async fn show(State(metadata): State<ResourceMetadata>, request: Request) -> Response {
     match metadata.base(request.uri(), request.headers()) {
         Some(base) => Json(metadata.json(&base)).into_response(),
-        None => Problem::bad_request("invalid_host", "the request names no host").into_response(),
+        None => Problem::new(ErrorCode::InvalidHost, "the request names no host").into_response(),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::auth::authenticator::{self, Authenticator};
 use crate::auth::cors;
 use crate::auth::host_check::HostPolicy;
 use crate::auth::quota::TenantLimiter;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::http::extensions::ClientIp;
 use crate::http::listener::ConnectionBounds;
 use crate::http::{listener, request_id, request_trace};
@@ -57,6 +57,16 @@ pub enum CallerError {
         /// Seconds after which the same request passes.
         retry_after_s: u32,
     },
+}
+
+impl CallerError {
+    /// The code that the HTTP API answers the same refusal with.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::InsufficientScope(_) => ErrorCode::InsufficientScope.name(),
+            Self::RateLimited { .. } => ErrorCode::RateLimited.name(),
+        }
+    }
 }
 
 impl AuthenticatedCaller {
@@ -99,7 +109,7 @@ pub struct AuthenticationError(Problem);
 
 impl std::fmt::Display for AuthenticationError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0.rejection().0.message)
+        f.write_str(self.0.detail())
     }
 }
 
@@ -183,7 +193,7 @@ impl Gateway {
             .merge(routes.layer(middleware::from_fn_with_state(door, authenticate)))
             .merge(metadata.map(ResourceMetadata::routes).unwrap_or_default())
             .merge(runtime::endpoint::probes_router(health.clone()))
-            .fallback(async || Problem::not_found("unknown_address", "there is nothing at this address"))
+            .fallback(async || Problem::from(ErrorCode::UnknownAddress))
             .layer(middleware::from_fn_with_state(cors, cors::cross_origin))
             .layer(middleware::from_fn(request_id::identify))
             .layer(middleware::from_fn_with_state(Arc::new(policy), router::check_head));
@@ -232,10 +242,7 @@ async fn authenticate(
             request.extensions_mut().insert(caller);
             match tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await {
                 Ok(response) => response,
-                Err(_) => {
-                    let detail = "the request took too long";
-                    Problem::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", detail).into_response()
-                }
+                Err(_) => Problem::from(ErrorCode::RequestTimeout).into_response(),
             }
         }
         Err(AuthenticationError(problem)) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use auth::CorsRules;
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -15,7 +15,7 @@ use crate::app::authorize::Scopes;
 use crate::app::state::AppState;
 use crate::auth::cors;
 use crate::auth::host_check::HostPolicy;
-use crate::error::{self, Problem};
+use crate::error::{self, ErrorCode, Problem};
 use crate::http::connection::{Refusal, Refuse};
 use crate::http::{request_id, request_metrics, request_trace};
 use crate::openapi::document;
@@ -27,10 +27,12 @@ pub(crate) fn router(state: AppState, policy: HostPolicy, health: Health) -> Rou
         .with_state(state)
         .merge(runtime::endpoint::probes_router(health))
         .fallback(async |uri: Uri| {
-            let problem = Problem::not_found("unknown_address", "there is nothing at this address");
+            let problem = Problem::from(ErrorCode::UnknownAddress);
             refusal_at(uri.path(), problem)
         })
-        .method_not_allowed_fallback(async |uri: Uri| refusal_at(uri.path(), Problem::method_not_allowed()));
+        .method_not_allowed_fallback(async |uri: Uri| {
+            refusal_at(uri.path(), Problem::from(ErrorCode::MethodNotAllowed))
+        });
     let cors = Arc::clone(&policy.cors);
     let routes = routes
         .layer(middleware::from_fn_with_state(cors, cors::cross_origin))
@@ -62,14 +64,14 @@ pub(crate) async fn check_head(
 pub(crate) fn refusals(rules: Arc<CorsRules>) -> Refuse {
     Arc::new(move |why, uri, origin| {
         let problem = match why {
-            Refusal::Draining => Problem::unavailable("draining", SubscribeError::Draining.to_string()),
+            Refusal::Draining => Problem::new(ErrorCode::Draining, SubscribeError::Draining.to_string()),
             Refusal::TooManyRequests => {
                 let detail = "this address has as many requests under way here as it may have";
-                Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", detail).retry_after(1)
+                Problem::new(ErrorCode::TooManyRequests, detail)
             }
             Refusal::TooManyStreams => {
                 let detail = "this gateway has as many requests under way as it may have; try another";
-                Problem::unavailable("too_many_streams", detail)
+                Problem::new(ErrorCode::TooManyStreams, detail)
             }
         };
         let origin = origin.and_then(|origin| origin.to_str().ok());

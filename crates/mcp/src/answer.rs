@@ -64,10 +64,11 @@ impl From<Refusal> for ToolError {
 
 impl From<CallerError> for ToolError {
     fn from(error: CallerError) -> Self {
+        let refusal = Self::new(error.code(), error.to_string());
         match error {
-            CallerError::InsufficientScope(_) => Self::new("insufficient_scope", error.to_string()),
+            CallerError::InsufficientScope(_) => refusal,
             CallerError::RateLimited { retry_after_s } => {
-                Self::new("rate_limited", error.to_string()).with("retry_after_seconds", retry_after_s.into())
+                refusal.with("retry_after_seconds", retry_after_s.into())
             }
         }
     }

@@ -72,19 +72,6 @@ pub enum BadRequest {
 }
 
 impl BadRequest {
-    /// A stable code for programs.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::NotAnObject(_) => "invalid_json",
-            Self::Missing { .. } => "missing_required_parameter",
-            Self::Invalid { .. } | Self::InvalidId { .. } | Self::InvalidMetadata { .. } => "invalid_value",
-            Self::Unsupported { .. } => "unsupported_parameter",
-            Self::NoInput { .. } => "no_input",
-            Self::EmptyInput { .. } => "empty_input",
-            Self::NoThread { .. } => "no_thread",
-        }
-    }
-
     /// The field, as a path into the body.
     pub fn param(&self) -> Option<&str> {
         match self {
@@ -97,16 +84,6 @@ impl BadRequest {
             | Self::NoInput { param }
             | Self::EmptyInput { param }
             | Self::NoThread { param, .. } => Some(param),
-        }
-    }
-
-    /// The same as what a protocol writes.
-    pub fn rejection(&self) -> RequestRejection {
-        RequestRejection {
-            status: 400,
-            code: self.code().to_owned(),
-            message: self.to_string(),
-            param: self.param().map(str::to_owned),
         }
     }
 }

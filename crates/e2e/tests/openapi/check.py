@@ -26,6 +26,16 @@ def validate(schema, value, place):
         faults.append(f"{place}: {fault.message[:300]}")
 
 
+def resolved(value):
+    """What a reference refers to."""
+    while "$ref" in value:
+        parts = value["$ref"].removeprefix("#/").split("/")
+        value = document
+        for part in parts:
+            value = value[part]
+    return value
+
+
 def contents(schema):
     """All schemas of content in a schema of an event."""
     if isinstance(schema, dict):
@@ -42,7 +52,7 @@ def examples(holder):
     if "example" in holder:
         yield "example", holder["example"]
     for name, example in holder.get("examples", {}).items():
-        yield name, example["value"]
+        yield name, resolved(example)["value"]
 
 
 def media(content, place):
@@ -54,7 +64,7 @@ def media(content, place):
             validate(holder["schema"], value, f"{place} {kind} {name}")
             if kind == "text/event-stream":
                 data = value["data"]
-                validate({"anyOf": list(contents(holder["schema"]))}, json.loads(data), f"{place} {kind} {name} data")
+                validate({"anyOf": list(contents(resolved(holder["schema"])))}, json.loads(data), f"{place} {kind} {name} data")
         if not found and kind == "application/json":
             faults.append(f"{place} {kind}: there is no example")
 
@@ -63,12 +73,13 @@ for path, item in document["paths"].items():
     for method, operation in item.items():
         place = f"{method} {path}"
         for parameter in operation.get("parameters", []):
+            parameter = resolved(parameter)
             for value in parameter.get("schema", {}).get("examples", []):
                 validate(parameter["schema"], value, f"{place} {parameter['name']}")
         media(operation.get("requestBody", {}).get("content", {}), place)
         for status, answer in operation["responses"].items():
             # A proxy in front of the gateway may return these codes itself.
-            content = answer.get("content", {}) if status not in ("401", "403", "429") else {}
+            content = resolved(answer).get("content", {}) if status not in ("401", "403", "429") else {}
             media(content, f"{place} {status}")
 for name, schema in document["components"]["schemas"].items():
     for value in schema.get("examples", []):
@@ -83,7 +94,7 @@ WRITTEN = {
     "chat_completions": ("post", "/v1/chat/completions"),
 }
 for folder, (method, path) in WRITTEN.items():
-    schema = document["paths"][path][method]["responses"]["200"]["content"]["text/event-stream"]["schema"]
+    schema = resolved(document["paths"][path][method]["responses"]["200"]["content"]["text/event-stream"]["schema"])
     said = {"anyOf": list(contents(schema))}
     before = checked
     for file in sorted(pathlib.Path(sys.argv[2], folder).glob("*.txt")):

@@ -42,3 +42,22 @@ def map_query(context, query):
         if name in ("message", "agent") and isinstance(value, str) and ID.fullmatch(value):
             query[name] = known(name, value)
     return query
+
+
+# A method that is not described, and a turn that failed with a code of its workflow.
+OF_NO_OPERATION = (405, 502)
+
+
+@schemathesis.check
+def code_conformance(ctx, response, case):
+    """A refusal has a code of its operation: one of `x-error-codes`, or of the `default` response."""
+    if response.status_code < 400 or response.status_code in OF_NO_OPERATION:
+        return
+    try:
+        body = response.json()
+    except ValueError:
+        return
+    body = body.get("error", body) if isinstance(body, dict) else {}
+    shared = case.operation.schema.raw_schema["components"]["responses"]["Refused"]["content"]["application/problem+json"]
+    codes = shared["schema"]["properties"]["code"]["enum"] + case.operation.definition.raw.get("x-error-codes", [])
+    assert body.get("code") in codes, f"{body.get('code')} is not a code of this operation"

@@ -11,7 +11,7 @@ use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 /// Schema of an agent's settings, for the OpenAPI document.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ pub(crate) fn checked(settings: Option<Map<String, Value>>) -> Result<Map<String
 }
 
 fn invalid(detail: String) -> Problem {
-    Problem::bad_request("invalid_settings", detail)
+    Problem::new(ErrorCode::InvalidSettings, detail)
 }
 
 #[cfg(test)]

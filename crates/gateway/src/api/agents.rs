@@ -15,7 +15,7 @@ use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::owner_query::OwnerStatus;
 use crate::commands::{control, owner_query, submit};
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path;
 use crate::extract::path::PathParam;
@@ -69,7 +69,7 @@ impl MaxBodySize for AgentBody {
 }
 
 pub(crate) fn unknown() -> Problem {
-    Problem::not_found("unknown_agent", "there is no such agent")
+    Problem::from(ErrorCode::UnknownAgent)
 }
 
 pub(crate) async fn put(
@@ -151,7 +151,7 @@ pub(crate) async fn list(
         None => None,
         Some("backoff") => Some(AgentWaiting::Backoff),
         Some("paused") => Some(AgentWaiting::Paused),
-        Some(_) => return Err(Problem::bad_request("invalid_query", "waiting must be backoff or paused")),
+        Some(_) => return Err(Problem::new(ErrorCode::InvalidQuery, "waiting must be backoff or paused")),
     };
     let after = query
         .next

@@ -15,7 +15,7 @@ use crate::api::views::{self, BatchView, WholeBatch};
 use crate::api::{context, threads};
 use crate::app::request_context::RequestContext;
 use crate::commands::owner_query::OwnerStatus;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::path::PathParam;
 use crate::extract::query;
 use crate::extract::query::QueryParams;
@@ -107,7 +107,7 @@ pub(crate) async fn get(
     ctx: RequestContext,
     PathParam((thread, batch)): PathParam<(String, String)>,
 ) -> Result<Response, Problem> {
-    let unknown = || Problem::not_found("unknown_batch", "there is no such batch in this thread");
+    let unknown = || Problem::from(ErrorCode::UnknownBatch);
     let (thread, turn) = (ctx.thread(&thread)?, TurnId::parse(&batch).ok());
     let named = match turn {
         Some(_) => None,
@@ -136,7 +136,7 @@ pub(crate) async fn get(
         return Err(match owner_status {
             Some(OwnerStatus::Unavailable) if turn.is_some() => {
                 let detail = "no worker owns the thread at the moment, and the batch is not stored";
-                Problem::unavailable("partition_unavailable", detail)
+                Problem::new(ErrorCode::PartitionUnavailable, detail)
             }
             _ => unknown(),
         });
@@ -208,7 +208,7 @@ pub(crate) async fn incomplete_of_agent(
         Some("incomplete") => &schemas::INCOMPLETE[..1],
         Some("abandoned") => &schemas::INCOMPLETE[1..],
         Some(_) => {
-            return Err(Problem::bad_request("invalid_query", "state must be incomplete or abandoned"));
+            return Err(Problem::new(ErrorCode::InvalidQuery, "state must be incomplete or abandoned"));
         }
     };
     let limit = query::limit(query.limit.as_deref())? as usize;
@@ -254,7 +254,7 @@ pub(crate) async fn incomplete_of_agent(
 
 /// Parses `next`: a thread, and the batch of it before which the page begins.
 fn place(ctx: &RequestContext, next: &str) -> Result<(ThreadId, Position), Problem> {
-    let invalid = || Problem::bad_request("invalid_id", "next: no page ended like this");
+    let invalid = || Problem::new(ErrorCode::InvalidId, "next: no page ended like this");
     let (thread, before) = next.rsplit_once('.').ok_or_else(invalid)?;
     let before = query::position("next", Some(before.to_owned()))?.ok_or_else(invalid)?;
     Ok((ctx.thread_in("next", thread)?, before))

@@ -14,7 +14,7 @@ use crate::api::respond::json_no_store;
 use crate::api::{schemas, views};
 use crate::app::request_context::RequestContext;
 use crate::commands::control;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path::{self, PathParam};
 use crate::extract::query::{self, QueryParams};
@@ -112,11 +112,11 @@ pub(crate) struct BudgetsPage {
 }
 
 fn unknown() -> Problem {
-    Problem::not_found("unknown_budget", "there is no such budget")
+    Problem::from(ErrorCode::UnknownBudget)
 }
 
 fn invalid(detail: impl Into<String>) -> Problem {
-    Problem::bad_request("invalid_budget", detail.into())
+    Problem::new(ErrorCode::InvalidBudget, detail.into())
 }
 
 fn name_of(text: &str) -> Result<BudgetName, Problem> {
@@ -206,7 +206,7 @@ pub(crate) async fn put(
     // What has been used in the current period counts already.
     if !store.put_budget(ctx.tenant(), &name, &budget, &command, &actor).await? {
         let detail = format!("the tenant has {} budgets, which is as many as it may", store::MOST_BUDGETS);
-        return Err(Problem::conflict("too_many_budgets", detail));
+        return Err(Problem::new(ErrorCode::TooManyBudgets, detail));
     }
     let row = store.budget(ctx.tenant(), &name).await?.ok_or_else(unknown)?;
     tracing::info!(budget = %name, actor, scope = row.budget.scope.name(), "a budget was put");

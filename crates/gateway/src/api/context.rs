@@ -17,7 +17,7 @@ use crate::api::respond::json_no_store;
 use crate::api::threads;
 use crate::api::{schemas, views};
 use crate::app::request_context::RequestContext;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::NoBody;
 use crate::extract::path::PathParam;
 use crate::extract::query;
@@ -278,7 +278,7 @@ pub(crate) async fn undo(
     _: NoBody,
 ) -> Result<Response, Problem> {
     let (thread, actor, backend) = (ctx.thread(&thread)?, ctx.actor(&headers)?, ctx.backend()?);
-    let none = || Problem::not_found("no_compaction", "there is no compaction in this thread that counts");
+    let none = || Problem::from(ErrorCode::NoCompaction);
     let undone = backend.store().undo_compaction(&thread, &actor).await?.ok_or_else(none)?;
     Ok(json_no_store(Undone { thread_id: thread.name().to_owned(), undone }))
 }
@@ -289,7 +289,7 @@ fn format(name: Option<&str>) -> Result<Render, Problem> {
     match name.unwrap_or("openai") {
         "openai" => Ok(render::openai),
         "anthropic" => Ok(render::anthropic),
-        _ => Err(Problem::bad_request("invalid_format", "format must be openai or anthropic")),
+        _ => Err(Problem::new(ErrorCode::InvalidFormat, "format must be openai or anthropic")),
     }
 }
 
@@ -308,7 +308,7 @@ fn budget(text: Option<&str>) -> Result<Option<u64>, Problem> {
     let Some(text) = text else { return Ok(None) };
     let budget = text.parse().ok().filter(|tokens| (1..=MAX_CONTEXT_TOKENS).contains(tokens));
     let invalid =
-        || Problem::bad_request("invalid_tokens", format!("tokens must be from 1 to {MAX_CONTEXT_TOKENS}"));
+        || Problem::new(ErrorCode::InvalidTokens, format!("tokens must be from 1 to {MAX_CONTEXT_TOKENS}"));
     budget.ok_or_else(invalid).map(Some)
 }
 

@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::respond::json_no_store;
 use crate::api::{schemas, views};
 use crate::app::request_context::RequestContext;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::query;
 use crate::extract::query::QueryParams;
 
@@ -77,7 +77,7 @@ pub(crate) async fn list(
     let parse = |text: &str| DeadLetterCursor::parse(text);
     let before = query.next.as_deref().map(|text| {
         parse(text)
-            .ok_or_else(|| Problem::bad_request("invalid_id", "next: no page ended like this".to_owned()))
+            .ok_or_else(|| Problem::new(ErrorCode::InvalidId, "next: no page ended like this".to_owned()))
     });
     let before = before.transpose()?;
     let (reason, before) = (query.reason.as_deref(), before.as_ref());

@@ -12,7 +12,7 @@ use crate::api::respond::json_no_store;
 use crate::api::{agents, schedules, schemas, views};
 use crate::app::request_context::RequestContext;
 use crate::commands::control;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::NoBody;
 use crate::extract::path;
 use crate::extract::path::PathParam;
@@ -54,7 +54,7 @@ pub(crate) struct DelayedTasksPage {
 }
 
 fn unknown() -> Problem {
-    Problem::not_found("unknown_task", "the agent has no such task that waits for its time")
+    Problem::new(ErrorCode::UnknownTask, "the agent has no such task that waits for its time")
 }
 
 /// Stores a task that was sent with `not_before` and tells its owner. Returns the URL of the task.
@@ -65,7 +65,7 @@ pub(crate) async fn delay(
     actor: String,
 ) -> Result<String, Problem> {
     let backend = ctx.backend()?;
-    let invalid = |detail: &str| Problem::bad_request("invalid_not_before", detail.to_owned());
+    let invalid = |detail: &str| Problem::new(ErrorCode::InvalidNotBefore, detail.to_owned());
     let not_before = wire::parse_rfc3339(not_before)
         .ok_or_else(|| invalid("not_before must be a time like 2026-12-24T18:00:00Z"))?;
     if not_before.0 < 0 {
@@ -79,13 +79,13 @@ pub(crate) async fn delay(
         TaskDelay::Stored => {}
         TaskDelay::Conflict => {
             let detail = "the agent knows a task of that id with another payload or time";
-            return Err(Problem::conflict("task_conflict", detail));
+            return Err(Problem::new(ErrorCode::TaskConflict, detail));
         }
         TaskDelay::Full => {
             let detail = format!(
                 "{MOST_DELAYED_TASKS} tasks of the agent wait for their time, which is as many as may"
             );
-            return Err(Problem::conflict("too_many_delayed_tasks", detail));
+            return Err(Problem::new(ErrorCode::TooManyDelayedTasks, detail));
         }
         TaskDelay::Erased => return Err(schedules::erased(backend, &agent).await),
     }

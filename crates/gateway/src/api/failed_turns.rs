@@ -15,7 +15,7 @@ use crate::api::turns::turn_id;
 use crate::api::{schemas, views};
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, publish};
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::NoBody;
 use crate::extract::path;
 use crate::extract::path::PathParam;
@@ -71,7 +71,7 @@ pub(crate) struct FailedTurn {
 }
 
 fn unknown() -> Problem {
-    Problem::not_found("unknown_failed_turn", "there is no such failed turn in this thread")
+    Problem::from(ErrorCode::UnknownFailedTurn)
 }
 
 pub(crate) async fn list(

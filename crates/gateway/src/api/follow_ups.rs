@@ -19,7 +19,7 @@ use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::control::{self, ControlOutcome};
 use crate::commands::owner_query;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path;
 use crate::extract::path::PathParam;
@@ -129,7 +129,7 @@ impl MaxBodySize for SnoozeBody {
 }
 
 fn unknown() -> Problem {
-    Problem::not_found("unknown_follow_up", "there is no such follow-up in this thread")
+    Problem::from(ErrorCode::UnknownFollowUp)
 }
 
 fn timer_id(name: &str, text: &str) -> Result<TimerId, Problem> {
@@ -258,7 +258,7 @@ pub(crate) async fn put_off(
 }
 
 fn snoozed_until(body: &SnoozeBody, now: Timestamp) -> Result<Timestamp, Problem> {
-    let invalid = |detail: &str| Problem::bad_request("invalid_snooze", detail.to_owned());
+    let invalid = |detail: &str| Problem::new(ErrorCode::InvalidSnooze, detail.to_owned());
     let until = match (body.seconds, &body.until) {
         (Some(seconds), None) => {
             let ms = i64::try_from(seconds).ok().and_then(|seconds| seconds.checked_mul(1_000));
@@ -306,7 +306,7 @@ async fn act(
     wanted: TimerStatus,
 ) -> Result<ControlOutcome, Problem> {
     let row = backend.store().follow_up(thread, timer).await?.ok_or_else(unknown)?;
-    let ended = || Problem::conflict("follow_up_ended", "the follow-up does not wait any more");
+    let ended = || Problem::from(ErrorCode::FollowUpEnded);
     if row.status != TimerStatus::Pending {
         return Err(ended());
     }
@@ -375,7 +375,7 @@ mod tests {
             (None, Some("2024-11-14T22:13:20Z")),
             (None, Some("tomorrow")),
         ] {
-            assert_eq!(until(seconds, at), Err("invalid_snooze"), "{seconds:?} {at:?}");
+            assert_eq!(until(seconds, at), Err(ErrorCode::InvalidSnooze), "{seconds:?} {at:?}");
         }
     }
 }

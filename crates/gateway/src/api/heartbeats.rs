@@ -16,7 +16,7 @@ use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::commands::{digest_name, owner_query, publish, submit};
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::{JsonBody, MaxBodySize};
 use crate::extract::path;
 use crate::extract::path::PathParam;
@@ -64,7 +64,7 @@ pub(crate) async fn send(
         Some(TurnState::Failed { run } | TurnState::Open { run }) => return accepted(run),
         Some(TurnState::Dropped) => {
             let detail = "the turn of this continuation failed, and was dropped; send another request_id";
-            return Err(Problem::new(StatusCode::GONE, "turn_dropped", detail));
+            return Err(Problem::new(ErrorCode::TurnDropped, detail));
         }
         None => {}
     }
@@ -74,7 +74,7 @@ pub(crate) async fn send(
     }
     if status.active.is_some() || !status.waiting.is_empty() {
         let detail = "a turn runs or waits in this thread, so its last batch is open";
-        return Err(Problem::conflict("batch_open", detail).retry_after(1));
+        return Err(Problem::new(ErrorCode::BatchOpen, detail));
     }
     check_batch(&ctx, &thread, batch).await?;
     let metadata = metadata(batch)?;
@@ -84,7 +84,7 @@ pub(crate) async fn send(
 }
 
 fn unknown() -> Problem {
-    Problem::not_found("unknown_batch", "there is no such batch in this thread")
+    Problem::from(ErrorCode::UnknownBatch)
 }
 
 /// Checks that the batch is complete and the last of the thread.
@@ -96,12 +96,12 @@ async fn check_batch(ctx: &RequestContext, thread: &ThreadId, batch: Position) -
     let newest = store.batch_ids(thread, None, 1).await?.unwrap_or_default();
     if let Some(newest) = newest.first().filter(|newest| **newest != batch) {
         let detail = format!("batch {batch} is not the last of its thread, which is {newest}");
-        return Err(Problem::conflict("batch_not_last", detail));
+        return Err(Problem::new(ErrorCode::BatchNotLast, detail));
     }
     match found.state() {
         BatchState::Complete => Ok(()),
         BatchState::Incomplete(why) => {
-            Err(Problem::conflict("batch_incomplete", format!("batch {batch} is incomplete: {why}")))
+            Err(Problem::new(ErrorCode::BatchIncomplete, format!("batch {batch} is incomplete: {why}")))
         }
     }
 }
@@ -112,10 +112,10 @@ fn metadata(batch: Position) -> Result<Metadata, Problem> {
         "continues": batch.to_string(), "continuation_number": 1, "heartbeat": true, "synthetic": true,
     });
     Metadata::new(map.as_object().cloned().unwrap_or_default())
-        .map_err(|error| Problem::bad_request("invalid_metadata", error.to_string()))
+        .map_err(|error| Problem::new(ErrorCode::InvalidMetadata, error.to_string()))
 }
 
 fn turn_of(thread: &ThreadId, batch: Position, request: &CommandId) -> Result<TurnId, Problem> {
     let name = digest_name(&Sha256::digest(format!("{thread}\0{batch}\0{request}")));
-    TurnId::heartbeat(thread, &name).map_err(|error| Problem::bad_request("invalid_id", error.to_string()))
+    TurnId::heartbeat(thread, &name).map_err(|error| Problem::new(ErrorCode::InvalidId, error.to_string()))
 }

@@ -12,7 +12,7 @@ use crate::api::threads;
 use crate::api::views;
 use crate::api::views::MessageView;
 use crate::app::request_context::RequestContext;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::path::PathParam;
 use crate::extract::query;
 use crate::extract::query::QueryParams;
@@ -100,7 +100,7 @@ pub(crate) async fn list(
         with_synthetic: query.synthetic.unwrap_or(false),
     };
     if range.after.zip(range.before).is_some_and(|(after, before)| after > before) {
-        return Err(Problem::bad_request("invalid_range", "after is above before"));
+        return Err(Problem::from(ErrorCode::InvalidRange));
     }
     let (mut messages, facts, next) = read(&ctx, &thread, range, query.next, query.limit, true).await?;
     if !range.with_synthetic {

@@ -14,7 +14,7 @@ use crate::api::{audit, schemas};
 use crate::app::request_context::RequestContext;
 use crate::auth::authenticator::{self, new_key};
 use crate::commands::control;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path::PathParam;
 use crate::extract::query;
@@ -73,7 +73,7 @@ pub(crate) struct KeysPage {
 }
 
 fn unknown() -> Problem {
-    Problem::not_found("unknown_key", "there is no such key")
+    Problem::from(ErrorCode::UnknownKey)
 }
 
 fn is_name(text: &str) -> bool {
@@ -85,7 +85,7 @@ pub(crate) async fn create(
     headers: HeaderMap,
     JsonBody(body): JsonBody<KeyBody>,
 ) -> Result<Response, Problem> {
-    let invalid = |detail: String| Problem::bad_request("invalid_key", detail);
+    let invalid = |detail: String| Problem::new(ErrorCode::InvalidKey, detail);
     if !is_name(&body.name) {
         return Err(invalid(format!("name must have from 1 to {MAX_NAME} characters, and no NUL")));
     }
@@ -100,7 +100,7 @@ pub(crate) async fn create(
     let wanted = scopes.unwrap_or_else(|| role.permissions());
     if let Some(beyond) = wanted.iter().find(|permission| !ctx.principal().has_permission(*permission)) {
         let detail = format!("a key cannot grant a scope that its creator lacks: {}", beyond.scope());
-        return Err(Problem::new(StatusCode::FORBIDDEN, "insufficient_scope", detail));
+        return Err(Problem::new(ErrorCode::InsufficientScope, detail));
     }
     let lifetime = body.expires_in_s.map(|seconds| match (1..=MAX_LIFETIME_S).contains(&seconds) {
         true => Ok(seconds),
@@ -133,7 +133,7 @@ pub(crate) async fn list(
     ctx: RequestContext,
     QueryParams(query): QueryParams<KeysQuery>,
 ) -> Result<Response, Problem> {
-    let invalid = || Problem::bad_request("invalid_id", "next: not the id of a key");
+    let invalid = || Problem::new(ErrorCode::InvalidId, "next: not the id of a key");
     let after = query.next.map(|id| KeyId::parse(&id).ok_or_else(invalid)).transpose()?;
     let limit = query::limit(query.limit.as_deref())?;
     let mut keys = ctx.store()?.keys(ctx.tenant(), after, limit + 1).await?;
@@ -159,7 +159,7 @@ pub(crate) async fn revoke(
 }
 
 fn key_id(text: &str) -> Result<KeyId, Problem> {
-    let invalid = || Problem::bad_request("invalid_id", "key: the id of a key has 16 hexadecimal digits");
+    let invalid = || Problem::new(ErrorCode::InvalidId, "key: the id of a key has 16 hexadecimal digits");
     KeyId::parse(text).ok_or_else(invalid)
 }
 

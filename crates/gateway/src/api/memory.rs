@@ -13,7 +13,7 @@ use crate::api::{agents, schemas, views};
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::control;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path::PathParam;
 use crate::extract::query;
@@ -169,11 +169,11 @@ pub(crate) struct FactsPage {
 }
 
 fn unknown() -> Problem {
-    Problem::not_found("unknown_fact", "the agent remembers no such fact, or another one has taken its place")
+    Problem::from(ErrorCode::UnknownFact)
 }
 
 fn invalid(detail: impl Into<String>) -> Problem {
-    Problem::bad_request("invalid_fact", detail.into())
+    Problem::new(ErrorCode::InvalidFact, detail.into())
 }
 
 fn is_text(text: &str) -> bool {
@@ -190,7 +190,7 @@ pub(crate) async fn list(
     let with_superseded = match query.superseded.as_deref() {
         None | Some("false") => false,
         Some("true") => true,
-        Some(_) => return Err(Problem::bad_request("invalid_query", "superseded must be true or false")),
+        Some(_) => return Err(Problem::new(ErrorCode::InvalidQuery, "superseded must be true or false")),
     };
     let thread = query.thread_id.map(|thread| ctx.thread_in("thread_id", &thread)).transpose()?;
     let facts: Vec<FactView> = match (query.q, query.user_id, thread) {
@@ -199,17 +199,17 @@ pub(crate) async fn list(
             found.into_iter().map(FactView::from).collect()
         }
         (Some(_), ..) => {
-            return Err(Problem::bad_request(
-                "invalid_query",
+            return Err(Problem::new(
+                ErrorCode::InvalidQuery,
                 "q wants thread_id, and neither user_id nor superseded",
             ));
         }
         (None, Some(_), Some(_)) => {
-            return Err(Problem::bad_request("invalid_query", "user_id or thread_id, not both"));
+            return Err(Problem::new(ErrorCode::InvalidQuery, "user_id or thread_id, not both"));
         }
         (None, user, thread) => {
             if user.as_deref().is_some_and(|user| !is_text(user)) {
-                return Err(Problem::bad_request("invalid_query", "user_id must have 1 to 256 bytes"));
+                return Err(Problem::new(ErrorCode::InvalidQuery, "user_id must have 1 to 256 bytes"));
             }
             let scope = user.map(FactScope::User).or(thread.map(FactScope::Thread));
             let rows = store.facts(&agent, &FactFilter { scope, with_superseded, limit }).await?;
@@ -287,7 +287,7 @@ pub(crate) async fn delete(
     let restores = match query.restore.as_deref() {
         None | Some("false") => false,
         Some("true") => true,
-        Some(_) => return Err(Problem::bad_request("invalid_query", "restore must be true or false")),
+        Some(_) => return Err(Problem::new(ErrorCode::InvalidQuery, "restore must be true or false")),
     };
     if !store.delete_fact(&agent, &fact, restores, &command, &actor).await? {
         return Err(unknown());

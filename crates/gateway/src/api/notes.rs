@@ -12,7 +12,7 @@ use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::commands::{digest_name, publish, submit, validate};
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::{JsonBody, MaxBodySize};
 use crate::extract::path;
 use crate::extract::path::PathParam;
@@ -58,7 +58,7 @@ pub(crate) async fn put(
     let is_hidden = match body.visibility.as_deref() {
         None | Some("shown") => false,
         Some("hidden") => true,
-        Some(_) => return Err(Problem::bad_request("invalid_body", "visibility must be shown or hidden")),
+        Some(_) => return Err(Problem::new(ErrorCode::InvalidBody, "visibility must be shown or hidden")),
     };
     let request = body.request_id.unwrap_or_else(|| Uuid::now_v7().simple().to_string());
     let request = path::id("request_id", &request, CommandId::parse)?;

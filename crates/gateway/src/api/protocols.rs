@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use feed::Subscription;
 use model::{MessageId, QueryTarget, QueueStatus, ThreadId, TurnError, TurnId, TurnOptions};
-use protocols::request::{BadRequest, ErrorBody, RequestRejection};
+use protocols::request::{ErrorBody, RequestRejection};
 use protocols::{AnswerEvent, Cursor, Protocol, StoredAnswer, StreamError};
 use sha2::{Digest, Sha256};
 use store::{RunFailure, TurnState};
@@ -31,7 +31,7 @@ use crate::commands::submit;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::{digest_name, owner_query, publish, validate};
 use crate::error;
-use crate::error::{Problem, Retry};
+use crate::error::{ErrorCode, Problem, Retry};
 use crate::extract::body;
 use crate::extract::headers;
 use crate::http::extensions::ConnectionHandle;
@@ -65,7 +65,7 @@ pub(crate) async fn posted<F, A>(
 ) -> Response
 where
     F: FnOnce(ProtocolRequest) -> A,
-    A: Future<Output = Result<Response, ProtocolError>>,
+    A: Future<Output = Result<Response, Problem>>,
 {
     let headers = request.headers().clone();
     let read = async {
@@ -77,47 +77,16 @@ where
         Ok((key, options, body)) => {
             handle(ProtocolRequest { ctx, connection, key, options, headers, body }).await
         }
-        Err(problem) => Err(problem.into()),
+        Err(problem) => Err(problem),
     };
     answered(outcome, error_body)
 }
 
-/// Why a request is refused.
-pub(crate) enum ProtocolError {
-    Problem(Problem),
-    Bad(BadRequest),
-}
-
-impl From<Problem> for ProtocolError {
-    fn from(problem: Problem) -> Self {
-        Self::Problem(problem)
-    }
-}
-
-impl From<BadRequest> for ProtocolError {
-    fn from(bad: BadRequest) -> Self {
-        Self::Bad(bad)
-    }
-}
-
-impl From<store::StoreError> for ProtocolError {
-    fn from(error: store::StoreError) -> Self {
-        Self::Problem(error.into())
-    }
-}
-
-/// The response, or a refusal in the form of the protocol.
-fn answered(
-    outcome: Result<Response, ProtocolError>,
-    error_body: fn(&RequestRejection) -> ErrorBody,
-) -> Response {
+/// The answer, or a refusal in the form of the protocol.
+fn answered(outcome: Result<Response, Problem>, error_body: fn(&RequestRejection) -> ErrorBody) -> Response {
     match outcome {
         Ok(response) => response,
-        Err(ProtocolError::Bad(bad)) => {
-            metrics::http_error(bad.code());
-            error::in_form(&bad.rejection(), Retry::Never, error_body)
-        }
-        Err(ProtocolError::Problem(problem)) => {
+        Err(problem) => {
             problem.count();
             error::refusal(&problem, error_body)
         }
@@ -151,16 +120,16 @@ pub(crate) async fn open(
     ctx: &RequestContext,
     connection: ConnectionHandle,
     input: &Input,
-) -> Result<(MessageId, TurnAnswer), ProtocolError> {
+) -> Result<(MessageId, TurnAnswer), Problem> {
     let submission = resolve(ctx, input).await?;
     enter(ctx, connection, &input.thread, submission, Repeats::of_key(input.key.as_deref())).await
 }
 
 /// Checks an input and resolves it; nothing is opened yet.
-async fn resolve(ctx: &RequestContext, input: &Input) -> Result<Submission, ProtocolError> {
+async fn resolve(ctx: &RequestContext, input: &Input) -> Result<Submission, Problem> {
     validate::content(&input.content)?;
     validate::client_metadata(&input.metadata)?;
-    Ok(submit::resolve(ctx.backend()?, input).await?)
+    submit::resolve(ctx.backend()?, input).await
 }
 
 /// Opens the turn if it is new.
@@ -170,7 +139,7 @@ async fn enter(
     thread: &ThreadId,
     submission: Submission,
     repeats: Repeats,
-) -> Result<(MessageId, TurnAnswer), ProtocolError> {
+) -> Result<(MessageId, TurnAnswer), Problem> {
     let backend = ctx.backend()?;
     let turn = submission.turn();
     if let Submission::Duplicate(_, Some(TurnState::Failed { run })) = &submission {
@@ -196,7 +165,7 @@ pub(crate) async fn resume_answer(
     connection: ConnectionHandle,
     thread: &ThreadId,
     message: &MessageId,
-) -> Result<TurnAnswer, ProtocolError> {
+) -> Result<TurnAnswer, Problem> {
     let backend = ctx.backend()?;
     if let Some(stored) = store_reads::answer(backend.store(), thread, message).await? {
         return Ok(TurnAnswer::Stored(stored));
@@ -213,7 +182,7 @@ pub(crate) async fn resume_answer(
 
 /// The answer of the turn with a person that is in progress in a thread, or of the first that
 /// waits; `None` when there is none.
-pub(crate) async fn active(backend: &Backend, thread: &ThreadId) -> Result<Option<MessageId>, ProtocolError> {
+pub(crate) async fn active(backend: &Backend, thread: &ThreadId) -> Result<Option<MessageId>, Problem> {
     open_answer(backend, thread, |_| true).await
 }
 
@@ -222,7 +191,7 @@ pub(crate) async fn open_answer(
     backend: &Backend,
     thread: &ThreadId,
     is_wanted: impl Fn(&TurnId) -> bool,
-) -> Result<Option<MessageId>, ProtocolError> {
+) -> Result<Option<MessageId>, Problem> {
     // Most clients that come back find it at once.
     let about = QueryTarget::Thread(thread.clone());
     if let Some(explained) = owner_query::explain(backend, thread.bucket(), &about).await
@@ -239,7 +208,7 @@ async fn answer_among(
     thread: &ThreadId,
     explained: &QueueStatus,
     is_wanted: impl Fn(&TurnId) -> bool,
-) -> Result<Option<MessageId>, ProtocolError> {
+) -> Result<Option<MessageId>, Problem> {
     let mut turns = owner_query::turns_with_people(explained);
     let Some(turn) = turns.find(|turn| is_wanted(turn)) else { return Ok(None) };
     if let Some(active) = explained.active.as_ref().filter(|active| active.turn == *turn) {
@@ -298,14 +267,14 @@ impl Repeats {
     /// The response when a turn in progress was not waited for.
     pub(crate) fn cut(self, thread: &ThreadId, message: &MessageId) -> Problem {
         match self {
-            Self::Same => Problem::unavailable("stream_aborted", "the answer goes on; ask again for it"),
+            Self::Same => Problem::from(ErrorCode::StreamAborted),
             Self::Another => {
                 let thread = thread.name();
                 let detail = format!(
                     "the gateway stops, and the answer goes on: it will be message {message} of thread {thread}. The same request would \
                      open another turn; send an Idempotency-Key with it to find the same answer again"
                 );
-                Problem::new(StatusCode::SERVICE_UNAVAILABLE, "answer_goes_on", detail)
+                Problem::new(ErrorCode::AnswerGoesOn, detail)
             }
         }
     }
@@ -321,7 +290,7 @@ impl Repeats {
             "NATS did not confirm that it has stored the input. If it has, its answer will be message {message} of thread {thread}, and the \
              same request would open another turn; send an Idempotency-Key with it to find the same answer again"
         );
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "input_unconfirmed", detail)
+        Problem::new(ErrorCode::InputUnconfirmed, detail)
     }
 }
 

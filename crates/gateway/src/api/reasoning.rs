@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::respond::json_no_store;
 use crate::api::{schemas, views};
 use crate::app::request_context::RequestContext;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::path::{self, PathParam};
 use crate::extract::query::{self, QueryParams};
 
@@ -157,10 +157,10 @@ pub(crate) async fn get(
 ) -> Result<Response, Problem> {
     let id = path::id("session", &session, |name| ReasoningSessionId::of_tenant(ctx.tenant(), name))?;
     let limit = query::limit(page.limit.as_deref())?;
-    let wrong = |error: InvalidDiscardedCursor| Problem::bad_request("invalid_id", format!("next: {error}"));
+    let wrong = |error: InvalidDiscardedCursor| Problem::new(ErrorCode::InvalidId, format!("next: {error}"));
     let from = page.next.map(|next| next.parse::<DiscardedCursor>().map_err(wrong)).transpose()?;
     let store = ctx.store()?;
-    let unknown = || Problem::not_found("unknown_session", "there is no such reasoning session");
+    let unknown = || Problem::from(ErrorCode::UnknownSession);
     let seen = store.reasoning_thread(&id, true, None).await?.ok_or_else(unknown)?;
     let log = store.discarded_reasoning(&id, from, limit).await?;
     Ok(json_no_store(session_view(&seen, &log)))
@@ -172,10 +172,9 @@ pub(crate) async fn message(
     PathParam((session, number)): PathParam<(String, u64)>,
 ) -> Result<Response, Problem> {
     let id = path::id("session", &session, |name| ReasoningSessionId::of_tenant(ctx.tenant(), name))?;
-    let unknown = || Problem::not_found("unknown_session", "there is no such reasoning session");
+    let unknown = || Problem::from(ErrorCode::UnknownSession);
     let read = ctx.store()?.reasoning_message(&id, number).await?.ok_or_else(unknown)?;
-    let none =
-        || Problem::not_found("unknown_message", "the reasoning session has no message of that number");
+    let none = || Problem::from(ErrorCode::UnknownMessage);
     Ok(json_no_store(message_view(read.message.ok_or_else(none)?)))
 }
 

@@ -15,7 +15,7 @@ use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::control::{self, ControlOutcome};
 use crate::commands::{publish, submit, validate};
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path;
 use crate::extract::path::PathParam;
@@ -105,11 +105,11 @@ pub struct ScheduleDryRun {
 }
 
 fn unknown() -> Problem {
-    Problem::not_found("unknown_schedule", "the agent has no such schedule")
+    Problem::from(ErrorCode::UnknownSchedule)
 }
 
 fn invalid(detail: String) -> Problem {
-    Problem::bad_request("invalid_schedule", detail)
+    Problem::new(ErrorCode::InvalidSchedule, detail)
 }
 
 fn name_of(text: &str) -> Result<ScheduleName, Problem> {
@@ -217,7 +217,7 @@ pub(crate) async fn store_checked(
         PutOutcome::Full => {
             let detail =
                 format!("the agent has {} schedules, which is as many as it may", store::MOST_SCHEDULES);
-            return Err(Problem::conflict("too_many_schedules", detail));
+            return Err(Problem::new(ErrorCode::TooManySchedules, detail));
         }
         PutOutcome::Erased => return Err(erased(backend, agent).await),
     };
@@ -231,9 +231,7 @@ pub(crate) async fn store_checked(
 pub(crate) async fn erased(backend: &Backend, agent: &AgentId) -> Problem {
     let refused = submit::refuse_erased(backend, &agent.thread()).await;
     // It has been named again since.
-    refused.err().unwrap_or_else(|| {
-        Problem::conflict("agent_changed", "the agent has just been erased and named anew")
-    })
+    refused.err().unwrap_or_else(|| Problem::from(ErrorCode::AgentChanged))
 }
 
 pub(crate) async fn dry_run(

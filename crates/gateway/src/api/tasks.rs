@@ -19,7 +19,7 @@ use crate::backend::Backend;
 use crate::commands::validate;
 use crate::commands::validate::MAX_INPUT_BODY;
 use crate::commands::{control, publish, submit};
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path;
 use crate::extract::path::PathParam;
@@ -60,7 +60,7 @@ impl MaxBodySize for TaskBody {
 }
 
 fn unknown() -> Problem {
-    Problem::not_found("unknown_task", "the agent has no such task")
+    Problem::from(ErrorCode::UnknownTask)
 }
 
 fn task_id(text: &str) -> Result<TaskId, Problem> {
@@ -84,7 +84,7 @@ pub(crate) async fn enqueue_task(
     submit::refuse_erased(backend, &task.agent.thread()).await?;
     if backend.store().task_digest(&task.agent, &task.id).await?.is_some_and(|known| known != task.digest()) {
         let detail = "the agent knows a task of that id with another payload";
-        return Err(Problem::conflict("task_conflict", detail));
+        return Err(Problem::new(ErrorCode::TaskConflict, detail));
     }
     let (agent, id) = (task.agent.clone(), task.id.clone());
     let place = match body.not_before {
@@ -157,7 +157,7 @@ pub(crate) async fn list(
     let known = |name: &str| {
         let all = TaskStatus::ALL.map(TaskStatus::name).join(", ");
         let detail = format!("status must be one of {all}");
-        TaskStatus::from_name(name).ok_or_else(|| Problem::bad_request("invalid_query", detail))
+        TaskStatus::from_name(name).ok_or_else(|| Problem::new(ErrorCode::InvalidQuery, detail))
     };
     let status = query.status.as_deref().map(known).transpose()?;
     let after = query::position("next", query.next)?.unwrap_or(Position::from_stored(i64::MIN));
@@ -225,7 +225,7 @@ pub(crate) async fn edit(
 ) -> Result<Response, Problem> {
     let (agent, task, actor) = (ctx.queue(&agent)?, task_id(&task)?, ctx.actor(&headers)?);
     if body.content.is_none() && body.metadata.is_none() {
-        return Err(Problem::bad_request("invalid_body", "there is neither content nor metadata to change"));
+        return Err(Problem::new(ErrorCode::InvalidBody, "there is neither content nor metadata to change"));
     }
     body.content.as_deref().map(validate::content).transpose()?;
     let metadata = body.metadata.map(|map| validate::metadata(Some(map))).transpose()?;

@@ -19,7 +19,7 @@ use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::owner_query::OwnerStatus;
 use crate::commands::{owner_query, submit, validate};
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::{JsonBody, MaxBodySize};
 use crate::extract::path::PathParam;
 
@@ -79,7 +79,7 @@ impl MaxBodySize for ThreadBody {
 }
 
 pub(crate) fn unknown() -> Problem {
-    Problem::not_found("unknown_thread", "there is no such thread")
+    Problem::from(ErrorCode::UnknownThread)
 }
 
 /// Parses the policy for an input while another turn is in progress.
@@ -87,7 +87,7 @@ pub(crate) fn policy(text: Option<&str>) -> Result<Option<BusyPolicy>, Problem> 
     let known = |name: &str| {
         let all = BusyPolicy::ALL.map(BusyPolicy::name).join(", ");
         let detail = format!("busy_policy must be one of {all}");
-        BusyPolicy::from_name(name).ok_or_else(|| Problem::bad_request("invalid_busy_policy", detail))
+        BusyPolicy::from_name(name).ok_or_else(|| Problem::new(ErrorCode::InvalidBusyPolicy, detail))
     };
     text.map(known).transpose()
 }
@@ -111,7 +111,7 @@ pub(crate) async fn create(
     let row = backend.store().thread(&new.thread).await?.ok_or_else(unknown)?;
     if row.named != new {
         let detail = "there is a thread of that id already, and it is not the same";
-        return Err(Problem::conflict("thread_exists", detail));
+        return Err(Problem::new(ErrorCode::ThreadExists, detail));
     }
     let status = if named == NamedThread::New { StatusCode::CREATED } else { StatusCode::OK };
     let place = [(header::LOCATION, format!("/v1/threads/{}", new.thread.name()))];
@@ -178,7 +178,7 @@ async fn known_otherwise(
         Some(explained) if !owner_query::is_catching_up(explained) => unknown(),
         _ => {
             let detail = "nothing is stored of this thread, and no worker owns it at the moment";
-            Problem::unavailable("partition_unavailable", detail)
+            Problem::new(ErrorCode::PartitionUnavailable, detail)
         }
     })
 }

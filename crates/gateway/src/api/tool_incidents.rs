@@ -13,7 +13,7 @@ use crate::api::turns::turn_id;
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::tool_incidents::{self, FoundIncident};
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::{JsonBody, MaxBodySize};
 use crate::extract::path::PathParam;
 use crate::extract::query::{self, QueryParams};
@@ -107,7 +107,7 @@ impl ToolIncidentView {
 
 impl ToolDecisionBody {
     fn decision(self) -> Result<ToolDecision, Problem> {
-        let invalid = |detail: &str| Problem::bad_request("invalid_decision", detail.to_owned());
+        let invalid = |detail: &str| Problem::new(ErrorCode::InvalidDecision, detail.to_owned());
         match (self.run_again, self.result) {
             (Some(true), None) if !self.is_error => Ok(ToolDecision::RunAgain),
             (None | Some(false), Some(text)) if text.len() <= MOST_RESULT_BYTES => {

@@ -17,7 +17,7 @@ use crate::api::schemas;
 use crate::api::views::{self, ReasonView};
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, owner_query};
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::NoBody;
 use crate::extract::path;
 use crate::extract::path::PathParam;
@@ -33,7 +33,7 @@ pub(crate) fn turn_id(text: &str) -> Result<TurnId, Problem> {
 }
 
 fn unknown() -> Problem {
-    Problem::not_found("unknown_turn", "there is no such turn")
+    Problem::from(ErrorCode::UnknownTurn)
 }
 
 /// The thread of an ended turn of which something is stored.
@@ -175,7 +175,7 @@ pub(crate) async fn get(
             Some(pause) => tokio::time::sleep(pause).await,
             None if is_away => {
                 let detail = "no worker owns the turn at the moment, and it is not stored";
-                return Err(Problem::unavailable("partition_unavailable", detail));
+                return Err(Problem::new(ErrorCode::PartitionUnavailable, detail));
             }
             None => return Err(unknown()),
         }
@@ -250,10 +250,10 @@ async fn look_for(ctx: &RequestContext, turn: &TurnId, pauses: &[Duration]) -> R
             Some(pause) if Instant::now() + pause < give_up_at => tokio::time::sleep(pause).await,
             _ if is_away => {
                 let detail = "no worker owns the turn at the moment, and it is not stored";
-                return Err(Problem::unavailable("partition_unavailable", detail));
+                return Err(Problem::new(ErrorCode::PartitionUnavailable, detail));
             }
             _ if ended_in(ctx, turn).await?.is_some() => {
-                return Err(Problem::conflict("turn_ended", "the turn has ended"));
+                return Err(Problem::from(ErrorCode::TurnEnded));
             }
             _ => return Err(unknown()),
         }

@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::respond::{csv_no_store, json_no_store};
 use crate::api::schemas;
 use crate::app::request_context::RequestContext;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::query::QueryParams;
 
 /// Maximum number of groups in a response.
@@ -92,7 +92,7 @@ pub(crate) async fn get(
     ctx: RequestContext,
     QueryParams(query): QueryParams<UsageQuery>,
 ) -> Result<Response, Problem> {
-    let invalid = |detail: String| Problem::bad_request("invalid_query", detail);
+    let invalid = |detail: String| Problem::new(ErrorCode::InvalidQuery, detail);
     let is_csv = match query.format.as_deref() {
         None | Some("json") => false,
         Some("csv") => true,

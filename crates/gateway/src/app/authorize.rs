@@ -6,14 +6,14 @@ use std::sync::Arc;
 use ::protocols::request::{ErrorBody, RequestRejection};
 use auth::{Permission, RequestClass};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 
 use crate::app::state::{AppState, Authenticated};
 use crate::error;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::http::extensions::ClientIp;
 
 /// The permission that a route requires.
@@ -95,7 +95,7 @@ impl RequireScope {
         let is_ticket = self.is_stream && principal.thread().is_some();
         if !is_ticket && !principal.has_permission(self.scope) {
             let detail = format!("this requires the scope {}", self.scope.scope());
-            return Err(Problem::new(StatusCode::FORBIDDEN, "insufficient_scope", detail));
+            return Err(Problem::new(ErrorCode::InsufficientScope, detail));
         }
         if !self.is_stream {
             state.limiter.admit(principal.tenant(), class(self.scope), now)?;

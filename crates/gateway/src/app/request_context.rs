@@ -5,8 +5,8 @@ use std::sync::Arc;
 use auth::ticket::Ticket;
 use auth::{CredentialSource, Principal, StoredKey};
 use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
 use feed::StreamPart;
 use model::{AgentId, Tenant, ThreadId};
@@ -19,7 +19,7 @@ use crate::auth::authenticator;
 use crate::auth::quota::TenantStreamPermit;
 use crate::backend::Backend;
 use crate::config::GatewayLimits;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::headers;
 use crate::extract::path;
 use crate::http::extensions::ConnectionHandle;
@@ -46,7 +46,7 @@ impl FromRequestParts<AppState> for RequestContext {
         // A route without the authorization layer is closed.
         let Some(Authenticated(principal)) = parts.extensions.get::<Authenticated>().cloned() else {
             let detail = "this route has no authorization layer, so it is closed";
-            return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail));
+            return Err(Problem::new(ErrorCode::InternalError, detail));
         };
         let feeds = state.feeds.get().map(|feeds| match principal.source() {
             // No row-level security, which costs each statement two round trips: the ids alone keep
@@ -63,9 +63,7 @@ impl FromRequestParts<AppState> for RequestContext {
 impl RequestContext {
     /// The feeds that streams subscribe to.
     pub(crate) fn feeds(&self) -> Result<&FeedRegistry, Problem> {
-        self.feeds
-            .as_ref()
-            .ok_or_else(|| Problem::unavailable("not_ready", "the database has not been reached yet"))
+        self.feeds.as_ref().ok_or_else(|| Problem::from(ErrorCode::NotReady))
     }
 
     pub(crate) fn backend(&self) -> Result<&Backend, Problem> {
@@ -156,7 +154,7 @@ impl RequestContext {
             true => Ok(()),
             false => {
                 let detail = "the ticket is for another thread";
-                Err(Problem::new(StatusCode::FORBIDDEN, "insufficient_scope", detail))
+                Err(Problem::new(ErrorCode::InsufficientScope, detail))
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::auth::api_key_cache::ApiKeyCache;
 use crate::auth::config::{AccessConfig, TokenError};
 use crate::auth::error::AuthError;
 use crate::auth::jwks::JwksClient;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 #[derive(Debug)]
 pub(crate) struct Authenticator {
@@ -105,11 +105,11 @@ impl Authenticator {
         lifetime_s: u32,
         now: Timestamp,
     ) -> Result<Ticket, Problem> {
-        let starting = || Problem::unavailable("not_ready", "the database has not been reached yet");
+        let starting = || Problem::from(ErrorCode::NotReady);
         let keys = self.ticket_keys();
         let key = keys.first().ok_or_else(starting)?;
         ticket::issue(asker, thread, lifetime_s, key, now)
-            .map_err(|error| Problem::bad_request("invalid_ticket", error.to_string()))
+            .map_err(|error| Problem::new(ErrorCode::InvalidTicket, error.to_string()))
     }
 
     /// The keys that are no longer valid, read in one statement. Empty while the store is

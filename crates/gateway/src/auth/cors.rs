@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 /// Answers preflight requests, and adds to every response the headers that let pages of allowed
 /// origins read it.
@@ -29,7 +29,7 @@ pub(crate) async fn cross_origin(
             Some(headers) => with(StatusCode::NO_CONTENT.into_response(), headers),
             None => {
                 let detail = "pages of this origin may not do this";
-                Problem::new(StatusCode::FORBIDDEN, "origin_not_allowed", detail).into_response()
+                Problem::new(ErrorCode::OriginNotAllowed, detail).into_response()
             }
         };
     }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use auth::CorsRules;
 use axum::extract::Request;
-use axum::http::{HeaderName, StatusCode, Version, header};
+use axum::http::{HeaderName, Version, header};
 
 use crate::auth::authority::{Authority, Origin};
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 /// Rules for the `Host` and `Origin` of requests.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ fn values(request: &Request, name: HeaderName) -> impl Iterator<Item = &str> {
 /// HTTP/1.1`) and in its headers. hyper checks the lengths and encodings of bodies: given both a
 /// length and chunks it reads chunks, and takes no further request on the connection.
 fn check_host(request: &Request) -> Result<Option<Authority>, Problem> {
-    let refused = |detail| Err(Problem::bad_request("invalid_host", detail));
+    let refused = |detail| Err(Problem::new(ErrorCode::InvalidHost, detail));
     let hosts = values(request, header::HOST).count();
     // HTTP/2 has the authority instead.
     let is_named = hosts > 0 || request.version() != Version::HTTP_11;
@@ -62,13 +62,7 @@ fn check_host(request: &Request) -> Result<Option<Authority>, Problem> {
 
 /// The origin of the page that sends the request, if a page does.
 fn check_origin(request: &Request) -> Result<Option<Origin>, Problem> {
-    let refused = || {
-        Problem::new(
-            StatusCode::FORBIDDEN,
-            "origin_not_allowed",
-            "the Origin is not one that a browser sends",
-        )
-    };
+    let refused = || Problem::new(ErrorCode::OriginNotAllowed, "the Origin is not one that a browser sends");
     let origins: Option<Vec<_>> = values(request, header::ORIGIN).map(Origin::parse).collect();
     let mut origins = origins.ok_or_else(refused)?;
     match origins.len() {
@@ -87,14 +81,14 @@ fn check_loopback(
 ) -> Result<(), Problem> {
     if !host.is_none_or(Authority::is_loopback) {
         let detail = "with --insecure a gateway answers to localhost and to loopback addresses only";
-        return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "host_not_allowed", detail));
+        return Err(Problem::new(ErrorCode::HostNotAllowed, detail));
     }
     let is_allowed = || values(request, header::ORIGIN).all(|origin| cors.allows(origin));
     match origin.is_none_or(Origin::is_loopback) || is_allowed() {
         true => Ok(()),
         false => {
             let detail = "with --insecure pages of elsewhere need ANTIPHON_CORS_ORIGINS";
-            Err(Problem::new(StatusCode::FORBIDDEN, "origin_not_allowed", detail))
+            Err(Problem::new(ErrorCode::OriginNotAllowed, detail))
         }
     }
 }

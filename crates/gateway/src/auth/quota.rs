@@ -3,10 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use auth::{LimitExceeded, Principal, RequestClass, StreamPermit, TenantName, TenantRateLimiter};
-use axum::http::StatusCode;
 use model::Timestamp;
 
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 /// Counts what tenants use of this gateway. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -74,7 +73,7 @@ impl TenantLimiter {
 impl From<LimitExceeded> for Problem {
     fn from(over: LimitExceeded) -> Self {
         let detail = format!("the tenant uses as many {} here as it may", over.what.name());
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_after(over.retry_after_s)
+        Self::new(ErrorCode::RateLimited, detail).retry_after(over.retry_after_s)
     }
 }
 

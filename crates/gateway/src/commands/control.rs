@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::backend::Backend;
 use crate::commands::publish;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 /// Maximum time that a response waits for the outcome of the command.
 const RESULT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -71,7 +71,7 @@ impl ControlOutcome {
 /// A new id for a control command.
 pub(crate) fn new_id() -> Result<CommandId, Problem> {
     let made = CommandId::parse(&Uuid::now_v7().simple().to_string());
-    made.map_err(|error| Problem::bad_request("invalid_id", error.to_string()))
+    made.map_err(|error| Problem::new(ErrorCode::InvalidId, error.to_string()))
 }
 
 /// Sends a control command and waits some time for its outcome.

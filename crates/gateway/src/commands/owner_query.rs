@@ -7,7 +7,7 @@ use model::{QueryTarget, QueueStatus, WaitReason};
 use tokio::time::Instant;
 
 use crate::backend::Backend;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 /// A worker that does not own the partition answers at once; an owner may be far away.
 const OWNER_QUERY_TIMEOUT: Duration = Duration::from_secs(3);
@@ -35,7 +35,7 @@ pub(crate) async fn explain_up_to_date(context: &Backend, thread: &ThreadId) -> 
         Ok(state) => state.last_seq,
         Err(error) => {
             tracing::debug!(%error, "a stream was not seen");
-            return Err(Problem::unavailable("nats_unavailable", "NATS does not answer at the moment"));
+            return Err(Problem::new(ErrorCode::NatsUnavailable, "NATS does not answer at the moment"));
         }
     };
     let began = Instant::now();
@@ -47,7 +47,7 @@ pub(crate) async fn explain_up_to_date(context: &Backend, thread: &ThreadId) -> 
             None => "no worker owns the thread at the moment",
         };
         if began.elapsed() + POLL_PAUSE > timeout {
-            return Err(Problem::unavailable("partition_unavailable", detail));
+            return Err(Problem::new(ErrorCode::PartitionUnavailable, detail));
         }
         tokio::time::sleep(POLL_PAUSE).await;
     }

@@ -9,13 +9,13 @@ use model::{Bucket, Command, Control, Note, Task, TurnOpened};
 use wire::{CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, subject};
 
 use crate::backend::Backend;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::metrics;
 
 /// Maximum time for a stream to store a command: an election among its servers is over by then.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Error code of a command that may or may not have been stored.
-pub(crate) const UNCONFIRMED: &str = "nats_unavailable";
+pub(crate) const UNCONFIRMED: ErrorCode = ErrorCode::NatsUnavailable;
 /// Commands contain no chunks.
 const NO_CHUNKS: usize = 0;
 
@@ -60,8 +60,7 @@ pub(crate) async fn publish_control(context: &Backend, act: &Control) -> Result<
 fn decoded(context: &Backend, bucket: Bucket, subject: &str, payload: &Bytes) -> Result<Decoded, Problem> {
     let limits = DecodeLimits { chunk_bytes: NO_CHUNKS, partitions: context.count };
     let p = bucket.partition(context.count);
-    wire::decode_entry(p, subject, Some(CONTENT_TYPE_PROTOBUF), payload, &limits)
-        .map_err(|refusal| Problem::bad_request(refusal.code, refusal.detail))
+    wire::decode_entry(p, subject, Some(CONTENT_TYPE_PROTOBUF), payload, &limits).map_err(Problem::of_command)
 }
 
 async fn store(context: &Backend, kind: &'static str, subject: &str, payload: Bytes) -> Result<(), Problem> {
@@ -77,12 +76,12 @@ async fn store(context: &Backend, kind: &'static str, subject: &str, payload: By
     };
     tracing::warn!(subject, kind, %error, "an order could not be stored");
     Err(match (&error, error.disposition()) {
-        (BusError::TooLarge(_), _) => Problem::too_large("input_too_large", error.to_string()),
+        (BusError::TooLarge(_), _) => Problem::new(ErrorCode::InputTooLarge, error.to_string()),
         // Usually a full stream: its publishers get an error, nothing is dropped.
         (BusError::JetStream { .. }, _) | (_, Disposition::Reject | Disposition::Fatal) => {
-            Problem::unavailable("stream_full", "the stream takes nothing at the moment").retry_after(5)
+            Problem::from(ErrorCode::StreamFull)
         }
-        (_, Disposition::Retry) => Problem::unavailable(
+        (_, Disposition::Retry) => Problem::new(
             UNCONFIRMED,
             "NATS did not confirm that it has stored this; try again with the same ids or the same Idempotency-Key",
         ),

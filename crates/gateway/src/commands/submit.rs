@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use model::{
     AgentId, AgentSetting, BusyPolicy, MessageId, Metadata, Position, QueryTarget, ThreadId, TurnId,
     TurnOpened, TurnOptions,
@@ -18,7 +17,7 @@ use uuid::Uuid;
 use crate::backend::Backend;
 use crate::commands::validate::TurnParameters;
 use crate::commands::{digest_name, owner_query};
-use crate::error::{BudgetProblem, DATABASE_UNAVAILABLE, Problem};
+use crate::error::{BudgetProblem, ErrorCode, Problem};
 use crate::settings_cache::ThreadSettings;
 
 /// Bytes of the digest at the end of a turn id without a key: see [`was_opened_by`].
@@ -70,7 +69,7 @@ pub(crate) fn answer_of(submission: &Submission) -> Result<MessageId, Problem> {
         Submission::Duplicate(_, Some(TurnState::Failed { run } | TurnState::Open { run })) => *run,
         Submission::Duplicate(_, Some(TurnState::Dropped)) => {
             let detail = "the turn of this Idempotency-Key failed, and was dropped";
-            return Err(Problem::new(StatusCode::GONE, "turn_dropped", detail));
+            return Err(Problem::new(ErrorCode::TurnDropped, detail));
         }
     };
     Ok(submission.turn().answer(run))
@@ -84,7 +83,7 @@ pub(crate) async fn resolve(backend: &Backend, input: &Input) -> Result<Submissi
     let known = context.settings_cache.get(&input.thread, input.agent.as_ref(), context.now());
     let Some(known) = known else { return read(backend, input).await };
     match tokio::time::timeout(STORE_TIMEOUT, read(backend, input)).await {
-        Ok(Err(problem)) if problem.code() == DATABASE_UNAVAILABLE => {
+        Ok(Err(problem)) if problem.code() == ErrorCode::DatabaseUnavailable => {
             from_memory(backend, input, known).await
         }
         Err(_) => from_memory(backend, input, known).await,
@@ -127,7 +126,7 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     {
         let detail =
             "the turn of this key was done, and its messages were deleted by the retention of the agent";
-        return Err(Problem::new(StatusCode::GONE, "turn_deleted", detail));
+        return Err(Problem::new(ErrorCode::TurnDeleted, detail));
     }
     let is_claimed = claimed.is_some();
     let mut turn = claimed.map_or_else(|| turn_id(input, &digest), Ok)?;
@@ -258,7 +257,7 @@ pub(crate) async fn repeated(
             let last = ended_at(backend.store(), &input.thread, cursor.base()).await?;
             let detail = "Last-Event-ID means that this is sent again, but names no answer to it; nothing was stored. Send an \
                           Idempotency-Key with every try, or no Last-Event-ID with the first";
-            let unknown = || Problem::conflict("idempotency_key_needed", detail);
+            let unknown = || Problem::new(ErrorCode::IdempotencyKeyNeeded, detail);
             last.as_ref().and_then(of_answer).ok_or_else(unknown)?
         }
     };
@@ -290,14 +289,14 @@ pub(crate) async fn refuse_erased(backend: &Backend, thread: &ThreadId) -> Resul
     }
     let detail =
         "the thread was erased; POST /v1/threads, or PUT /v1/agents for an agent's own, names it anew";
-    Err(Problem::new(StatusCode::GONE, "thread_erased", detail))
+    Err(Problem::new(ErrorCode::ThreadErased, detail))
 }
 
 /// The refusal to name a thread again before its erasure is complete: erased data could come into
 /// the new one.
 pub(crate) fn being_erased() -> Problem {
     let detail = "the thread is being erased, or its erasing was broken off; it can be named anew once `antiphon threads erase --yes` has ended with nothing pending";
-    Problem::new(StatusCode::GONE, "thread_erased", detail)
+    Problem::new(ErrorCode::ThreadErased, detail)
 }
 
 /// Derives the id from the key and the input. The same input is then the same turn even if the
@@ -319,7 +318,7 @@ fn turn_id(input: &Input, digest: &[u8]) -> Result<TurnId, Problem> {
         }
     };
     TurnId::foreground(&input.thread, &unique)
-        .map_err(|error| Problem::bad_request("invalid_id", error.to_string()))
+        .map_err(|error| Problem::new(ErrorCode::InvalidId, error.to_string()))
 }
 
 /// A digest of everything that a client sends with an input.
@@ -341,8 +340,7 @@ fn same(claim: KeyClaim, digest: &[u8]) -> Result<TurnId, Problem> {
         return Ok(claim.turn);
     }
     Err(Problem::new(
-        axum::http::StatusCode::UNPROCESSABLE_ENTITY,
-        "idempotency_key_reused",
+        ErrorCode::IdempotencyKeyReused,
         "this Idempotency-Key was used with another input in this thread",
     ))
 }
@@ -351,10 +349,10 @@ fn same(claim: KeyClaim, digest: &[u8]) -> Result<TurnId, Problem> {
 fn refuse_unless_allowed(asked: &TurnParameters, settings: &ThreadSettings) -> Result<(), Problem> {
     if let Some(param) = asked.instructions.clone().filter(|_| !settings.appends_instructions) {
         let why = "instructions are said by the agent's setting `system`, unless its setting `client_instructions` is `append`";
-        return Err(Problem::of_request(&BadRequest::Unsupported { param, why: why.into() }));
+        return Err(BadRequest::Unsupported { param, why: why.into() }.into());
     }
     match &asked.history {
-        Some(refusal) if !settings.ignores_history => Err(Problem::of_request(refusal)),
+        Some(refusal) if !settings.ignores_history => Err(refusal.clone().into()),
         Some(_) | None => Ok(()),
     }
 }
@@ -373,7 +371,7 @@ async fn refuse_unknown_parent(store: &Store, thread: &ThreadId, metadata: &Meta
         true => Ok(()),
         false => {
             let detail = "metadata.parent_batch must be the id of a batch of this thread, as text";
-            Err(Problem::bad_request("invalid_metadata", detail))
+            Err(Problem::new(ErrorCode::InvalidMetadata, detail))
         }
     }
 }
@@ -383,7 +381,7 @@ fn refuse_while_backing_off(agent: &AgentId, admission: &AgentAdmission) -> Resu
     let Some(left_ms) = admission.backoff_left_ms.filter(|_| refuses) else { return Ok(()) };
     let seconds = u32::try_from(left_ms.saturating_add(999) / 1_000).unwrap_or(u32::MAX).max(1);
     let detail = format!("agent {agent} backs off after a failure and takes no messages meanwhile");
-    Err(Problem::conflict("agent_backing_off", detail).retry_after(seconds))
+    Err(Problem::new(ErrorCode::AgentBackingOff, detail).retry_after(seconds))
 }
 
 /// Refuses an input while a budget is spent; nothing of the input is stored.
@@ -419,7 +417,7 @@ async fn is_under_way(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Re
         true => Ok(false),
         false => {
             let detail = "the thread has a turn under way, and this message is not to wait for it";
-            Err(Problem::conflict("thread_busy", detail).retry_after(1))
+            Err(Problem::new(ErrorCode::ThreadBusy, detail))
         }
     }
 }

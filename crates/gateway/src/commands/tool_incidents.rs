@@ -11,7 +11,7 @@ use wire::tool_calls::{ToolDecision, ToolIncident};
 
 use crate::backend::Backend;
 use crate::commands::control;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 /// Maximum time to store a decision.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -63,8 +63,7 @@ pub(crate) async fn decide(
     call: &str,
     decision: ToolDecision,
 ) -> Result<FoundIncident, Problem> {
-    let unknown =
-        || Problem::not_found("unknown_tool_incident", "there is no such tool call of unknown outcome");
+    let unknown = || Problem::from(ErrorCode::UnknownToolIncident);
     // Anything else could be a NATS wildcard.
     if call.is_empty() || !call.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
         return Err(unknown());
@@ -77,7 +76,7 @@ pub(crate) async fn decide(
     };
     let mut found = found.ok_or_else(unknown)?;
     let (detail, command) = (format!("{}: {}", found.incident.tool, decision.name()), control::new_id()?);
-    let decided = || Problem::conflict("tool_incident_decided", "this tool call is decided already");
+    let decided = || Problem::from(ErrorCode::ToolIncidentDecided);
     if found.incident.decision.is_some() {
         return Err(decided());
     }
@@ -94,7 +93,7 @@ pub(crate) async fn decide(
             ..found.incident.clone()
         };
         let payload = serde_json::to_vec(&incident)
-            .map_err(|error| Problem::bad_request("invalid_decision", error.to_string()))?;
+            .map_err(|error| Problem::new(ErrorCode::InvalidDecision, error.to_string()))?;
         let FoundIncident { place, seq, .. } = &found;
         let subject = subject::tool_incident(&place.workflow, &place.thread, &place.turn, &place.call);
         let stored = backend.bus.replace_entry(&subject, payload.into(), *seq, STORE_TIMEOUT).await;
@@ -136,5 +135,5 @@ fn read(entry: &StoredEntry) -> Option<FoundIncident> {
 
 fn unavailable(error: &BusError) -> Problem {
     tracing::warn!(%error, "the stream of tool calls cannot be used");
-    Problem::unavailable("nats_unavailable", "tool calls cannot be read or decided at the moment")
+    Problem::new(ErrorCode::NatsUnavailable, "tool calls cannot be read or decided at the moment")
 }

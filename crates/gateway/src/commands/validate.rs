@@ -1,12 +1,11 @@
 //! Validation of what people and services write, by the rules of the owner, so that nothing
 //! accepted here is refused later.
 
-use axum::http::StatusCode;
 use model::{InvalidMetadata, Metadata, TurnOptions};
 use protocols::request::{BadRequest, Instructions, Wanted};
 use serde_json::{Map, Value};
 
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 /// Largest body with an input: escapes may make its text six times longer.
 pub(crate) const MAX_INPUT_BODY: usize = 2 << 20;
@@ -45,7 +44,7 @@ impl TurnParameters {
             Some(Value::String(_)) => Some(format!("parameters.{INSTRUCTIONS}")),
             Some(_) => {
                 let detail = format!("parameters.{INSTRUCTIONS} must be a string");
-                return Err(Problem::bad_request("invalid_parameters", detail));
+                return Err(Problem::new(ErrorCode::InvalidParameters, detail));
             }
         };
         Ok(Self { values: checked(map)?, instructions: param, history: None })
@@ -56,7 +55,7 @@ fn checked(map: Map<String, Value>) -> Result<Metadata, Problem> {
     let invalid = |error: InvalidMetadata| {
         let what = error.to_string();
         let what = what.strip_prefix("metadata error: ").unwrap_or(&what).replace("metadata", "an object");
-        Problem::bad_request("invalid_parameters", format!("parameters: {what}"))
+        Problem::new(ErrorCode::InvalidParameters, format!("parameters: {what}"))
     };
     let parameters = Metadata::new(map).map_err(invalid)?;
     parameters.check_numbers().map_err(invalid)?;
@@ -64,7 +63,7 @@ fn checked(map: Map<String, Value>) -> Result<Metadata, Problem> {
         size if size > TurnOptions::MAX_PARAMETERS => {
             let most = TurnOptions::MAX_PARAMETERS;
             let detail = format!("what is asked of the model has {size} bytes; at most {most} are allowed");
-            Err(Problem::too_large("parameters_too_large", detail))
+            Err(Problem::new(ErrorCode::ParametersTooLarge, detail))
         }
         _ => Ok(parameters),
     }
@@ -73,17 +72,17 @@ fn checked(map: Map<String, Value>) -> Result<Metadata, Problem> {
 /// Checks the text of an input or a task.
 pub(crate) fn content(text: &str) -> Result<(), Problem> {
     wire::check_input(text).map_err(|invalid| match invalid {
-        wire::InvalidCommand::EmptyInput => Problem::bad_request("empty_input", "content is empty"),
+        wire::InvalidCommand::EmptyInput => Problem::new(ErrorCode::EmptyInput, "content is empty"),
         wire::InvalidCommand::InputTooLarge(_) => {
-            Problem::too_large("input_too_large", format!("content: {invalid}"))
+            Problem::new(ErrorCode::InputTooLarge, format!("content: {invalid}"))
         }
-        _ => Problem::bad_request("invalid_content", invalid.to_string()),
+        _ => Problem::new(ErrorCode::InvalidContent, invalid.to_string()),
     })
 }
 
 /// Checks the metadata of an input, a task or a thread.
 pub(crate) fn metadata(map: Option<Map<String, Value>>) -> Result<Metadata, Problem> {
-    let invalid = |error: InvalidMetadata| Problem::bad_request("invalid_metadata", error.to_string());
+    let invalid = |error: InvalidMetadata| Problem::new(ErrorCode::InvalidMetadata, error.to_string());
     let metadata = Metadata::new(map.unwrap_or_default()).map_err(invalid)?;
     client_metadata(&metadata)?;
     Ok(metadata)
@@ -91,13 +90,12 @@ pub(crate) fn metadata(map: Option<Map<String, Value>>) -> Result<Metadata, Prob
 
 /// Checks metadata that comes from a client, whatever its protocol.
 pub(crate) fn client_metadata(metadata: &Metadata) -> Result<(), Problem> {
-    let invalid = |error: InvalidMetadata| Problem::bad_request("invalid_metadata", error.to_string());
+    let invalid = |error: InvalidMetadata| Problem::new(ErrorCode::InvalidMetadata, error.to_string());
     metadata.tokens_used().map_err(invalid)?;
     metadata.check_from_client().map_err(invalid)?;
     match metadata.size() {
         size if size > MAX_METADATA_BYTES => Err(Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "metadata_too_large",
+            ErrorCode::MetadataTooLarge,
             format!("metadata has {size} bytes; at most {MAX_METADATA_BYTES} are allowed"),
         )),
         _ => Ok(()),

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::http::extensions::BodyTimeout;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -57,13 +57,13 @@ impl<S: Send + Sync> FromRequest<S> for NoBody {
         let body = read(request, EMPTY_BYTES).await?;
         match body.trim_ascii() {
             b"" | b"{}" => Ok(Self),
-            _ => Err(Problem::bad_request("unexpected_body", "this request takes no body")),
+            _ => Err(Problem::from(ErrorCode::UnexpectedBody)),
         }
     }
 }
 
 fn check_kind(headers: &HeaderMap) -> Result<(), Problem> {
-    let refused = |detail| Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail);
+    let refused = |detail| Problem::new(ErrorCode::UnsupportedMediaType, detail);
     if !is_plain(headers) {
         return Err(refused("the body must be sent as it is: no Content-Encoding is taken here"));
     }
@@ -110,8 +110,7 @@ async fn read(request: Request, most: usize) -> Result<Bytes, Problem> {
     match tokio::time::timeout(timeout, read_bounded(request.into_body(), most)).await {
         Ok(read) => read,
         Err(_) => Err(Problem::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "body_timeout",
+            ErrorCode::BodyTimeout,
             format!("the body did not arrive within {} s", timeout.as_secs_f64()),
         )),
     }
@@ -121,7 +120,7 @@ async fn read_bounded(body: Body, most: usize) -> Result<Bytes, Problem> {
     let mut parts = body.into_data_stream();
     let (mut read, mut length) = (BytesMut::new(), 0);
     while let Some(part) = parts.next().await {
-        let part = part.map_err(|_| Problem::bad_request("incomplete_body", "the body ended too early"))?;
+        let part = part.map_err(|_| Problem::from(ErrorCode::IncompleteBody))?;
         length += part.len();
         if length <= most {
             read.extend_from_slice(&part);
@@ -136,7 +135,7 @@ async fn read_bounded(body: Body, most: usize) -> Result<Bytes, Problem> {
 }
 
 fn too_large(most: usize) -> Problem {
-    Problem::too_large("body_too_large", format!("the body has more than {most} bytes"))
+    Problem::new(ErrorCode::BodyTooLarge, format!("the body has more than {most} bytes"))
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
@@ -145,10 +144,10 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     match serde_json::from_slice(body) {
         Ok(parsed) if is_object => Ok(parsed),
         Err(error) if error.classify() != Category::Data => {
-            Err(Problem::bad_request("invalid_json", error.to_string()))
+            Err(Problem::new(ErrorCode::InvalidJson, error.to_string()))
         }
-        Err(error) if is_object => Err(Problem::bad_request("invalid_body", error.to_string())),
-        Ok(_) | Err(_) => Err(Problem::bad_request("invalid_body", "the body must be a JSON object")),
+        Err(error) if is_object => Err(Problem::new(ErrorCode::InvalidBody, error.to_string())),
+        Ok(_) | Err(_) => Err(Problem::new(ErrorCode::InvalidBody, "the body must be a JSON object")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, HeaderValue};
 
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 pub(crate) const MAX_HEADER_LEN: usize = 255;
 pub(crate) const MAX_ACTOR_LEN: usize = 128;
@@ -10,17 +10,17 @@ pub(crate) const DEFAULT_ACTOR: &str = "api";
 
 /// The actor on whose behalf the caller says it acts.
 pub(crate) fn actor(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    one_of(headers, "x-antiphon-actor", "invalid_actor", "X-Antiphon-Actor", MAX_ACTOR_LEN)
+    one_of(headers, "x-antiphon-actor", ErrorCode::InvalidActor, "X-Antiphon-Actor", MAX_ACTOR_LEN)
 }
 
 /// The key that makes repeated sends of an input the same turn.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    one_of(headers, "idempotency-key", "invalid_idempotency_key", "Idempotency-Key", MAX_HEADER_LEN)
+    one_of(headers, "idempotency-key", ErrorCode::InvalidIdempotencyKey, "Idempotency-Key", MAX_HEADER_LEN)
 }
 
 /// An id for tracing across services.
 pub(crate) fn correlation_id(headers: &HeaderMap) -> Result<Option<Box<str>>, Problem> {
-    let (code, header_name) = ("invalid_correlation_id", "X-Correlation-Id");
+    let (code, header_name) = (ErrorCode::InvalidCorrelationId, "X-Correlation-Id");
     let id = one_of(headers, "x-correlation-id", code, header_name, MAX_HEADER_LEN)?;
     Ok(id.map(Into::into))
 }
@@ -28,7 +28,7 @@ pub(crate) fn correlation_id(headers: &HeaderMap) -> Result<Option<Box<str>>, Pr
 fn one_of(
     headers: &HeaderMap,
     name: &str,
-    code: &'static str,
+    code: ErrorCode,
     header_name: &str,
     most: usize,
 ) -> Result<Option<String>, Problem> {
@@ -38,7 +38,7 @@ fn one_of(
         Some(text) => Ok(Some(text)),
         None => {
             let detail = format!("{header_name} must come once, with 1 to {most} visible ASCII characters");
-            Err(Problem::bad_request(code, detail))
+            Err(Problem::new(code, detail))
         }
     }
 }

@@ -5,7 +5,7 @@ use axum::http::request::Parts;
 use model::InvalidId;
 use serde::de::DeserializeOwned;
 
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 /// Path parameters of the URL.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         match Path::from_request_parts(parts, state).await {
             Ok(Path(params)) => Ok(Self(params)),
-            Err(error) => Err(Problem::bad_request("invalid_id", error.body_text())),
+            Err(error) => Err(Problem::new(ErrorCode::InvalidId, error.body_text())),
         }
     }
 }
@@ -28,7 +28,7 @@ pub(crate) fn id<T, E: Into<BadId>>(
     text: &str,
     parse: impl FnOnce(&str) -> Result<T, E>,
 ) -> Result<T, Problem> {
-    parse(text).map_err(|error| Problem::bad_request("invalid_id", format!("{name}: {}", error.into().0)))
+    parse(text).map_err(|error| Problem::new(ErrorCode::InvalidId, format!("{name}: {}", error.into().0)))
 }
 
 /// Why the text is not an id, as a readable message.

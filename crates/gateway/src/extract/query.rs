@@ -5,7 +5,7 @@ use axum::http::request::Parts;
 use model::Position;
 use serde::de::DeserializeOwned;
 
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 
 pub(crate) const DEFAULT_LIMIT: u32 = 50;
 
@@ -20,7 +20,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for QueryPa
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         match Query::from_request_parts(parts, state).await {
             Ok(Query(query)) => Ok(Self(query)),
-            Err(error) => Err(Problem::bad_request("invalid_query", error.body_text())),
+            Err(error) => Err(Problem::new(ErrorCode::InvalidQuery, error.body_text())),
         }
     }
 }
@@ -31,7 +31,7 @@ pub(crate) fn position(name: &str, text: Option<String>) -> Result<Option<Positi
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse().ok().filter(|_| digits) {
         Some(value) => Ok(Some(Position::from_stored(value))),
-        None => Err(Problem::bad_request("invalid_position", format!("{name} is not a position"))),
+        None => Err(Problem::new(ErrorCode::InvalidPosition, format!("{name} is not a position"))),
     }
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn limit(text: Option<&str>) -> Result<u32, Problem> {
     let Some(text) = text else { return Ok(DEFAULT_LIMIT) };
     let allowed = text.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
     allowed
-        .ok_or_else(|| Problem::bad_request("invalid_limit", format!("limit must be from 1 to {MAX_LIMIT}")))
+        .ok_or_else(|| Problem::new(ErrorCode::InvalidLimit, format!("limit must be from 1 to {MAX_LIMIT}")))
 }
 
 /// Removes the extra item that was read to detect further items. Returns the `next` value of the

@@ -11,6 +11,7 @@ use crate::api::dead_letters::{DeadLettersPage, DeadLettersQuery};
 use crate::api::usage::{UsageQuery, UsageReport};
 use crate::api::{agents, audit, batches, dead_letters, usage};
 use crate::app::state::AppState;
+use crate::error::ErrorCode;
 use crate::openapi::examples::{active_turn, audit, batch};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::AGENTS;
@@ -23,7 +24,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .scope(Scope::ReadAgents)
             .query::<AgentsQuery>()
             .response::<AgentsPage>(200, "Agents, by their ids", json!({ "agents": [agent()], "next": null }))
-            .errors(&["invalid_limit"]),
+            .errors(&[ErrorCode::InvalidLimit]),
         Operation::get(
             "/v1/agents/{agent}",
             "showAgent",
@@ -33,7 +34,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         .tag(AGENTS)
         .scope(Scope::ReadAgents)
         .response::<AgentDetail>(200, "The agent", agent_now())
-        .errors(&["unknown_agent"]),
+        .errors(&[ErrorCode::UnknownAgent]),
         Operation::put(
             "/v1/agents/{agent}",
             "putAgent",
@@ -46,7 +47,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         .body::<AgentBody>(json!({ "workflow": "default", "settings": { "deadline_ms": 60_000 } }))
         .response::<PutAnswer>(201, "It is new", put.clone())
         .response::<PutAnswer>(200, "Its settings are these now", put)
-        .errors(&["invalid_settings", "thread_erased"]),
+        .errors(&[ErrorCode::InvalidSettings, ErrorCode::ThreadErased]),
         act("/v1/agents/{agent}/pause", "pauseAgent", "Start no task until it is resumed", agents::pause),
         act("/v1/agents/{agent}/resume", "resumeAgent", "Start tasks again", agents::resume),
         act(
@@ -60,7 +61,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()
             .response::<AuditPage>(200, "Entries of the audit log, newest first", audit("ann"))
-            .errors(&["unknown_agent", "invalid_limit"]),
+            .errors(&[ErrorCode::UnknownAgent, ErrorCode::InvalidLimit]),
         Operation::get(
             "/v1/agents/{agent}/batches",
             "listIncompleteBatches",
@@ -75,7 +76,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             "Incomplete batches, thread by thread",
             json!({ "agent_id": "ann", "batches": [incomplete()], "next": null }),
         )
-        .errors(&["invalid_limit", "invalid_id", "invalid_position"]),
+        .errors(&[ErrorCode::InvalidLimit, ErrorCode::InvalidId, ErrorCode::InvalidPosition]),
         Operation::get(
             "/v1/dead-letters",
             "listDeadLetters",
@@ -90,7 +91,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             "Dead letters, the newest first",
             json!({ "dead_letters": [dead_letter()], "next": "1795000000000000:entry:3:7f3a:17" }),
         )
-        .errors(&["invalid_limit", "invalid_id"]),
+        .errors(&[ErrorCode::InvalidLimit, ErrorCode::InvalidId]),
         Operation::get("/v1/usage", "showUsage", "What the calls of models have used, in sums", usage::get)
             .tag(AGENTS)
             .scope(Scope::ReadAgents)
@@ -101,7 +102,7 @@ pub(crate) fn operations() -> Vec<Operation> {
                 json!({ "currency": "USD", "details_from": "2025-10-18", "usage": [used()] }),
             )
             .or_as("text/csv", json!({ "type": "string" }))
-            .errors(&["database_busy"]),
+            .errors(&[ErrorCode::DatabaseBusy]),
     ]
 }
 
@@ -143,7 +144,7 @@ fn act<T: 'static>(
         .actor_header()
         .no_body()
         .acts()
-        .errors(&["unknown_agent"])
+        .errors(&[ErrorCode::UnknownAgent])
 }
 
 fn agent() -> Value {

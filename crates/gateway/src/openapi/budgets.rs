@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::api::audit::{AuditPage, AuditQuery};
 use crate::api::budgets;
 use crate::api::budgets::{BudgetBody, BudgetView, BudgetsPage, BudgetsQuery};
+use crate::error::ErrorCode;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::response::ResponseSpec;
 use crate::openapi::tags::BUDGETS;
@@ -17,12 +18,12 @@ pub(crate) fn operations() -> Vec<Operation> {
             .scope(Scope::ReadAgents)
             .query::<BudgetsQuery>()
             .response::<BudgetsPage>(200, "Budgets, by their names", json!({ "budgets": [budget()], "next": null }))
-            .errors(&["invalid_limit"]),
+            .errors(&[ErrorCode::InvalidLimit]),
         Operation::get(one, "showBudget", "A budget, and what has been used of it", budgets::get)
             .tag(BUDGETS)
             .scope(Scope::ReadAgents)
             .response::<BudgetView>(200, "The budget", budget())
-            .errors(&["unknown_budget"]),
+            .errors(&[ErrorCode::UnknownBudget]),
         Operation::put(one, "putBudget", "Create a budget, or replace it", budgets::put)
             .tag(BUDGETS)
             .description(
@@ -36,7 +37,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             )
             .response::<BudgetView>(201, "It is new", budget())
             .response::<BudgetView>(200, "It has taken the place of the one of that name", budget())
-            .errors(&["invalid_budget", "too_many_budgets", "unknown_budget"]),
+            .errors(&[ErrorCode::InvalidBudget, ErrorCode::TooManyBudgets, ErrorCode::UnknownBudget]),
         Operation::delete(one, "deleteBudget", "Delete a budget", budgets::delete)
             .tag(BUDGETS)
             .description("What it has kept waiting begins within seconds.")
@@ -44,13 +45,13 @@ pub(crate) fn operations() -> Vec<Operation> {
             .actor_header()
             .no_body()
             .response_with(ResponseSpec::nothing("There is none of that name any more"))
-            .errors(&["unknown_budget"]),
+            .errors(&[ErrorCode::UnknownBudget]),
         Operation::get("/v1/budgets/{budget}/audit", "auditBudget", "Who put or deleted a budget", budgets::audit)
             .tag(BUDGETS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()
             .response::<AuditPage>(200, "Entries of the audit log, newest first", log())
-            .errors(&["unknown_budget", "invalid_limit"]),
+            .errors(&[ErrorCode::UnknownBudget, ErrorCode::InvalidLimit]),
     ]
 }
 

@@ -4,6 +4,7 @@
 //! scope, of which the router is made, and with the codes of all errors that it can give. The schemas of bodies, queries and answers are
 //! derived from the types of the handlers.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -11,7 +12,9 @@ use axum::response::Response;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::refusals::Refusals;
 use crate::openapi::tags::TAGS;
 use crate::openapi::{
     agents, budgets, gateway, keys, memory, operation, pages, protocols, reasoning, tasks, threads, timers,
@@ -47,13 +50,24 @@ pub(crate) fn operations() -> Vec<Operation> {
 }
 
 fn described() -> Value {
-    let (mut paths, mut schemas) = (BTreeMap::new(), BTreeMap::new());
+    let (mut paths, mut schemas, mut refusals) = (BTreeMap::new(), BTreeMap::new(), Refusals::default());
     for operation in operations() {
         operation.collect_schemas(&mut schemas);
         let (path, method) = (operation.path(), operation.method());
         let item: &mut Map<String, Value> = paths.entry(path).or_default();
-        item.insert(method.to_owned(), operation.to_json());
+        item.insert(method.to_owned(), operation.to_json(&mut refusals));
     }
+    let mut components = json!({
+        "schemas": schemas,
+        "securitySchemes": { operation::BEARER: {
+            "type": "http",
+            "scheme": "bearer",
+            "description": format!("{CREDENTIALS}\n\n{}", scopes()),
+        } },
+    });
+    refusals.add_to_components(&mut components);
+    components["examples"] = json!(Stream::Native.shared_examples());
+    components["parameters"] = Value::Object(shared_parameters(&mut paths));
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -66,23 +80,42 @@ fn described() -> Value {
         "servers": [{ "url": "/", "description": "This gateway, or any other of the fleet" }],
         "tags": TAGS.map(|(name, text)| json!({ "name": name, "description": text })),
         "paths": paths,
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": { operation::BEARER: {
-                "type": "http",
-                "scheme": "bearer",
-                "description": format!("{CREDENTIALS}\n\n{}", scopes()),
-            } },
-        },
+        "components": components,
     })
+}
+
+/// Moves parameters of several operations to the components. Of several with one name, the most frequent is moved.
+fn shared_parameters(paths: &mut BTreeMap<&'static str, Map<String, Value>>) -> Map<String, Value> {
+    let operations = || paths.values().flat_map(Map::values);
+    let mut counts = BTreeMap::<String, (usize, &Value)>::new();
+    let lists = operations().filter_map(|operation| operation.get("parameters")?.as_array());
+    for parameter in lists.flatten() {
+        counts.entry(parameter.to_string()).or_insert((0, parameter)).0 += 1;
+    }
+    let mut repeated: Vec<_> = counts.into_values().filter(|(count, _)| *count > 1).collect();
+    repeated.sort_by_key(|(count, _)| Reverse(*count));
+    let mut shared = Map::new();
+    for (_, parameter) in repeated {
+        let name = parameter["name"].as_str().unwrap_or_default();
+        shared.entry(name).or_insert_with(|| parameter.clone());
+    }
+    let of_operations = paths.values_mut().flat_map(Map::values_mut);
+    let lists = of_operations.filter_map(|operation| operation.get_mut("parameters")?.as_array_mut());
+    for parameter in lists.flatten() {
+        let name = parameter["name"].as_str().unwrap_or_default();
+        if shared.get(name) == Some(parameter) {
+            *parameter = json!({ "$ref": format!("#/components/parameters/{name}") });
+        }
+    }
+    shared
 }
 
 const INTRODUCTION: &str = "\
 A message to a thread opens a turn: the agent's workflow answers, the answer is streamed while it comes, and everything of the turn is \
 stored at once when it has ended. Agents work through queues of tasks in the same way.\n\n\
 Ids match `[A-Za-z0-9_-]{1,128}`. Positions are numbers as texts. What is refused is said as `application/problem+json` (RFC 9457) with a \
-`code` for programs and `retryable`; a protocol that has a form of its own for errors uses that. Where `Retry-After` stands the same \
-request may succeed after so many seconds.\n\n\
+`code` for programs and `retryable`; a protocol that has a form of its own for errors uses that. With `Retry-After` the same request may \
+succeed after that many seconds. Every operation may answer the codes of its `default` response; `x-error-codes` lists its further ones.\n\n\
 A stream of events that ends without its last event was cut: a client that connects again with the id of the last event, to any \
 gateway, goes on strictly after it.";
 

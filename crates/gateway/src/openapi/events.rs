@@ -5,7 +5,7 @@
 
 use model::WaitReason;
 use protocols::{agui, chat_completions, native, responses, ui_message};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::api::schemas;
@@ -39,6 +39,7 @@ impl Stream {
                 add::<native::LeftOutEvent<'_>>(&mut found);
                 add::<native::RememberedEvent<'_>>(&mut found);
                 add::<native::AuthExpiredEvent<'_>>(&mut found);
+                found.push((NATIVE_EVENT.to_owned(), native_schema()));
             }
             Self::UiMessage => add::<ui_message::UiChunk<'_>>(&mut found),
             Self::Responses => add::<responses::ResponseEvent<'_>>(&mut found),
@@ -54,7 +55,17 @@ impl Stream {
     /// The media type object.
     pub(crate) fn media(self) -> Value {
         match self {
-            Self::Native => native_media(),
+            Self::Native => {
+                let reference = |name: &String| {
+                    let shared = json!({ "$ref": format!("#/components/examples/{name}") });
+                    (name.clone(), shared)
+                };
+                let examples: Map<_, _> = native_examples().keys().map(reference).collect();
+                json!({
+                    "schema": { "$ref": format!("#/components/schemas/{NATIVE_EVENT}") },
+                    "examples": examples,
+                })
+            }
             Self::UiMessage => media(
                 json!({ "anyOf": [data(&["UiPart"]), { "const": "[DONE]" }] }),
                 json!({ "type": "text-delta", "id": "p0", "delta": "Sunny" }),
@@ -82,6 +93,16 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Examples of events that several operations refer to.
+    pub(crate) fn shared_examples(self) -> Map<String, Value> {
+        match self {
+            Self::Native => native_examples(),
+            Self::UiMessage | Self::Responses | Self::Completions | Self::AgUi => Map::new(),
+        }
+    }
+}
+
 fn add<T: ToSchema>(found: &mut Vec<(String, Value)>) {
     found.extend(crate::openapi::schema::schemas_of::<T>());
 }
@@ -104,7 +125,10 @@ fn media(data: Value, example: Value) -> Value {
     })
 }
 
-fn native_media() -> Value {
+/// The name of the schema of our events.
+const NATIVE_EVENT: &str = "ThreadEvent";
+
+fn native_schema() -> Value {
     let event = |kind: Value, data: Value| json!({ "properties": { "event": kind, "data": data }, "required": ["data"] });
     let kinds = json!({ "enum": ["message", "ready", "reset", "restart", "waiting", "left_out", "remembered", "drain", "auth_expired"] });
     let is = |name: &str| json!({ "properties": { "event": { "const": name } }, "required": ["event"] });
@@ -112,7 +136,7 @@ fn native_media() -> Value {
         "type": "string", "contentMediaType": "application/json",
         "contentSchema": { "type": "object", "maxProperties": 0 },
     });
-    let schema = json!({
+    json!({
         "type": "object",
         "description": NATIVE,
         "required": ["data"],
@@ -138,7 +162,10 @@ fn native_media() -> Value {
                 "else": event(json!({ "const": "message" }), data(&["ChunkEvent", "CompleteEvent", "FailedEvent"])),
             },
         ],
-    });
+    })
+}
+
+fn native_examples() -> Map<String, Value> {
     let turn = "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610";
     let answer = &format!("{turn}-a");
     let one = |text: &str, id: &str, data: Value| json!({ "summary": text, "value": { "id": id, "data": data.to_string() } });
@@ -186,39 +213,52 @@ fn native_media() -> Value {
     });
     let restart = json!({ "thread_id": "hello", "after": before });
     let restart = one("what the reader has after this position does not exist", before, restart);
-    json!({
-        "schema": schema,
-        "examples": {
-            "chunk": one("a chunk", &format!("{before}~{answer}.0.1.5"), chunk),
-            "rest": one("what is left of a text, from the store", &format!("{before}~{answer}.0.1.6.f"), rest),
-            "complete": one("the message is stored", id, complete),
-            "stopped": one("the message is stored as far as it had come", id, stopped),
-            "failed": one("the message was given up", id, failed),
-            "ready": named("ready", ready),
-            "reset": named("reset", reset),
-            "restart": named("restart", restart),
-            "waiting": {
+    let examples = [
+        ("chunk", one("a chunk", &format!("{before}~{answer}.0.1.5"), chunk)),
+        ("rest", one("what is left of a text, from the store", &format!("{before}~{answer}.0.1.6.f"), rest)),
+        ("complete", one("the message is stored", id, complete)),
+        ("stopped", one("the message is stored as far as it had come", id, stopped)),
+        ("failed", one("the message was given up", id, failed)),
+        ("ready", named("ready", ready)),
+        ("reset", named("reset", reset)),
+        ("restart", named("restart", restart)),
+        (
+            "waiting",
+            json!({
                 "summary": "no service takes the request",
                 "value": { "event": "waiting", "data": waiting.to_string() },
-            },
-            "left_out": {
+            }),
+        ),
+        (
+            "left_out",
+            json!({
                 "summary": "more messages are open than a stream shows",
                 "value": { "event": "left_out", "data": left_out.to_string() },
-            },
-            "remembered": {
+            }),
+        ),
+        (
+            "remembered",
+            json!({
                 "summary": "what the agent remembers since an answer",
                 "value": { "event": "remembered", "data": remembered.to_string() },
-            },
-            "auth_expired": {
+            }),
+        ),
+        (
+            "auth_expired",
+            json!({
                 "summary": "the credential of the stream is no longer valid, and the stream ends",
                 "value": { "event": "auth_expired", "data": json!({ "code": "credential_revoked" }).to_string() },
-            },
-            "drain": {
+            }),
+        ),
+        (
+            "drain",
+            json!({
                 "summary": "the gateway stops: connect again, to any",
                 "value": { "event": "drain", "data": "{}", "retry": 1_197 },
-            },
-        },
-    })
+            }),
+        ),
+    ];
+    examples.map(|(name, example)| (name.to_owned(), example)).into_iter().collect()
 }
 
 const NATIVE: &str = "\

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::api::service_info;
 use crate::api::service_info::ServiceInfo;
+use crate::error::ErrorCode;
 use crate::openapi::operation::Operation;
 use crate::openapi::pages;
 use crate::openapi::response::ResponseSpec;
@@ -41,7 +42,7 @@ pub(crate) fn operations() -> Vec<Operation> {
                 ResponseSpec::text(200, "A file", "text/javascript")
                     .or("text/css", json!({ "type": "string" })),
             )
-            .errors(&["not_acceptable", "invalid_id"]),
+            .errors(&[ErrorCode::NotAcceptable, ErrorCode::InvalidId]),
     ]
 }
 

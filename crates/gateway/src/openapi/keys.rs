@@ -7,6 +7,7 @@ use crate::api::keys::{KeyBody, KeysPage, KeysQuery, MadeKey};
 use crate::api::tickets::{TicketBody, TicketView};
 use crate::api::views::KeyView;
 use crate::api::{keys, tickets};
+use crate::error::ErrorCode;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::KEYS;
 
@@ -23,7 +24,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .scope(Scope::ManageKeys)
             .query::<KeysQuery>()
             .response::<KeysPage>(200, "Keys, by their ids", page)
-            .errors(&["invalid_limit"]),
+            .errors(&[ErrorCode::InvalidLimit]),
         Operation::post("/v1/keys", "makeKey", "Make an API key", keys::create)
             .tag(KEYS)
             .description("Its text is shown here and never again. A key cannot grant a scope that its creator lacks, or outlive the creator's own credential.")
@@ -31,7 +32,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .actor_header()
             .body::<KeyBody>(json!({ "name": "the web shop", "role": "operator", "expires_in_s": 7_776_000 }))
             .response::<MadeKey>(201, "The key", made)
-            .errors(&["invalid_key", "unknown_key"]),
+            .errors(&[ErrorCode::InvalidKey, ErrorCode::UnknownKey]),
         Operation::delete("/v1/keys/{key}", "revokeKey", "End an API key", keys::revoke)
             .tag(KEYS)
             .description("Within seconds everywhere. The streams that were opened with it end.")
@@ -39,13 +40,13 @@ pub(crate) fn operations() -> Vec<Operation> {
             .actor_header()
             .no_body()
             .response::<KeyView>(200, "It counts no longer", key())
-            .errors(&["unknown_key"]),
+            .errors(&[ErrorCode::UnknownKey]),
         Operation::get("/v1/keys/{key}/audit", "auditKey", "Who made and ended a key", keys::audit)
             .tag(KEYS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()
             .response::<AuditPage>(200, "Entries of the audit log, newest first", log())
-            .errors(&["unknown_key", "invalid_limit"]),
+            .errors(&[ErrorCode::UnknownKey, ErrorCode::InvalidLimit]),
         Operation::post("/v1/threads/{thread}/tickets", "makeTicket", "A ticket for the events of a thread", tickets::create)
             .tag(KEYS)
             .description("For clients that cannot send headers: a browser's EventSource. It opens the events of this thread and nothing else.")
@@ -53,7 +54,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .body::<TicketBody>(json!({ "lifetime_s": 300 }))
             .response::<TicketView>(201, "The ticket", ticket)
             .with_header("Location", "The events.", place)
-            .errors(&["invalid_ticket"]),
+            .errors(&[ErrorCode::InvalidTicket]),
     ]
 }
 

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::api::memory;
 use crate::api::memory::{ChangedFactBody, FactBody, FactView, FactsPage, FactsQuery, ForgetQuery};
+use crate::error::ErrorCode;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::response::ResponseSpec;
 use crate::openapi::tags::MEMORY;
@@ -17,7 +18,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .scope(Scope::ReadThreads)
             .query::<FactsQuery>()
             .response::<FactsPage>(200, "Facts", json!({ "agent_id": "ann", "facts": [fact()] }))
-            .errors(&["unknown_agent", "invalid_limit"]),
+            .errors(&[ErrorCode::UnknownAgent, ErrorCode::InvalidLimit]),
         Operation::post(all, "addFact", "Give an agent something to remember", memory::add)
             .tag(MEMORY)
             .description("For one user, for one thread without a user, or without either for all threads of the agent.")
@@ -25,7 +26,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .actor_header()
             .body::<FactBody>(json!({ "text": "Ann prefers short answers.", "kind": "preference", "user_id": "ann" }))
             .response::<FactView>(201, "It is remembered", fact())
-            .errors(&["unknown_agent", "invalid_fact", "unknown_fact"]),
+            .errors(&[ErrorCode::UnknownAgent, ErrorCode::InvalidFact, ErrorCode::UnknownFact]),
         Operation::patch(one, "changeFact", "Correct what an agent remembers", memory::change)
             .tag(MEMORY)
             .description("The answer is another fact, which has taken the place of this one; `superseded=true` shows both.")
@@ -33,7 +34,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .actor_header()
             .body::<ChangedFactBody>(json!({ "text": "Ann prefers long answers." }))
             .response::<FactView>(200, "The fact that has taken its place", fact())
-            .errors(&["invalid_fact", "unknown_fact"]),
+            .errors(&[ErrorCode::InvalidFact, ErrorCode::UnknownFact]),
         Operation::delete(one, "forgetFact", "Have an agent forget something", memory::delete)
             .tag(MEMORY)
             .description("With it goes what it has taken the place of, or with `restore=true` that counts again.")
@@ -42,7 +43,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .actor_header()
             .no_body()
             .response_with(ResponseSpec::nothing("It is forgotten"))
-            .errors(&["unknown_fact"]),
+            .errors(&[ErrorCode::UnknownFact]),
     ]
 }
 

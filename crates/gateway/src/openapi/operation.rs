@@ -12,10 +12,12 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::schemas;
 use crate::app::authorize::Scopes;
 use crate::app::state::AppState;
+use crate::error::ErrorCode;
 use crate::extract::headers;
 use crate::openapi::error_codes;
 use crate::openapi::events::Stream;
 use crate::openapi::protocol_requests::ProtocolBody;
+use crate::openapi::refusals::Refusals;
 use crate::openapi::response::{Errors, ResponseSpec};
 
 /// The name of the one security scheme.
@@ -60,7 +62,7 @@ pub(crate) struct Operation {
     parameters: Vec<Value>,
     body: Option<RequestBodySpec>,
     answers: Vec<ResponseSpec>,
-    codes: BTreeSet<&'static str>,
+    codes: BTreeSet<ErrorCode>,
     errors: Errors,
     schemas: Vec<(String, Value)>,
 }
@@ -144,7 +146,7 @@ impl Operation {
     }
 
     /// Codes of errors.
-    pub(crate) fn errors(mut self, codes: &[&'static str]) -> Self {
+    pub(crate) fn errors(mut self, codes: &[ErrorCode]) -> Self {
         self.codes.extend(codes);
         self
     }
@@ -181,7 +183,7 @@ impl Operation {
         }
         match self.parameters.is_empty() {
             true => self,
-            false => self.errors(&["unknown_address"]),
+            false => self.errors(&[ErrorCode::UnknownAddress]),
         }
     }
 
@@ -209,7 +211,7 @@ impl Operation {
         self.take::<schemas::TicketSchema>();
         self.take::<schemas::Tokens>();
         self.take::<schemas::TurnIdSchema>();
-        self.errors(&["invalid_query"])
+        self.errors(&[ErrorCode::InvalidQuery])
     }
 
     fn take<T: ToSchema>(&mut self) {
@@ -228,7 +230,7 @@ impl Operation {
         let text = format!("Who acts, for the audit; `{}` without it.", headers::DEFAULT_ACTOR);
         let header =
             self.header("X-Antiphon-Actor", &text, &visible(headers::MAX_ACTOR_LEN, "ann@example.org"));
-        header.errors(&["invalid_actor"])
+        header.errors(&[ErrorCode::InvalidActor])
     }
 
     /// An input that is sent once, however often it comes.
@@ -238,7 +240,7 @@ impl Operation {
         let most = headers::MAX_HEADER_LEN;
         self.header("Idempotency-Key", key, &visible(most, "0198c4d2-e5f5-7a60"))
             .header("X-Correlation-Id", trace, &visible(most, "trace-17"))
-            .errors(&["invalid_idempotency_key", "invalid_correlation_id"])
+            .errors(&[ErrorCode::InvalidIdempotencyKey, ErrorCode::InvalidCorrelationId])
     }
 
     /// How far the reader has read.
@@ -280,7 +282,12 @@ impl Operation {
     pub(crate) fn no_body(mut self) -> Self {
         let schema = json!({ "type": "object", "maxProperties": 0 });
         self.body = Some(RequestBodySpec { schema, example: json!({}), is_required: false });
-        self.errors(&["unexpected_body", "body_too_large", "body_timeout", "incomplete_body"])
+        self.errors(&[
+            ErrorCode::UnexpectedBody,
+            ErrorCode::BodyTooLarge,
+            ErrorCode::BodyTimeout,
+            ErrorCode::IncompleteBody,
+        ])
     }
 
     /// A good answer.
@@ -338,7 +345,7 @@ impl Operation {
     }
 
     #[cfg(test)]
-    pub(crate) fn codes(&self) -> &BTreeSet<&'static str> {
+    pub(crate) fn codes(&self) -> &BTreeSet<ErrorCode> {
         &self.codes
     }
 
@@ -372,7 +379,7 @@ impl Operation {
     }
 
     /// The operation object.
-    pub(crate) fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self, refusals: &mut Refusals) -> Value {
         let mut object = Map::new();
         object.insert("operationId".to_owned(), json!(self.id));
         object.insert("tags".to_owned(), json!([self.tag]));
@@ -391,9 +398,7 @@ impl Operation {
         for answer in &self.answers {
             responses.insert(answer.status.to_string(), answer.to_json());
         }
-        for (status, answer) in self.errors.answers(&self.codes) {
-            responses.entry(status.to_string()).or_insert(answer);
-        }
+        refusals.add_to_operation(self.errors, &self.codes, &mut object, &mut responses);
         object.insert("responses".to_owned(), Value::Object(responses));
         let scopes = self.scope.map(Scope::scope);
         let security = scopes.map_or(json!([]), |scope| json!([{ BEARER: [scope] }]));

@@ -1,9 +1,9 @@
 //! A page that shows the description of the API. It needs nothing but this gateway: the viewer is built into it.
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::path::PathParam;
 
 /// The page may load and ask this gateway only. The viewer sets styles of single elements; it has pictures in its own files.
@@ -31,7 +31,7 @@ pub(crate) async fn file(
         "start.js" => Ok(served("text/javascript; charset=utf-8", START)),
         "swagger-ui.js" => packed(&headers, "text/javascript; charset=utf-8", VIEWER),
         "swagger-ui.css" => packed(&headers, "text/css; charset=utf-8", STYLE),
-        _ => Err(Problem::not_found("unknown_address", "the page has no such file")),
+        _ => Err(Problem::new(ErrorCode::UnknownAddress, "the page has no such file")),
     }
 }
 
@@ -40,7 +40,7 @@ fn packed(headers: &HeaderMap, kind: &'static str, file: &'static [u8]) -> Resul
     if !takes_gzip(headers) {
         let detail =
             "this file is there with Content-Encoding gzip only, which Accept-Encoding does not take";
-        return Err(Problem::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", detail));
+        return Err(Problem::new(ErrorCode::NotAcceptable, detail));
     }
     let mut response = served(kind, file);
     let headers = response.headers_mut();

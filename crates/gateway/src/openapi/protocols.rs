@@ -8,6 +8,7 @@ use crate::api::protocols::models::{ModelView, Models, ModelsQuery};
 use crate::api::protocols::responses::ShowQuery;
 use crate::api::protocols::ui_message::{StopQuery, UiHistory, UiHistoryQuery};
 use crate::api::protocols::{agui, completions, models, responses, ui_message};
+use crate::error::ErrorCode;
 use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};
@@ -16,15 +17,15 @@ use crate::openapi::response::{Errors, ResponseSpec};
 use crate::openapi::tags::{AG_UI, AI_SDK, OPENAI};
 
 /// What a message may lead to, in whatever protocol.
-const OPENED: [&str; 8] = [
-    "agent_backing_off",
-    "budget_exceeded",
-    "thread_busy",
-    "thread_erased",
-    "idempotency_key_reused",
-    "turn_deleted",
-    "turn_dropped",
-    "unknown_answer",
+const OPENED: [ErrorCode; 8] = [
+    ErrorCode::AgentBackingOff,
+    ErrorCode::BudgetExceeded,
+    ErrorCode::ThreadBusy,
+    ErrorCode::ThreadErased,
+    ErrorCode::IdempotencyKeyReused,
+    ErrorCode::TurnDeleted,
+    ErrorCode::TurnDropped,
+    ErrorCode::UnknownAnswer,
 ];
 
 pub(crate) fn operations() -> Vec<Operation> {
@@ -43,8 +44,8 @@ impl Operation {
             .errors(&PUBLISH)
             .errors(&STREAM)
             .errors(&OPENED)
-            .errors(&["invalid_parameters", "parameters_too_large", "stream_aborted"])
-            .errors(&["answer_goes_on", "input_unconfirmed"])
+            .errors(&[ErrorCode::InvalidParameters, ErrorCode::ParametersTooLarge, ErrorCode::StreamAborted])
+            .errors(&[ErrorCode::AnswerGoesOn, ErrorCode::InputUnconfirmed])
     }
 
     /// The answer is a stream of these events.
@@ -83,7 +84,12 @@ fn of_the_ai_sdk() -> Vec<Operation> {
             "Messages, oldest first",
             json!({ "messages": [ui_message()], "next": null }),
         )
-        .errors(&["unknown_thread", "partition_unavailable", "invalid_position", "invalid_limit"]),
+        .errors(&[
+            ErrorCode::UnknownThread,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::InvalidPosition,
+            ErrorCode::InvalidLimit,
+        ]),
         header(
             Operation::get(
                 "/api/chat/{thread}/stream",
@@ -96,7 +102,7 @@ fn of_the_ai_sdk() -> Vec<Operation> {
         )
         .response_with(ResponseSpec::nothing("There is none"))
         .errors(&STREAM)
-        .errors(&["partition_unavailable"]),
+        .errors(&[ErrorCode::PartitionUnavailable]),
         Operation::post(
             "/api/chat/{thread}/stop",
             "stopChat",
@@ -109,7 +115,7 @@ fn of_the_ai_sdk() -> Vec<Operation> {
         .no_body()
         .acts()
         .response_with(ResponseSpec::nothing("This answer is not under way, and does not wait"))
-        .errors(&["partition_unavailable", "missing_required_parameter"]),
+        .errors(&[ErrorCode::PartitionUnavailable, ErrorCode::MissingRequiredParameter]),
     ];
     all.map(|operation| operation.tag(AI_SDK).error_format(Errors::Text)).into()
 }
@@ -147,17 +153,22 @@ fn of_openai() -> Vec<Operation> {
                 "The models",
                 json!({ "object": "list", "data": [model()], "has_more": false }),
             )
-            .errors(&["invalid_id"]),
+            .errors(&[ErrorCode::InvalidId]),
         Operation::get("/v1/models/{model}", "showModel", "An agent, as a model", models::get)
             .scope(Scope::ReadAgents)
             .response::<ModelView>(200, "The model", model())
-            .errors(&["unknown_agent"]),
+            .errors(&[ErrorCode::UnknownAgent]),
         Operation::post("/v1/responses", "createResponse", "Send a message: Responses", responses::create)
             .opens()
             .reads(ProtocolBody::Responses)
             .response::<ResponseObject<'_>>(200, "The response; with `stream` its events", response())
             .or_streams(Stream::Responses)
-            .errors(&["not_the_last_response", "unknown_response", "unknown_turn", "partition_unavailable"]),
+            .errors(&[
+                ErrorCode::NotTheLastResponse,
+                ErrorCode::UnknownResponse,
+                ErrorCode::UnknownTurn,
+                ErrorCode::PartitionUnavailable,
+            ]),
         Operation::get(
             "/v1/responses/{response}",
             "showResponse",
@@ -170,11 +181,11 @@ fn of_openai() -> Vec<Operation> {
         .or_streams(Stream::Responses)
         .errors(&STREAM)
         .errors(&[
-            "unknown_response",
-            "unknown_turn",
-            "unknown_answer",
-            "partition_unavailable",
-            "stream_aborted",
+            ErrorCode::UnknownResponse,
+            ErrorCode::UnknownTurn,
+            ErrorCode::UnknownAnswer,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::StreamAborted,
         ]),
         Operation::post(
             "/v1/responses/{response}/cancel",
@@ -188,11 +199,11 @@ fn of_openai() -> Vec<Operation> {
         .response::<ResponseObject<'_>>(200, "The response, as it ended or still is", response())
         .errors(&PUBLISH)
         .errors(&[
-            "unknown_response",
-            "unknown_turn",
-            "unknown_answer",
-            "partition_unavailable",
-            "stream_aborted",
+            ErrorCode::UnknownResponse,
+            ErrorCode::UnknownTurn,
+            ErrorCode::UnknownAnswer,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::StreamAborted,
         ]),
     ];
     all.map(|operation| operation.tag(OPENAI).error_format(Errors::Wrapped)).into()
@@ -216,7 +227,7 @@ fn of_ag_ui() -> Vec<Operation> {
         .streams("The run", Stream::AgUi)
         .response_with(ResponseSpec::nothing("There is none"))
         .errors(&STREAM)
-        .errors(&["partition_unavailable"]),
+        .errors(&[ErrorCode::PartitionUnavailable]),
     ];
     all.map(|operation| operation.tag(AG_UI).error_format(Errors::RunError)).into()
 }

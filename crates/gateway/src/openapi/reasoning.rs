@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::api::reasoning;
 use crate::api::reasoning::{ReasoningMessageView, ReasoningQuery, ReasoningSessionView};
+use crate::error::ErrorCode;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::AGENTS;
 
@@ -42,7 +43,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         .scope(Scope::ReadReasoning)
         .query::<ReasoningQuery>()
         .response::<ReasoningSessionView>(200, "The session, with a page of its discarded log", session)
-        .errors(&["unknown_session", "invalid_limit", "invalid_id"]),
+        .errors(&[ErrorCode::UnknownSession, ErrorCode::InvalidLimit, ErrorCode::InvalidId]),
         Operation::get(
             "/v1/reasoning/{session}/messages/{number}",
             "showReasoningMessage",
@@ -53,6 +54,6 @@ pub(crate) fn operations() -> Vec<Operation> {
         .description("Whether it is shown or was compressed. Numbers are those of the session.")
         .scope(Scope::ReadReasoning)
         .response::<ReasoningMessageView>(200, "The message", message)
-        .errors(&["unknown_session", "unknown_message", "invalid_id"]),
+        .errors(&[ErrorCode::UnknownSession, ErrorCode::UnknownMessage, ErrorCode::InvalidId]),
     ]
 }

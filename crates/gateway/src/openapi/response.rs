@@ -1,21 +1,16 @@
 //! Answers: good ones, and refusals in the form of each protocol.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use axum::http::StatusCode;
 use protocols::chat_completions::ApiError;
 use protocols::request::{ErrorBody, RequestRejection};
 use protocols::{agui, responses, ui_message};
 use serde_json::{Map, Value, json};
 
 use crate::error::ProblemBody;
-use crate::openapi::error_codes;
-use crate::openapi::error_codes::Code;
 use crate::openapi::events::Stream;
 use crate::openapi::schema::schemas_of;
 
-const JSON: &str = "application/json";
-const PROBLEM: &str = "application/problem+json";
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const PROBLEM: &str = "application/problem+json";
 const STREAM: &str = "text/event-stream";
 
 /// A good answer.
@@ -110,78 +105,13 @@ impl Errors {
         schemas_of::<ProblemBody<'_>>().into_iter().chain(of_form).collect()
     }
 
-    /// The refusals of an operation with these codes.
-    pub(crate) fn answers(self, names: &BTreeSet<&'static str>) -> Vec<(u16, Value)> {
-        let mut by_status: BTreeMap<u16, Vec<&'static Code>> = BTreeMap::new();
-        for code in names.iter().filter_map(|name| error_codes::of(name)) {
-            by_status.entry(code.status.as_u16()).or_default().push(code);
+    /// What the names of its components end with.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Self::Problem => "",
+            Self::Text => "Text",
+            Self::Wrapped => "OpenAi",
+            Self::RunError => "AgUi",
         }
-        by_status.into_iter().map(|(status, codes)| (status, self.answer(&codes))).collect()
     }
-
-    /// The refusals of one status.
-    fn answer(self, codes: &[&'static Code]) -> Value {
-        let lines: Vec<_> = codes.iter().map(|code| format!("* `{}`: {}", code.name, code.text)).collect();
-        let names: Vec<_> = codes.iter().map(|code| code.name).collect();
-        let examples: Map<String, Value> =
-            codes.iter().map(|code| (code.name.to_owned(), json!({ "value": problem(code) }))).collect();
-        let schema = json!({
-            "allOf": [{ "$ref": "#/components/schemas/Problem" }],
-            "properties": { "code": { "enum": names } },
-        });
-        let mut content =
-            Map::from_iter([(PROBLEM.to_owned(), json!({ "schema": schema, "examples": examples }))]);
-        content.extend(self.protocol_content(codes));
-        let mut object = json!({ "description": lines.join("\n"), "content": content });
-        if codes.iter().any(|code| code.is_retryable) {
-            object["headers"] = retry_after(codes.iter().all(|code| code.is_retryable));
-        }
-        if codes.iter().any(|code| code.status == StatusCode::UNAUTHORIZED) {
-            let schema = json!({ "type": "string" });
-            let how =
-                json!({ "description": "How to show a credential.", "required": true, "schema": schema });
-            object["headers"] = json!({ "WWW-Authenticate": how });
-        }
-        object
-    }
-
-    /// The form of a protocol. What is refused before its own handler is reached has the form of a problem there, too.
-    fn protocol_content(self, codes: &[&'static Code]) -> Option<(String, Value)> {
-        let (kind, schema, wrap): (&str, &str, fn(&Code) -> Value) = match self {
-            Self::Problem => return None,
-            Self::Text => {
-                return Some(("text/plain".to_owned(), json!({ "schema": { "type": "string" } })));
-            }
-            Self::Wrapped => (JSON, "WrappedError", |code| {
-                let kind =
-                    if code.status.is_server_error() { "server_error" } else { "invalid_request_error" };
-                json!({ "error": { "message": code.text, "type": kind, "param": null, "code": code.name } })
-            }),
-            Self::RunError => (JSON, "RunRefusal", |code| json!({ "message": code.text, "code": code.name })),
-        };
-        let mut media = json!({ "schema": { "$ref": format!("#/components/schemas/{schema}") } });
-        let examples: Map<String, Value> =
-            codes.iter().map(|code| (code.name.to_owned(), json!({ "value": wrap(code) }))).collect();
-        if !examples.is_empty() {
-            media["examples"] = Value::Object(examples);
-        }
-        Some((kind.to_owned(), media))
-    }
-}
-
-fn problem(code: &Code) -> Value {
-    json!({
-        "type": "about:blank",
-        "title": code.status.canonical_reason(),
-        "status": code.status.as_u16(),
-        "code": code.name,
-        "retryable": code.is_retryable,
-        "detail": code.text,
-    })
-}
-
-fn retry_after(is_required: bool) -> Value {
-    let text = "Seconds after which the same request may succeed.";
-    let schema = json!({ "type": "integer", "minimum": 0 });
-    json!({ "Retry-After": { "description": text, "required": is_required, "schema": schema } })
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::api::tasks;
 use crate::api::tasks::{EditBody, TaskAccepted, TaskBody, TaskView, TasksPage, TasksQuery};
+use crate::error::ErrorCode;
 use crate::openapi::error_codes::{INPUT, PUBLISH};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TASKS;
@@ -22,7 +23,13 @@ pub(crate) fn operations() -> Vec<Operation> {
             .with_header("Location", "Where it is.", json!({ "type": "string", "format": "uri-reference" }))
             .errors(&INPUT)
             .errors(&PUBLISH)
-            .errors(&["task_conflict", "thread_erased", "invalid_not_before", "too_many_delayed_tasks", "agent_changed"]),
+            .errors(&[
+                ErrorCode::TaskConflict,
+                ErrorCode::ThreadErased,
+                ErrorCode::InvalidNotBefore,
+                ErrorCode::TooManyDelayedTasks,
+                ErrorCode::AgentChanged,
+            ]),
         Operation::get("/v1/agents/{agent}/tasks", "listTasks", "The queue of an agent", tasks::list)
             .tag(TASKS)
             .scope(Scope::ReadAgents)
@@ -32,12 +39,12 @@ pub(crate) fn operations() -> Vec<Operation> {
                 "Tasks, in the order of the queue",
                 json!({ "agent_id": "ann", "tasks": [task()], "next": null }),
             )
-            .errors(&["unknown_agent", "invalid_position", "invalid_limit"]),
+            .errors(&[ErrorCode::UnknownAgent, ErrorCode::InvalidPosition, ErrorCode::InvalidLimit]),
         Operation::get(one, "showTask", "A task, and what became of it", tasks::get)
             .tag(TASKS)
             .scope(Scope::ReadAgents)
             .response::<TaskView>(200, "The task", task())
-            .errors(&["unknown_task"]),
+            .errors(&[ErrorCode::UnknownTask]),
         Operation::patch(one, "editTask", "Change a task that waits", tasks::edit)
             .tag(TASKS)
             .description("What the body leaves out stays as it is, and so does what Antiphon wrote into the metadata of a task that it sent itself.")
@@ -46,14 +53,14 @@ pub(crate) fn operations() -> Vec<Operation> {
             .body::<EditBody>(json!({ "content": "Write a short report" }))
             .acts()
             .errors(&INPUT)
-            .errors(&["unknown_task"]),
+            .errors(&[ErrorCode::UnknownTask]),
         Operation::delete(one, "dropTask", "Drop a task", tasks::delete)
             .tag(TASKS)
             .scope(Scope::OperateAgents)
             .actor_header()
             .no_body()
             .acts()
-            .errors(&["unknown_task"]),
+            .errors(&[ErrorCode::UnknownTask]),
         Operation::post(
             "/v1/agents/{agent}/tasks/{task}/retry",
             "retryTask",
@@ -64,7 +71,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         .actor_header()
         .no_body()
         .acts()
-        .errors(&["unknown_task"]),
+        .errors(&[ErrorCode::UnknownTask]),
     ]
 }
 

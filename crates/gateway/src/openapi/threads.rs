@@ -19,6 +19,7 @@ use crate::api::views::{ThreadView, WholeBatch};
 use crate::api::{
     audit, batches, context, events, failed_turns, heartbeats, history, messages, notes, threads, turns,
 };
+use crate::error::ErrorCode;
 use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::examples::{active_turn, audit, batch};
@@ -45,13 +46,19 @@ fn of_threads() -> Vec<Operation> {
             .with_header("Location", "Where it is.", place())
             .response::<ThreadView>(200, "There was one, and it is the same", thread())
             .with_header("Location", "Where it is.", place())
-            .errors(&["invalid_busy_policy", "invalid_metadata", "metadata_too_large", "thread_exists", "thread_erased"])
-            .errors(&["unknown_thread"]),
+            .errors(&[
+                ErrorCode::InvalidBusyPolicy,
+                ErrorCode::InvalidMetadata,
+                ErrorCode::MetadataTooLarge,
+                ErrorCode::ThreadExists,
+                ErrorCode::ThreadErased,
+            ])
+            .errors(&[ErrorCode::UnknownThread]),
         Operation::get("/v1/threads/{thread}", "showThread", "A thread, and its turns at the moment", threads::get)
             .tag(THREADS)
             .scope(Scope::ReadThreads)
             .response::<ThreadDetail>(200, "The thread", thread_now())
-            .errors(&["unknown_thread", "partition_unavailable"]),
+            .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable]),
         Operation::get("/v1/threads/{thread}/events", "followThread", "The live stream of a thread", events::stream_events)
             .tag(THREADS)
             .description(
@@ -67,7 +74,7 @@ fn of_threads() -> Vec<Operation> {
             .last_event_id_header()
             .response_with(ResponseSpec::stream("The stream", &Stream::Native))
             .errors(&STREAM)
-            .errors(&["invalid_cursor", "unknown_cursor", "cursor_ahead"])
+            .errors(&[ErrorCode::InvalidCursor, ErrorCode::UnknownCursor, ErrorCode::CursorAhead])
             .with_schemas_of(Stream::Native),
         Operation::post("/v1/threads/{thread}/messages", "sendMessage", "Send a message, which opens a turn", messages::send_message)
             .tag(THREADS)
@@ -88,16 +95,31 @@ fn of_threads() -> Vec<Operation> {
             .errors(&INPUT)
             .errors(&PUBLISH)
             .errors(&STREAM)
-            .errors(&["invalid_busy_policy", "thread_busy", "agent_backing_off", "budget_exceeded", "thread_erased"])
-            .errors(&["idempotency_key_reused", "idempotency_key_needed", "turn_dropped", "turn_deleted"])
-            .errors(&["invalid_parameters", "parameters_too_large", "unsupported_parameter"])
-            .errors(&["invalid_cursor", "unknown_cursor", "cursor_ahead"]),
+            .errors(&[
+                ErrorCode::InvalidBusyPolicy,
+                ErrorCode::ThreadBusy,
+                ErrorCode::AgentBackingOff,
+                ErrorCode::BudgetExceeded,
+                ErrorCode::ThreadErased,
+            ])
+            .errors(&[
+                ErrorCode::IdempotencyKeyReused,
+                ErrorCode::IdempotencyKeyNeeded,
+                ErrorCode::TurnDropped,
+                ErrorCode::TurnDeleted,
+            ])
+            .errors(&[
+                ErrorCode::InvalidParameters,
+                ErrorCode::ParametersTooLarge,
+                ErrorCode::UnsupportedParameter,
+            ])
+            .errors(&[ErrorCode::InvalidCursor, ErrorCode::UnknownCursor, ErrorCode::CursorAhead]),
         Operation::get("/v1/threads/{thread}/audit", "auditThread", "Who stopped, retried or dropped turns", audit::of_thread)
             .tag(THREADS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()
             .response::<AuditPage>(200, "Entries of the audit log, newest first", audit("hello"))
-            .errors(&["unknown_thread", "partition_unavailable", "invalid_limit"]),
+            .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable, ErrorCode::InvalidLimit]),
     ]
 }
 
@@ -118,11 +140,11 @@ fn of_what_is_written() -> Vec<Operation> {
             json!({ "thread_id": "hello", "messages": [message()], "next": null }),
         )
         .errors(&[
-            "unknown_thread",
-            "partition_unavailable",
-            "invalid_position",
-            "invalid_limit",
-            "invalid_range",
+            ErrorCode::UnknownThread,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::InvalidPosition,
+            ErrorCode::InvalidLimit,
+            ErrorCode::InvalidRange,
         ]),
         Operation::get(
             "/v1/threads/{thread}/batches",
@@ -142,7 +164,12 @@ fn of_what_is_written() -> Vec<Operation> {
             "Batches, newest first",
             json!({ "thread_id": "hello", "owner_status": "available", "batches": [batch()], "next": null }),
         )
-        .errors(&["unknown_thread", "partition_unavailable", "invalid_position", "invalid_limit"]),
+        .errors(&[
+            ErrorCode::UnknownThread,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::InvalidPosition,
+            ErrorCode::InvalidLimit,
+        ]),
         Operation::get(
             "/v1/threads/{thread}/batches/{batch}",
             "showBatch",
@@ -157,7 +184,7 @@ fn of_what_is_written() -> Vec<Operation> {
         .tag(THREADS)
         .scope(Scope::ReadThreads)
         .response::<WholeBatch>(200, "The batch", whole_batch())
-        .errors(&["unknown_batch", "invalid_position", "partition_unavailable"]),
+        .errors(&[ErrorCode::UnknownBatch, ErrorCode::InvalidPosition, ErrorCode::PartitionUnavailable]),
         Operation::post(
             "/v1/threads/{thread}/batches/{batch}/continue",
             "continueBatch",
@@ -174,15 +201,15 @@ fn of_what_is_written() -> Vec<Operation> {
         .response::<Accepted>(202, "The turn is or will be under way", accepted())
         .errors(&PUBLISH)
         .errors(&[
-            "unknown_batch",
-            "turn_dropped", "batch_not_last",
-            "batch_open",
-            "batch_incomplete",
-            "invalid_position",
-            "partition_unavailable",
-            "agent_backing_off",
-            "budget_exceeded",
-            "thread_erased",
+            ErrorCode::UnknownBatch,
+            ErrorCode::TurnDropped, ErrorCode::BatchNotLast,
+            ErrorCode::BatchOpen,
+            ErrorCode::BatchIncomplete,
+            ErrorCode::InvalidPosition,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::AgentBackingOff,
+            ErrorCode::BudgetExceeded,
+            ErrorCode::ThreadErased,
         ]),
         Operation::post("/v1/threads/{thread}/notes", "putNote", "Put a note into a thread", notes::put)
             .tag(THREADS)
@@ -200,7 +227,7 @@ fn of_what_is_written() -> Vec<Operation> {
             )
             .errors(&PUBLISH)
             .errors(&INPUT)
-            .errors(&["thread_erased"]),
+            .errors(&[ErrorCode::ThreadErased]),
         Operation::get(
             "/v1/threads/{thread}/context",
             "showContext",
@@ -212,11 +239,11 @@ fn of_what_is_written() -> Vec<Operation> {
         .query::<ContextQuery>()
         .response::<ContextView>(200, "The context", context())
         .errors(&[
-            "unknown_thread",
-            "partition_unavailable",
-            "invalid_format",
-            "invalid_position",
-            "invalid_tokens",
+            ErrorCode::UnknownThread,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::InvalidFormat,
+            ErrorCode::InvalidPosition,
+            ErrorCode::InvalidTokens,
         ]),
         Operation::get(
             "/v1/threads/{thread}/compactions",
@@ -231,7 +258,7 @@ fn of_what_is_written() -> Vec<Operation> {
             "Compactions, newest first",
             json!({ "thread_id": "hello", "compactions": [compaction()] }),
         )
-        .errors(&["unknown_thread", "partition_unavailable"]),
+        .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable]),
         Operation::post(
             "/v1/threads/{thread}/compactions/undo",
             "undoCompaction",
@@ -248,7 +275,7 @@ fn of_what_is_written() -> Vec<Operation> {
             "It does not count any more",
             json!({ "thread_id": "hello", "undone": "7524873984012345344" }),
         )
-        .errors(&["no_compaction"]),
+        .errors(&[ErrorCode::NoCompaction]),
     ]
 }
 
@@ -259,7 +286,7 @@ fn of_turns() -> Vec<Operation> {
             .tag(TURNS)
             .scope(Scope::ReadThreads)
             .response::<TurnDetail>(200, "The turn", turn())
-            .errors(&["unknown_turn", "partition_unavailable"]),
+            .errors(&[ErrorCode::UnknownTurn, ErrorCode::PartitionUnavailable]),
         Operation::post("/v1/turns/{turn}/stop", "stopTurn", "Stop a turn", turns::stop)
             .tag(TURNS)
             .description("The partial answer is kept and marked. It waits some seconds for a worker that owns the turn.")
@@ -267,13 +294,13 @@ fn of_turns() -> Vec<Operation> {
             .actor_header()
             .no_body()
             .acts()
-            .errors(&["unknown_turn", "turn_ended", "partition_unavailable"]),
+            .errors(&[ErrorCode::UnknownTurn, ErrorCode::TurnEnded, ErrorCode::PartitionUnavailable]),
         Operation::get(failed, "listFailedTurns", "Inputs whose turn failed", failed_turns::list)
             .tag(TURNS)
             .scope(Scope::ReadThreads)
             .query::<FailedQuery>()
             .response::<FailedTurns>(200, "Failed turns, by their ids", failed_turns())
-            .errors(&["unknown_thread", "partition_unavailable", "invalid_limit"]),
+            .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable, ErrorCode::InvalidLimit]),
         Operation::post("/v1/threads/{thread}/failed-turns/{turn}/retry", "retryFailedTurn", "Open a failed turn again", failed_turns::retry)
             .tag(TURNS)
             .scope(Scope::OperateAgents)
@@ -282,14 +309,14 @@ fn of_turns() -> Vec<Operation> {
             .response::<Accepted>(202, "Its next run is or will be under way", accepted())
             .errors(&PUBLISH)
             .errors(&INPUT)
-            .errors(&["unknown_failed_turn"]),
+            .errors(&[ErrorCode::UnknownFailedTurn]),
         Operation::delete("/v1/threads/{thread}/failed-turns/{turn}", "dropFailedTurn", "Drop a failed turn", failed_turns::delete)
             .tag(TURNS)
             .scope(Scope::OperateAgents)
             .actor_header()
             .no_body()
             .acts()
-            .errors(&["unknown_failed_turn"]),
+            .errors(&[ErrorCode::UnknownFailedTurn]),
     ]
 }
 

@@ -6,6 +6,7 @@ use crate::api::delayed_tasks::{DelayedQuery, DelayedTaskView, DelayedTasksPage}
 use crate::api::follow_ups::{FollowUpDetail, FollowUpsPage, FollowUpsQuery, SnoozeBody};
 use crate::api::schedules::{ScheduleBody, ScheduleDryRun, ScheduleView, SchedulesPage};
 use crate::api::{delayed_tasks, follow_ups, schedules};
+use crate::error::ErrorCode;
 use crate::openapi::error_codes::{INPUT, PUBLISH};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TIMERS;
@@ -27,7 +28,7 @@ fn follow_ups() -> Vec<Operation> {
                 "Follow-ups, newest first",
                 json!({ "thread_id": "hello", "follow_ups": [follow_up()], "next": null }),
             )
-            .errors(&["unknown_thread", "partition_unavailable", "invalid_limit"]),
+            .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable, ErrorCode::InvalidLimit]),
         Operation::get(one, "showFollowUp", "Why an agent spoke first, or whether it would now", follow_ups::get)
             .tag(TIMERS)
             .description(
@@ -36,7 +37,7 @@ fn follow_ups() -> Vec<Operation> {
             )
             .scope(Scope::ReadThreads)
             .response::<FollowUpDetail>(200, "The follow-up", follow_up_now())
-            .errors(&["unknown_follow_up"]),
+            .errors(&[ErrorCode::UnknownFollowUp]),
         Operation::post("/v1/threads/{thread}/follow-ups/{timer}/snooze", "snoozeFollowUp", "Have a follow-up wait longer, or less", follow_ups::snooze)
             .tag(TIMERS)
             .description("When it is due all rules are asked, as always.")
@@ -44,7 +45,7 @@ fn follow_ups() -> Vec<Operation> {
             .actor_header()
             .body::<SnoozeBody>(json!({ "seconds": 3_600 }))
             .acts()
-            .errors(&["unknown_follow_up", "follow_up_ended", "invalid_snooze"]),
+            .errors(&[ErrorCode::UnknownFollowUp, ErrorCode::FollowUpEnded, ErrorCode::InvalidSnooze]),
         Operation::delete(one, "cancelFollowUp", "Cancel a follow-up that waits", follow_ups::cancel)
             .tag(TIMERS)
             .description("One that has fired is a turn, and is stopped as such.")
@@ -52,7 +53,7 @@ fn follow_ups() -> Vec<Operation> {
             .actor_header()
             .no_body()
             .acts()
-            .errors(&["unknown_follow_up", "follow_up_ended"]),
+            .errors(&[ErrorCode::UnknownFollowUp, ErrorCode::FollowUpEnded]),
     ]
 }
 
@@ -68,12 +69,12 @@ fn schedules() -> Vec<Operation> {
                 "Schedules, by their names",
                 json!({ "agent_id": "ann", "schedules": [schedule()] }),
             )
-            .errors(&["unknown_agent"]),
+            .errors(&[ErrorCode::UnknownAgent]),
         Operation::get(one, "showSchedule", "A schedule, and its next five occurrences", schedules::get)
             .tag(TIMERS)
             .scope(Scope::ReadAgents)
             .response::<ScheduleView>(200, "The schedule", schedule())
-            .errors(&["unknown_schedule"]),
+            .errors(&[ErrorCode::UnknownSchedule]),
         Operation::put(one, "putSchedule", "Create a schedule, or replace it", schedules::put)
             .tag(TIMERS)
             .description("An agent may have 64. Each occurrence sends the agent a task, whose id comes from the occurrence.")
@@ -84,7 +85,14 @@ fn schedules() -> Vec<Operation> {
             .response::<ScheduleView>(200, "It is this now", schedule())
             .errors(&INPUT)
             .errors(&PUBLISH)
-            .errors(&["invalid_schedule", "too_many_schedules", "thread_erased", "agent_changed", "unknown_agent", "unknown_schedule"]),
+            .errors(&[
+                ErrorCode::InvalidSchedule,
+                ErrorCode::TooManySchedules,
+                ErrorCode::ThreadErased,
+                ErrorCode::AgentChanged,
+                ErrorCode::UnknownAgent,
+                ErrorCode::UnknownSchedule,
+            ]),
         Operation::post(
             "/v1/agents/{agent}/schedules/{schedule}/dry-run",
             "tryScheduleOut",
@@ -100,14 +108,14 @@ fn schedules() -> Vec<Operation> {
             json!({ "next_occurrences": ["2026-11-23T08:00:00Z"] }),
         )
         .errors(&INPUT)
-        .errors(&["invalid_schedule"]),
+        .errors(&[ErrorCode::InvalidSchedule]),
         Operation::delete(one, "deleteSchedule", "Delete a schedule", schedules::delete)
             .tag(TIMERS)
             .scope(Scope::OperateAgents)
             .actor_header()
             .no_body()
             .acts()
-            .errors(&["unknown_schedule"]),
+            .errors(&[ErrorCode::UnknownSchedule]),
     ]
 }
 
@@ -129,12 +137,12 @@ fn delayed_tasks() -> Vec<Operation> {
             "Delayed tasks, in the order in which they are due",
             json!({ "agent_id": "ann", "delayed_tasks": [delayed_task()], "next": null }),
         )
-        .errors(&["unknown_agent", "invalid_limit"]),
+        .errors(&[ErrorCode::UnknownAgent, ErrorCode::InvalidLimit]),
         Operation::get(one, "showDelayedTask", "A task that waits for its time", delayed_tasks::get)
             .tag(TIMERS)
             .scope(Scope::ReadAgents)
             .response::<DelayedTaskView>(200, "The task", delayed_task())
-            .errors(&["unknown_task"]),
+            .errors(&[ErrorCode::UnknownTask]),
         Operation::delete(
             one,
             "cancelDelayedTask",
@@ -146,7 +154,7 @@ fn delayed_tasks() -> Vec<Operation> {
         .actor_header()
         .no_body()
         .acts()
-        .errors(&["unknown_task"]),
+        .errors(&[ErrorCode::UnknownTask]),
     ]
 }
 

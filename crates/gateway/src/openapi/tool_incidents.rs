@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::api::tool_incidents;
 use crate::api::tool_incidents::{ToolDecisionBody, ToolIncidentView, ToolIncidentsPage, ToolIncidentsQuery};
+use crate::error::ErrorCode;
 use crate::openapi::error_codes::PUBLISH;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TURNS;
@@ -29,7 +30,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             "Incidents, the newest first",
             json!({ "tool_incidents": [incident(Value::Null, Value::Null)], "has_more": false }),
         )
-        .errors(&["invalid_limit", "nats_unavailable"]),
+        .errors(&[ErrorCode::InvalidLimit, ErrorCode::NatsUnavailable]),
         Operation::post(
             "/v1/threads/{thread}/tool-incidents/{turn}/{call}/decide",
             "decideToolIncident",
@@ -43,7 +44,11 @@ pub(crate) fn operations() -> Vec<Operation> {
         .body::<ToolDecisionBody>(json!({ "run_again": true }))
         .response::<ToolIncidentView>(200, "It is decided", decided())
         .errors(&PUBLISH)
-        .errors(&["invalid_decision", "tool_incident_decided", "unknown_tool_incident"]),
+        .errors(&[
+            ErrorCode::InvalidDecision,
+            ErrorCode::ToolIncidentDecided,
+            ErrorCode::UnknownToolIncident,
+        ]),
     ]
 }
 

@@ -25,7 +25,7 @@ pub(crate) async fn until_verdict(verdict: JoinReceiver) -> Result<(), Problem> 
 }
 
 pub(crate) fn refused(refused: SubscribeError) -> Problem {
-    Problem::unavailable(refused.code(), refused.to_string())
+    Problem::new(refused.code(), refused.to_string())
 }
 
 pub(crate) fn stream<B>(body: B) -> Response

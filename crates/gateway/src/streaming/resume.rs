@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use model::{Position, ThreadId, Timestamp};
 use protocols::Cursor;
 use store::{PositionLookup, Store, StoreError};
 
 use crate::backend::Backend;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use axum::http::HeaderMap;
 
 /// Maximum time to look up a cursor's position in the store. Streams begin without it.
@@ -49,13 +48,13 @@ fn is_in_the_future(base: Position) -> bool {
 }
 
 pub(crate) fn unknown() -> Problem {
-    Problem::not_found("unknown_cursor", "the cursor is not one of this thread")
+    Problem::from(ErrorCode::UnknownCursor)
 }
 
 pub(crate) fn ahead() -> Problem {
     let detail =
         "the cursor is ahead of all that the thread has; read its history, and follow it without a cursor";
-    Problem::new(StatusCode::CONFLICT, "cursor_ahead", detail)
+    Problem::new(ErrorCode::CursorAhead, detail)
 }
 
 /// Checks that the position is neither of another thread nor ahead.
@@ -97,5 +96,5 @@ pub(crate) fn parsed(text: &str) -> Result<Cursor, Problem> {
 }
 
 fn bad_cursor(detail: String) -> Problem {
-    Problem::bad_request("invalid_cursor", detail)
+    Problem::new(ErrorCode::InvalidCursor, detail)
 }

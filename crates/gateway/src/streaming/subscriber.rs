@@ -6,6 +6,7 @@ use model::MessageId;
 use protocols::Cursor;
 use tokio::sync::{oneshot, watch};
 
+use crate::error::ErrorCode;
 use crate::metrics;
 use crate::streaming::send_queue::SendQueue;
 
@@ -87,11 +88,11 @@ pub(crate) enum SubscribeError {
 }
 
 impl SubscribeError {
-    pub(crate) fn code(self) -> &'static str {
+    pub(crate) fn code(self) -> ErrorCode {
         match self {
-            Self::TooManySubscribers => "too_many_subscribers",
-            Self::TooManyFeeds => "too_many_feeds",
-            Self::Draining => "draining",
+            Self::TooManySubscribers => ErrorCode::TooManySubscribers,
+            Self::TooManyFeeds => ErrorCode::TooManyFeeds,
+            Self::Draining => ErrorCode::Draining,
         }
     }
 }

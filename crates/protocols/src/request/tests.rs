@@ -18,7 +18,26 @@ fn bytes(body: &Value) -> Vec<u8> {
 /// `code param` of a refusal.
 fn refused<T: std::fmt::Debug>(outcome: Result<T, BadRequest>) -> String {
     let error = outcome.unwrap_err();
-    format!("{} {}", error.code(), error.param().unwrap_or("-"))
+    format!("{} {}", kind(&error), error.param().unwrap_or("-"))
+}
+
+fn kind(error: &BadRequest) -> &'static str {
+    match error {
+        BadRequest::NotAnObject(_) => "invalid_json",
+        BadRequest::Missing { .. } => "missing_required_parameter",
+        BadRequest::Invalid { .. } | BadRequest::InvalidId { .. } | BadRequest::InvalidMetadata { .. } => {
+            "invalid_value"
+        }
+        BadRequest::Unsupported { .. } => "unsupported_parameter",
+        BadRequest::NoInput { .. } => "no_input",
+        BadRequest::EmptyInput { .. } => "empty_input",
+        BadRequest::NoThread { .. } => "no_thread",
+    }
+}
+
+fn rejection(error: &BadRequest) -> RequestRejection {
+    let param = error.param().map(str::to_owned);
+    RequestRejection { param, ..RequestRejection::new(400, kind(error), error.to_string()) }
 }
 
 /// The body with a field replaced.
@@ -89,7 +108,7 @@ mod of_the_ai_sdk {
     #[test]
     fn a_refusal_is_what_the_page_shows() {
         let error = ui_message::UiMessageRequest::parse(b"[", None).unwrap_err();
-        let body = ui_message::error_body(&error.rejection());
+        let body = ui_message::error_body(&rejection(&error));
         assert_eq!(body.content_type, "text/plain; charset=utf-8");
         assert_eq!(body.bytes, "the body must be a JSON object: EOF while parsing a list at line 1 column 1");
     }
@@ -328,7 +347,7 @@ mod of_completions {
     #[test]
     fn a_refusal_has_openais_form() {
         let error = parse("n", json!(2)).unwrap_err();
-        let body = openai::error_body(&error.rejection());
+        let body = openai::error_body(&rejection(&error));
         assert_eq!(body.content_type, "application/json");
         assert_eq!(
             body.bytes,
@@ -385,7 +404,7 @@ mod of_ag_ui {
 
     #[test]
     fn a_refusal_is_json_with_the_fields_of_an_error() {
-        let body = agui::error_body(&parse("runId", json!(7)).unwrap_err().rejection());
+        let body = agui::error_body(&rejection(&parse("runId", json!(7)).unwrap_err()));
         assert_eq!(body.content_type, "application/json");
         assert_eq!(body.bytes, r#"{"message":"`runId` must be a string","code":"invalid_value"}"#);
     }

@@ -8,14 +8,15 @@ use protocols::AgUi;
 use protocols::agui::{AgUiRequest, error_body};
 
 use crate::api::protocols::{
-    ProtocolError, ProtocolRequest, Repeats, TurnAnswer, active, client_idempotency_key, enter, last, open,
-    posted, resume_answer, stream,
+    ProtocolRequest, Repeats, TurnAnswer, active, client_idempotency_key, enter, last, open, posted,
+    resume_answer, stream,
 };
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::owner_query;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
+use crate::error::Problem;
 use crate::http::extensions::ConnectionHandle;
 
 pub(crate) async fn post(
@@ -26,7 +27,7 @@ pub(crate) async fn post(
     posted(ctx, connection, request, say, error_body).await
 }
 
-async fn say(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
+async fn say(posted: ProtocolRequest) -> Result<Response, Problem> {
     let ProtocolRequest { ctx, connection, key, options, body, .. } = posted;
     let request = AgUiRequest::parse(&body, ctx.tenant())?;
     let input = Input {
@@ -53,7 +54,7 @@ pub(crate) async fn connect(
 
 /// The answer of the run. If that run is unknown: the answer in progress, or the last one of the
 /// thread, from its beginning; 204 when there is none.
-async fn follow(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
+async fn follow(posted: ProtocolRequest) -> Result<Response, Problem> {
     let ProtocolRequest { ctx, connection, body, .. } = posted;
     let (thread, run) = AgUiRequest::parse_connect(&body, ctx.tenant())?;
     let backend = ctx.backend()?;
@@ -78,7 +79,7 @@ async fn named(
     connection: ConnectionHandle,
     thread: &ThreadId,
     run: &str,
-) -> Result<Option<(MessageId, TurnAnswer)>, ProtocolError> {
+) -> Result<Option<(MessageId, TurnAnswer)>, Problem> {
     let Some(key) = client_idempotency_key("agui", Some(run)) else { return Ok(None) };
     let backend = ctx.backend()?;
     let Some(claim) = backend.store().key_claim(thread, &key).await? else { return Ok(None) };
@@ -95,7 +96,7 @@ async fn named(
 }
 
 /// Whether a turn of which nothing is stored is in progress or waits.
-async fn is_known(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Result<bool, ProtocolError> {
+async fn is_known(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Result<bool, Problem> {
     let explained = owner_query::explain_up_to_date(backend, thread).await?;
     Ok(owner_query::has_turn(&explained, turn))
 }

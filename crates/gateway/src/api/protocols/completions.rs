@@ -8,13 +8,13 @@ use protocols::ChatCompletions;
 use protocols::chat_completions::{CompletionOptions, CompletionRequest, error_body};
 
 use crate::api::protocols::{
-    ProtocolError, ProtocolRequest, Repeats, collect_answer, enter, failed, imported, json, new_thread,
-    posted, resolve, stream,
+    ProtocolRequest, Repeats, collect_answer, enter, failed, imported, json, new_thread, posted, resolve,
+    stream,
 };
 use crate::app::request_context::RequestContext;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::http::extensions::ConnectionHandle;
 
 /// Header that names the thread of a completion, as `metadata.thread_id` does.
@@ -28,7 +28,7 @@ pub(crate) async fn post(
     posted(ctx, connection, request, complete, error_body).await
 }
 
-async fn complete(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
+async fn complete(posted: ProtocolRequest) -> Result<Response, Problem> {
     let ProtocolRequest { ctx, connection, key, options, headers, body } = posted;
     let mut request = CompletionRequest::parse(&body, named(&ctx, &headers)?, ctx.tenant())?;
     let backend = ctx.backend()?;
@@ -71,7 +71,7 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
         {
             Some(Ok(object)) => json(object),
             Some(Err(failure)) => failed(failure, error_body),
-            None => return Err(repeats.cut(&thread, &message).into()),
+            None => return Err(repeats.cut(&thread, &message)),
         }
     };
     if let Ok(thread) = thread.name().parse() {
@@ -82,6 +82,6 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
 
 fn named(ctx: &RequestContext, headers: &HeaderMap) -> Result<Option<ThreadId>, Problem> {
     let Some(value) = headers.get(THREAD) else { return Ok(None) };
-    let text = value.to_str().map_err(|_| Problem::bad_request("invalid_id", "the thread is not ASCII"))?;
+    let text = value.to_str().map_err(|_| Problem::new(ErrorCode::InvalidId, "the thread is not ASCII"))?;
     ctx.thread(text).map(Some)
 }

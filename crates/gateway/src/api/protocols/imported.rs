@@ -8,8 +8,8 @@ use protocols::request::BadRequest;
 use serde_json::Value;
 use store::{ImportOutcome, NewThread};
 
-use crate::api::protocols::ProtocolError;
 use crate::backend::Backend;
+use crate::error::Problem;
 
 /// The messages precede the input that came with them; their real times are unknown.
 const BEFORE_MS: i64 = 60_000;
@@ -18,7 +18,7 @@ const BEFORE_MS: i64 = 60_000;
 const INSTRUCTIONS: [&str; 2] = ["system", "developer"];
 
 /// Whether the agent imports histories.
-pub(crate) async fn is_wanted(backend: &Backend, agent: &AgentId) -> Result<bool, ProtocolError> {
+pub(crate) async fn is_wanted(backend: &Backend, agent: &AgentId) -> Result<bool, Problem> {
     let settings = backend.store().agent_admission(agent).await?.settings;
     Ok(AgentSetting::CLIENT_HISTORY.string(&settings) == Some("import"))
 }
@@ -28,7 +28,7 @@ fn refused(param: String, why: String) -> BadRequest {
 }
 
 /// All messages of the body but the last one, as whole batches.
-pub(crate) fn read(backend: &Backend, thread: &ThreadId, body: &[u8]) -> Result<Vec<Item>, ProtocolError> {
+pub(crate) fn read(backend: &Backend, thread: &ThreadId, body: &[u8]) -> Result<Vec<Item>, Problem> {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let all = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let earlier = all.split_last().map_or(&[][..], |(_, earlier)| earlier);
@@ -73,7 +73,7 @@ pub(crate) async fn write(
     thread: &ThreadId,
     agent: &AgentId,
     items: &[Item],
-) -> Result<(), ProtocolError> {
+) -> Result<(), Problem> {
     if items.is_empty() {
         return Ok(());
     }

@@ -3,8 +3,9 @@
 use model::{MessageId, ThreadId, Timestamp};
 use store::{FailedTurnRow, RunFailure};
 
-use crate::api::protocols::{ProtocolError, TurnAnswer};
+use crate::api::protocols::TurnAnswer;
 use crate::backend::Backend;
+use crate::error::Problem;
 use crate::streaming::store_reads;
 
 /// Maximum number of failed turns that are searched for the last one.
@@ -18,7 +19,7 @@ pub(crate) struct Last {
 }
 
 /// `None` in a thread in which no person was answered yet.
-pub(crate) async fn answer(backend: &Backend, thread: &ThreadId) -> Result<Option<Last>, ProtocolError> {
+pub(crate) async fn answer(backend: &Backend, thread: &ThreadId) -> Result<Option<Last>, Problem> {
     let store = backend.store();
     let answered = store.last_answer(thread, true).await?;
     if let Some(failed) = failed_after(backend, thread, answered.as_ref().map(|(_, at)| *at)).await? {
@@ -33,10 +34,7 @@ pub(crate) async fn answer(backend: &Backend, thread: &ThreadId) -> Result<Optio
 }
 
 /// The last turn, if it failed.
-pub(crate) async fn failed(
-    backend: &Backend,
-    thread: &ThreadId,
-) -> Result<Option<FailedTurnRow>, ProtocolError> {
+pub(crate) async fn failed(backend: &Backend, thread: &ThreadId) -> Result<Option<FailedTurnRow>, Problem> {
     let answered = backend.store().last_answer(thread, true).await?;
     failed_after(backend, thread, answered.map(|(_, at)| at)).await
 }
@@ -45,7 +43,7 @@ async fn failed_after(
     backend: &Backend,
     thread: &ThreadId,
     answered: Option<Timestamp>,
-) -> Result<Option<FailedTurnRow>, ProtocolError> {
+) -> Result<Option<FailedTurnRow>, Problem> {
     let failed = backend.store().failed_turns(thread, None, MOST_FAILED).await?.unwrap_or_default();
     let last = failed.into_iter().max_by_key(|failed| failed.failed_at);
     Ok(last.filter(|failed| answered.is_none_or(|at| failed.failed_at > at)))

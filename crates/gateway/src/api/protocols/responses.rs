@@ -15,8 +15,8 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::api::protocols::{
-    ProtocolError, ProtocolRequest, Repeats, TurnAnswer, answered, collect_answer, enter, json, new_thread,
-    posted, resolve, resume_answer, stream,
+    ProtocolRequest, Repeats, TurnAnswer, answered, collect_answer, enter, json, new_thread, posted, resolve,
+    resume_answer, stream,
 };
 use crate::api::schemas;
 use crate::api::turns;
@@ -25,7 +25,7 @@ use crate::backend::Backend;
 use crate::commands::submit::{self, Input};
 use crate::commands::validate::TurnParameters;
 use crate::commands::{control, owner_query};
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::NoBody;
 use crate::extract::path::PathParam;
 use crate::extract::query::QueryParams;
@@ -44,7 +44,7 @@ pub(crate) async fn create(
     posted(ctx, connection, request, respond, error_body).await
 }
 
-async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
+async fn respond(posted: ProtocolRequest) -> Result<Response, Problem> {
     let ProtocolRequest { ctx, connection, key, options, body, .. } = posted;
     let request = ResponseRequest::parse(&body, ctx.tenant())?;
     let backend = ctx.backend()?;
@@ -66,7 +66,7 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
         let agent = request.agent.clone();
         let new = NewThread { thread: thread.clone(), agent, policy: None, metadata: Metadata::EMPTY };
         if backend.store().upsert_thread(&new).await? == NamedThread::BeingErased {
-            return Err(submit::being_erased().into());
+            return Err(submit::being_erased());
         }
     }
     let model = match &request.agent {
@@ -102,10 +102,10 @@ async fn object(
     message: &MessageId,
     answer: TurnAnswer,
     repeats: Repeats,
-) -> Result<Response, ProtocolError> {
+) -> Result<Response, Problem> {
     match collect_answer(fold, message, answer).await {
         Some(fold) => Ok(json(fold.object())),
-        None => Err(repeats.cut(thread, message).into()),
+        None => Err(repeats.cut(thread, message)),
     }
 }
 
@@ -114,12 +114,12 @@ async fn place(
     ctx: &RequestContext,
     request: &ResponseRequest,
     key: Option<&str>,
-) -> Result<ThreadId, ProtocolError> {
+) -> Result<ThreadId, Problem> {
     let backend = ctx.backend()?;
     let before = match &request.follows {
         Follows::Thread(thread) => return Ok(thread.clone()),
         Follows::Response(before) => before,
-        Follows::Nothing => return Ok(new_thread(ctx, key)?),
+        Follows::Nothing => return new_thread(ctx, key),
     };
     let (turn, message) = named(before)?;
     let thread = thread_of(ctx, &turn, &message).await?;
@@ -132,14 +132,14 @@ async fn place(
     if last_turn(backend, &thread).await?.as_ref() != Some(&turn) {
         let detail =
             "previous_response_id must be the last response of its conversation: a thread has no branches";
-        return Err(Problem::conflict("not_the_last_response", detail).into());
+        return Err(Problem::new(ErrorCode::NotTheLastResponse, detail));
     }
     Ok(thread)
 }
 
 /// The newest turn that a client opened: the last one that waits, or the one in progress, or the
 /// last that was answered. No client has the id of a follow-up or a continuation.
-async fn last_turn(backend: &Backend, thread: &ThreadId) -> Result<Option<TurnId>, ProtocolError> {
+async fn last_turn(backend: &Backend, thread: &ThreadId) -> Result<Option<TurnId>, Problem> {
     let explained = owner_query::explain_up_to_date(backend, thread).await?;
     let open = owner_query::turns_with_people(&explained).filter(|turn| !turn.is_continuation());
     if let Some(last) = open.last() {
@@ -173,7 +173,7 @@ async fn shown(
     connection: ConnectionHandle,
     response: &str,
     query: ShowQuery,
-) -> Result<Response, ProtocolError> {
+) -> Result<Response, Problem> {
     let backend = ctx.backend()?;
     let (turn, message) = named(response)?;
     let thread = thread_of(ctx, &turn, &message).await?;
@@ -228,7 +228,7 @@ pub(crate) async fn cancel(
 }
 
 fn unknown() -> Problem {
-    Problem::not_found("unknown_response", "there is no such response")
+    Problem::from(ErrorCode::UnknownResponse)
 }
 
 /// The turn and the answer that a response id names.
@@ -238,14 +238,10 @@ fn named(response: &str) -> Result<(TurnId, MessageId), Problem> {
     Ok((turn, message))
 }
 
-async fn thread_of(
-    ctx: &RequestContext,
-    turn: &TurnId,
-    message: &MessageId,
-) -> Result<ThreadId, ProtocolError> {
+async fn thread_of(ctx: &RequestContext, turn: &TurnId, message: &MessageId) -> Result<ThreadId, Problem> {
     let store = ctx.store()?;
     if let Some(thread) = store.thread_of_turn(turn, message).await? {
-        return ctx.in_own_tenant(thread).ok_or_else(|| unknown().into());
+        return ctx.in_own_tenant(thread).ok_or_else(unknown);
     }
     // The request of a response is stored before its turn begins.
     let looked_for = match store.is_response(turn).await? {
@@ -258,7 +254,7 @@ async fn thread_of(
     };
     // It may have ended meanwhile.
     let found = store.thread_of_turn(turn, message).await?.and_then(|thread| ctx.in_own_tenant(thread));
-    found.ok_or(ProtocolError::Problem(problem))
+    found.ok_or(problem)
 }
 
 /// The outcome of the answer, if it has ended.
@@ -267,7 +263,7 @@ async fn ended(
     thread: &ThreadId,
     turn: &TurnId,
     message: &MessageId,
-) -> Result<Option<TurnAnswer>, ProtocolError> {
+) -> Result<Option<TurnAnswer>, Problem> {
     if let Some(stored) = store_reads::answer(backend.store(), thread, message).await? {
         return Ok(Some(TurnAnswer::Stored(stored)));
     }
@@ -283,7 +279,7 @@ async fn known_terms(
     thread: &ThreadId,
     turn: &TurnId,
     message: &MessageId,
-) -> Result<ResponseOptions, ProtocolError> {
+) -> Result<ResponseOptions, Problem> {
     if let Some(row) = backend.store().response(thread, turn).await? {
         return Ok(terms(thread, message, row.asked, row.created_at));
     }
@@ -316,7 +312,7 @@ fn terms(
 }
 
 /// The agent of the thread, by the name that clients know.
-async fn model_of(backend: &Backend, thread: &ThreadId) -> Result<String, ProtocolError> {
+async fn model_of(backend: &Backend, thread: &ThreadId) -> Result<String, Problem> {
     let row = backend.store().thread(thread).await?;
     let agent: Option<AgentId> = row.and_then(|row| row.named.agent);
     Ok(agent.unwrap_or_else(|| thread.agent()).name().to_owned())

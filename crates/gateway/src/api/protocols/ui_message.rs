@@ -15,8 +15,8 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::answer_stream;
 use crate::api::history;
 use crate::api::protocols::{
-    ProtocolError, ProtocolRequest, TurnAnswer, active, answered, client_idempotency_key, last, open,
-    open_answer, posted, resume_answer, stream,
+    ProtocolRequest, TurnAnswer, active, answered, client_idempotency_key, last, open, open_answer, posted,
+    resume_answer, stream,
 };
 use crate::api::respond::json_no_store;
 use crate::api::schemas;
@@ -24,7 +24,7 @@ use crate::app::request_context::RequestContext;
 use crate::commands::control;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
-use crate::error::Problem;
+use crate::error::{ErrorCode, Problem};
 use crate::extract::body::NoBody;
 use crate::extract::path;
 use crate::extract::path::PathParam;
@@ -45,7 +45,7 @@ pub(crate) async fn post(
     posted(ctx, connection, request, say, error_body).await
 }
 
-async fn say(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
+async fn say(posted: ProtocolRequest) -> Result<Response, Problem> {
     let ProtocolRequest { ctx, connection, key, options, headers, body } = posted;
     let request = UiMessageRequest::parse(&body, ctx.tenant())?;
     if let Some(regenerated) = &request.regenerates {
@@ -73,13 +73,13 @@ async fn retry(
     request: &UiMessageRequest,
     regenerated: &Regenerated,
     actor: String,
-) -> Result<Response, ProtocolError> {
+) -> Result<Response, Problem> {
     let (backend, thread) = (ctx.backend()?, &request.thread);
     let stays =
         |param: &str, why: &'static str| BadRequest::Unsupported { param: param.to_owned(), why: why.into() };
     if active(backend, thread).await?.is_some() {
         let detail = "the thread has a turn under way; when it has failed it can be tried again";
-        return Err(Problem::conflict("thread_busy", detail).retry_after(1).into());
+        return Err(Problem::new(ErrorCode::ThreadBusy, detail));
     }
     let Some(failed) = last::failed(backend, thread).await? else {
         return Err(

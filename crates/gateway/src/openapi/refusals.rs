@@ -1,0 +1,178 @@
+//! Refusals in the document: components to which operations refer.
+//!
+//! Codes of credentials, limits and the reading of bodies are in the `default` response of every secured operation. An
+//! operation lists its further codes in [`CODES`]; each of their statuses has a response with all codes of that status.
+//! Client protocols with a form of their own for errors have the `default` response only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use crate::error::ErrorCode;
+use crate::openapi::error_codes::{BODY, SECURED};
+use crate::openapi::response::{Errors, JSON, PROBLEM};
+
+/// The codes of an operation besides those of the `default` response.
+pub(crate) const CODES: &str = "x-error-codes";
+const DEFAULT: &str = "default";
+
+/// The refusals that operations refer to: their codes, by the names of their components.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    components: BTreeMap<String, (Errors, BTreeSet<ErrorCode>)>,
+}
+
+impl Refusals {
+    /// Adds references to an operation with these codes.
+    pub(crate) fn add_to_operation(
+        &mut self,
+        form: Errors,
+        codes: &BTreeSet<ErrorCode>,
+        operation: &mut Map<String, Value>,
+        responses: &mut Map<String, Value>,
+    ) {
+        let shared = shared();
+        let is_secured = SECURED.iter().all(|code| codes.contains(code));
+        let own: Vec<_> = codes.iter().filter(|code| !is_secured || !shared.contains(code)).collect();
+        if !own.is_empty() {
+            operation.insert(CODES.to_owned(), own.iter().map(|code| code.name()).collect());
+        }
+        if is_secured {
+            responses.entry(DEFAULT).or_insert_with(|| self.refer("Refused", form, &shared));
+        }
+        if form != Errors::Problem {
+            return;
+        }
+        let statuses: BTreeSet<_> = own.iter().map(|code| code.status()).collect();
+        for status in statuses {
+            let of_status = codes.iter().copied().filter(|code| code.status() == status).collect();
+            let refer = || self.refer(&name_of(status), form, &of_status);
+            responses.entry(status.as_str()).or_insert_with(refer);
+        }
+    }
+
+    fn refer(&mut self, name: &str, form: Errors, codes: &BTreeSet<ErrorCode>) -> Value {
+        let name = format!("{name}{}", form.suffix());
+        let reference = reference("responses", &name);
+        let known = self.components.entry(name).or_insert_with(|| (form, BTreeSet::new()));
+        known.1.extend(codes);
+        reference
+    }
+
+    /// Adds what is referred to.
+    pub(crate) fn add_to_components(&self, components: &mut Value) {
+        let responses = self.components.iter().map(|(name, (form, codes))| (name, response(*form, codes)));
+        components["responses"] = responses.map(|(name, response)| (name.clone(), response)).collect();
+        components["headers"] = json!({
+            RETRY_AFTER: retry_after(true),
+            MAYBE_RETRY_AFTER: retry_after(false),
+            WWW_AUTHENTICATE: {
+                "description": "With a 401: how to show a credential.", "schema": { "type": "string" },
+            },
+        });
+    }
+}
+
+/// The codes of the `default` response. An operation without a body answers none about bodies.
+pub(crate) fn shared() -> BTreeSet<ErrorCode> {
+    SECURED.into_iter().chain(BODY).chain([ErrorCode::UnexpectedBody]).collect()
+}
+
+/// The status in one word.
+fn name_of(status: StatusCode) -> String {
+    status.canonical_reason().unwrap_or_default().split([' ', '-']).collect()
+}
+
+fn response(form: Errors, codes: &BTreeSet<ErrorCode>) -> Value {
+    let names: Vec<_> = codes.iter().map(|code| code.name()).collect();
+    let line =
+        |code: &ErrorCode| format!("* {} `{}`: {}", code.status().as_u16(), code.name(), code.meaning());
+    let lines: Vec<_> = codes.iter().map(line).collect();
+    let of_codes = json!({
+        "allOf": [reference("schemas", "Problem")],
+        "properties": { "code": { "enum": names } },
+    });
+    let protocols = format!(
+        "A code of `Refused` or of `{CODES}`, with the same status and meaning as in other operations. Requests that reach no \
+         operation are refused as a problem."
+    );
+    let (text, schema, media) = match form {
+        Errors::Problem => (lines.join("\n"), of_codes, None),
+        Errors::Text => (
+            protocols,
+            reference("schemas", "Problem"),
+            Some(("text/plain", json!({ "schema": { "type": "string" } }))),
+        ),
+        Errors::Wrapped => {
+            let (schema, example) = (reference("schemas", "WrappedError"), wrapped(ErrorCode::RateLimited));
+            let media = json!({ "schema": schema, "example": example });
+            (protocols, reference("schemas", "Problem"), Some((JSON, media)))
+        }
+        Errors::RunError => {
+            let (schema, example) = (reference("schemas", "RunRefusal"), run_error(ErrorCode::RateLimited));
+            let media = json!({ "schema": schema, "example": example });
+            (protocols, reference("schemas", "Problem"), Some((JSON, media)))
+        }
+    };
+    let example = codes.first().copied().map(problem);
+    let mut content = json!({ PROBLEM: { "schema": schema, "example": example } });
+    if let Some((kind, media)) = media {
+        content[kind] = media;
+    }
+    let mut response = json!({ "description": text, "content": content });
+    let headers = headers(codes);
+    if !headers.is_empty() {
+        response["headers"] = json!(headers);
+    }
+    response
+}
+
+const RETRY_AFTER: &str = "RetryAfter";
+const MAYBE_RETRY_AFTER: &str = "MaybeRetryAfter";
+const WWW_AUTHENTICATE: &str = "WwwAuthenticate";
+
+fn headers(codes: &BTreeSet<ErrorCode>) -> Map<String, Value> {
+    let mut found = Map::new();
+    let is_retryable = |code: &ErrorCode| code.retry_after_s().is_some();
+    if codes.iter().any(is_retryable) {
+        let name = if codes.iter().all(is_retryable) { RETRY_AFTER } else { MAYBE_RETRY_AFTER };
+        found.insert("Retry-After".to_owned(), reference("headers", name));
+    }
+    if codes.contains(&ErrorCode::Unauthenticated) {
+        found.insert("WWW-Authenticate".to_owned(), reference("headers", WWW_AUTHENTICATE));
+    }
+    found
+}
+
+fn reference(kind: &str, name: &str) -> Value {
+    json!({ "$ref": format!("#/components/{kind}/{name}") })
+}
+
+fn problem(code: ErrorCode) -> Value {
+    json!({
+        "type": "about:blank",
+        "title": code.status().canonical_reason(),
+        "status": code.status().as_u16(),
+        "code": code.name(),
+        "retryable": code.retry_after_s().is_some(),
+        "detail": code.meaning(),
+    })
+}
+
+fn wrapped(code: ErrorCode) -> Value {
+    json!({
+        "error": { "message": code.meaning(), "type": "rate_limit_error", "param": null, "code": code.name() },
+    })
+}
+
+fn run_error(code: ErrorCode) -> Value {
+    json!({ "message": code.meaning(), "code": code.name() })
+}
+
+fn retry_after(is_required: bool) -> Value {
+    json!({
+        "description": "Seconds after which the same request may succeed.", "required": is_required,
+        "schema": { "type": "integer", "minimum": 0 },
+    })
+}

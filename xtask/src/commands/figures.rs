@@ -130,7 +130,8 @@ fn short_docs(text: &str) -> usize {
 
 fn prose(figures: &mut Figures, text: &str) {
     let outside: Vec<&str> = text.split("```").step_by(2).collect();
-    // A line that ends within a sentence goes on in the next one: only blank lines and marks end it.
+    // A line that ends within a sentence goes on in the next one: only blank lines and marks end
+    // it.
     let mut sentence = 0;
     let mut end = |sentence: &mut usize| {
         if *sentence > 1 {

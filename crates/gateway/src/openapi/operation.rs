@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use auth::Permission as Scope;
 use axum::handler::Handler;
 use axum::routing::{self, MethodRouter};
+use protocols::RequestBody;
 use serde_json::{Map, Value, json};
 use utoipa::openapi::path::ParameterIn;
 use utoipa::{IntoParams, ToSchema};
@@ -16,7 +17,6 @@ use crate::error::ErrorCode;
 use crate::extract::headers;
 use crate::openapi::error_codes;
 use crate::openapi::events::Stream;
-use crate::openapi::protocol_requests::ProtocolBody;
 use crate::openapi::refusals::Refusals;
 use crate::openapi::response::{Errors, ResponseSpec};
 
@@ -190,7 +190,7 @@ impl Operation {
     /// The query, as its type reads it.
     pub(crate) fn query<Q: IntoParams>(mut self) -> Self {
         for parameter in Q::into_params(|| Some(ParameterIn::Query)) {
-            self.parameters.push(crate::openapi::schema::written(&parameter));
+            self.parameters.push(of_query(crate::openapi::schema::written(&parameter)));
         }
         // A parameter refers to its form by name only.
         self.take::<schemas::CommandIdSchema>();
@@ -219,9 +219,8 @@ impl Operation {
     }
 
     fn header(mut self, name: &str, description: &str, schema: &Value) -> Self {
-        self.parameters.push(
-            json!({ "name": name, "in": "header", "required": false, "description": description, "schema": schema }),
-        );
+        self.parameters
+            .push(json!({ "name": name, "in": "header", "description": description, "schema": schema }));
         self
     }
 
@@ -268,11 +267,11 @@ impl Operation {
     }
 
     /// The body of another protocol.
-    pub(crate) fn reads(mut self, request: ProtocolBody) -> Self {
+    pub(crate) fn reads(mut self, request: RequestBody) -> Self {
         for reference in [Self::take::<schemas::ThreadIdSchema>, Self::take::<schemas::AgentIdSchema>] {
             reference(&mut self);
         }
-        self.schemas.push((request.name().to_owned(), request.schema()));
+        self.schemas.extend(request.schemas());
         let schema = json!({ "$ref": format!("#/components/schemas/{}", request.name()) });
         self.body = Some(RequestBodySpec { schema, example: request.example(), is_required: true });
         self.errors(&error_codes::PROTOCOL)
@@ -405,6 +404,22 @@ impl Operation {
         object.insert("security".to_owned(), security);
         Value::Object(object)
     }
+}
+
+/// A parameter of the query: it may be absent, and is never `null`.
+fn of_query(mut parameter: Value) -> Value {
+    if let Some(object) = parameter.as_object_mut() {
+        object.retain(|key, value| key != "required" || *value != json!(false));
+    }
+    let schema = &mut parameter["schema"];
+    let kinds = schema.get_mut("type").and_then(Value::as_array_mut);
+    if let Some(kinds) = kinds {
+        kinds.retain(|kind| kind != "null");
+        schema["type"] = kinds.first().cloned().unwrap_or_default();
+    } else if let Some([_, other]) = schema["oneOf"].as_array().map(Vec::as_slice) {
+        *schema = other.clone();
+    }
+    parameter
 }
 
 /// A header's text.

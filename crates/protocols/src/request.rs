@@ -3,8 +3,8 @@
 //! Entry types: [`BadRequest`] and [`RequestRejection`]; each protocol has a request type of its
 //! own. The history is ours: of the messages that a client sends along only the last one is read.
 //! What cannot be done is refused with its place in the body, never left out in silence: each
-//! protocol has a table of the fields that it knows ([`Known`]), and any other is refused, too. What
-//! is asked of the model goes to the agent's workflow with the turn ([`Wanted`]).
+//! protocol has a table of the fields that it knows ([`Known`]), and any other is refused, too.
+//! What is asked of the model goes to the agent's workflow with the turn ([`Wanted`]).
 
 use std::borrow::Cow;
 

@@ -1,6 +1,8 @@
-//! The bodies that clients of other protocols post, as JSON schemas with an example each: for the API document.
+//! The bodies that clients of other protocols post, as JSON schemas with an example each: for the
+//! API document.
 //!
-//! The properties come from the tables that the parsers go by, so what is described is what is taken.
+//! The properties come from the tables that the parsers go by, so what is described is what is
+//! taken.
 
 use serde_json::{Value, json};
 

@@ -1,8 +1,10 @@
-//! What the API is, as OpenAPI 3.1: made from the types that requests are read into and answers are written from.
+//! What the API is, as OpenAPI 3.1: made from the types that requests are read into and answers are
+//! written from.
 //!
-//! Entry: [`document`]. An operation is a value ([`Operation`]); the modules below hold one for every route, with its handler and its
-//! scope, of which the router is made, and with the codes of all errors that it can give. The schemas of bodies, queries and answers are
-//! derived from the types of the handlers.
+//! Entry: [`document`]. An operation is a value ([`Operation`]); the modules below hold one for
+//! every route, with its handler and its scope, of which the router is made, and with the codes of
+//! all errors that it can give. The schemas of bodies, queries and answers are derived from the
+//! types of the handlers.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -32,7 +34,7 @@ pub(crate) fn document() -> Bytes {
     DOCUMENT.clone()
 }
 
-/// Every operation.
+/// The operations of all resources.
 pub(crate) fn operations() -> Vec<Operation> {
     let all = [
         gateway::operations(),
@@ -84,8 +86,8 @@ fn described() -> Value {
     })
 }
 
-/// Moves parameters of several operations to the components, by their names. Of several with one name, the most frequent
-/// has it; others are moved if their schemas have names.
+/// Moves parameters of several operations to the components, by their names. Of several with one
+/// name, the most frequent has it; others are moved if their schemas have names.
 fn shared_parameters(paths: &mut BTreeMap<&'static str, Map<String, Value>>) -> Map<String, Value> {
     let operations = || paths.values().flat_map(Map::values);
     let mut counts = BTreeMap::<String, (usize, &Value)>::new();

@@ -115,7 +115,8 @@ impl Operation {
         operation.with_variables()
     }
 
-    /// What is answered by others than its own handler: the probes, and the description, which holds all operations.
+    /// What is answered by others than its own handler: the probes, and the description, which
+    /// holds all operations.
     pub(crate) fn without_handler(path: &'static str, id: &'static str, summary: &'static str) -> Self {
         Self::new("get", path, id, summary, None)
     }
@@ -130,7 +131,8 @@ impl Operation {
         Self { description: Some(description), ..self }
     }
 
-    /// The scope that a caller needs. Adds the errors of authentication, and of the store and the streams.
+    /// The scope that a caller needs. Adds the errors of authentication, and of the store and the
+    /// streams.
     pub(crate) fn scope(self, scope: Scope) -> Self {
         Self { scope: Some(scope), ..self }.errors(&error_codes::SECURED)
     }
@@ -157,7 +159,8 @@ impl Operation {
         for name in names {
             let schema = match name {
                 "thread" => self.schema::<schemas::ThreadIdSchema>(),
-                // The queues of background work can be inspected and operated like others, but not configured or sent tasks.
+                // The queues of background work can be inspected and operated like others, but not
+                // configured or sent tasks.
                 "agent"
                     if self.method == "put"
                         || self.path.contains("/schedules")

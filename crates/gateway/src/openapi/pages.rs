@@ -1,4 +1,5 @@
-//! A page that shows the description of the API. It needs nothing but this gateway: the viewer is built into it.
+//! A page that shows the description of the API. It needs nothing but this gateway: the viewer is
+//! built into it.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -6,7 +7,8 @@ use axum::response::{IntoResponse, Response};
 use crate::error::{ErrorCode, Problem};
 use crate::extract::path::PathParam;
 
-/// The page may load and ask this gateway only. The viewer sets styles of single elements; it has pictures in its own files.
+/// The page may load and ask this gateway only. The viewer sets styles of single elements; it has
+/// pictures in its own files.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

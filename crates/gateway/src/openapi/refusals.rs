@@ -1,8 +1,9 @@
 //! Refusals in the document: components to which operations refer.
 //!
-//! Codes of credentials, limits, addresses and the reading of bodies are in the `default` response of every secured operation. An
-//! operation lists its further codes in [`CODES`]; each of their statuses has a response with all codes of that status.
-//! Client protocols with a form of their own for errors have the `default` response only.
+//! Codes of credentials, limits, addresses and the reading of bodies are in the `default` response
+//! of every secured operation. An operation lists its further codes in [`CODES`]; each of their
+//! statuses has a response with all codes of that status. Client protocols with a form of their own
+//! for errors have the `default` response only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,8 +75,8 @@ impl Refusals {
     }
 }
 
-/// The codes of the `default` response. An operation answers those about bodies if it has one, and `unknown_address` if its
-/// path has variables.
+/// The codes of the `default` response. An operation answers those about bodies if it has one, and
+/// `unknown_address` if its path has variables.
 pub(crate) fn shared() -> BTreeSet<ErrorCode> {
     SECURED.into_iter().chain(BODY).chain([ErrorCode::UnexpectedBody, ErrorCode::UnknownAddress]).collect()
 }

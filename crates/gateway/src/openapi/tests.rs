@@ -86,8 +86,8 @@ async fn everything_described_is_answered_by_its_own_handler() {
     }
 }
 
-/// No operation answers with them: no operation has that method, only servers of other roles have a time limit,
-/// and commands are checked earlier, with codes of their own.
+/// No operation answers with them: no operation has that method, only servers of other roles have a
+/// time limit, and commands are checked earlier, with codes of their own.
 const OUTSIDE: [ErrorCode; 3] =
     [ErrorCode::InvalidCommand, ErrorCode::MethodNotAllowed, ErrorCode::RequestTimeout];
 
@@ -98,7 +98,8 @@ fn every_code_is_one_of_an_operation() {
     assert_eq!(outside.collect::<Vec<_>>(), OUTSIDE);
 }
 
-/// How many bytes of the document an operation costs at most, so that it stays small enough for makers of clients.
+/// How many bytes of the document an operation costs at most, so that it stays small enough for
+/// makers of clients.
 const MOST_BYTES: usize = 3_300;
 
 #[test]
@@ -285,7 +286,8 @@ fn event_schemas_and_encoded_events_have_the_same_fields() {
     }
 }
 
-/// openapi-python-client makes the name of an anonymous object twice when it stands in one of several variants, and leaves the variant out.
+/// openapi-python-client makes the name of an anonymous object twice when it stands in one of
+/// several variants, and leaves the variant out.
 #[test]
 fn variants_have_no_anonymous_objects() {
     let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();

@@ -1,4 +1,5 @@
-//! The fields of requests: what is done with each, and what it must be, for the parsers and for the JSON schemas of the API document.
+//! The fields of requests: what is done with each, and what it must be, for the parsers and for the
+//! JSON schemas of the API document.
 //!
 //! A protocol has one table of its fields ([`Known`]). What is in no table is refused.
 
@@ -25,7 +26,8 @@ pub(crate) enum Use {
     Required(ReadShape),
     /// Handed over to the workflow under this name, if it is of that shape.
     Handed(&'static str, FieldShape),
-    /// Taken when it says what is done anyway, with one of these values as JSON. Otherwise: why not.
+    /// Taken when it says what is done anyway, with one of these values as JSON. Otherwise: why
+    /// not.
     Only(&'static [&'static str], &'static str),
     /// Refused unless it is empty, and why.
     Refused(&'static str),
@@ -288,7 +290,8 @@ fn messages_name(content: &str) -> &'static str {
     if content == PARTS { "UiInputMessages" } else { "InputMessages" }
 }
 
-/// The last message is the new input, with its text in the field `content`. Of those before it only instructions are read.
+/// The last message is the new input, with its text in the field `content`. Of those before it only
+/// instructions are read.
 fn messages(content: &str) -> Value {
     let part = json!({
         "type": "object", "required": ["type"],

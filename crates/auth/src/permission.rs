@@ -22,6 +22,8 @@ pub enum Permission {
     ReadAudit,
     /// To see what was given up on, with its payload.
     ReadDeadLetters,
+    /// To replay and drop what was given up on.
+    OperateDeadLetters,
     /// To make and revoke API keys.
     ManageKeys,
     /// To see reasoning sessions.
@@ -32,11 +34,15 @@ pub enum Permission {
     ReadMemory,
     /// To have an agent remember, correct and forget what counts in a thread.
     WriteMemory,
+    /// To see what concerns the installation and no tenant: incidents.
+    ReadFleet,
+    /// To acknowledge incidents.
+    OperateFleet,
 }
 
 impl Permission {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::ReadThreads,
         Self::WriteThreads,
         Self::ReadAgents,
@@ -45,11 +51,14 @@ impl Permission {
         Self::ConfigureAgents,
         Self::ReadAudit,
         Self::ReadDeadLetters,
+        Self::OperateDeadLetters,
         Self::ManageKeys,
         Self::ReadReasoning,
         Self::WriteReasoning,
         Self::ReadMemory,
         Self::WriteMemory,
+        Self::ReadFleet,
+        Self::OperateFleet,
     ];
 
     /// Its name as a scope.
@@ -63,11 +72,14 @@ impl Permission {
             Self::ConfigureAgents => "agents:configure",
             Self::ReadAudit => "audit:read",
             Self::ReadDeadLetters => "dead-letters:read",
+            Self::OperateDeadLetters => "dead-letters:operate",
             Self::ManageKeys => "keys:manage",
             Self::ReadReasoning => "reasoning:read",
             Self::WriteReasoning => "reasoning:write",
             Self::ReadMemory => "memory:read",
             Self::WriteMemory => "memory:write",
+            Self::ReadFleet => "fleet:read",
+            Self::OperateFleet => "fleet:operate",
         }
     }
 
@@ -79,7 +91,7 @@ impl Permission {
 
 /// A set of permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Permissions(u16);
+pub struct Permissions(u32);
 
 impl Permissions {
     /// Nothing.
@@ -174,8 +186,8 @@ impl AccessRole {
     /// What it may do.
     pub const fn permissions(self) -> Permissions {
         use Permission::{
-            OperateAgents, ReadAgents, ReadAudit, ReadMemory, ReadReasoning, ReadThreads, SendTasks,
-            WriteMemory, WriteReasoning, WriteThreads,
+            OperateAgents, ReadAgents, ReadAudit, ReadFleet, ReadMemory, ReadReasoning, ReadThreads,
+            SendTasks, WriteMemory, WriteReasoning, WriteThreads,
         };
         match self {
             Self::Viewer => Permissions::of(&[ReadThreads, ReadAgents, ReadReasoning, ReadMemory]),
@@ -190,6 +202,7 @@ impl AccessRole {
                 WriteReasoning,
                 ReadMemory,
                 WriteMemory,
+                ReadFleet,
             ]),
             Self::Admin => Permissions::of(&Permission::ALL),
         }
@@ -222,7 +235,7 @@ mod tests {
             format!("{viewer:?}"),
             r#"{"threads:read", "agents:read", "reasoning:read", "memory:read"}"#
         );
-        assert_eq!(operator.iter().count(), 10);
+        assert_eq!(operator.iter().count(), 11);
         assert!(!operator.has(Permission::ConfigureAgents) && !operator.has(Permission::ManageKeys));
         assert_eq!(admin.iter().count(), Permission::ALL.len());
         assert_eq!((viewer.and(operator), operator.and(admin)), (viewer, operator));

@@ -2,7 +2,7 @@
 
 use batches::Item;
 use batches::compaction::Compaction;
-use model::{BusyPolicy, Position, ThreadId};
+use model::{BusyPolicy, CommandId, Position, ThreadId};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -270,19 +270,25 @@ impl Store {
     }
 
     /// Copies a thread up to a batch, with everything that those batches have, and its compactions as they counted then; says how
-    /// many messages. `None` when there is no such thread, or one of the new id.
+    /// many messages. `None` when there is no such thread, or one of the new id, or the two belong to two tenants. Audited with it.
     pub async fn fork(
         &self,
         thread: &ThreadId,
         new: &ThreadId,
         through: Position,
+        act: &CommandId,
+        actor: &str,
     ) -> Result<Option<u64>, StoreError> {
-        let statement = sqlx::query(include_str!("export_import/fork.sql"))
+        let sql = "SELECT f.count FROM antiphon_fork_thread($1, $2, $3, $4, $5, $6, $7, $8) AS f (count)";
+        let statement = sqlx::query(sql)
             .bind(bucket(thread))
             .bind(thread.as_str().to_owned())
             .bind(bucket(new))
             .bind(new.as_str().to_owned())
-            .bind(through.get());
+            .bind(through.get())
+            .bind(act.to_string())
+            .bind(actor.to_owned())
+            .bind(thread.name().to_owned());
         let rows = self.rows(statement).await?;
         if rows.is_empty() { Ok(None) } else { count(&rows).map(Some) }
     }

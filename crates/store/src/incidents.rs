@@ -1,16 +1,19 @@
 //! What stores and streams that went back in time have cost, for operators.
 
-use model::{PartitionId, Seq};
+use model::{Bucket, CommandId, PartitionId, Seq};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::error::StoreError;
 use crate::row::partition_id;
-use crate::row::unsigned;
+use crate::row::{count, unsigned};
 use crate::store::Store;
 
 /// Who acknowledges what has cost nothing.
 pub(crate) const BY_ITSELF: &str = "antiphon";
+
+/// The subject of acknowledgements in the audit log. No thread or agent can bear it.
+const AUDIT_SUBJECT: &str = "incidents+fleet";
 
 /// One incident.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,19 +43,20 @@ impl Store {
         self.rows(statement).await?.iter().map(incident).collect()
     }
 
-    /// Acknowledges what is open of a partition, or of all partitions, and says how many incidents those were.
+    /// Acknowledges what is open of a partition, or of all partitions, and says how many incidents those were. Audited with it.
     pub async fn acknowledge_incidents(
         &self,
         partition: Option<PartitionId>,
+        act: &CommandId,
         actor: &str,
-    ) -> Result<usize, StoreError> {
-        let statement = sqlx::query(
-            "UPDATE incidents SET acknowledged_at = clock_timestamp(), acknowledged_by = $2
-             WHERE acknowledged_at IS NULL AND ($1::smallint IS NULL OR partition_id = $1)
-             RETURNING partition_id",
-        );
-        let statement = statement.bind(partition.map(|partition| partition.0 as i16)).bind(actor);
-        Ok(self.rows(statement).await?.len())
+    ) -> Result<u64, StoreError> {
+        let statement = sqlx::query(include_str!("incidents/acknowledge.sql"))
+            .bind(partition.map(|partition| partition.0 as i16))
+            .bind(actor.to_owned())
+            .bind(Bucket::of_key(AUDIT_SUBJECT).get() as i16)
+            .bind(AUDIT_SUBJECT)
+            .bind(act.to_string());
+        count(&self.rows(statement).await?)
     }
 }
 

@@ -4,6 +4,7 @@ use gateway::ToolDecisionBody;
 use serde_json::{Value, json};
 use store::{IncidentRow, Store};
 
+use super::command_id::new_command_id;
 use super::output;
 use super::timeouts::SERVER_TIMEOUT;
 use super::timer_acts;
@@ -42,7 +43,7 @@ pub(super) async fn list(store: &Store, options: &ListIncidents) -> Result<(), E
 }
 
 pub(super) async fn acknowledge(store: &Store, options: &AcknowledgeIncidents) -> Result<(), ExitError> {
-    let count = store.acknowledge_incidents(options.which.0, &options.by).await?;
+    let count = store.acknowledge_incidents(options.which.0, &new_command_id()?, &options.by).await?;
     output::print(options.database.format, &json!({ "acknowledged": count }), || {
         let mut table = output::Table::new(["ACKNOWLEDGED"]);
         table.row([count.to_string()]);

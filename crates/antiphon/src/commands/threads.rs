@@ -5,6 +5,7 @@ use model::Position;
 use serde_json::json;
 use store::Store;
 
+use super::command_id::new_command_id;
 use super::lookup::{not_erased, stored};
 use super::output;
 use crate::exit::ExitError;
@@ -24,7 +25,9 @@ pub(super) async fn fork(store: &Store, options: &Fork) -> Result<(), ExitError>
     {
         return Err(ExitError::Failed(format!("there is no batch {at} in thread {thread}")));
     }
-    let copied = store.fork(thread, new, options.at.unwrap_or(Position::MAX)).await?;
+    let copied = store
+        .fork(thread, new, options.at.unwrap_or(Position::MAX), &new_command_id()?, "command")
+        .await?;
     let Some(messages) = copied else {
         return Err(ExitError::Failed(format!("there is a thread {new} already")));
     };

@@ -9,6 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::respond::{csv_no_store, json_no_store};
 use crate::api::schemas;
 use crate::app::request_context::RequestContext;
+use crate::backend::Backend;
 use crate::error::Problem;
 use crate::extract::query::QueryParams;
 
@@ -21,9 +22,9 @@ pub(crate) struct UsageQuery {
     /// Turns that ended then or later.
     #[param(value_type = schemas::TimestampSchema)]
     from: String,
-    /// Turns that ended before.
-    #[param(value_type = schemas::TimestampSchema)]
-    to: String,
+    /// Turns that ended before; without it, until now.
+    #[param(value_type = Option<schemas::TimestampSchema>)]
+    to: Option<String>,
     /// Any of `day` (in UTC), `agent`, `thread`, `user`, `model`, `kind`, `finish_reason`, with commas between them; without it all is one sum.
     group_by: Option<String>,
     /// `json`, or `csv` with a line of names and a line for each group.
@@ -97,7 +98,9 @@ pub(crate) async fn get(
         wire::parse_rfc3339(text)
             .ok_or_else(|| invalid(format!("{name} must be a time like 2026-12-24T18:00:00Z")))
     };
-    let (from, to) = (moment("from", &query.from)?, moment("to", &query.to)?);
+    let from = moment("from", &query.from)?;
+    let to = query.to.as_deref().map(|to| moment("to", to)).transpose()?;
+    let to = to.map_or_else(|| ctx.backend().map(Backend::now), Ok)?;
     let names = query.group_by.as_deref().unwrap_or_default();
     let by = UsageGroup::list(names).map_err(|name| {
         invalid(format!("group_by: {name} is none of day, agent, thread, user, model, kind, finish_reason"))

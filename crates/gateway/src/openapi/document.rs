@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TAGS;
 use crate::openapi::{
-    agents, budgets, gateway, keys, memory, operation, pages, protocols, reasoning, tasks, threads, timers,
-    tool_incidents,
+    agents, budgets, gateway, incidents, keys, memory, operation, pages, protocols, reasoning, tasks, threads,
+    timers, tool_incidents,
 };
 
 /// Answers with it.
@@ -42,6 +42,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         budgets::operations(),
         keys::operations(),
         reasoning::operations(),
+        incidents::operations(),
     ];
     all.into_iter().flatten().chain(protocols::operations()).collect()
 }

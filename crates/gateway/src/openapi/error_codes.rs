@@ -102,6 +102,14 @@ pub(crate) const ALL: &[Code] = &[
         StatusCode::TOO_MANY_REQUESTS,
         "a budget of the agent, the user or the tenant is spent",
     ),
+    Code {
+        is_retryable: false,
+        ..code(
+            "compression_not_applied",
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the compression was taken back, but the contexts of its thread have not changed yet; do not repeat the request",
+        )
+    },
     code(
         "credentials_unavailable",
         StatusCode::SERVICE_UNAVAILABLE,
@@ -113,6 +121,18 @@ pub(crate) const ALL: &[Code] = &[
         "database_unavailable",
         StatusCode::SERVICE_UNAVAILABLE,
         "the database cannot be reached at the moment",
+    ),
+    retryable("dead_letter_busy", StatusCode::CONFLICT, "the dead letter is being replayed"),
+    code(
+        "dead_letter_not_replayable",
+        StatusCode::CONFLICT,
+        "the dead letter is a message that failed, or has no subject",
+    ),
+    code("dead_letter_replayed", StatusCode::CONFLICT, "the dead letter was replayed already"),
+    code(
+        "default_tenant_only",
+        StatusCode::FORBIDDEN,
+        "this concerns the installation, and requires a credential of the default tenant",
     ),
     code("draining", StatusCode::SERVICE_UNAVAILABLE, "the gateway is about to stop"),
     code("empty_input", StatusCode::BAD_REQUEST, "the input has no text"),
@@ -180,6 +200,7 @@ pub(crate) const ALL: &[Code] = &[
     code("missing_required_parameter", StatusCode::BAD_REQUEST, "a field is missing"),
     code("nats_unavailable", StatusCode::SERVICE_UNAVAILABLE, "NATS cannot be reached at the moment"),
     code("no_compaction", StatusCode::NOT_FOUND, "no compaction counts in this thread"),
+    code("no_compression", StatusCode::NOT_FOUND, "the session has no compression to take back"),
     code("no_input", StatusCode::BAD_REQUEST, "the last message is not the user's"),
     code("no_thread", StatusCode::BAD_REQUEST, "earlier messages were sent along, and no thread was named"),
     code("not_acceptable", StatusCode::NOT_ACCEPTABLE, "this is there with gzip only"),
@@ -197,6 +218,7 @@ pub(crate) const ALL: &[Code] = &[
         "no worker owns the partition at the moment",
     ),
     retryable("rate_limited", StatusCode::TOO_MANY_REQUESTS, "the tenant asks for more than it may"),
+    code("session_changed", StatusCode::CONFLICT, "the session has changed meanwhile"),
     code(
         "stream_aborted",
         StatusCode::SERVICE_UNAVAILABLE,
@@ -260,6 +282,7 @@ pub(crate) const ALL: &[Code] = &[
     code("unknown_batch", StatusCode::NOT_FOUND, "there is no such batch in this thread"),
     code("unknown_budget", StatusCode::NOT_FOUND, "there is no such budget"),
     code("unknown_cursor", StatusCode::NOT_FOUND, "the cursor is not one of this thread"),
+    code("unknown_dead_letter", StatusCode::NOT_FOUND, "there is no such dead letter"),
     code("unknown_fact", StatusCode::NOT_FOUND, "the agent remembers no such fact"),
     code("unknown_failed_turn", StatusCode::NOT_FOUND, "there is no such failed turn in this thread"),
     code("unknown_follow_up", StatusCode::NOT_FOUND, "there is no such follow-up in this thread"),

@@ -21,7 +21,6 @@ mod langchain_export;
 mod layout;
 mod lookup;
 mod memory;
-mod output;
 mod output_file;
 mod partitions;
 mod progress;

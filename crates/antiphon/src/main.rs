@@ -1,5 +1,6 @@
 //! `antiphon`: one binary, a subcommand per role. Reads the configuration and composes; no logic of its own.
 
+mod client;
 mod commands;
 mod connect;
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod healthcheck;
 mod mapping;
 mod mcp_role;
 mod options;
+mod output;
 #[cfg(test)]
 mod reference_tests;
 mod roles;

@@ -7,6 +7,7 @@ mod gateway;
 mod incidents;
 mod mcp;
 mod operator;
+mod output;
 mod process;
 mod settings;
 mod tenants;
@@ -24,6 +25,8 @@ use model::PartitionCount;
 
 use self::process::STREAMS_HEADING;
 use self::values::partitions;
+use crate::client::{self, Call};
+use crate::exit::ExitError;
 
 pub(crate) use self::config::{CheckedCommand, Config, ConfigCheck, ConfigCommand};
 pub(crate) use self::embeddings::EmbeddingsArguments;
@@ -31,6 +34,7 @@ pub(crate) use self::gateway::GatewaySettings;
 pub(crate) use self::incidents::*;
 pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
+pub(crate) use self::output::{OutputArguments, OutputFormat};
 pub(crate) use self::process::{Log, Metrics, NatsArguments, ProcessArguments, Servers, StreamArguments};
 pub(crate) use self::tenants::{ErasedTenants, ReopenTenant, Tenants, TenantsCommand};
 pub(crate) use self::threads::*;
@@ -56,13 +60,22 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// The command line, with the commands that are operations of the API.
+    pub(crate) fn whole_command() -> clap::Command {
+        client::with_commands(Self::command())
+    }
+
     /// Reads the command line and the environment.
     ///
     /// # Errors
     /// What clap says of a wrong one, or the help that was asked for.
     pub(crate) fn read() -> Result<Self, clap::Error> {
-        let mut command = Self::command();
+        let mut command = Self::whole_command();
         let matches = command.clone().try_get_matches()?;
+        if let Some(call) = Call::read(&matches) {
+            let log = Log::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+            return Ok(Self { command: Command::Api(Box::new(call)), log });
+        }
         let mut options = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         if let Command::Config(Config { command: ConfigCommand::Check(check) }) = &mut options.command {
             command.build();
@@ -122,6 +135,9 @@ pub(crate) enum Command {
     Schedules(Schedules),
     /// Export and import what an agent remembers.
     Memory(Memory),
+    /// An operation of the API; or why it cannot be called.
+    #[command(skip)]
+    Api(Box<Result<Call, ExitError>>),
 }
 
 #[derive(Debug, Clone, Args)]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, fs};
 
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command};
 use runtime::metrics::{MetricDescription, MetricKind};
 
 use crate::options::Options;
@@ -178,7 +178,7 @@ struct Variable {
 
 /// The commands that have settings of their own.
 fn commands() -> impl Iterator<Item = Command> {
-    let mut command = Options::command();
+    let mut command = Options::whole_command();
     command.build();
     let all: Vec<Command> = command.get_subcommands().cloned().collect();
     all.into_iter().filter(|command| ![CONFIG, "help"].contains(&command.get_name()))

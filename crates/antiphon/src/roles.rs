@@ -17,7 +17,7 @@ use crate::connect::{
 };
 use crate::exit::ExitError;
 use crate::options::{All, Command, Gateway, Migrate, Options, ProcessArguments, Worker, WorkerSettings};
-use crate::{commands, mcp_role, workflow_role};
+use crate::{client, commands, mcp_role, workflow_role};
 
 /// When the roles have drained, the last spans may take so long.
 const TRACES_TIMEOUT: Duration = Duration::from_secs(2);
@@ -44,6 +44,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
         Command::FollowUps(options) => return commands::run_follow_ups(options).await,
         Command::Schedules(options) => return commands::run_schedules(options).await,
         Command::Config(options) => return commands::run_config(options).await,
+        Command::Api(call) => return client::run((*call)?).await,
         Command::Migrate(options) if options.check => return commands::check_layout(&options).await,
         role => role,
     };
@@ -77,7 +78,8 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
             | Command::Reasoning(_)
             | Command::FollowUps(_)
             | Command::Schedules(_)
-            | Command::Memory(_) => Ok(()),
+            | Command::Memory(_)
+            | Command::Api(_) => Ok(()),
         }
     };
     let ended = work.await;

@@ -60,6 +60,7 @@ pub use crate::config::{GatewayConfig, GatewayError, GatewayLimits, ReplicaConfi
 pub use crate::http::limits::HttpLimits;
 pub use crate::http::trusted_proxies::{InvalidNetwork, TrustedProxies};
 pub use crate::metrics::METRICS;
+pub use crate::openapi::document::described as openapi_document;
 pub use crate::operator::{ActRefusal, OperatorActs, dry_run_schedule};
 pub use crate::protected_resource::ProtectedResource;
 pub use crate::role_server::{AuthenticatedCaller, AuthenticationError, CallerAuthenticator, CallerError};

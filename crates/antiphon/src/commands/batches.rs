@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use store::Store;
 
 use super::lookup::unknown;
-use super::output::{self, Table, cell};
 use crate::exit::ExitError;
 use crate::options::{List, ShowBatch};
+use crate::output::{self, Table, cell};
 
 pub(super) async fn list(store: &Store, options: &List) -> Result<(), ExitError> {
     let (thread, most) = (&options.thread, options.limit);

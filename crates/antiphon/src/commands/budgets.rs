@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use store::{MOST_BUDGETS, Store};
 
 use super::command_id::new_command_id;
-use super::output::{self, Table, cell};
 use crate::exit::ExitError;
 use crate::options::{DeleteBudget, ListBudgets, PutBudget};
+use crate::output::{self, Table, cell};
 
 /// Budgets of one page.
 const PAGE: u32 = 500;

@@ -11,9 +11,9 @@ use store::{RowRepair, Store};
 use super::batch_pages::{self, BatchPages};
 use super::command_id::new_command_id;
 use super::lookup::stored;
-use super::output::{self, Table, cell};
 use crate::exit::ExitError;
 use crate::options::CheckBatches;
+use crate::output::{self, Table, cell};
 
 /// Threads whose ids are read at once.
 const PAGE: u32 = 500;

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use store::{DeadLetterId, ReplayClaim, Store, StoredDeadLetter};
 
 use super::command_id::new_command_id;
-use super::output;
 use super::timeouts::SERVER_TIMEOUT;
 use crate::connect::connect_own_bus;
 use crate::exit::ExitError;
 use crate::options::{DropDeadLetter, ListDeadLetters, ReplayDeadLetter, ShowDeadLetter};
+use crate::output;
 
 pub(super) async fn list(store: &Store, options: &ListDeadLetters) -> Result<(), ExitError> {
     let limit = options.limit;

@@ -11,12 +11,12 @@ use store::{Store, StoreError};
 use wire::subject;
 
 use self::findings::{Examined, Finding, Severity, Symptom};
-use super::output::{self, Table, cell};
 use super::timeouts::SERVER_TIMEOUT;
 use crate::connect::bus_config;
 use crate::exit::ExitError;
 use crate::mapping;
 use crate::options::Doctor;
+use crate::output::{self, Table, cell};
 
 /// Dead letters that are older are known by now.
 const RECENT: Duration = Duration::from_secs(24 * 3600);

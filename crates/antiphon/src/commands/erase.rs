@@ -26,11 +26,11 @@ use self::receipt::Receipt;
 use self::rows::{MOST_ROUNDS, THREADS_AT_ONCE, delete_rows, note_agents, threads_of};
 use self::streams::ErasedStreams;
 use super::lookup::unknown;
-use super::output;
 use super::timeouts::SERVER_TIMEOUT;
 use crate::connect::connect_own_bus;
 use crate::exit::ExitError;
 use crate::options::{Erase, EraseOwner, ErasePolicy};
+use crate::output;
 
 /// Erases one thread.
 pub(super) async fn thread(store: &Store, options: &Erase) -> Result<(), ExitError> {

@@ -13,11 +13,11 @@ use tokio::task::JoinHandle;
 use super::batch_pages::{self, BatchPages};
 use super::exported_follow_up;
 use super::exported_threads::{ExportedThreads, MESSAGES, MESSAGES_BYTES, PAGE};
-use super::output;
 use super::output_file::OutputFile;
 use super::progress::Progress;
 use crate::exit::ExitError;
 use crate::options::{Export, OutputFormat};
+use crate::output;
 
 pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError> {
     let mut threads = ExportedThreads::of(store, options).await?;

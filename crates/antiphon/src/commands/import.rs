@@ -24,10 +24,10 @@ use self::lines::Lines;
 use self::sessions::SessionImporter;
 use super::exported_follow_up;
 use super::lookup::erasure;
-use super::output::{self, eprint_line};
 use super::progress::Progress;
 use crate::exit::ExitError;
 use crate::options::Import;
+use crate::output::{self, eprint_line};
 
 /// Batches are written together up to so many messages,
 const GROUP_MESSAGES: usize = 1_000;

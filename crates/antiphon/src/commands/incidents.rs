@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use store::{IncidentRow, Store};
 
 use super::command_id::new_command_id;
-use super::output;
 use super::timeouts::SERVER_TIMEOUT;
 use super::timer_acts;
 use crate::exit::ExitError;
 use crate::options::{AcknowledgeIncidents, DecideToolCall, ListIncidents, ListToolCalls};
+use crate::output;
 
 pub(super) async fn list(store: &Store, options: &ListIncidents) -> Result<(), ExitError> {
     let incidents: Vec<Value> = store.incidents(options.all).await?.iter().map(shown).collect();

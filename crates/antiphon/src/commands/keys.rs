@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use store::{RotatedKey, Store};
 
 use super::command_id::new_command_id;
-use super::output;
 use crate::exit::ExitError;
 use crate::options::{CreateKey, ListKeys, ListRotations, RevokeKey, RotateKey};
+use crate::output;
 
 /// Who makes and ends keys from here.
 const ACTOR: &str = "cli";

@@ -6,10 +6,10 @@ use serde_json::json;
 use store::Store;
 
 use super::exported_threads::{ExportedThreads, MESSAGES, MESSAGES_BYTES};
-use super::output;
 use super::output_file::OutputFile;
 use crate::exit::ExitError;
 use crate::options::{Export, OutputFormat};
+use crate::output;
 
 pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError> {
     let mut pages = ExportedThreads::of(store, options).await?;

@@ -8,11 +8,11 @@ mod requests;
 use serde_json::{Value, json};
 use store::{PartitionChange, PartitionStatus, Store};
 
-use super::output;
 use super::timeouts::SERVER_TIMEOUT;
 use crate::connect::connect_own_bus;
 use crate::exit::ExitError;
 use crate::options::{ChangePartitions, ListPartitions};
+use crate::output;
 
 pub(super) async fn list(store: &Store, options: &ListPartitions) -> Result<(), ExitError> {
     let change = store.partition_change().await?;

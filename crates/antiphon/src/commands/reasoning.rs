@@ -8,9 +8,9 @@ use runtime::escape::is_unsafe;
 use serde_json::{Value, json};
 use store::{DiscardedLayer, DiscardedMessage, Store};
 
-use super::output;
 use crate::exit::ExitError;
 use crate::options::{DiscardedReasoning, MessageOfReasoning, OutputFormat, UndoReasoning, ViewReasoning};
+use crate::output;
 
 /// In the audit log.
 const ACTOR: &str = "cli";

@@ -4,9 +4,9 @@ use gateway::views;
 use serde_json::json;
 use store::{ErasedTenant, ReopenedTenant, Store};
 
-use super::output::{self, Table};
 use crate::exit::ExitError;
 use crate::options::{ErasedTenants, ReopenTenant};
+use crate::output::{self, Table};
 
 /// Prints all marks.
 pub(super) async fn list(store: &Store, options: &ErasedTenants) -> Result<(), ExitError> {

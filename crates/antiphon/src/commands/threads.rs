@@ -7,9 +7,9 @@ use store::Store;
 
 use super::command_id::new_command_id;
 use super::lookup::{not_erased, stored};
-use super::output;
 use crate::exit::ExitError;
 use crate::options::{Fork, ShowThread};
+use crate::output;
 
 pub(super) async fn show(store: &Store, options: &ShowThread) -> Result<(), ExitError> {
     let json = output::json(&ThreadView::of_fleet(&stored(store, &options.thread).await?));
@@ -25,9 +25,8 @@ pub(super) async fn fork(store: &Store, options: &Fork) -> Result<(), ExitError>
     {
         return Err(ExitError::Failed(format!("there is no batch {at} in thread {thread}")));
     }
-    let copied = store
-        .fork(thread, new, options.at.unwrap_or(Position::MAX), &new_command_id()?, "command")
-        .await?;
+    let copied =
+        store.fork(thread, new, options.at.unwrap_or(Position::MAX), &new_command_id()?, "command").await?;
     let Some(messages) = copied else {
         return Err(ExitError::Failed(format!("there is a thread {new} already")));
     };

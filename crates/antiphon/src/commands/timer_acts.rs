@@ -7,7 +7,6 @@ use gateway::{ActRefusal, OperatorActs, ScheduleBody, SnoozeBody, dry_run_schedu
 use serde_json::json;
 use store::Store;
 
-use super::output::{self, Table, cell};
 use super::timeouts::SERVER_TIMEOUT;
 use crate::connect::connect_own_bus;
 use crate::exit::ExitError;
@@ -15,6 +14,7 @@ use crate::options::{
     Act, CancelFollowUp, DeleteSchedule, DryRunSchedule, NatsArguments, NewSchedule, OutputFormat,
     PutSchedule, SnoozeFollowUp,
 };
+use crate::output::{self, Table, cell};
 
 impl From<ActRefusal> for ExitError {
     fn from(refusal: ActRefusal) -> Self {

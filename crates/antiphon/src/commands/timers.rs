@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use store::{Store, TimerStatus};
 
 use super::lookup::stored;
-use super::output::{self, Table, cell};
 use super::timeouts::OWNER_TIMEOUT;
 use super::timer_acts::connected;
 use crate::exit::ExitError;
 use crate::options::{ListFollowUps, ListSchedules, ShowFollowUp, ShowSchedule};
+use crate::output::{self, Table, cell};
 
 pub(super) async fn follow_ups(store: &Store, options: &ListFollowUps) -> Result<(), ExitError> {
     stored(store, &options.thread).await?;

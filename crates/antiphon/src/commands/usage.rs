@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use gateway::UsageReport;
 use store::Store;
 
-use super::output::{self, Table, cell};
 use crate::exit::ExitError;
 use crate::options::UsageOptions;
+use crate::output::{self, Table, cell};
 
 /// Prints the sums of a time.
 ///

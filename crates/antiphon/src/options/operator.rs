@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use auth::{AccessRole, KeyId};
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use model::{AgentId, PartitionCount, Position, ReasoningSessionId, Tenant, ThreadId};
 use store::{DeadLetterCursor, DeadLetterId, DiscardedCursor, ErasedOwner, RotatedKey};
 
+use super::output::OutputFormat;
 use super::process::{DATABASE_HEADING, DATABASE_HELP, NatsArguments};
 use super::values::partitions;
 use crate::exit::ExitError;
@@ -21,15 +22,6 @@ pub(crate) struct Database {
     /// `table`, for people, or `json`, in the form of the HTTP API.
     #[arg(id = "form", short = 'o', long = "format", value_enum, default_value_t = OutputFormat::Table)]
     pub(crate) format: OutputFormat,
-}
-
-/// The form of what is said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OutputFormat {
-    /// For people.
-    Table,
-    /// For programs.
-    Json,
 }
 
 #[derive(Debug, Clone, Args)]

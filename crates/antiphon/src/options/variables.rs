@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use clap::{Command, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 
 use super::Options;
+use crate::client::ApiServer;
 
 const PREFIX: &str = "ANTIPHON_";
 /// Letters that a misspelt name differs in at most, however short it is; longer ones in a quarter of theirs.
@@ -22,6 +23,8 @@ const UNITS: [&str; 8] = ["_MS", "_SECONDS", "_SECS", "_S", "_MINUTES", "_DAYS",
 pub(crate) fn misspelt_variable(set: impl IntoIterator<Item = String>) -> Option<String> {
     let mut known = BTreeSet::new();
     collect(&Options::command(), &mut known);
+    // Those of the API's commands: what these take is worked out only when one is used.
+    collect(&ApiServer::augment_args(Command::new("api")), &mut known);
     let unknown = set.into_iter().filter(|name| name.starts_with(PREFIX) && !known.contains(name));
     unknown
         .filter_map(|name| {

@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TAGS;
 use crate::openapi::{
-    agents, budgets, gateway, incidents, keys, memory, operation, pages, protocols, reasoning, tasks, threads,
-    timers, tool_incidents,
+    agents, budgets, gateway, incidents, keys, memory, operation, pages, protocols, reasoning, tasks,
+    threads, timers, tool_incidents,
 };
 
 /// Answers with it.
@@ -47,7 +47,8 @@ pub(crate) fn operations() -> Vec<Operation> {
     all.into_iter().flatten().chain(protocols::operations()).collect()
 }
 
-fn described() -> Value {
+/// The description. It is made of the types of the handlers, so no server is asked for it.
+pub fn described() -> Value {
     let (mut paths, mut schemas) = (BTreeMap::new(), BTreeMap::new());
     for operation in operations() {
         operation.collect_schemas(&mut schemas);

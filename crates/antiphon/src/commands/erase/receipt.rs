@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use store::ErasedRows;
 
 use super::streams::Cleared;
-use crate::commands::output;
 use crate::exit::ExitError;
 use crate::options::ErasePolicy;
+use crate::output;
 
 /// Where something of a thread may be that no command reaches.
 const ELSEWHERE: [(&str, &str); 5] = [

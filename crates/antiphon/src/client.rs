@@ -6,6 +6,7 @@
 
 mod arguments;
 mod description;
+mod refusal;
 mod request;
 mod show;
 mod table;

@@ -4,17 +4,14 @@ mod auth;
 mod config;
 mod embeddings;
 mod gateway;
-mod incidents;
 mod mcp;
 mod operator;
-mod output;
+mod prices;
 mod process;
 mod settings;
 mod tenants;
 mod threads;
-mod timers;
 mod traces;
-mod usage;
 mod values;
 mod variables;
 mod worker;
@@ -27,21 +24,17 @@ use self::process::STREAMS_HEADING;
 use self::values::partitions;
 use crate::client::{self, Call};
 use crate::exit::ExitError;
+use crate::output::OutputArguments;
 
 pub(crate) use self::config::{CheckedCommand, Config, ConfigCheck, ConfigCommand};
 pub(crate) use self::embeddings::EmbeddingsArguments;
 pub(crate) use self::gateway::GatewaySettings;
-pub(crate) use self::incidents::*;
 pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
-pub(crate) use self::output::{OutputArguments, OutputFormat};
+pub(crate) use self::prices::Prices;
 pub(crate) use self::process::{Log, Metrics, NatsArguments, ProcessArguments, Servers, StreamArguments};
 pub(crate) use self::tenants::{ErasedTenants, ReopenTenant, Tenants, TenantsCommand};
 pub(crate) use self::threads::*;
-pub(crate) use self::timers::*;
-pub(crate) use self::usage::{
-    Budgets, BudgetsCommand, DeleteBudget, ListBudgets, Prices, PutBudget, UsageOptions,
-};
 pub(crate) use self::variables::misspelt_variable;
 pub(crate) use self::worker::WorkerSettings;
 pub(crate) use self::workflow::{EngineName, InterfaceName, Workflow, WorkflowSettings};
@@ -105,35 +98,21 @@ pub(crate) enum Command {
     Healthcheck(Healthcheck),
     /// Look at what a command would run with.
     Config(Config),
-    /// Look at batches, and mend what is stored of them.
+    /// Batches: show them, have one go on, and mend what is stored of them.
     Batches(Batches),
-    /// Look at threads, export and import them, copy and erase them.
+    /// Threads: open, follow and show them, send messages, export, import, copy and erase them.
     Threads(Threads),
     /// Erase everything of a tenant or a user. Without --yes it only says what there is.
     Erase(EraseOwner),
-    /// Look at what was given up on, replay it, drop it.
-    DeadLetters(DeadLetters),
-    /// Make, list and revoke API keys.
+    /// API keys: make, list and revoke them.
     Keys(Keys),
     /// See which tenants were erased, and let the name of one be used again.
     Tenants(Tenants),
-    /// See what the calls of models have used, and what they cost.
-    Usage(UsageOptions),
-    /// See, set and delete budgets: how many tokens, or how much money, turns may use in a day or a month.
-    Budgets(Budgets),
-    /// See what a store or a stream that went back in time has cost, and say that you have seen it.
-    Incidents(Incidents),
     /// Look at Postgres, NATS and the fleet, and say what keeps it from working and what to do. Changes nothing; exit 1 with a problem.
     Doctor(Doctor),
     /// See who owns which partition, and change how many there are.
     Partitions(Partitions),
-    /// Look at reasoning sessions of agents, and take compressions back.
-    Reasoning(Reasoning),
-    /// See which follow-ups of a thread wait, and why an agent spoke first or was kept from it.
-    FollowUps(FollowUps),
-    /// See the schedules of an agent.
-    Schedules(Schedules),
-    /// Export and import what an agent remembers.
+    /// What agents remember: list, add, correct, forget, export and import it.
     Memory(Memory),
     /// An operation of the API; or why it cannot be called.
     #[command(skip)]
@@ -170,9 +149,8 @@ pub(crate) struct Doctor {
     pub(crate) servers: Servers,
     #[command(flatten)]
     pub(crate) embeddings: EmbeddingsArguments,
-    /// A table for people, or JSON.
-    #[arg(id = "form", short = 'o', long = "format", value_enum, default_value_t = OutputFormat::Table)]
-    pub(crate) format: OutputFormat,
+    #[command(flatten)]
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -33,4 +33,4 @@ pub(crate) mod tickets;
 pub(crate) mod tool_incidents;
 pub(crate) mod turns;
 pub(crate) mod usage;
-pub mod views;
+pub(crate) mod views;

@@ -111,16 +111,6 @@ impl Problem {
         self.code
     }
 
-    /// For people.
-    pub(crate) fn detail(&self) -> &str {
-        &self.detail
-    }
-
-    /// What was asked for can never be done as it is written.
-    pub(crate) fn is_about_input(&self) -> bool {
-        matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE)
-    }
-
     /// Something that passes: the client may try again after a second.
     pub(crate) fn unavailable(code: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).retry_after(1)

@@ -9,7 +9,7 @@ use serde_json::{Map, Number, Value};
 use super::description::{Events, InputPlace, Operation, OperationInput, ValueKind};
 use super::table::{ApiCommand, COMMANDS, NOUNS};
 use crate::exit::ExitError;
-use crate::options::OutputArguments;
+use crate::output::OutputArguments;
 
 /// Ids of arguments begin with this: `format` and others are ids of options that every command has.
 const INPUT: &str = "input:";

@@ -182,3 +182,12 @@ fn kind(form: &Value) -> ValueKind {
         None => ValueKind::Json,
     }
 }
+
+/// The ids of all operations that need a credential.
+#[cfg(test)]
+pub(super) fn secured_operations() -> Vec<String> {
+    let paths = DOCUMENT["paths"].as_object().into_iter().flatten();
+    let all = paths.flat_map(|(_, item)| item.as_object().into_iter().flat_map(serde_json::Map::values));
+    let secured = all.filter(|described| described["security"] != Value::Array(Vec::new()));
+    secured.filter_map(|described| described["operationId"].as_str().map(str::to_owned)).collect()
+}

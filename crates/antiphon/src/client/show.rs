@@ -7,11 +7,10 @@ use runtime::escape::{escape_json, is_unsafe};
 use serde_json::{Map, Value, json};
 
 use super::arguments::Call;
-use super::request::unreachable;
+use super::refusal::unreachable;
 use super::table::AnswerView;
 use crate::exit::ExitError;
-use crate::options::OutputFormat;
-use crate::output::{self, Table, cell};
+use crate::output::{self, OutputFormat, Table, cell};
 
 /// Characters of a text in a cell of a list.
 const MAX_CELL_CHARS: usize = 160;
@@ -104,7 +103,9 @@ fn print(event: &Event, format: OutputFormat) -> Result<(), ExitError> {
             let line = json!({ "event": event.name, "id": event.id, "data": data });
             escape_json(&line.to_string()).into_owned()
         }
-        OutputFormat::Table => format!("{}  {}", event.name, event.data.replace('\n', " ")),
+        OutputFormat::Table => {
+            format!("{} {}", event.name, event.data.replace('\n', " ")).trim_start().to_owned()
+        }
     };
     text(&format!("{line}\n"))
 }

@@ -39,8 +39,18 @@ pub(super) enum AnswerView {
 /// Nouns whose commands are all here, and what they are for.
 pub(super) const NOUNS: &[(&str, &str)] = &[
     ("agents", "Agents: their settings, their queues and their backoff"),
+    ("budgets", "Budgets: how many tokens, or how much money, turns may use in a day or a month"),
+    ("dead-letters", "Inputs that were given up on: show, replay and drop them"),
+    ("follow-ups", "Follow-ups: which wait, and why an agent spoke first or was kept from it"),
+    (
+        "incidents",
+        "What a store or a stream that went back in time has lost, and tool calls of unknown outcome",
+    ),
+    ("reasoning", "Reasoning sessions of agents: view them, and take compressions back"),
+    ("schedules", "Schedules of agents"),
     ("tasks", "Tasks of agents: the queue, and what waits for its time"),
     ("turns", "Turns under way, and those that failed"),
+    ("usage", "What the calls of models have used, and what they cost"),
 ];
 
 /// The lines that are commands.

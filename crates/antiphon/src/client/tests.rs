@@ -3,12 +3,32 @@
 use std::collections::BTreeSet;
 
 use clap::Command;
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
 
 use super::arguments::{Call, Pages, with_commands};
-use super::description::Operation;
+use super::description::{Operation, secured_operations};
+use super::refusal::refusal;
 use super::table::{ApiCommand, COMMANDS, NOUNS, rows};
 use crate::exit::ExitError;
 use crate::options::Options;
+
+/// Operations without a command.
+const WITHOUT_COMMAND: &[&str] = &[
+    // Protocols whose clients are libraries.
+    "postChat",
+    "listChatMessages",
+    "resumeChat",
+    "stopChat",
+    "createCompletion",
+    "listModels",
+    "showModel",
+    "createResponse",
+    "showResponse",
+    "cancelResponse",
+    "runAgent",
+    "connectAgent",
+];
 
 fn call(words: &str) -> Result<Call, ExitError> {
     let words = words.split(' ').map(|word| word.replace('_', " "));
@@ -20,6 +40,17 @@ fn call(words: &str) -> Result<Call, ExitError> {
 fn refused(words: &str) -> String {
     let words = ["antiphon"].into_iter().chain(words.split(' '));
     Options::whole_command().try_get_matches_from(words).unwrap_err().to_string()
+}
+
+#[test]
+fn every_operation_has_a_command() {
+    let described: BTreeSet<_> = secured_operations().into_iter().collect();
+    let called = COMMANDS.iter().map(|command| command.operation);
+    let known: BTreeSet<_> = called.chain(WITHOUT_COMMAND.iter().copied()).map(str::to_owned).collect();
+    let missing: Vec<_> = described.difference(&known).collect();
+    assert!(missing.is_empty(), "give them rows in client/table.rs: {missing:?}");
+    let unknown: Vec<_> = known.difference(&described).collect();
+    assert!(unknown.is_empty(), "no operation has these ids: {unknown:?}");
 }
 
 #[test]
@@ -82,4 +113,39 @@ fn wrong_words_are_refused_before_anything_is_sent() {
     assert!(refused("agents pause").contains("<agent>"));
     assert!(call("agents show ..").is_err(), "an address would lose it");
     assert!(call("tasks send ann x --body nonsense").is_err());
+}
+
+#[test]
+fn refusals_say_what_to_do_and_choose_the_exit_code() {
+    let sent = call("agents list --api-key k").unwrap();
+    let why = |status: u16, code: &str, retryable: bool| {
+        let body = serde_json::json!({"code": code, "detail": "why", "retryable": retryable}).to_string();
+        let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("5"))]);
+        refusal(&sent, StatusCode::from_u16(status).unwrap(), &headers, body.as_bytes())
+    };
+    for (status, code, retryable, line) in [
+        (400, "invalid_limit", false, "why (invalid_limit)"),
+        (422, "idempotency_key_reused", false, "why (idempotency_key_reused)"),
+    ] {
+        assert!(
+            matches!(why(status, code, retryable), ExitError::Configuration(said) if said == line),
+            "{code}"
+        );
+    }
+    for (status, code, retryable, line) in [
+        (404, "unknown_agent", false, "why (unknown_agent)"),
+        (503, "nats_unavailable", true, "why (nats_unavailable): try again in 5 s"),
+        (
+            403,
+            "insufficient_scope",
+            false,
+            "why (insufficient_scope): use a key that has it; `antiphon keys list` shows what keys may",
+        ),
+    ] {
+        assert!(matches!(why(status, code, retryable), ExitError::Failed(said) if said == line), "{code}");
+    }
+    let proxy = refusal(&sent, StatusCode::BAD_GATEWAY, &HeaderMap::new(), b"<html>");
+    assert!(
+        matches!(proxy, ExitError::Failed(said) if said.contains("is ANTIPHON_URL the address of a gateway?"))
+    );
 }

@@ -203,7 +203,7 @@ impl CheckRound<'_> {
             }
             table
         };
-        output::print(self.options.database.format, &json, table)?;
+        output::print(self.options.database.output.format(), &json, table)?;
         match remaining {
             0 => Ok(()),
             _ if !self.options.repair && can > 0 => Err(ExitError::Failed(format!(

@@ -31,7 +31,7 @@ pub(super) async fn run(options: &Doctor, store: Result<Store, ExitError>) -> Re
     }
     let findings = findings::judge(&examined);
     let json = json!({ "findings": findings.iter().map(shown).collect::<Vec<_>>() });
-    output::print(options.format, &json, || {
+    output::print(options.output.format(), &json, || {
         let mut table = Table::new(["STATE", "WHAT", "DETAIL", "WHAT TO DO"]);
         for finding in json["findings"].as_array().into_iter().flatten() {
             table

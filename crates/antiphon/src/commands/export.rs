@@ -16,8 +16,8 @@ use super::exported_threads::{ExportedThreads, MESSAGES, MESSAGES_BYTES, PAGE};
 use super::output_file::OutputFile;
 use super::progress::Progress;
 use crate::exit::ExitError;
-use crate::options::{Export, OutputFormat};
-use crate::output;
+use crate::options::Export;
+use crate::output::{self, OutputFormat};
 
 pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError> {
     let mut threads = ExportedThreads::of(store, options).await?;
@@ -46,8 +46,8 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError
     exporter.progress.clear();
     if options.output.is_some() {
         let json = json!(counts);
-        output::print(options.database.format, &json, || output::key_value_table(&json))?;
-    } else if options.database.format == OutputFormat::Table {
+        output::print(options.database.output.format(), &json, || output::key_value_table(&json))?;
+    } else if options.database.output.format() == OutputFormat::Table {
         let said =
             format!("{} threads, {} batches, {} messages", counts.threads, counts.batches, counts.messages);
         output::eprint_line(&format!("{said}, {} compactions", counts.compactions));

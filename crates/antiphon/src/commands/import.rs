@@ -50,7 +50,7 @@ pub(super) async fn run(store: &Store, options: &Import) -> Result<(), ExitError
         json["notes"] = json!(report.notes);
         json["left_out"] = report.left_out();
     }
-    output::print(options.database.format, &json, || output::key_value_table(&json))
+    output::print(options.database.output.format(), &json, || output::key_value_table(&json))
 }
 
 /// The store in the scope of the thread's tenant: what is written is refused once that is erased.

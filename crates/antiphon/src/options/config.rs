@@ -3,7 +3,8 @@
 use clap::{Args, Subcommand};
 
 use super::settings::Setting;
-use super::{All, Gateway, Mcp, Migrate, OutputFormat, Worker, Workflow};
+use super::{All, Gateway, Mcp, Migrate, Worker, Workflow};
+use crate::output::OutputFormat;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Config {

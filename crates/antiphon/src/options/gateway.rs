@@ -8,8 +8,8 @@ use gateway::{GatewayConfig, HttpLimits, ReplicaConfig, TrustedProxies};
 use store::StoreConfig;
 
 use super::auth::AuthOptions;
+use super::prices::Prices;
 use super::process::DATABASE_HEADING;
-use super::usage::Prices;
 use super::values::{delay, up_to_a_day};
 use crate::exit::ExitError;
 

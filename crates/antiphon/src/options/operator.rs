@@ -2,26 +2,24 @@
 
 use std::path::PathBuf;
 
-use auth::{AccessRole, KeyId};
+use auth::AccessRole;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
-use model::{AgentId, PartitionCount, Position, ReasoningSessionId, Tenant, ThreadId};
-use store::{DeadLetterCursor, DeadLetterId, DiscardedCursor, ErasedOwner, RotatedKey};
+use model::{AgentId, PartitionCount, Tenant, ThreadId};
+use store::{ErasedOwner, RotatedKey};
 
-use super::output::OutputFormat;
 use super::process::{DATABASE_HEADING, DATABASE_HELP, NatsArguments};
 use super::values::partitions;
 use crate::exit::ExitError;
+use crate::output::OutputArguments;
 
 /// Where Postgres is, and the form of what is said.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Database {
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, help = DATABASE_HELP, help_heading = DATABASE_HEADING)]
     pub(crate) database_url: String,
-    // The id: `format` is that of the log.
-    /// `table`, for people, or `json`, in the form of the HTTP API.
-    #[arg(id = "form", short = 'o', long = "format", value_enum, default_value_t = OutputFormat::Table)]
-    pub(crate) format: OutputFormat,
+    #[command(flatten)]
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -32,40 +30,9 @@ pub(crate) struct Batches {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum BatchesCommand {
-    /// The batches of a thread, the newest first.
-    List(List),
-    /// One batch whole: its messages, its calls and results, and whether it is complete.
-    Show(ShowBatch),
     /// Find batches that no turn could have left as they are, say why, and mend what can be mended. Exit code 1 when damage
     /// remains.
     Check(CheckBatches),
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct List {
-    /// The thread.
-    #[arg(value_parser = thread)]
-    pub(crate) thread: ThreadId,
-    /// Only batches before this one.
-    #[arg(long, value_parser = position)]
-    pub(crate) before: Option<Position>,
-    /// How many.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub(crate) limit: u32,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ShowBatch {
-    /// The thread.
-    #[arg(value_parser = thread)]
-    pub(crate) thread: ThreadId,
-    /// The batch: the position of its first message.
-    #[arg(value_parser = position)]
-    pub(crate) batch: Position,
-    #[command(flatten)]
-    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -170,18 +137,8 @@ impl EraseOwner {
     }
 }
 
-fn reasoning_session(text: &str) -> Result<ReasoningSessionId, String> {
-    ReasoningSessionId::parse(text).map_err(|error| error.to_string())
-}
-
 pub(super) fn thread(text: &str) -> Result<ThreadId, String> {
     ThreadId::parse(text).map_err(|error| error.to_string())
-}
-
-pub(super) fn position(text: &str) -> Result<Position, String> {
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text.parse().ok().filter(|_| is_number);
-    number.map(Position::from_stored).ok_or_else(|| "it is not a position".to_owned())
 }
 
 /// As in the HTTP API.
@@ -198,12 +155,9 @@ pub(crate) struct Keys {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Make a key. Its text is shown once, on standard output, and is nowhere else.
-    Create(CreateKey),
-    /// The keys of a tenant, without their secrets. `LAST USED` may be 15 minutes old: gateways note a use that often.
-    List(ListKeys),
-    /// End a key, within seconds everywhere.
-    Revoke(RevokeKey),
+    /// Make the first key of a tenant, with the database. Its text is shown once, on standard output, and is nowhere else. Further ones are made
+    /// with `create`, by who has one.
+    CreateFirst(CreateKey),
     /// Replace a key with which the fleet itself signs, while it works.
     Rotate(RotateKey),
     /// Rotations of the last 365 days, the newest first: when, by whom, and how long the previous key stayed valid.
@@ -246,8 +200,8 @@ pub(crate) struct CreateKey {
     #[arg(long, value_parser = role)]
     pub(crate) role: AccessRole,
     /// Only this of what the role may, separated by commas: threads:read, threads:write, agents:read, tasks:write,
-    /// agents:operate, agents:configure, audit:read, dead-letters:read, keys:manage, reasoning:read, reasoning:write,
-    /// memory:read, memory:write.
+    /// agents:operate, agents:configure, audit:read, dead-letters:read, dead-letters:operate, keys:manage, reasoning:read,
+    /// reasoning:write, memory:read, memory:write, fleet:read, fleet:operate.
     #[arg(long, value_delimiter = ',')]
     pub(crate) scopes: Option<Vec<String>>,
     /// Whose threads and agents; the default tenant's without it.
@@ -256,165 +210,6 @@ pub(crate) struct CreateKey {
     /// It ends by itself after so many days.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3_650))]
     pub(crate) days: Option<u32>,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ListKeys {
-    /// Whose; the default tenant's without it.
-    #[arg(long, value_parser = tenant)]
-    pub(crate) tenant: Option<Tenant>,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct RevokeKey {
-    /// The id: the 16 digits after `ant_`.
-    #[arg(value_parser = key)]
-    pub(crate) key: KeyId,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct DeadLetters {
-    #[command(subcommand)]
-    pub(crate) command: DeadLettersCommand,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum DeadLettersCommand {
-    /// Dead letters, the newest first.
-    List(ListDeadLetters),
-    /// One dead letter, with its whole payload.
-    Show(ShowDeadLetter),
-    /// Put the payload of an entry into its stream again, once. What it says is taken once as well, by the ids in it.
-    Replay(ReplayDeadLetter),
-    /// Delete a dead letter.
-    Drop(DropDeadLetter),
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ListDeadLetters {
-    /// Only those with this code.
-    #[arg(long)]
-    pub(crate) reason: Option<String>,
-    /// `next` of the page before.
-    #[arg(long, value_parser = dead_letter_cursor)]
-    pub(crate) next: Option<DeadLetterCursor>,
-    /// How many.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub(crate) limit: u32,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ShowDeadLetter {
-    /// The letter, as `list` shows it.
-    #[arg(value_parser = dead_letter)]
-    pub(crate) letter: DeadLetterId,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ReplayDeadLetter {
-    /// The letter, as `list` shows it.
-    #[arg(value_parser = dead_letter)]
-    pub(crate) letter: DeadLetterId,
-    /// The actor in the audit log.
-    #[arg(long, default_value = "command", value_parser = actor)]
-    pub(crate) actor: String,
-    #[command(flatten)]
-    pub(crate) nats: NatsArguments,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct DropDeadLetter {
-    /// The letter, as `list` shows it.
-    #[arg(value_parser = dead_letter)]
-    pub(crate) letter: DeadLetterId,
-    /// The actor in the audit log.
-    #[arg(long, default_value = "command", value_parser = actor)]
-    pub(crate) actor: String,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-fn dead_letter(text: &str) -> Result<DeadLetterId, String> {
-    DeadLetterId::parse(text).ok_or_else(|| "the id of a dead letter is <kind>:<number>:<key>".to_owned())
-}
-
-fn dead_letter_cursor(text: &str) -> Result<DeadLetterCursor, String> {
-    DeadLetterCursor::parse(text).ok_or_else(|| "no page ended like this".to_owned())
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Reasoning {
-    #[command(subcommand)]
-    pub(crate) command: ReasoningCommand,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum ReasoningCommand {
-    /// The thread of a session, as its agent sees it.
-    View(ViewReasoning),
-    /// Take the newest compression of a session back.
-    Undo(UndoReasoning),
-    /// What compressions have replaced, the newest first.
-    Discarded(DiscardedReasoning),
-    /// One message whole, whether it is shown or was compressed.
-    Message(MessageOfReasoning),
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ViewReasoning {
-    /// The session.
-    #[arg(value_parser = reasoning_session)]
-    pub(crate) session: ReasoningSessionId,
-    /// With the agent's plan.
-    #[arg(long)]
-    pub(crate) plan: bool,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct UndoReasoning {
-    /// The session.
-    #[arg(value_parser = reasoning_session)]
-    pub(crate) session: ReasoningSessionId,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct MessageOfReasoning {
-    /// The session.
-    #[arg(value_parser = reasoning_session)]
-    pub(crate) session: ReasoningSessionId,
-    /// The number of the message in the session: of `rm-7` it is 7.
-    pub(crate) number: u64,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct DiscardedReasoning {
-    /// The session.
-    #[arg(value_parser = reasoning_session)]
-    pub(crate) session: ReasoningSessionId,
-    /// `next` of the page before.
-    #[arg(long)]
-    pub(crate) next: Option<DiscardedCursor>,
-    /// How many compressions; a page has at most 100 of the messages that they replaced.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub(crate) limit: u32,
     #[command(flatten)]
     pub(crate) database: Database,
 }
@@ -456,8 +251,4 @@ pub(super) fn tenant(text: &str) -> Result<Tenant, String> {
 
 fn role(text: &str) -> Result<AccessRole, String> {
     AccessRole::of_name(text).ok_or_else(|| "it must be viewer, operator or admin".to_owned())
-}
-
-fn key(text: &str) -> Result<KeyId, String> {
-    KeyId::parse(text).ok_or_else(|| "the id of a key has 16 hexadecimal digits".to_owned())
 }

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use batches::foreign::ForeignFormat;
 use clap::{Args, Subcommand, ValueEnum};
-use model::{Position, ThreadId};
+use model::ThreadId;
 
-use super::operator::{Database, ErasePolicy, position, thread};
+use super::operator::{Database, ErasePolicy, thread};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Threads {
@@ -16,25 +16,12 @@ pub(crate) struct Threads {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ThreadsCommand {
-    /// What is stored of a thread.
-    Show(ShowThread),
     /// Write threads as JSON Lines, each as it is when its turn comes.
     Export(Export),
     /// Read threads that were exported, or messages from elsewhere. Reading them twice changes nothing.
     Import(Import),
-    /// Copy a thread, whole or up to a batch.
-    Fork(Fork),
     /// Erase everything that Postgres and NATS have of a thread. Without --yes it only says what there is.
     Erase(Erase),
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ShowThread {
-    /// The thread.
-    #[arg(value_parser = thread)]
-    pub(crate) thread: ThreadId,
-    #[command(flatten)]
-    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -93,21 +80,6 @@ pub(crate) struct Import {
     /// as far as possible.
     #[arg(long, requires = "from")]
     pub(crate) strict: bool,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Fork {
-    /// The thread.
-    #[arg(value_parser = thread)]
-    pub(crate) thread: ThreadId,
-    /// The new thread.
-    #[arg(value_parser = thread)]
-    pub(crate) new: ThreadId,
-    /// The last batch that is copied; all of them without it.
-    #[arg(long, value_parser = position)]
-    pub(crate) at: Option<Position>,
     #[command(flatten)]
     pub(crate) database: Database,
 }

@@ -11,7 +11,7 @@ use worker::{KeepConfig, KeepLimits, WorkerConfig};
 
 use crate::exit::ExitError;
 
-use super::usage::PRICES_HEADING;
+use super::prices::PRICES_HEADING;
 use super::values::{lease, seconds, up_to_a_day, worker_id, workflow};
 
 #[derive(Debug, Clone, Args)]

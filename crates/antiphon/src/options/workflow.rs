@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use model::WorkflowName;
 
+use super::prices::Prices;
 use super::process::{Metrics, NatsArguments};
 use super::traces::Traces;
-use super::usage::Prices;
 use super::values::{delay, mcp_url, seconds, workflow};
 
 /// What answers turn requests.

@@ -25,25 +25,25 @@ const MOST_USER_BYTES: usize = 256;
 /// What may be used: `tokens`, or a `cost`. Of one agent, of one user, or without either of the whole tenant.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct BudgetBody {
+pub(crate) struct BudgetBody {
     /// Tokens that models read and write.
     #[schema(value_type = Option<schemas::BudgetTokens>)]
-    pub tokens: Option<u64>,
+    pub(crate) tokens: Option<u64>,
     /// In the currency of the operator's prices: a decimal number with at most nine digits after the point.
     #[schema(pattern = r"^[0-9]{1,9}([.][0-9]{1,9})?$", example = "12.50")]
-    pub cost: Option<String>,
+    pub(crate) cost: Option<String>,
     /// `day` or `month`.
     #[schema(value_type = schemas::BudgetPeriodSchema)]
-    pub period: String,
+    pub(crate) period: String,
     /// Where the day or the month begins: a zone of the IANA database.
     #[schema(default = "UTC")]
-    pub time_zone: Option<String>,
+    pub(crate) time_zone: Option<String>,
     /// Of this agent alone.
     #[schema(value_type = Option<schemas::AgentIdSchema>)]
-    pub agent_id: Option<String>,
+    pub(crate) agent_id: Option<String>,
     /// `user_id` in the metadata of threads.
     #[schema(min_length = 1, max_length = 256)]
-    pub user_id: Option<String>,
+    pub(crate) user_id: Option<String>,
 }
 
 impl MaxBodySize for BudgetBody {
@@ -62,7 +62,7 @@ pub(crate) struct BudgetsQuery {
 
 /// A budget, and what has been used of it in its period. Amounts are decimal numbers.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct BudgetView {
+pub(crate) struct BudgetView {
     #[schema(value_type = schemas::BudgetNameSchema)]
     name: String,
     /// `tenant`, `agent` or `user`: whose calls count.
@@ -126,7 +126,7 @@ impl BudgetBody {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn budget(self, tenant: Option<&Tenant>, has_prices: bool) -> Result<Budget, String> {
+    pub(crate) fn budget(self, tenant: Option<&Tenant>, has_prices: bool) -> Result<Budget, String> {
         let (unit, limit) = match (self.tokens, self.cost) {
             (Some(tokens), None) if tokens <= schemas::MOST_BUDGET_TOKENS => (BudgetUnit::Tokens, tokens),
             (Some(_), None) => {
@@ -246,7 +246,7 @@ fn shown(ctx: &RequestContext, row: BudgetRow) -> Result<BudgetView, Problem> {
 
 impl BudgetView {
     /// `prices`: those that are known here; they name the currency.
-    pub fn of(row: BudgetRow, prices: Option<&PriceTable>) -> Self {
+    pub(crate) fn of(row: BudgetRow, prices: Option<&PriceTable>) -> Self {
         let BudgetRow { name, budget, spent, .. } = row;
         let Budget { scope, unit, limit, period, zone } = budget;
         let scope_name = scope.name();

@@ -51,7 +51,7 @@ pub(crate) struct FollowUpsPage {
 
 /// A follow-up, and what became of it.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FollowUpView {
+pub(crate) struct FollowUpView {
     #[schema(value_type = schemas::FollowUpIdSchema)]
     follow_up_id: String,
     #[schema(value_type = schemas::AgentIdSchema)]
@@ -84,7 +84,7 @@ pub struct FollowUpView {
 
 /// A follow-up with what each rule says of it: of one that waits as things stand now, of another as they stood when it was decided about.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FollowUpDetail {
+pub(crate) struct FollowUpDetail {
     #[serde(flatten)]
     follow_up: FollowUpView,
     /// What would become of one that waits if it were due now: `fire`, `refused`, `later`, or `superseded` by a message; null of another. A
@@ -110,13 +110,13 @@ struct RuleView {
 /// When it is due instead: one of the two.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SnoozeBody {
+pub(crate) struct SnoozeBody {
     /// So many seconds from now.
     #[schema(minimum = 1, maximum = 2_592_000)]
-    pub seconds: Option<u64>,
+    pub(crate) seconds: Option<u64>,
     /// Then: at most thirty days from now.
     #[schema(value_type = Option<schemas::TimestampSchema>)]
-    pub until: Option<String>,
+    pub(crate) until: Option<String>,
 }
 
 impl MaxBodySize for SnoozeBody {
@@ -163,7 +163,7 @@ pub(crate) async fn get(
 }
 
 /// Whether a person's input waits in the thread or is under way there; `None` when its owner, which alone knows, does not answer.
-pub(crate) async fn has_open_input(backend: &Backend, thread: &ThreadId) -> Option<bool> {
+async fn has_open_input(backend: &Backend, thread: &ThreadId) -> Option<bool> {
     let about = QueryTarget::Thread(thread.clone());
     let status = owner_query::explain(backend, thread.bucket(), &about).await?;
     Some(owner_query::turns_with_people(&status).next().is_some())
@@ -171,7 +171,7 @@ pub(crate) async fn has_open_input(backend: &Backend, thread: &ThreadId) -> Opti
 
 impl FollowUpDetail {
     /// `now`: what decides about it at the moment. `has_open_input`: a person's input waits in its thread or is under way.
-    pub fn new(row: &FollowUpRow, now: Option<&DueTimer>, has_open_input: bool) -> Self {
+    pub(crate) fn new(row: &FollowUpRow, now: Option<&DueTimer>, has_open_input: bool) -> Self {
         let follow_up = FollowUpView::from(row);
         match now.filter(|_| row.status == TimerStatus::Pending) {
             None => Self { follow_up, verdict: None, rules: rules_then(row) },
@@ -237,7 +237,7 @@ pub(crate) async fn snooze(
 }
 
 /// Lets a follow-up that waits be due at another time.
-pub(crate) async fn put_off(
+async fn put_off(
     backend: &Backend,
     actor: String,
     thread: &ThreadId,
@@ -278,7 +278,7 @@ pub(crate) async fn cancel(
 }
 
 /// Ends a follow-up that waits.
-pub(crate) async fn call_off(
+async fn call_off(
     backend: &Backend,
     actor: String,
     thread: &ThreadId,

@@ -2,7 +2,7 @@
 
 use axum::http::HeaderMap;
 use axum::response::Response;
-use model::{ThreadId, TurnId};
+use model::ThreadId;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wire::tool_calls::{KeptResult, ToolDecision};
@@ -11,7 +11,6 @@ use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::api::turns::turn_id;
 use crate::app::request_context::RequestContext;
-use crate::backend::Backend;
 use crate::commands::tool_incidents::{self, FoundIncident};
 use crate::error::Problem;
 use crate::extract::body::{JsonBody, MaxBodySize};
@@ -31,15 +30,15 @@ pub(crate) struct ToolIncidentsQuery {
 /// What is decided: exactly one of `run_again` and `result`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ToolDecisionBody {
+pub(crate) struct ToolDecisionBody {
     /// `true`: the tool is called again.
-    pub run_again: Option<bool>,
+    pub(crate) run_again: Option<bool>,
     /// The tool is not called again, and the turn goes on with this result, as the model reads it.
     #[schema(max_length = 65_536)]
-    pub result: Option<String>,
+    pub(crate) result: Option<String>,
     /// Whether the model reads the result as an error.
     #[serde(default)]
-    pub is_error: bool,
+    pub(crate) is_error: bool,
 }
 
 impl MaxBodySize for ToolDecisionBody {
@@ -59,7 +58,7 @@ pub(crate) struct ToolIncidentsPage {
 
 /// A call, of a tool that must not be called twice, of which it is not known whether it has run.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ToolIncidentView {
+pub(crate) struct ToolIncidentView {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     #[schema(value_type = schemas::TurnIdSchema)]
@@ -84,11 +83,10 @@ pub struct ToolIncidentView {
 }
 
 impl ToolIncidentView {
-    /// With the thread's whole id, or its name in its tenant.
-    fn new(found: FoundIncident, thread_id: String) -> Self {
+    fn new(found: FoundIncident) -> Self {
         let FoundIncident { place, incident, .. } = found;
         Self {
-            thread_id,
+            thread_id: place.thread.name().to_owned(),
             turn_id: place.turn.to_string(),
             call: place.call,
             workflow: place.workflow.to_string(),
@@ -117,30 +115,6 @@ impl ToolDecisionBody {
     }
 }
 
-/// Those of all tenants, with whole ids of threads.
-pub(crate) async fn of_all_tenants(backend: &Backend, all: bool) -> Result<Vec<ToolIncidentView>, Problem> {
-    let found = tool_incidents::list(backend, all, |_| true).await?;
-    Ok(found.into_iter().map(with_whole_id).collect())
-}
-
-/// Decides about one of any tenant.
-pub(crate) async fn decide_as(
-    backend: &Backend,
-    actor: &str,
-    thread: &ThreadId,
-    turn: &TurnId,
-    call: &str,
-    body: ToolDecisionBody,
-) -> Result<ToolIncidentView, Problem> {
-    let decided = tool_incidents::decide(backend, actor, thread, turn, call, body.decision()?);
-    Ok(with_whole_id(decided.await?))
-}
-
-fn with_whole_id(found: FoundIncident) -> ToolIncidentView {
-    let thread = found.place.thread.as_str().to_owned();
-    ToolIncidentView::new(found, thread)
-}
-
 pub(crate) async fn list(
     ctx: RequestContext,
     QueryParams(query): QueryParams<ToolIncidentsQuery>,
@@ -149,11 +123,7 @@ pub(crate) async fn list(
     let is_ours = |thread: &ThreadId| ctx.in_own_tenant(thread.clone()).is_some();
     let mut found = tool_incidents::list(ctx.backend()?, query.all, is_ours).await?;
     let has_more = query::has_more(&mut found, limit);
-    let shown = |found: FoundIncident| {
-        let thread = found.place.thread.name().to_owned();
-        ToolIncidentView::new(found, thread)
-    };
-    let tool_incidents = found.into_iter().map(shown).collect();
+    let tool_incidents = found.into_iter().map(ToolIncidentView::new).collect();
     Ok(json_no_store(ToolIncidentsPage { tool_incidents, has_more }))
 }
 
@@ -166,5 +136,5 @@ pub(crate) async fn decide(
     let (thread, turn, actor) = (ctx.thread(&thread)?, turn_id(&turn)?, ctx.actor(&headers)?);
     let (backend, decision) = (ctx.backend()?, body.decision()?);
     let found = tool_incidents::decide(backend, &actor, &thread, &turn, &call, decision).await?;
-    Ok(json_no_store(ToolIncidentView::new(found, thread.name().to_owned())))
+    Ok(json_no_store(ToolIncidentView::new(found)))
 }

@@ -34,7 +34,7 @@ pub(crate) struct UsageQuery {
 
 /// What the calls of models have used, in sums.
 #[derive(Serialize, ToSchema)]
-pub struct UsageReport {
+pub(crate) struct UsageReport {
     /// Of the costs; null: no prices are known here.
     #[schema(required)]
     currency: Option<String>,
@@ -113,13 +113,13 @@ pub(crate) async fn get(
 
 impl UsageReport {
     /// Why there is no report.
-    pub const TOO_MANY: &str = "these are more than 10000 groups; ask for a shorter time or for fewer";
+    pub(crate) const TOO_MANY: &str = "these are more than 10000 groups; ask for a shorter time or for fewer";
 
     /// The sums of the calls of turns that ended from `from` on and before `to`; `None`: they are too many.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn read(
+    pub(crate) async fn read(
         store: &Store,
         from: Timestamp,
         to: Timestamp,
@@ -134,7 +134,7 @@ impl UsageReport {
     }
 
     /// The same as lines of RFC 4180: a line of names, and one for each group, which ends with the currency and the first day with details.
-    pub fn to_csv(&self) -> String {
+    pub(crate) fn to_csv(&self) -> String {
         let names = [
             "day",
             "agent_id",

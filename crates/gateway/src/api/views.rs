@@ -23,37 +23,28 @@ use model::{ActiveTurn, OpenMessageStatus, RequestInfo, WaitReason, WaitingTurn}
 
 mod batch;
 
-pub use batch::{BatchView, CallView, WholeBatch};
-pub use wire::rfc3339;
+pub(crate) use batch::{BatchView, WholeBatch};
+pub(crate) use wire::rfc3339;
 
 /// A thread.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
-pub struct ThreadView {
+pub(crate) struct ThreadView {
     #[schema(value_type = schemas::ThreadIdSchema)]
-    pub thread_id: String,
+    pub(crate) thread_id: String,
     #[schema(value_type = schemas::AgentIdSchema)]
-    pub agent_id: String,
+    pub(crate) agent_id: String,
     #[schema(value_type = schemas::BusyPolicySchema)]
-    pub busy_policy: &'static str,
+    pub(crate) busy_policy: &'static str,
     #[schema(value_type = Object)]
-    pub metadata: Value,
+    pub(crate) metadata: Value,
     /// Without those that the system made up.
     #[schema(minimum = 0)]
-    pub message_count: i64,
+    pub(crate) message_count: i64,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
-    pub last_position: Option<Position>,
+    pub(crate) last_position: Option<Position>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    pub created_at: Option<String>,
-}
-
-impl ThreadView {
-    /// As those see it who look at all tenants: ids say whose they are.
-    pub fn of_fleet(row: &ThreadRow) -> Self {
-        let named = &row.named;
-        let agent = named.agent.clone().unwrap_or_else(|| named.thread.agent());
-        Self { thread_id: named.thread.to_string(), agent_id: agent.to_string(), ..row.into() }
-    }
+    pub(crate) created_at: Option<String>,
 }
 
 /// As its tenant sees it.
@@ -75,50 +66,50 @@ impl From<&ThreadRow> for ThreadView {
 /// A message of a history.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
-pub struct MessageView {
+pub(crate) struct MessageView {
     /// Null while its turn is under way.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
-    pub position: Option<Position>,
+    pub(crate) position: Option<Position>,
     #[schema(value_type = schemas::MessageIdSchema)]
-    pub message_id: String,
+    pub(crate) message_id: String,
     /// Null while its turn is under way, unless that goes on with a batch.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
-    pub batch_id: Option<Position>,
-    pub sequence_num: i32,
+    pub(crate) batch_id: Option<Position>,
+    pub(crate) sequence_num: i32,
     /// Its number in the thread, from 1, those of hidden messages counted: it never changes.
     #[schema(minimum = 1, required)]
-    pub number: Option<u64>,
+    pub(crate) number: Option<u64>,
     #[schema(value_type = schemas::BatchTypeSchema)]
-    pub batch_type: &'static str,
+    pub(crate) batch_type: &'static str,
     #[schema(value_type = schemas::RoleSchema)]
-    pub role: &'static str,
-    pub content: String,
+    pub(crate) role: &'static str,
+    pub(crate) content: String,
     #[schema(value_type = Option<Vec<Object>>, required)]
-    pub tool_calls: Option<Value>,
+    pub(crate) tool_calls: Option<Value>,
     #[schema(required)]
-    pub tool_call_id: Option<String>,
+    pub(crate) tool_call_id: Option<String>,
     #[schema(value_type = Object)]
-    pub metadata: Value,
+    pub(crate) metadata: Value,
     #[schema(required)]
-    pub token_count: Option<i64>,
+    pub(crate) token_count: Option<i64>,
     /// Of the last message of an answer: why it ended.
     #[schema(value_type = Option<protocols::schemas::FinishReasonSchema>, required)]
-    pub finish_reason: Option<&'static str>,
+    pub(crate) finish_reason: Option<&'static str>,
     /// Of the last message of an answer: what its calls of models used together, where that is known.
     #[schema(required)]
-    pub usage: Option<AnswerUsage>,
+    pub(crate) usage: Option<AnswerUsage>,
     /// Of an answer, in histories and batches: what its agent remembers since, and how to take it back. Absent where that is nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
-    pub remembered: Vec<RememberedFact>,
+    pub(crate) remembered: Vec<RememberedFact>,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
-    pub parent_id: Option<Position>,
+    pub(crate) parent_id: Option<Position>,
     /// Of an input: when it was accepted. Of any other message: when it was complete; null while it goes on.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    pub created_at: Option<String>,
+    pub(crate) created_at: Option<String>,
     /// Of an input: when the run began that answered it. Of any other message: when its first chunk came. Null where it is not known.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    pub started_at: Option<String>,
+    pub(crate) started_at: Option<String>,
 }
 
 impl From<StoredMessage> for MessageView {
@@ -396,7 +387,7 @@ impl ReasonView {
 
 /// What became of a control command.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ControlResult {
+pub(crate) struct ControlResult {
     #[schema(value_type = schemas::CommandIdSchema)]
     command_id: String,
     #[schema(value_type = schemas::CommandStatusSchema)]
@@ -411,13 +402,6 @@ impl IntoResponse for ControlOutcome {
     fn into_response(self) -> Response {
         let status = if self.is_pending() { StatusCode::ACCEPTED } else { StatusCode::OK };
         (status, Json(ControlResult::from(&self))).into_response()
-    }
-}
-
-impl ControlResult {
-    /// Why not, when its owner rejected it.
-    pub fn error(&self) -> Option<&str> {
-        self.error.as_deref()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 
 use crate::options::Options;
 
@@ -34,7 +34,8 @@ fn commands(page: &str) -> Vec<String> {
             found.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
         }
     }
-    // Variables may be set before it, and it may be run in a pod or with cargo. Behind a flag it is a name.
+    // Variables may be set before it, and it may be run in a pod or with cargo. Behind a flag it is
+    // a name.
     let command = |line: &String| {
         let (before, words) = line.split_once("antiphon ")?;
         let last = before.split_whitespace().last().unwrap_or("--");
@@ -49,6 +50,13 @@ fn commands(page: &str) -> Vec<String> {
         Some(words[..end.unwrap_or(words.len())].trim().to_owned())
     };
     found.iter().filter_map(command).collect()
+}
+
+/// The command line, with what is otherwise worked out when it is used.
+fn built() -> Command {
+    let mut command = Options::whole_command();
+    command.build();
+    command
 }
 
 /// The first word that is not there.
@@ -82,7 +90,7 @@ fn unknown(root: &Command, words: &str) -> Option<String> {
 
 #[test]
 fn documents_name_commands_and_flags_that_are_there() {
-    let (root, mut files) = (Options::command(), vec![Path::new(ROOT).join("README.md")]);
+    let (root, mut files) = (built(), vec![Path::new(ROOT).join("README.md")]);
     for folder in FOLDERS {
         pages(&Path::new(ROOT).join(folder), &mut files);
     }
@@ -101,7 +109,7 @@ fn documents_name_commands_and_flags_that_are_there() {
 
 #[test]
 fn a_command_that_is_not_there_is_found() {
-    let root = Options::command();
+    let root = built();
     for (words, is_known) in [
         ("incidents acknowledge all", true),
         ("incidents acknowlege all", false),

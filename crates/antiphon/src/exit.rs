@@ -6,6 +6,7 @@ use tokenizer::VocabularyError;
 use workflow::WorkflowError;
 
 /// The error that a process ends with.
+#[derive(Debug)]
 pub(crate) enum ExitError {
     /// A person has to change something.
     Configuration(String),

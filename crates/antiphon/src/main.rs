@@ -1,5 +1,7 @@
-//! `antiphon`: one binary, a subcommand per role. Reads the configuration and composes; no logic of its own.
+//! `antiphon`: one binary, a subcommand per role. Reads the configuration and composes; no logic of
+//! its own.
 
+mod client;
 mod commands;
 mod connect;
 #[cfg(test)]
@@ -9,6 +11,7 @@ mod healthcheck;
 mod mapping;
 mod mcp_role;
 mod options;
+mod output;
 #[cfg(test)]
 mod reference_tests;
 mod roles;
@@ -26,8 +29,9 @@ use crate::options::{Command, Options};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// How many tasks a busy thread runs before it looks at its sockets. A reader or a partition at a backlog takes about a
-/// millisecond each time: with tokio's default of 61 Postgres' answers would lie unread for tens of milliseconds.
+/// How many tasks a busy thread runs before it looks at its sockets. A reader or a partition at a
+/// backlog takes about a millisecond each time: with tokio's default of 61 Postgres' answers would
+/// lie unread for tens of milliseconds.
 const EVENT_INTERVAL: u32 = 5;
 
 /// The exit code of a configuration that cannot work.

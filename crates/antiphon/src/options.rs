@@ -4,16 +4,14 @@ mod auth;
 mod config;
 mod embeddings;
 mod gateway;
-mod incidents;
 mod mcp;
 mod operator;
+mod prices;
 mod process;
 mod settings;
 mod tenants;
 mod threads;
-mod timers;
 mod traces;
-mod usage;
 mod values;
 mod variables;
 mod worker;
@@ -24,20 +22,19 @@ use model::PartitionCount;
 
 use self::process::STREAMS_HEADING;
 use self::values::partitions;
+use crate::client::{self, Call};
+use crate::exit::ExitError;
+use crate::output::OutputArguments;
 
 pub(crate) use self::config::{CheckedCommand, Config, ConfigCheck, ConfigCommand};
 pub(crate) use self::embeddings::EmbeddingsArguments;
 pub(crate) use self::gateway::GatewaySettings;
-pub(crate) use self::incidents::*;
 pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
+pub(crate) use self::prices::Prices;
 pub(crate) use self::process::{Log, Metrics, NatsArguments, ProcessArguments, Servers, StreamArguments};
 pub(crate) use self::tenants::{ErasedTenants, ReopenTenant, Tenants, TenantsCommand};
 pub(crate) use self::threads::*;
-pub(crate) use self::timers::*;
-pub(crate) use self::usage::{
-    Budgets, BudgetsCommand, DeleteBudget, ListBudgets, Prices, PutBudget, UsageOptions,
-};
 pub(crate) use self::variables::misspelt_variable;
 pub(crate) use self::worker::WorkerSettings;
 pub(crate) use self::workflow::{EngineName, InterfaceName, Workflow, WorkflowSettings};
@@ -56,13 +53,22 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// The command line, with the commands that are operations of the API.
+    pub(crate) fn whole_command() -> clap::Command {
+        client::with_commands(Self::command())
+    }
+
     /// Reads the command line and the environment.
     ///
     /// # Errors
     /// What clap says of a wrong one, or the help that was asked for.
     pub(crate) fn read() -> Result<Self, clap::Error> {
-        let mut command = Self::command();
+        let mut command = Self::whole_command();
         let matches = command.clone().try_get_matches()?;
+        if let Some(call) = Call::read(&matches) {
+            let log = Log::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+            return Ok(Self { command: Command::Api(Box::new(call)), log });
+        }
         let mut options = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         if let Command::Config(Config { command: ConfigCommand::Check(check) }) = &mut options.command {
             command.build();
@@ -85,8 +91,8 @@ pub(crate) enum Command {
     Mcp(Mcp),
     /// Answer turn requests: with a model, or by script.
     Workflow(Workflow),
-    /// Migrate, then run every role in this one process: for small installations. The workflow service runs only if its engine, a model or
-    /// a script is set.
+    /// Migrate, then run every role in this one process: for small installations. The workflow
+    /// service runs only if its engine, a model or a script is set.
     All(All),
     /// Exit with 0 if the process at the metrics address, or at another one, is ready, else with 1.
     Healthcheck(Healthcheck),
@@ -98,30 +104,20 @@ pub(crate) enum Command {
     Threads(Threads),
     /// Erase everything of a tenant or a user. Without --yes it only lists what there is.
     Erase(EraseOwner),
-    /// Show, replay and drop dead letters.
-    DeadLetters(DeadLetters),
-    /// Create, list and revoke API keys.
+    /// API keys: make, list and revoke them.
     Keys(Keys),
     /// List erased tenants, and let the name of one be used again.
     Tenants(Tenants),
-    /// Show the usage of model calls, and its cost.
-    Usage(UsageOptions),
-    /// Show, set and delete budgets: the maximum tokens, or cost, of turns in a day or a month.
-    Budgets(Budgets),
-    /// List and acknowledge losses after a store or a stream went back in time.
-    Incidents(Incidents),
-    /// Check Postgres, NATS and the fleet, and report problems and what to do. Changes nothing; exits with 1 if there is a problem.
+    /// Look at Postgres, NATS and the fleet, and say what keeps it from working and what to do.
+    /// Changes nothing; exit 1 with a problem.
     Doctor(Doctor),
     /// List the owners of partitions, and change the number of partitions.
     Partitions(Partitions),
-    /// Show reasoning sessions of agents, and undo compressions.
-    Reasoning(Reasoning),
-    /// List, snooze and cancel follow-ups of a thread, and show why one was sent or suppressed.
-    FollowUps(FollowUps),
-    /// Manage the schedules of an agent.
-    Schedules(Schedules),
-    /// Export and import what an agent remembers.
+    /// What agents remember: list, add, correct, forget, export and import it.
     Memory(Memory),
+    /// An operation of the API; or why it cannot be called.
+    #[command(skip)]
+    Api(Box<Result<Call, ExitError>>),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -130,22 +126,23 @@ pub(crate) struct Migrate {
     pub(crate) servers: Servers,
     #[command(flatten)]
     pub(crate) streams: StreamArguments,
-    /// Number of partitions, a power of two. Once the fleet is set up it must be the existing number; `antiphon partitions change` changes
-    /// it.
+    /// Number of partitions, a power of two. Once the fleet is set up it must be the existing
+    /// number; `antiphon partitions change` changes it.
     #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions, help_heading = STREAMS_HEADING)]
     pub(crate) partitions: PartitionCount,
     #[command(flatten)]
     pub(crate) embeddings: EmbeddingsArguments,
-    /// Whether to take over streams of another installation, for a new database into which its data was imported; stop the other fleet
-    /// first. A restored dump keeps its id and does not need this.
+    /// Whether to take over streams of another installation, for a new database into which its data
+    /// was imported; stop the other fleet first. A restored dump keeps its id and does not need
+    /// this.
     #[arg(long, conflicts_with = "check")]
     pub(crate) adopt_streams: bool,
-    /// Whether to give this database a new id, for a copy that will run beside the original, before any process of it starts. From then on
-    /// streams of the original are refused.
+    /// Whether to give this database a new id, for a copy that will run beside the original, before
+    /// any process of it starts. From then on streams of the original are refused.
     #[arg(long, conflicts_with_all = ["check", "adopt_streams"])]
     pub(crate) new_installation: bool,
-    /// Whether to only check the tables: exit with 0 if they are those that this version needs, otherwise with 1 and what is missing or
-    /// newer. Needs only Postgres.
+    /// Whether to only check the tables: exit with 0 if they are those that this version needs,
+    /// otherwise with 1 and what is missing or newer. Needs only Postgres.
     #[arg(long)]
     pub(crate) check: bool,
 }
@@ -156,9 +153,8 @@ pub(crate) struct Doctor {
     pub(crate) servers: Servers,
     #[command(flatten)]
     pub(crate) embeddings: EmbeddingsArguments,
-    /// Output format: a table for people, or JSON.
-    #[arg(id = "form", short = 'o', long = "format", value_enum, default_value_t = OutputFormat::Table)]
-    pub(crate) format: OutputFormat,
+    #[command(flatten)]
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -171,7 +167,8 @@ pub(crate) struct Worker {
     pub(crate) prices: Prices,
     #[command(flatten)]
     pub(crate) embeddings: EmbeddingsArguments,
-    /// Number of partitions that the fleet must have; with another number the worker does not start. Not checked when absent.
+    /// Number of partitions that the fleet must have; with another number the worker does not
+    /// start. Not checked when absent.
     #[arg(long, env = "ANTIPHON_PARTITIONS", value_parser = partitions, help_heading = STREAMS_HEADING)]
     pub(crate) partitions: Option<PartitionCount>,
 }
@@ -202,15 +199,16 @@ pub(crate) struct All {
     pub(crate) workflow: WorkflowSettings,
     #[command(flatten)]
     pub(crate) embeddings: EmbeddingsArguments,
-    /// Number of partitions, a power of two. Once the fleet is set up it must be the existing number; `antiphon partitions change` changes
-    /// it.
+    /// Number of partitions, a power of two. Once the fleet is set up it must be the existing
+    /// number; `antiphon partitions change` changes it.
     #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions, help_heading = STREAMS_HEADING)]
     pub(crate) partitions: PartitionCount,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Healthcheck {
-    /// Address to check instead of the metrics address of this machine, as host:port: for example that of a gateway's service.
+    /// Address to check instead of the metrics address of this machine, as host:port: for example
+    /// that of a gateway's service.
     pub(crate) addr: Option<String>,
     #[command(flatten)]
     pub(crate) metrics: Metrics,

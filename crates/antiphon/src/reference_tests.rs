@@ -1,8 +1,9 @@
-//! deploy/REFERENCE.md is made of the command line and of what the roles count. The test compares it with the file.
+//! deploy/REFERENCE.md is made of the command line and of what the roles count. The test compares
+//! it with the file.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs};
 
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command};
 use runtime::metrics::{MetricDescription, MetricKind};
 
 use crate::options::Options;
@@ -178,13 +179,14 @@ struct Variable {
 
 /// The commands that have settings of their own.
 fn commands() -> impl Iterator<Item = Command> {
-    let mut command = Options::command();
+    let mut command = Options::whole_command();
     command.build();
     let all: Vec<Command> = command.get_subcommands().cloned().collect();
     all.into_iter().filter(|command| ![CONFIG, "help"].contains(&command.get_name()))
 }
 
-/// What is said of each variable, under the heading that `--help` has it under; twice when commands say something else of it.
+/// What is said of each variable, under the heading that `--help` has it under; twice when commands
+/// say something else of it.
 fn variables() -> Vec<(String, Variable)> {
     let mut found: Vec<(String, Variable)> = Vec::new();
     for command in commands() {

@@ -17,7 +17,7 @@ use crate::connect::{
 };
 use crate::exit::ExitError;
 use crate::options::{All, Command, Gateway, Migrate, Options, ProcessArguments, Worker, WorkerSettings};
-use crate::{commands, mcp_role, workflow_role};
+use crate::{client, commands, mcp_role, workflow_role};
 
 /// When the roles have drained, the last spans may take so long.
 const TRACES_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,19 +31,13 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
         Command::Batches(options) => return commands::run_batches(options).await,
         Command::Threads(options) => return commands::run_threads(options).await,
         Command::Memory(options) => return commands::run_memory(options).await,
-        Command::DeadLetters(options) => return commands::run_dead_letters(options).await,
         Command::Erase(options) => return commands::run_erase(options).await,
         Command::Keys(options) => return commands::run_keys(options).await,
         Command::Tenants(options) => return commands::run_tenants(options).await,
-        Command::Usage(options) => return commands::run_usage(options).await,
-        Command::Budgets(options) => return commands::run_budgets(options).await,
-        Command::Incidents(options) => return commands::run_incidents(options).await,
         Command::Partitions(options) => return commands::run_partitions(options).await,
         Command::Doctor(options) => return commands::run_doctor(options).await,
-        Command::Reasoning(options) => return commands::run_reasoning(options).await,
-        Command::FollowUps(options) => return commands::run_follow_ups(options).await,
-        Command::Schedules(options) => return commands::run_schedules(options).await,
         Command::Config(options) => return commands::run_config(options).await,
+        Command::Api(call) => return client::run((*call)?).await,
         Command::Migrate(options) if options.check => return commands::check_layout(&options).await,
         role => role,
     };
@@ -65,19 +59,13 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
             | Command::Config(_)
             | Command::Batches(_)
             | Command::Threads(_)
-            | Command::DeadLetters(_)
             | Command::Erase(_)
             | Command::Keys(_)
             | Command::Tenants(_)
-            | Command::Usage(_)
-            | Command::Budgets(_)
-            | Command::Incidents(_)
             | Command::Partitions(_)
             | Command::Doctor(_)
-            | Command::Reasoning(_)
-            | Command::FollowUps(_)
-            | Command::Schedules(_)
-            | Command::Memory(_) => Ok(()),
+            | Command::Memory(_)
+            | Command::Api(_) => Ok(()),
         }
     };
     let ended = work.await;

@@ -22,7 +22,9 @@ pub enum Permission {
     ReadAudit,
     /// Read dead letters with their payloads.
     ReadDeadLetters,
-    /// Create and revoke API keys.
+    /// To replay and drop what was given up on.
+    OperateDeadLetters,
+    /// To make and revoke API keys.
     ManageKeys,
     /// Read reasoning sessions.
     ReadReasoning,
@@ -32,10 +34,15 @@ pub enum Permission {
     ReadMemory,
     /// Let an agent remember, correct and forget facts that apply to a thread.
     WriteMemory,
+    /// To see what concerns the installation and no tenant: incidents.
+    ReadFleet,
+    /// To acknowledge incidents.
+    OperateFleet,
 }
 
 impl Permission {
-    pub const ALL: [Self; 13] = [
+    /// All of them.
+    pub const ALL: [Self; 16] = [
         Self::ReadThreads,
         Self::WriteThreads,
         Self::ReadAgents,
@@ -44,11 +51,14 @@ impl Permission {
         Self::ConfigureAgents,
         Self::ReadAudit,
         Self::ReadDeadLetters,
+        Self::OperateDeadLetters,
         Self::ManageKeys,
         Self::ReadReasoning,
         Self::WriteReasoning,
         Self::ReadMemory,
         Self::WriteMemory,
+        Self::ReadFleet,
+        Self::OperateFleet,
     ];
 
     /// Name as a scope.
@@ -62,11 +72,14 @@ impl Permission {
             Self::ConfigureAgents => "agents:configure",
             Self::ReadAudit => "audit:read",
             Self::ReadDeadLetters => "dead-letters:read",
+            Self::OperateDeadLetters => "dead-letters:operate",
             Self::ManageKeys => "keys:manage",
             Self::ReadReasoning => "reasoning:read",
             Self::WriteReasoning => "reasoning:write",
             Self::ReadMemory => "memory:read",
             Self::WriteMemory => "memory:write",
+            Self::ReadFleet => "fleet:read",
+            Self::OperateFleet => "fleet:operate",
         }
     }
 
@@ -77,7 +90,7 @@ impl Permission {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Permissions(u16);
+pub struct Permissions(u32);
 
 impl Permissions {
     /// The empty set.
@@ -172,8 +185,8 @@ impl AccessRole {
     /// All permissions of the role.
     pub const fn permissions(self) -> Permissions {
         use Permission::{
-            OperateAgents, ReadAgents, ReadAudit, ReadMemory, ReadReasoning, ReadThreads, SendTasks,
-            WriteMemory, WriteReasoning, WriteThreads,
+            OperateAgents, ReadAgents, ReadAudit, ReadFleet, ReadMemory, ReadReasoning, ReadThreads,
+            SendTasks, WriteMemory, WriteReasoning, WriteThreads,
         };
         match self {
             Self::Viewer => Permissions::of(&[ReadThreads, ReadAgents, ReadReasoning, ReadMemory]),
@@ -188,6 +201,7 @@ impl AccessRole {
                 WriteReasoning,
                 ReadMemory,
                 WriteMemory,
+                ReadFleet,
             ]),
             Self::Admin => Permissions::of(&Permission::ALL),
         }
@@ -220,7 +234,7 @@ mod tests {
             format!("{viewer:?}"),
             r#"{"threads:read", "agents:read", "reasoning:read", "memory:read"}"#
         );
-        assert_eq!(operator.iter().count(), 10);
+        assert_eq!(operator.iter().count(), 11);
         assert!(!operator.has(Permission::ConfigureAgents) && !operator.has(Permission::ManageKeys));
         assert_eq!(admin.iter().count(), Permission::ALL.len());
         assert_eq!((viewer.and(operator), operator.and(admin)), (viewer, operator));

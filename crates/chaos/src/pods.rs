@@ -243,7 +243,7 @@ fn values(chaos: &ChaosSettings, tag: &str, nats_url: &str, model_url: &str) -> 
 /// Creates an API key with the rights that the load needs.
 async fn key(database_url: &str) -> Result<String> {
     let env = [("DATABASE_URL".to_owned(), database_url.to_owned())];
-    let created = processes::invoke(&["keys", "create", "pods", "--role", "admin"], &env).await?;
+    let created = processes::invoke(&["keys", "create-first", "pods", "--role", "admin"], &env).await?;
     ensure!(created.code == Some(0), "a key could not be created: {}", created.stderr);
     Ok(created.stdout.lines().next().unwrap_or_default().trim().to_owned())
 }

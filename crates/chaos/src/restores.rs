@@ -432,8 +432,9 @@ impl ChaosEnvironment {
             }
             sleep(Duration::from_millis(200)).await;
         }
-        let env = [("DATABASE_URL".to_owned(), self.postgres.url().to_owned())];
-        let done = invoke(&["incidents", "acknowledge", "all", "--by", "tester"], &env).await?;
+        let gateway = self.fleet.gateways.first().context("there is no gateway")?.http_addr();
+        let env = [("ANTIPHON_URL".to_owned(), format!("http://{gateway}"))];
+        let done = invoke(&["incidents", "acknowledge", "all", "--actor", "tester"], &env).await?;
         if done.code != Some(0) {
             bail!("acknowledging: {}", done.stderr);
         }

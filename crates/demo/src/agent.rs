@@ -27,7 +27,7 @@ pub(super) async fn show(environment: &mut DemoEnvironment, screen: &mut Screen)
     screen
         .dim("A scripted model calls tools over MCP: it writes down its steps, looks at them, and replaces");
     screen.dim("the search and its result by one sentence. What was there is kept, and can be taken back:");
-    screen.text(&format!("antiphon reasoning discarded {thread}"));
+    screen.text(&format!("ANTIPHON_URL=http://{} antiphon reasoning discarded {thread}", environment.api.0));
     environment.api.put_agent(&thread, WORKFLOW, json!({})).await?;
     environment.api.say(&thread, "Where are leases renewed?").await?;
     let results = results(environment, &thread).await?;

@@ -45,7 +45,10 @@ fn introduce(talk: &Talk<'_>, screen: &mut Screen) {
         "Its settings let it write again when its question is not answered: 30 s after it at the earliest,",
     );
     screen.dim("and once in a row. So that you need not wait for it here, the follow-up is brought forward:");
-    screen.text(&format!("antiphon follow-ups snooze {} <follow-up> --seconds 1", talk.thread));
+    let (api, thread) = (talk.environment.api.0, &talk.thread);
+    screen.text(&format!(
+        "ANTIPHON_URL=http://{api} antiphon follow-ups snooze {thread} <follow-up> --seconds 1"
+    ));
     screen.text("");
 }
 

@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     api_client::{SOON, scripted},
-    fixture::Fixture,
+    fixture::{Fixture, api_url},
 };
 use rights::{ROLES, matches_the_description, routes};
 
@@ -91,6 +91,12 @@ impl Gate {
         invoke(words, &env).await.unwrap()
     }
 
+    /// A command of the API, with the credential of a caller.
+    async fn run_as(&self, caller: &Caller, words: &[&str]) -> Invocation {
+        let url = api_url(self.fixture.fleet.gateways[0].http_addr());
+        invoke(words, &[url, ("ANTIPHON_API_KEY".to_owned(), caller.credential.clone())]).await.unwrap()
+    }
+
     async fn command(&self, words: &[&str]) -> Value {
         let done = self.run(&[words, &["-o", "json"]].concat()).await;
         assert_eq!(done.code, Some(0), "{words:?}: {}", done.stderr);
@@ -99,7 +105,7 @@ impl Gate {
 
     /// Creates a key like an operator.
     async fn key(&self, tenant: Option<&str>, role: &str, scopes: Option<&str>) -> Caller {
-        let mut words = vec!["keys", "create", "for a test", "--role", role];
+        let mut words = vec!["keys", "create-first", "for a test", "--role", role];
         words.extend(tenant.iter().flat_map(|tenant| ["--tenant", tenant]));
         words.extend(scopes.iter().flat_map(|scopes| ["--scopes", scopes]));
         let made = self.command(&words).await;
@@ -189,7 +195,7 @@ async fn every_route_authenticates_and_checks_scopes() {
     let admin = gate.key(Some("acme"), "admin", None).await;
     admin.talk("t1").await;
     let revoked = gate.key(Some("acme"), "admin", None).await;
-    gate.command(&["keys", "revoke", &revoked.credential[4..20]]).await;
+    assert_eq!(gate.run_as(&admin, &["keys", "revoke", &revoked.credential[4..20]]).await.code, Some(0));
     let ticket = admin.ask("POST", "/v1/threads/t1/tickets", Some(&json!({}))).await.json().unwrap();
     let ticket = ticket["ticket"].as_str().unwrap().to_owned();
     let other_secret = signed(&json!({"alg": "HS256"}), &claims(json!({})), &SECRET.replace('a', "b"));
@@ -235,7 +241,9 @@ async fn every_route_authenticates_and_checks_scopes() {
                     .await,
             ];
             for answer in answers {
-                let passed = answer.status != 401 && answer.status != 403;
+                // What concerns the installation needs more than a scope: these are of a tenant.
+                let is_of_installation = answer.text.contains("default_tenant_only");
+                let passed = answer.status != 401 && (answer.status != 403 || is_of_installation);
                 if passed != may || answer.status >= 500 {
                     wrong.push(format!("{role}: {method} {path}: {} {}", answer.status, answer.text));
                 }

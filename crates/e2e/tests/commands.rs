@@ -21,6 +21,7 @@ use testkit::{
     services::TestDatabase,
 };
 
+use crate::fixture::LoneGateway;
 use messages::Written;
 
 /// Numbers the messages of all threads like owners do.
@@ -34,6 +35,8 @@ struct CommandFixture {
     database: TestDatabase,
     pool: PgPool,
     folder: ScratchDir,
+    /// For commands of the API.
+    gateway: Option<LoneGateway>,
 }
 
 impl CommandFixture {
@@ -43,7 +46,12 @@ impl CommandFixture {
         let migrations = workspace::root().join("migrations");
         Migrator::new(migrations).await.unwrap().run(&pool).await.unwrap();
         sqlx::query("INSERT INTO installation (partitions) VALUES (8)").execute(&pool).await.unwrap();
-        Self { database, pool, folder: ScratchDir::new("commands").unwrap() }
+        Self { database, pool, folder: ScratchDir::new("commands").unwrap(), gateway: None }
+    }
+
+    /// From here on there is a gateway, with these variables.
+    async fn serve(&mut self, env: &[(&str, String)]) {
+        self.gateway = Some(LoneGateway::start(self.database.url(), 8, env).await);
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -53,7 +61,8 @@ impl CommandFixture {
     /// Runs the binary; the words are separated by spaces.
     async fn invoke(&self, words: &str) -> Invocation {
         let words: Vec<&str> = words.split_whitespace().collect();
-        let env = [("DATABASE_URL".to_owned(), self.database.url().to_owned())];
+        let database = ("DATABASE_URL".to_owned(), self.database.url().to_owned());
+        let env: Vec<_> = self.gateway.iter().map(LoneGateway::env).chain([database]).collect();
         invoke(&words, &env).await.unwrap()
     }
 
@@ -335,7 +344,7 @@ async fn existing_thread_imports_only_what_follows_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_finds_and_mends_what_was_planted_and_nothing_else() {
-    let fixture = fixture_with_talk().await;
+    let mut fixture = fixture_with_talk().await;
     let well = fixture.json("batches check").await;
     assert_eq!((&well["findings"], &well["remaining"], &well["batches"]), (&json!([]), &json!(0), &json!(4)));
     // A gap in the numbers, a result without a call, a missing mark, a lost beginning.
@@ -366,6 +375,7 @@ async fn the_doctor_finds_and_mends_what_was_planted_and_nothing_else() {
     let talk = fixture_with_talk().await;
     let messages = "SELECT * FROM messages WHERE thread_id = 't' ORDER BY position";
     assert_eq!(fixture.rows(messages).await, talk.rows(messages).await, "as it was before it was damaged");
+    fixture.serve(&[]).await;
     let whole = fixture.json("batches show o 50").await;
     assert_eq!(
         (&whole["state"], &whole["message_count"]),
@@ -383,8 +393,9 @@ async fn the_doctor_finds_and_mends_what_was_planted_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_has_whole_batches_and_what_counted_then() {
-    let fixture = fixture_with_talk().await;
-    assert_eq!(fixture.json("threads fork t whole").await["message_count"], json!(11));
+    let mut fixture = fixture_with_talk().await;
+    fixture.serve(&[]).await;
+    assert_eq!(fixture.json("threads fork t whole --actor ada").await["message_count"], json!(11));
     let of = |thread: &str| {
         format!(
             "SELECT position, parent_id, batch_id, sequence_num, content, out_of_range FROM messages WHERE thread_id = '{thread}' ORDER BY 1"
@@ -416,9 +427,17 @@ async fn a_fork_has_whole_batches_and_what_counted_then() {
         "without its synthetic input"
     );
     assert_eq!(fixture.number("SELECT count(*) FROM compactions WHERE thread_id = 'part'").await, 0);
-    assert_eq!(fixture.refused("threads fork t part").await, "there is a thread part already");
-    assert_eq!(fixture.refused("threads fork t x --at 11").await, "there is no batch 11 in thread t");
-    assert_eq!(fixture.refused("threads fork none x").await, "there is no thread none");
+    for (words, code) in [
+        ("threads fork t part", "thread_exists"),
+        ("threads fork t x --at 11", "unknown_batch"),
+        ("threads fork none x", "unknown_thread"),
+    ] {
+        let why = fixture.refused(words).await;
+        assert!(why.contains(code), "{words}: {why}");
+    }
+    let acts = fixture.rows("SELECT subject_id, actor, action, target FROM audit_log ORDER BY 1").await;
+    let whole = json!({"subject_id": "whole", "actor": "ada", "action": "fork_thread", "target": "t"});
+    assert_eq!((acts.len(), &acts[1]), (2, &whole));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -478,7 +497,6 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
     }
     assert_eq!(fixture.rows(kept).await, before);
     assert_eq!(fixture.number("SELECT count(*) FROM compactions").await, 1);
-    assert_eq!(fixture.refused("threads show long").await, "there is no thread long");
     assert_eq!(
         fixture.json("threads erase long --database-only --yes").await["tables"],
         receipt["tables"],
@@ -497,14 +515,18 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_words_end_with_one_line() {
-    let fixture = CommandFixture::new().await;
+    let mut fixture = CommandFixture::new().await;
+    fixture.serve(&[]).await;
     for (words, code, says) in [
-        ("batches list a.b", 2, "invalid value 'a.b'"),
+        ("batches list a.b", 2, "invalid_id"),
+        ("batches list t --limit 0", 2, "invalid_limit"),
         ("batches show t -5", 2, "unexpected argument '-5'"),
+        ("batches list t --url nowhere", 2, "ANTIPHON_URL \"nowhere\" is no address"),
+        ("batches list t --url http://127.0.0.1:9", 1, "is a gateway running"),
         ("threads export", 2, "required arguments were not provided"),
         ("threads import --from openai", 2, "--from openai needs --thread"),
-        ("batches list none", 1, "there is no thread none"),
-        ("batches show none 7", 1, "there is no batch 7 in thread none"),
+        ("batches list none", 1, "partition_unavailable"),
+        ("batches show none 7", 1, "unknown_batch"),
         ("threads export none", 1, "there is no thread none"),
         ("threads import --file /nonexistent", 1, "/nonexistent cannot be read"),
         ("threads import", 1, "line 0: the file ends before its trailer"),
@@ -521,7 +543,8 @@ async fn wrong_words_end_with_one_line() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn incidents_are_listed_until_acknowledged() {
-    let fixture = CommandFixture::new().await;
+    let mut fixture = CommandFixture::new().await;
+    fixture.serve(&[]).await;
     assert_eq!(fixture.json("incidents list").await, json!({"incidents": []}));
     fixture.execute(
         "INSERT INTO incidents (partition_id, incarnation, first_seq, kind, last_seq, detail, detected_at) VALUES
@@ -537,7 +560,7 @@ async fn incidents_are_listed_until_acknowledged() {
     let table = fixture.invoke("incidents list").await.stdout;
     assert!(table.contains("3          entries_gone") && table.contains("stream_parted"), "{table}");
     assert_eq!(fixture.json("incidents acknowledge 4").await, json!({"acknowledged": 0}));
-    assert_eq!(fixture.json("incidents acknowledge 3 --by ann").await, json!({"acknowledged": 1}));
+    assert_eq!(fixture.json("incidents acknowledge 3 --actor ann").await, json!({"acknowledged": 1}));
     let left = fixture.json("incidents list").await;
     assert_eq!(left["incidents"].as_array().unwrap().len(), 1);
     assert_eq!(fixture.json("incidents acknowledge all").await, json!({"acknowledged": 1}));
@@ -545,4 +568,9 @@ async fn incidents_are_listed_until_acknowledged() {
     let all = fixture.json("incidents list --all").await;
     assert_eq!(all["incidents"][0]["acknowledged_by"], "ann");
     assert_eq!(fixture.invoke("incidents acknowledge some").await.code, Some(2));
+    let acts =
+        fixture.rows("SELECT subject_id, actor, action, target, detail FROM audit_log ORDER BY target").await;
+    let of_one = json!({"subject_id": "incidents+fleet", "actor": "ann", "action": "acknowledge_incidents", "target": "3",
+                        "detail": "1 incidents"});
+    assert_eq!((acts.len(), &acts[0]), (2, &of_one));
 }

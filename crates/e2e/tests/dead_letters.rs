@@ -7,7 +7,7 @@ use testkit::{fleet, http};
 
 use crate::{
     api_client::{SOON, alone},
-    fixture::Fixture,
+    fixture::{Fixture, api_url},
 };
 
 /// The most payloads in flight.
@@ -19,12 +19,8 @@ impl Fixture {
     }
 
     async fn on_letter(&self, words: &[&str]) -> fleet::Invocation {
-        let env = [
-            ("DATABASE_URL".to_owned(), self.database_url()),
-            ("NATS_URL".to_owned(), self.nats.url().to_owned()),
-        ];
         let words = [&["dead-letters"], words, &["-o", "json"]].concat();
-        fleet::invoke(&words, &env).await.unwrap()
+        fleet::invoke(&words, &[api_url(self.fleet.gateways[0].http_addr())]).await.unwrap()
     }
 }
 

@@ -89,10 +89,7 @@ impl Fixture {
     }
 
     pub(crate) async fn command(&self, words: &str) -> Value {
-        let env = [
-            ("DATABASE_URL".to_owned(), self.database_url()),
-            ("NATS_URL".to_owned(), self.nats.url().to_owned()),
-        ];
+        let env = self.command_env();
         let words: Vec<&str> = words.split_whitespace().chain(["-o", "json"]).collect();
         let done = fleet::invoke(&words, &env).await.unwrap();
         assert_eq!(done.code, Some(0), "{words:?}: {} {}", done.stdout, done.stderr);
@@ -309,7 +306,7 @@ async fn erased_thread_leaves_no_text_anywhere() {
 async fn of_a_tenant_and_of_a_user_nothing_is_left() {
     let fixture = Fixture::with(hasty).await;
     let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
-    fixture.command("keys create machine --role admin --tenant acme").await;
+    fixture.command("keys create-first machine --role admin --tenant acme").await;
     for number in 0..20 {
         let thread = format!("acme~{MARKER}-{number}");
         fixture.bare(&thread, "m", 0, &marked("said"), true).await;

@@ -84,7 +84,17 @@ impl Fixture {
         Follower::start(&self.fleet.gateway_addrs(), thread, FollowOptions::default())
     }
 
-    /// Starts a follower and waits until it is open.
+    /// How commands reach this fleet, those of the API and those that need its servers.
+    pub(crate) fn command_env(&self) -> Vec<(String, String)> {
+        let mut env = vec![
+            ("DATABASE_URL".to_owned(), self.database_url()),
+            ("NATS_URL".to_owned(), self.nats.url().to_owned()),
+        ];
+        env.extend(self.fleet.gateways.first().map(|gateway| api_url(gateway.http_addr())));
+        env
+    }
+
+    /// A follower that is open.
     pub(crate) async fn following(&self, thread: &str) -> Follower {
         let follower = self.follow(thread);
         follower.opened().await.unwrap();
@@ -211,6 +221,33 @@ impl Fixture {
         });
         let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
         assert!(violations.is_empty(), "{} violations:\n{}", lines.len(), lines.join("\n"));
+    }
+}
+
+/// Where commands find a gateway.
+pub(crate) fn api_url(gateway: std::net::SocketAddr) -> (String, String) {
+    ("ANTIPHON_URL".to_owned(), format!("http://{gateway}"))
+}
+
+/// A gateway on a database that no worker uses.
+pub(crate) struct LoneGateway {
+    fleet: Fleet,
+    _nats: NatsServer,
+}
+
+impl LoneGateway {
+    /// On a database with so many partitions, with these variables.
+    pub(crate) async fn start(database_url: &str, partitions: u16, env: &[(&str, String)]) -> Self {
+        let nats = NatsServer::start().await.unwrap();
+        let mut options = FleetOptions::new(nats.url(), database_url);
+        (options.workers, options.gateways, options.partitions) = (0, 1, partitions);
+        options = env.iter().fold(options, |options, (name, value)| options.with_env(name, value));
+        Self { fleet: Fleet::start(options).await.unwrap(), _nats: nats }
+    }
+
+    /// The variable with which commands reach it.
+    pub(crate) fn env(&self) -> (String, String) {
+        api_url(self.fleet.gateways[0].http_addr())
     }
 }
 

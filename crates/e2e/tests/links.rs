@@ -175,7 +175,7 @@ async fn a_worker_whose_stream_is_gone_says_so_until_it_is_made_again() {
     let incident = format!("not acknowledged, of partition {gone}");
     fixture.until("the incident is named", LIMIT, async || readyz().await.text.contains(&incident)).await;
     assert_eq!(readyz().await.status, 503);
-    let env = [("DATABASE_URL".to_owned(), fixture.database_url())];
+    let env = fixture.command_env();
     let done = invoke(&["incidents", "acknowledge", &gone.to_string()], &env).await.unwrap();
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     fixture.until("the owner is ready again", LIMIT, async || readyz().await.status == 200).await;

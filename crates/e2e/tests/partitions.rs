@@ -39,13 +39,6 @@ fn small_streams(options: FleetOptions) -> FleetOptions {
 }
 
 impl Fixture {
-    pub(crate) fn command_env(&self) -> [(String, String); 2] {
-        [
-            ("DATABASE_URL".to_owned(), self.database_url()),
-            ("NATS_URL".to_owned(), self.nats.url().to_owned()),
-        ]
-    }
-
     async fn on_partitions(&self, words: &[&str]) -> Invocation {
         fleet::invoke(&[&["partitions"], words].concat(), &self.command_env()).await.unwrap()
     }

@@ -17,6 +17,8 @@ use testkit::{
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::fixture::LoneGateway;
+
 /// Limit for a client of another language, including its start.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -511,13 +513,14 @@ async fn operators_view_undo_and_list_what_was_discarded() {
     server
         .done("frs_compress_range", json!({ "session_id": "s", "from": 2, "to": 3, "summary": "two" }))
         .await;
-    let env = [("DATABASE_URL".to_owned(), server.database.url().to_owned())];
+    let gateway = LoneGateway::start(server.database.url(), 1, &[]).await;
+    let env = [gateway.env()];
     let run = async |words: &[&str]| invoke(&[&["reasoning"], words].concat(), &env).await.unwrap();
     let view = run(&["view", "s"]).await;
-    assert!(view.stdout.contains("[2] Summary: two\n"), "{} {}", view.stdout, view.stderr);
+    assert!(view.stdout.contains("[2] Summary: two"), "{} {}", view.stdout, view.stderr);
     let log = run(&["discarded", "s", "-o", "json"]).await;
     let log: Value = serde_json::from_str(&log.stdout).unwrap();
-    let originals = log["compressions"][0]["originals"].as_array().unwrap();
+    let originals = log["layers"][0]["originals"].as_array().unwrap();
     assert_eq!((originals.len(), &originals[0]["content"]), (2, &json!("message 2")));
     assert_eq!(run(&["undo", "s"]).await.code, Some(0));
     assert_eq!(server.done("frs_view_thread", json!({ "session_id": "s" })).await, before);

@@ -13,9 +13,11 @@ use tokio::time::timeout;
 use crate::auth::database_roles::{as_role, make_roles};
 use crate::reasoning::{Server, migrated, request, text};
 
+use crate::fixture::LoneGateway;
+
 pub(crate) async fn key(database: &TestDatabase, words: &[&str]) -> String {
     let env = [("DATABASE_URL".to_owned(), database.url().to_owned())];
-    let made = invoke(&[&["keys", "create", "test"], words].concat(), &env).await.unwrap();
+    let made = invoke(&[&["keys", "create-first", "test"], words].concat(), &env).await.unwrap();
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     made.stdout.trim().to_owned()
 }
@@ -70,7 +72,10 @@ async fn keys_scopes_and_tenants_are_those_of_the_gateway() {
     }
     // A revoked key stops working within seconds.
     let id = viewer.split('_').nth(1).unwrap().to_owned();
-    let env = [("DATABASE_URL".to_owned(), server.database.url().to_owned())];
+    let secured = [("ANTIPHON_INSECURE", "false".to_owned())];
+    let gateway = LoneGateway::start(server.database.url(), 1, &secured).await;
+    let admin = key(&server.database, &["--role", "admin", "--tenant", "acme"]).await;
+    let env = [gateway.env(), ("ANTIPHON_API_KEY".to_owned(), admin)];
     assert_eq!(invoke(&["keys", "revoke", &id], &env).await.unwrap().code, Some(0));
     let bearer = format!("Bearer {viewer}");
     let revoked = async {

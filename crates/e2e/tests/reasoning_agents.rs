@@ -14,6 +14,8 @@ use testkit::{
 };
 use tokio::time::{sleep, timeout};
 
+use crate::fixture::LoneGateway;
+
 const TURN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One process with all roles, whose model is a script behind an OpenAI-compatible endpoint.
@@ -79,8 +81,9 @@ impl All {
             );
         }
         let mut views = Vec::new();
-        for env in [&from, &to] {
-            views.push(invoke(&["reasoning", "view", session], env).await.unwrap().stdout);
+        for database in [&self.database, &other] {
+            let gateway = LoneGateway::start(database.url(), 2, &[]).await;
+            views.push(invoke(&["reasoning", "view", session], &[gateway.env()]).await.unwrap().stdout);
         }
         assert!(views[0].contains("Reasoning Thread (3 messages):"), "{}", views[0]);
         assert_eq!(views[0], views[1]);

@@ -8,6 +8,8 @@ use testkit::http;
 
 use crate::reasoning::{Server, text};
 
+use crate::fixture::LoneGateway;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_made_once_by_its_request() {
     let server = Server::start(&[]).await;
@@ -102,7 +104,8 @@ async fn a_long_log_and_a_long_message_are_read_in_parts() {
     }
     assert_eq!(read, long);
     // The gateway offers the same over HTTP; the command line reads it, too.
-    let env = [("DATABASE_URL".to_owned(), server.database.url().to_owned())];
+    let gateway = LoneGateway::start(server.database.url(), 1, &[]).await;
+    let env = [gateway.env()];
     let run = testkit::fleet::invoke(&["reasoning", "message", "s", "2", "-o", "json"], &env).await.unwrap();
     let message: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(message["content"], long.as_str(), "{}", run.stderr);

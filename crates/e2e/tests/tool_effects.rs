@@ -271,13 +271,10 @@ async fn a_tool_that_must_not_run_twice_waits_for_a_person() {
     let turn = api.say("talk", "in a hurry, silent").await.unwrap();
     let waiting = undecided(&fixture).await;
     assert_eq!((&waiting["turn_id"], &waiting["tool"]), (&json!(turn.id), &json!("pay-soon")));
-    let env = [
-        ("NATS_URL".to_owned(), fixture.nats.url().to_owned()),
-        ("DATABASE_URL".to_owned(), fixture.database_url()),
-    ];
+    let env = fixture.command_env();
     let listed = invoke(&["incidents", "tool-calls", "-o", "json"], &env).await.unwrap();
     let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
-    assert_eq!(listed, json!({"tool_calls": [waiting]}));
+    assert_eq!(listed["tool_incidents"], json!([waiting]));
     let call = waiting["call"].as_str().unwrap();
     let decide =
         ["incidents", "decide", "talk", &turn.id, call, "--result", "paid by hand", "--actor", "ann"];

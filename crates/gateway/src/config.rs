@@ -97,7 +97,7 @@ pub enum GatewayError {
     },
     /// Anybody who reaches the address could do anything.
     #[error(
-        "--insecure (ANTIPHON_INSECURE) is for loopback only, and {addr} ({variable}) is not: make keys with `antiphon keys create`"
+        "--insecure (ANTIPHON_INSECURE) is for loopback only, and {addr} ({variable}) is not: make keys with `antiphon keys create-first`"
     )]
     Insecure {
         /// The listen address.

@@ -102,11 +102,6 @@ impl Problem {
         &self.detail
     }
 
-    /// What was asked for can never be done as it is written.
-    pub(crate) fn is_about_input(&self) -> bool {
-        matches!(self.code.status(), StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE)
-    }
-
     /// The database did not do what was asked: mostly because it cannot be reached at the moment.
     fn store(error: &StoreError) -> Self {
         if matches!(error, StoreError::TenantErased) {

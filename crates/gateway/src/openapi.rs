@@ -7,6 +7,7 @@ pub(crate) mod error_codes;
 pub(crate) mod events;
 pub(crate) mod examples;
 pub(crate) mod gateway;
+pub(crate) mod incidents;
 pub(crate) mod keys;
 pub(crate) mod memory;
 pub(crate) mod operation;

@@ -33,7 +33,8 @@ impl DeadLetterId {
         let (kind, rest) = text.split_once(':')?;
         let (bucket, key) = rest.split_once(':')?;
         let bucket = bucket.parse().ok().filter(|bucket| *bucket < model::BUCKETS)?;
-        let is_known = matches!(kind, "entry" | "message") && !key.is_empty();
+        // No text of Postgres holds a NUL.
+        let is_known = matches!(kind, "entry" | "message") && !key.is_empty() && !key.contains('\0');
         is_known.then(|| Self { bucket, kind: kind.to_owned(), key: key.to_owned() })
     }
 

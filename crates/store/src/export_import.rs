@@ -3,7 +3,7 @@
 
 use batches::Item;
 use batches::compaction::Compaction;
-use model::{BusyPolicy, Position, ThreadId};
+use model::{BusyPolicy, CommandId, Position, ThreadId};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -281,13 +281,19 @@ impl Store {
         thread: &ThreadId,
         new: &ThreadId,
         through: Position,
+        act: &CommandId,
+        actor: &str,
     ) -> Result<Option<u64>, StoreError> {
-        let statement = sqlx::query(include_str!("export_import/fork.sql"))
+        let sql = "SELECT f.count FROM antiphon_fork_thread($1, $2, $3, $4, $5, $6, $7, $8) AS f (count)";
+        let statement = sqlx::query(sql)
             .bind(bucket(thread))
             .bind(thread.as_str().to_owned())
             .bind(bucket(new))
             .bind(new.as_str().to_owned())
-            .bind(through.get());
+            .bind(through.get())
+            .bind(act.to_string())
+            .bind(actor.to_owned())
+            .bind(thread.name().to_owned());
         let rows = self.rows(statement).await?;
         if rows.is_empty() { Ok(None) } else { count(&rows).map(Some) }
     }

@@ -1,17 +1,21 @@
 //! Incidents: losses from stores and streams that went back in time, for operators.
 
-use model::{PartitionId, Seq};
+use model::{Bucket, CommandId, PartitionId, Seq};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::error::StoreError;
 use crate::row::partition_id;
-use crate::row::unsigned;
+use crate::row::{count, unsigned};
 use crate::store::Store;
 
 /// The name under which incidents without a loss are acknowledged.
 pub(crate) const BY_ITSELF: &str = "antiphon";
 
+/// The subject of acknowledgements in the audit log. No thread or agent can bear it.
+const AUDIT_SUBJECT: &str = "incidents+fleet";
+
+/// One incident.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IncidentRow {
     pub partition: PartitionId,
@@ -42,15 +46,16 @@ impl Store {
     pub async fn acknowledge_incidents(
         &self,
         partition: Option<PartitionId>,
+        act: &CommandId,
         actor: &str,
-    ) -> Result<usize, StoreError> {
-        let statement = sqlx::query(
-            "UPDATE incidents SET acknowledged_at = clock_timestamp(), acknowledged_by = $2
-             WHERE acknowledged_at IS NULL AND ($1::smallint IS NULL OR partition_id = $1)
-             RETURNING partition_id",
-        );
-        let statement = statement.bind(partition.map(|partition| partition.0 as i16)).bind(actor);
-        Ok(self.rows(statement).await?.len())
+    ) -> Result<u64, StoreError> {
+        let statement = sqlx::query(include_str!("incidents/acknowledge.sql"))
+            .bind(partition.map(|partition| partition.0 as i16))
+            .bind(actor.to_owned())
+            .bind(Bucket::of_key(AUDIT_SUBJECT).get() as i16)
+            .bind(AUDIT_SUBJECT)
+            .bind(act.to_string());
+        count(&self.rows(statement).await?)
     }
 }
 

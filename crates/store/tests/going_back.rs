@@ -231,8 +231,9 @@ async fn lost_entries_are_recorded_with_the_commit_passing_them() {
     let grant = store.reclaim("a", &known, 0, TTL).await.unwrap().unwrap().grant;
     assert_eq!(grant.read, read);
 
-    assert_eq!(store.acknowledge_incidents(Some(PartitionId(1)), "ann").await.unwrap(), 0);
-    assert_eq!(store.acknowledge_incidents(None, "ann").await.unwrap(), 2);
+    let act = model::CommandId::parse("c").unwrap();
+    assert_eq!(store.acknowledge_incidents(Some(PartitionId(1)), &act, "ann").await.unwrap(), 0);
+    assert_eq!(store.acknowledge_incidents(None, &act, "ann").await.unwrap(), 2);
     assert_eq!(store.incidents(false).await.unwrap(), []);
     let all = store.incidents(true).await.unwrap();
     assert!(all.iter().all(|it| it.acknowledged.as_ref().is_some_and(|(_, by)| by == "ann")), "{all:?}");

@@ -2,7 +2,7 @@
 
 use batches::Item;
 use batches::retention::BatchSize;
-use model::Position;
+use model::{CommandId, Position};
 use partition::Commit;
 use store::{Committed, ImportOutcome, NewThread, Range, Store};
 
@@ -132,7 +132,10 @@ async fn migrating_numbers_what_has_none_and_twice_is_once() {
 #[tokio::test]
 async fn a_fork_has_the_numbers_of_its_original() {
     let (database, store, _owner) = with_turns(&[10, 20]).await;
-    assert_eq!(store.fork(&thread("t"), &thread("f"), at(10)).await.unwrap(), Some(4));
+    assert_eq!(
+        store.fork(&thread("t"), &thread("f"), at(10), &CommandId::parse("c").unwrap(), "ann").await.unwrap(),
+        Some(4)
+    );
     let of_fork = "SELECT count(*) FROM messages WHERE thread_id = 'f' AND number BETWEEN 1 AND 4";
     assert_eq!(database.number(of_fork).await, 4);
     assert_eq!(database.number("SELECT last_number FROM threads WHERE thread_id = 'f'").await, 4);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use batches::retention::{BatchAssembler, BatchSize};
 use batches::{Item, RetentionRules};
-use model::{Bucket, Position, Timestamp};
+use model::{Bucket, CommandId, Position, Timestamp};
 use partition::{CommandKey, CommandVerdict};
 use serde_json::json;
 use store::{CleanupKind, CleanupLimit, ImportOutcome, NewThread, Range, Store};
@@ -85,7 +85,7 @@ async fn what_was_imported_is_as_old_as_its_import() {
     assert_eq!(young, [[false; 4].as_slice(), &[true; 8]].concat());
     assert!(store.oldest_ms(&t).await.unwrap() > Some(80_000_000));
     // A fork keeps them.
-    store.fork(&t, &thread("f"), at(10)).await.unwrap();
+    store.fork(&t, &thread("f"), at(10), &CommandId::parse("c").unwrap(), "ann").await.unwrap();
     database.execute("UPDATE messages SET imported_at = NULL WHERE thread_id = 't'").await;
     assert_eq!(ages("t").await, [false; 12]);
     assert!(store.oldest_ms(&thread("f")).await.unwrap() < Some(100_000_000));

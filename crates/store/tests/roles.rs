@@ -1,7 +1,7 @@
 //! The roles of deploy/postgres-roles.sql: what each may do, and above all what it may not.
 
 use auth::{AccessRole, StoredKey, TenantName};
-use model::{AgentId, CommandId, Metadata, PartitionCount, Tenant, ThreadId};
+use model::{AgentId, CommandId, Metadata, PartitionCount, Position, Tenant, ThreadId};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use store::{NewThread, RotatedKey, Store, StoreConfig, TenantScope};
 
@@ -167,7 +167,8 @@ async fn a_gateway_changes_no_rights_and_reads_no_turn_token_key() {
         "SELECT FROM partitions",
         "UPDATE partitions SET epoch = epoch + 1",
         "SELECT FROM outbox",
-        "SELECT FROM incidents",
+        "DELETE FROM incidents",
+        "UPDATE incidents SET detail = 'x'",
         "DELETE FROM threads",
         "DELETE FROM audit_log",
         "UPDATE audit_log SET actor = 'x'",
@@ -177,7 +178,7 @@ async fn a_gateway_changes_no_rights_and_reads_no_turn_token_key() {
         "DELETE FROM messages",
         "INSERT INTO tasks SELECT * FROM tasks",
         "DELETE FROM usage",
-        "DELETE FROM dead_letters",
+        "INSERT INTO dead_letters SELECT * FROM dead_letters",
         "INSERT INTO _sqlx_migrations SELECT * FROM _sqlx_migrations",
         "COPY threads TO PROGRAM 'cat'",
         "INSERT INTO threads (bucket, thread_id) VALUES (1, 'beta~x')",
@@ -204,7 +205,26 @@ async fn a_gateway_does_its_work_under_its_role() {
         assert_eq!(agents.iter().map(|row| row.agent.as_str()).collect::<Vec<_>>(), [format!("{tenant}~a")]);
         assert!(own.agent(&AgentId::parse("acme~a").unwrap()).await.unwrap().is_some() == (tenant == "acme"));
     }
-    // Also for a session that asks for all tenants, as at the start of a process.
+    // It copies threads within a tenant, and writes no message otherwise.
+    let of =
+        |tenant: &str, name: &str| ThreadId::of_tenant(Some(&Tenant::parse(tenant).unwrap()), name).unwrap();
+    let acme = store.for_tenant(Some(Tenant::parse("acme").unwrap()));
+    for (from, to, copied) in
+        [("acme", "acme", Some(0)), ("beta", "beta", None), ("beta", "acme", None), ("acme", "beta", None)]
+    {
+        let made = acme.fork(&of(from, "t"), &of(to, "copy"), Position::MAX, &command(), "ann").await;
+        assert_eq!(made.unwrap(), copied, "{from} {to}");
+    }
+    // The default tenant alone sees the incidents of the installation, and acknowledges them.
+    database
+        .execute("INSERT INTO incidents (partition_id, incarnation, first_seq, kind, detail) VALUES (1, 's', 1, 'entries_gone', '')")
+        .await;
+    assert!(acme.incidents(true).await.unwrap().is_empty());
+    assert_eq!(acme.acknowledge_incidents(None, &command(), "ann").await.unwrap(), 0);
+    let default = store.for_tenant(None);
+    assert_eq!(default.incidents(false).await.unwrap().len(), 1);
+    assert_eq!(default.acknowledge_incidents(None, &command(), "ann").await.unwrap(), 1);
+    // Also of a session that asks for everything, as at the start of a process.
     let all = connected(&database, "gateway", TenantScope::All).await;
     assert_eq!(all.partition_count().await.unwrap(), PartitionCount::new(2).ok());
     assert!(all.agents(None, None, 10).await.unwrap().is_empty());

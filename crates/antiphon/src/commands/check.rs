@@ -11,9 +11,9 @@ use store::{RowRepair, Store};
 use super::batch_pages::{self, BatchPages};
 use super::command_id::new_command_id;
 use super::lookup::stored;
-use super::output::{self, Table, cell};
 use crate::exit::ExitError;
 use crate::options::CheckBatches;
+use crate::output::{self, Table, cell};
 
 /// Threads whose ids are read at once.
 const PAGE: u32 = 500;
@@ -55,7 +55,8 @@ impl CheckRound<'_> {
         let Some(row) = self.store.thread(thread).await? else { return Ok(()) };
         let Some(head) = row.head else { return Ok(()) };
         self.threads += 1;
-        // Messages that readers of a batch do not find would look like holes in it: they come first.
+        // Messages that readers of a batch do not find would look like holes in it: they come
+        // first.
         let apart = self.apart(thread, head).await?;
         let mut pages = BatchPages::new(self.store, thread, head, None);
         while let Some(page) = pages.next().await? {
@@ -72,7 +73,8 @@ impl CheckRound<'_> {
         self.numbers(thread, row.last_number).await
     }
 
-    /// A number that was given is never changed: what is missing is given, and what was given is not given again.
+    /// A number that was given is never changed: what is missing is given, and what was given is
+    /// not given again.
     async fn numbers(&mut self, thread: &ThreadId, last_number: u64) -> Result<(), ExitError> {
         let faults = self.store.number_faults(thread, last_number, PAGE).await?;
         if self.options.repair && !faults.is_empty() {
@@ -146,7 +148,8 @@ impl CheckRound<'_> {
         Ok(())
     }
 
-    /// One batch at a time, all or nothing. False in a dry run, and when another writer has changed it meanwhile.
+    /// One batch at a time, all or nothing. False in a dry run, and when another writer has changed
+    /// it meanwhile.
     async fn repair(&self, thread: &ThreadId, repairs: &[RowRepair]) -> Result<bool, ExitError> {
         if !self.options.repair || repairs.is_empty() {
             return Ok(false);
@@ -203,7 +206,7 @@ impl CheckRound<'_> {
             }
             table
         };
-        output::print(self.options.database.format, &json, table)?;
+        output::print(self.options.database.output.format(), &json, table)?;
         match remaining {
             0 => Ok(()),
             _ if !self.options.repair && can > 0 => Err(ExitError::Failed(format!(
@@ -214,7 +217,8 @@ impl CheckRound<'_> {
     }
 }
 
-/// What changes, and what stands behind a message that leaves the batch: that stands apart from it then.
+/// What changes, and what stands behind a message that leaves the batch: that stands apart from it
+/// then.
 fn repairs(batch: &Batch, findings: &[Finding]) -> Result<Vec<RowRepair>, ExitError> {
     let leaves = |finding: &&Finding| finding.change.is_some_and(|change| change.batch_id != batch.id());
     let cut = findings.iter().filter(leaves).map(|finding| finding.message).min();

@@ -3,10 +3,10 @@
 use bus::BusError;
 use store::StoreConfig;
 
-use super::output::{self, Table};
 use crate::connect::bus_config;
 use crate::exit::ExitError;
 use crate::options::{CheckedCommand, ConfigCheck, NatsArguments};
+use crate::output::{self, Table};
 
 /// Checks the settings and prints them.
 ///

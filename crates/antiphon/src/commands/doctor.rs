@@ -1,4 +1,5 @@
-//! `antiphon doctor`: looks at Postgres, NATS and the fleet, and says what keeps it from working and what to do. Changes nothing.
+//! `antiphon doctor`: looks at Postgres, NATS and the fleet, and says what keeps it from working
+//! and what to do. Changes nothing.
 
 mod findings;
 
@@ -11,12 +12,12 @@ use store::{Store, StoreError};
 use wire::subject;
 
 use self::findings::{Examined, Finding, Severity, Symptom};
-use super::output::{self, Table, cell};
 use super::timeouts::SERVER_TIMEOUT;
 use crate::connect::bus_config;
 use crate::exit::ExitError;
 use crate::mapping;
 use crate::options::Doctor;
+use crate::output::{self, Table, cell};
 
 /// Dead letters that are older are known by now.
 const RECENT: Duration = Duration::from_secs(24 * 3600);
@@ -31,7 +32,7 @@ pub(super) async fn run(options: &Doctor, store: Result<Store, ExitError>) -> Re
     }
     let findings = findings::judge(&examined);
     let json = json!({ "findings": findings.iter().map(shown).collect::<Vec<_>>() });
-    output::print(options.format, &json, || {
+    output::print(options.output.format(), &json, || {
         let mut table = Table::new(["STATE", "WHAT", "DETAIL", "WHAT TO DO"]);
         for finding in json["findings"].as_array().into_iter().flatten() {
             table
@@ -146,12 +147,14 @@ impl Examined {
     }
 }
 
-/// Without the number of partitions, for which Postgres is asked, the streams that all partitions share are looked at.
+/// Without the number of partitions, for which Postgres is asked, the streams that all partitions
+/// share are looked at.
 async fn examine_nats(bus: &Bus, examined: &mut Examined) {
     let partitions = examined.partitions.into_iter().flat_map(PartitionCount::all).map(subject::stream_name);
     let others = [subject::WORK_STREAM, subject::TURNS_STREAM, subject::TOOL_CALLS_STREAM];
     for name in partitions.chain(others.map(str::to_owned)).collect::<Vec<_>>() {
-        // What keeps one from being asked for keeps the others as well: a user without the right, or no JetStream.
+        // What keeps one from being asked for keeps the others as well: a user without the right,
+        // or no JetStream.
         let Some(usage) = examined.asked("its streams", bus.stream_usage(&name).await) else { return };
         if usage.is_some() {
             let Some(owner) = examined.asked("whose its streams are", bus.installation_of(&name).await)

@@ -1,10 +1,12 @@
 //! Erasing a thread, a tenant or a user: everywhere at once, including what is under way.
 //!
 //! 1. The threads are marked: whatever is read for them from now on is dropped.
-//! 2. Owners are made to drop their state ([`Store::renounce`]), and the rows in Postgres are deleted; both are repeated until nothing is found.
-//!    Where a user is erased, the user's threads are listed again until no new one is found; of a tenant see [`tenant`].
-//! 3. A control command goes through each partition's stream. Once it is audited and the checkpoint has passed it, nothing before it is
-//!    needed, and the subjects of the threads are purged up to it. This is repeated until nothing new comes.
+//! 2. Owners are made to drop their state ([`Store::renounce`]), and the rows in Postgres are
+//!    deleted; both are repeated until nothing is found. Where a user is erased, the user's threads
+//!    are listed again until no new one is found; of a tenant see [`tenant`].
+//! 3. A control command goes through each partition's stream. Once it is audited and the checkpoint
+//!    has passed it, nothing before it is needed, and the subjects of the threads are purged up to
+//!    it. This is repeated until nothing new comes.
 
 mod erasing;
 mod receipt;
@@ -26,11 +28,11 @@ use self::receipt::Receipt;
 use self::rows::{MOST_ROUNDS, THREADS_AT_ONCE, delete_rows, note_agents, threads_of};
 use self::streams::ErasedStreams;
 use super::lookup::unknown;
-use super::output;
 use super::timeouts::SERVER_TIMEOUT;
 use crate::connect::connect_own_bus;
 use crate::exit::ExitError;
 use crate::options::{Erase, EraseOwner, ErasePolicy};
+use crate::output;
 
 /// Erases one thread.
 pub(super) async fn thread(store: &Store, options: &Erase) -> Result<(), ExitError> {
@@ -152,7 +154,8 @@ async fn run(
     for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
         store.mark_erased(threads, &policy.actor, &this_run, owner).await?;
     }
-    // What is saved of an answer is found by its task: who could still save some must not own a partition when tasks are deleted.
+    // What is saved of an answer is found by its task: who could still save some must not own a
+    // partition when tasks are deleted.
     note_agents(erasing).await?;
     store.renounce(&erasing.touched()).await?;
     delete_rows(erasing).await?;

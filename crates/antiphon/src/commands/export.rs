@@ -1,7 +1,7 @@
 //! Writing threads as JSON Lines.
 //!
-//! In nearly every thread the batches follow each other, and messages are read in order. Where batches interleave, or something
-//! is damaged, the rest is assembled batch by batch.
+//! In nearly every thread the batches follow each other, and messages are read in order. Where
+//! batches interleave, or something is damaged, the rest is assembled batch by batch.
 
 use batches::export_import::{ExportWriter, ExportedThread, ReasoningRow};
 use batches::{Batch, BatchState, IncompleteReason, Item};
@@ -13,11 +13,11 @@ use tokio::task::JoinHandle;
 use super::batch_pages::{self, BatchPages};
 use super::exported_follow_up;
 use super::exported_threads::{ExportedThreads, MESSAGES, MESSAGES_BYTES, PAGE};
-use super::output;
 use super::output_file::OutputFile;
 use super::progress::Progress;
 use crate::exit::ExitError;
-use crate::options::{Export, OutputFormat};
+use crate::options::Export;
+use crate::output::{self, OutputFormat};
 
 pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError> {
     let mut threads = ExportedThreads::of(store, options).await?;
@@ -46,8 +46,8 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError
     exporter.progress.clear();
     if options.output.is_some() {
         let json = json!(counts);
-        output::print(options.database.format, &json, || output::key_value_table(&json))?;
-    } else if options.database.format == OutputFormat::Table {
+        output::print(options.database.output.format(), &json, || output::key_value_table(&json))?;
+    } else if options.database.output.format() == OutputFormat::Table {
         let said =
             format!("{} threads, {} batches, {} messages", counts.threads, counts.batches, counts.messages);
         output::eprint_line(&format!("{said}, {} compactions", counts.compactions));
@@ -155,7 +155,8 @@ impl Exporter<'_> {
         }
     }
 
-    /// Exports batches for as long as they follow each other. The next messages are read while these are written.
+    /// Exports batches for as long as they follow each other. The next messages are read while
+    /// these are written.
     async fn export_in_order(
         &mut self,
         id: &ThreadId,

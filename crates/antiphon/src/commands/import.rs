@@ -24,10 +24,10 @@ use self::lines::Lines;
 use self::sessions::SessionImporter;
 use super::exported_follow_up;
 use super::lookup::erasure;
-use super::output::{self, eprint_line};
 use super::progress::Progress;
 use crate::exit::ExitError;
 use crate::options::Import;
+use crate::output::{self, eprint_line};
 
 /// Batches are written together up to so many messages,
 const GROUP_MESSAGES: usize = 1_000;
@@ -50,7 +50,7 @@ pub(super) async fn run(store: &Store, options: &Import) -> Result<(), ExitError
         json["notes"] = json!(report.notes);
         json["left_out"] = report.left_out();
     }
-    output::print(options.database.format, &json, || output::key_value_table(&json))
+    output::print(options.database.output.format(), &json, || output::key_value_table(&json))
 }
 
 /// The store in the scope of the thread's tenant: what is written is refused once that is erased.
@@ -125,7 +125,8 @@ struct Importer<'a> {
     bytes: u64,
     /// With their last lines.
     lines: Vec<(Position, u64)>,
-    /// Batches of it that are written and reach beyond where the next one may begin, with their last messages.
+    /// Batches of it that are written and reach beyond where the next one may begin, with their
+    /// last messages.
     beside: Vec<(Position, Position)>,
     flight: Option<Flight>,
     /// The thread that was last asked about, and whether it was erased.
@@ -336,7 +337,8 @@ impl<'a> Importer<'a> {
         self.settle().await
     }
 
-    /// Begins to write the batches that were gathered, in one transaction, once those before them are stored.
+    /// Begins to write the batches that were gathered, in one transaction, once those before them
+    /// are stored.
     async fn write(&mut self) -> Result<(), ExitError> {
         self.settle().await?;
         let Some(thread) = self.thread.clone().filter(|_| !self.group.is_empty()) else { return Ok(()) };
@@ -375,7 +377,8 @@ impl<'a> Importer<'a> {
         Err(ExitError::Failed(format!("{what}; nothing from batch {from} on is written")))
     }
 
-    /// Batches come by their ids, so only those can be beside the next ones that go on after the last.
+    /// Batches come by their ids, so only those can be beside the next ones that go on after the
+    /// last.
     fn remember(&mut self) {
         for item in &self.group {
             match self.beside.last_mut().filter(|(batch, _)| *batch == item.batch_id) {

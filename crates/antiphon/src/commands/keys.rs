@@ -1,20 +1,19 @@
-//! API keys: making, listing and revoking them.
+//! The first API key of a tenant, and the keys with which the fleet itself signs.
 
 use auth::{StoredKey, TenantName};
-use gateway::new_key;
-use gateway::views::KeyView;
+use gateway::{KeyView, new_key};
 use model::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 use store::{RotatedKey, Store};
 
 use super::command_id::new_command_id;
-use super::output;
 use crate::exit::ExitError;
-use crate::options::{CreateKey, ListKeys, ListRotations, RevokeKey, RotateKey};
+use crate::options::{CreateKey, ListRotations, RotateKey};
+use crate::output;
 
-/// Who makes and ends keys from here.
+/// Who makes keys from here.
 const ACTOR: &str = "cli";
-/// Keys of one page.
+/// Rotations of one kind that are shown.
 const PAGE: u32 = 500;
 
 pub(super) async fn create(store: &Store, options: &CreateKey) -> Result<(), ExitError> {
@@ -41,37 +40,7 @@ pub(super) async fn create(store: &Store, options: &CreateKey) -> Result<(), Exi
     json["key"] = json!(made.text());
     output::eprint_line("this is the only time that the key is shown");
     // Nothing else, so that a shell can take it.
-    output::print(options.database.format, &json, || output::Table::new([made.text()]))
-}
-
-pub(super) async fn list(store: &Store, options: &ListKeys) -> Result<(), ExitError> {
-    let (mut keys, mut after) = (Vec::new(), None);
-    loop {
-        let page = store.keys(options.tenant.as_ref(), after, PAGE).await?;
-        after = page.last().map(|row| row.key.id);
-        keys.extend(page.iter().map(|row| output::json(&KeyView::from(row))));
-        if page.len() < PAGE as usize {
-            break;
-        }
-    }
-    let json = json!({ "keys": keys });
-    output::print(options.database.format, &json, || {
-        let mut table = output::Table::new(["KEY", "NAME", "ROLE", "CREATED", "LAST USED", "ENDS"]);
-        for key in &keys {
-            let end = if key["revoked_at"] == Value::Null { &key["expires_at"] } else { &key["revoked_at"] };
-            let cells =
-                [&key["key_id"], &key["name"], &key["role"], &key["created_at"], &key["last_used_at"], end];
-            table.row(cells.map(output::cell));
-        }
-        table
-    })
-}
-
-pub(super) async fn revoke(store: &Store, options: &RevokeKey) -> Result<(), ExitError> {
-    let row = store.revoke_key(options.key, None, &new_command_id()?, ACTOR).await?;
-    let row = row.ok_or_else(|| ExitError::Failed(format!("there is no key {}", options.key)))?;
-    let json = output::json(&KeyView::from(&row));
-    output::print(options.database.format, &json, || output::key_value_table(&json))
+    output::print(options.database.output.format(), &json, || output::Table::new([made.text()]))
 }
 
 pub(super) async fn rotate(store: &Store, options: &RotateKey) -> Result<(), ExitError> {
@@ -85,7 +54,7 @@ pub(super) async fn rotate(store: &Store, options: &RotateKey) -> Result<(), Exi
     }
     let previous_s = if options.drop_previous { 0 } else { overlap_s };
     let json = json!({ "rotated": name, "previous_counts_for_s": previous_s });
-    output::print(options.database.format, &json, || output::key_value_table(&json))
+    output::print(options.database.output.format(), &json, || output::key_value_table(&json))
 }
 
 pub(super) async fn rotations(store: &Store, options: &ListRotations) -> Result<(), ExitError> {
@@ -101,7 +70,7 @@ pub(super) async fn rotations(store: &Store, options: &ListRotations) -> Result<
             json!({"rotated": row.target, "rotated_at": at, "actor": row.actor, "detail": row.detail})
         })
         .collect();
-    output::print(options.database.format, &json!({ "rotations": entries }), || {
+    output::print(options.database.output.format(), &json!({ "rotations": entries }), || {
         let mut table = output::Table::new(["ROTATED", "AT", "ACTOR", "DETAIL"]);
         for entry in &entries {
             let cells = [&entry["rotated"], &entry["rotated_at"], &entry["actor"], &entry["detail"]];

@@ -6,10 +6,10 @@ use serde_json::json;
 use store::Store;
 
 use super::exported_threads::{ExportedThreads, MESSAGES, MESSAGES_BYTES};
-use super::output;
 use super::output_file::OutputFile;
 use crate::exit::ExitError;
-use crate::options::{Export, OutputFormat};
+use crate::options::Export;
+use crate::output::{self, OutputFormat};
 
 pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError> {
     let mut pages = ExportedThreads::of(store, options).await?;
@@ -35,8 +35,8 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError
     sink.close()?;
     if options.output.is_some() {
         let json = json!({"threads": threads, "messages": messages});
-        output::print(options.database.format, &json, || output::key_value_table(&json))?;
-    } else if options.database.format == OutputFormat::Table {
+        output::print(options.database.output.format(), &json, || output::key_value_table(&json))?;
+    } else if options.database.output.format() == OutputFormat::Table {
         output::eprint_line(&format!("{threads} threads, {messages} messages"));
     }
     Ok(())

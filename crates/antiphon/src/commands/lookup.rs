@@ -1,6 +1,5 @@
 //! Looks up the threads that commands name.
 
-use gateway::views;
 use model::ThreadId;
 use store::{Store, ThreadRow};
 
@@ -23,7 +22,7 @@ pub(super) async fn not_erased(store: &Store, thread: &ThreadId) -> Result<(), E
 /// Says that a thread or its tenant was erased, if it was and its name cannot be used again since.
 pub(super) async fn erasure(store: &Store, thread: &ThreadId) -> Result<Option<String>, ExitError> {
     if let Some(mark) = store.erased_tenant(thread.tenant().as_ref()).await? {
-        let at = views::rfc3339(mark.at).unwrap_or_default();
+        let at = wire::rfc3339(mark.at).unwrap_or_default();
         let tenant = mark.tenant.as_ref().map_or("-", |tenant| tenant.as_str());
         return Ok(Some(format!(
             "thread {thread}: its tenant {tenant} was erased at {at} by {}",
@@ -32,7 +31,7 @@ pub(super) async fn erasure(store: &Store, thread: &ThreadId) -> Result<Option<S
     }
     let erased = store.erased(thread).await?.filter(|erased| !erased.is_named);
     Ok(erased.map(|erased| {
-        let at = views::rfc3339(erased.at).unwrap_or_default();
+        let at = wire::rfc3339(erased.at).unwrap_or_default();
         format!("thread {thread} was erased at {at} by {}", erased.actor)
     }))
 }

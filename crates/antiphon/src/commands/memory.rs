@@ -10,10 +10,10 @@ use serde_json::json;
 use store::{FactRow, FactScope, Store};
 
 use super::command_id::new_command_id;
-use super::output;
 use super::output_file::OutputFile;
 use crate::exit::ExitError;
 use crate::options::{ExportMemory, ImportMemory};
+use crate::output;
 
 /// Facts that are read or written at once.
 const PAGE: usize = 500;
@@ -176,7 +176,7 @@ pub(super) async fn import(store: &Store, options: &ImportMemory) -> Result<(), 
     }
     let too_many = store.trim_facts(&options.agent).await?;
     let json = json!({ "facts": read, "new_facts": new, "beyond_bound": too_many });
-    output::print(options.database.format, &json, || output::key_value_table(&json))
+    output::print(options.database.output.format(), &json, || output::key_value_table(&json))
 }
 
 /// The next line; `None` at the end.

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::output::write_error;
 use crate::exit::ExitError;
+use crate::output::write_error;
 
 /// Where the lines go. A file has another name until it is complete.
 pub(super) struct OutputFile {

@@ -8,11 +8,11 @@ mod requests;
 use serde_json::{Value, json};
 use store::{PartitionChange, PartitionStatus, Store};
 
-use super::output;
 use super::timeouts::SERVER_TIMEOUT;
 use crate::connect::connect_own_bus;
 use crate::exit::ExitError;
 use crate::options::{ChangePartitions, ListPartitions};
+use crate::output;
 
 pub(super) async fn list(store: &Store, options: &ListPartitions) -> Result<(), ExitError> {
     let change = store.partition_change().await?;
@@ -21,7 +21,7 @@ pub(super) async fn list(store: &Store, options: &ListPartitions) -> Result<(), 
     if let Some(change) = change {
         tracing::warn!("{}", change.refusal());
     }
-    output::print(options.database.format, &json, || {
+    output::print(options.database.output.format(), &json, || {
         let mut table =
             output::Table::new(["PARTITION", "OWNER", "LEASE_LEFT_MS", "EPOCH", "COMMITS", "CHECKPOINT"]);
         for row in &rows {
@@ -48,7 +48,7 @@ pub(super) async fn change(store: &Store, options: &ChangePartitions) -> Result<
             change::run(store, &bus, options.count).await?
         }
     };
-    output::print(options.database.format, &json, || output::key_value_table(&json))
+    output::print(options.database.output.format(), &json, || output::key_value_table(&json))
 }
 
 fn shown(status: &PartitionStatus) -> Value {

@@ -1,12 +1,11 @@
 //! The marks of erased tenants.
 
-use gateway::views;
 use serde_json::json;
 use store::{ErasedTenant, ReopenedTenant, Store};
 
-use super::output::{self, Table};
 use crate::exit::ExitError;
 use crate::options::{ErasedTenants, ReopenTenant};
+use crate::output::{self, Table};
 
 /// Prints all marks.
 pub(super) async fn list(store: &Store, options: &ErasedTenants) -> Result<(), ExitError> {
@@ -14,13 +13,13 @@ pub(super) async fn list(store: &Store, options: &ErasedTenants) -> Result<(), E
     let shown = |mark: &ErasedTenant| {
         json!({
             "tenant": name(mark),
-            "erased_at": views::rfc3339(mark.at),
+            "erased_at": wire::rfc3339(mark.at),
             "actor": mark.actor,
             "status": if mark.is_being_erased { "being_erased" } else { "erased" },
         })
     };
     let json = json!({ "tenants": marks.iter().map(shown).collect::<Vec<_>>() });
-    output::print(options.database.format, &json, || {
+    output::print(options.database.output.format(), &json, || {
         let mut table = Table::new(["TENANT", "STATUS", "ERASED AT", "ACTOR"]);
         for mark in json["tenants"].as_array().into_iter().flatten() {
             table.row(["tenant", "status", "erased_at", "actor"].map(|column| output::cell(&mark[column])));

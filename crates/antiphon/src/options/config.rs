@@ -3,7 +3,8 @@
 use clap::{Args, Subcommand};
 
 use super::settings::Setting;
-use super::{All, Gateway, Mcp, Migrate, OutputFormat, Worker, Workflow};
+use super::{All, Gateway, Mcp, Migrate, Worker, Workflow};
+use crate::output::OutputFormat;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Config {
@@ -13,8 +14,8 @@ pub(crate) struct Config {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Print every setting of a command with its value and source, without connecting to anything. Exit code 2 if the command would not
-    /// start with them.
+    /// Print every setting of a command with its value and source, without connecting to anything.
+    /// Exit code 2 if the command would not start with them.
     Check(ConfigCheck),
 }
 

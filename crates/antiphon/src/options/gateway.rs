@@ -8,8 +8,8 @@ use gateway::{GatewayConfig, HttpLimits, ReplicaConfig, TrustedProxies};
 use store::StoreConfig;
 
 use super::auth::AuthOptions;
+use super::prices::Prices;
 use super::process::DATABASE_HEADING;
-use super::usage::Prices;
 use super::values::{delay, up_to_a_day};
 use crate::exit::ExitError;
 
@@ -36,8 +36,8 @@ pub(crate) struct GatewaySettings {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = DATABASE_HEADING)]
 pub(crate) struct ReplicaArguments {
-    /// URL of a standby of the database, from which lists and history are read while its lag is small enough. Without it everything is read
-    /// from `DATABASE_URL`.
+    /// URL of a standby of the database, from which lists and history are read while its lag is
+    /// small enough. Without it everything is read from `DATABASE_URL`.
     #[arg(long, env = "DATABASE_READ_URL", hide_env_values = true)]
     pub(crate) database_read_url: Option<String>,
     /// Maximum lag of the standby in milliseconds; a standby that is further behind is not used.
@@ -58,22 +58,25 @@ impl ReplicaArguments {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = HTTP_HEADING)]
 pub(crate) struct HttpSettings {
-    /// Maximum number of open connections, and of requests in progress on HTTP/2 connections. Further connections wait, further requests
-    /// get 503.
+    /// Maximum number of open connections, and of requests in progress on HTTP/2 connections.
+    /// Further connections wait, further requests get 503.
     #[arg(long, env = "ANTIPHON_MAX_CONNECTIONS", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_connections: u32,
-    /// Maximum number of connections and HTTP/2 requests together of one address (IPv6: of one /64), 0 for no limit; further connections
-    /// are closed, further requests get 429. Behind a proxy that is not trusted all clients have the proxy's address.
+    /// Maximum number of connections and HTTP/2 requests together of one address (IPv6: of one
+    /// /64), 0 for no limit; further connections are closed, further requests get 429. Behind a
+    /// proxy that is not trusted all clients have the proxy's address.
     #[arg(long, env = "ANTIPHON_MAX_CONNECTIONS_PER_IP", default_value_t = 1_000)]
     pub(crate) max_connections_per_ip: u32,
-    /// Addresses and CIDR blocks, separated by commas, of the proxies whose `X-Forwarded-For` is trusted: connections and wrong keys are
-    /// then counted by the client's address. The header of other peers is ignored.
+    /// Addresses and CIDR blocks, separated by commas, of the proxies whose `X-Forwarded-For` is
+    /// trusted: connections and wrong keys are then counted by the client's address. The header of
+    /// other peers is ignored.
     #[arg(long, env = "ANTIPHON_TRUSTED_PROXIES", value_delimiter = ',')]
     pub(crate) trusted_proxies: Vec<String>,
     /// Timeout in seconds for the head of a request, and for the first data of a new connection.
     #[arg(long, env = "ANTIPHON_HEADER_TIMEOUT_SECONDS", default_value = "10", value_parser = up_to_a_day)]
     pub(crate) header_timeout_seconds: Duration,
-    /// Timeout in seconds of an idle connection after a request; it must be longer than a proxy keeps its connections (nginx: 60).
+    /// Timeout in seconds of an idle connection after a request; it must be longer than a proxy
+    /// keeps its connections (nginx: 60).
     #[arg(long, env = "ANTIPHON_IDLE_TIMEOUT_SECONDS", default_value = "75", value_parser = up_to_a_day)]
     pub(crate) idle_timeout_seconds: Duration,
     /// Timeout in seconds for the body of a request.
@@ -85,8 +88,9 @@ pub(crate) struct HttpSettings {
     /// Maximum lag in bytes of a subscriber; beyond it the subscriber is disconnected.
     #[arg(long, env = "ANTIPHON_SUBSCRIBER_BUFFER_BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1 << 10..=1 << 30))]
     pub(crate) subscriber_buffer_bytes: u32,
-    /// Time in seconds for which a stopping gateway still accepts connections while `/readyz` reports that it is not ready, so that load
-    /// balancers stop using it. [default: 5; 0 at a loopback address]
+    /// Time in seconds for which a stopping gateway still accepts connections while `/readyz`
+    /// reports that it is not ready, so that load balancers stop using it. [default: 5; 0 at a
+    /// loopback address]
     #[arg(long, env = "ANTIPHON_HTTP_CLOSE_DELAY_SECONDS", value_parser = delay)]
     pub(crate) http_close_delay_seconds: Option<Duration>,
     /// Maximum time in seconds, after the close delay, in which connections can finish.

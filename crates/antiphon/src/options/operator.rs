@@ -2,34 +2,24 @@
 
 use std::path::PathBuf;
 
-use auth::{AccessRole, KeyId};
+use auth::AccessRole;
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Subcommand, ValueEnum};
-use model::{AgentId, PartitionCount, Position, ReasoningSessionId, Tenant, ThreadId};
-use store::{DeadLetterCursor, DeadLetterId, DiscardedCursor, ErasedOwner, RotatedKey};
+use clap::{Args, Subcommand};
+use model::{AgentId, PartitionCount, Tenant, ThreadId};
+use store::{ErasedOwner, RotatedKey};
 
 use super::process::{DATABASE_HEADING, DATABASE_HELP, NatsArguments};
 use super::values::partitions;
 use crate::exit::ExitError;
+use crate::output::OutputArguments;
 
 /// Where Postgres is, and the form of what is said.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Database {
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, help = DATABASE_HELP, help_heading = DATABASE_HEADING)]
     pub(crate) database_url: String,
-    // The id: `format` is that of the log.
-    /// Output format: `table`, for people, or `json`, in the form of the HTTP API.
-    #[arg(id = "form", short = 'o', long = "format", value_enum, default_value_t = OutputFormat::Table)]
-    pub(crate) format: OutputFormat,
-}
-
-/// The form of what is said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OutputFormat {
-    /// For people.
-    Table,
-    /// For programs.
-    Json,
+    #[command(flatten)]
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -40,39 +30,9 @@ pub(crate) struct Batches {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum BatchesCommand {
-    /// The batches of a thread, the newest first.
-    List(List),
-    /// One batch in full: its messages, its calls and results, and whether it is complete.
-    Show(ShowBatch),
-    /// Find damaged batches and report the reason; with --repair repair what is possible. Exit code 1 while damage remains.
+    /// Find batches that no turn could have left as they are, say why, and mend what can be mended.
+    /// Exit code 1 when damage remains.
     Check(CheckBatches),
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct List {
-    /// The thread.
-    #[arg(value_parser = thread)]
-    pub(crate) thread: ThreadId,
-    /// Position of a batch: only earlier batches are listed.
-    #[arg(long, value_parser = position)]
-    pub(crate) before: Option<Position>,
-    /// Maximum number of entries.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub(crate) limit: u32,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ShowBatch {
-    /// The thread.
-    #[arg(value_parser = thread)]
-    pub(crate) thread: ThreadId,
-    /// Batch: the position of its first message.
-    #[arg(value_parser = position)]
-    pub(crate) batch: Position,
-    #[command(flatten)]
-    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -140,8 +100,8 @@ pub(crate) struct ErasePolicy {
     /// Actor in the receipt.
     #[arg(long, default_value = "command", value_parser = actor)]
     pub(crate) actor: String,
-    /// Whether to leave the streams alone: their entries are deleted some time after they were used. The ids of the threads cannot be
-    /// reused until they are erased without this flag.
+    /// Whether to leave the streams alone: their entries are deleted some time after they were
+    /// used. The ids of the threads cannot be reused until they are erased without this flag.
     #[arg(long)]
     pub(crate) database_only: bool,
     /// Timeout in seconds for workers to read the streams up to their ends.
@@ -156,11 +116,12 @@ pub(crate) struct ErasePolicy {
 /// Whose threads are erased.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct EraseOwner {
-    /// Tenant, `-` for the default one: its threads, agents, settings and keys. With --user only the threads of that user.
+    /// Tenant, `-` for the default one: its threads, agents, settings and keys. With --user only
+    /// the threads of that user.
     #[arg(long, required_unless_present = "user")]
     tenant: Option<String>,
-    /// User whose threads are erased: those whose metadata has this `user_id`, in the default tenant or in --tenant. The user's name in the
-    /// audit log is erased too.
+    /// User whose threads are erased: those whose metadata has this `user_id`, in the default
+    /// tenant or in --tenant. The user's name in the audit log is erased too.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     user: Option<String>,
     #[command(flatten)]
@@ -179,18 +140,8 @@ impl EraseOwner {
     }
 }
 
-fn reasoning_session(text: &str) -> Result<ReasoningSessionId, String> {
-    ReasoningSessionId::parse(text).map_err(|error| error.to_string())
-}
-
 pub(super) fn thread(text: &str) -> Result<ThreadId, String> {
     ThreadId::parse(text).map_err(|error| error.to_string())
-}
-
-pub(super) fn position(text: &str) -> Result<Position, String> {
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text.parse().ok().filter(|_| is_number);
-    number.map(Position::from_stored).ok_or_else(|| "it is not a position".to_owned())
 }
 
 /// As in the HTTP API.
@@ -207,15 +158,13 @@ pub(crate) struct Keys {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Create a key. Its text is shown once, on standard output, and is stored nowhere.
-    Create(CreateKey),
-    /// The keys of a tenant, without their secrets. `LAST USED` can lag by 15 minutes.
-    List(ListKeys),
-    /// Revoke a key, within seconds everywhere.
-    Revoke(RevokeKey),
-    /// Replace a signing key of the fleet itself, without downtime.
+    /// Make the first key of a tenant, with the database. Its text is shown once, on standard
+    /// output, and is nowhere else. Further ones are made with `create`, by who has one.
+    CreateFirst(CreateKey),
+    /// Replace a key with which the fleet itself signs, while it works.
     Rotate(RotateKey),
-    /// Rotations of the last 365 days, the newest first: when, by whom, and how long the previous key stayed valid.
+    /// Rotations of the last 365 days, the newest first: when, by whom, and how long the previous
+    /// key stayed valid.
     Rotations(ListRotations),
 }
 
@@ -227,11 +176,13 @@ pub(crate) struct ListRotations {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RotateKey {
-    /// Key to rotate: turn-tokens (with which workflows answer turns), or tickets (with which browsers follow threads).
+    /// Key to rotate: turn-tokens (with which workflows answer turns), or tickets (with which
+    /// browsers follow threads).
     #[arg(value_parser = rotated_key)]
     pub(crate) kind: RotatedKey,
-    /// Whether the previous key ends at once, as for a stolen key: turns in progress are run again, browsers need new tickets. Without it
-    /// tokens of turns stay valid for 24 hours, tickets for an hour.
+    /// Whether the previous key ends at once, as for a stolen key: turns in progress are run again,
+    /// browsers need new tickets. Without it tokens of turns stay valid for 24 hours, tickets for
+    /// an hour.
     #[arg(long)]
     pub(crate) drop_previous: bool,
     /// Actor in the audit log.
@@ -254,8 +205,9 @@ pub(crate) struct CreateKey {
     /// Role of the key: viewer, operator or admin.
     #[arg(long, value_parser = role)]
     pub(crate) role: AccessRole,
-    /// Scopes that restrict the role, separated by commas: threads:read, threads:write, agents:read, tasks:write, agents:operate,
-    /// agents:configure, audit:read, dead-letters:read, keys:manage, reasoning:read, reasoning:write, memory:read, memory:write.
+    /// Scopes that restrict the role, separated by commas: threads:read, threads:write,
+    /// agents:read, tasks:write, agents:operate, agents:configure, audit:read, dead-letters:read,
+    /// keys:manage, reasoning:read, reasoning:write, memory:read, memory:write.
     #[arg(long, value_delimiter = ',')]
     pub(crate) scopes: Option<Vec<String>>,
     /// Tenant of the key; the default one without it.
@@ -264,165 +216,6 @@ pub(crate) struct CreateKey {
     /// Lifetime of the key in days; without it the key does not expire.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3_650))]
     pub(crate) days: Option<u32>,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ListKeys {
-    /// Tenant; the default one without it.
-    #[arg(long, value_parser = tenant)]
-    pub(crate) tenant: Option<Tenant>,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct RevokeKey {
-    /// Id of the key: the 16 digits after `ant_`.
-    #[arg(value_parser = key)]
-    pub(crate) key: KeyId,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct DeadLetters {
-    #[command(subcommand)]
-    pub(crate) command: DeadLettersCommand,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum DeadLettersCommand {
-    /// Dead letters, the newest first.
-    List(ListDeadLetters),
-    /// One dead letter, with its whole payload.
-    Show(ShowDeadLetter),
-    /// Publish the payload of an entry to its stream again, once. The ids in it prevent that it takes effect twice.
-    Replay(ReplayDeadLetter),
-    /// Delete a dead letter.
-    Drop(DropDeadLetter),
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ListDeadLetters {
-    /// Code of the dead letters to list.
-    #[arg(long)]
-    pub(crate) reason: Option<String>,
-    /// `next` of the previous page.
-    #[arg(long, value_parser = dead_letter_cursor)]
-    pub(crate) next: Option<DeadLetterCursor>,
-    /// Maximum number of entries.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub(crate) limit: u32,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ShowDeadLetter {
-    /// Id of the dead letter, as `list` shows it.
-    #[arg(value_parser = dead_letter)]
-    pub(crate) letter: DeadLetterId,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ReplayDeadLetter {
-    /// Id of the dead letter, as `list` shows it.
-    #[arg(value_parser = dead_letter)]
-    pub(crate) letter: DeadLetterId,
-    /// Actor in the audit log.
-    #[arg(long, default_value = "command", value_parser = actor)]
-    pub(crate) actor: String,
-    #[command(flatten)]
-    pub(crate) nats: NatsArguments,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct DropDeadLetter {
-    /// Id of the dead letter, as `list` shows it.
-    #[arg(value_parser = dead_letter)]
-    pub(crate) letter: DeadLetterId,
-    /// Actor in the audit log.
-    #[arg(long, default_value = "command", value_parser = actor)]
-    pub(crate) actor: String,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-fn dead_letter(text: &str) -> Result<DeadLetterId, String> {
-    DeadLetterId::parse(text).ok_or_else(|| "the id of a dead letter is <kind>:<number>:<key>".to_owned())
-}
-
-fn dead_letter_cursor(text: &str) -> Result<DeadLetterCursor, String> {
-    DeadLetterCursor::parse(text).ok_or_else(|| "no page ended like this".to_owned())
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Reasoning {
-    #[command(subcommand)]
-    pub(crate) command: ReasoningCommand,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum ReasoningCommand {
-    /// The thread of a session, as its agent sees it.
-    View(ViewReasoning),
-    /// Undo the newest compression of a session.
-    Undo(UndoReasoning),
-    /// The messages that compressions have replaced, the newest first.
-    Discarded(DiscardedReasoning),
-    /// One message in full, whether it is shown or was compressed.
-    Message(MessageOfReasoning),
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ViewReasoning {
-    /// The session.
-    #[arg(value_parser = reasoning_session)]
-    pub(crate) session: ReasoningSessionId,
-    /// Whether to show the agent's plan too.
-    #[arg(long)]
-    pub(crate) plan: bool,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct UndoReasoning {
-    /// The session.
-    #[arg(value_parser = reasoning_session)]
-    pub(crate) session: ReasoningSessionId,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct MessageOfReasoning {
-    /// The session.
-    #[arg(value_parser = reasoning_session)]
-    pub(crate) session: ReasoningSessionId,
-    /// Number of the message in the session: for `rm-7` it is 7.
-    pub(crate) number: u64,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct DiscardedReasoning {
-    /// The session.
-    #[arg(value_parser = reasoning_session)]
-    pub(crate) session: ReasoningSessionId,
-    /// `next` of the previous page.
-    #[arg(long)]
-    pub(crate) next: Option<DiscardedCursor>,
-    /// Maximum number of compressions; a page has at most 100 of the messages that they replaced.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub(crate) limit: u32,
     #[command(flatten)]
     pub(crate) database: Database,
 }
@@ -437,7 +230,8 @@ pub(crate) struct Partitions {
 pub(crate) enum PartitionsCommand {
     /// The partitions with their owners, and a change of their number that is in progress.
     List(ListPartitions),
-    /// Change the number of partitions, while no worker runs. After an interruption run it again to continue.
+    /// Change the number of partitions, while no worker runs. After an interruption run it again to
+    /// continue.
     Change(ChangePartitions),
 }
 
@@ -464,8 +258,4 @@ pub(super) fn tenant(text: &str) -> Result<Tenant, String> {
 
 fn role(text: &str) -> Result<AccessRole, String> {
     AccessRole::of_name(text).ok_or_else(|| "it must be viewer, operator or admin".to_owned())
-}
-
-fn key(text: &str) -> Result<KeyId, String> {
-    KeyId::parse(text).ok_or_else(|| "the id of a key has 16 hexadecimal digits".to_owned())
 }

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use batches::foreign::ForeignFormat;
 use clap::{Args, Subcommand, ValueEnum};
-use model::{Position, ThreadId};
+use model::ThreadId;
 
-use super::operator::{Database, ErasePolicy, position, thread};
+use super::operator::{Database, ErasePolicy, thread};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Threads {
@@ -16,25 +16,13 @@ pub(crate) struct Threads {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ThreadsCommand {
-    /// The stored data of a thread.
-    Show(ShowThread),
-    /// Write threads as JSON Lines, each in its state at the time of writing.
+    /// Write threads as JSON Lines, each as it is when its turn comes.
     Export(Export),
     /// Import exported threads, or messages of other systems. A second import changes nothing.
     Import(Import),
-    /// Copy a thread, whole or up to a batch.
-    Fork(Fork),
-    /// Erase everything that Postgres and NATS have of a thread. Without --yes it only lists what there is.
+    /// Erase everything that Postgres and NATS have of a thread. Without --yes it only says what
+    /// there is.
     Erase(Erase),
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ShowThread {
-    /// The thread.
-    #[arg(value_parser = thread)]
-    pub(crate) thread: ThreadId,
-    #[command(flatten)]
-    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -48,8 +36,8 @@ pub(crate) struct Export {
     /// Path of the output file; standard output without it. The file appears when it is complete.
     #[arg(long)]
     pub(crate) output: Option<PathBuf>,
-    /// Output format. langchain: the messages of one thread as LangChain's `messages_from_dict` reads them; for several threads one line of
-    /// JSON each, `{"thread_id", "messages"}`.
+    /// Output format. langchain: the messages of one thread as LangChain's `messages_from_dict`
+    /// reads them; for several threads one line of JSON each, `{"thread_id", "messages"}`.
     #[arg(long, value_enum, default_value_t = ExportFormat::Antiphon)]
     pub(crate) to: ExportFormat,
     #[command(flatten)]
@@ -70,17 +58,21 @@ pub(crate) struct Import {
     /// Path of the input file; standard input without it.
     #[arg(long)]
     pub(crate) file: Option<PathBuf>,
-    /// Path of a file with the progress of the import, from which an interrupted import continues. It is removed at the end.
+    /// Path of a file with the progress of the import, from which an interrupted import continues.
+    /// It is removed at the end.
     #[arg(long, conflicts_with = "from")]
     pub(crate) resume: Option<PathBuf>,
-    /// Whether damaged batches are imported unchanged; no context ever shows them. Without it they are refused.
+    /// Whether damaged batches are imported unchanged; no context ever shows them. Without it they
+    /// are refused.
     #[arg(long, conflicts_with = "from")]
     pub(crate) keep_invalid: bool,
-    /// Format of an input of another system; without it the input is an export. openai: messages with roles, of any provider; langgraph:
-    /// LangChain's messages, or a checkpoint; chatgpt, claude, openwebui: the chats that these export (JSON, unpacked).
+    /// Format of an input of another system; without it the input is an export. openai: messages
+    /// with roles, of any provider; langgraph: LangChain's messages, or a checkpoint; chatgpt,
+    /// claude, openwebui: the chats that these export (JSON, unpacked).
     #[arg(long, value_name = "openai|langgraph|chatgpt|claude|openwebui", value_parser = foreign_format)]
     pub(crate) from: Option<ForeignFormat>,
-    /// Thread for the messages of another system. Without it chats become threads with their original ids.
+    /// Thread for the messages of another system. Without it chats become threads with their
+    /// original ids.
     #[arg(long, value_parser = thread, requires = "from")]
     pub(crate) thread: Option<ThreadId>,
     /// Original id of the only chat to import.
@@ -89,25 +81,10 @@ pub(crate) struct Import {
     /// Prefix, such as `<tenant>~`, of the ids of threads that are made from the ids of chats.
     #[arg(long, value_name = "TEXT", requires = "from", conflicts_with = "thread")]
     pub(crate) prefix: Option<String>,
-    /// Whether to refuse an input of another system if something in it would be replaced or is not understood. Without it such messages are
-    /// reported and kept as far as possible.
+    /// Whether to refuse an input of another system if something in it would be replaced or is not
+    /// understood. Without it such messages are reported and kept as far as possible.
     #[arg(long, requires = "from")]
     pub(crate) strict: bool,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Fork {
-    /// The thread.
-    #[arg(value_parser = thread)]
-    pub(crate) thread: ThreadId,
-    /// The new thread.
-    #[arg(value_parser = thread)]
-    pub(crate) new: ThreadId,
-    /// Last batch to copy; without it, all batches.
-    #[arg(long, value_parser = position)]
-    pub(crate) at: Option<Position>,
     #[command(flatten)]
     pub(crate) database: Database,
 }

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use clap::{Command, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 
 use super::Options;
+use crate::client::ApiServer;
 
 const PREFIX: &str = "ANTIPHON_";
-/// Letters that a misspelt name differs in at most, however short it is; longer ones in a quarter of theirs.
+/// Letters that a misspelt name differs in at most, however short it is; longer ones in a quarter
+/// of theirs.
 const MISSPELT: usize = 2;
-/// Variables of earlier builds without the prefix, and what to do about them: set, they would be settings that silently do not count.
+/// Variables of earlier builds without the prefix, and what to do about them: set, they would be
+/// settings that silently do not count.
 const REMOVED: [(&str, &str); 1] = [(
     "SPILL_AFTER_SECONDS",
     "open messages are saved by the cost of reading them again, see ANTIPHON_REPLAY_ENTRIES and ANTIPHON_REPLAY_BYTES",
@@ -17,11 +20,13 @@ const REMOVED: [(&str, &str); 1] = [(
 /// What the names of variables with a unit end with.
 const UNITS: [&str; 8] = ["_MS", "_SECONDS", "_SECS", "_S", "_MINUTES", "_DAYS", "_BYTES", "_MB"];
 
-/// What is wrong with the first variable whose name is nearly that of a flag, or was one; `None` when none is. Others that begin as ours do may belong to
-/// something else.
+/// What is wrong with the first variable whose name is nearly that of a flag, or was one; `None`
+/// when none is. Others that begin as ours do may belong to something else.
 pub(crate) fn misspelt_variable(set: impl IntoIterator<Item = String>) -> Option<String> {
     let mut known = BTreeSet::new();
     collect(&Options::command(), &mut known);
+    // Those of the API's commands: what these take is worked out only when one is used.
+    collect(&ApiServer::augment_args(Command::new("api")), &mut known);
     let unknown = set.into_iter().filter(|name| name.starts_with(PREFIX) && !known.contains(name));
     unknown
         .filter_map(|name| {

@@ -12,7 +12,7 @@ use worker::{CleanupConfig, CleanupRule, WorkerConfig};
 
 use crate::exit::ExitError;
 
-use super::usage::PRICES_HEADING;
+use super::prices::PRICES_HEADING;
 use super::values::{lease, seconds, up_to_a_day, worker_id, workflow};
 
 #[derive(Debug, Clone, Args)]
@@ -21,17 +21,20 @@ pub(crate) struct WorkerSettings {
     /// Name of the worker in leases and logs, unique among processes. [default: random]
     #[arg(long, env = "ANTIPHON_WORKER_ID", value_parser = worker_id)]
     pub(crate) worker_id: Option<String>,
-    /// Lifetime in seconds of a lease that is not renewed: other workers take over the partitions of a dead worker after this time.
+    /// Lifetime in seconds of a lease that is not renewed: other workers take over the partitions
+    /// of a dead worker after this time.
     #[arg(long, env = "ANTIPHON_LEASE_TTL_SECONDS", default_value = "10", value_parser = lease)]
     pub(crate) lease_ttl_seconds: Duration,
     /// Whether a chunk for an unknown thread creates it; if not, its message becomes a dead letter.
     #[arg(long, env = "ANTIPHON_AUTO_CREATE_THREADS", default_value_t = true, action = clap::ArgAction::Set)]
     pub(crate) auto_create_threads: bool,
-    /// Whether a task for an unknown agent, or a message to an unknown thread, creates it; if not, it fails.
+    /// Whether a task for an unknown agent, or a message to an unknown thread, creates it; if not,
+    /// it fails.
     #[arg(long, env = "ANTIPHON_AUTO_CREATE_AGENTS", default_value_t = true, action = clap::ArgAction::Set)]
     pub(crate) auto_create_agents: bool,
-    /// Path of a JSON file with limits of turns per workflow, model or tenant in the whole fleet: turns at once, turns per minute and
-    /// tokens per minute. The same for all workers; read at the start.
+    /// Path of a JSON file with limits of turns per workflow, model or tenant in the whole fleet:
+    /// turns at once, turns per minute and tokens per minute. The same for all workers; read at the
+    /// start.
     #[arg(long, env = "ANTIPHON_LIMITS_FILE", help_heading = PRICES_HEADING)]
     limits_file: Option<PathBuf>,
     /// Name of the workflow of agents without settings.
@@ -40,7 +43,8 @@ pub(crate) struct WorkerSettings {
     /// Maximum number of turns of one partition that are in progress at once; further ones wait.
     #[arg(long, env = "ANTIPHON_MAX_ACTIVE_TURNS_PER_PARTITION", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_active_turns_per_partition: u32,
-    /// Timeout in seconds of a turn's run without any chunk, unless its agent's settings override it.
+    /// Timeout in seconds of a turn's run without any chunk, unless its agent's settings override
+    /// it.
     #[arg(long, env = "ANTIPHON_TURN_DEADLINE_SECONDS", default_value = "120", value_parser = up_to_a_day)]
     pub(crate) turn_deadline_seconds: Duration,
     /// First backoff in seconds of an agent whose task has failed, unless its settings override it.
@@ -67,29 +71,32 @@ pub(crate) struct WorkerSettings {
     /// Maximum size in bytes of the text and metadata of one chunk.
     #[arg(long, env = "ANTIPHON_MAX_CHUNK_BYTES", default_value_t = 64 << 10, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(crate) max_chunk_bytes: u32,
-    /// Maximum size in bytes of the open messages of a worker; new ones wait in the stream. Beyond twice this size the largest are dropped
-    /// from memory and read again later.
+    /// Maximum size in bytes of the open messages of a worker; new ones wait in the stream. Beyond
+    /// twice this size the largest are dropped from memory and read again later.
     #[arg(long, env = "ANTIPHON_MAX_BUFFER_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 20..))]
     pub(crate) max_buffer_bytes: u64,
-    /// Maximum size in bytes of the worker's cache of the ends of threads with their JSON; 0 for no cache. The next turn of a cached thread
-    /// reads and encodes only what is new.
+    /// Maximum size in bytes of the worker's cache of the ends of threads with their JSON; 0 for no
+    /// cache. The next turn of a cached thread reads and encodes only what is new.
     #[arg(long, env = "ANTIPHON_THREAD_CACHE_BYTES", default_value_t = 64 << 20)]
     pub(crate) thread_cache_bytes: u64,
-    /// Maximum number of stream entries of a partition that its next owner may have to read again. Beyond it the open messages and turns
-    /// that need them are saved in Postgres, the oldest first.
+    /// Maximum number of stream entries of a partition that its next owner may have to read again.
+    /// Beyond it the open messages and turns that need them are saved in Postgres, the oldest
+    /// first.
     #[arg(long, env = "ANTIPHON_REPLAY_ENTRIES", default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) replay_entries: u64,
-    /// Maximum size in bytes of the stream entries of a partition that its next owner may have to read again; at most a quarter of the
-    /// stream's maximum size.
+    /// Maximum size in bytes of the stream entries of a partition that its next owner may have to
+    /// read again; at most a quarter of the stream's maximum size.
     #[arg(long, env = "ANTIPHON_REPLAY_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 16..))]
     pub(crate) replay_bytes: u64,
     /// Number of database connections for commits.
     #[arg(long, env = "ANTIPHON_COMMIT_CONNECTIONS", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) commit_connections: u8,
-    /// Time in seconds for which used entries stay in the stream. If Postgres goes back by less than this time, nothing is lost.
+    /// Time in seconds for which used entries stay in the stream. If Postgres goes back by less
+    /// than this time, nothing is lost.
     #[arg(long, env = "ANTIPHON_STREAM_RETAIN_SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) stream_retain_seconds: Duration,
-    /// Lifetime in seconds of an `Idempotency-Key`; after it the key can be used for another message.
+    /// Lifetime in seconds of an `Idempotency-Key`; after it the key can be used for another
+    /// message.
     #[arg(long, env = "ANTIPHON_IDEMPOTENCY_KEY_TTL_SECONDS", default_value = "86400", value_parser = seconds)]
     pub(crate) idempotency_key_ttl_seconds: Duration,
     /// Interval in seconds between runs of the retention that agents have in their settings.
@@ -150,7 +157,8 @@ impl WorkerSettings {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cleanup of operational records")]
 pub(crate) struct RetentionSettings {
-    /// Interval in seconds between cleanups of operational records; beyond a maximum age or size the oldest are deleted.
+    /// Interval in seconds between cleanups of operational records; beyond a maximum age or size
+    /// the oldest are deleted.
     #[arg(long, env = "ANTIPHON_CLEANUP_INTERVAL_SECONDS", default_value = "60", value_parser = seconds)]
     cleanup_interval_seconds: Duration,
     /// Maximum age in days of completed tasks; their turns stay in the history.
@@ -183,7 +191,8 @@ pub(crate) struct RetentionSettings {
     /// Maximum size in bytes of the audit log.
     #[arg(long, env = "ANTIPHON_AUDIT_LOG_MAX_BYTES", default_value_t = 1 << 30)]
     audit_log_max_bytes: u64,
-    /// Time in days for which erased threads and erased tenants are remembered; after it data for one is accepted as new.
+    /// Time in days for which erased threads and erased tenants are remembered; after it data for
+    /// one is accepted as new.
     #[arg(long, env = "ANTIPHON_ERASED_THREADS_MAX_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     erased_threads_max_days: u32,
     /// Maximum size in bytes of the marks of erased threads, and of those of erased tenants.

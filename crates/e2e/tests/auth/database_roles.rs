@@ -56,7 +56,7 @@ async fn a_fleet_works_under_the_shipped_roles() {
     assert_eq!(users, ["antiphon_gateway_login", "antiphon_worker_login"], "no process has more rights");
     // Operators' commands under their role.
     let env = [("DATABASE_URL".to_owned(), as_role(&gate.database_url, "operator"))];
-    let words = ["keys", "create", "k", "--role", "admin", "--tenant", "acme", "-o", "json"];
+    let words = ["keys", "create-first", "k", "--role", "admin", "--tenant", "acme", "-o", "json"];
     let made = invoke(&words, &env).await.unwrap();
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     let made: Value = serde_json::from_str(&made.stdout).unwrap();
@@ -76,6 +76,20 @@ async fn a_fleet_works_under_the_shipped_roles() {
     };
     ok("PUT", "/v1/agents/a1", json!({"workflow": "default", "settings": {"memory": true}})).await;
     ok("POST", "/v1/agents/a1/tasks", json!({"task_id": "k", "content": "hello"})).await;
+    let forked = ok("POST", "/v1/threads/t1/fork", json!({"thread_id": "t1-copy"})).await;
+    assert_eq!(forked["message_count"], json!(2), "{forked}");
+    let copy = acme.get("/v1/threads/t1-copy/history").await.json().unwrap();
+    assert_eq!(copy["messages"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        beta.ask("POST", "/v1/threads/t1/fork", Some(&json!({"thread_id": "mine"}))).await.status,
+        404
+    );
+    let default = gate.key(None, "admin", None).await;
+    for (caller, status) in [(&acme, 403), (&default, 200)] {
+        assert_eq!(caller.get("/v1/incidents").await.status, status);
+        let all = json!({"partition": "all"});
+        assert_eq!(caller.ask("POST", "/v1/incidents/acknowledge", Some(&all)).await.status, status);
+    }
     let tomorrow = in_seconds(&gate.fixture, 86_400.0).await;
     ok("POST", "/v1/agents/a1/tasks", json!({"task_id": "later", "content": "x", "not_before": tomorrow}))
         .await;

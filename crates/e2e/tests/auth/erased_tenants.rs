@@ -128,7 +128,7 @@ async fn reopened_tenant_begins_with_nothing_of_before() {
     acme.talk("t1").await;
     gate.fixture.command("erase --tenant acme --yes --wait-seconds 60").await;
     // Operators are refused as well.
-    let words = ["keys", "create", "k", "--role", "admin", "--tenant", "acme"];
+    let words = ["keys", "create-first", "k", "--role", "admin", "--tenant", "acme"];
     let refused = gate.run(&words).await;
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("antiphon tenants reopen"), "{}", refused.stderr);

@@ -13,7 +13,8 @@ const WITHIN: Duration = Duration::from_secs(10);
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_the_command_line_are_shown_once_and_end_in_seconds() {
     let gate = Gate::new(&[]).await;
-    let made = gate.run(&["keys", "create", "the web shop", "--role", "admin", "--tenant", "acme"]).await;
+    let made =
+        gate.run(&["keys", "create-first", "the web shop", "--role", "admin", "--tenant", "acme"]).await;
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     // Nothing else, so that a shell can use the output directly.
     let key = made.stdout.strip_suffix('\n').unwrap().to_owned();
@@ -33,25 +34,44 @@ async fn keys_of_the_command_line_are_shown_once_and_end_in_seconds() {
         let as_bytes: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
         assert!(!stored.contains(secret) && !stored.contains(&as_bytes), "{stored}");
     }
-    let listed = gate.run(&["keys", "list", "--tenant", "acme"]).await;
+    let listed = gate.run_as(&caller, &["keys", "list"]).await;
     assert!(listed.stdout.contains(id) && listed.stdout.contains("the web shop"), "{}", listed.stdout);
     assert!(!listed.stdout.contains(secret), "{}", listed.stdout);
-    let of_another = gate.run(&["keys", "list"]).await;
+    let other = gate.key(Some("beta"), "admin", None).await;
+    let of_another = gate.run_as(&other, &["keys", "list"]).await;
     assert!(of_another.code == Some(0) && !of_another.stdout.contains(id), "{}", of_another.stdout);
+    // A further key is made over the API, and shown alone as well.
+    let words = ["keys", "create", "a colleague", "--role", "admin", "--expires-in-s", "600"];
+    let colleague = gate.run_as(&caller, &words).await;
+    assert_eq!(colleague.code, Some(0), "{}", colleague.stderr);
+    let colleague = gate.caller(colleague.stdout.strip_suffix('\n').unwrap());
+    assert_eq!(colleague.get("/v1/agents").await.status, 200);
 
     assert_eq!(caller.get("/v1/agents").await.status, 200);
-    let revoked = gate.run(&["keys", "revoke", id]).await;
+    let foreign = gate.run_as(&other, &["keys", "revoke", id]).await;
+    assert_eq!((foreign.code, foreign.stderr.contains("unknown_key")), (Some(1), true), "{}", foreign.stderr);
+    let revoked = gate.run_as(&caller, &["keys", "revoke", id, "--actor", "ann"]).await;
     assert_eq!(revoked.code, Some(0), "{}", revoked.stderr);
     let began = Instant::now();
     while caller.get("/v1/agents").await.status != 401 {
         assert!(began.elapsed() < WITHIN, "it counts still");
         sleep(Duration::from_millis(100)).await;
     }
-    let listed = gate.command(&["keys", "list", "--tenant", "acme"]).await;
+    let late = gate.run_as(&caller, &["keys", "list"]).await;
+    assert_eq!(late.code, Some(1));
+    assert!(
+        late.stderr.contains("unauthenticated") && late.stderr.contains("ANTIPHON_API_KEY"),
+        "{}",
+        late.stderr
+    );
+    let listed = gate.run_as(&colleague, &["keys", "list", "--json"]).await.stdout;
+    let listed: Value = serde_json::from_str(&listed).unwrap();
     let ended = listed["keys"].as_array().unwrap().iter().find(|key| key["key_id"] == *id).unwrap();
-    assert_eq!((&ended["revoked_by"], ended["revoked_at"] == Value::Null), (&json!("cli"), false));
-    let unknown = gate.run(&["keys", "revoke", "0123456789abcdef"]).await;
-    assert_eq!((unknown.code, unknown.stderr.contains("there is no key")), (Some(1), true));
+    let by = format!("key:{id}/ann");
+    assert_eq!((&ended["revoked_by"], ended["revoked_at"] == Value::Null), (&json!(by), false));
+    let narrow = gate.key(Some("acme"), "viewer", None).await;
+    let refused = gate.run_as(&narrow, &["keys", "list"]).await;
+    assert_eq!((refused.code, refused.stderr.contains("keys:manage")), (Some(1), true), "{}", refused.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,10 +100,11 @@ async fn making_and_ending_keys_is_in_the_audit_log() {
     );
     // Keys of the command line.
     let by_command = gate.key(Some("acme"), "viewer", None).await;
-    gate.command(&["keys", "revoke", &by_command.credential[4..20]]).await;
+    assert_eq!(gate.run_as(&admin, &["keys", "revoke", &by_command.credential[4..20]]).await.code, Some(0));
     let audit = admin.get(&format!("/v1/keys/{}/audit", &by_command.credential[4..20])).await.json().unwrap();
     let entries: Vec<_> = audit["entries"].as_array().unwrap().iter().map(said).collect();
-    assert!(entries.iter().all(|entry| entry[0] == "cli" && entry[3] == "role viewer"), "{entries:?}");
+    assert!(entries.iter().all(|entry| entry[3] == "role viewer"), "{entries:?}");
+    assert_eq!((&entries[0][0], entries[1][0].as_str()), (&creator, "cli"));
     assert_eq!(entries.iter().map(|entry| entry[1].as_str()).collect::<Vec<_>>(), ["revoke_key", "make_key"]);
     // The secret is nowhere in it, and another tenant sees nothing of it.
     let sql = "SELECT string_agg(a::text, ' ') FROM audit_log AS a";

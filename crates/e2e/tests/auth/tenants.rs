@@ -57,6 +57,21 @@ async fn tenants_do_not_know_of_each_other() {
         assert_eq!(foreign.ask("DELETE", &format!("/v1/keys/{key}"), None).await.status, 404);
         assert!(foreign.get("/v1/agents").await.json().unwrap()["agents"].as_array().unwrap().is_empty());
     }
+    let letter =
+        "INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, subject, reason, detail, raw)
+                  VALUES (0, 'entry', 's:1', 0, 1, 'tasks.0.acme~late', 'unknown_agent', '{}', 'secret')";
+    sqlx::raw_sql(letter).execute(&gate.fixture.pool).await.unwrap();
+    let letter = "/v1/dead-letters/entry:0:s:1";
+    for foreign in [&other, &default] {
+        assert_eq!(foreign.get(letter).await.status, 404);
+        assert_eq!(foreign.ask("POST", &format!("{letter}/replay"), None).await.status, 404);
+        assert_eq!(foreign.ask("DELETE", letter, None).await.status, 404);
+    }
+    let own = acme.get(letter).await.json().unwrap();
+    assert_eq!((&own["text"], &own["thread_id"]), (&json!("secret"), &json!("late")));
+    assert_eq!(acme.ask("DELETE", letter, None).await.status, 200);
+    let audit = acme.get("/v1/threads/late/audit").await.json().unwrap();
+    assert_eq!(audit["entries"][0]["action"], json!("drop_dead_letter"), "{audit}");
     // Another tenant's request looks for the turn for a while; the turn must not have ended by
     // then.
     let stop = json!({"content": "slowly please, and wait for it. ".repeat(20)});

@@ -4,7 +4,8 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn compactions_without_summary_stay_with_the_original() {
-    let fixture = fixture_with_talk().await;
+    let mut fixture = fixture_with_talk().await;
+    fixture.serve(&[]).await;
     fixture
         .execute(&format!(
             "INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, strategy, valid_from_position, previous_id,

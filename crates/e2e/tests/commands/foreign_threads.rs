@@ -7,7 +7,7 @@ use super::CommandFixture;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_from_elsewhere_become_batches_once() {
-    let fixture = CommandFixture::new().await;
+    let mut fixture = CommandFixture::new().await;
     let openai = json!({"messages": [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Weather?", "created_at": 1_750_000_000},
@@ -34,6 +34,7 @@ async fn messages_from_elsewhere_become_batches_once() {
         assert_eq!(fixture.json(&words).await["new_messages"], json!(0));
         assert_eq!(fixture.stored().await, before);
     }
+    fixture.serve(&[]).await;
     let list = fixture.json("batches list openai").await;
     let shown =
         |batch: &Value| (batch["state"].clone(), batch["message_count"].clone(), batch["input"].clone());
@@ -96,7 +97,7 @@ async fn what_cannot_be_kept_is_named_and_a_strict_import_refuses_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exports_of_chat_services_become_threads_once() {
-    let fixture = CommandFixture::new().await;
+    let mut fixture = CommandFixture::new().await;
     for (name, threads, messages) in [("chatgpt", 1, 4), ("claude", 2, 8), ("openwebui", 1, 10)] {
         let words = format!("threads import --from {name} --file {}", input(name));
         let first = fixture.json(&words).await;
@@ -115,6 +116,7 @@ async fn exports_of_chat_services_become_threads_once() {
     let thread = fixture.rows(&format!("SELECT metadata FROM threads WHERE thread_id = '{id}'")).await;
     assert_eq!(thread[0]["metadata"]["title"], json!("Boats \u{fffd} of Skagen"));
     assert_eq!(thread[0]["metadata"]["imported_from"]["format"], json!("chatgpt"));
+    fixture.serve(&[]).await;
     let list = fixture.json(&format!("batches list {id}")).await;
     assert_eq!(list["batches"][0]["state"], json!("complete"));
     // One chat of several, under a given name.

@@ -4,15 +4,19 @@ use devservices::workspace;
 use serde_json::{Value, json};
 use testkit::fleet::{Invocation, invoke};
 
-use crate::{api_client::SOON, fixture::Fixture, timers::in_seconds};
+use crate::{
+    api_client::SOON,
+    fixture::{Fixture, api_url},
+    timers::in_seconds,
+};
 
 const CRON: [&str; 6] = ["--cron", "0 9 * * 1", "--time-zone", "Europe/Berlin", "--content", "report"];
 
-/// Runs the binary on the servers of a fleet.
+/// Runs the binary with the API of a fleet and nothing else of it.
 async fn run(fixture: &Fixture, words: &str, more: &[&str]) -> Invocation {
-    let env = [("DATABASE_URL", fixture.database_url()), ("NATS_URL", fixture.nats.url().to_owned())];
+    let env = [api_url(fixture.fleet.gateways[0].http_addr())];
     let words: Vec<&str> = words.split_whitespace().chain(more.iter().copied()).collect();
-    invoke(&words, &env.map(|(name, value)| (name.to_owned(), value))).await.unwrap()
+    invoke(&words, &env).await.unwrap()
 }
 
 /// The JSON output of a command that must succeed.
@@ -58,7 +62,7 @@ async fn schedules_are_put_tried_and_deleted_by_commands() {
     assert_eq!((&put["overlap"], &put["missed"]), (&json!("queue"), &json!("one")));
     assert_eq!(put["metadata"], json!({"from": "shell"}));
     assert_eq!(put["next_occurrences"], dry_run["next_occurrences"]);
-    let again = json_of(&fixture, "schedules put ann weekly --disabled", &CRON).await;
+    let again = json_of(&fixture, "schedules put ann weekly --enabled=false", &CRON).await;
     assert_eq!((&again["version"], &again["next_at"]), (&json!(2), &Value::Null));
 
     let with =
@@ -72,7 +76,7 @@ async fn schedules_are_put_tried_and_deleted_by_commands() {
         refused(&fixture, &format!("{words} --metadata []"), &CRON, 2, "it is not a JSON object").await;
         refused(&fixture, &format!("{words} --overlap twice"), &CRON, 2, "skip or queue").await;
     }
-    refused(&fixture, "schedules put ann a.b", &CRON, 2, "a.b").await;
+    refused(&fixture, "schedules put ann a.b", &CRON, 2, "invalid_id").await;
     assert_eq!(listed().await[0]["version"], 2, "what was refused has changed nothing");
 
     refused(&fixture, "schedules delete ann daily", &[], 1, "no such schedule").await;
@@ -81,7 +85,7 @@ async fn schedules_are_put_tried_and_deleted_by_commands() {
     assert_eq!(listed().await, json!([]));
     let acts = api.acts_on_agent("ann").await.unwrap();
     let by = |action: &str| acts.iter().find(|act| act["action"] == action).unwrap()["actor"].clone();
-    assert_eq!((by("put_schedule"), by("delete_schedule")), (json!("command"), json!("command")));
+    assert_eq!((by("put_schedule"), by("delete_schedule")), (json!("api"), json!("api")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,18 +113,11 @@ async fn follow_ups_are_put_off_and_cancelled_by_commands() {
     json_of(&fixture, &format!("follow-ups snooze chat {id} --seconds 86400"), &[]).await;
     assert!(newest().await["due_at"].as_str().unwrap() > until.as_str());
     assert_eq!(json_of(&fixture, &format!("follow-ups show chat {id}"), &[]).await["verdict"], "fire");
-    // Without NATS the owner cannot be asked for inputs that are not stored yet.
-    let nowhere = ["--nats-url", "nats://127.0.0.1:9"];
-    let alone = run(&fixture, &format!("follow-ups show chat {id} -o json"), &nowhere).await;
-    assert!(alone.stderr.contains("an input that is not stored yet is left out"), "{}", alone.stderr);
-    let alone: Value = serde_json::from_str(&alone.stdout).unwrap();
-    assert_eq!(alone["verdict"], "fire");
-
     let unknown = format!("{}-1", id.split_once('-').unwrap().0);
     for words in ["--seconds 0", "--seconds 1 --until 2030-01-01T00:00:00Z", "--until tomorrow", ""] {
         refused(&fixture, &format!("follow-ups snooze chat {id} {words}"), &[], 2, "").await;
     }
-    refused(&fixture, "follow-ups cancel chat nothing", &[], 2, "nothing").await;
+    refused(&fixture, "follow-ups cancel chat nothing", &[], 2, "invalid_id").await;
     refused(&fixture, &format!("follow-ups cancel chat {unknown}"), &[], 1, "no such follow-up").await;
     refused(&fixture, &format!("follow-ups cancel other {id}"), &[], 1, "no such follow-up").await;
 
@@ -151,10 +148,7 @@ async fn follow_ups_are_put_off_and_cancelled_by_commands() {
 async fn line(fixture: &Fixture, line: &str, follow_up: &str) -> String {
     let function = format!("antiphon() {{ \"$ANTIPHON_BIN\" \"$@\"; }}\n{line}");
     let mut shell = tokio::process::Command::new("sh");
-    shell
-        .args(["-ec", &function])
-        .env("DATABASE_URL", fixture.database_url())
-        .env("NATS_URL", fixture.nats.url());
+    shell.args(["-ec", &function]).envs([api_url(fixture.fleet.gateways[0].http_addr())]);
     let output = shell.env("ID", follow_up).output().await.unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()

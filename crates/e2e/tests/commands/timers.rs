@@ -6,7 +6,7 @@ use super::{CommandFixture, bucket, fixture_with_talk};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn follow_ups_and_schedules_are_shown_and_follow_ups_exported() {
-    let fixture = fixture_with_talk().await;
+    let mut fixture = fixture_with_talk().await;
     let id = |n: i64| format!("f{:04x}-{n}", bucket("t"));
     for (n, state) in [(5, "fired"), (6, "pending")] {
         let ended = if state == "pending" { "NULL" } else { "now()" };
@@ -20,16 +20,17 @@ async fn follow_ups_and_schedules_are_shown_and_follow_ups_exported() {
             ))
             .await;
     }
+    fixture.serve(&[]).await;
     let listed = fixture.json("follow-ups list t").await;
     let statuses: Vec<_> =
         listed["follow_ups"].as_array().unwrap().iter().map(|one| one["status"].clone()).collect();
     assert_eq!(statuses, ["pending", "fired"]);
-    let older = fixture.json(&format!("follow-ups list t --before {}", id(6))).await;
+    let older = fixture.json(&format!("follow-ups list t --next {}", id(6))).await;
     assert_eq!(older["follow_ups"][0]["follow_up_id"], json!(id(5)));
     let shown = fixture.json(&format!("follow-ups show t {}", id(6))).await;
     assert_eq!((&shown["verdict"], &shown["rules"][0]["rule"]), (&json!("refused"), &json!("disabled")));
     let unknown = fixture.refused(&format!("follow-ups show t {}", id(7))).await;
-    assert!(unknown.starts_with("there is no follow-up"), "{unknown}");
+    assert!(unknown.contains("unknown_follow_up"), "{unknown}");
     fixture
         .execute(&format!(
             "INSERT INTO schedules (bucket, agent_id, name, cron, time_zone, content, created_by, timer_id)
@@ -40,7 +41,7 @@ async fn follow_ups_and_schedules_are_shown_and_follow_ups_exported() {
     assert_eq!(fixture.json("schedules list ann").await["schedules"][0]["name"], "daily");
     assert_eq!(fixture.json("schedules show ann daily").await["cron"], "0 9 * * *");
     let table = fixture.invoke("schedules list ann").await.stdout;
-    assert!(table.starts_with("SCHEDULE") && table.contains("Europe/Berlin"), "{table}");
+    assert!(table.starts_with("NAME") && table.contains("Europe/Berlin"), "{table}");
 
     fixture.export("a").await;
     let other = CommandFixture::new().await;

@@ -22,14 +22,14 @@ fn steps(name: &str) -> String {
     block.split_once("```").unwrap().0.to_owned()
 }
 
-fn run(name: &str, folder: &Path, database_url: &str, nats_url: &str) -> Output {
+fn run(name: &str, folder: &Path, env: &[(String, String)]) -> Output {
     let programs = [binary().unwrap(), tools::postgres().unwrap().path.join("pg_dump")];
     let folders: Vec<_> = programs.iter().map(|program| program.parent().unwrap().to_owned()).collect();
     let old = std::env::var_os("PATH").unwrap();
     let path = std::env::join_paths(folders.into_iter().chain(std::env::split_paths(&old))).unwrap();
     let mut shell = Command::new("bash");
     shell.args(["-euo", "pipefail", "-c", &steps(name)]).current_dir(folder).env("PATH", path);
-    shell.env("DATABASE_URL", database_url).env("NATS_URL", nats_url);
+    shell.envs(env.iter().cloned());
     let output = shell.output().unwrap();
     assert!(output.status.success(), "{name}: {}", said(&output));
     output
@@ -39,22 +39,22 @@ fn run(name: &str, folder: &Path, database_url: &str, nats_url: &str) -> Output 
 async fn backup_is_restored_by_the_steps_of_the_page() {
     let mut fixture = Fixture::new().await;
     let folder = ScratchDir::new("backup").unwrap();
-    let (database, nats) = (fixture.database_url(), fixture.nats.url().to_owned());
+    let env = fixture.command_env();
     fixture.send_many("before", 10).await;
     fixture.until_ended(Duration::from_secs(30)).await;
-    run("backup", folder.path(), &database, &nats);
+    run("backup", folder.path(), &env);
     fixture.send_many("after", 10).await;
     fixture.until_ended(Duration::from_secs(30)).await;
     let (workers, gateways) = (&mut fixture.fleet.workers, &mut fixture.fleet.gateways);
     for process in workers.iter_mut().chain(gateways) {
         process.kill().await.unwrap();
     }
-    run("restore", folder.path(), &database, &nats);
+    run("restore", folder.path(), &env);
     assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), (10, 0), "what was backed up, and no more");
     fixture.fleet.spawn().unwrap();
     fixture.fleet.ready(READY_LIMIT).await.unwrap();
     let is_whole = async || db_snapshot::ended(&fixture.pool).await.is_ok_and(|ended| ended == (20, 0));
     fixture.until("what the streams still have is read again", Duration::from_secs(30), is_whole).await;
-    run("after", folder.path(), &database, &nats);
+    run("after", folder.path(), &env);
     fixture.audit(vec![]).await;
 }

@@ -89,18 +89,18 @@ async fn certificates_of_clients_are_shown_to_nats_and_postgres() {
     };
     let migrated = invoke(&["migrate"], &variables(Some(dir), Some(dir))).await.unwrap();
     assert_eq!(migrated.code, Some(0), "{}\n{}", migrated.stderr, read(&dir.join("nats.log")));
-    let listed = invoke(&["keys", "list"], &variables(None, Some(dir))).await.unwrap();
+    let listed = invoke(&["keys", "rotations"], &variables(None, Some(dir))).await.unwrap();
     assert_eq!(listed.code, Some(0), "{}", listed.stderr);
 
-    let replay = ["dead-letters", "replay", "entry:3:7f3a:17"];
-    let unknown = invoke(&replay, &variables(Some(dir), Some(dir))).await.unwrap();
-    assert!(unknown.stderr.contains("there is no dead letter"), "{}", unknown.stderr);
+    let erase = ["threads", "erase", "nothing", "--yes"];
+    let unknown = invoke(&erase, &variables(Some(dir), Some(dir))).await.unwrap();
+    assert!(unknown.stderr.contains("there is no thread"), "{}", unknown.stderr);
     let (others, right) = (Some(of_others.path()), Some(dir));
     let refused = [
-        ("Postgres takes no certificate", &["keys", "list"][..], variables(None, None)),
-        ("Postgres takes that of others", &["keys", "list"], variables(None, others)),
-        ("NATS takes no certificate", &replay, variables(None, right)),
-        ("NATS takes that of others", &replay, variables(others, right)),
+        ("Postgres takes no certificate", &["keys", "rotations"][..], variables(None, None)),
+        ("Postgres takes that of others", &["keys", "rotations"], variables(None, others)),
+        ("NATS takes no certificate", &erase, variables(None, right)),
+        ("NATS takes that of others", &erase, variables(others, right)),
     ];
     // Some wait as long as for an unreachable server, so all wait concurrently.
     let runs = refused.iter().map(|(_, command, env)| invoke(command, env));

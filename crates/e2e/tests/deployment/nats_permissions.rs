@@ -178,6 +178,10 @@ fn rights(user: &str) -> (Vec<String>, Vec<String>) {
         ),
         "gateway" => (
             &[
+                "chunks.*",
+                "chunks.*.*",
+                "messages.*",
+                "messages.*.*",
                 "commands.*",
                 "commands.*.*",
                 "tasks.*",

@@ -48,7 +48,7 @@ impl Fixture {
 
     /// The output of a command.
     async fn printed(&self, words: &str) -> String {
-        let env = [("DATABASE_URL".to_owned(), self.database_url())];
+        let env = self.command_env();
         let words: Vec<&str> = words.split_whitespace().collect();
         let done = testkit::fleet::invoke(&words, &env).await.unwrap();
         assert_eq!(done.code, Some(0), "{words:?}: {}", done.stderr);

@@ -26,26 +26,26 @@ const MOST_USER_BYTES: usize = 256;
 /// the whole tenant.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct BudgetBody {
+pub(crate) struct BudgetBody {
     /// Limit of the tokens that models read and write; exactly one of `tokens` and `cost` is given.
     #[schema(value_type = Option<schemas::BudgetTokens>)]
-    pub tokens: Option<u64>,
+    pub(crate) tokens: Option<u64>,
     /// Limit in the currency of the operator's prices: a decimal number with at most nine digits
     /// after the point.
     #[schema(pattern = r"^[0-9]{1,9}([.][0-9]{1,9})?$", example = "12.50")]
-    pub cost: Option<String>,
+    pub(crate) cost: Option<String>,
     /// The period after which the budget starts again: `day` or `month`.
     #[schema(value_type = schemas::BudgetPeriodSchema)]
-    pub period: String,
+    pub(crate) period: String,
     /// The time zone in which the day or month begins: a zone of the IANA database.
     #[schema(default = "UTC")]
-    pub time_zone: Option<String>,
+    pub(crate) time_zone: Option<String>,
     /// The agent whose calls count; without it and `user_id` those of the whole tenant.
     #[schema(value_type = Option<schemas::AgentIdSchema>)]
-    pub agent_id: Option<String>,
+    pub(crate) agent_id: Option<String>,
     /// The user whose calls count: `user_id` in the metadata of threads.
     #[schema(min_length = 1, max_length = 256)]
-    pub user_id: Option<String>,
+    pub(crate) user_id: Option<String>,
 }
 
 impl MaxBodySize for BudgetBody {
@@ -64,7 +64,7 @@ pub(crate) struct BudgetsQuery {
 
 /// A budget, and what has been used of it in its current period. Amounts are decimal numbers.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct BudgetView {
+pub(crate) struct BudgetView {
     #[schema(value_type = schemas::BudgetNameSchema)]
     name: String,
     /// Whose calls count: `tenant`, `agent` or `user`.
@@ -129,7 +129,7 @@ impl BudgetBody {
     ///
     /// # Errors
     /// What is wrong with the body.
-    pub fn budget(self, tenant: Option<&Tenant>, has_prices: bool) -> Result<Budget, String> {
+    pub(crate) fn budget(self, tenant: Option<&Tenant>, has_prices: bool) -> Result<Budget, String> {
         let (unit, limit) = match (self.tokens, self.cost) {
             (Some(tokens), None) if tokens <= schemas::MOST_BUDGET_TOKENS => (BudgetUnit::Tokens, tokens),
             (Some(_), None) => {
@@ -249,7 +249,7 @@ fn shown(ctx: &RequestContext, row: BudgetRow) -> Result<BudgetView, Problem> {
 
 impl BudgetView {
     /// `prices`: the configured prices, which name the currency.
-    pub fn of(row: BudgetRow, prices: Option<&PriceTable>) -> Self {
+    pub(crate) fn of(row: BudgetRow, prices: Option<&PriceTable>) -> Self {
         let BudgetRow { name, budget, spent, .. } = row;
         let Budget { scope, unit, limit, period, zone } = budget;
         let scope_name = scope.name();

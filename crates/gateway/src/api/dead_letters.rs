@@ -1,15 +1,20 @@
 //! Dead letters: inputs that were given up on.
 
+use axum::http::HeaderMap;
 use axum::response::Response;
+use model::ThreadId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store::{DeadLetterCursor, StoredDeadLetter};
+use store::{DeadLetterCursor, DeadLetterId, ReplayClaim, StoredDeadLetter};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
 use crate::api::{schemas, views};
 use crate::app::request_context::RequestContext;
+use crate::commands::{control, publish};
 use crate::error::{ErrorCode, Problem};
+use crate::extract::body::NoBody;
+use crate::extract::path::PathParam;
 use crate::extract::query;
 use crate::extract::query::QueryParams;
 
@@ -67,6 +72,112 @@ pub(crate) struct DeadLetter {
     /// When the payload was put into the stream again; null when it was not.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     replayed_at: Option<String>,
+}
+
+/// An input given up on, with its whole payload.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct WholeDeadLetter {
+    #[serde(flatten)]
+    letter: DeadLetter,
+    /// The payload, where it is text.
+    #[schema(required)]
+    text: Option<String>,
+    /// The payload in hexadecimal digits.
+    hex: String,
+}
+
+/// A dead letter whose payload is in its stream again.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ReplayedDeadLetter {
+    id: String,
+    /// False: another request has replayed it at the same time, with the same effect.
+    replayed: bool,
+    stream: String,
+    stream_seq: u64,
+}
+
+/// A dead letter that is gone.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DroppedDeadLetter {
+    id: String,
+    dropped: bool,
+}
+
+fn unknown() -> Problem {
+    Problem::new(ErrorCode::UnknownDeadLetter, "there is no such dead letter")
+}
+
+fn letter_id(text: &str) -> Result<DeadLetterId, Problem> {
+    let detail = "letter: the id of a dead letter is <kind>:<number>:<key>";
+    DeadLetterId::parse(text).ok_or_else(|| Problem::new(ErrorCode::InvalidId, detail))
+}
+
+/// The letter, if it is the tenant's. One whose owner is unknown is the default tenant's.
+async fn own_letter(ctx: &RequestContext, id: &DeadLetterId) -> Result<StoredDeadLetter, Problem> {
+    let letter = ctx.store()?.dead_letter(id).await?.ok_or_else(unknown)?;
+    let owner = letter.owner().and_then(|owner| ThreadId::parse(&owner).ok());
+    let tenant = owner.and_then(|owner| owner.tenant());
+    if tenant.as_ref() == ctx.tenant() { Ok(letter) } else { Err(unknown()) }
+}
+
+pub(crate) async fn get(
+    ctx: RequestContext,
+    PathParam(letter): PathParam<String>,
+) -> Result<Response, Problem> {
+    let letter = own_letter(&ctx, &letter_id(&letter)?).await?;
+    let text = std::str::from_utf8(&letter.raw).ok().map(str::to_owned);
+    let hex = letter.raw.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(json_no_store(WholeDeadLetter { letter: DeadLetter::from(letter), text, hex }))
+}
+
+pub(crate) async fn replay(
+    ctx: RequestContext,
+    PathParam(letter): PathParam<String>,
+    headers: HeaderMap,
+    _: NoBody,
+) -> Result<Response, Problem> {
+    let (id, actor, backend) = (letter_id(&letter)?, ctx.actor(&headers)?, ctx.backend()?);
+    let Some(subject) = own_letter(&ctx, &id).await?.subject.filter(|_| id.kind == "entry") else {
+        let detail = "only entries with a subject are replayed; clients of a message that failed were told so, and what it lacks is still missing";
+        return Err(Problem::new(ErrorCode::DeadLetterNotReplayable, detail));
+    };
+    let letter = match backend.store().claim_replay(&id).await? {
+        ReplayClaim::Claimed(letter) => letter,
+        ReplayClaim::Replayed => {
+            return Err(Problem::new(ErrorCode::DeadLetterReplayed, "the dead letter was replayed already"));
+        }
+        ReplayClaim::Busy => {
+            let detail = "the dead letter is being replayed; look again in a minute";
+            return Err(Problem::new(ErrorCode::DeadLetterBusy, detail).retry_after(60));
+        }
+        ReplayClaim::Unknown => return Err(unknown()),
+    };
+    // The number of partitions may be another one by now, or the publisher did not know it.
+    let place = wire::subject::in_fleet(backend.count, &subject);
+    let subject = place.as_ref().map_or(&subject, |(_, subject)| subject);
+    // Who fails between this and the next line and tries again within two minutes puts nothing into
+    // the stream; later, the ids in the payload see to it.
+    let publication = format!("replay.{}", id.text());
+    let stored = publish::publish_again(backend, subject, letter.raw.clone(), &publication).await?;
+    let replayed = backend.store().replayed(&id, &control::new_id()?, &actor).await?;
+    tracing::info!(letter = id.text(), actor, "a dead letter was replayed");
+    let (stream, stream_seq) = (stored.stream, stored.seq.0);
+    Ok(json_no_store(ReplayedDeadLetter { id: id.text(), replayed, stream, stream_seq }))
+}
+
+pub(crate) async fn delete(
+    ctx: RequestContext,
+    PathParam(letter): PathParam<String>,
+    headers: HeaderMap,
+    _: NoBody,
+) -> Result<Response, Problem> {
+    let (id, actor) = (letter_id(&letter)?, ctx.actor(&headers)?);
+    own_letter(&ctx, &id).await?;
+    if !ctx.store()?.drop_dead_letter(&id, &control::new_id()?, &actor).await? {
+        return Err(unknown());
+    }
+    tracing::info!(letter = id.text(), actor, "a dead letter was dropped");
+    Ok(json_no_store(DroppedDeadLetter { id: id.text(), dropped: true }))
 }
 
 pub(crate) async fn list(

@@ -52,7 +52,7 @@ pub(crate) struct FollowUpsPage {
 
 /// A follow-up and its state.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FollowUpView {
+pub(crate) struct FollowUpView {
     #[schema(value_type = schemas::FollowUpIdSchema)]
     follow_up_id: String,
     #[schema(value_type = schemas::AgentIdSchema)]
@@ -87,7 +87,7 @@ pub struct FollowUpView {
 /// A follow-up with the outcome of each rule: for a waiting one as of now, for another one as of
 /// its decision.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FollowUpDetail {
+pub(crate) struct FollowUpDetail {
     #[serde(flatten)]
     follow_up: FollowUpView,
     /// What would happen to a waiting follow-up if it were due now: `fire`, `refused`, `later`, or
@@ -115,13 +115,13 @@ struct RuleView {
 /// The new due time: either `seconds` or `until`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SnoozeBody {
+pub(crate) struct SnoozeBody {
     /// The delay from now, in seconds.
     #[schema(minimum = 1, maximum = 2_592_000)]
-    pub seconds: Option<u64>,
+    pub(crate) seconds: Option<u64>,
     /// The new due time, at most thirty days from now.
     #[schema(value_type = Option<schemas::TimestampSchema>)]
-    pub until: Option<String>,
+    pub(crate) until: Option<String>,
 }
 
 impl MaxBodySize for SnoozeBody {
@@ -169,7 +169,7 @@ pub(crate) async fn get(
 
 /// Whether a person's input waits or is in progress in the thread; `None` when its owner, which
 /// alone knows, does not answer.
-pub(crate) async fn has_open_input(backend: &Backend, thread: &ThreadId) -> Option<bool> {
+async fn has_open_input(backend: &Backend, thread: &ThreadId) -> Option<bool> {
     let about = QueryTarget::Thread(thread.clone());
     let status = owner_query::explain(backend, thread.bucket(), &about).await?;
     Some(owner_query::turns_with_people(&status).next().is_some())
@@ -178,7 +178,7 @@ pub(crate) async fn has_open_input(backend: &Backend, thread: &ThreadId) -> Opti
 impl FollowUpDetail {
     /// `now`: the data that decides about it at the moment. `has_open_input`: a person's input
     /// waits or is in progress in its thread.
-    pub fn new(row: &FollowUpRow, now: Option<&DueTimer>, has_open_input: bool) -> Self {
+    pub(crate) fn new(row: &FollowUpRow, now: Option<&DueTimer>, has_open_input: bool) -> Self {
         let follow_up = FollowUpView::from(row);
         match now.filter(|_| row.status == TimerStatus::Pending) {
             None => Self { follow_up, verdict: None, rules: rules_then(row) },
@@ -245,7 +245,7 @@ pub(crate) async fn snooze(
 }
 
 /// Moves a waiting follow-up to another time.
-pub(crate) async fn put_off(
+async fn put_off(
     backend: &Backend,
     actor: String,
     thread: &ThreadId,
@@ -286,7 +286,7 @@ pub(crate) async fn cancel(
 }
 
 /// Cancels a waiting follow-up.
-pub(crate) async fn call_off(
+async fn call_off(
     backend: &Backend,
     actor: String,
     thread: &ThreadId,

@@ -1,5 +1,6 @@
 //! Reasoning sessions of agents: their visible messages, and the messages replaced by compressions.
 
+use axum::http::HeaderMap;
 use axum::response::Response;
 use model::{Position, ReasoningSessionId};
 use reasoning::{SessionMessage, message_id};
@@ -13,6 +14,7 @@ use crate::api::respond::json_no_store;
 use crate::api::{schemas, views};
 use crate::app::request_context::RequestContext;
 use crate::error::{ErrorCode, Problem};
+use crate::extract::body::NoBody;
 use crate::extract::path::{self, PathParam};
 use crate::extract::query::{self, QueryParams};
 
@@ -176,6 +178,44 @@ pub(crate) async fn message(
     let read = ctx.store()?.reasoning_message(&id, number).await?.ok_or_else(unknown)?;
     let none = || Problem::from(ErrorCode::UnknownMessage);
     Ok(json_no_store(message_view(read.message.ok_or_else(none)?)))
+}
+
+/// A compression that was taken back.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct UndoneCompression {
+    session_id: String,
+    /// The message that was its summary.
+    undone: String,
+}
+
+/// Takes the newest compression back.
+pub(crate) async fn undo(
+    ctx: RequestContext,
+    PathParam(session): PathParam<String>,
+    headers: HeaderMap,
+    _: NoBody,
+) -> Result<Response, Problem> {
+    let id = path::id("session", &session, |name| ReasoningSessionId::of_tenant(ctx.tenant(), name))?;
+    let (actor, store) = (ctx.actor(&headers)?, ctx.store()?);
+    let unknown = || Problem::new(ErrorCode::UnknownSession, "there is no such reasoning session");
+    let seen = store.restorable_reasoning(&id).await?.ok_or_else(unknown)?;
+    let summary = seen.summary.ok_or_else(|| {
+        Problem::new(ErrorCode::NoCompression, "the session has no compression to take back")
+    })?;
+    if !store.undo_reasoning(&id, &seen, None, &actor).await? {
+        let detail = "the session has changed meanwhile: look at it again";
+        return Err(Problem::new(ErrorCode::SessionChanged, detail));
+    }
+    let now = store.reasoning_thread(&id, false, None).await?.ok_or_else(unknown)?;
+    if let Some(thread) = &now.session.applies_to
+        && let Err(error) = store.apply_reasoning(&id, thread, &actor).await
+    {
+        tracing::warn!(%error, session = id.as_str(), "a compression was taken back and is not applied to its thread yet");
+        let detail = "the compression was taken back, but the contexts of its thread have not changed yet. The next change of the session \
+                      makes them so; do not repeat the request, which would take back one more";
+        return Err(Problem::new(ErrorCode::CompressionNotApplied, detail));
+    }
+    Ok(json_no_store(UndoneCompression { session_id: id.name().to_owned(), undone: message_id(summary) }))
 }
 
 fn session_view(seen: &ReasoningThread, log: &DiscardedPage) -> ReasoningSessionView {

@@ -26,30 +26,30 @@ const SHOWN: usize = 5;
 /// A schedule: either `cron`, or a single time in `at`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ScheduleBody {
+pub(crate) struct ScheduleBody {
     /// A cron pattern of five fields: minute, hour, day of the month, month, day of the week.
     #[schema(max_length = 256)]
-    pub cron: Option<String>,
+    pub(crate) cron: Option<String>,
     /// The time of a single occurrence: an instant, or a local time in `time_zone`.
     #[schema(max_length = 64)]
-    pub at: Option<String>,
+    pub(crate) at: Option<String>,
     /// The time zone of the schedule: a zone of the IANA database.
     #[schema(default = "UTC")]
-    pub time_zone: Option<String>,
+    pub(crate) time_zone: Option<String>,
     /// What happens to an occurrence while the task of the previous one is not done.
     #[schema(value_type = Option<schemas::OverlapSchema>)]
-    pub overlap: Option<String>,
+    pub(crate) overlap: Option<String>,
     /// What happens to occurrences that fell due while no worker was running.
     #[schema(value_type = Option<schemas::MissedSchema>)]
-    pub missed: Option<String>,
+    pub(crate) missed: Option<String>,
     /// The text of each task.
     #[schema(value_type = schemas::InputSchema)]
-    pub content: String,
+    pub(crate) content: String,
     /// The metadata of each task.
     #[schema(value_type = Option<schemas::MetadataObject>)]
-    pub metadata: Option<Map<String, Value>>,
+    pub(crate) metadata: Option<Map<String, Value>>,
     /// Whether the schedule is active; `true` by default.
-    pub enabled: Option<bool>,
+    pub(crate) enabled: Option<bool>,
 }
 
 impl MaxBodySize for ScheduleBody {
@@ -58,7 +58,7 @@ impl MaxBodySize for ScheduleBody {
 
 /// A schedule and its next occurrences.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ScheduleView {
+pub(crate) struct ScheduleView {
     #[schema(value_type = schemas::ScheduleNameSchema)]
     name: String,
     #[schema(required)]
@@ -99,7 +99,7 @@ pub(crate) struct SchedulesPage {
 
 /// The occurrences of a schedule that was not stored.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ScheduleDryRun {
+pub(crate) struct ScheduleDryRun {
     #[schema(value_type = Vec<schemas::TimestampSchema>)]
     next_occurrences: Vec<String>,
 }
@@ -192,7 +192,7 @@ pub(crate) async fn put(
 }
 
 /// Stores a valid schedule and tells its owner. Returns its version and its view.
-pub(crate) async fn store_checked(
+async fn store_checked(
     backend: &Backend,
     actor: String,
     agent: &AgentId,
@@ -244,7 +244,7 @@ pub(crate) async fn dry_run(
 }
 
 /// The occurrences of a valid schedule; nothing is stored.
-pub(crate) async fn would_occur(store: &Store, body: ScheduleBody) -> Result<ScheduleDryRun, Problem> {
+async fn would_occur(store: &Store, body: ScheduleBody) -> Result<ScheduleDryRun, Problem> {
     let (_, occurrences) = checked(body, store.database_time().await?)?;
     let next_occurrences = occurrences.into_iter().filter_map(views::rfc3339).collect();
     Ok(ScheduleDryRun { next_occurrences })
@@ -261,7 +261,7 @@ pub(crate) async fn delete(
 }
 
 /// Deletes a schedule with its waiting occurrences.
-pub(crate) async fn drop_stored(
+async fn drop_stored(
     backend: &Backend,
     actor: String,
     agent: AgentId,
@@ -275,7 +275,7 @@ pub(crate) async fn drop_stored(
 
 impl ScheduleView {
     /// `now`: by the database's clock.
-    pub fn new(row: &ScheduleRow, now: Timestamp) -> Self {
+    pub(crate) fn new(row: &ScheduleRow, now: Timestamp) -> Self {
         let schedule = &row.schedule;
         let at = schedule.at.and_then(views::rfc3339);
         let (overlap, missed) = (OverlapRule::default(), MissedRule::default());

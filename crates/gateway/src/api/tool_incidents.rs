@@ -2,7 +2,7 @@
 
 use axum::http::HeaderMap;
 use axum::response::Response;
-use model::{ThreadId, TurnId};
+use model::ThreadId;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wire::tool_calls::{KeptResult, ToolDecision};
@@ -11,7 +11,6 @@ use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::api::turns::turn_id;
 use crate::app::request_context::RequestContext;
-use crate::backend::Backend;
 use crate::commands::tool_incidents::{self, FoundIncident};
 use crate::error::{ErrorCode, Problem};
 use crate::extract::body::{JsonBody, MaxBodySize};
@@ -31,16 +30,16 @@ pub(crate) struct ToolIncidentsQuery {
 /// A decision: exactly one of `run_again` and `result`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ToolDecisionBody {
+pub(crate) struct ToolDecisionBody {
     /// `true`: the tool is called again.
-    pub run_again: Option<bool>,
+    pub(crate) run_again: Option<bool>,
     /// The result that the model reads instead: the tool is not called again, and the turn
     /// continues.
     #[schema(max_length = 65_536)]
-    pub result: Option<String>,
+    pub(crate) result: Option<String>,
     /// Whether the model reads the result as an error.
     #[serde(default)]
-    pub is_error: bool,
+    pub(crate) is_error: bool,
 }
 
 impl MaxBodySize for ToolDecisionBody {
@@ -61,7 +60,7 @@ pub(crate) struct ToolIncidentsPage {
 
 /// A call of unknown outcome, of a tool that must not be called twice.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ToolIncidentView {
+pub(crate) struct ToolIncidentView {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     #[schema(value_type = schemas::TurnIdSchema)]
@@ -86,11 +85,10 @@ pub struct ToolIncidentView {
 }
 
 impl ToolIncidentView {
-    /// `thread_id` is the thread's whole id, or its name in its tenant.
-    fn new(found: FoundIncident, thread_id: String) -> Self {
+    fn new(found: FoundIncident) -> Self {
         let FoundIncident { place, incident, .. } = found;
         Self {
-            thread_id,
+            thread_id: place.thread.name().to_owned(),
             turn_id: place.turn.to_string(),
             call: place.call,
             workflow: place.workflow.to_string(),
@@ -119,30 +117,6 @@ impl ToolDecisionBody {
     }
 }
 
-/// Incidents of all tenants, with whole thread ids.
-pub(crate) async fn of_all_tenants(backend: &Backend, all: bool) -> Result<Vec<ToolIncidentView>, Problem> {
-    let found = tool_incidents::list(backend, all, |_| true).await?;
-    Ok(found.into_iter().map(with_whole_id).collect())
-}
-
-/// Decides about an incident of any tenant.
-pub(crate) async fn decide_as(
-    backend: &Backend,
-    actor: &str,
-    thread: &ThreadId,
-    turn: &TurnId,
-    call: &str,
-    body: ToolDecisionBody,
-) -> Result<ToolIncidentView, Problem> {
-    let decided = tool_incidents::decide(backend, actor, thread, turn, call, body.decision()?);
-    Ok(with_whole_id(decided.await?))
-}
-
-fn with_whole_id(found: FoundIncident) -> ToolIncidentView {
-    let thread = found.place.thread.as_str().to_owned();
-    ToolIncidentView::new(found, thread)
-}
-
 pub(crate) async fn list(
     ctx: RequestContext,
     QueryParams(query): QueryParams<ToolIncidentsQuery>,
@@ -151,11 +125,7 @@ pub(crate) async fn list(
     let is_ours = |thread: &ThreadId| ctx.in_own_tenant(thread.clone()).is_some();
     let mut found = tool_incidents::list(ctx.backend()?, query.all, is_ours).await?;
     let has_more = query::has_more(&mut found, limit);
-    let shown = |found: FoundIncident| {
-        let thread = found.place.thread.name().to_owned();
-        ToolIncidentView::new(found, thread)
-    };
-    let tool_incidents = found.into_iter().map(shown).collect();
+    let tool_incidents = found.into_iter().map(ToolIncidentView::new).collect();
     Ok(json_no_store(ToolIncidentsPage { tool_incidents, has_more }))
 }
 
@@ -168,5 +138,5 @@ pub(crate) async fn decide(
     let (thread, turn, actor) = (ctx.thread(&thread)?, turn_id(&turn)?, ctx.actor(&headers)?);
     let (backend, decision) = (ctx.backend()?, body.decision()?);
     let found = tool_incidents::decide(backend, &actor, &thread, &turn, &call, decision).await?;
-    Ok(json_no_store(ToolIncidentView::new(found, thread.name().to_owned())))
+    Ok(json_no_store(ToolIncidentView::new(found)))
 }

@@ -9,7 +9,9 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::respond::{csv_no_store, json_no_store};
 use crate::api::schemas;
 use crate::app::request_context::RequestContext;
-use crate::error::{ErrorCode, Problem};
+use crate::backend::Backend;
+use crate::error::ErrorCode;
+use crate::error::Problem;
 use crate::extract::query::QueryParams;
 
 /// Maximum number of groups in a response.
@@ -23,7 +25,7 @@ pub(crate) struct UsageQuery {
     from: String,
     /// Only turns that ended before this time.
     #[param(value_type = schemas::TimestampSchema)]
-    to: String,
+    to: Option<String>,
     /// Grouping: any of `day` (in UTC), `agent`, `thread`, `user`, `model`, `kind`,
     /// `finish_reason`, separated by commas. By default one sum of all.
     group_by: Option<String>,
@@ -34,7 +36,7 @@ pub(crate) struct UsageQuery {
 
 /// The usage of model calls, in sums.
 #[derive(Serialize, ToSchema)]
-pub struct UsageReport {
+pub(crate) struct UsageReport {
     /// The currency of the costs; null when no prices are configured.
     #[schema(required)]
     currency: Option<String>,
@@ -102,7 +104,9 @@ pub(crate) async fn get(
         wire::parse_rfc3339(text)
             .ok_or_else(|| invalid(format!("{name} must be a time like 2026-12-24T18:00:00Z")))
     };
-    let (from, to) = (moment("from", &query.from)?, moment("to", &query.to)?);
+    let from = moment("from", &query.from)?;
+    let to = query.to.as_deref().map(|to| moment("to", to)).transpose()?;
+    let to = to.map_or_else(|| ctx.backend().map(Backend::now), Ok)?;
     let names = query.group_by.as_deref().unwrap_or_default();
     let by = UsageGroup::list(names).map_err(|name| {
         invalid(format!("group_by: {name} is none of day, agent, thread, user, model, kind, finish_reason"))
@@ -115,14 +119,14 @@ pub(crate) async fn get(
 
 impl UsageReport {
     /// Message for a report with too many groups.
-    pub const TOO_MANY: &str = "these are more than 10000 groups; ask for a shorter time or for fewer";
+    pub(crate) const TOO_MANY: &str = "these are more than 10000 groups; ask for a shorter time or for fewer";
 
     /// The sums of calls of turns that ended from `from` on and before `to`; `None` when there are
     /// too many groups.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn read(
+    pub(crate) async fn read(
         store: &Store,
         from: Timestamp,
         to: Timestamp,
@@ -139,7 +143,7 @@ impl UsageReport {
 
     /// The report as CSV (RFC 4180): a header line, then one line per group, which ends with the
     /// currency and the first day with details.
-    pub fn to_csv(&self) -> String {
+    pub(crate) fn to_csv(&self) -> String {
         let names = [
             "day",
             "agent_id",

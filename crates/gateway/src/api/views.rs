@@ -23,36 +23,27 @@ use model::{ActiveTurn, OpenMessageStatus, RequestInfo, WaitReason, WaitingTurn}
 
 mod batch;
 
-pub use batch::{BatchView, CallView, WholeBatch};
-pub use wire::rfc3339;
+pub(crate) use batch::{BatchView, WholeBatch};
+pub(crate) use wire::rfc3339;
 
 /// A thread and its counters.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ThreadView {
+pub(crate) struct ThreadView {
     #[schema(value_type = schemas::ThreadIdSchema)]
-    pub thread_id: String,
+    pub(crate) thread_id: String,
     #[schema(value_type = schemas::AgentIdSchema)]
-    pub agent_id: String,
+    pub(crate) agent_id: String,
     #[schema(value_type = schemas::BusyPolicySchema)]
-    pub busy_policy: &'static str,
+    pub(crate) busy_policy: &'static str,
     #[schema(value_type = Object)]
-    pub metadata: Value,
+    pub(crate) metadata: Value,
     /// Number of messages, without those that the system made up.
     #[schema(minimum = 0)]
-    pub message_count: i64,
+    pub(crate) message_count: i64,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
-    pub last_position: Option<Position>,
+    pub(crate) last_position: Option<Position>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    pub created_at: Option<String>,
-}
-
-impl ThreadView {
-    /// The view across all tenants: ids include the tenant.
-    pub fn of_fleet(row: &ThreadRow) -> Self {
-        let named = &row.named;
-        let agent = named.agent.clone().unwrap_or_else(|| named.thread.agent());
-        Self { thread_id: named.thread.to_string(), agent_id: agent.to_string(), ..row.into() }
-    }
+    pub(crate) created_at: Option<String>,
 }
 
 /// The view within the thread's tenant.
@@ -73,54 +64,54 @@ impl From<&ThreadRow> for ThreadView {
 
 /// A message of a history.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct MessageView {
-    /// The message's position in the thread; null while its turn is in progress.
+pub(crate) struct MessageView {
+    /// Null while its turn is under way.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
-    pub position: Option<Position>,
+    pub(crate) position: Option<Position>,
     #[schema(value_type = schemas::MessageIdSchema)]
-    pub message_id: String,
+    pub(crate) message_id: String,
     /// The batch that the message belongs to; null while its turn is in progress, unless that turn
     /// continues a batch.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
-    pub batch_id: Option<Position>,
-    pub sequence_num: i32,
+    pub(crate) batch_id: Option<Position>,
+    pub(crate) sequence_num: i32,
     /// The message's number in the thread, from 1, counting hidden messages. It never changes.
     #[schema(minimum = 1, required)]
-    pub number: Option<u64>,
+    pub(crate) number: Option<u64>,
     #[schema(value_type = schemas::BatchTypeSchema)]
-    pub batch_type: &'static str,
+    pub(crate) batch_type: &'static str,
     #[schema(value_type = schemas::RoleSchema)]
-    pub role: &'static str,
-    pub content: String,
+    pub(crate) role: &'static str,
+    pub(crate) content: String,
     #[schema(value_type = Option<Vec<Object>>, required)]
-    pub tool_calls: Option<Value>,
+    pub(crate) tool_calls: Option<Value>,
     #[schema(required)]
-    pub tool_call_id: Option<String>,
+    pub(crate) tool_call_id: Option<String>,
     #[schema(value_type = Object)]
-    pub metadata: Value,
+    pub(crate) metadata: Value,
     #[schema(required)]
-    pub token_count: Option<i64>,
+    pub(crate) token_count: Option<i64>,
     /// Why the answer ended; set on the last message of an answer only.
     #[schema(value_type = Option<protocols::schemas::FinishReasonSchema>, required)]
-    pub finish_reason: Option<&'static str>,
+    pub(crate) finish_reason: Option<&'static str>,
     /// Total use of the answer's model calls; set on the last message of an answer, where known.
     #[schema(required)]
-    pub usage: Option<AnswerUsage>,
+    pub(crate) usage: Option<AnswerUsage>,
     /// Facts that the agent has remembered since this answer, and how to take them back. Set in
     /// histories and batches; absent when there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
-    pub remembered: Vec<RememberedFact>,
+    pub(crate) remembered: Vec<RememberedFact>,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
-    pub parent_id: Option<Position>,
+    pub(crate) parent_id: Option<Position>,
     /// For an input: when it was accepted. For other messages: when the message was complete; null
     /// while it is in progress.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    pub created_at: Option<String>,
+    pub(crate) created_at: Option<String>,
     /// For an input: when the run that answered it began. For other messages: when the first chunk
     /// came. Null when unknown.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    pub started_at: Option<String>,
+    pub(crate) started_at: Option<String>,
 }
 
 impl From<StoredMessage> for MessageView {
@@ -400,7 +391,7 @@ impl ReasonView {
 
 /// The outcome of a control command.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ControlResult {
+pub(crate) struct ControlResult {
     #[schema(value_type = schemas::CommandIdSchema)]
     command_id: String,
     #[schema(value_type = schemas::CommandStatusSchema)]
@@ -415,13 +406,6 @@ impl IntoResponse for ControlOutcome {
     fn into_response(self) -> Response {
         let status = if self.is_pending() { StatusCode::ACCEPTED } else { StatusCode::OK };
         (status, Json(ControlResult::from(&self))).into_response()
-    }
-}
-
-impl ControlResult {
-    /// The reason of the rejection, if the owner rejected the command.
-    pub fn error(&self) -> Option<&str> {
-        self.error.as_deref()
     }
 }
 

@@ -111,14 +111,17 @@ pub(crate) fn class(scope: Permission) -> RequestClass {
         | Permission::ReadAudit
         | Permission::ReadDeadLetters
         | Permission::ReadReasoning
-        | Permission::ReadMemory => RequestClass::Read,
+        | Permission::ReadMemory
+        | Permission::ReadFleet => RequestClass::Read,
         Permission::WriteThreads
         | Permission::SendTasks
         | Permission::OperateAgents
         | Permission::ConfigureAgents
         | Permission::ManageKeys
         | Permission::WriteReasoning
-        | Permission::WriteMemory => RequestClass::Write,
+        | Permission::WriteMemory
+        | Permission::OperateDeadLetters
+        | Permission::OperateFleet => RequestClass::Write,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bus::{BusError, Disposition};
+use bus::{BusError, Disposition, PublishAck};
 use bytes::Bytes;
 use model::{Bucket, Command, Control, Note, Task, TurnOpened};
 use wire::{CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, subject};
@@ -63,15 +63,35 @@ fn decoded(context: &Backend, bucket: Bucket, subject: &str, payload: &Bytes) ->
     wire::decode_entry(p, subject, Some(CONTENT_TYPE_PROTOBUF), payload, &limits).map_err(Problem::of_command)
 }
 
+/// Stores the payload of a dead letter again: as it came, so that its encoding is found out as it
+/// was then. The stream drops a repetition with the same `id` within its duplicate window.
+pub(crate) async fn publish_again(
+    context: &Backend,
+    subject: &str,
+    payload: Bytes,
+    id: &str,
+) -> Result<PublishAck, Problem> {
+    let stored = context.bus.publish_with_id(subject, payload, None, id, PUBLISH_TIMEOUT).await;
+    stored_or_refused("replay", subject, stored)
+}
+
 async fn store(context: &Backend, kind: &'static str, subject: &str, payload: Bytes) -> Result<(), Problem> {
     let (content_type, trace) = (Some(CONTENT_TYPE_PROTOBUF), runtime::traces::current());
     let stored = context
         .bus
         .publish_traced(subject, payload, content_type, None, trace.as_ref(), PUBLISH_TIMEOUT)
         .await;
+    stored_or_refused(kind, subject, stored).map(drop)
+}
+
+fn stored_or_refused(
+    kind: &'static str,
+    subject: &str,
+    stored: Result<PublishAck, BusError>,
+) -> Result<PublishAck, Problem> {
     metrics::command(kind, stored.is_ok());
     let error = match stored {
-        Ok(_) => return Ok(()),
+        Ok(ack) => return Ok(ack),
         Err(error) => error,
     };
     tracing::warn!(subject, kind, %error, "an order could not be stored");

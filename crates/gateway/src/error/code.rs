@@ -63,6 +63,8 @@ error_codes! {
     BodyTooLarge => "body_too_large", PAYLOAD_TOO_LARGE, NEVER, "the body is too large";
     BudgetExceeded => "budget_exceeded", TOO_MANY_REQUESTS, after(1),
         "a budget of the agent, the user or the tenant is spent";
+    CompressionNotApplied => "compression_not_applied", SERVICE_UNAVAILABLE, NEVER,
+        "the compression was undone, but the contexts of its thread have not changed yet; do not repeat the request";
     CredentialsUnavailable => "credentials_unavailable", SERVICE_UNAVAILABLE, after(1),
         "credentials cannot be checked at the moment";
     CursorAhead => "cursor_ahead", CONFLICT, NEVER, "the cursor is ahead of everything that the thread has";
@@ -70,6 +72,14 @@ error_codes! {
         "too many expensive reads are running; try again";
     DatabaseUnavailable => "database_unavailable", SERVICE_UNAVAILABLE, after(1),
         "the database cannot be reached at the moment";
+    DeadLetterBusy => "dead_letter_busy", CONFLICT, after(60),
+        "the dead letter is being replayed";
+    DeadLetterNotReplayable => "dead_letter_not_replayable", CONFLICT, NEVER,
+        "the dead letter is a message that failed, or has no subject";
+    DeadLetterReplayed => "dead_letter_replayed", CONFLICT, NEVER,
+        "the dead letter was replayed already";
+    DefaultTenantOnly => "default_tenant_only", FORBIDDEN, NEVER,
+        "this concerns the installation, and requires a credential of the default tenant";
     Draining => "draining", SERVICE_UNAVAILABLE, after(1), "the gateway is stopping; try another one";
     EmptyInput => "empty_input", BAD_REQUEST, NEVER, "the input has no text";
     FollowUpEnded => "follow_up_ended", CONFLICT, NEVER, "the follow-up does not wait any more";
@@ -135,6 +145,8 @@ error_codes! {
     NatsUnavailable => "nats_unavailable", SERVICE_UNAVAILABLE, after(1),
         "NATS cannot be reached at the moment";
     NoCompaction => "no_compaction", NOT_FOUND, NEVER, "there is no compaction in this thread that counts";
+    NoCompression => "no_compression", NOT_FOUND, NEVER,
+        "the session has no compression to undo";
     NoInput => "no_input", BAD_REQUEST, NEVER, "the last message is not the user's";
     NoThread => "no_thread", BAD_REQUEST, NEVER, "earlier messages were sent along, and no thread was named";
     NotAcceptable => "not_acceptable", NOT_ACCEPTABLE, NEVER, "this file is available with gzip only";
@@ -149,6 +161,8 @@ error_codes! {
         "no worker answers for the thread or agent at the moment";
     RateLimited => "rate_limited", TOO_MANY_REQUESTS, after(1), "the tenant has reached its rate limit";
     RequestTimeout => "request_timeout", REQUEST_TIMEOUT, NEVER, "the request took too long";
+    SessionChanged => "session_changed", CONFLICT, after(1),
+        "the session has changed in between";
     StreamAborted => "stream_aborted", SERVICE_UNAVAILABLE, after(1), "the answer goes on; ask again for it";
     StreamFull => "stream_full", SERVICE_UNAVAILABLE, after(5), "the stream takes nothing at the moment";
     TaskConflict => "task_conflict", CONFLICT, NEVER,
@@ -187,6 +201,8 @@ error_codes! {
     UnknownBatch => "unknown_batch", NOT_FOUND, NEVER, "there is no such batch in this thread";
     UnknownBudget => "unknown_budget", NOT_FOUND, NEVER, "there is no such budget";
     UnknownCursor => "unknown_cursor", NOT_FOUND, NEVER, "the cursor is not one of this thread";
+    UnknownDeadLetter => "unknown_dead_letter", NOT_FOUND, NEVER,
+        "there is no such dead letter";
     UnknownFact => "unknown_fact", NOT_FOUND, NEVER,
         "the agent remembers no such fact, or another one has taken its place";
     UnknownFailedTurn => "unknown_failed_turn", NOT_FOUND, NEVER,

@@ -7,11 +7,14 @@ use serde_json::{Value, json};
 use crate::api::agents::{AgentBody, AgentDetail, AgentsPage, AgentsQuery, PutAnswer};
 use crate::api::audit::{AuditPage, AuditQuery};
 use crate::api::batches::{IncompletePage, IncompleteQuery};
-use crate::api::dead_letters::{DeadLettersPage, DeadLettersQuery};
+use crate::api::dead_letters::{
+    DeadLettersPage, DeadLettersQuery, DroppedDeadLetter, ReplayedDeadLetter, WholeDeadLetter,
+};
 use crate::api::usage::{UsageQuery, UsageReport};
 use crate::api::{agents, audit, batches, dead_letters, usage};
 use crate::app::state::AppState;
 use crate::error::ErrorCode;
+use crate::openapi::error_codes::PUBLISH;
 use crate::openapi::examples::{active_turn, audit, batch};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::AGENTS;
@@ -92,6 +95,36 @@ pub(crate) fn operations() -> Vec<Operation> {
             json!({ "dead_letters": [dead_letter()], "next": "1795000000000000:entry:3:7f3a:17" }),
         )
         .errors(&[ErrorCode::InvalidLimit, ErrorCode::InvalidId]),
+        Operation::get("/v1/dead-letters/{letter}", "showDeadLetter", "What was given up on, with its whole payload", dead_letters::get)
+            .tag(AGENTS)
+            .scope(Scope::ReadDeadLetters)
+            .response::<WholeDeadLetter>(200, "The dead letter", whole_dead_letter())
+            .errors(&[ErrorCode::UnknownDeadLetter]),
+        Operation::post(
+            "/v1/dead-letters/{letter}/replay",
+            "replayDeadLetter",
+            "Put the payload of a dead letter into its stream again",
+            dead_letters::replay,
+        )
+        .tag(AGENTS)
+        .description("Once, and what it says is taken once as well, by the ids in it. Messages that failed are not replayed.")
+        .scope(Scope::OperateDeadLetters)
+        .actor_header()
+        .no_body()
+        .response::<ReplayedDeadLetter>(
+            200,
+            "It is in the stream",
+            json!({ "id": "entry:3:7f3a:17", "replayed": true, "stream": "PARTITION_3", "stream_seq": 18 }),
+        )
+        .errors(&PUBLISH)
+        .errors(&[ErrorCode::InputTooLarge, ErrorCode::UnknownDeadLetter, ErrorCode::DeadLetterReplayed, ErrorCode::DeadLetterBusy, ErrorCode::DeadLetterNotReplayable]),
+        Operation::delete("/v1/dead-letters/{letter}", "dropDeadLetter", "Delete a dead letter", dead_letters::delete)
+            .tag(AGENTS)
+            .scope(Scope::OperateDeadLetters)
+            .actor_header()
+            .no_body()
+            .response::<DroppedDeadLetter>(200, "It is gone", json!({ "id": "entry:3:7f3a:17", "dropped": true }))
+            .errors(&[ErrorCode::UnknownDeadLetter]),
         Operation::get("/v1/usage", "showUsage", "What the calls of models have used, in sums", usage::get)
             .tag(AGENTS)
             .scope(Scope::ReadAgents)
@@ -130,6 +163,13 @@ fn dead_letter() -> Value {
         "message_id": null, "reason": "malformed", "detail": { "text": "it is neither JSON nor protobuf" }, "bytes": 4,
         "preview": "oops", "created_at": "2026-11-22T11:49:44.123Z", "replayed_at": null,
     })
+}
+
+fn whole_dead_letter() -> Value {
+    let mut letter = dead_letter();
+    letter["text"] = json!("oops");
+    letter["hex"] = json!("6f6f7073");
+    letter
 }
 
 fn act<T: 'static>(

@@ -19,8 +19,8 @@ use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::refusals::Refusals;
 use crate::openapi::tags::TAGS;
 use crate::openapi::{
-    agents, budgets, gateway, keys, memory, operation, pages, protocols, reasoning, tasks, threads, timers,
-    tool_incidents,
+    agents, budgets, gateway, incidents, keys, memory, operation, pages, protocols, reasoning, tasks,
+    threads, timers, tool_incidents,
 };
 
 /// Answers with it.
@@ -47,11 +47,13 @@ pub(crate) fn operations() -> Vec<Operation> {
         budgets::operations(),
         keys::operations(),
         reasoning::operations(),
+        incidents::operations(),
     ];
     all.into_iter().flatten().chain(protocols::operations()).collect()
 }
 
-fn described() -> Value {
+/// The description. It is made of the types of the handlers, so no server is asked for it.
+pub fn described() -> Value {
     let (mut paths, mut schemas, mut refusals) = (BTreeMap::new(), BTreeMap::new(), Refusals::default());
     for operation in operations() {
         operation.collect_schemas(&mut schemas);

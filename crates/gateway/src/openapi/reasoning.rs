@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::api::reasoning;
-use crate::api::reasoning::{ReasoningMessageView, ReasoningQuery, ReasoningSessionView};
+use crate::api::reasoning::{ReasoningMessageView, ReasoningQuery, ReasoningSessionView, UndoneCompression};
 use crate::error::ErrorCode;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::AGENTS;
@@ -55,5 +55,18 @@ pub(crate) fn operations() -> Vec<Operation> {
         .scope(Scope::ReadReasoning)
         .response::<ReasoningMessageView>(200, "The message", message)
         .errors(&[ErrorCode::UnknownSession, ErrorCode::UnknownMessage, ErrorCode::InvalidId]),
+        Operation::post(
+            "/v1/reasoning/{session}/undo",
+            "undoReasoningCompression",
+            "Take the newest compression of a reasoning session back",
+            reasoning::undo,
+        )
+        .tag(AGENTS)
+        .description("Its agent sees again what the compression had replaced, and so do the contexts of the thread that the session applies to.")
+        .scope(Scope::WriteReasoning)
+        .actor_header()
+        .no_body()
+        .response::<UndoneCompression>(200, "It is taken back", json!({ "session_id": "s1", "undone": "rm-4" }))
+        .errors(&[ErrorCode::UnknownSession, ErrorCode::NoCompression, ErrorCode::SessionChanged, ErrorCode::CompressionNotApplied]),
     ]
 }

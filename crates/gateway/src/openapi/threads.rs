@@ -8,6 +8,7 @@ use crate::api::batches::{BatchesPage, BatchesQuery};
 use crate::api::context::{Compactions, ContextQuery, ContextView, Undone};
 use crate::api::events::EventsQuery;
 use crate::api::failed_turns::{FailedQuery, FailedTurns};
+use crate::api::forks::{ForkBody, ForkedThread};
 use crate::api::heartbeats::HeartbeatBody;
 use crate::api::history::{HistoryPage, HistoryQuery};
 use crate::api::messages::{Accepted, MessageBody};
@@ -17,7 +18,8 @@ use crate::api::turns::TurnDetail;
 use crate::api::views::ControlResult;
 use crate::api::views::{ThreadView, WholeBatch};
 use crate::api::{
-    audit, batches, context, events, failed_turns, heartbeats, history, messages, notes, threads, turns,
+    audit, batches, context, events, failed_turns, forks, heartbeats, history, messages, notes, threads,
+    turns,
 };
 use crate::error::ErrorCode;
 use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
@@ -59,6 +61,19 @@ fn of_threads() -> Vec<Operation> {
             .scope(Scope::ReadThreads)
             .response::<ThreadDetail>(200, "The thread", thread_now())
             .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable]),
+        Operation::post("/v1/threads/{thread}/fork", "forkThread", "Copy a thread, whole or up to a batch", forks::create)
+            .tag(THREADS)
+            .description("Its whole batches, with the compactions that counted then. The original stays as it is.")
+            .scope(Scope::WriteThreads)
+            .actor_header()
+            .body::<ForkBody>(json!({ "thread_id": "hello-2", "at": "7524873984012345344" }))
+            .response::<ForkedThread>(
+                201,
+                "The copy",
+                json!({ "thread_id": "hello-2", "forked_from": "hello", "at": "7524873984012345344", "message_count": 2 }),
+            )
+            .with_header("Location", "Where it is.", place())
+            .errors(&[ErrorCode::UnknownThread, ErrorCode::UnknownBatch, ErrorCode::InvalidPosition, ErrorCode::ThreadExists, ErrorCode::ThreadErased]),
         Operation::get("/v1/threads/{thread}/events", "followThread", "The live stream of a thread", events::stream_events)
             .tag(THREADS)
             .description(

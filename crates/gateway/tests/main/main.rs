@@ -9,6 +9,7 @@ mod contexts;
 mod fixture;
 mod inputs;
 mod limits;
+mod operators;
 mod parameters;
 mod requests;
 mod sending;

@@ -207,7 +207,7 @@ async fn follow_ups_are_snoozed_and_cancelled_through_the_stream() {
     let ControlKind::SnoozeTimer { timer: snoozed, until } = &act.kind else { panic!("{act:?}") };
     assert_eq!((snoozed, act.subject.as_str()), (&timer(12), "t1"));
     assert!((600_000..620_000).contains(&until.since_ms(before)), "{until:?}");
-    let in_a_day = gateway::views::rfc3339(before.plus_ms(86_400_000)).unwrap();
+    let in_a_day = wire::rfc3339(before.plus_ms(86_400_000)).unwrap();
     assert_eq!(snooze(12, json!({"until": in_a_day})).await.status, 200);
     let act = orders.act(1).await;
     assert!(
@@ -304,7 +304,7 @@ async fn schedules_are_put_shown_and_deleted() {
         .unwrap();
     assert_eq!(stale.schedule, None, "what an earlier version has set does nothing");
     let in_an_hour = fixture.store.database_time().await.unwrap().plus_ms(3_600_000);
-    let at = gateway::views::rfc3339(in_an_hour).unwrap();
+    let at = wire::rfc3339(in_an_hour).unwrap();
     let once = put("once", json!({"at": at, "content": "call", "enabled": false})).await.json();
     assert_eq!(
         (&once["next_at"], &once["next_occurrences"], &once["at"]),
@@ -396,7 +396,7 @@ async fn tasks_wait_for_their_time() {
     let orders = CommandLog::read(&fixture, done).await;
     let post = async |body: Value| send(gateway, "POST", "/v1/agents/a1/tasks", &body).await;
     let now = fixture.store.database_time().await.unwrap();
-    let at = |seconds: i64| gateway::views::rfc3339(now.plus_ms(1_000 * seconds)).unwrap();
+    let at = |seconds: i64| wire::rfc3339(now.plus_ms(1_000 * seconds)).unwrap();
     let task = |id: &str, seconds: i64| json!({"task_id": id, "content": "work", "metadata": {"k": 1.0}, "not_before": at(seconds)});
     let accepted = post(task("k1", 600)).await;
     assert_eq!((accepted.status, accepted.header("location")), (202, Some("/v1/agents/a1/delayed-tasks/k1")));

@@ -53,8 +53,10 @@ async fn usage_is_summed_by_what_is_asked_for() {
         "day,agent_id,thread_id,user_id,model,kind,finish_reason,calls,partial_calls,estimated_calls,input_tokens,output_tokens,cached_tokens,reasoning_tokens,cost,\
          unpriced_calls,currency,details_from\r\n,\"ann\",,,\"m\",,,2,1,1,17,23,5,0,,2,,\r\n"
     );
+    let until_now = bare(gateway, "GET", "/v1/usage?from=2026-11-22T00:00:00Z").await;
+    assert_eq!(until_now.status, 200, "{}", until_now.text);
     for query in [
-        "",
+        "group_by=week",
         "to=tomorrow",
         "to=2026-11-24T00:00:00Z&group_by=week",
         "to=2026-11-24T00:00:00Z&format=xml",

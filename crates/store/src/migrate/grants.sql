@@ -20,6 +20,8 @@ DECLARE
         ['budgets', 'INSERT, UPDATE, DELETE'],
         ['api_keys', 'INSERT, UPDATE'],
         ['audit_log', 'INSERT'],
+        ['dead_letters', 'UPDATE, DELETE'],
+        ['incidents', 'UPDATE (acknowledged_at, acknowledged_by)'],
         ['reasoning_sessions', 'INSERT, UPDATE'],
         ['reasoning_messages', 'INSERT'],
         ['reasoning_blocks', 'INSERT'],
@@ -36,11 +38,12 @@ BEGIN
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), name);
         EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA %I TO %I', current_schema(), name);
         EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_agents_page(text, smallint, text, bigint, text) TO %I', name);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_fork_thread(smallint, text, smallint, text, bigint, text, text, text) TO %I', name);
         IF name = 'antiphon_gateway' THEN
             EXECUTE format('REVOKE EXECUTE ON FUNCTION antiphon_all_tenants() FROM %I', name);
             -- Tables of the installation and its workers. Gateways have no access to the keys of
             -- turn tokens.
-            EXECUTE format('REVOKE ALL ON installation, workers, partitions, partition_saves, incidents, outbox, turn_limits, turn_limit_turns, turn_limit_workers FROM %I', name);
+            EXECUTE format('REVOKE ALL ON installation, workers, partitions, partition_saves, outbox, turn_limits, turn_limit_turns, turn_limit_workers FROM %I', name);
             SELECT string_agg(quote_ident(a.attname), ', ') INTO columns FROM pg_attribute AS a
             WHERE a.attrelid = 'installation'::regclass AND a.attnum > 0 AND NOT a.attisdropped
               AND a.attname NOT IN ('token_key', 'previous_token_key');

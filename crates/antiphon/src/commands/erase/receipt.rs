@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use gateway::views;
 use model::Timestamp;
 use serde_json::{Map, Value, json};
 use store::ErasedRows;
 
 use super::streams::Cleared;
-use crate::commands::output;
 use crate::exit::ExitError;
 use crate::options::ErasePolicy;
+use crate::output;
 
 /// Where something of a thread may be that no command reaches.
 const ELSEWHERE: [(&str, &str); 5] = [
@@ -90,7 +89,7 @@ impl Receipt {
         json.insert("erased".to_owned(), json!(self.is_erased));
         json.insert("threads".to_owned(), json!(self.threads));
         if let Some(actor) = &self.actor {
-            json.insert("erased_at".to_owned(), json!(views::rfc3339(self.erased_at)));
+            json.insert("erased_at".to_owned(), json!(wire::rfc3339(self.erased_at)));
             json.insert("actor".to_owned(), json!(actor));
         }
         json.insert("tables".to_owned(), json!(self.tables));
@@ -103,7 +102,7 @@ impl Receipt {
             json.insert("streams".to_owned(), Value::Null);
         }
         let json = Value::Object(json);
-        output::print(policy.database.format, &json, || table(&json))?;
+        output::print(policy.database.output.format(), &json, || table(&json))?;
         match self.pending.is_empty() {
             true => Ok(()),
             false => Err(ExitError::Failed("something of it is left: see `pending`".to_owned())),

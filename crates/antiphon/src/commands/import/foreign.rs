@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 
 use super::Importer;
 use crate::commands::lookup::{erasure, not_erased};
-use crate::commands::output::eprint_line;
 use crate::exit::ExitError;
 use crate::options::Import;
+use crate::output::eprint_line;
 
 /// Bytes of an input of another system, which is read at once.
 const MAX_BYTES: u64 = 1 << 30;

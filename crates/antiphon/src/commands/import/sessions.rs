@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use store::Store;
 
 use super::super::lookup::erasure;
-use super::super::output::eprint_line;
 use crate::exit::ExitError;
+use crate::output::eprint_line;
 
 /// Rows are written together up to so many,
 const GROUP_ROWS: usize = 1_000;

@@ -165,7 +165,7 @@ pub(super) async fn purged_entries(scene: &mut Scene, alerts: &[&str]) -> Result
 
 /// Until then workers are not ready.
 async fn acknowledge_incidents(scene: &Scene) -> Result<()> {
-    let env = [("DATABASE_URL".to_owned(), scene.postgres.url().to_owned())];
+    let env = [("ANTIPHON_URL".to_owned(), format!("http://{}", scene.api().0))];
     let done = invoke(&["incidents", "acknowledge", "all"], &env).await?;
     ensure!(done.code == Some(0), "incidents could not be acknowledged: {}", done.stderr);
     Ok(())

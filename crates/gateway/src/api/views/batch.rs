@@ -15,51 +15,51 @@ const PREVIEW_CHARS: usize = 120;
 
 /// A batch, without its messages.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct BatchView {
-    /// The id of the batch, assigned by the commit; null while its first turn is in progress.
+pub(crate) struct BatchView {
+    /// Null while its first turn is under way: it is given with the commit.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
-    pub batch_id: Option<Position>,
-    /// The id of the batch's first turn, which names the batch before and after its commit; null
-    /// when no turn has begun it.
+    pub(crate) batch_id: Option<Position>,
+    /// Its first turn, which names the batch before and after its commit; null where no turn has
+    /// begun it.
     #[schema(value_type = Option<schemas::TurnIdSchema>, required)]
-    pub turn_id: Option<String>,
+    pub(crate) turn_id: Option<String>,
     #[schema(value_type = Option<schemas::BatchTypeSchema>, required)]
-    pub batch_type: Option<&'static str>,
+    pub(crate) batch_type: Option<&'static str>,
     #[schema(value_type = schemas::BatchStateSchema)]
-    pub state: &'static str,
+    pub(crate) state: &'static str,
     #[schema(value_type = Option<String>, required)]
-    pub incomplete_code: Option<&'static str>,
+    pub(crate) incomplete_code: Option<&'static str>,
     #[schema(required)]
-    pub incomplete: Option<String>,
+    pub(crate) incomplete: Option<String>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    pub abandoned_since: Option<String>,
+    pub(crate) abandoned_since: Option<String>,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
-    pub parent_batch: Option<Position>,
-    pub message_count: usize,
-    pub tokens: u64,
+    pub(crate) parent_batch: Option<Position>,
+    pub(crate) message_count: usize,
+    pub(crate) tokens: u64,
     /// Why its last answer ended; null while it has none.
     #[schema(value_type = Option<protocols::schemas::FinishReasonSchema>, required)]
-    pub finish_reason: Option<&'static str>,
+    pub(crate) finish_reason: Option<&'static str>,
     /// Total use of the model calls of all its answers, where known.
     #[schema(required)]
-    pub usage: Option<AnswerUsage>,
+    pub(crate) usage: Option<AnswerUsage>,
     #[schema(required)]
-    pub input: Option<String>,
+    pub(crate) input: Option<String>,
     /// When its input was accepted.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    pub created_at: Option<String>,
+    pub(crate) created_at: Option<String>,
     /// When the run that answered its input began; null when unknown.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    pub started_at: Option<String>,
+    pub(crate) started_at: Option<String>,
     /// When the last of its messages was complete.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    pub last_at: Option<String>,
+    pub(crate) last_at: Option<String>,
 }
 
 impl BatchView {
     /// The batch as of `now`. It is abandoned after `timeout_ms` without progress, unless its own
     /// messages set another time.
-    pub fn new(batch: &Batch, now: Timestamp, timeout_ms: i64) -> Self {
+    pub(crate) fn new(batch: &Batch, now: Timestamp, timeout_ms: i64) -> Self {
         let abandoned_since = batch.abandoned_since(now, timeout_ms);
         let why = match batch.state() {
             BatchState::Complete => None,
@@ -102,19 +102,19 @@ impl BatchView {
 
 /// A batch with its tool calls and messages.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct WholeBatch {
+pub(crate) struct WholeBatch {
     #[serde(flatten)]
-    pub batch: BatchView,
-    pub calls: Vec<CallView>,
-    pub messages: Vec<MessageView>,
-    /// Set only for an open batch: its texts exceed the limit of a reply, and their ends are left
-    /// out.
-    pub is_cut: bool,
+    pub(crate) batch: BatchView,
+    pub(crate) calls: Vec<CallView>,
+    pub(crate) messages: Vec<MessageView>,
+    /// While it is open: its texts are longer than one answer may be, and their ends are left out.
+    pub(crate) is_cut: bool,
 }
 
 impl WholeBatch {
-    /// The batch as shown, with its stored messages except synthetic ones.
-    pub fn new(shown: BatchView, batch: &Batch, messages: Vec<StoredMessage>) -> Self {
+    /// The batch as it is shown, and the messages of it as they are stored; without those that the
+    /// system made up itself.
+    pub(crate) fn new(shown: BatchView, batch: &Batch, messages: Vec<StoredMessage>) -> Self {
         let messages = messages.into_iter().filter(|message| !message.item.is_synthetic());
         Self {
             batch: shown,
@@ -127,15 +127,15 @@ impl WholeBatch {
 
 /// A tool call, and the position of its result.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CallView {
-    pub tool_call_id: String,
-    pub name: String,
-    /// The position of the call; null while its turn is in progress.
+pub(crate) struct CallView {
+    pub(crate) tool_call_id: String,
+    pub(crate) name: String,
+    /// Null while its turn is under way.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
-    pub call_at: Option<Position>,
+    pub(crate) call_at: Option<Position>,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
-    pub result_at: Option<Position>,
-    pub is_answered: bool,
+    pub(crate) result_at: Option<Position>,
+    pub(crate) is_answered: bool,
 }
 
 impl CallView {

@@ -2,26 +2,60 @@
 
 use std::io::{self, Write};
 
+use clap::{Args, ValueEnum};
 use runtime::escape::{escape_json, is_unsafe};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::exit::ExitError;
-use crate::options::OutputFormat;
+
+/// The form of what is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// The form of what is printed.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArguments {
+    // The id: `format` is that of the log.
+    /// `table`, for people, or `json`, for programs.
+    #[arg(id = "form", short = 'o', value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
+    /// The same as `-o json`.
+    #[arg(long, conflicts_with = "form")]
+    json: bool,
+}
+
+impl OutputArguments {
+    pub(crate) fn format(&self) -> OutputFormat {
+        if self.json { OutputFormat::Json } else { self.format }
+    }
+}
 
 /// A table as it grows.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     rows: Vec<Vec<String>>,
+    below: Option<Box<Self>>,
 }
 
 impl Table {
-    pub(super) fn new<const N: usize>(titles: [&str; N]) -> Self {
-        Self { rows: vec![titles.map(str::to_owned).to_vec()] }
+    pub(crate) fn new(titles: impl IntoIterator<Item: Into<String>>) -> Self {
+        Self { rows: vec![titles.into_iter().map(Into::into).collect()], below: None }
     }
 
-    pub(super) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.map(|cell| plain(&cell)).to_vec());
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item: AsRef<str>>) {
+        self.rows.push(cells.into_iter().map(|cell| plain(cell.as_ref())).collect());
+    }
+
+    /// With another table below it.
+    pub(crate) fn with_below(self, below: Self) -> Self {
+        Self { below: Some(Box::new(below)), ..self }
     }
 
     fn text(&self) -> String {
@@ -37,6 +71,10 @@ impl Table {
             text += cells.collect::<Vec<_>>().join("  ").trim_end();
             text.push('\n');
         }
+        if let Some(below) = &self.below {
+            text.push('\n');
+            text += &below.text();
+        }
         text
     }
 }
@@ -47,13 +85,13 @@ fn plain(text: &str) -> String {
 }
 
 /// What the API would show, as it would show it.
-pub(super) fn json(shown: &impl Serialize) -> Value {
+pub(crate) fn json(shown: &impl Serialize) -> Value {
     // Plain structures with string keys: there is nothing about them that JSON cannot say.
     serde_json::to_value(shown).unwrap_or_default()
 }
 
 /// A value of JSON as a cell.
-pub(super) fn cell(value: &Value) -> String {
+pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) => text.clone(),
@@ -62,8 +100,8 @@ pub(super) fn cell(value: &Value) -> String {
 }
 
 /// Two columns: what, and which.
-pub(super) fn key_value_table(value: &Value) -> Table {
-    let mut table = Table { rows: Vec::new() };
+pub(crate) fn key_value_table(value: &Value) -> Table {
+    let mut table = Table { rows: Vec::new(), below: None };
     for (name, value) in value.as_object().into_iter().flatten() {
         table.row([name.clone(), cell(value)]);
     }
@@ -71,7 +109,7 @@ pub(super) fn key_value_table(value: &Value) -> Table {
 }
 
 /// Prints one of the two.
-pub(super) fn print(
+pub(crate) fn print(
     format: OutputFormat,
     json: &Value,
     table: impl FnOnce() -> Table,
@@ -84,12 +122,12 @@ pub(super) fn print(
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| write_error(&error))
 }
 
-pub(super) fn write_error(error: &io::Error) -> ExitError {
+pub(crate) fn write_error(error: &io::Error) -> ExitError {
     ExitError::Failed(format!("the output cannot be written: {error}"))
 }
 
 /// One line for the person who waits.
-pub(super) fn eprint_line(text: &str) {
+pub(crate) fn eprint_line(text: &str) {
     // When standard error is closed there is no place left to report it.
     writeln!(io::stderr(), "antiphon: {}", plain(text)).ok();
 }

@@ -1,8 +1,14 @@
--- $1 bucket, $2 thread, $3 bucket and $4 id of the new one, $5 last batch. All or nothing, as of
--- the start of the statement.
+-- Operators work over HTTP: gateways show incidents to the default tenant, which operates the installation, and acknowledge them for it.
+CREATE POLICY of_operators ON incidents USING (antiphon_scope() = '-') WITH CHECK (antiphon_scope() = '-');
+
+-- Copies a thread up to a batch, all or nothing, as it was when the statement began: $1 bucket, $2 thread, $3 bucket and $4 id of the new one,
+-- $5 last batch; $6 act, $7 actor and $8 target of the audit. Returns how many messages, or no row. With the rights of the owner: gateways may
+-- copy what is stored, and write no message of their own. What they copy is within one tenant, that of their session.
+CREATE FUNCTION antiphon_fork_thread(smallint, text, smallint, text, bigint, text, text, text) RETURNS SETOF bigint
+    LANGUAGE sql SECURITY DEFINER
+AS $$
 WITH next AS MATERIALIZED (
-    -- The start of the first batch that is left out: compactions from there on are left out as
-    -- well.
+    -- Where the first batch begins that is left out: compactions from there on are left out as well.
     SELECT coalesce((SELECT m.position FROM messages AS m
                      WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position > $5 AND m.position = m.batch_id
                      ORDER BY m.position LIMIT 1), 9223372036854775807) AS position
@@ -18,9 +24,13 @@ WITH next AS MATERIALIZED (
         WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id <= $5
     ) AS m
     WHERE t.bucket = $1 AND t.thread_id = $2
+      AND antiphon_tenant_of($2) = antiphon_tenant_of($4)
+      -- The owner of the tables, with whose rights this runs, may see all tenants: the caller may not, unless it may itself.
+      AND (current_setting('antiphon.tenant', true) = antiphon_tenant_of($4)
+           OR has_function_privilege(session_user, 'antiphon_all_tenants()'::regprocedure, 'EXECUTE'))
       AND NOT EXISTS (SELECT FROM erased_threads AS e WHERE e.bucket = $3 AND e.thread_id = $4 AND e.recreated_at IS NULL)
       AND NOT EXISTS (SELECT FROM erased_threads AS e WHERE e.bucket = $1 AND e.thread_id = $2 AND e.recreated_at IS NULL)
-      AND NOT EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant IN (antiphon_tenant_of($2), antiphon_tenant_of($4)))
+      AND NOT EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of($4))
     ON CONFLICT (bucket, thread_id) DO NOTHING
     RETURNING message_count
 )
@@ -42,7 +52,22 @@ WITH next AS MATERIALIZED (
            c.valid_from_position, CASE WHEN c.undone_at_position < n.position THEN c.undone_at_position END, c.actor, c.created_at
     FROM compactions AS c, next AS n
     WHERE c.bucket = $1 AND c.thread_id = $2 AND c.compaction_id < n.position AND EXISTS (SELECT FROM made)
-      -- A pending compaction gets its summary in the original thread only.
+      -- The summary that one waits for comes to the original alone.
       AND c.pending_task IS NULL
 )
-SELECT message_count AS count FROM made
+, audited AS (
+    INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target)
+    SELECT $3, $4, $6, $7, 'fork_thread', $8 FROM made
+)
+SELECT message_count FROM made
+$$;
+REVOKE EXECUTE ON FUNCTION antiphon_fork_thread(smallint, text, smallint, text, bigint, text, text, text) FROM PUBLIC;
+-- Temporary tables are found last: a caller's own table `messages` must not be read with the rights of the owner.
+DO $$
+BEGIN
+    EXECUTE format(
+        'ALTER FUNCTION antiphon_fork_thread(smallint, text, smallint, text, bigint, text, text, text) SET search_path = %I, pg_temp',
+        current_schema()
+    );
+END
+$$;

@@ -1,0 +1,18 @@
+//! `antiphon <noun> <verb>`: operations of the HTTP API as commands.
+//!
+//! Entry: [`with_commands`] adds the commands to the command line, [`Call::read`] takes one from
+//! it, [`run`] sends it. A command is a row of
+//! [`table::COMMANDS`]; its arguments and help texts come from the OpenAPI document that the gateway crate makes. No command here opens the
+//! database or NATS.
+
+mod arguments;
+mod description;
+mod refusal;
+mod request;
+mod show;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::arguments::{ApiServer, Call, with_commands};
+pub(crate) use self::request::run;

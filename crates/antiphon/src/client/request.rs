@@ -1,0 +1,157 @@
+//! Sends a call, page by page.
+
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Method, Response, StatusCode, Url};
+use runtime::http;
+use serde_json::Value;
+
+use super::arguments::{Call, Pages};
+use super::refusal::{refusal, unreachable};
+use super::show;
+use super::table::AnswerView;
+use crate::exit::ExitError;
+
+/// How long the API may be silent. An act waits some seconds for its owner, a report may read much.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Bytes of an answer.
+const MAX_ANSWER_BYTES: usize = 256 << 20;
+
+const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
+
+/// Sends the call and prints the answer.
+///
+/// # Errors
+/// What the API refuses, or that it does not answer.
+pub(crate) async fn run(call: Call) -> Result<(), ExitError> {
+    let client = http::client((!call.is_streamed).then_some(SILENCE));
+    let client = client.map_err(|error| ExitError::Failed(error.to_string()))?;
+    if call.is_streamed {
+        return show::events(&call, send(&client, &call, &call.query).await?).await;
+    }
+    match read(&client, &call, &call.query).await? {
+        ApiAnswer::Nothing => Ok(()),
+        ApiAnswer::Text(text) => show::text(&text),
+        ApiAnswer::Json(first) => {
+            let (answer, is_cut) = with_pages(&client, &call, first).await?;
+            show::answer(&call, &answer, is_cut)
+        }
+    }
+}
+
+enum ApiAnswer {
+    Nothing,
+    Json(Value),
+    /// Of a kind that is no JSON.
+    Text(String),
+}
+
+async fn read(client: &Client, call: &Call, query: &[(String, String)]) -> Result<ApiAnswer, ExitError> {
+    let response = send(client, call, query).await?;
+    if response.status() == StatusCode::NO_CONTENT {
+        return Ok(ApiAnswer::Nothing);
+    }
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let is_json = kind.is_some_and(|kind| kind.starts_with(JSON));
+    let body = body(call, response).await?;
+    if !is_json {
+        return Ok(ApiAnswer::Text(String::from_utf8_lossy(&body).into_owned()));
+    }
+    let json = serde_json::from_slice(&body);
+    json.map(ApiAnswer::Json).map_err(|error| ExitError::Failed(format!("the answer is not JSON: {error}")))
+}
+
+async fn body(call: &Call, response: Response) -> Result<Vec<u8>, ExitError> {
+    let read = http::read_at_most(response, MAX_ANSWER_BYTES).await;
+    let (body, is_cut) = read.map_err(|error| unreachable(call, &error))?;
+    if is_cut {
+        return Err(ExitError::Failed("the answer is too long: ask for less with --limit".to_owned()));
+    }
+    Ok(body)
+}
+
+/// A list with as many of its items as are wanted, and whether there are more.
+async fn with_pages(client: &Client, call: &Call, first: Value) -> Result<(Value, bool), ExitError> {
+    let (Some(pages), AnswerView::Rows(list, _) | AnswerView::RowsBelow(list, _)) =
+        (call.pages, &call.command.shown)
+    else {
+        return Ok((first, false));
+    };
+    let mut answer = first;
+    while let (Some(next), Some(left)) = (cursor(&answer), left(pages, &answer, list)) {
+        let mut query: Vec<_> = call.query.iter().filter(|(name, _)| name != "next").cloned().collect();
+        query.push(("next".to_owned(), next));
+        query.push(("limit".to_owned(), left.to_string()));
+        let ApiAnswer::Json(mut page) = read(client, call, &query).await? else { break };
+        if let (Some(items), Some(more)) = (answer[list].as_array_mut(), page[list].as_array_mut()) {
+            items.append(more);
+        }
+        answer["next"] = page["next"].take();
+    }
+    let is_cut = cursor(&answer).is_some();
+    Ok((answer, is_cut))
+}
+
+fn cursor(answer: &Value) -> Option<String> {
+    answer["next"].as_str().map(str::to_owned)
+}
+
+/// How many items the next page is to have; `None`: there are enough.
+fn left(pages: Pages, answer: &Value, list: &str) -> Option<u64> {
+    let read = answer[list].as_array().map_or(0, Vec::len) as u64;
+    let left = pages.wanted?.saturating_sub(read);
+    (left > 0).then(|| left.min(pages.longest))
+}
+
+async fn send(client: &Client, call: &Call, query: &[(String, String)]) -> Result<Response, ExitError> {
+    let mut url = address(call)?;
+    if !query.is_empty() {
+        url.query_pairs_mut().extend_pairs(query);
+    }
+    if let (Some(Pages { wanted: Some(wanted), longest }), false) =
+        (call.pages, query.iter().any(|(name, _)| name == "limit"))
+    {
+        url.query_pairs_mut().append_pair("limit", &wanted.min(longest).to_string());
+    }
+    let method = Method::from_bytes(call.method.as_bytes());
+    let method = method.map_err(|error| ExitError::Failed(error.to_string()))?;
+    let mut request = client.request(method, url).headers(headers(call)?);
+    if let Some(body) = &call.body {
+        request = request.header(CONTENT_TYPE, JSON).body(body.to_string());
+    }
+    let response = request.send().await.map_err(|error| unreachable(call, &error))?;
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let (status, headers) = (response.status(), response.headers().clone());
+    let body = body(call, response).await.unwrap_or_default();
+    Err(refusal(call, status, &headers, &body))
+}
+
+fn address(call: &Call) -> Result<Url, ExitError> {
+    let base = &call.server.url;
+    let wrong =
+        || ExitError::Configuration(format!("ANTIPHON_URL {base:?} is no address with http or https"));
+    let mut url = http::url_below(base, "").ok_or_else(wrong)?;
+    url.path_segments_mut().map_err(|()| wrong())?.pop_if_empty().extend(&call.path);
+    Ok(url)
+}
+
+fn headers(call: &Call) -> Result<HeaderMap, ExitError> {
+    let mut headers = HeaderMap::new();
+    let bearer = http::bearer(call.server.api_key.as_deref());
+    let bearer = bearer
+        .map_err(|_| ExitError::Configuration("ANTIPHON_API_KEY holds what no key holds".to_owned()))?;
+    headers.extend(bearer.map(|value| (AUTHORIZATION, value)));
+    if call.is_streamed {
+        headers.insert(ACCEPT, HeaderValue::from_static(EVENTS));
+    }
+    for (name, value) in &call.headers {
+        let wrong = || ExitError::Configuration(format!("{name} cannot be {value:?}"));
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
+        headers.insert(name, HeaderValue::from_str(value).map_err(|_| wrong())?);
+    }
+    Ok(headers)
+}

@@ -1,0 +1,88 @@
+//! The table of commands: which operation of the API a noun and a verb call.
+
+use std::sync::LazyLock;
+
+const TEXT: &str = include_str!("commands.txt");
+
+/// Every command that calls the API, by nouns.
+pub(super) static COMMANDS: LazyLock<Vec<ApiCommand>> =
+    LazyLock::new(|| rows().filter_map(ApiCommand::read).collect());
+
+/// A command.
+#[derive(Debug)]
+pub(super) struct ApiCommand {
+    pub(super) noun: &'static str,
+    /// Empty: the noun alone is the command.
+    pub(super) verb: &'static str,
+    /// The id of the operation.
+    pub(super) operation: &'static str,
+    pub(super) shown: AnswerView,
+    /// Fields of the body that are arguments without a flag, behind the variables of the path.
+    pub(super) arguments: Vec<&'static str>,
+    /// Inputs whose flag has another name: the input and its flag.
+    pub(super) flags: Vec<(&'static str, &'static str)>,
+}
+
+/// What people see of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum AnswerView {
+    /// Every field in a row of its own.
+    Fields,
+    /// The items of this list, with these columns.
+    Rows(&'static str, Vec<&'static str>),
+    /// The single values, and below them the items of this list.
+    RowsBelow(&'static str, Vec<&'static str>),
+    /// The text of this field alone.
+    Text(&'static str),
+}
+
+/// Nouns whose commands are all here, and what they are for.
+pub(super) const NOUNS: &[(&str, &str)] = &[
+    ("agents", "Agents: their settings, their queues and their backoff"),
+    ("budgets", "Budgets: how many tokens, or how much money, turns may use in a day or a month"),
+    ("dead-letters", "Inputs that were given up on: show, replay and drop them"),
+    ("follow-ups", "Follow-ups: which wait, and why an agent spoke first or was kept from it"),
+    (
+        "incidents",
+        "What a store or a stream that went back in time has lost, and tool calls of unknown outcome",
+    ),
+    ("reasoning", "Reasoning sessions of agents: view them, and take compressions back"),
+    ("schedules", "Schedules of agents"),
+    ("tasks", "Tasks of agents: the queue, and what waits for its time"),
+    ("turns", "Turns under way, and those that failed"),
+    ("usage", "What the calls of models have used, and what they cost"),
+];
+
+/// The lines that are commands.
+pub(super) fn rows() -> impl Iterator<Item = &'static str> {
+    TEXT.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+impl ApiCommand {
+    pub(super) fn read(line: &'static str) -> Option<Self> {
+        let mut parts = line.split(" | ").map(str::trim);
+        let (name, operation, shown) = (parts.next()?, parts.next()?, AnswerView::read(parts.next()?)?);
+        let (noun, verb) = name.split_once(' ').unwrap_or((name, ""));
+        let rest = parts.next().into_iter().flat_map(|rest| rest.split(", "));
+        let (flags, arguments): (Vec<_>, Vec<_>) = rest.partition(|input| input.contains(" as "));
+        let flags = flags.into_iter().filter_map(|input| input.split_once(" as ")).collect();
+        Some(Self { noun, verb, operation, shown, arguments, flags })
+    }
+}
+
+impl AnswerView {
+    fn read(text: &'static str) -> Option<Self> {
+        let (kind, of) = text.split_once(' ').unwrap_or((text, ""));
+        let list = || {
+            let (list, columns) = of.split_once(": ")?;
+            Some((list, columns.split(", ").collect()))
+        };
+        match kind {
+            "fields" => Some(Self::Fields),
+            "text" => Some(Self::Text(of)),
+            "rows" => list().map(|(list, columns)| Self::Rows(list, columns)),
+            "below" => list().map(|(list, columns)| Self::RowsBelow(list, columns)),
+            _ => None,
+        }
+    }
+}

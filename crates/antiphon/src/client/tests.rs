@@ -1,0 +1,151 @@
+//! The table against the description of the API, and what command lines become.
+
+use std::collections::BTreeSet;
+
+use clap::Command;
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+
+use super::arguments::{Call, Pages, with_commands};
+use super::description::{Operation, secured_operations};
+use super::refusal::refusal;
+use super::table::{ApiCommand, COMMANDS, NOUNS, rows};
+use crate::exit::ExitError;
+use crate::options::Options;
+
+/// Operations without a command.
+const WITHOUT_COMMAND: &[&str] = &[
+    // Protocols whose clients are libraries.
+    "postChat",
+    "listChatMessages",
+    "resumeChat",
+    "stopChat",
+    "createCompletion",
+    "listModels",
+    "showModel",
+    "createResponse",
+    "showResponse",
+    "cancelResponse",
+    "runAgent",
+    "connectAgent",
+];
+
+fn call(words: &str) -> Result<Call, ExitError> {
+    let words = words.split(' ').map(|word| word.replace('_', " "));
+    let matches =
+        Options::whole_command().try_get_matches_from(["antiphon".to_owned()].into_iter().chain(words));
+    Call::read(&matches.unwrap()).unwrap()
+}
+
+fn refused(words: &str) -> String {
+    let words = ["antiphon"].into_iter().chain(words.split(' '));
+    Options::whole_command().try_get_matches_from(words).unwrap_err().to_string()
+}
+
+#[test]
+fn every_operation_has_a_command() {
+    let described: BTreeSet<_> = secured_operations().into_iter().collect();
+    let called = COMMANDS.iter().map(|command| command.operation);
+    let known: BTreeSet<_> = called.chain(WITHOUT_COMMAND.iter().copied()).map(str::to_owned).collect();
+    let missing: Vec<_> = described.difference(&known).collect();
+    assert!(missing.is_empty(), "give them rows in client/table.rs: {missing:?}");
+    let unknown: Vec<_> = known.difference(&described).collect();
+    assert!(unknown.is_empty(), "no operation has these ids: {unknown:?}");
+}
+
+#[test]
+fn the_table_fits_the_description() {
+    for line in rows() {
+        assert!(ApiCommand::read(line).is_some(), "this is no command: {line}");
+    }
+    for row in COMMANDS.iter() {
+        let operation = Operation::of(row.operation).unwrap();
+        let names: Vec<_> = operation.inputs.iter().map(|input| input.name.as_str()).collect();
+        let used = row.arguments.iter().copied().chain(row.flags.iter().map(|(name, _)| *name));
+        for name in used {
+            assert!(names.contains(&name), "{} {}: {name} is none of {names:?}", row.noun, row.verb);
+        }
+        for input in &operation.inputs {
+            assert!(input.name == "limit" || input.maximum != Some(0), "{}", input.name);
+        }
+    }
+    let nouns: BTreeSet<_> = COMMANDS.iter().map(|row| row.noun).collect();
+    let mut last = "";
+    for row in COMMANDS.iter() {
+        assert!(row.noun >= last, "{} stands behind {last}", row.noun);
+        last = row.noun;
+    }
+    assert!(NOUNS.iter().all(|(noun, _)| nouns.contains(noun)));
+    with_commands(Command::new("antiphon")).debug_assert();
+}
+
+#[test]
+fn arguments_and_flags_become_a_request() {
+    let sent =
+        call("tasks send ann do_it --task-id t1 --metadata {\"a\":[1]} --actor ada --url http://h:1/x/")
+            .unwrap();
+    assert_eq!((sent.method.as_str(), sent.path.join("/")), ("POST", "v1/agents/ann/tasks".to_owned()));
+    assert_eq!(sent.headers, [("X-Antiphon-Actor".to_owned(), "ada".to_owned())]);
+    let body = serde_json::json!({"content": "do it", "task_id": "t1", "metadata": {"a": [1]}});
+    assert_eq!((sent.body, sent.server.url.as_str()), (Some(body), "http://h:1/x/"));
+
+    let edited = call("tasks edit ann t1 --body {\"content\":\"a\",\"metadata\":{}} --content b").unwrap();
+    assert_eq!(edited.body, Some(serde_json::json!({"content": "b", "metadata": {}})));
+    assert_eq!(call("agents pause ann").unwrap().body, None);
+    assert_eq!(call("turns drop a/b t~1").unwrap().path[2], "a/b", "it is escaped in the address");
+
+    let list = call("tasks list ann --status failed --limit 500").unwrap();
+    assert_eq!(list.query, [("status".to_owned(), "failed".to_owned())]);
+    assert_eq!(list.pages, Some(Pages { wanted: Some(500), longest: 200 }));
+    assert_eq!(call("agents list").unwrap().pages, Some(Pages { wanted: None, longest: 200 }));
+    assert_eq!(
+        call("agents list --all").unwrap().pages,
+        Some(Pages { wanted: Some(u64::MAX), longest: 200 })
+    );
+}
+
+#[test]
+fn wrong_words_are_refused_before_anything_is_sent() {
+    assert!(refused("tasks send ann").contains("<content>"), "{}", refused("tasks send ann"));
+    assert!(refused("tasks send ann x --metadata []").contains("it is not a JSON object"));
+    assert!(refused("agents list --limit ten").contains("it is not a number"));
+    assert!(refused("agents list --all --limit 3").contains("cannot be used with"));
+    assert!(refused("agents pause").contains("<agent>"));
+    assert!(call("agents show ..").is_err(), "an address would lose it");
+    assert!(call("tasks send ann x --body nonsense").is_err());
+}
+
+#[test]
+fn refusals_say_what_to_do_and_choose_the_exit_code() {
+    let sent = call("agents list --api-key k").unwrap();
+    let why = |status: u16, code: &str, retryable: bool| {
+        let body = serde_json::json!({"code": code, "detail": "why", "retryable": retryable}).to_string();
+        let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("5"))]);
+        refusal(&sent, StatusCode::from_u16(status).unwrap(), &headers, body.as_bytes())
+    };
+    for (status, code, retryable, line) in [
+        (400, "invalid_limit", false, "why (invalid_limit)"),
+        (422, "idempotency_key_reused", false, "why (idempotency_key_reused)"),
+    ] {
+        assert!(
+            matches!(why(status, code, retryable), ExitError::Configuration(said) if said == line),
+            "{code}"
+        );
+    }
+    for (status, code, retryable, line) in [
+        (404, "unknown_agent", false, "why (unknown_agent)"),
+        (503, "nats_unavailable", true, "why (nats_unavailable): try again in 5 s"),
+        (
+            403,
+            "insufficient_scope",
+            false,
+            "why (insufficient_scope): use a key that has it; `antiphon keys list` shows what keys may",
+        ),
+    ] {
+        assert!(matches!(why(status, code, retryable), ExitError::Failed(said) if said == line), "{code}");
+    }
+    let proxy = refusal(&sent, StatusCode::BAD_GATEWAY, &HeaderMap::new(), b"<html>");
+    assert!(
+        matches!(proxy, ExitError::Failed(said) if said.contains("is ANTIPHON_URL the address of a gateway?"))
+    );
+}

@@ -1,0 +1,128 @@
+//! Incidents: what stores and streams that went back in time have lost.
+
+use axum::http::HeaderMap;
+use axum::response::Response;
+use model::PartitionId;
+use serde::{Deserialize, Serialize};
+use store::IncidentRow;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::respond::json_no_store;
+use crate::api::schemas;
+use crate::app::request_context::RequestContext;
+use crate::commands::control;
+use crate::error::{ErrorCode, Problem};
+use crate::extract::body::{JsonBody, MaxBodySize};
+use crate::extract::query::QueryParams;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct IncidentsQuery {
+    /// Those that are acknowledged as well.
+    #[serde(default)]
+    all: bool,
+}
+
+/// Incidents, the newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct IncidentsPage {
+    incidents: Vec<IncidentView>,
+}
+
+/// What a store or a stream that went back in time has lost.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct IncidentView {
+    partition: u16,
+    /// `store_stepped_back`, `entries_gone`, `stream_parted` or `stream_renewed`.
+    kind: String,
+    /// The stream that the sequences count in.
+    stream: String,
+    first_seq: u64,
+    /// Null: it is not known how far the stream had come.
+    #[schema(required)]
+    last_seq: Option<u64>,
+    /// What happened, for people.
+    detail: String,
+    #[schema(value_type = schemas::TimestampSchema)]
+    detected_at: String,
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    acknowledged_at: Option<String>,
+    #[schema(required)]
+    acknowledged_by: Option<String>,
+}
+
+/// Which incidents are acknowledged.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AcknowledgeBody {
+    /// The number of a partition, or `all`.
+    #[schema(pattern = "^(all|[0-9]{1,4})$")]
+    partition: String,
+}
+
+impl MaxBodySize for AcknowledgeBody {
+    const MAX_BYTES: usize = 1 << 10;
+}
+
+/// How many incidents are acknowledged now that were not.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Acknowledged {
+    acknowledged: u64,
+}
+
+impl From<IncidentRow> for IncidentView {
+    fn from(row: IncidentRow) -> Self {
+        let (acknowledged_at, acknowledged_by) = row.acknowledged.unzip();
+        Self {
+            partition: row.partition.0,
+            kind: row.kind,
+            stream: row.incarnation,
+            first_seq: row.first.0,
+            last_seq: row.last.map(|last| last.0),
+            detail: row.detail,
+            detected_at: row.detected_at,
+            acknowledged_at,
+            acknowledged_by,
+        }
+    }
+}
+
+/// Partitions hold what all tenants have: the default tenant operates the installation.
+fn check_operates_installation(ctx: &RequestContext) -> Result<(), Problem> {
+    match ctx.tenant() {
+        None => Ok(()),
+        Some(_) => {
+            let detail =
+                "incidents concern the installation: this requires a credential of the default tenant";
+            Err(Problem::new(ErrorCode::DefaultTenantOnly, detail))
+        }
+    }
+}
+
+pub(crate) async fn list(
+    ctx: RequestContext,
+    QueryParams(query): QueryParams<IncidentsQuery>,
+) -> Result<Response, Problem> {
+    check_operates_installation(&ctx)?;
+    let rows = ctx.store()?.incidents(query.all).await?;
+    Ok(json_no_store(IncidentsPage { incidents: rows.into_iter().map(IncidentView::from).collect() }))
+}
+
+pub(crate) async fn acknowledge(
+    ctx: RequestContext,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<AcknowledgeBody>,
+) -> Result<Response, Problem> {
+    check_operates_installation(&ctx)?;
+    let actor = ctx.actor(&headers)?;
+    let partition = match body.partition.as_str() {
+        "all" => None,
+        number => {
+            let invalid = |_| Problem::new(ErrorCode::InvalidBody, "partition must be a number, or `all`");
+            Some(PartitionId(number.parse().map_err(invalid)?))
+        }
+    };
+    let acknowledged = ctx.store()?.acknowledge_incidents(partition, &control::new_id()?, &actor).await?;
+    tracing::info!(acknowledged, actor, "incidents were acknowledged");
+    Ok(json_no_store(Acknowledged { acknowledged }))
+}

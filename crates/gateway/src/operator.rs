@@ -2,6 +2,7 @@
 //! the same checks and through the same owner.
 
 use bus::Bus;
+use http_server::error::Problem;
 use model::{AgentId, GatewayId, PartitionCount, ScheduleName, ThreadId, TimerId, TurnId};
 use runtime::Clock;
 use store::Store;
@@ -13,7 +14,6 @@ use crate::api::tool_incidents::{self, ToolDecisionBody, ToolIncidentView};
 use crate::api::views::ControlResult;
 use crate::backend::Backend;
 use crate::config::GatewayLimits;
-use crate::error::Problem;
 
 /// Why an operation was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

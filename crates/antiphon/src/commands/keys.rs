@@ -1,8 +1,8 @@
 //! API keys: making, listing and revoking them.
 
 use auth::{StoredKey, TenantName};
-use gateway::new_key;
 use gateway::views::KeyView;
+use http_server::new_key;
 use model::Timestamp;
 use serde_json::{Value, json};
 use store::{RotatedKey, Store};

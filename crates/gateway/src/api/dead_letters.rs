@@ -1,6 +1,9 @@
 //! Dead letters: inputs that were given up on.
 
 use axum::response::Response;
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::query;
+use http_server::extract::query::QueryParams;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::{DeadLetterCursor, StoredDeadLetter};
@@ -9,9 +12,6 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::respond::json_no_store;
 use crate::api::{schemas, views};
 use crate::app::request_context::RequestContext;
-use crate::error::{ErrorCode, Problem};
-use crate::extract::query;
-use crate::extract::query::QueryParams;
 
 /// Bytes of a payload shown in the list.
 const PREVIEW_BYTES: usize = 2_048;

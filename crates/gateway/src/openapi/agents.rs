@@ -1,6 +1,7 @@
 //! Agents.
 
 use axum::handler::Handler;
+use http_server::error::ErrorCode;
 use model::WaitReason;
 use serde_json::{Value, json};
 
@@ -11,7 +12,6 @@ use crate::api::dead_letters::{DeadLettersPage, DeadLettersQuery};
 use crate::api::usage::{UsageQuery, UsageReport};
 use crate::api::{agents, audit, batches, dead_letters, usage};
 use crate::app::state::AppState;
-use crate::error::ErrorCode;
 use crate::openapi::examples::{active_turn, audit, batch};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::AGENTS;

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::StatusCode;
+use http_server::error::ErrorCode;
 use serde_json::{Map, Value, json};
 
-use crate::error::ErrorCode;
 use crate::openapi::error_codes::{BODY, SECURED};
 use crate::openapi::response::{Errors, JSON, PROBLEM};
 

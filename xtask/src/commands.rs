@@ -4,6 +4,7 @@
 pub(crate) mod bench;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod figures;
 pub(crate) mod image;
 pub(crate) mod interrupt;
 pub(crate) mod mutants;

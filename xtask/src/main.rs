@@ -16,6 +16,7 @@ cargo xtask <command>
   test --fast [args]        the same, of the tests that need neither servers nor processes
   check CRATE [args]        clippy, tests and tidy of one crate: what to run while writing
   tidy                      the static checks that are ours: layers, names, sizes, catalogues
+  figures [COMMIT...]       lines, operations, codes, options and prose of commits beside each other
   doctor                    which servers and tools are used, where from, and why
   image [NAME]              a container image of the binary (needs buildah), its digest and its size
   sbom                      the bill of materials of that binary (CycloneDX), which the image has as /antiphon.cdx.json
@@ -74,7 +75,8 @@ fn dispatch(args: &[String]) -> Result<i32> {
         return Ok(2);
     };
     // The other commands pass it on to a program that describes its own options.
-    let without_options = ["tidy", "doctor", "image", "sbom", "services", "restores", "fuzz", "mutants"];
+    let without_options =
+        ["tidy", "figures", "doctor", "image", "sbom", "services", "restores", "fuzz", "mutants"];
     if without_options.contains(&command.as_str()) && args.iter().any(|arg| arg == "--help" || arg == "-h") {
         print!("{USAGE}");
         return Ok(0);
@@ -84,6 +86,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         "test" => commands::test::test(args),
         "check" => commands::test::check(args),
         "tidy" => commands::test::tidy(),
+        "figures" => commands::figures::run(args),
         "doctor" => commands::doctor::doctor(),
         "image" => commands::image::image(args),
         "sbom" => commands::image::sbom::sbom(args),

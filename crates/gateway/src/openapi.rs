@@ -11,7 +11,6 @@ pub(crate) mod keys;
 pub(crate) mod memory;
 pub(crate) mod operation;
 pub(crate) mod pages;
-pub(crate) mod protocol_requests;
 pub(crate) mod protocols;
 pub(crate) mod reasoning;
 pub(crate) mod refusals;

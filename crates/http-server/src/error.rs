@@ -29,7 +29,8 @@ pub struct Problem {
     budget: Option<Box<BudgetProblem>>,
 }
 
-/// The budget for which an input is refused. Amounts are decimal numbers, in tokens or in the currency of the prices.
+/// The budget for which an input is refused. Amounts are decimal numbers, in tokens or in the
+/// currency of the prices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct BudgetProblem {
     pub name: String,
@@ -63,11 +64,11 @@ pub struct ProblemBody<'a> {
     title: &'a str,
     #[schema(minimum = 400, maximum = 599)]
     status: u16,
-    /// For programs. It stays what it is.
+    /// A code for programs, which never changes.
     code: &'static str,
     /// The same request may succeed later; Retry-After says after how many seconds.
     retryable: bool,
-    /// For people.
+    /// A text for people, which may change.
     detail: &'a str,
     /// With the code `budget_exceeded`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +97,7 @@ impl Problem {
         self.code
     }
 
-    /// For people.
+    /// The text for people.
     pub fn detail(&self) -> &str {
         &self.detail
     }
@@ -146,17 +147,17 @@ impl Problem {
         metrics::http_error(self.name);
     }
 
-    /// A budget is spent, for so many seconds still.
+    /// A budget is spent, and begins again after `seconds`.
     pub fn of_budget(budget: BudgetProblem, seconds: u32) -> Self {
         let BudgetProblem { name, scope, unit, limit, spent, until } = &budget;
         let detail = format!(
-            "the budget {name} of the {scope} is spent: {spent} of {limit} ({unit}); it begins anew at {until}"
+            "the budget {name} of the {scope} is spent: {spent} of {limit} ({unit}); it begins again at {until}"
         );
         let problem = Self::new(ErrorCode::BudgetExceeded, detail).retry_after(seconds);
         Self { budget: Some(Box::new(budget)), ..problem }
     }
 
-    /// The same may succeed later, after so many seconds at the earliest.
+    /// The same request may succeed later, after `seconds` at the earliest.
     pub fn retry_after(self, seconds: u32) -> Self {
         Self { retry_after_s: Some(seconds), ..self }
     }
@@ -183,7 +184,8 @@ impl From<StoreError> for Problem {
 }
 
 impl IntoResponse for Problem {
-    /// It is in the extensions of the response, too: where a protocol has a form of its own, it is repeated in that.
+    /// It is in the extensions of the response, too: where a protocol has a form of its own, it is
+    /// repeated in that.
     fn into_response(self) -> Response {
         self.count();
         let status = self.code.status();
@@ -218,8 +220,9 @@ pub fn refusal(problem: &Problem, error_body: fn(&RequestRejection) -> ErrorBody
     response
 }
 
-/// With what the libraries of these protocols go by: they try again by themselves after some statuses, without the key by which the
-/// second time would be the first, unless the response forbids it.
+/// With what the libraries of these protocols go by: they try again by themselves after some
+/// statuses, without the key by which the second time would be the first, unless the response
+/// forbids it.
 pub fn in_form(
     rejection: &RequestRejection,
     again: Retry,

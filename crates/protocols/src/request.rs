@@ -3,14 +3,23 @@
 //! Entry types: [`BadRequest`] and [`RequestRejection`]; each protocol has a request type of its
 //! own. The history is ours: of the messages that a client sends along only the last one is read.
 //! What cannot be done is refused with its place in the body, never left out in silence: each
-//! protocol has a table of the fields that it knows ([`Use`]), and any other is refused, too. What
-//! is asked of the model goes to the agent's workflow with the turn ([`Wanted`]).
+//! protocol has a table of the fields that it knows ([`Known`]), and any other is refused, too.
+//! What is asked of the model goes to the agent's workflow with the turn ([`Wanted`]).
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 use model::{InvalidId, InvalidMetadata, Metadata};
 use serde_json::{Map, Value};
+
+mod field;
+
+pub(crate) use field::{
+    CONTENT, FieldShape, KEPT, Known, LAST_MESSAGE, NOT_HERE, PARALLEL_TOOL_CALLS, PARTS, PENALTY,
+    PROBABILITY, PROMPT_CACHE_KEY, PROMPT_CACHE_RETENTION, ReadShape, SAFETY_IDENTIFIER, SETTINGS,
+    TEMPERATURE, TOOL_CHOICE, TOOLS, USER, Use, VERBOSITY, handed, handed_as, object_schema, only, read,
+    refused, required, shared_schemas,
+};
 
 /// Why a body cannot be taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -153,95 +162,6 @@ impl Instructions {
     }
 }
 
-/// What is done with a field.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Use {
-    /// It is read; its value may be refused.
-    Read,
-    /// Handed over to the workflow under this name, if it is of that shape.
-    Handed(&'static str, FieldShape),
-    /// Taken when it says what is done anyway, with one of these values as JSON. Otherwise: why
-    /// not.
-    Only(&'static [&'static str], &'static str),
-    /// Refused unless it is empty, and why.
-    Refused(&'static str),
-}
-
-/// What a value must be that is handed over.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum FieldShape {
-    /// A number from the first to the second; in words.
-    Number(f64, f64, &'static str),
-    /// A whole number above 0.
-    Count,
-    Integer,
-    Flag,
-    Text,
-    /// One of these texts; in words.
-    OneOf(&'static [&'static str], &'static str),
-    /// A text, or one to four of them.
-    Texts,
-    /// An object with numbers.
-    NumberMap,
-    Object,
-}
-
-impl FieldShape {
-    fn has(self, value: &Value) -> bool {
-        match (self, value) {
-            (Self::Number(from, to, _), Value::Number(number)) => {
-                number.as_f64().is_some_and(|number| (from..=to).contains(&number))
-            }
-            (Self::Count, Value::Number(number)) => number.as_u64().is_some_and(|number| number > 0),
-            (Self::Integer, Value::Number(number)) => number.is_i64() || number.is_u64(),
-            (Self::Flag, Value::Bool(_)) | (Self::Object, Value::Object(_)) => true,
-            (Self::Text | Self::Texts, Value::String(text)) => !text.is_empty(),
-            (Self::OneOf(all, _), Value::String(text)) => all.contains(&text.as_str()),
-            (Self::Texts, Value::Array(texts)) => {
-                (1..=4).contains(&texts.len())
-                    && texts.iter().all(|text| text.as_str().is_some_and(|text| !text.is_empty()))
-            }
-            (Self::NumberMap, Value::Object(map)) => map.values().all(Value::is_number),
-            _ => false,
-        }
-    }
-
-    fn expected(self) -> &'static str {
-        match self {
-            Self::Number(_, _, expected) | Self::OneOf(_, expected) => expected,
-            Self::Count => "a whole number above 0",
-            Self::Integer => "a whole number",
-            Self::Flag => "true or false",
-            Self::Text => "a string that is not empty",
-            Self::Texts => "a string, or one to four of them, none of them empty",
-            Self::NumberMap => "an object with numbers",
-            Self::Object => "an object",
-        }
-    }
-}
-
-/// The fields of an object that are known.
-pub(crate) type Known = [(&'static str, Use)];
-
-pub(crate) const PENALTY: FieldShape = FieldShape::Number(-2.0, 2.0, "a number from -2 to 2");
-pub(crate) const TEMPERATURE: FieldShape = FieldShape::Number(0.0, 2.0, "a number from 0 to 2");
-pub(crate) const PROBABILITY: FieldShape = FieldShape::Number(0.0, 1.0, "a number from 0 to 1");
-pub(crate) const VERBOSITY: FieldShape = FieldShape::OneOf(&["low", "medium", "high"], "low, medium or high");
-/// A call that has to be made would be made in every step.
-pub(crate) const TOOL_CHOICE: FieldShape = FieldShape::OneOf(
-    &["auto", "none"],
-    "auto or none: tools belong to the agent's workflow and are called there",
-);
-
-/// Why a choice is refused that belongs to the operator.
-pub(crate) const SETTINGS: &str = "it belongs to the agent's settings";
-/// Why tools of the client are.
-pub(crate) const TOOLS: &str = "tools belong to the agent's workflow and are called there";
-/// Why what is not there is.
-pub(crate) const NOT_HERE: &str = "not supported";
-/// Why a request not to keep it is.
-pub(crate) const KEPT: &str = "what is said in a thread is always kept";
-
 /// An object of the body, with the path that leads to it.
 pub(crate) struct Fields<'a> {
     map: &'a Map<String, Value>,
@@ -339,8 +259,8 @@ impl<'a> Fields<'a> {
     /// `parameters`.
     pub(crate) fn take(&self, known: &Known, parameters: &mut Map<String, Value>) -> Result<(), BadRequest> {
         for (key, value) in self.map.iter().filter(|(_, value)| !value.is_null()) {
-            match known.iter().find(|(name, _)| name == key).map(|(_, used)| *used) {
-                Some(Use::Read) => {}
+            match known.iter().find(|field| field.name == key).map(|field| field.used) {
+                Some(Use::Read(_) | Use::Required(_)) => {}
                 Some(Use::Handed(name, shape)) if shape.has(value) => {
                     parameters.insert(name.to_owned(), value.clone());
                 }

@@ -1,8 +1,10 @@
-//! What the API is, as OpenAPI 3.1: made from the types that requests are read into and answers are written from.
+//! What the API is, as OpenAPI 3.1: made from the types that requests are read into and answers are
+//! written from.
 //!
-//! Entry: [`document`]. An operation is a value ([`Operation`]); the modules below hold one for every route, with its handler and its
-//! scope, of which the router is made, and with the codes of all errors that it can give. The schemas of bodies, queries and answers are
-//! derived from the types of the handlers.
+//! Entry: [`document`]. An operation is a value ([`Operation`]); the modules below hold one for
+//! every route, with its handler and its scope, of which the router is made, and with the codes of
+//! all errors that it can give. The schemas of bodies, queries and answers are derived from the
+//! types of the handlers.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -32,7 +34,7 @@ pub(crate) fn document() -> Bytes {
     DOCUMENT.clone()
 }
 
-/// Every operation.
+/// The operations of all resources.
 pub(crate) fn operations() -> Vec<Operation> {
     let all = [
         gateway::operations(),
@@ -84,7 +86,8 @@ fn described() -> Value {
     })
 }
 
-/// Moves parameters of several operations to the components. Of several with one name, the most frequent is moved.
+/// Moves parameters of several operations to the components, by their names. Of several with one
+/// name, the most frequent has it; others are moved if their schemas have names.
 fn shared_parameters(paths: &mut BTreeMap<&'static str, Map<String, Value>>) -> Map<String, Value> {
     let operations = || paths.values().flat_map(Map::values);
     let mut counts = BTreeMap::<String, (usize, &Value)>::new();
@@ -96,18 +99,27 @@ fn shared_parameters(paths: &mut BTreeMap<&'static str, Map<String, Value>>) -> 
     repeated.sort_by_key(|(count, _)| Reverse(*count));
     let mut shared = Map::new();
     for (_, parameter) in repeated {
-        let name = parameter["name"].as_str().unwrap_or_default();
-        shared.entry(name).or_insert_with(|| parameter.clone());
+        let free = names_of(parameter).into_iter().find(|name| !shared.contains_key(name));
+        if let Some(name) = free {
+            shared.insert(name, parameter.clone());
+        }
     }
     let of_operations = paths.values_mut().flat_map(Map::values_mut);
     let lists = of_operations.filter_map(|operation| operation.get_mut("parameters")?.as_array_mut());
     for parameter in lists.flatten() {
-        let name = parameter["name"].as_str().unwrap_or_default();
-        if shared.get(name) == Some(parameter) {
+        let name = names_of(parameter).into_iter().find(|name| shared.get(name) == Some(parameter));
+        if let Some(name) = name {
             *parameter = json!({ "$ref": format!("#/components/parameters/{name}") });
         }
     }
     shared
+}
+
+/// How a component may be named.
+fn names_of(parameter: &Value) -> Vec<String> {
+    let name = parameter["name"].as_str().unwrap_or_default();
+    let schema = parameter["schema"]["$ref"].as_str().and_then(|schema| schema.rsplit('/').next());
+    [name.to_owned()].into_iter().chain(schema.map(|schema| format!("{name}-{schema}"))).collect()
 }
 
 const INTRODUCTION: &str = "\

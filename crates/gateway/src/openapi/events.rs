@@ -1,7 +1,7 @@
 //! Streams of events: what each event of theirs holds.
 //!
-//! OpenAPI 3.1 has no word for streams; as readers of it do, the schema is that of one event: its `event`, its `id`, and its `data`, which
-//! is JSON of the schema in `contentSchema`.
+//! OpenAPI 3.1 has no word for streams; as readers of it do, the schema is that of one event: its
+//! `event`, its `id`, and its `data`, which is JSON of the schema in `contentSchema`.
 
 use model::WaitReason;
 use protocols::{agui, chat_completions, native, responses, ui_message};
@@ -13,7 +13,7 @@ use crate::api::schemas;
 /// The events of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
-    /// Ours.
+    /// The native events.
     Native,
     /// The UI message stream of the AI SDK.
     UiMessage,

@@ -7,6 +7,7 @@ use axum::handler::Handler;
 use axum::routing::{self, MethodRouter};
 use http_server::error::ErrorCode;
 use http_server::extract::headers;
+use protocols::RequestBody;
 use serde_json::{Map, Value, json};
 use utoipa::openapi::path::ParameterIn;
 use utoipa::{IntoParams, ToSchema};
@@ -16,7 +17,6 @@ use crate::app::authorize::Scopes;
 use crate::app::state::AppState;
 use crate::openapi::error_codes;
 use crate::openapi::events::Stream;
-use crate::openapi::protocol_requests::ProtocolBody;
 use crate::openapi::refusals::Refusals;
 use crate::openapi::response::{Errors, ResponseSpec};
 
@@ -115,7 +115,8 @@ impl Operation {
         operation.with_variables()
     }
 
-    /// What is answered by others than its own handler: the probes, and the description, which holds all operations.
+    /// What is answered by others than its own handler: the probes, and the description, which
+    /// holds all operations.
     pub(crate) fn without_handler(path: &'static str, id: &'static str, summary: &'static str) -> Self {
         Self::new("get", path, id, summary, None)
     }
@@ -130,7 +131,8 @@ impl Operation {
         Self { description: Some(description), ..self }
     }
 
-    /// The scope that a caller needs. Adds the errors of authentication, and of the store and the streams.
+    /// The scope that a caller needs. Adds the errors of authentication, and of the store and the
+    /// streams.
     pub(crate) fn scope(self, scope: Scope) -> Self {
         Self { scope: Some(scope), ..self }.errors(&error_codes::SECURED)
     }
@@ -157,7 +159,8 @@ impl Operation {
         for name in names {
             let schema = match name {
                 "thread" => self.schema::<schemas::ThreadIdSchema>(),
-                // The queues of background work can be inspected and operated like others, but not configured or sent tasks.
+                // The queues of background work can be inspected and operated like others, but not
+                // configured or sent tasks.
                 "agent"
                     if self.method == "put"
                         || self.path.contains("/schedules")
@@ -190,7 +193,7 @@ impl Operation {
     /// The query, as its type reads it.
     pub(crate) fn query<Q: IntoParams>(mut self) -> Self {
         for parameter in Q::into_params(|| Some(ParameterIn::Query)) {
-            self.parameters.push(crate::openapi::schema::written(&parameter));
+            self.parameters.push(of_query(crate::openapi::schema::written(&parameter)));
         }
         // A parameter refers to its form by name only.
         self.take::<schemas::CommandIdSchema>();
@@ -219,9 +222,8 @@ impl Operation {
     }
 
     fn header(mut self, name: &str, description: &str, schema: &Value) -> Self {
-        self.parameters.push(
-            json!({ "name": name, "in": "header", "required": false, "description": description, "schema": schema }),
-        );
+        self.parameters
+            .push(json!({ "name": name, "in": "header", "description": description, "schema": schema }));
         self
     }
 
@@ -268,11 +270,11 @@ impl Operation {
     }
 
     /// The body of another protocol.
-    pub(crate) fn reads(mut self, request: ProtocolBody) -> Self {
+    pub(crate) fn reads(mut self, request: RequestBody) -> Self {
         for reference in [Self::take::<schemas::ThreadIdSchema>, Self::take::<schemas::AgentIdSchema>] {
             reference(&mut self);
         }
-        self.schemas.push((request.name().to_owned(), request.schema()));
+        self.schemas.extend(request.schemas());
         let schema = json!({ "$ref": format!("#/components/schemas/{}", request.name()) });
         self.body = Some(RequestBodySpec { schema, example: request.example(), is_required: true });
         self.errors(&error_codes::PROTOCOL)
@@ -405,6 +407,22 @@ impl Operation {
         object.insert("security".to_owned(), security);
         Value::Object(object)
     }
+}
+
+/// A parameter of the query: it may be absent, and is never `null`.
+fn of_query(mut parameter: Value) -> Value {
+    if let Some(object) = parameter.as_object_mut() {
+        object.retain(|key, value| key != "required" || *value != json!(false));
+    }
+    let schema = &mut parameter["schema"];
+    let kinds = schema.get_mut("type").and_then(Value::as_array_mut);
+    if let Some(kinds) = kinds {
+        kinds.retain(|kind| kind != "null");
+        schema["type"] = kinds.first().cloned().unwrap_or_default();
+    } else if let Some([_, other]) = schema["oneOf"].as_array().map(Vec::as_slice) {
+        *schema = other.clone();
+    }
+    parameter
 }
 
 /// A header's text.

@@ -1,11 +1,13 @@
-//! A page that shows the description of the API. It needs nothing but this gateway: the viewer is built into it.
+//! A page that shows the description of the API. It needs nothing but this gateway: the viewer is
+//! built into it.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
 use http_server::extract::path::PathParam;
 
-/// The page may load and ask this gateway only. The viewer sets styles of single elements; it has pictures in its own files.
+/// The page may load and ask this gateway only. The viewer sets styles of single elements; it has
+/// pictures in its own files.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

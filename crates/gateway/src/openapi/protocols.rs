@@ -1,6 +1,7 @@
 //! The same threads in the protocols of other clients.
 
 use http_server::error::ErrorCode;
+use protocols::RequestBody;
 use protocols::chat_completions::{ApiError, Completion};
 use protocols::responses::ResponseObject;
 use serde_json::{Value, json};
@@ -12,7 +13,6 @@ use crate::api::protocols::{agui, completions, models, responses, ui_message};
 use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};
-use crate::openapi::protocol_requests::ProtocolBody;
 use crate::openapi::response::{Errors, ResponseSpec};
 use crate::openapi::tags::{AG_UI, AI_SDK, OPENAI};
 
@@ -68,7 +68,7 @@ fn of_the_ai_sdk() -> Vec<Operation> {
                 ui_message::post,
             )
             .opens()
-            .reads(ProtocolBody::UiMessage)
+            .reads(RequestBody::UiMessage)
             .streams("The answer", Stream::UiMessage),
         ),
         Operation::get(
@@ -140,7 +140,7 @@ fn of_openai() -> Vec<Operation> {
         )
         .opens()
         .thread_header()
-        .reads(ProtocolBody::Completions)
+        .reads(RequestBody::Completions)
         .response::<Completion<'_>>(200, "The answer; with `stream` its chunks", completion())
         .or_streams(Stream::Completions)
         .with_header("X-Antiphon-Thread", "The thread.", json!({ "type": "string" }))
@@ -160,7 +160,7 @@ fn of_openai() -> Vec<Operation> {
             .errors(&[ErrorCode::UnknownAgent]),
         Operation::post("/v1/responses", "createResponse", "Send a message: Responses", responses::create)
             .opens()
-            .reads(ProtocolBody::Responses)
+            .reads(RequestBody::Responses)
             .response::<ResponseObject<'_>>(200, "The response; with `stream` its events", response())
             .or_streams(Stream::Responses)
             .errors(&[
@@ -213,7 +213,7 @@ fn of_ag_ui() -> Vec<Operation> {
     let all = [
         Operation::post("/agui", "runAgent", "Send a message, and get the run", agui::post)
             .opens()
-            .reads(ProtocolBody::Run)
+            .reads(RequestBody::Run)
             .streams("The run", Stream::AgUi),
         Operation::post(
             "/agui/connect",
@@ -223,7 +223,7 @@ fn of_ag_ui() -> Vec<Operation> {
         )
         .scope(Scope::ReadThreads)
         .input_headers()
-        .reads(ProtocolBody::Connect)
+        .reads(RequestBody::Connect)
         .streams("The run", Stream::AgUi)
         .response_with(ResponseSpec::nothing("There is none"))
         .errors(&STREAM)

@@ -1,8 +1,9 @@
 //! Refusals in the document: components to which operations refer.
 //!
-//! Codes of credentials, limits and the reading of bodies are in the `default` response of every secured operation. An
-//! operation lists its further codes in [`CODES`]; each of their statuses has a response with all codes of that status.
-//! Client protocols with a form of their own for errors have the `default` response only.
+//! Codes of credentials, limits, addresses and the reading of bodies are in the `default` response
+//! of every secured operation. An operation lists its further codes in [`CODES`]; each of their
+//! statuses has a response with all codes of that status. Client protocols with a form of their own
+//! for errors have the `default` response only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,9 +75,10 @@ impl Refusals {
     }
 }
 
-/// The codes of the `default` response. An operation without a body answers none about bodies.
+/// The codes of the `default` response. An operation answers those about bodies if it has one, and
+/// `unknown_address` if its path has variables.
 pub(crate) fn shared() -> BTreeSet<ErrorCode> {
-    SECURED.into_iter().chain(BODY).chain([ErrorCode::UnexpectedBody]).collect()
+    SECURED.into_iter().chain(BODY).chain([ErrorCode::UnexpectedBody, ErrorCode::UnknownAddress]).collect()
 }
 
 /// The status in one word.
@@ -94,8 +96,7 @@ fn response(form: Errors, codes: &BTreeSet<ErrorCode>) -> Value {
         "properties": { "code": { "enum": names } },
     });
     let protocols = format!(
-        "A code of `Refused` or of `{CODES}`, with the same status and meaning as in other operations. Requests that reach no \
-         operation are refused as a problem."
+        "A code of `Refused` or of `{CODES}`. Requests that reach no operation are refused as a problem."
     );
     let (text, schema, media) = match form {
         Errors::Problem => (lines.join("\n"), of_codes, None),

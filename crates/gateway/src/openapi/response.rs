@@ -31,7 +31,7 @@ impl ResponseSpec {
         Self::of(status, text, kind, json!({ "schema": { "type": "string" } }))
     }
 
-    /// No content.
+    /// A response without content.
     pub(crate) fn nothing(text: &str) -> Self {
         Self { status: 204, text: text.to_owned(), headers: Map::new(), content: Map::new() }
     }
@@ -74,7 +74,7 @@ impl ResponseSpec {
 /// The form of refusals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Errors {
-    /// RFC 9457.
+    /// A problem, as in RFC 9457.
     Problem,
     /// The text alone, as the AI SDK shows it.
     Text,

@@ -17,9 +17,10 @@ use http_server::auth::quota::TenantLimiter;
 use http_server::error::ErrorCode;
 use http_server::transport::extensions::ConnectionHandle;
 use model::{BatchType, Chunk, MessageId, Position, Role, ThreadId, TurnId, WaitReason};
-use protocols::{Cursor, MessageHeader, MessageOffset, Native, StreamError};
+use protocols::request::BadRequest;
+use protocols::{Cursor, MessageHeader, MessageOffset, Native, RequestBody, StreamError};
 use runtime::Health;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
@@ -85,8 +86,8 @@ async fn everything_described_is_answered_by_its_own_handler() {
     }
 }
 
-/// No operation answers with them: no operation has that method, only servers of other roles have a time limit,
-/// and commands are checked earlier, with codes of their own.
+/// No operation answers with them: no operation has that method, only servers of other roles have a
+/// time limit, and commands are checked earlier, with codes of their own.
 const OUTSIDE: [ErrorCode; 3] =
     [ErrorCode::InvalidCommand, ErrorCode::MethodNotAllowed, ErrorCode::RequestTimeout];
 
@@ -97,7 +98,10 @@ fn every_code_is_one_of_an_operation() {
     assert_eq!(outside.collect::<Vec<_>>(), OUTSIDE);
 }
 
-/// Small enough for makers of clients, and complete.
+/// How many bytes of the document an operation costs at most, so that it stays small enough for
+/// makers of clients.
+const MOST_BYTES: usize = 3_300;
+
 #[test]
 fn every_operation_refers_to_all_of_its_codes() {
     let bytes = crate::openapi::document::document();
@@ -129,7 +133,8 @@ fn every_operation_refers_to_all_of_its_codes() {
             assert!(found.contains(code.name()), "{}: {code:?}", object["operationId"]);
         }
     }
-    assert!(bytes.len() < 250_000, "the document has {} bytes", bytes.len());
+    let of_operation = bytes.len() / operations().len();
+    assert!(of_operation < MOST_BYTES, "the document has {of_operation} bytes for each operation");
 }
 
 #[test]
@@ -281,7 +286,8 @@ fn event_schemas_and_encoded_events_have_the_same_fields() {
     }
 }
 
-/// openapi-python-client makes the name of an anonymous object twice when it stands in one of several variants, and leaves the variant out.
+/// openapi-python-client makes the name of an anonymous object twice when it stands in one of
+/// several variants, and leaves the variant out.
 #[test]
 fn variants_have_no_anonymous_objects() {
     let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
@@ -334,5 +340,88 @@ async fn protocols_are_refused_in_their_own_form() {
             text.starts_with(begin.as_bytes()) && text.starts_with(b"{") != begin.is_empty(),
             "{path}: {text:?}"
         );
+    }
+}
+
+/// A value of a schema: what the description lets a client send.
+fn value_of(schema: &Value, document: &Value) -> Value {
+    if let Some(reference) = schema["$ref"].as_str() {
+        return value_of(document.pointer(reference.trim_start_matches('#')).unwrap(), document);
+    }
+    if let Some(example) = schema["examples"].get(0).or(schema["enum"].get(0)).or(schema.get("const")) {
+        return example.clone();
+    }
+    if let Some(variants) = schema["anyOf"].as_array() {
+        return value_of(&variants[0], document);
+    }
+    let kind = schema["type"].as_str().or(schema["type"][0].as_str()).unwrap();
+    match kind {
+        "string" => json!("x"),
+        "boolean" => json!(true),
+        "integer" | "number" => schema.get("maximum").cloned().unwrap_or(json!(1)),
+        "array" => match schema.get("contains") {
+            Some(item) => json!([value_of(item, document)]),
+            None => json!([value_of(&schema["items"], document)]),
+        },
+        "object" => {
+            let fields = schema["properties"].as_object().into_iter().flatten();
+            fields.map(|(name, schema)| (name.clone(), value_of(schema, document))).collect()
+        }
+        "null" => Value::Null,
+        _ => panic!("{schema}"),
+    }
+}
+
+fn parsed(body: RequestBody, value: &Value) -> Result<(), BadRequest> {
+    let bytes = value.to_string().into_bytes();
+    match body {
+        RequestBody::UiMessage => protocols::ui_message::UiMessageRequest::parse(&bytes, None).map(drop),
+        RequestBody::Responses => protocols::responses::ResponseRequest::parse(&bytes, None).map(drop),
+        RequestBody::Completions => {
+            protocols::chat_completions::CompletionRequest::parse(&bytes, None, None).map(drop)
+        }
+        RequestBody::Run => protocols::agui::AgUiRequest::parse(&bytes, None).map(drop),
+        RequestBody::Connect => protocols::agui::AgUiRequest::parse_connect(&bytes, None).map(drop),
+    }
+}
+
+/// Fields that a body with all others cannot have, and what it has instead.
+fn reconciled(body: RequestBody, mut value: Value) -> Value {
+    match body {
+        RequestBody::UiMessage => value["trigger"] = json!("regenerate-message"),
+        RequestBody::Responses => value["previous_response_id"] = Value::Null,
+        RequestBody::Completions | RequestBody::Run | RequestBody::Connect => {}
+    }
+    value
+}
+
+#[test]
+fn a_body_with_every_described_field_is_taken() {
+    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    for body in RequestBody::ALL {
+        let schema = &document["components"]["schemas"][body.name()];
+        let all = reconciled(body, value_of(schema, &document));
+        assert_eq!(all.as_object().unwrap().len(), schema["properties"].as_object().unwrap().len());
+        assert_eq!(parsed(body, &all), Ok(()), "{all}");
+    }
+}
+
+/// The description and the parser know the same fields.
+#[test]
+fn every_field_is_described_where_it_is_taken_and_nowhere_else() {
+    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let fields = |body: RequestBody| {
+        document["components"]["schemas"][body.name()]["properties"].as_object().unwrap().keys().cloned()
+    };
+    let every: BTreeSet<String> = RequestBody::ALL.into_iter().flat_map(fields).collect();
+    assert!(every.len() > 50, "{every:?}");
+    for body in RequestBody::ALL.into_iter().filter(|body| *body != RequestBody::Connect) {
+        let described: BTreeSet<String> = fields(body).collect();
+        for field in &every {
+            // Of no type that a field has.
+            let refused = parsed(body, &json!({ field: 1e300 })).unwrap_err().to_string();
+            let is_known = !refused.contains("there is no such field here");
+            assert_eq!(is_known, described.contains(field), "{field} of {}: {refused}", body.name());
+        }
     }
 }

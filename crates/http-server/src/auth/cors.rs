@@ -62,9 +62,10 @@ mod tests {
 
     use super::*;
 
-    /// Headers of requests or for proxies, or names of encodings: pages never read them from a
-    /// response.
-    const NOT_READ: [&str; 4] = ["x-antiphon-actor", "x-forwarded-for", "x-accel-buffering", "x-gzip"];
+    /// Headers of requests or for proxies, names of encodings and of extensions of OpenAPI: pages
+    /// never read them from a response.
+    const NOT_READ: [&str; 5] =
+        ["x-antiphon-actor", "x-forwarded-for", "x-accel-buffering", "x-gzip", "x-error-codes"];
 
     #[test]
     fn every_header_that_is_named_here_can_be_read_by_pages() {

@@ -1,12 +1,13 @@
 //! The codes of errors, in one table: name, status, whether to try again, and what the code means.
 //!
-//! Entry type: [`ErrorCode`]. Problems, the OpenAPI document, metrics and logs read the table; a code is written nowhere else.
+//! Entry type: [`ErrorCode`]. Problems, the OpenAPI document, metrics and logs read the table; a
+//! code is written nowhere else.
 
 use axum::http::StatusCode;
 use protocols::request::BadRequest;
 
 /// What the table says of a code.
-struct Row {
+struct CodeRow {
     name: &'static str,
     status: StatusCode,
     retry_after_s: Option<u32>,
@@ -33,9 +34,9 @@ macro_rules! error_codes {
             /// All of them, by their names.
             pub const ALL: &'static [Self] = &[$(Self::$code),+];
 
-            const fn row(self) -> Row {
+            const fn row(self) -> CodeRow {
                 match self {
-                    $(Self::$code => Row {
+                    $(Self::$code => CodeRow {
                         name: $name,
                         status: StatusCode::$status,
                         retry_after_s: $retry,

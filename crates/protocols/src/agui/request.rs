@@ -7,8 +7,9 @@ use utoipa::ToSchema;
 
 use crate::json;
 use crate::request::{
-    BadRequest, ContentRules, ErrorBody, FieldShape, Fields, Known, NOT_HERE, RequestRejection, TOOLS, Use,
-    Wanted, input_of, instructions, last_message, object,
+    BadRequest, CONTENT, ContentRules, ErrorBody, FieldShape, Fields, Known, LAST_MESSAGE, NOT_HERE,
+    ReadShape, RequestRejection, TOOLS, Wanted, handed_as, input_of, instructions, last_message, object,
+    read, refused, required,
 };
 
 /// The body of a `POST`. Source: <https://docs.ag-ui.com/sdk/js/core/types#runagentinput>.
@@ -30,19 +31,22 @@ const RULES: ContentRules = ContentRules { text_types: &["text"], ignored: |_| f
 
 /// Every field that the protocol has.
 pub(crate) const FIELDS: &Known = &[
-    (
-        "context",
-        Use::Refused("what the model is told belongs to the agent's settings, or into a system message"),
-    ),
-    ("forwardedProps", Use::Handed("forwarded_props", FieldShape::Object)),
-    ("messages", Use::Read),
-    ("parentRunId", Use::Refused("a thread has no branches")),
-    ("protocolVersion", Use::Read),
-    ("resume", Use::Refused("runs are not interrupted here, so there is nothing to answer")),
-    ("runId", Use::Read),
-    ("state", Use::Refused(NOT_HERE)),
-    ("threadId", Use::Read),
-    ("tools", Use::Refused(TOOLS)),
+    refused("context", "what the model is told belongs to the agent's settings, or into a system message"),
+    handed_as("forwardedProps", "forwarded_props", FieldShape::Object, "Goes to the workflow as it is."),
+    required("messages", ReadShape::Messages(CONTENT), LAST_MESSAGE),
+    refused("parentRunId", "a thread has no branches"),
+    read("protocolVersion", ReadShape::Version, "Version of the protocol."),
+    refused("resume", "runs are not interrupted here, so there is nothing to answer"),
+    required("runId", ReadShape::Text, "Returned with the events. The same id again is the same input."),
+    refused("state", NOT_HERE),
+    required("threadId", ReadShape::Thread, "The thread."),
+    refused("tools", TOOLS),
+];
+
+/// The fields that are read to follow a run; others are ignored.
+pub(crate) const CONNECT_FIELDS: &Known = &[
+    required("runId", ReadShape::Text, "Returned with the events."),
+    required("threadId", ReadShape::Thread, "The thread."),
 ];
 
 impl AgUiRequest {

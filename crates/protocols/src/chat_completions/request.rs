@@ -4,8 +4,10 @@ use model::{AgentId, Metadata, Tenant, ThreadId};
 use serde_json::{Map, Value};
 
 use crate::request::{
-    BadRequest, ContentRules, FieldShape, Fields, KEPT, Known, NOT_HERE, PENALTY, PROBABILITY, SETTINGS,
-    TEMPERATURE, TOOL_CHOICE, TOOLS, Use, VERBOSITY, Wanted, input_of, instructions, last_message, object,
+    BadRequest, CONTENT, ContentRules, FieldShape, Fields, KEPT, Known, LAST_MESSAGE, NOT_HERE,
+    PARALLEL_TOOL_CALLS, PENALTY, PROBABILITY, PROMPT_CACHE_KEY, PROMPT_CACHE_RETENTION, ReadShape,
+    SAFETY_IDENTIFIER, SETTINGS, TEMPERATURE, TOOL_CHOICE, TOOLS, USER, VERBOSITY, Wanted, handed, input_of,
+    instructions, last_message, object, only, read, refused, required,
 };
 
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/chat/create>.
@@ -30,45 +32,51 @@ const RULES: ContentRules = ContentRules { text_types: &["text"], ignored: |_| f
 
 /// Every field that the protocol has here.
 pub(crate) const FIELDS: &Known = &[
-    ("audio", Use::Refused(NOT_HERE)),
-    ("frequency_penalty", Use::Handed("frequency_penalty", PENALTY)),
-    ("functions", Use::Refused(TOOLS)),
-    ("logit_bias", Use::Handed("logit_bias", FieldShape::NumberMap)),
-    ("logprobs", Use::Refused(NOT_HERE)),
-    ("max_completion_tokens", Use::Handed("max_completion_tokens", FieldShape::Count)),
-    ("max_tokens", Use::Handed("max_tokens", FieldShape::Count)),
-    ("messages", Use::Read),
-    ("metadata", Use::Read),
-    ("modalities", Use::Only(&["[\"text\"]"], "answers are text")),
-    ("model", Use::Read),
-    ("n", Use::Only(&["1"], "a turn has one answer")),
-    ("parallel_tool_calls", Use::Handed("parallel_tool_calls", FieldShape::Flag)),
-    ("prediction", Use::Refused(NOT_HERE)),
-    ("presence_penalty", Use::Handed("presence_penalty", PENALTY)),
-    ("prompt_cache_key", Use::Handed("prompt_cache_key", FieldShape::Text)),
-    ("prompt_cache_retention", Use::Handed("prompt_cache_retention", FieldShape::Text)),
-    ("reasoning_effort", Use::Handed("reasoning_effort", FieldShape::Text)),
-    ("response_format", Use::Read),
-    ("safety_identifier", Use::Handed("safety_identifier", FieldShape::Text)),
-    ("seed", Use::Handed("seed", FieldShape::Integer)),
-    ("service_tier", Use::Only(&["\"auto\"", "\"default\""], SETTINGS)),
-    ("stop", Use::Handed("stop", FieldShape::Texts)),
-    ("store", Use::Only(&["true"], KEPT)),
-    ("stream", Use::Read),
-    ("stream_options", Use::Read),
-    ("temperature", Use::Handed("temperature", TEMPERATURE)),
-    ("tool_choice", Use::Handed("tool_choice", TOOL_CHOICE)),
-    ("tools", Use::Refused(TOOLS)),
-    ("top_logprobs", Use::Refused(NOT_HERE)),
-    ("top_p", Use::Handed("top_p", PROBABILITY)),
-    ("user", Use::Handed("user", FieldShape::Text)),
-    ("verbosity", Use::Handed("verbosity", VERBOSITY)),
-    ("web_search_options", Use::Refused(NOT_HERE)),
+    refused("audio", NOT_HERE),
+    handed("frequency_penalty", PENALTY, "Penalty for tokens by how often they have occurred."),
+    refused("functions", TOOLS),
+    handed("logit_bias", FieldShape::NumberMap, "Bias of tokens, by their ids."),
+    refused("logprobs", NOT_HERE),
+    handed(
+        "max_completion_tokens",
+        FieldShape::Count,
+        "Maximum number of tokens of the answer, reasoning included.",
+    ),
+    handed("max_tokens", FieldShape::Count, "The older name of `max_completion_tokens`."),
+    required("messages", ReadShape::Messages(CONTENT), LAST_MESSAGE),
+    read("metadata", ReadShape::ThreadMetadata, "Kept with the message. `thread_id` names the thread."),
+    only("modalities", &["[\"text\"]"], "answers are text"),
+    required("model", ReadShape::Agent, "The agent that answers."),
+    only("n", &["1"], "a turn has one answer"),
+    PARALLEL_TOOL_CALLS,
+    refused("prediction", NOT_HERE),
+    handed("presence_penalty", PENALTY, "Penalty for tokens that have occurred."),
+    PROMPT_CACHE_KEY,
+    PROMPT_CACHE_RETENTION,
+    handed("reasoning_effort", FieldShape::Text, "How much the model reasons, in the words of its provider."),
+    read("response_format", ReadShape::Format, "Format of the answer."),
+    SAFETY_IDENTIFIER,
+    handed("seed", FieldShape::Integer, "Seed of the sampling."),
+    only("service_tier", &["\"auto\"", "\"default\""], SETTINGS),
+    handed("stop", FieldShape::Texts, "Texts at which the answer ends."),
+    only("store", &["true"], KEPT),
+    read("stream", ReadShape::Flag, "Whether the answer is a stream of events."),
+    read("stream_options", ReadShape::Fields(STREAM_OPTIONS), "Options of the stream."),
+    handed("temperature", TEMPERATURE, "Sampling temperature."),
+    handed("tool_choice", TOOL_CHOICE, "Whether the model may call tools of the agent."),
+    refused("tools", TOOLS),
+    refused("top_logprobs", NOT_HERE),
+    handed("top_p", PROBABILITY, "Probability mass of the tokens to sample from."),
+    USER,
+    handed("verbosity", VERBOSITY, "Length of the answer."),
+    refused("web_search_options", NOT_HERE),
 ];
 
 /// Of `stream_options`; noise against those who measure the lengths of events is never added.
-const STREAM_OPTIONS: &Known =
-    &[("include_obfuscation", Use::Only(&["false"], NOT_HERE)), ("include_usage", Use::Read)];
+const STREAM_OPTIONS: &Known = &[
+    only("include_obfuscation", &["false"], NOT_HERE),
+    read("include_usage", ReadShape::Flag, "Whether the stream ends with the usage of tokens."),
+];
 
 impl CompletionRequest {
     /// Parses a body. `tenant` owns the threads and agents that it names. `thread` is named outside

@@ -3,6 +3,7 @@
 use model::{AgentId, ThreadId, TurnId};
 use serde_json::{Value, json};
 
+use super::field::Field;
 use super::*;
 use crate::responses::Follows;
 use crate::{agui, chat_completions, openai, responses, ui_message};
@@ -412,8 +413,8 @@ mod of_ag_ui {
 
 /// The README's word for the handling of a field.
 fn said(known: &Known, field: &str) -> String {
-    match known.iter().find(|(name, _)| *name == field).map(|(_, used)| *used) {
-        Some(Use::Read) => "read".to_owned(),
+    match known.iter().find(|known| known.name == field).map(|known| known.used) {
+        Some(Use::Read(_) | Use::Required(_)) => "read".to_owned(),
         Some(Use::Handed(name, _)) if name == field => "handed over".to_owned(),
         Some(Use::Handed(name, _)) => format!("handed over as `{name}`"),
         Some(Use::Only(values, _)) => format!("only `{}`", values.join("` or `")),
@@ -436,7 +437,7 @@ fn every_field_is_in_the_readme_with_what_is_done_with_it() {
     let head = "| field | chat completions | Responses | `/api/chat` | AG-UI |\n";
     let (_, table) = readme.split_once(head).unwrap();
     let rows: Vec<_> = table.lines().skip(1).take_while(|line| line.starts_with('|')).collect();
-    let mut fields: Vec<_> = TABLES.iter().flat_map(|known| known.iter().map(|(name, _)| *name)).collect();
+    let mut fields: Vec<_> = TABLES.iter().flat_map(|known| known.iter().map(|field| field.name)).collect();
     fields.sort_unstable();
     fields.dedup();
     let expected = fields.iter().map(|field| {
@@ -490,10 +491,10 @@ fn every_field_is_treated_as_its_table_says() {
         };
         unsupported("no_such_field", json!("x"));
         unsupported("no_such_field", json!(false));
-        for (field, used) in known {
+        for Field { name: field, used, .. } in known {
             let parse = |value: &Value| parse(&with(&body, field, value.clone()));
             match used {
-                Use::Read => {}
+                Use::Read(_) | Use::Required(_) => {}
                 Use::Handed(name, shape) => {
                     let (good, bad) = of_shape(*shape);
                     for value in good {

@@ -4,8 +4,10 @@ use model::{AgentId, Metadata, Tenant, ThreadId, TurnId};
 use serde_json::{Map, Value, json};
 
 use crate::request::{
-    BadRequest, ContentRules, FieldShape, Fields, Instructions, KEPT, Known, NOT_HERE, PROBABILITY, SETTINGS,
-    TEMPERATURE, TOOL_CHOICE, TOOLS, Use, VERBOSITY, Wanted, input_of, instructions, last_message, object,
+    BadRequest, ContentRules, FieldShape, Fields, Instructions, KEPT, Known, NOT_HERE, PARALLEL_TOOL_CALLS,
+    PROBABILITY, PROMPT_CACHE_KEY, PROMPT_CACHE_RETENTION, ReadShape, SAFETY_IDENTIFIER, SETTINGS,
+    TEMPERATURE, TOOL_CHOICE, TOOLS, USER, VERBOSITY, Wanted, handed, handed_as, input_of, instructions,
+    last_message, object, only, read, refused, required,
 };
 
 use super::options::{message_of, turn_of_item};
@@ -46,45 +48,74 @@ const RULES: ContentRules = ContentRules { text_types: &["input_text"], ignored:
 
 /// Every field that the protocol has here.
 pub(crate) const FIELDS: &Known = &[
-    ("background", Use::Read),
-    ("conversation", Use::Read),
-    ("include", Use::Refused(NOT_HERE)),
-    ("input", Use::Read),
-    ("instructions", Use::Read),
-    ("max_output_tokens", Use::Handed("max_completion_tokens", FieldShape::Count)),
-    ("max_tool_calls", Use::Refused(SETTINGS)),
-    ("metadata", Use::Read),
-    ("model", Use::Read),
-    ("parallel_tool_calls", Use::Handed("parallel_tool_calls", FieldShape::Flag)),
-    ("previous_response_id", Use::Read),
-    ("prompt", Use::Refused("prompts belong to the agent's settings")),
-    ("prompt_cache_key", Use::Handed("prompt_cache_key", FieldShape::Text)),
-    ("prompt_cache_retention", Use::Handed("prompt_cache_retention", FieldShape::Text)),
-    ("reasoning", Use::Read),
-    ("safety_identifier", Use::Handed("safety_identifier", FieldShape::Text)),
-    ("service_tier", Use::Only(&["\"auto\"", "\"default\""], SETTINGS)),
-    ("store", Use::Only(&["true"], KEPT)),
-    ("stream", Use::Read),
-    ("stream_options", Use::Read),
-    ("temperature", Use::Handed("temperature", TEMPERATURE)),
-    ("text", Use::Read),
-    ("tool_choice", Use::Handed("tool_choice", TOOL_CHOICE)),
-    ("tools", Use::Refused(TOOLS)),
-    ("top_logprobs", Use::Refused(NOT_HERE)),
-    ("top_p", Use::Handed("top_p", PROBABILITY)),
-    ("truncation", Use::Only(&["\"auto\""], "a context that is too long is always cut")),
-    ("user", Use::Handed("user", FieldShape::Text)),
+    read("background", ReadShape::Flag, "Whether to answer at once, with a response that is queued."),
+    read(
+        "conversation",
+        ReadShape::Conversation,
+        "The thread. Without it and without `previous_response_id` it is a new one.",
+    ),
+    refused("include", NOT_HERE),
+    required(
+        "input",
+        ReadShape::Input,
+        "The new input: a text, or messages of which the last one is the input.",
+    ),
+    read(
+        "instructions",
+        ReadShape::Text,
+        "Instructions for the model, if the settings of the agent allow them.",
+    ),
+    handed_as(
+        "max_output_tokens",
+        "max_completion_tokens",
+        FieldShape::Count,
+        "Maximum number of tokens of the answer, reasoning included.",
+    ),
+    refused("max_tool_calls", SETTINGS),
+    read("metadata", ReadShape::Metadata, "Kept with the message, and returned with the response."),
+    read("model", ReadShape::Agent, "The agent that answers. Default: the one that answered before."),
+    PARALLEL_TOOL_CALLS,
+    read(
+        "previous_response_id",
+        ReadShape::Text,
+        "The last response of its thread; not together with `conversation`.",
+    ),
+    refused("prompt", "prompts belong to the agent's settings"),
+    PROMPT_CACHE_KEY,
+    PROMPT_CACHE_RETENTION,
+    read("reasoning", ReadShape::Fields(REASONING), "Options of reasoning."),
+    SAFETY_IDENTIFIER,
+    only("service_tier", &["\"auto\"", "\"default\""], SETTINGS),
+    only("store", &["true"], KEPT),
+    read("stream", ReadShape::Flag, "Whether the answer is a stream of events."),
+    read("stream_options", ReadShape::Fields(STREAM_OPTIONS), "Options of the stream."),
+    handed("temperature", TEMPERATURE, "Sampling temperature."),
+    read("text", ReadShape::Fields(TEXT), "Options of the text of the answer."),
+    handed("tool_choice", TOOL_CHOICE, "Whether the model may call tools of the agent."),
+    refused("tools", TOOLS),
+    refused("top_logprobs", NOT_HERE),
+    handed("top_p", PROBABILITY, "Probability mass of the tokens to sample from."),
+    only("truncation", &["\"auto\""], "a context that is too long is always cut"),
+    USER,
 ];
 
 /// Of `stream_options`; noise against those who measure the lengths of events is never added.
-const STREAM_OPTIONS: &Known = &[("include_obfuscation", Use::Only(&["false"], NOT_HERE))];
+const STREAM_OPTIONS: &Known = &[only("include_obfuscation", &["false"], NOT_HERE)];
 /// Of `text`.
-const TEXT: &Known = &[("format", Use::Read), ("verbosity", Use::Handed("verbosity", VERBOSITY))];
+const TEXT: &Known = &[
+    read("format", ReadShape::Format, "Format of the answer."),
+    handed("verbosity", VERBOSITY, "Length of the answer."),
+];
 /// Of `reasoning`.
 const REASONING: &Known = &[
-    ("effort", Use::Handed("reasoning_effort", FieldShape::Text)),
-    ("generate_summary", Use::Refused(NOT_HERE)),
-    ("summary", Use::Refused(NOT_HERE)),
+    handed_as(
+        "effort",
+        "reasoning_effort",
+        FieldShape::Text,
+        "How much the model reasons, in the words of its provider.",
+    ),
+    refused("generate_summary", NOT_HERE),
+    refused("summary", NOT_HERE),
 ];
 /// Request fields that a response repeats unchanged.
 const SHOWN: [&str; 8] = [

@@ -5,8 +5,8 @@ use model::{AgentId, Metadata, Tenant, ThreadId};
 use serde_json::Map;
 
 use crate::request::{
-    BadRequest, ContentRules, ErrorBody, Fields, Known, RequestRejection, Use, Wanted, input_of,
-    instructions, last_message, object,
+    BadRequest, ContentRules, ErrorBody, Fields, Known, LAST_MESSAGE, PARTS, ReadShape, RequestRejection,
+    Wanted, input_of, instructions, last_message, object, read, required,
 };
 
 /// The body of a `POST`, as `DefaultChatTransport` sends it:
@@ -43,11 +43,15 @@ const RULES: ContentRules =
 
 /// Every field that there is.
 pub(crate) const FIELDS: &Known = &[
-    ("agent", Use::Read),
-    ("id", Use::Read),
-    ("messageId", Use::Read),
-    ("messages", Use::Read),
-    ("trigger", Use::Read),
+    read("agent", ReadShape::Agent, "The agent that answers. Default: the one that answered before."),
+    required("id", ReadShape::Thread, "The thread."),
+    read("messageId", ReadShape::Text, "The answer to replace, with the trigger `regenerate-message` alone."),
+    required("messages", ReadShape::Messages(PARTS), LAST_MESSAGE),
+    read(
+        "trigger",
+        ReadShape::OneOf(&["submit-message", "regenerate-message"]),
+        "Whether the message is new, or its failed turn is tried again.",
+    ),
 ];
 
 impl UiMessageRequest {

@@ -1,0 +1,196 @@
+//! Counts of the source at one commit or several: lines of each crate, operations, error codes,
+//! options, and how plain the prose is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use devservices::workspace;
+
+/// Sentences of a document with more words than this are long.
+const LONG_SENTENCE: usize = 30;
+
+/// What is counted of one commit.
+#[derive(Default)]
+struct Figures {
+    /// Product lines of each crate: Rust and SQL below `src`, without tests, blanks and comments.
+    lines: BTreeMap<String, usize>,
+    operations: usize,
+    error_codes: usize,
+    options: usize,
+    short_docs: usize,
+    sentences: usize,
+    words: usize,
+    long_sentences: usize,
+}
+
+/// Prints the figures of the commits beside each other; without a commit those of `HEAD`.
+pub(crate) fn run(commits: &[String]) -> Result<i32> {
+    let head = ["HEAD".to_owned()];
+    let commits = if commits.is_empty() { &head[..] } else { commits };
+    let all = commits.iter().map(|commit| of_commit(commit)).collect::<Result<Vec<_>>>()?;
+    let row = |name: &str, value: &dyn Fn(&Figures) -> String| {
+        let cells: Vec<String> = all.iter().map(value).collect();
+        println!("| {name} | {} |", cells.join(" | "));
+    };
+    println!("| figure | {} |", commits.join(" | "));
+    println!("|---|{}", "---:|".repeat(commits.len()));
+    let crates: BTreeSet<&String> = all.iter().flat_map(|figures| figures.lines.keys()).collect();
+    for name in crates {
+        row(&format!("lines of {name}"), &|figures| {
+            figures.lines.get(name).map_or("–".to_owned(), usize::to_string)
+        });
+    }
+    row("lines of all crates", &|figures| figures.lines.values().sum::<usize>().to_string());
+    row("operations of the API", &|figures| figures.operations.to_string());
+    row("error codes of the API", &|figures| figures.error_codes.to_string());
+    row("options with a variable", &|figures| figures.options.to_string());
+    row("doc comments of one or two words", &|figures| figures.short_docs.to_string());
+    row("sentences of documents", &|figures| figures.sentences.to_string());
+    row("words of a sentence, mean", &|figures| {
+        format!("{:.1}", figures.words as f64 / figures.sentences.max(1) as f64)
+    });
+    row("sentences over 30 words", &|figures| {
+        format!("{:.1} %", 100.0 * figures.long_sentences as f64 / figures.sentences.max(1) as f64)
+    });
+    Ok(0)
+}
+
+fn of_commit(commit: &str) -> Result<Figures> {
+    let mut figures = Figures::default();
+    let mut codes = BTreeSet::new();
+    for (path, text) in &files(commit)? {
+        if path.ends_with(".md") {
+            prose(&mut figures, text);
+            continue;
+        }
+        let Some((name, rest)) = path.strip_prefix("crates/").and_then(|path| path.split_once('/')) else {
+            continue;
+        };
+        figures.short_docs += short_docs(text);
+        if !rest.starts_with("src/") || rest.split('/').any(|part| part == "tests" || part == "tests.rs") {
+            continue;
+        }
+        *figures.lines.entry(name.to_owned()).or_default() += product_lines(text);
+        if name == "gateway" {
+            figures.operations += [
+                "Operation::new(",
+                "Operation::get(",
+                "Operation::post(",
+                "Operation::put(",
+                "Operation::patch(",
+                "Operation::delete(",
+            ]
+            .iter()
+            .map(|call| text.matches(call).count())
+            .sum::<usize>();
+            codes.extend(error_codes(path, text));
+        }
+        figures.options += text.matches("env = \"").count();
+    }
+    figures.error_codes = codes.len();
+    Ok(figures)
+}
+
+/// Names in the table of error codes, in the forms that the table has had.
+fn error_codes(path: &str, text: &str) -> Vec<String> {
+    if !path.contains("error") {
+        return Vec::new();
+    }
+    let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
+    let is_row = |line: &str| line.contains(" => \"") || line.trim_start().starts_with("name: \"");
+    let is_call = |line: &str| {
+        ["code(\"", "retryable(\"", "..code(\""].iter().any(|call| line.trim_start().starts_with(call))
+    };
+    let joined = text.replace("(\n", "(").replace("(            ", "(").replace("(        ", "(");
+    joined.lines().filter(|line| is_row(line) || is_call(line)).filter_map(quoted).collect()
+}
+
+fn product_lines(text: &str) -> usize {
+    let product = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let is_counted = |line: &&str| {
+        let line = line.trim();
+        !line.is_empty() && !line.starts_with("//") && !line.starts_with("--")
+    };
+    product.lines().filter(is_counted).count()
+}
+
+fn short_docs(text: &str) -> usize {
+    let (mut found, mut words) = (0, None);
+    for line in text.lines().chain([""]) {
+        match (line.trim_start().strip_prefix("///"), words) {
+            (Some(doc), before) => words = Some(before.unwrap_or(0) + doc.split_whitespace().count()),
+            (None, Some(1 | 2)) => (found, words) = (found + 1, None),
+            (None, _) => words = None,
+        }
+    }
+    found
+}
+
+fn prose(figures: &mut Figures, text: &str) {
+    let outside: Vec<&str> = text.split("```").step_by(2).collect();
+    // A line that ends within a sentence goes on in the next one: only blank lines and marks end
+    // it.
+    let mut sentence = 0;
+    let mut end = |sentence: &mut usize| {
+        if *sentence > 1 {
+            figures.sentences += 1;
+            figures.words += *sentence;
+            figures.long_sentences += usize::from(*sentence > LONG_SENTENCE);
+        }
+        *sentence = 0;
+    };
+    for text in outside {
+        for line in text.lines() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with(['#', '|', '*', '-', '>']) {
+                end(&mut sentence);
+            }
+            for part in line.split_inclusive(['.', '?', '!', '|', ':', ';']) {
+                sentence +=
+                    part.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count();
+                if part.ends_with(['.', '?', '!', '|', ':', ';']) {
+                    end(&mut sentence);
+                }
+            }
+        }
+        end(&mut sentence);
+    }
+}
+
+/// The paths and texts of code and documents, all read by one process.
+fn files(commit: &str) -> Result<Vec<(String, String)>> {
+    let listed = Command::new("git")
+        .args(["ls-tree", "-r", "--name-only", commit])
+        .current_dir(workspace::root())
+        .output()
+        .context("git ls-tree")?;
+    ensure!(listed.status.success(), "{commit} is no commit of this repository");
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let is_read = |path: &&str| [".rs", ".sql", ".md"].iter().any(|end| path.ends_with(end));
+    let paths: Vec<String> = listed.lines().filter(is_read).map(str::to_owned).collect();
+    let mut reader = Command::new("git")
+        .args(["cat-file", "--batch"])
+        .current_dir(workspace::root())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("git cat-file")?;
+    let mut input = reader.stdin.take().context("the input of git")?;
+    let mut output = BufReader::new(reader.stdout.take().context("the output of git")?);
+    let mut found = Vec::with_capacity(paths.len());
+    for path in paths {
+        writeln!(input, "{commit}:{path}")?;
+        let mut header = String::new();
+        output.read_line(&mut header)?;
+        let size = header.split_whitespace().nth(2).and_then(|size| size.parse::<usize>().ok());
+        // A newline follows each text.
+        let mut text = vec![0; size.with_context(|| format!("{path}: {header}"))? + 1];
+        output.read_exact(&mut text)?;
+        found.push((path, String::from_utf8_lossy(&text).into_owned()));
+    }
+    drop(input);
+    reader.wait()?;
+    Ok(found)
+}

@@ -33,10 +33,10 @@ pub(crate) async fn run(options: Mcp, shutdown: &Shutdown) -> Result<(), ExitErr
     if !options.stdio {
         return serve(config, store, health, shutdown.token()).await;
     }
-    let served = mcp::run_stdio(&config.http, options.api_key, store, shutdown.token()).await;
+    let served = mcp::run_stdio(&config, options.api_key, store, shutdown.token()).await;
     served.map_err(|error| match error {
         StdioError::Client(_) => ExitError::Failed(error.to_string()),
-        StdioError::Gateway(_) | StdioError::NoKey | StdioError::InvalidKey(_) => {
+        StdioError::Credentials(_) | StdioError::NoKey | StdioError::InvalidKey(_) => {
             ExitError::Configuration(error.to_string())
         }
     })

@@ -157,13 +157,14 @@ fn row<const N: usize>(page: &mut String, cells: [&str; N]) {
     page.push_str("|\n");
 }
 
-fn metrics() -> [(&'static str, Vec<MetricDescription>); 7] {
+fn metrics() -> [(&'static str, Vec<MetricDescription>); 8] {
     [
         ("Every process", [runtime::metrics::METRICS, runtime::traces::METRICS].concat()),
         ("Worker, gateway and workflow service", bus::METRICS.to_vec()),
         ("Worker", worker::described_metrics()),
         ("Worker and gateway, with an endpoint for vectors", embeddings::METRICS.to_vec()),
-        ("Gateway and server of reasoning tools", gateway::METRICS.to_vec()),
+        ("Gateway and server of reasoning tools", http_server::METRICS.to_vec()),
+        ("Gateway", gateway::METRICS.to_vec()),
         ("Server of reasoning tools", mcp::METRICS.to_vec()),
         ("Workflow service", workflow::METRICS.to_vec()),
     ]

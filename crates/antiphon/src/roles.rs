@@ -117,7 +117,7 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     let embeddings = options.embeddings.client()?;
     let config = GatewayConfig { embeddings: embeddings.clone(), ..options.gateway.config().await? };
     let mut tools = options.mcp.config(&options.gateway.access, &options.gateway.http).await?;
-    tools.http.embeddings.clone_from(&embeddings);
+    tools.embeddings.clone_from(&embeddings);
     let parts =
         WorkerParts { prices: config.prices.clone(), limits: options.worker.turn_limits()?, embeddings };
     let workflow = match options.workflow.is_wanted() {
@@ -132,7 +132,7 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     let metrics = options.process.metrics.metrics_addr;
     tracing::info!(
         "addresses: API and its documents http://{}/docs, tools of agents (MCP) http://{}/mcp, metrics and probes http://{metrics}/metrics",
-        config.addr,
+        config.http.addr,
         tools.http.addr
     );
     let worker = async {
@@ -198,7 +198,7 @@ async fn gateway_role(
 ) -> Result<(), ExitError> {
     let (bus, health) = (services.bus.clone(), services.health.clone());
     let url = &process.servers.database_url;
-    let store = mcp_role::scoped_store(services.store.clone(), url, config.access.insecure).await?;
+    let store = mcp_role::scoped_store(services.store.clone(), url, config.http.access.insecure).await?;
     let serving = async {
         let served = gateway::run(config, bus, store, health, services.clock, stop).await;
         served.map_err(|error| ExitError::Configuration(error.to_string()))

@@ -7,6 +7,7 @@ use batches::memory::MOST_OF_TURN;
 use bus::Bus;
 use bytes::Bytes;
 use embeddings::Embeddings;
+use http_server::HttpLimits;
 use model::{AgentId, GatewayId, PartitionCount, PartitionId, Tenant, ThreadId, Timestamp};
 use runtime::Clock;
 use store::{FoundFact, Replica, ReplicaState, Store, StoreError};
@@ -28,6 +29,8 @@ pub(crate) struct Backend {
     pub(crate) limits: GatewayLimits,
     /// Cancelled when the gateway begins to drain.
     pub(crate) drain: CancellationToken,
+    /// Time that connections then have to end.
+    pub(crate) drain_time: Duration,
     pub(crate) count: PartitionCount,
     clock: Clock,
     /// Used for inputs while Postgres is unavailable.
@@ -52,10 +55,17 @@ impl Backend {
             embeddings: None,
             limits,
             drain,
+            drain_time: HttpLimits::default().drain,
             count,
             clock,
             settings_cache: Arc::default(),
         }
+    }
+
+    /// Sets the time that connections have to end in a drain.
+    #[must_use]
+    pub(crate) fn with_drain_time(self, drain_time: Duration) -> Self {
+        Self { drain_time, ..self }
     }
 
     /// Adds the service that computes vectors for memory searches.

@@ -11,53 +11,38 @@
 
 mod api;
 mod app;
-mod auth;
 mod backend;
 mod background;
 mod commands;
 mod config;
-mod error;
-mod extract;
-mod http;
 mod metrics;
 mod openapi;
-mod protected_resource;
-mod role_server;
 mod router;
 mod settings_cache;
 mod streaming;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bus::Bus;
 use embeddings::Embeddings;
+use http_server::auth::erased_tenants::ErasedTenants;
+use http_server::{HttpServer, HttpServerError};
 use model::{GatewayId, PriceTable};
 use runtime::{Clock, Health, spawn_named};
 use store::Store;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::state::AppState;
-use crate::auth::authenticator::Authenticator;
-use crate::auth::erased_tenants::ErasedTenants;
-use crate::auth::host_check::HostPolicy;
-use crate::auth::quota::TenantLimiter;
 use crate::backend::Backend;
-use crate::http::listener::{self, ConnectionBounds};
 use crate::streaming::registry::FeedRegistry;
 use crate::streaming::revocation::OpenStreams;
 
 pub use crate::api::views::KeyView;
-pub use crate::auth::authenticator::new_key;
-pub use crate::auth::config::{AccessConfig, TokenConfig, TokenError, TokenKeys};
-pub use crate::config::{GatewayConfig, GatewayError, GatewayLimits, ReplicaConfig};
-pub use crate::http::limits::HttpLimits;
-pub use crate::http::trusted_proxies::{InvalidNetwork, TrustedProxies};
+pub use crate::config::{GatewayConfig, GatewayLimits, ReplicaConfig};
 pub use crate::metrics::METRICS;
 pub use crate::openapi::document::described as openapi_document;
-pub use crate::protected_resource::ProtectedResource;
-pub use crate::role_server::{AuthenticatedCaller, AuthenticationError, CallerAuthenticator, CallerError};
 
 /// The readiness condition of a gateway.
 pub const READINESS: &str = "gateway";
@@ -65,12 +50,10 @@ pub const READINESS: &str = "gateway";
 /// A gateway that listens and does not serve yet.
 #[derive(Debug)]
 pub struct Gateway {
-    listener: TcpListener,
-    addr: SocketAddr,
+    server: HttpServer,
+    /// Time that connections have to end in a drain.
+    drain_time: Duration,
     limits: GatewayLimits,
-    trusted_proxies: TrustedProxies,
-    access: AccessConfig,
-    authenticator: Arc<Authenticator>,
     prices: Option<Arc<PriceTable>>,
     embeddings: Option<Embeddings>,
     replica: Option<ReplicaConfig>,
@@ -84,34 +67,21 @@ impl Gateway {
     /// # Errors
     /// The address cannot be listened on, or any client that reaches it could do everything, or the
     /// settings of tokens are invalid.
-    pub fn bind(config: &GatewayConfig) -> Result<Self, GatewayError> {
-        config.check()?;
-        let authenticator = Arc::new(Authenticator::new(&config.access)?);
-        let failed =
-            |source| GatewayError::Bind { addr: config.addr, variable: config.addr_variable, source };
-        let listener = listener::bind(config.addr).map_err(failed)?;
-        let addr = listener.local_addr().map_err(failed)?;
-        let access = config.access.clone();
-        let trusted_proxies = config.trusted_proxies.clone();
-        let prices = config.prices.clone();
-        let id = GatewayId::of_number(rand::random());
+    pub fn bind(config: &GatewayConfig) -> Result<Self, HttpServerError> {
         Ok(Self {
-            listener,
-            addr,
+            server: HttpServer::bind(&config.http)?,
+            drain_time: config.http.limits.drain,
             limits: config.limits,
-            trusted_proxies,
-            access,
-            authenticator,
-            prices,
+            prices: config.prices.clone(),
             embeddings: config.embeddings.clone(),
             replica: config.replica.clone(),
-            id,
+            id: GatewayId::of_number(rand::random()),
         })
     }
 
     /// The bound address.
     pub fn addr(&self) -> SocketAddr {
-        self.addr
+        self.server.addr()
     }
 
     /// The gateway's identity towards the owners of partitions; new after each start.
@@ -125,31 +95,27 @@ impl Gateway {
     pub async fn serve(self, bus: Bus, store: Store, health: Health, clock: Clock, drain: CancellationToken) {
         metrics::describe();
         embeddings::describe_metrics();
-        health.set_ready(READINESS, false);
-        if self.access.insecure {
-            tracing::warn!("--insecure: any client that reaches this address may do everything");
-        }
+        let server = self.server;
+        server.begin(READINESS, &health);
         let state = AppState {
             feeds: Arc::new(OnceLock::new()),
             limits: self.limits,
-            authenticator: self.authenticator,
-            limiter: TenantLimiter::new(self.access.limits, !self.access.insecure),
+            authenticator: server.authenticator(),
+            limiter: server.tenant_limiter(),
             open_streams: OpenStreams::default(),
             erased_tenants: ErasedTenants::default(),
         };
-        let cors = Arc::new(self.access.cors);
-        let policy = HostPolicy { cors: Arc::clone(&cors), is_insecure: self.access.insecure };
-        let router = router::router(state.clone(), policy, health.clone());
-        let refuse = router::refusals(cors);
-        let limits = self.limits;
+        let router = router::router(state.clone(), server.host_policy(), health.clone());
+        let (limits, drain_time, is_insecure) = (self.limits, self.drain_time, server.access().insecure);
         let closing = CancellationToken::new();
         let (stop, ready) = (closing.clone(), health.clone());
         let store = store.with_prices(self.prices);
         let prepare = async move {
             let installation = store.of_installation();
             let count = background::partition_count(&installation).await;
-            background::secure(&installation, &state, !self.access.insecure).await;
+            background::secure(&installation, &state, !is_insecure).await;
             let backend = Backend::new(self.id, bus, store, clock, count, limits, stop)
+                .with_drain_time(drain_time)
                 .with_embeddings(self.embeddings);
             let feeds = FeedRegistry::new(backend.clone());
             if state.feeds.set(feeds.clone()).is_ok() {
@@ -174,19 +140,8 @@ impl Gateway {
                 backend.follow_replica(replica)
             );
         });
-        tracing::info!(addr = %self.addr, "serving HTTP");
-        let closed = closing.clone();
-        let unready = spawn_named("gateway readiness", async move {
-            drain.cancelled().await;
-            health.set_ready(READINESS, false);
-            tokio::time::sleep(limits.http.close_delay).await;
-            closed.cancel();
-        });
-        let trusted_proxies = self.trusted_proxies;
-        let bounds =
-            ConnectionBounds { limits: limits.http, connections: limits.connections, trusted_proxies };
-        listener::serve(self.listener, router, refuse, bounds, closing).await;
-        unready.abort();
+        tracing::info!(addr = %server.addr(), "serving HTTP");
+        server.serve(router, READINESS, health, drain, closing).await;
         prepared.abort();
     }
 }
@@ -202,7 +157,7 @@ pub async fn run(
     health: Health,
     clock: Clock,
     drain: CancellationToken,
-) -> Result<(), GatewayError> {
+) -> Result<(), HttpServerError> {
     let gateway = Gateway::bind(&config)?;
     gateway.serve(bus, store, health, clock, drain).await;
     Ok(())

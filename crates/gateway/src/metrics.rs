@@ -1,14 +1,9 @@
-//! Metrics of a gateway. Every metric is declared here, once.
+//! Metrics of a gateway, besides those of its HTTP server. Every metric is declared here, once.
 
-use std::time::Duration;
-
-use metrics::{Counter, counter, gauge, histogram};
+use metrics::{Counter, counter, gauge};
 use runtime::metrics::MetricDescription;
 use store::ReplicaState;
 
-const CONNECTIONS: &str = "antiphon_gateway_connections";
-const CONNECTIONS_REJECTED: &str = "antiphon_gateway_connections_rejected_total";
-const WRITE_TIMEOUTS: &str = "antiphon_gateway_write_timeouts_total";
 const SUBSCRIBERS: &str = "antiphon_gateway_subscribers";
 const FEEDS: &str = "antiphon_gateway_feeds";
 const EVENTS: &str = "antiphon_gateway_events_sent_total";
@@ -19,9 +14,6 @@ const GAPS_FILLED: &str = "antiphon_gateway_gaps_filled_total";
 const CHUNKS_SKIPPED: &str = "antiphon_gateway_chunks_skipped_total";
 const RESYNCS: &str = "antiphon_gateway_resyncs_total";
 const SUBSCRIBERS_ABORTED: &str = "antiphon_gateway_subscribers_aborted_total";
-const HTTP_ERRORS: &str = "antiphon_gateway_http_errors_total";
-const HTTP_REQUESTS: &str = "antiphon_gateway_http_requests_total";
-const HTTP_SECONDS: &str = "antiphon_gateway_http_request_seconds";
 const COMMANDS: &str = "antiphon_gateway_commands_total";
 const FRAME_DECODE_ERRORS: &str = "antiphon_gateway_frame_decode_errors_total";
 const READS: &str = "antiphon_gateway_reads_total";
@@ -94,17 +86,7 @@ impl AbortReason {
     }
 }
 
-/// Metrics of a gateway; a server of reasoning tools counts its connections and requests here, too.
 pub const METRICS: &[MetricDescription] = &[
-    MetricDescription::gauge(CONNECTIONS, "Open HTTP connections"),
-    MetricDescription::counter(
-        CONNECTIONS_REJECTED,
-        "Connections closed at once because their address has the maximum number of connections",
-    ),
-    MetricDescription::counter(
-        WRITE_TIMEOUTS,
-        "Connections and HTTP/2 streams cut because the client read nothing for too long",
-    ),
     MetricDescription::gauge(SUBSCRIBERS, "Open event streams"),
     MetricDescription::gauge(
         FEEDS,
@@ -140,18 +122,6 @@ pub const METRICS: &[MetricDescription] = &[
     )
     .by(&["reason"]),
     MetricDescription::counter(
-        HTTP_REQUESTS,
-        "Requests answered, by `route` (`other` for an unknown one) and class of `status`: `2xx`, `3xx`, `4xx`, `5xx`",
-    )
-    .by(&["route", "status"]),
-    MetricDescription::histogram(
-        HTTP_SECONDS,
-        "Duration from the head of a request to the head of its response, by `kind`: `read`, `write`, `stream` \
-         (requests that can wait for an agent)",
-    )
-    .by(&["kind"]),
-    MetricDescription::counter(HTTP_ERRORS, "Requests answered with an error, by its `code`").by(&["code"]),
-    MetricDescription::counter(
         COMMANDS,
         "Commands published to a partition's stream, by `kind` (`turn`, `retry_turn`, `task`, `act`, `note`) and \
          `outcome`: `stored`, or `unconfirmed`, which the sender is told",
@@ -186,8 +156,8 @@ pub(crate) fn describe() {
 
 /// Starts counters at zero: no rate sees the first increment of a counter that appears with it.
 fn register_at_zero() {
-    [CONNECTIONS, SUBSCRIBERS, FEEDS].iter().for_each(|name| gauge!(*name).increment(0.0));
-    [CONNECTIONS_REJECTED, WRITE_TIMEOUTS, EVENTS, BYTES, OPEN_MESSAGE_LIMIT, GAPS_FILLED, CHUNKS_SKIPPED]
+    [SUBSCRIBERS, FEEDS].iter().for_each(|name| gauge!(*name).increment(0.0));
+    [EVENTS, BYTES, OPEN_MESSAGE_LIMIT, GAPS_FILLED, CHUNKS_SKIPPED]
         .iter()
         .chain(&[RESYNCS, FRAME_DECODE_ERRORS, FRAMES_DROPPED])
         .for_each(|name| counter!(*name).increment(0));
@@ -203,18 +173,6 @@ fn register_at_zero() {
     for (kind, outcome) in COMMAND_KINDS.iter().flat_map(|kind| [(*kind, STORED), (*kind, UNCONFIRMED)]) {
         counter!(COMMANDS, "kind" => kind, "outcome" => outcome).increment(0);
     }
-}
-
-pub(crate) fn connections(change: f64) {
-    gauge!(CONNECTIONS).increment(change);
-}
-
-pub(crate) fn connection_rejected() {
-    counter!(CONNECTIONS_REJECTED).increment(1);
-}
-
-pub(crate) fn write_timeout() {
-    counter!(WRITE_TIMEOUTS).increment(1);
 }
 
 pub(crate) fn subscribers(change: f64) {
@@ -257,18 +215,6 @@ pub(crate) fn subscriber_aborted(reason: AbortReason) {
     counter!(SUBSCRIBERS_ABORTED, "reason" => reason.name()).increment(1);
 }
 
-pub(crate) fn http_error(code: &'static str) {
-    counter!(HTTP_ERRORS, "code" => code).increment(1);
-}
-
-pub(crate) fn http_request(route: String, status: &'static str) {
-    counter!(HTTP_REQUESTS, "route" => route, "status" => status).increment(1);
-}
-
-pub(crate) fn http_seconds(kind: &'static str, took: Duration) {
-    histogram!(HTTP_SECONDS, "kind" => kind).record(took);
-}
-
 pub(crate) fn frame_decode_error() {
     counter!(FRAME_DECODE_ERRORS).increment(1);
 }
@@ -307,7 +253,3 @@ pub(crate) fn replica_lag(state: &ReplicaState) {
     gauge!(REPLICA_USED).set(if lag.is_some() { 1.0 } else { 0.0 });
     gauge!(REPLICA_LAG).set(lag.unwrap_or(f64::NAN));
 }
-
-/// Response extension with the code of its problem, for the log, whatever form the body has.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ProblemCode(pub(crate) &'static str);

@@ -1,6 +1,6 @@
 //! Results of tools: a text for the model, and the same as JSON for programs.
 
-use gateway::CallerError;
+use http_server::CallerError;
 use reasoning::{Refusal, Valid, numbers_text};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};

@@ -2,7 +2,7 @@
 
 use auth::Permission;
 use embeddings::Embeddings;
-use gateway::AuthenticatedCaller;
+use http_server::AuthenticatedCaller;
 use model::Tenant;
 use store::Store;
 

@@ -3,7 +3,7 @@
 //!
 //! Entry points: [`run`] and [`run_stdio`]. A reasoning call reads a session, lets `reasoning`
 //! decide, and writes the decision in one statement ([`store`]). Callers are authenticated as by a
-//! gateway ([`gateway::AuthenticatedCaller`]).
+//! gateway ([`http_server::AuthenticatedCaller`]).
 //!
 //! Invariants: the process holds no session state, so any process can serve any call. A refusal is
 //! the result of a tool, lists what would be accepted, and changes nothing.
@@ -23,8 +23,9 @@ use std::sync::Arc;
 
 use auth::Permission;
 use axum::Router;
-use gateway::{CallerAuthenticator, Gateway, GatewayConfig, GatewayError, ProtectedResource};
+use embeddings::Embeddings;
 use http::{HeaderMap, HeaderValue, header};
+use http_server::{CallerAuthenticator, HttpConfig, HttpServer, HttpServerError, ProtectedResource};
 use rmcp::ServiceExt;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -47,7 +48,9 @@ const MAX_REQUEST_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct McpConfig {
     /// Address, authentication and limits.
-    pub http: GatewayConfig,
+    pub http: HttpConfig,
+    /// Computes vectors for memory searches; `None`: memory is searched by words alone.
+    pub embeddings: Option<Embeddings>,
     /// Accepted `Host` names, with or without a port; `*` for any. Others are refused as a defence
     /// against DNS rebinding: no page can point its own name at our address.
     pub hosts: Vec<String>,
@@ -62,7 +65,7 @@ pub struct McpConfig {
 pub enum StdioError {
     /// Credentials cannot be checked.
     #[error(transparent)]
-    Gateway(#[from] GatewayError),
+    Credentials(#[from] HttpServerError),
     /// There is no key, and authentication must not be disabled.
     #[error("--stdio needs a key in ANTIPHON_API_KEY, or --insecure")]
     NoKey,
@@ -83,12 +86,12 @@ pub async fn run(
     store: Store,
     health: Health,
     drain: CancellationToken,
-) -> Result<(), GatewayError> {
+) -> Result<(), HttpServerError> {
     metrics::describe();
     let mut http = config.http.clone();
     // As in the check of origins: a page that may call may also read.
     http.access.cors = http.access.cors.with_this_machine();
-    let gateway = Gateway::bind(&http)?;
+    let server = HttpServer::bind(&http)?;
     let router = router(&config, store.clone());
     let scopes = [
         Permission::ReadReasoning,
@@ -104,7 +107,7 @@ pub async fn run(
         scopes: scopes.map(Permission::scope).to_vec(),
         public_url: config.public_url,
     };
-    gateway.serve_role(READINESS, resource, router, store, health, drain).await;
+    server.serve_role(READINESS, resource, router, store, health, drain).await;
     Ok(())
 }
 
@@ -126,7 +129,7 @@ fn router(config: &McpConfig, store: Store) -> Router {
             .with_allowed_origins(of_this_machine.into_iter().chain(config.origins.iter().cloned()))
             .enforce_origin_validation(),
     };
-    let server = ReasoningServer::new(store, Caller::OfRequest, config.http.embeddings.clone());
+    let server = ReasoningServer::new(store, Caller::OfRequest, config.embeddings.clone());
     let service = StreamableHttpService::new(
         move || Ok(server.clone()),
         Arc::new(NeverSessionManager::default()),
@@ -141,13 +144,13 @@ fn router(config: &McpConfig, store: Store) -> Router {
 /// # Errors
 /// A required key is missing, the key is not valid, or the client does not follow the protocol.
 pub async fn run_stdio(
-    config: &GatewayConfig,
+    config: &McpConfig,
     key: Option<String>,
     store: Store,
     stop: CancellationToken,
 ) -> Result<(), StdioError> {
     metrics::describe();
-    if key.is_none() && !config.access.insecure {
+    if key.is_none() && !config.http.access.insecure {
         return Err(StdioError::NoKey);
     }
     let mut headers = HeaderMap::new();
@@ -156,7 +159,7 @@ pub async fn run_stdio(
         let value = value.map_err(|error| StdioError::InvalidKey(error.to_string()))?;
         headers.insert(header::AUTHORIZATION, value);
     }
-    let callers = Arc::new(CallerAuthenticator::new(config, store.clone())?);
+    let callers = Arc::new(CallerAuthenticator::new(&config.http, store.clone())?);
     callers
         .authenticate(&headers, None)
         .await

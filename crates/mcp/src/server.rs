@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use embeddings::Embeddings;
-use gateway::{AuthenticatedCaller, CallerAuthenticator};
 use http::HeaderMap;
 use http::request::Parts;
+use http_server::{AuthenticatedCaller, CallerAuthenticator};
 use rmcp::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult,

@@ -16,6 +16,7 @@
 //!
 //! Nothing here knows a socket, a subject, a table or a clock.
 
+mod addresses;
 pub mod agui;
 mod answer_event;
 mod answer_parts;
@@ -38,6 +39,7 @@ pub mod ui_message;
 mod usage;
 pub mod withheld;
 
+pub use addresses::error_body_at;
 pub use agui::AgUi;
 pub use answer_event::{AnswerEvent, Protocol, ProtocolOutput, StreamAction};
 pub use chat_completions::ChatCompletions;

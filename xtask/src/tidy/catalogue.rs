@@ -5,7 +5,8 @@
 use super::{RuleViolation, SourceFile};
 
 const REFERENCE: &str = "deploy/REFERENCE.md";
-const ROLES_WITH_METRICS: &[&str] = &["worker", "gateway", "mcp", "workflow", "embeddings", "runtime"];
+const ROLES_WITH_METRICS: &[&str] =
+    &["worker", "http-server", "gateway", "mcp", "workflow", "embeddings", "runtime"];
 
 /// The rule, and what to do instead.
 const METRIC: (&str, &str) =

@@ -1,4 +1,4 @@
-//! Checks imports inside a crate: no cycles between files, and the layers of the gateway's folders.
+//! Checks imports inside a crate: no cycles between files, and the layers of some crates' folders.
 //!
 //! A file depends on what its paths name. `crate::`, `super::` and `self::` are resolved to the
 //! file that declares the item, through re-exports: `crate::StoreError` is a use of `error.rs` if
@@ -12,32 +12,43 @@ use super::{RuleViolation, SourceFile};
 type Floors = &'static [(&'static str, &'static [&'static str])];
 
 /// Folders and files at the root of a crate, and the others that they may use.
-const MODULES: &[(&str, Floors)] = &[(
-    "gateway",
-    &[
-        ("metrics", &[]),
-        ("http", &["metrics"]),
-        ("error", &["metrics"]),
-        ("extract", &["error", "http"]),
-        ("auth", &["error", "http"]),
-        ("config", &["auth", "http"]),
-        ("settings_cache", &[]),
-        ("backend", &["config", "metrics", "settings_cache"]),
-        ("streaming", &["auth", "backend", "error", "metrics"]),
-        ("commands", &["backend", "error", "metrics", "settings_cache"]),
-        ("app", &["auth", "backend", "config", "error", "extract", "http", "streaming"]),
-        ("background", &["app"]),
-        ("api", &["app", "auth", "backend", "commands", "error", "extract", "http", "metrics", "streaming"]),
-        ("openapi", &["api", "app", "error", "extract"]),
-        ("operator", &["api", "backend", "config", "error"]),
-        ("router", &["app", "auth", "error", "http", "openapi", "streaming"]),
-        ("protected_resource", &["auth", "error"]),
-        (
-            "role_server",
-            &["app", "auth", "config", "error", "http", "metrics", "protected_resource", "router"],
-        ),
-    ],
-)];
+const MODULES: &[(&str, Floors)] = &[
+    (
+        "http-server",
+        &[
+            ("metrics", &[]),
+            ("transport", &["metrics"]),
+            ("error", &["metrics"]),
+            ("extract", &["error", "transport"]),
+            ("auth", &["error", "transport"]),
+            ("config", &["auth", "transport"]),
+            ("protected_resource", &["auth", "error"]),
+            ("refusals", &["auth", "error", "transport"]),
+            ("server", &["auth", "config", "metrics", "refusals", "transport"]),
+            (
+                "role_server",
+                &["auth", "config", "error", "protected_resource", "refusals", "server", "transport"],
+            ),
+        ],
+    ),
+    (
+        "gateway",
+        &[
+            ("metrics", &[]),
+            ("config", &[]),
+            ("settings_cache", &[]),
+            ("backend", &["config", "metrics", "settings_cache"]),
+            ("streaming", &["backend", "metrics"]),
+            ("commands", &["backend", "metrics", "settings_cache"]),
+            ("app", &["backend", "config", "streaming"]),
+            ("background", &["app"]),
+            ("api", &["app", "backend", "commands", "metrics", "streaming"]),
+            ("openapi", &["api", "app"]),
+            ("operator", &["api", "backend", "config"]),
+            ("router", &["app", "openapi"]),
+        ],
+    ),
+];
 
 pub(super) fn check(files: &[SourceFile]) -> Vec<RuleViolation> {
     let mut crates: BTreeMap<&str, Vec<&SourceFile>> = BTreeMap::new();

@@ -56,6 +56,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "runtime",
         ],
     ),
+    ("http-server", &["model", "auth", "protocols", "store", "runtime"]),
     (
         "gateway",
         &[
@@ -72,10 +73,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tokenizer",
             "embeddings",
             "bus",
+            "http-server",
             "runtime",
         ],
     ),
-    ("mcp", &["model", "auth", "batches", "reasoning", "store", "embeddings", "runtime", "gateway"]),
+    ("mcp", &["model", "auth", "batches", "reasoning", "store", "embeddings", "http-server", "runtime"]),
     ("workflow", &["model", "wire", "bus", "runtime"]),
 ];
 
@@ -100,7 +102,7 @@ const IMPURE: &[&str] = &[
 const OWNED: &[(&str, &[&str])] = &[
     ("sqlx", &["store"]),
     ("async-nats", &["bus"]),
-    ("axum", &["gateway", "runtime", "mcp", "workflow"]),
+    ("axum", &["http-server", "gateway", "runtime", "mcp", "workflow"]),
     ("rmcp", &["mcp", "workflow"]),
     ("jiff", &["scheduling"]),
     ("croner", &["scheduling"]),

@@ -202,10 +202,10 @@ fn gateway_folder_uses_only_its_own_row() {
             ("crates/gateway/src/metrics.rs", ""),
         ])
     };
-    assert_eq!(at("crates/gateway/src/http/connection.rs", "use crate::metrics;\n"), "");
+    assert_eq!(at("crates/gateway/src/streaming/registry.rs", "use crate::metrics;\n"), "");
     let upwards = "fn f() {\n    crate::api::threads::list();\n}\n";
-    let expected = "crates/gateway/src/http/connection.rs:2: module-layering";
-    assert_eq!(at("crates/gateway/src/http/connection.rs", upwards), expected);
+    let expected = "crates/gateway/src/streaming/registry.rs:2: module-layering";
+    assert_eq!(at("crates/gateway/src/streaming/registry.rs", upwards), expected);
     let unknown = at("crates/gateway/src/rooms/new.rs", "use crate::metrics;\n");
     assert_eq!(unknown, "crates/gateway/src/rooms/new.rs:1: module-layering");
 }

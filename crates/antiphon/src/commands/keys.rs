@@ -1,7 +1,8 @@
 //! The first API key of a tenant, and the keys with which the fleet itself signs.
 
 use auth::{StoredKey, TenantName};
-use gateway::{KeyView, new_key};
+use gateway::KeyView;
+use http_server::new_key;
 use model::Timestamp;
 use serde_json::json;
 use store::{RotatedKey, Store};

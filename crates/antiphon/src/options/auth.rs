@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use auth::jwt::{JwtAlgorithm, JwtRules};
 use auth::{CorsRules, Rate, TenantLimits};
 use clap::Args;
-use gateway::{AccessConfig, TokenConfig, TokenKeys};
+use http_server::{AccessConfig, TokenConfig, TokenKeys};
 
 use crate::exit::ExitError;
 

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use gateway::{GatewayConfig, HttpLimits, ReplicaConfig, TrustedProxies};
+use gateway::{GatewayConfig, GatewayLimits, ReplicaConfig};
+use http_server::{HttpConfig, HttpLimits, TrustedProxies};
 use store::StoreConfig;
 
 use super::auth::AuthOptions;
@@ -106,9 +107,11 @@ impl GatewaySettings {
     pub(crate) async fn config(&self) -> Result<GatewayConfig, ExitError> {
         let prices = self.prices.read()?;
         let replica = self.replica.config()?;
-        let config = http_config(self.http_addr, "ANTIPHON_HTTP_ADDR", &self.access, &self.http).await?;
-        let replica = replica.map(|replica| replica.seen_by(&config.access));
-        Ok(GatewayConfig { prices, replica, ..config })
+        let http = http_config(self.http_addr, "ANTIPHON_HTTP_ADDR", &self.access, &self.http).await?;
+        let replica = replica.map(|replica| replica.seen_by(&http.access));
+        let lag_bytes = self.http.subscriber_buffer_bytes as usize;
+        let limits = GatewayLimits { lag_bytes, ..GatewayLimits::default() };
+        Ok(GatewayConfig { http, limits, prices, embeddings: None, replica })
     }
 }
 
@@ -121,16 +124,15 @@ pub(super) async fn http_config(
     variable: &'static str,
     access: &AuthOptions,
     http: &HttpSettings,
-) -> Result<GatewayConfig, ExitError> {
-    let mut config = GatewayConfig::new(addr, access.config().await?);
+) -> Result<HttpConfig, ExitError> {
+    let mut config = HttpConfig::new(addr, access.config().await?);
     config.addr_variable = variable;
     let networks =
         http.trusted_proxies.iter().map(|network| network.trim()).filter(|network| !network.is_empty());
     config.trusted_proxies = TrustedProxies::parse(networks)
         .map_err(|error| ExitError::Configuration(format!("ANTIPHON_TRUSTED_PROXIES: {error}")))?;
-    config.limits.connections = http.max_connections as usize;
-    config.limits.lag_bytes = http.subscriber_buffer_bytes as usize;
-    config.limits.http = HttpLimits {
+    config.limits = HttpLimits {
+        connections: http.max_connections as usize,
         connections_per_peer: http.max_connections_per_ip as usize,
         head_timeout: http.header_timeout_seconds,
         idle_timeout: http.idle_timeout_seconds,

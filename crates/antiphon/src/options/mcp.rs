@@ -83,6 +83,7 @@ impl McpSettings {
         let http = http_config(self.mcp_addr, "ANTIPHON_MCP_ADDR", access, http).await?;
         Ok(McpConfig {
             http,
+            embeddings: None,
             hosts: trimmed(&self.mcp_hosts),
             origins: trimmed(access.cors_origins()),
             public_url: self.mcp_public_url.clone(),

@@ -4,14 +4,13 @@ use std::borrow::Cow;
 
 use batches::context;
 use batches::retention;
+use http_server::error::{ErrorCode, Problem};
 use model::{AgentSetting, Metadata, SettingKind, TurnBudget};
 use scheduling::follow_up::FollowUpRules;
 use serde_json::{Map, Value};
 use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
-
-use crate::error::{ErrorCode, Problem};
 
 /// Schema of an agent's settings, for the OpenAPI document.
 #[derive(Debug)]

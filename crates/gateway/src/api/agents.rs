@@ -2,6 +2,12 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::{JsonBody, MaxBodySize, NoBody};
+use http_server::extract::path;
+use http_server::extract::path::PathParam;
+use http_server::extract::query;
+use http_server::extract::query::QueryParams;
 use model::{AgentId, Bucket, ControlKind, QueryTarget, QueueStatus, WorkflowName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -15,12 +21,6 @@ use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::owner_query::OwnerStatus;
 use crate::commands::{control, owner_query, submit};
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
-use crate::extract::path;
-use crate::extract::path::PathParam;
-use crate::extract::query;
-use crate::extract::query::QueryParams;
 
 /// Workflow of an agent without settings.
 const DEFAULT_WORKFLOW: &str = "default";

@@ -1,14 +1,14 @@
 //! The stream of one answer; its turn is opened only once the stream has joined the thread.
 
 use feed::Subscription;
+use http_server::error::Problem;
+use http_server::transport::extensions::ConnectionHandle;
 use model::ThreadId;
 use protocols::Cursor;
 
 use crate::app::request_context::RequestContext;
 use crate::commands::publish;
 use crate::commands::submit::Submission;
-use crate::error::Problem;
-use crate::http::extensions::ConnectionHandle;
 use crate::streaming::response;
 use crate::streaming::send_queue::SendQueueBody;
 use crate::streaming::store_reads;

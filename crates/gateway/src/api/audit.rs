@@ -1,6 +1,9 @@
 //! The audit log of threads and agents.
 
 use axum::response::Response;
+use http_server::error::Problem;
+use http_server::extract::path::{self, PathParam};
+use http_server::extract::query::{self, QueryParams};
 use model::CommandId;
 use serde::{Deserialize, Serialize};
 use store::AuditRow;
@@ -10,9 +13,6 @@ use crate::api::respond::json_no_store;
 use crate::api::{agents, schemas, threads, views};
 use crate::app::request_context::RequestContext;
 use crate::commands::control;
-use crate::error::Problem;
-use crate::extract::path::{self, PathParam};
-use crate::extract::query::{self, QueryParams};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

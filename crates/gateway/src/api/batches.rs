@@ -3,6 +3,10 @@
 use std::collections::VecDeque;
 
 use axum::response::Response;
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::path::PathParam;
+use http_server::extract::query;
+use http_server::extract::query::QueryParams;
 use model::{Position, Role, ThreadId, TurnId};
 use serde::{Deserialize, Serialize};
 use store::Store;
@@ -15,10 +19,6 @@ use crate::api::views::{self, BatchView, WholeBatch};
 use crate::api::{context, threads};
 use crate::app::request_context::RequestContext;
 use crate::commands::owner_query::OwnerStatus;
-use crate::error::{ErrorCode, Problem};
-use crate::extract::path::PathParam;
-use crate::extract::query;
-use crate::extract::query::QueryParams;
 use crate::streaming::remembered;
 
 #[derive(Debug, Deserialize, IntoParams)]

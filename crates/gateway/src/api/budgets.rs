@@ -2,6 +2,10 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::{JsonBody, MaxBodySize, NoBody};
+use http_server::extract::path::{self, PathParam};
+use http_server::extract::query::{self, QueryParams};
 use model::{AgentId, BudgetName, PriceTable, Tenant};
 use scheduling::Zone;
 use scheduling::budget::{BudgetPeriod, BudgetUnit};
@@ -14,10 +18,6 @@ use crate::api::respond::json_no_store;
 use crate::api::{schemas, views};
 use crate::app::request_context::RequestContext;
 use crate::commands::control;
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
-use crate::extract::path::{self, PathParam};
-use crate::extract::query::{self, QueryParams};
 
 /// Longest `user_id`, bytes.
 const MOST_USER_BYTES: usize = 256;

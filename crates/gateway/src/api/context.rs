@@ -6,6 +6,11 @@ use batches::compaction::live_at;
 use batches::context::{Builder, ContextRules, Decision, Inclusion, LastMessages, Older};
 use batches::render::{self, Rendered, Repair, RepairKind};
 use batches::{Compaction, Context};
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::NoBody;
+use http_server::extract::path::PathParam;
+use http_server::extract::query;
+use http_server::extract::query::QueryParams;
 use model::{AgentId, MAX_CONTEXT_TOKENS, Position, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,11 +22,6 @@ use crate::api::respond::json_no_store;
 use crate::api::threads;
 use crate::api::{schemas, views};
 use crate::app::request_context::RequestContext;
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::NoBody;
-use crate::extract::path::PathParam;
-use crate::extract::query;
-use crate::extract::query::QueryParams;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

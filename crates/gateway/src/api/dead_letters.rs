@@ -2,6 +2,11 @@
 
 use axum::http::HeaderMap;
 use axum::response::Response;
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::NoBody;
+use http_server::extract::path::PathParam;
+use http_server::extract::query;
+use http_server::extract::query::QueryParams;
 use model::ThreadId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,11 +17,6 @@ use crate::api::respond::json_no_store;
 use crate::api::{schemas, views};
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, publish};
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::NoBody;
-use crate::extract::path::PathParam;
-use crate::extract::query;
-use crate::extract::query::QueryParams;
 
 /// Bytes of a payload shown in the list.
 const PREVIEW_BYTES: usize = 2_048;

@@ -2,6 +2,12 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::NoBody;
+use http_server::extract::path;
+use http_server::extract::path::PathParam;
+use http_server::extract::query;
+use http_server::extract::query::QueryParams;
 use model::{ControlKind, TurnId, TurnOpened};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,12 +21,6 @@ use crate::api::turns::turn_id;
 use crate::api::{schemas, views};
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, publish};
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::NoBody;
-use crate::extract::path;
-use crate::extract::path::PathParam;
-use crate::extract::query;
-use crate::extract::query::QueryParams;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -3,6 +3,12 @@
 
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::{JsonBody, MaxBodySize, NoBody};
+use http_server::extract::path;
+use http_server::extract::path::PathParam;
+use http_server::extract::query;
+use http_server::extract::query::QueryParams;
 use model::{ControlKind, QueryTarget, ThreadId, TimerId, Timestamp};
 use scheduling::follow_up::{
     FollowUpFacts, FollowUpRules, FollowUpVerdict, RestraintRule, RuleCheck, RuleOutcome, check_rules,
@@ -19,12 +25,6 @@ use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::control::{self, ControlOutcome};
 use crate::commands::owner_query;
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
-use crate::extract::path;
-use crate::extract::path::PathParam;
-use crate::extract::query;
-use crate::extract::query::QueryParams;
 
 /// Maximum time by which a follow-up may be postponed, ms.
 const MOST_SNOOZE_MS: i64 = 30 * 86_400_000;

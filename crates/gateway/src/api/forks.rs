@@ -2,6 +2,10 @@
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::{JsonBody, MaxBodySize};
+use http_server::extract::path::PathParam;
+use http_server::extract::query;
 use model::Position;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,10 +14,6 @@ use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, submit};
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::{JsonBody, MaxBodySize};
-use crate::extract::path::PathParam;
-use crate::extract::query;
 
 /// A thread that is to be the copy of another one.
 #[derive(Debug, Deserialize, ToSchema)]

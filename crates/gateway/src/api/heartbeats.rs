@@ -3,6 +3,11 @@
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use batches::BatchState;
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::{JsonBody, MaxBodySize};
+use http_server::extract::path;
+use http_server::extract::path::PathParam;
+use http_server::extract::query;
 use model::{CommandId, Metadata, Position, ThreadId, TurnId};
 use serde::Deserialize;
 use serde_json::json;
@@ -16,11 +21,6 @@ use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::commands::{digest_name, owner_query, publish, submit};
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::{JsonBody, MaxBodySize};
-use crate::extract::path;
-use crate::extract::path::PathParam;
-use crate::extract::query;
 
 /// A request to continue a batch.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -1,6 +1,10 @@
 //! The committed messages of a thread.
 
 use axum::response::Response;
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::path::PathParam;
+use http_server::extract::query;
+use http_server::extract::query::QueryParams;
 use model::{Role, ThreadId};
 use serde::{Deserialize, Serialize};
 use store::{Range, StoredMessage};
@@ -12,10 +16,6 @@ use crate::api::threads;
 use crate::api::views;
 use crate::api::views::MessageView;
 use crate::app::request_context::RequestContext;
-use crate::error::{ErrorCode, Problem};
-use crate::extract::path::PathParam;
-use crate::extract::query;
-use crate::extract::query::QueryParams;
 use crate::streaming::remembered;
 use crate::streaming::remembered::RememberedFacts;
 

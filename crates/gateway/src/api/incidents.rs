@@ -2,6 +2,9 @@
 
 use axum::http::HeaderMap;
 use axum::response::Response;
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::{JsonBody, MaxBodySize};
+use http_server::extract::query::QueryParams;
 use model::PartitionId;
 use serde::{Deserialize, Serialize};
 use store::IncidentRow;
@@ -11,9 +14,6 @@ use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::commands::control;
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::{JsonBody, MaxBodySize};
-use crate::extract::query::QueryParams;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -3,6 +3,12 @@
 use auth::{AccessRole, KeyId, StoredKey};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use http_server::auth::authenticator::{self, new_key};
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::{JsonBody, MaxBodySize, NoBody};
+use http_server::extract::path::PathParam;
+use http_server::extract::query;
+use http_server::extract::query::QueryParams;
 use serde::{Deserialize, Serialize};
 use store::{KeyRow, key_subject};
 use utoipa::{IntoParams, ToSchema};
@@ -12,13 +18,7 @@ use crate::api::respond::json_no_store;
 use crate::api::views::KeyView;
 use crate::api::{audit, schemas};
 use crate::app::request_context::RequestContext;
-use crate::auth::authenticator::{self, new_key};
 use crate::commands::control;
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
-use crate::extract::path::PathParam;
-use crate::extract::query;
-use crate::extract::query::QueryParams;
 
 /// Longest name of a key, in characters, as in schemas.
 const MAX_NAME: usize = 200;

@@ -3,6 +3,11 @@
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use batches::memory::{Fact, MemoryQuery, memory_query};
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::{JsonBody, MaxBodySize, NoBody};
+use http_server::extract::path::PathParam;
+use http_server::extract::query;
+use http_server::extract::query::QueryParams;
 use model::{AgentId, AgentSetting, ThreadId};
 use serde::{Deserialize, Serialize};
 use store::{FactFilter, FactRow, FactScope, FoundFact, NewFact, Store};
@@ -13,11 +18,6 @@ use crate::api::{agents, schemas, views};
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::control;
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
-use crate::extract::path::PathParam;
-use crate::extract::query;
-use crate::extract::query::QueryParams;
 
 /// Longest `user_id` and fact id, bytes.
 const MOST_BYTES: usize = 256;

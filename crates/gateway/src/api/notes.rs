@@ -2,6 +2,10 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::{JsonBody, MaxBodySize};
+use http_server::extract::path;
+use http_server::extract::path::PathParam;
 use model::{CommandId, MessageId, Note, ThreadId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -12,10 +16,6 @@ use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::commands::{digest_name, publish, submit, validate};
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::{JsonBody, MaxBodySize};
-use crate::extract::path;
-use crate::extract::path::PathParam;
 
 /// A note to add to a thread.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -17,6 +17,11 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use feed::Subscription;
+use http_server::error;
+use http_server::error::{ErrorCode, Problem, Retry};
+use http_server::extract::body;
+use http_server::extract::headers;
+use http_server::transport::extensions::ConnectionHandle;
 use model::{MessageId, QueryTarget, QueueStatus, ThreadId, TurnError, TurnId, TurnOptions};
 use protocols::request::{ErrorBody, RequestRejection};
 use protocols::{AnswerEvent, Cursor, Protocol, StoredAnswer, StreamError};
@@ -30,12 +35,6 @@ use crate::backend::Backend;
 use crate::commands::submit;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::{digest_name, owner_query, publish, validate};
-use crate::error;
-use crate::error::{ErrorCode, Problem, Retry};
-use crate::extract::body;
-use crate::extract::headers;
-use crate::http::extensions::ConnectionHandle;
-use crate::metrics;
 use crate::streaming::response;
 use crate::streaming::send_queue::SendQueueBody;
 use crate::streaming::store_reads;
@@ -326,7 +325,7 @@ pub(crate) async fn collect_answer<P: Protocol>(
 
 /// The response about a failed turn, for a client that waited for the whole answer.
 fn failed(failure: &StreamError, error_body: fn(&RequestRejection) -> ErrorBody) -> Response {
-    metrics::http_error("turn_failed");
+    http_server::metrics::http_error("turn_failed");
     let again = if failure.is_retryable { Retry::Maybe } else { Retry::Never };
     let status = StatusCode::BAD_GATEWAY.as_u16();
     error::in_form(

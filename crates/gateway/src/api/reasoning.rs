@@ -2,6 +2,10 @@
 
 use axum::http::HeaderMap;
 use axum::response::Response;
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::NoBody;
+use http_server::extract::path::{self, PathParam};
+use http_server::extract::query::{self, QueryParams};
 use model::{Position, ReasoningSessionId};
 use reasoning::{SessionMessage, message_id};
 use serde::{Deserialize, Serialize};
@@ -13,10 +17,6 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::respond::json_no_store;
 use crate::api::{schemas, views};
 use crate::app::request_context::RequestContext;
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::NoBody;
-use crate::extract::path::{self, PathParam};
-use crate::extract::query::{self, QueryParams};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

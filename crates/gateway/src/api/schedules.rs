@@ -2,6 +2,10 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::{JsonBody, MaxBodySize, NoBody};
+use http_server::extract::path;
+use http_server::extract::path::PathParam;
 use model::{AgentId, Control, ControlKind, ScheduleName, Timestamp};
 use scheduling::schedule::{MissedRule, OverlapRule, Schedule};
 use serde::{Deserialize, Serialize};
@@ -15,10 +19,6 @@ use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::control::{self, ControlOutcome};
 use crate::commands::{publish, submit, validate};
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
-use crate::extract::path;
-use crate::extract::path::PathParam;
 
 /// Number of occurrences shown.
 const SHOWN: usize = 5;

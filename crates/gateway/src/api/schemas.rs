@@ -3,6 +3,7 @@
 //! These types have no values. Each has two names: that of the type, and that of the component in
 //! the document. Fields that are plain texts in the code refer to them.
 
+use http_server::extract::query;
 use model::{BusyPolicy, MAX_CONTEXT_TOKENS, MAX_ID_LEN, TaskKind, TriggerType, WaitReason};
 use protocols::schema;
 use protocols::schemas::{id, one_of, text};
@@ -16,7 +17,6 @@ use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, Type};
 
 use crate::commands::control;
 use crate::commands::owner_query::OwnerStatus;
-use crate::extract::query;
 
 pub(crate) use protocols::schemas::{
     AgentIdSchema, BatchTypeSchema, MessageIdSchema, PositionSchema, ResponseIdSchema, RoleSchema,

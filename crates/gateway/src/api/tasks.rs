@@ -2,6 +2,12 @@
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::{JsonBody, MaxBodySize, NoBody};
+use http_server::extract::path;
+use http_server::extract::path::PathParam;
+use http_server::extract::query;
+use http_server::extract::query::QueryParams;
 use model::{AgentId, ControlKind, Metadata, Position, Task, TaskEdit, TaskId, TaskKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -19,12 +25,6 @@ use crate::backend::Backend;
 use crate::commands::validate;
 use crate::commands::validate::MAX_INPUT_BODY;
 use crate::commands::{control, publish, submit};
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
-use crate::extract::path;
-use crate::extract::path::PathParam;
-use crate::extract::query;
-use crate::extract::query::QueryParams;
 
 /// A task to add to an agent's queue.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::{JsonBody, MaxBodySize};
+use http_server::extract::path::PathParam;
 use model::{BusyPolicy, QueryTarget, QueueStatus, ThreadId, TimerId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -19,9 +22,6 @@ use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::owner_query::OwnerStatus;
 use crate::commands::{owner_query, submit, validate};
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::{JsonBody, MaxBodySize};
-use crate::extract::path::PathParam;
 
 /// Pause before the second check of an unknown thread.
 const SECOND_LOOK: Duration = Duration::from_millis(150);

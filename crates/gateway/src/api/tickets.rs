@@ -3,6 +3,9 @@
 use auth::ticket::USUAL_LIFETIME_S;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_server::error::Problem;
+use http_server::extract::body::{JsonBody, MaxBodySize};
+use http_server::extract::path::PathParam;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -10,9 +13,6 @@ use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::api::views;
 use crate::app::request_context::RequestContext;
-use crate::error::Problem;
-use crate::extract::body::{JsonBody, MaxBodySize};
-use crate::extract::path::PathParam;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -2,6 +2,10 @@
 
 use axum::http::HeaderMap;
 use axum::response::Response;
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::{JsonBody, MaxBodySize};
+use http_server::extract::path::PathParam;
+use http_server::extract::query::{self, QueryParams};
 use model::ThreadId;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -12,10 +16,6 @@ use crate::api::schemas;
 use crate::api::turns::turn_id;
 use crate::app::request_context::RequestContext;
 use crate::commands::tool_incidents::{self, FoundIncident};
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::{JsonBody, MaxBodySize};
-use crate::extract::path::PathParam;
-use crate::extract::query::{self, QueryParams};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::NoBody;
+use http_server::extract::path;
+use http_server::extract::path::PathParam;
 use model::{ControlKind, FinishReason, QueryTarget, ThreadId, TimerId, TurnId, WaitReason};
 use protocols::AnswerUsage;
 use serde::Serialize;
@@ -17,10 +21,6 @@ use crate::api::schemas;
 use crate::api::views::{self, ReasonView};
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, owner_query};
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::NoBody;
-use crate::extract::path;
-use crate::extract::path::PathParam;
 
 /// Pauses between repeated queries: an input is stored before its owner knows of it.
 const PAUSES: [Duration; 3] =

@@ -1,6 +1,8 @@
 //! The usage of model calls.
 
 use axum::response::Response;
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::query::QueryParams;
 use model::{AgentId, ThreadId, Timestamp};
 use serde::{Deserialize, Serialize};
 use store::{Store, StoreError, UsageGroup, UsageSum};
@@ -10,9 +12,6 @@ use crate::api::respond::{csv_no_store, json_no_store};
 use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
-use crate::error::ErrorCode;
-use crate::error::Problem;
-use crate::extract::query::QueryParams;
 
 /// Maximum number of groups in a response.
 const MOST_GROUPS: u32 = 10_000;

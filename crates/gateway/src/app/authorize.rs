@@ -4,17 +4,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ::protocols::request::{ErrorBody, RequestRejection};
-use auth::{Permission, RequestClass};
+use auth::Permission;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
+use http_server::auth::quota;
+use http_server::error;
+use http_server::error::{ErrorCode, Problem};
+use http_server::transport::extensions::ClientIp;
 
 use crate::app::state::{AppState, Authenticated};
-use crate::error;
-use crate::error::{ErrorCode, Problem};
-use crate::http::extensions::ClientIp;
 
 /// The permission that a route requires.
 #[derive(Clone)]
@@ -98,30 +99,9 @@ impl RequireScope {
             return Err(Problem::new(ErrorCode::InsufficientScope, detail));
         }
         if !self.is_stream {
-            state.limiter.admit(principal.tenant(), class(self.scope), now)?;
+            state.limiter.admit(principal.tenant(), quota::class(self.scope), now)?;
         }
         Ok(Authenticated(Arc::new(principal)))
-    }
-}
-
-pub(crate) fn class(scope: Permission) -> RequestClass {
-    match scope {
-        Permission::ReadThreads
-        | Permission::ReadAgents
-        | Permission::ReadAudit
-        | Permission::ReadDeadLetters
-        | Permission::ReadReasoning
-        | Permission::ReadMemory
-        | Permission::ReadFleet => RequestClass::Read,
-        Permission::WriteThreads
-        | Permission::SendTasks
-        | Permission::OperateAgents
-        | Permission::ConfigureAgents
-        | Permission::ManageKeys
-        | Permission::WriteReasoning
-        | Permission::WriteMemory
-        | Permission::OperateDeadLetters
-        | Permission::OperateFleet => RequestClass::Write,
     }
 }
 

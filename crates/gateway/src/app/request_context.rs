@@ -9,20 +9,20 @@ use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use bytes::Bytes;
 use feed::StreamPart;
+use http_server::auth::authenticator;
+use http_server::auth::quota::TenantStreamPermit;
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::headers;
+use http_server::extract::path;
+use http_server::transport::extensions::ConnectionHandle;
 use model::{AgentId, Tenant, ThreadId};
 use protocols::native;
 use store::{Store, StoreError};
 
 use crate::app::state::AppState;
 use crate::app::state::Authenticated;
-use crate::auth::authenticator;
-use crate::auth::quota::TenantStreamPermit;
 use crate::backend::Backend;
 use crate::config::GatewayLimits;
-use crate::error::{ErrorCode, Problem};
-use crate::extract::headers;
-use crate::extract::path;
-use crate::http::extensions::ConnectionHandle;
 use crate::streaming::registry::FeedRegistry;
 use crate::streaming::send_queue::{SendQueue, SendQueueBody};
 

@@ -3,11 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use auth::Principal;
+use http_server::auth::authenticator::{self, Authenticator};
+use http_server::auth::erased_tenants::ErasedTenants;
+use http_server::auth::quota::TenantLimiter;
 use model::Timestamp;
 
-use crate::auth::authenticator::{self, Authenticator};
-use crate::auth::erased_tenants::ErasedTenants;
-use crate::auth::quota::TenantLimiter;
 use crate::config::GatewayLimits;
 use crate::streaming::registry::FeedRegistry;
 use crate::streaming::revocation::OpenStreams;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use http_server::error::{ErrorCode, Problem};
 use model::{AgentId, CommandId, Control, ControlKind};
 use tokio::time::{Instant, sleep, timeout_at};
 use uuid::Uuid;
 
 use crate::backend::Backend;
 use crate::commands::publish;
-use crate::error::{ErrorCode, Problem};
 
 /// Maximum time that a response waits for the outcome of the command.
 const RESULT_TIMEOUT: Duration = Duration::from_secs(2);

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use http_server::error::{ErrorCode, Problem};
 use model::{Bucket, ThreadId, TimerId, TurnId};
 use model::{QueryTarget, QueueStatus, WaitReason};
 use tokio::time::Instant;
 
 use crate::backend::Backend;
-use crate::error::{ErrorCode, Problem};
 
 /// A worker that does not own the partition answers at once; an owner may be far away.
 const OWNER_QUERY_TIMEOUT: Duration = Duration::from_secs(3);

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use bus::{BusError, Disposition, PublishAck};
 use bytes::Bytes;
+use http_server::error::{ErrorCode, Problem};
 use model::{Bucket, Command, Control, Note, Task, TurnOpened};
 use wire::{CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, subject};
 
 use crate::backend::Backend;
-use crate::error::{ErrorCode, Problem};
 use crate::metrics;
 
 /// Maximum time for a stream to store a command: an election among its servers is over by then.

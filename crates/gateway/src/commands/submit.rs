@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use http_server::error::{BudgetProblem, ErrorCode, Problem};
 use model::{
     AgentId, AgentSetting, BusyPolicy, MessageId, Metadata, Position, QueryTarget, ThreadId, TurnId,
     TurnOpened, TurnOptions,
@@ -17,7 +18,6 @@ use uuid::Uuid;
 use crate::backend::Backend;
 use crate::commands::validate::TurnParameters;
 use crate::commands::{digest_name, owner_query};
-use crate::error::{BudgetProblem, ErrorCode, Problem};
 use crate::settings_cache::ThreadSettings;
 
 /// Bytes of the digest at the end of a turn id without a key: see [`was_opened_by`].

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bus::{BusError, StoredEntry};
 use futures_util::{StreamExt, TryStreamExt};
+use http_server::error::{ErrorCode, Problem};
 use model::{Seq, ThreadId, TurnId};
 use wire::subject::{self, ToolCallPlace};
 use wire::tool_calls::{ToolDecision, ToolIncident};
 
 use crate::backend::Backend;
 use crate::commands::control;
-use crate::error::{ErrorCode, Problem};
 
 /// Maximum time to store a decision.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,11 +1,10 @@
 //! Validation of what people and services write, by the rules of the owner, so that nothing
 //! accepted here is refused later.
 
+use http_server::error::{ErrorCode, Problem};
 use model::{InvalidMetadata, Metadata, TurnOptions};
 use protocols::request::{BadRequest, Instructions, Wanted};
 use serde_json::{Map, Value};
-
-use crate::error::{ErrorCode, Problem};
 
 /// Largest body with an input: escapes may make its text six times longer.
 pub(crate) const MAX_INPUT_BODY: usize = 2 << 20;

@@ -1,6 +1,7 @@
 //! Agents.
 
 use axum::handler::Handler;
+use http_server::error::ErrorCode;
 use model::WaitReason;
 use serde_json::{Value, json};
 
@@ -13,7 +14,6 @@ use crate::api::dead_letters::{
 use crate::api::usage::{UsageQuery, UsageReport};
 use crate::api::{agents, audit, batches, dead_letters, usage};
 use crate::app::state::AppState;
-use crate::error::ErrorCode;
 use crate::openapi::error_codes::PUBLISH;
 use crate::openapi::examples::{active_turn, audit, batch};
 use crate::openapi::operation::{Operation, Scope};

@@ -1,11 +1,11 @@
 //! Budgets.
 
+use http_server::error::ErrorCode;
 use serde_json::{Value, json};
 
 use crate::api::audit::{AuditPage, AuditQuery};
 use crate::api::budgets;
 use crate::api::budgets::{BudgetBody, BudgetView, BudgetsPage, BudgetsQuery};
-use crate::error::ErrorCode;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::response::ResponseSpec;
 use crate::openapi::tags::BUDGETS;

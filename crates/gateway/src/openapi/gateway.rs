@@ -1,10 +1,10 @@
 //! The gateway itself: its probes, and this description.
 
+use http_server::error::ErrorCode;
 use serde_json::json;
 
 use crate::api::service_info;
 use crate::api::service_info::ServiceInfo;
-use crate::error::ErrorCode;
 use crate::openapi::operation::Operation;
 use crate::openapi::pages;
 use crate::openapi::response::ResponseSpec;

@@ -1,10 +1,10 @@
 //! Incidents of the installation.
 
+use http_server::error::ErrorCode;
 use serde_json::json;
 
 use crate::api::incidents;
 use crate::api::incidents::{AcknowledgeBody, Acknowledged, IncidentsPage, IncidentsQuery};
-use crate::error::ErrorCode;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::GATEWAY;
 

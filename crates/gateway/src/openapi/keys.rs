@@ -1,5 +1,6 @@
 //! API keys and tickets.
 
+use http_server::error::ErrorCode;
 use serde_json::{Value, json};
 
 use crate::api::audit::{AuditPage, AuditQuery};
@@ -7,7 +8,6 @@ use crate::api::keys::{KeyBody, KeysPage, KeysQuery, MadeKey};
 use crate::api::tickets::{TicketBody, TicketView};
 use crate::api::views::KeyView;
 use crate::api::{keys, tickets};
-use crate::error::ErrorCode;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::KEYS;
 

@@ -1,10 +1,10 @@
 //! What agents remember.
 
+use http_server::error::ErrorCode;
 use serde_json::{Value, json};
 
 use crate::api::memory;
 use crate::api::memory::{ChangedFactBody, FactBody, FactView, FactsPage, FactsQuery, ForgetQuery};
-use crate::error::ErrorCode;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::response::ResponseSpec;
 use crate::openapi::tags::MEMORY;

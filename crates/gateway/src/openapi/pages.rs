@@ -3,9 +3,8 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-
-use crate::error::{ErrorCode, Problem};
-use crate::extract::path::PathParam;
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::path::PathParam;
 
 /// The page may load and ask this gateway only. The viewer sets styles of single elements; it has
 /// pictures in its own files.

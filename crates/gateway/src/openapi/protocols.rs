@@ -1,5 +1,6 @@
 //! The same threads in the protocols of other clients.
 
+use http_server::error::ErrorCode;
 use protocols::RequestBody;
 use protocols::chat_completions::{ApiError, Completion};
 use protocols::responses::ResponseObject;
@@ -9,7 +10,6 @@ use crate::api::protocols::models::{ModelView, Models, ModelsQuery};
 use crate::api::protocols::responses::ShowQuery;
 use crate::api::protocols::ui_message::{StopQuery, UiHistory, UiHistoryQuery};
 use crate::api::protocols::{agui, completions, models, responses, ui_message};
-use crate::error::ErrorCode;
 use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};

@@ -1,10 +1,10 @@
 //! Reasoning sessions.
 
+use http_server::error::ErrorCode;
 use serde_json::json;
 
 use crate::api::reasoning;
 use crate::api::reasoning::{ReasoningMessageView, ReasoningQuery, ReasoningSessionView, UndoneCompression};
-use crate::error::ErrorCode;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::AGENTS;
 

@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::StatusCode;
+use http_server::error::ErrorCode;
 use serde_json::{Map, Value, json};
 
-use crate::error::ErrorCode;
 use crate::openapi::error_codes::{BODY, SECURED};
 use crate::openapi::response::{Errors, JSON, PROBLEM};
 
@@ -95,9 +95,7 @@ fn response(form: Errors, codes: &BTreeSet<ErrorCode>) -> Value {
         "allOf": [reference("schemas", "Problem")],
         "properties": { "code": { "enum": names } },
     });
-    let protocols = format!(
-        "A code of `Refused` or of `{CODES}`. Requests that reach no operation are refused as a problem."
-    );
+    let protocols = format!("A code of `Refused` or of `{CODES}`. What reaches no operation gets a problem.");
     let (text, schema, media) = match form {
         Errors::Problem => (lines.join("\n"), of_codes, None),
         Errors::Text => (

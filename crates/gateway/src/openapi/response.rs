@@ -1,11 +1,11 @@
 //! Answers: good ones, and refusals in the form of each protocol.
 
+use http_server::error::ProblemBody;
 use protocols::chat_completions::ApiError;
 use protocols::request::{ErrorBody, RequestRejection};
 use protocols::{agui, responses, ui_message};
 use serde_json::{Map, Value, json};
 
-use crate::error::ProblemBody;
 use crate::openapi::events::Stream;
 use crate::openapi::schema::schemas_of;
 

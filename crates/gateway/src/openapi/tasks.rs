@@ -1,10 +1,10 @@
 //! The tasks of agents.
 
+use http_server::error::ErrorCode;
 use serde_json::{Value, json};
 
 use crate::api::tasks;
 use crate::api::tasks::{EditBody, TaskAccepted, TaskBody, TaskView, TasksPage, TasksQuery};
-use crate::error::ErrorCode;
 use crate::openapi::error_codes::{INPUT, PUBLISH};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TASKS;

@@ -1,5 +1,6 @@
 //! Threads and their turns.
 
+use http_server::error::ErrorCode;
 use model::WaitReason;
 use serde_json::{Value, json};
 
@@ -21,7 +22,6 @@ use crate::api::{
     audit, batches, context, events, failed_turns, forks, heartbeats, history, messages, notes, threads,
     turns,
 };
-use crate::error::ErrorCode;
 use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::examples::{active_turn, audit, batch};

@@ -1,12 +1,12 @@
 //! Follow-ups, schedules and delayed tasks.
 
+use http_server::error::ErrorCode;
 use serde_json::{Value, json};
 
 use crate::api::delayed_tasks::{DelayedQuery, DelayedTaskView, DelayedTasksPage};
 use crate::api::follow_ups::{FollowUpDetail, FollowUpsPage, FollowUpsQuery, SnoozeBody};
 use crate::api::schedules::{ScheduleBody, ScheduleDryRun, ScheduleView, SchedulesPage};
 use crate::api::{delayed_tasks, follow_ups, schedules};
-use crate::error::ErrorCode;
 use crate::openapi::error_codes::{INPUT, PUBLISH};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TIMERS;

@@ -1,10 +1,10 @@
 //! Tool calls of unknown outcome.
 
+use http_server::error::ErrorCode;
 use serde_json::{Value, json};
 
 use crate::api::tool_incidents;
 use crate::api::tool_incidents::{ToolDecisionBody, ToolIncidentView, ToolIncidentsPage, ToolIncidentsQuery};
-use crate::error::ErrorCode;
 use crate::openapi::error_codes::PUBLISH;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TURNS;

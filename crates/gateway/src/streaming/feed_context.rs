@@ -82,7 +82,7 @@ impl FeedContext {
 
     /// The time at which the drain stops waiting for subscribers.
     pub(crate) fn last_notice_at(&self) -> Instant {
-        let time = self.backend.limits.http.drain;
+        let time = self.backend.drain_time;
         self.drain_began_at() + time.saturating_sub(LAST_DRAIN_NOTICE.min(time / 4))
     }
 
@@ -103,7 +103,7 @@ impl FeedContext {
         let count = || self.feeds().values().map(subscribers).sum::<usize>().try_into().unwrap_or(u32::MAX);
         let all = *self.drain_notices.all.get_or_init(count);
         let number = self.drain_notices.next.fetch_add(1, Ordering::Relaxed).min(all);
-        let spread = Duration::from_millis(all.into()).min(self.backend.limits.http.drain / 2);
+        let spread = Duration::from_millis(all.into()).min(self.backend.drain_time / 2);
         spread * number / all.max(1)
     }
 

@@ -6,8 +6,8 @@ use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use feed::BadCursor;
+use http_server::error::Problem;
 
-use crate::error::Problem;
 use crate::streaming::resume;
 use crate::streaming::subscriber::{JoinReceiver, SubscribeError};
 

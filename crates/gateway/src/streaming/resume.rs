@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use http_server::error::{ErrorCode, Problem};
 use model::{Position, ThreadId, Timestamp};
 use protocols::Cursor;
 use store::{PositionLookup, Store, StoreError};
 
 use crate::backend::Backend;
-use crate::error::{ErrorCode, Problem};
 use axum::http::HeaderMap;
 
 /// Maximum time to look up a cursor's position in the store. Streams begin without it.

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use auth::{KeyId, Principal};
 use feed::StreamPart;
+use http_server::auth::erased_tenants::ErasedTenants;
 use model::Timestamp;
 use protocols::native;
 
-use crate::auth::erased_tenants::ErasedTenants;
 use crate::streaming::send_queue::SendQueue;
 
 /// Number of streams kept before ended ones are looked for.

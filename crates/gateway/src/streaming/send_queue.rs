@@ -15,12 +15,12 @@ use ::metrics::Counter;
 use bytes::Bytes;
 use feed::{FeedEvent, StreamPart};
 use http_body::Frame;
+use http_server::auth::quota::TenantStreamPermit;
 use protocols::native;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::quota::TenantStreamPermit;
 use crate::metrics;
 use crate::metrics::AbortReason;
 

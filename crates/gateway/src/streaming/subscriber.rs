@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use feed::{BadCursor, StreamPart, Subscription};
+use http_server::error::ErrorCode;
 use model::MessageId;
 use protocols::Cursor;
 use tokio::sync::{oneshot, watch};
 
-use crate::error::ErrorCode;
 use crate::metrics;
 use crate::streaming::send_queue::SendQueue;
 
@@ -83,7 +83,7 @@ pub(crate) enum SubscribeError {
     TooManySubscribers,
     #[error("this gateway follows as many threads as it may; try again, perhaps at another gateway")]
     TooManyFeeds,
-    #[error("this gateway is about to stop; try again")]
+    #[error("{}", http_server::DRAINING)]
     Draining,
 }
 

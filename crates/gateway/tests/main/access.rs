@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use auth::jwt::JwtRules;
 use auth::{AccessRole, CorsRules, StoredKey, TenantLimits, TenantName};
 use futures_util::{StreamExt, stream};
-use gateway::{AccessConfig, GatewayConfig, GatewayLimits, TokenConfig, TokenKeys, TrustedProxies};
+use gateway::{GatewayConfig, GatewayLimits};
+use http_server::{AccessConfig, HttpLimits, TokenConfig, TokenKeys, TrustedProxies};
 use testkit::http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -94,18 +95,18 @@ async fn forwarded(gateway: SocketAddr, proxy: [u8; 4], headers: &[&str], key: &
 
 const PROXY: [u8; 4] = [127, 0, 0, 9];
 
-async fn behind_a_proxy(limits: GatewayLimits) -> Fixture {
+async fn behind_a_proxy(limits: HttpLimits) -> Fixture {
     let mut fixture = Fixture::with(GatewayLimits::default(), 0).await;
     let mut config = GatewayConfig::new("127.0.0.1:0".parse().unwrap(), AccessConfig::keys_only());
-    config.limits = limits;
-    config.trusted_proxies = TrustedProxies::parse(["127.0.0.9/32", "fd00::/8"]).unwrap();
+    config.http.limits = limits;
+    config.http.trusted_proxies = TrustedProxies::parse(["127.0.0.9/32", "fd00::/8"]).unwrap();
     fixture.open_as(config).await;
     fixture
 }
 
 /// Guesses keys until the address, as these headers name it, has used up its budget.
 async fn guess(gateway: SocketAddr, proxy: [u8; 4], headers: impl Fn(usize) -> Vec<String>) -> usize {
-    let keys: Vec<String> = (0..400).map(|_| gateway::new_key().text().to_owned()).collect();
+    let keys: Vec<String> = (0..400).map(|_| http_server::new_key().text().to_owned()).collect();
     let asked = keys.iter().enumerate().map(async |(n, key)| {
         let headers = headers(n);
         let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
@@ -117,7 +118,7 @@ async fn guess(gateway: SocketAddr, proxy: [u8; 4], headers: impl Fn(usize) -> V
 
 #[tokio::test(flavor = "multi_thread")]
 async fn guesses_behind_a_proxy_are_counted_by_client() {
-    let fixture = behind_a_proxy(GatewayLimits::default()).await;
+    let fixture = behind_a_proxy(HttpLimits::default()).await;
     let gateway = fixture.gateways[0];
     let new = stored(&fixture).await;
     // One client guesses, and writes arbitrary entries to the left of the address that the proxy
@@ -130,7 +131,7 @@ async fn guesses_behind_a_proxy_are_counted_by_client() {
     assert_eq!(forwarded(gateway, PROXY, &["203.0.113.6"], &new).await, 200);
     let at_once: Vec<u16> = stream::iter((0..20).map(|n| {
         let client = format!("2001:db8:0:{n}::1");
-        let key = gateway::new_key();
+        let key = http_server::new_key();
         async move { forwarded(gateway, PROXY, &[&client], key.text()).await }
     }))
     .buffered(20)
@@ -145,8 +146,7 @@ async fn guesses_behind_a_proxy_are_counted_by_client() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_of_a_proxy_count_as_those_of_its_clients() {
-    let mut limits = GatewayLimits::default();
-    limits.http.connections_per_peer = 2;
+    let limits = HttpLimits { connections_per_peer: 2, ..HttpLimits::default() };
     let fixture = behind_a_proxy(limits).await;
     let (gateway, key) = (fixture.gateways[0], stored(&fixture).await);
     let open = async |client: &str| {
@@ -177,7 +177,7 @@ async fn requests_of_a_proxy_count_as_those_of_its_clients() {
 }
 
 async fn stored(fixture: &Fixture) -> String {
-    let new = gateway::new_key();
+    let new = http_server::new_key();
     let key = StoredKey {
         id: new.id(),
         digest: new.digest(),
@@ -231,7 +231,7 @@ async fn guessing_keys_locks_out_no_other_client() {
     // The budget refills meanwhile, so any of the guesses may be the next that is answered.
     let (mut guessed, began) = (Vec::new(), Instant::now());
     while guessed.last() != Some(&429) && guessed.len() < 30_000 {
-        let guesses: Vec<_> = (0..1_500).map(|_| gateway::new_key().text().to_owned()).collect();
+        let guesses: Vec<_> = (0..1_500).map(|_| http_server::new_key().text().to_owned()).collect();
         guessed.extend(statuses(fixture.gateways[0], [127, 0, 0, 2], &guesses).await);
     }
     assert!(guessed.iter().all(|status| [401, 429].contains(status)), "{guessed:?}");

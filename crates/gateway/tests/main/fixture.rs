@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bus::{Bus, BusConfig, StreamOptions};
 use gateway::{Gateway, GatewayConfig, GatewayLimits};
+use http_server::{AccessConfig, HttpLimits};
 use model::{
     BatchType, Chunk, Cut, DeadLetter, DeadLetterSource, FailedMessage, FrameNumber, GatewayId, LiveFrame,
     Message, MessageEnd, MessageFailure, MessageId, MessageKey, MessageOutcome, Metadata, PartialText,
@@ -125,6 +126,15 @@ impl Fixture {
     }
 
     pub(crate) async fn with(limits: GatewayLimits, gateways: usize) -> Self {
+        Self::with_limits(limits, HttpLimits::default(), gateways).await
+    }
+
+    /// With these limits of connections.
+    pub(crate) async fn with_http(http: HttpLimits, gateways: usize) -> Self {
+        Self::with_limits(GatewayLimits::default(), http, gateways).await
+    }
+
+    async fn with_limits(limits: GatewayLimits, http: HttpLimits, gateways: usize) -> Self {
         let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
         store::migrate(database.url(), PartitionCount::new(1).unwrap()).await.unwrap();
         let store = Store::connect(&StoreConfig::new(database.url())).await.unwrap();
@@ -146,17 +156,20 @@ impl Fixture {
             state: Arc::new(Mutex::new(PartitionState::new())),
         };
         for _ in 0..gateways {
-            fixture.open_gateway(limits).await;
+            fixture.open_gateway(limits, http).await;
         }
         fixture
     }
 
-    async fn open_gateway(&mut self, limits: GatewayLimits) {
-        self.open_for(gateway::AccessConfig::insecure(), limits).await;
+    async fn open_gateway(&mut self, limits: GatewayLimits, http: HttpLimits) {
+        let mut config = GatewayConfig::new("127.0.0.1:0".parse().unwrap(), AccessConfig::insecure());
+        config.limits = limits;
+        config.http.limits = http;
+        self.open_as(config).await;
     }
 
     /// Adds a gateway with this access configuration.
-    pub(crate) async fn open_for(&mut self, access: gateway::AccessConfig, limits: GatewayLimits) -> Health {
+    pub(crate) async fn open_for(&mut self, access: AccessConfig, limits: GatewayLimits) -> Health {
         let mut config = GatewayConfig::new("127.0.0.1:0".parse().unwrap(), access);
         config.limits = limits;
         self.open_as(config).await

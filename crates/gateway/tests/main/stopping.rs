@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use gateway::GatewayLimits;
+use http_server::HttpLimits;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -16,11 +16,8 @@ use crate::sending::{Reply, send_with};
 
 const COMPLETIONS: &str = "/v1/chat/completions";
 
-fn limits(close_delay: Duration) -> GatewayLimits {
-    let mut limits = GatewayLimits::default();
-    limits.http.close_delay = close_delay;
-    limits.http.drain = Duration::from_secs(2);
-    limits
+fn limits(close_delay: Duration) -> HttpLimits {
+    HttpLimits { close_delay, drain: Duration::from_secs(2), ..HttpLimits::default() }
 }
 
 /// A completion of the thread `t1`, read as a whole.
@@ -38,7 +35,7 @@ fn complete(fixture: &Fixture, key: Option<&'static str>) -> JoinHandle<Reply> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_ends_in_time_is_whole() {
-    let fixture = Fixture::with(limits(Duration::ZERO), 1).await;
+    let fixture = Fixture::with_http(limits(Duration::ZERO), 1).await;
     let (_owner, orders) = (fixture.owner(1, vec![]).await, CommandLog::read(&fixture, |_| None).await);
     let waiting = complete(&fixture, None);
     let opened = orders.turn(0).await;
@@ -58,7 +55,7 @@ async fn an_answer_that_is_not_waited_for_is_not_asked_for_twice() {
     for (key, again, code, pause) in
         [(None, Some("false"), "answer_goes_on", None), (Some("k"), None, "stream_aborted", Some("1"))]
     {
-        let fixture = Fixture::with(limits(Duration::ZERO), 1).await;
+        let fixture = Fixture::with_http(limits(Duration::ZERO), 1).await;
         let (_owner, orders) = (fixture.owner(1, vec![]).await, CommandLog::read(&fixture, |_| None).await);
         let waiting = complete(&fixture, key);
         let turn = orders.turn(0).await.turn;
@@ -95,7 +92,7 @@ async fn is_open(gateway: SocketAddr) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_are_taken_until_load_balancers_have_forgotten_it() {
-    let fixture = Fixture::with(limits(Duration::from_secs(2)), 1).await;
+    let fixture = Fixture::with_http(limits(Duration::from_secs(2)), 1).await;
     let mut before = TcpStream::connect(fixture.gateways[0]).await.unwrap();
     assert!(ask(&mut before).await.unwrap().starts_with("HTTP/1.1 200"));
     fixture.drain.cancel();
@@ -111,9 +108,9 @@ async fn connections_are_taken_until_load_balancers_have_forgotten_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_connection_outlives_a_slow_head() {
     let mut limits = limits(Duration::ZERO);
-    limits.http.head_timeout = Duration::from_millis(500);
-    limits.http.idle_timeout = Duration::from_secs(3);
-    let fixture = Fixture::with(limits, 1).await;
+    limits.head_timeout = Duration::from_millis(500);
+    limits.idle_timeout = Duration::from_secs(3);
+    let fixture = Fixture::with_http(limits, 1).await;
     let mut stream = TcpStream::connect(fixture.gateways[0]).await.unwrap();
     assert!(ask(&mut stream).await.is_some());
     tokio::time::sleep(Duration::from_millis(2_000)).await;

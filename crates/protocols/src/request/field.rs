@@ -245,12 +245,13 @@ fn empty_schema() -> Value {
     })
 }
 
-/// A list of texts is one value.
+/// Makers of clients know enumerations of texts and of numbers alone.
 fn only_schema(values: Vec<Value>) -> Value {
     match values.as_slice() {
         [Value::Array(items)] => json!({
             "type": ["array", "null"], "minItems": items.len(), "maxItems": items.len(), "items": { "enum": items },
         }),
+        [Value::Bool(value)] => or_null(json!({ "anyOf": [{ "type": "boolean", "const": value }] })),
         _ => json!({ "enum": values.into_iter().chain([Value::Null]).collect::<Vec<_>>() }),
     }
 }

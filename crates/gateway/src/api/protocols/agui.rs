@@ -3,6 +3,8 @@
 use axum::extract::Extension;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use http_server::error::Problem;
+use http_server::transport::extensions::ConnectionHandle;
 use model::{MessageId, Metadata, ThreadId, TurnId};
 use protocols::AgUi;
 use protocols::agui::{AgUiRequest, error_body};
@@ -16,8 +18,6 @@ use crate::backend::Backend;
 use crate::commands::owner_query;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
-use crate::error::Problem;
-use crate::http::extensions::ConnectionHandle;
 
 pub(crate) async fn post(
     ctx: RequestContext,

@@ -3,6 +3,8 @@
 use axum::extract::Extension;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use http_server::error::{ErrorCode, Problem};
+use http_server::transport::extensions::ConnectionHandle;
 use model::ThreadId;
 use protocols::ChatCompletions;
 use protocols::chat_completions::{CompletionOptions, CompletionRequest, error_body};
@@ -14,8 +16,6 @@ use crate::api::protocols::{
 use crate::app::request_context::RequestContext;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
-use crate::error::{ErrorCode, Problem};
-use crate::http::extensions::ConnectionHandle;
 
 /// Header that names the thread of a completion, as `metadata.thread_id` does.
 const THREAD: &str = "x-antiphon-thread";

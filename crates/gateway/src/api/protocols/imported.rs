@@ -3,13 +3,13 @@
 
 use batches::Item;
 use batches::foreign::{self, ForeignError, ForeignFormat, Strictness};
+use http_server::error::Problem;
 use model::{AgentId, AgentSetting, Metadata, Role, ThreadId};
 use protocols::request::BadRequest;
 use serde_json::Value;
 use store::{ImportOutcome, NewThread};
 
 use crate::backend::Backend;
-use crate::error::Problem;
 
 /// The messages precede the input that came with them; their real times are unknown.
 const BEFORE_MS: i64 = 60_000;

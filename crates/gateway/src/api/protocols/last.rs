@@ -1,11 +1,11 @@
 //! The outcome of the last turn with a person.
 
+use http_server::error::Problem;
 use model::{MessageId, ThreadId, Timestamp};
 use store::{FailedTurnRow, RunFailure};
 
 use crate::api::protocols::TurnAnswer;
 use crate::backend::Backend;
-use crate::error::Problem;
 use crate::streaming::store_reads;
 
 /// Maximum number of failed turns that are searched for the last one.

@@ -1,6 +1,10 @@
 //! Agents as OpenAI's models.
 
 use axum::response::Response;
+use http_server::error::Problem;
+use http_server::extract::path::PathParam;
+use http_server::extract::query;
+use http_server::extract::query::QueryParams;
 use model::AgentId;
 use serde::{Deserialize, Serialize};
 use store::AgentRow;
@@ -10,10 +14,6 @@ use crate::api::agents;
 use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::app::request_context::RequestContext;
-use crate::error::Problem;
-use crate::extract::path::PathParam;
-use crate::extract::query;
-use crate::extract::query::QueryParams;
 
 /// Models on a page. OpenAI's libraries request only one page.
 const MOST: u32 = 1_000;

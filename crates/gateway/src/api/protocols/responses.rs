@@ -6,6 +6,11 @@ use axum::extract::Extension;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use bytes::Bytes;
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::NoBody;
+use http_server::extract::path::PathParam;
+use http_server::extract::query::QueryParams;
+use http_server::transport::extensions::ConnectionHandle;
 use model::{AgentId, ControlKind, MessageId, Metadata, QueryTarget, ThreadId, Timestamp, TurnId};
 use protocols::Responses;
 use protocols::responses::{Follows, ResponseOptions, ResponseRequest, Resume, error_body, message_of};
@@ -25,11 +30,6 @@ use crate::backend::Backend;
 use crate::commands::submit::{self, Input};
 use crate::commands::validate::TurnParameters;
 use crate::commands::{control, owner_query};
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::NoBody;
-use crate::extract::path::PathParam;
-use crate::extract::query::QueryParams;
-use crate::http::extensions::ConnectionHandle;
 use crate::streaming::store_reads;
 
 /// Number of checks whether a cancelled response has ended, so that it can be shown as it ended.

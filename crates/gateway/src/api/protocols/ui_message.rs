@@ -4,6 +4,12 @@ use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use feed::Subscription;
+use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::NoBody;
+use http_server::extract::path;
+use http_server::extract::path::PathParam;
+use http_server::extract::query::QueryParams;
+use http_server::transport::extensions::ConnectionHandle;
 use model::{ControlKind, MessageId, Position, Role, TurnId, TurnOpened};
 use protocols::UiMessage;
 use protocols::request::BadRequest;
@@ -24,12 +30,6 @@ use crate::app::request_context::RequestContext;
 use crate::commands::control;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
-use crate::error::{ErrorCode, Problem};
-use crate::extract::body::NoBody;
-use crate::extract::path;
-use crate::extract::path::PathParam;
-use crate::extract::query::QueryParams;
-use crate::http::extensions::ConnectionHandle;
 use crate::streaming::store_reads;
 
 /// An answer that ended within this time is sent again to a client that comes back, in ms: the

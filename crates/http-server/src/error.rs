@@ -1,0 +1,255 @@
+//! Errors as `application/problem+json` (RFC 9457).
+
+use axum::Json;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use model::RejectedEntry;
+use protocols::request::{BadRequest, ErrorBody, RequestRejection};
+use serde::Serialize;
+use store::{Disposition, StoreError};
+use utoipa::ToSchema;
+
+use crate::metrics;
+
+pub mod code;
+
+pub use code::ErrorCode;
+
+/// An answer that says what was wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    code: ErrorCode,
+    /// The code as the client reads it: the name of `code`, or the code of a refused command.
+    name: &'static str,
+    detail: String,
+    retry_after_s: Option<u32>,
+    /// The field that is at fault, where a protocol says it apart.
+    param: Option<String>,
+    /// The budget that is spent.
+    budget: Option<Box<BudgetProblem>>,
+}
+
+/// The budget for which an input is refused. Amounts are decimal numbers, in tokens or in the
+/// currency of the prices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct BudgetProblem {
+    pub name: String,
+    /// `tenant`, `agent` or `user`: whose calls count.
+    pub scope: &'static str,
+    /// `tokens` or `cost`.
+    pub unit: &'static str,
+    pub limit: String,
+    pub spent: String,
+    /// When its next period begins, in RFC 3339.
+    pub until: String,
+}
+
+/// Whether the same request may succeed later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    Never,
+    Maybe,
+    /// Not before this many seconds.
+    After(u32),
+}
+
+/// What is wrong with a request, and whether to try again.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub struct ProblemBody<'a> {
+    /// `about:blank`: the status and the code say all.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// The status in words.
+    title: &'a str,
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// A code for programs, which never changes.
+    code: &'static str,
+    /// The same request may succeed later; Retry-After says after how many seconds.
+    retryable: bool,
+    /// A text for people, which may change.
+    detail: &'a str,
+    /// With the code `budget_exceeded`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    budget: Option<&'a BudgetProblem>,
+}
+
+/// What OpenAI's libraries ask before the status.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+/// The longest pause that they make, seconds.
+const LONGEST_PAUSE_S: u32 = 60;
+
+impl Problem {
+    /// A refusal with the status and the retry advice of its code.
+    pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        let (name, detail, retry_after_s) = (code.name(), detail.into(), code.retry_after_s());
+        Self { code, name, detail, retry_after_s, param: None, budget: None }
+    }
+
+    /// The owner of its partition would refuse this command, with the code of a dead letter.
+    pub fn of_command(refusal: RejectedEntry) -> Self {
+        Self { name: refusal.code, ..Self::new(ErrorCode::InvalidCommand, refusal.detail) }
+    }
+
+    pub fn code(&self) -> ErrorCode {
+        self.code
+    }
+
+    /// The text for people.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The database did not do what was asked: mostly because it cannot be reached at the moment.
+    fn store(error: &StoreError) -> Self {
+        if matches!(error, StoreError::TenantErased) {
+            return Self::tenant_erased();
+        }
+        tracing::warn!(%error, "the store did not answer a request");
+        match (error, error.disposition()) {
+            (StoreError::Busy, _) => {
+                Self::new(ErrorCode::DatabaseBusy, "too many reports are being read at the moment")
+            }
+            (StoreError::Stopping, _) | (_, Disposition::Retry | Disposition::TooSlow) => {
+                Self::from(ErrorCode::DatabaseUnavailable)
+            }
+            (_, Disposition::Unknown | Disposition::Data | Disposition::Damaged | Disposition::Fatal) => {
+                Self::from(ErrorCode::InternalError)
+            }
+        }
+    }
+
+    /// The tenant of the credential is marked as erased.
+    pub fn tenant_erased() -> Self {
+        Self::new(ErrorCode::TenantErased, StoreError::TenantErased.to_string())
+    }
+
+    /// For a protocol that says it in its own form.
+    pub fn rejection(&self) -> (RequestRejection, Retry) {
+        let again = match self.retry_after_s {
+            Some(seconds) => Retry::After(seconds),
+            None => Retry::Never,
+        };
+        let (status, code, message) =
+            (self.code.status().as_u16(), self.name.to_owned(), self.detail.clone());
+        (RequestRejection { status, code, message, param: self.param.clone() }, again)
+    }
+
+    /// Counts it; [`IntoResponse`] does so by itself.
+    pub fn count(&self) {
+        metrics::http_error(self.name);
+    }
+
+    /// A budget is spent, and begins again after `seconds`.
+    pub fn of_budget(budget: BudgetProblem, seconds: u32) -> Self {
+        let BudgetProblem { name, scope, unit, limit, spent, until } = &budget;
+        let detail = format!(
+            "the budget {name} of the {scope} is spent: {spent} of {limit} ({unit}); it begins again at {until}"
+        );
+        let problem = Self::new(ErrorCode::BudgetExceeded, detail).retry_after(seconds);
+        Self { budget: Some(Box::new(budget)), ..problem }
+    }
+
+    /// The same request may succeed later, after `seconds` at the earliest.
+    pub fn retry_after(self, seconds: u32) -> Self {
+        Self { retry_after_s: Some(seconds), ..self }
+    }
+}
+
+impl From<ErrorCode> for Problem {
+    /// With the meaning of the code as its detail.
+    fn from(code: ErrorCode) -> Self {
+        Self::new(code, code.meaning())
+    }
+}
+
+impl From<BadRequest> for Problem {
+    fn from(bad: BadRequest) -> Self {
+        let problem = Self::new(ErrorCode::from(&bad), bad.to_string());
+        Self { param: bad.param().map(str::to_owned), ..problem }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::store(&error)
+    }
+}
+
+impl IntoResponse for Problem {
+    /// It is in the extensions of the response, too: where a protocol has a form of its own, it is
+    /// repeated in that.
+    fn into_response(self) -> Response {
+        self.count();
+        let status = self.code.status();
+        let body = ProblemBody {
+            kind: "about:blank",
+            title: status.canonical_reason().unwrap_or("Error"),
+            status: status.as_u16(),
+            code: self.name,
+            retryable: self.retry_after_s.is_some(),
+            detail: &self.detail,
+            budget: self.budget.as_deref(),
+        };
+        let mut response = (status, Json(body)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        challenge(&mut response);
+        response.extensions_mut().insert(metrics::ProblemCode(self.name));
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// A refusal that was counted, in the form of a protocol.
+pub fn refusal(problem: &Problem, error_body: fn(&RequestRejection) -> ErrorBody) -> Response {
+    let (rejection, again) = problem.rejection();
+    let mut response = in_form(&rejection, again, error_body);
+    response.extensions_mut().insert(metrics::ProblemCode(problem.name));
+    response
+}
+
+/// With what the libraries of these protocols go by: they try again by themselves after some
+/// statuses, without the key by which the second time would be the first, unless the response
+/// forbids it.
+pub fn in_form(
+    rejection: &RequestRejection,
+    again: Retry,
+    error_body: fn(&RequestRejection) -> ErrorBody,
+) -> Response {
+    let body = error_body(rejection);
+    let status = StatusCode::from_u16(rejection.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = (status, body.bytes).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(body.content_type));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    match again {
+        Retry::After(seconds) => {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            // They heed no longer pauses, and would try again at once.
+            if seconds > LONGEST_PAUSE_S {
+                headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+            }
+        }
+        Retry::Never if matches!(rejection.status, 408 | 409 | 429 | 500..) => {
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        Retry::Never | Retry::Maybe => {}
+    }
+    challenge(&mut response);
+    response
+}
+
+/// Says with a 401 how to show a credential (RFC 9110, 11.6.1; RFC 6750).
+fn challenge(response: &mut Response) {
+    if response.status() == StatusCode::UNAUTHORIZED {
+        let how = HeaderValue::from_static("Bearer realm=\"antiphon\"");
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, how);
+    }
+}

@@ -1,0 +1,50 @@
+//! Headers of the API: actor, idempotency key, correlation id.
+
+use axum::http::{HeaderMap, HeaderValue};
+
+use crate::error::{ErrorCode, Problem};
+
+pub const MAX_HEADER_LEN: usize = 255;
+pub const MAX_ACTOR_LEN: usize = 128;
+pub const DEFAULT_ACTOR: &str = "api";
+
+/// The actor on whose behalf the caller says it acts.
+pub fn actor(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    one_of(headers, "x-antiphon-actor", ErrorCode::InvalidActor, "X-Antiphon-Actor", MAX_ACTOR_LEN)
+}
+
+/// The key that makes repeated sends of an input the same turn.
+pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    one_of(headers, "idempotency-key", ErrorCode::InvalidIdempotencyKey, "Idempotency-Key", MAX_HEADER_LEN)
+}
+
+/// An id for tracing across services.
+pub fn correlation_id(headers: &HeaderMap) -> Result<Option<Box<str>>, Problem> {
+    let (code, header_name) = (ErrorCode::InvalidCorrelationId, "X-Correlation-Id");
+    let id = one_of(headers, "x-correlation-id", code, header_name, MAX_HEADER_LEN)?;
+    Ok(id.map(Into::into))
+}
+
+fn one_of(
+    headers: &HeaderMap,
+    name: &str,
+    code: ErrorCode,
+    header_name: &str,
+    most: usize,
+) -> Result<Option<String>, Problem> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    match visible(value, most).filter(|_| values.next().is_none()) {
+        Some(text) => Ok(Some(text)),
+        None => {
+            let detail = format!("{header_name} must come once, with 1 to {most} visible ASCII characters");
+            Err(Problem::new(code, detail))
+        }
+    }
+}
+
+fn visible(value: &HeaderValue, most: usize) -> Option<String> {
+    let bytes = value.as_bytes();
+    let is_fit = (1..=most).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic);
+    is_fit.then(|| String::from_utf8_lossy(bytes).into_owned())
+}

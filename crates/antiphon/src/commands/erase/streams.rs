@@ -126,7 +126,7 @@ impl<'a> ErasedStreams<'a> {
             if let Ok(turn) = model::TurnId::parse(&request.turn_id)
                 && self.scope.has(&thread)
             {
-                // Best effort: the turn ends without it too, only later.
+                // The cancellation is best effort.
                 bus.publish_cancel(&turn, request.run).await.ok();
             }
             dropped += u64::from(bus.delete_work(entry.seq).await?);

@@ -22,7 +22,7 @@ const MIGRATION_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// number.
 const PARTITIONS_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A role checks in every n-th of these rounds whether its streams are still its own.
+/// Number of these checks after which a role also checks that its streams are still its own.
 const INSTALLATION_CHECK_ROUNDS: u32 = 5;
 
 /// Which streams a migration accepts as those of its database.

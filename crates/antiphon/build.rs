@@ -1,8 +1,9 @@
-//! Names the revision of the sources that the binary is made of: the commit of the checkout, or what `ANTIPHON_REVISION` says where there is none.
+//! Sets the revision of the binary: `ANTIPHON_REVISION` if it is set, otherwise the commit of the
+//! checkout.
 
 use std::process::Command;
 
-/// What the revision is where nothing names it.
+/// The revision if neither is available.
 const UNKNOWN: &str = "unknown";
 
 fn git(arguments: &[&str]) -> Option<String> {
@@ -17,7 +18,7 @@ fn main() {
     println!("cargo::rerun-if-env-changed=ANTIPHON_REVISION");
     let given = std::env::var("ANTIPHON_REVISION").ok().filter(|revision| !revision.is_empty());
     if given.is_none() {
-        // A commit changes the file of its branch; another branch changes HEAD.
+        // A commit changes the file of its branch; a switch to another branch changes HEAD.
         let branch = git(&["symbolic-ref", "--quiet", "HEAD"]);
         for name in ["HEAD".to_owned(), "packed-refs".to_owned()].into_iter().chain(branch) {
             let path = git(&["rev-parse", "--git-path", &name]);

@@ -1,7 +1,7 @@
-//! What operators do with Postgres and NATS themselves: they lay out, check, move and erase what is
-//! stored. Everything else is a command of the API (`client`).
+//! Operator commands that work on Postgres and NATS themselves: they lay out, check, move and erase
+//! stored data. All other commands call the API (`client`).
 //!
-//! A command prints what it found on standard output, as a table or as JSON; everything else is on
+//! A command prints its result to standard output, as a table or as JSON. Everything else goes to
 //! standard error.
 
 mod batch_pages;
@@ -56,7 +56,7 @@ pub(crate) async fn run_threads(options: Threads) -> Result<(), ExitError> {
     }
 }
 
-/// Runs a command on what agents remember.
+/// Runs a command on the memory of agents.
 pub(crate) async fn run_memory(options: Memory) -> Result<(), ExitError> {
     match options.command {
         MemoryCommand::Export(export) => memory::export(&connect(&export.database).await?, &export).await,
@@ -64,7 +64,7 @@ pub(crate) async fn run_memory(options: Memory) -> Result<(), ExitError> {
     }
 }
 
-/// Erases what a tenant or a user has.
+/// Erases the data of a tenant or a user.
 pub(crate) async fn run_erase(options: EraseOwner) -> Result<(), ExitError> {
     erase::owner(&connect(&options.policy.database).await?, &options).await
 }
@@ -86,7 +86,7 @@ pub(crate) async fn run_tenants(options: Tenants) -> Result<(), ExitError> {
     }
 }
 
-/// Looks at everything.
+/// Checks Postgres, NATS and the fleet.
 pub(crate) async fn run_doctor(options: Doctor) -> Result<(), ExitError> {
     let store = open(&options.servers.database_url).await;
     doctor::run(&options, store).await
@@ -102,13 +102,13 @@ pub(crate) async fn run_partitions(options: Partitions) -> Result<(), ExitError>
     }
 }
 
-/// Prints what a command would run with.
+/// Prints the settings with which a command would run.
 pub(crate) async fn run_config(options: Config) -> Result<(), ExitError> {
     let ConfigCommand::Check(check) = options.command;
     config::check(&check).await
 }
 
-/// Compares the tables with what this version needs.
+/// Compares the tables with those that this version needs.
 pub(crate) async fn check_layout(options: &Migrate) -> Result<(), ExitError> {
     layout::check(&open(&options.servers.database_url).await?, options).await
 }

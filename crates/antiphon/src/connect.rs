@@ -14,24 +14,25 @@ use crate::exit::ExitError;
 use crate::mapping;
 use crate::options::{EmbeddingsArguments, NatsArguments, ProcessArguments, Servers, StreamArguments};
 
-/// How often a process that waits for the first migration checks again.
+/// Interval of checks while a process waits for the first migration.
 const MIGRATION_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How often a role that uses partitions asks whether their number is still the same. `antiphon partitions change` keeps the streams closed
-/// for longer, so that no process addresses them by the old number.
+/// Interval at which a role checks that the number of partitions is unchanged. `antiphon partitions
+/// change` keeps the streams closed for longer, so that no process addresses them by the old
+/// number.
 const PARTITIONS_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Once in this number of these checks a role asks as well whether its streams are still its own.
+/// Number of these checks after which a role also checks that its streams are still its own.
 const INSTALLATION_CHECK_ROUNDS: u32 = 5;
 
-/// Which streams a migration takes for those of its database.
+/// Which streams a migration accepts as those of its database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamClaim {
-    /// Those that bear its id, and those that bear none.
+    /// Streams with its id, and streams without an id.
     Own,
-    /// Those of another installation too.
+    /// Also streams of another installation.
     Adopt,
-    /// As `Own`, under an id that the database gets first.
+    /// Like `Own`, but the database first gets a new id.
     NewInstallation,
 }
 
@@ -79,7 +80,7 @@ pub(crate) async fn migrate_all(
     Ok(())
 }
 
-/// Memory never needs vectors: a database that cannot have them is a warning.
+/// Memory works without vectors, so a database that cannot have them only causes a warning.
 async fn migrate_vectors(database_url: &str, vectors_of: &str) -> Result<(), ExitError> {
     match lay_out_vectors(database_url, vectors_of).await? {
         VectorTables::Ready => {}
@@ -103,10 +104,11 @@ pub(crate) struct Services {
     pub(crate) partitions: PartitionCount,
 }
 
-/// Serves metrics and probes at once, then waits for NATS and Postgres; `None` when a shutdown began meanwhile.
+/// Serves metrics and probes at once, then waits for NATS and Postgres. Returns `None` if a
+/// shutdown begins meanwhile.
 ///
-/// What the roles say of their own readiness counts as no from here on: a probe may come before they begin. With `layout`, tables and streams
-/// are created or updated first.
+/// The readiness conditions of the roles are unmet from here on, because a probe may come before
+/// the roles start. With `layout`, tables and streams are created or updated first.
 pub(crate) async fn connect_services(
     process: &ProcessArguments,
     name: &str,
@@ -123,12 +125,14 @@ pub(crate) async fn connect_services(
     let connect = async {
         let bus_config = bus_config(&process.servers.nats, name);
         let store_config = StoreConfig::new(&process.servers.database_url);
-        // A wrong setting ends the start with one line: before anything is said of a server that is away.
+        // Checked first, so that a wrong setting stops the start with one line even if a server is
+        // unavailable.
         store_config.check()?;
         if let Some((streams, partitions, embeddings)) = layout {
             migrate_all(&process.servers, streams, partitions, embeddings, StreamClaim::Own).await?;
         }
-        // The first error counts: a wrong setting of one is not to wait for the server of the other.
+        // The first error ends the start: a wrong setting of one server must not wait for the other
+        // server.
         let bus = async { Bus::connect(&bus_config).await.map_err(ExitError::from) };
         let store = async { Store::connect(&store_config).await.map_err(ExitError::from) };
         let (bus, store) = tokio::try_join!(bus, store)?;
@@ -151,7 +155,8 @@ pub(crate) async fn connect_services(
     }
 }
 
-/// Serves metrics and probes until the process ends. `name`: the binary's and, behind a space, the role's.
+/// Serves metrics and probes until the process ends. `name` is that of the binary, a space, and the
+/// role.
 pub(crate) async fn serve_metrics(
     addr: SocketAddr,
     name: &str,
@@ -165,12 +170,12 @@ pub(crate) async fn serve_metrics(
     let listener = endpoint::bind(addr).await.map_err(|error| ExitError::Configuration(error.to_string()))?;
     recorder.spawn_upkeep(shutdown.token());
     let router = endpoint::metrics_router(recorder, health.clone());
-    // It goes on answering probes while the roles drain: the process ends with them.
+    // Never cancelled, so that it answers probes while the roles drain; it ends with the process.
     spawn_named("metrics", endpoint::serve(listener, router, CancellationToken::new()));
     Ok(())
 }
 
-/// The order of deployment does not matter: a process that starts before the migration of its version waits for it.
+/// Waits for the migration of this version, so that the order of deployment does not matter.
 pub(crate) async fn stored_partitions(store: &Store, health: &Health) -> Result<PartitionCount, ExitError> {
     let migrated = health.condition("database");
     let mut said = false;
@@ -178,7 +183,7 @@ pub(crate) async fn stored_partitions(store: &Store, health: &Health) -> Result<
         let found = async { Ok((store.layout().await?, store.partition_count().await?)) }.await;
         match found {
             Ok((Layout::Enough, Some(partitions))) => return Ok(partitions),
-            // The number is the last thing that a migration writes.
+            // A migration writes the number last.
             Ok((Layout::Enough, None)) => {}
             Ok((Layout::Differs(migration), _)) => {
                 return Err(ExitError::Failed(format!(
@@ -216,7 +221,8 @@ pub(crate) async fn check_partitions(store: &Store, wanted: PartitionCount) -> R
     until_answered("reading the number of partitions", || store.check_partition_count(wanted)).await
 }
 
-/// Fails when the streams belong to another installation: a fleet that used them would answer, and store, what that one was asked.
+/// Fails when the streams belong to another installation. A fleet that used them would answer and
+/// store requests to that installation.
 pub(crate) async fn check_installation(
     bus: &Bus,
     store: &Store,
@@ -226,7 +232,7 @@ pub(crate) async fn check_installation(
     Ok(until_bus_answers(|| bus.check_installation(&ours, partitions)).await?)
 }
 
-/// The same for a process without a database, which has been given the id.
+/// Like [`check_installation`], for a process without a database that was given the id.
 pub(crate) async fn check_work_installation(bus: &Bus, ours: &str) -> Result<(), ExitError> {
     let stream = wire::subject::WORK_STREAM;
     Ok(until_bus_answers(|| bus.check_stream_installation(stream, ours)).await?)
@@ -247,7 +253,8 @@ async fn until_bus_answers<F: Future<Output = Result<(), BusError>>>(
     .await
 }
 
-/// A process that starts waits for Postgres; what no waiting cures ends it. `what` is for the log.
+/// Retries until Postgres answers; an error that a retry cannot solve is returned. `what` is for
+/// the log.
 async fn until_answered<T, F: Future<Output = Result<T, StoreError>>>(
     what: &'static str,
     mut ask: impl FnMut() -> F,
@@ -264,8 +271,8 @@ async fn until_answered<T, F: Future<Output = Result<T, StoreError>>>(
     Ok(answer.await?)
 }
 
-/// Runs a role for as long as the fleet has the number of partitions that it began with, and its streams are its own: it is cut short when that
-/// is changed, or another installation has taken the streams over.
+/// Runs a role and checks regularly that the number of partitions is unchanged and that the streams
+/// are still its own. Otherwise the role is cancelled.
 pub(crate) async fn while_partitions_stay(
     services: &Services,
     role: impl Future<Output = Result<(), ExitError>>,
@@ -295,7 +302,8 @@ pub(crate) async fn while_partitions_stay(
     }
 }
 
-/// NATS for a command, when it answers within `timeout` and its streams are this database's.
+/// Connects a command to NATS. Fails if NATS does not answer within `timeout`, or if the streams
+/// are not those of this database.
 pub(crate) async fn connect_own_bus(
     store: &Store,
     nats: &NatsArguments,

@@ -1,4 +1,4 @@
-//! Each command and flag of `antiphon` that a document names is there.
+//! Checks that each command and flag of `antiphon` in the documents exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use clap::Command;
 use crate::options::Options;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// Other folders have no pages, or pages of others.
+/// Other folders have no pages, or pages of other projects.
 const FOLDERS: [&str; 2] = ["deploy", "crates"];
 
 fn pages(folder: &Path, into: &mut Vec<PathBuf>) {
@@ -22,7 +22,7 @@ fn pages(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// What a page has in backquotes, and the lines of its blocks.
+/// The texts in backquotes and the lines of code blocks of a page.
 fn commands(page: &str) -> Vec<String> {
     let (mut found, mut is_block) = (Vec::new(), false);
     for line in page.lines() {
@@ -34,8 +34,7 @@ fn commands(page: &str) -> Vec<String> {
             found.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
         }
     }
-    // Variables may be set before it, and it may be run in a pod or with cargo. Behind a flag it is
-    // a name.
+    // Variables may precede it, and it may run in a pod or with cargo. After a flag it is a name.
     let command = |line: &String| {
         let (before, words) = line.split_once("antiphon ")?;
         let last = before.split_whitespace().last().unwrap_or("--");
@@ -52,14 +51,14 @@ fn commands(page: &str) -> Vec<String> {
     found.iter().filter_map(command).collect()
 }
 
-/// The command line, with what is otherwise worked out when it is used.
+/// The command line, including the parts that are otherwise built on use.
 fn built() -> Command {
     let mut command = Options::whole_command();
     command.build();
     command
 }
 
-/// The first word that is not there.
+/// The first word that does not exist.
 fn unknown(root: &Command, words: &str) -> Option<String> {
     let (mut command, mut may_descend) = (root, true);
     for word in words.split_whitespace() {
@@ -72,7 +71,7 @@ fn unknown(root: &Command, words: &str) -> Option<String> {
                 return Some(format!("{} has no flag --{flag}", command.get_name()));
             }
         } else if may_descend && command.has_subcommands() && !word.starts_with('<') {
-            // In tables `list\|show` are two of them.
+            // In tables `list\|show` means two commands.
             let mut next = command;
             for name in word.split('|').map(|name| name.trim_end_matches('\\')) {
                 match command.find_subcommand(name) {

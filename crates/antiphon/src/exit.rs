@@ -1,16 +1,15 @@
-//! Why a process ends with an error.
+//! The errors with which a process ends.
 
 use bus::BusError;
 use store::{MigrateError, StoreError};
 use tokenizer::VocabularyError;
 use workflow::WorkflowError;
 
-/// The error that a process ends with.
 #[derive(Debug)]
 pub(crate) enum ExitError {
-    /// A person has to change something.
+    /// An operator or user has to change something.
     Configuration(String),
-    /// Something that it cannot do without has ended.
+    /// A service or task that the process needs has failed.
     Failed(String),
 }
 

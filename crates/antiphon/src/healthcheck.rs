@@ -11,7 +11,7 @@ use crate::options::Healthcheck;
 
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Asks `/readyz` and prints what it says.
+/// Requests `/readyz` and prints the answer.
 pub(crate) fn run(options: &Healthcheck) -> ExitCode {
     let addr = options.addr.clone().unwrap_or_else(|| options.metrics.metrics_addr.to_string());
     match ask(&addr) {
@@ -40,7 +40,7 @@ fn ask(addr: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// To the first address of the name that takes a connection.
+/// Connects to the first address of the name that accepts a connection.
 fn connect(addr: &str) -> std::io::Result<TcpStream> {
     let mut last = None;
     for addr in addr.to_socket_addrs()? {

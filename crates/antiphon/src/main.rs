@@ -1,5 +1,5 @@
-//! `antiphon`: one binary, a subcommand per role. Reads the configuration and composes; no logic of
-//! its own.
+//! `antiphon`: one binary with a subcommand per role. Reads the configuration and composes the
+//! roles; it has no logic of its own.
 
 mod client;
 mod commands;
@@ -29,12 +29,12 @@ use crate::options::{Command, Options};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// How many tasks a busy thread runs before it looks at its sockets. A reader or a partition at a
-/// backlog takes about a millisecond each time: with tokio's default of 61 Postgres' answers would
-/// lie unread for tens of milliseconds.
+/// Number of tasks that a busy thread runs before it polls its sockets. A reader or a partition
+/// with a backlog takes about a millisecond each time. With tokio's default of 61, answers of
+/// Postgres would stay unread for tens of milliseconds.
 const EVENT_INTERVAL: u32 = 5;
 
-/// The exit code of a configuration that cannot work.
+/// Exit code of an invalid configuration.
 const WRONG_CONFIGURATION: u8 = 2;
 
 fn main() -> ExitCode {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             let _ = error.print();
             return ExitCode::from(WRONG_CONFIGURATION);
         }
-        // What is missing may be what was misspelt.
+        // The missing option may be the misspelt one.
         Err(error) => {
             let line = misspelt.filter(|_| error.kind() == ErrorKind::MissingRequiredArgument);
             return wrong(&line.unwrap_or_else(|| first_paragraph(&error.to_string())));
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What clap says before its advice, on one line.
+/// The text of clap before its advice, on one line.
 fn first_paragraph(text: &str) -> String {
     let paragraph: Vec<_> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     paragraph.join(" ").trim_start_matches("error: ").to_owned()

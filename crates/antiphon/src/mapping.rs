@@ -1,4 +1,4 @@
-//! Whether the NATS account maps plain subjects to the number of partitions of the database.
+//! Checks that the NATS account maps plain subjects to the number of partitions of the database.
 
 use std::fmt;
 
@@ -6,7 +6,8 @@ use bus::{Bus, BusError};
 use model::{BUCKETS, Bucket, PartitionCount};
 use wire::subject::SubjectClass;
 
-/// The account maps the subjects of a kind to another number of partitions: what publishers send to plain subjects goes into wrong ones.
+/// The account maps the subjects of a kind to another number of partitions, so messages to plain
+/// subjects go to wrong partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WrongMapping {
     pub(crate) kind: SubjectClass,
@@ -24,10 +25,11 @@ impl fmt::Display for WrongMapping {
     }
 }
 
-/// Nothing is stored. An account without mappings is as good: its publishers compute the partition.
+/// Checks the mappings without storing anything. An account without mappings is valid too: its
+/// publishers compute the partition.
 ///
 /// # Errors
-/// The user may not publish or hear these subjects, or the servers do not answer.
+/// The user may not publish or subscribe to these subjects, or the servers do not answer.
 pub(crate) async fn check(bus: &Bus, count: PartitionCount) -> Result<Option<WrongMapping>, BusError> {
     let key = key_of_last_bucket();
     for kind in SubjectClass::ALL {

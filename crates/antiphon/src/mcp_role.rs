@@ -53,7 +53,8 @@ pub(crate) async fn serve(
     served.map_err(|error| ExitError::Configuration(error.to_string()))
 }
 
-/// Sessions that see nothing unless a request says for whom it reads; without credentials, all.
+/// A store whose sessions see nothing unless a request names the tenant for which it reads; with
+/// `insecure` they see everything.
 pub(crate) async fn scoped_store(store: Store, url: &str, insecure: bool) -> Result<Store, ExitError> {
     if insecure {
         return Ok(store);

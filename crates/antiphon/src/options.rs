@@ -39,7 +39,7 @@ pub(crate) use self::variables::misspelt_variable;
 pub(crate) use self::worker::WorkerSettings;
 pub(crate) use self::workflow::{EngineName, InterfaceName, Workflow, WorkflowSettings};
 
-/// What `--version` prints: two builds of one version differ in the commit that they are made of.
+/// Output of `--version`: two builds of one version differ in their commits.
 const VERSION_AND_REVISION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILD_REVISION"), ")");
 
 /// Ordered, durable answers of AI workflows: from NATS to clients and Postgres.
@@ -53,7 +53,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The command line, with the commands that are operations of the API.
+    /// The command line, including the commands that call the API.
     pub(crate) fn whole_command() -> clap::Command {
         client::with_commands(Self::command())
     }
@@ -61,7 +61,7 @@ impl Options {
     /// Reads the command line and the environment.
     ///
     /// # Errors
-    /// What clap says of a wrong one, or the help that was asked for.
+    /// A wrong command line, or the help that was asked for.
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let mut command = Self::whole_command();
         let matches = command.clone().try_get_matches()?;
@@ -85,37 +85,38 @@ pub(crate) enum Command {
     Migrate(Migrate),
     /// Own partitions: order, stream and store messages.
     Worker(Worker),
-    /// Serve HTTP: event streams, history.
+    /// Serve HTTP: the API, event streams and history.
     Gateway(Gateway),
     /// Serve the reasoning tools to models over the Model Context Protocol.
     Mcp(Mcp),
-    /// Answer turn requests: with a model, or by script.
+    /// Answer turn requests with a model or a script.
     Workflow(Workflow),
-    /// Migrate, then run every role in this one process: for small installations. The workflow
+    /// Migrate, then run every role in this one process, for small installations. The workflow
     /// service runs only if its engine, a model or a script is set.
     All(All),
-    /// Exit with 0 if the process at the metrics address, or at another one, is ready, else with 1.
+    /// Exit with 0 if the process at the metrics address, or at another one, is ready, otherwise
+    /// with 1.
     Healthcheck(Healthcheck),
     /// Show the settings with which a command would run.
     Config(Config),
-    /// Show batches, and repair them.
+    /// Show and repair batches.
     Batches(Batches),
     /// Show, export, import, copy and erase threads.
     Threads(Threads),
     /// Erase everything of a tenant or a user. Without --yes it only lists what there is.
     Erase(EraseOwner),
-    /// API keys: make, list and revoke them.
+    /// Make, list and revoke API keys, and rotate the keys of the fleet.
     Keys(Keys),
     /// List erased tenants, and let the name of one be used again.
     Tenants(Tenants),
-    /// Look at Postgres, NATS and the fleet, and say what keeps it from working and what to do.
-    /// Changes nothing; exit 1 with a problem.
+    /// Check Postgres, NATS and the fleet, and print each problem with what to do about it. Changes
+    /// nothing. Exit code 1 if there is a problem.
     Doctor(Doctor),
     /// List the owners of partitions, and change the number of partitions.
     Partitions(Partitions),
-    /// What agents remember: list, add, correct, forget, export and import it.
+    /// List, add, correct, forget, export and import what agents remember.
     Memory(Memory),
-    /// An operation of the API; or why it cannot be called.
+    /// A call of the API, or the error of its command line.
     #[command(skip)]
     Api(Box<Result<Call, ExitError>>),
 }

@@ -1,4 +1,4 @@
-//! Saying what was found: tables for people, JSON for programs.
+//! Prints results as tables for people or as JSON for programs.
 
 use std::io::{self, Write};
 
@@ -9,21 +9,21 @@ use serde_json::Value;
 
 use crate::exit::ExitError;
 
-/// The form of what is printed.
+/// Format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
-    /// For people.
+    /// A table, for people.
     Table,
-    /// For programs.
+    /// One JSON value, for programs.
     Json,
 }
 
-/// The form of what is printed.
+/// Options for the format of the output.
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArguments {
-    // The id: `format` is that of the log.
-    /// `table`, for people, or `json`, for programs.
+    // The id differs because `format` is that of the log.
+    /// Output format: `table`, for people, or `json`, for programs.
     #[arg(id = "form", short = 'o', value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,
     /// The same as `-o json`.
@@ -37,7 +37,7 @@ impl OutputArguments {
     }
 }
 
-/// A table as it grows.
+/// A table that is built row by row.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -53,7 +53,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(|cell| plain(cell.as_ref())).collect());
     }
 
-    /// With another table below it.
+    /// Appends another table below this one.
     pub(crate) fn with_below(self, below: Self) -> Self {
         Self { below: Some(Box::new(below)), ..self }
     }
@@ -79,18 +79,18 @@ impl Table {
     }
 }
 
-/// On one line, and without characters that move the cursor of a terminal or reorder the text.
+/// Puts a text on one line, without characters that move the cursor of a terminal or reorder text.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if is_unsafe(c) { ' ' } else { c }).collect()
 }
 
-/// What the API would show, as it would show it.
+/// The JSON form of a value, the same as in the API.
 pub(crate) fn json(shown: &impl Serialize) -> Value {
-    // Plain structures with string keys: there is nothing about them that JSON cannot say.
+    // Plain structures with string keys always serialize.
     serde_json::to_value(shown).unwrap_or_default()
 }
 
-/// A value of JSON as a cell.
+/// A JSON value as a cell.
 pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -99,7 +99,7 @@ pub(crate) fn cell(value: &Value) -> String {
     }
 }
 
-/// Two columns: what, and which.
+/// A table with two columns: names and values of an object.
 pub(crate) fn key_value_table(value: &Value) -> Table {
     let mut table = Table { rows: Vec::new(), below: None };
     for (name, value) in value.as_object().into_iter().flatten() {
@@ -108,7 +108,7 @@ pub(crate) fn key_value_table(value: &Value) -> Table {
     table
 }
 
-/// Prints one of the two.
+/// Prints the result in the chosen format.
 pub(crate) fn print(
     format: OutputFormat,
     json: &Value,
@@ -126,9 +126,9 @@ pub(crate) fn write_error(error: &io::Error) -> ExitError {
     ExitError::Failed(format!("the output cannot be written: {error}"))
 }
 
-/// One line for the person who waits.
+/// Prints one line to standard error for the user.
 pub(crate) fn eprint_line(text: &str) {
-    // When standard error is closed there is no place left to report it.
+    // When standard error is closed the message cannot be reported.
     writeln!(io::stderr(), "antiphon: {}", plain(text)).ok();
 }
 

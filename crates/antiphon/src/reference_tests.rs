@@ -1,5 +1,5 @@
-//! deploy/REFERENCE.md is made of the command line and of what the roles count. The test compares
-//! it with the file.
+//! deploy/REFERENCE.md is generated from the command line and the metrics of the roles. The test
+//! compares the file with the result.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs};
 
@@ -9,10 +9,10 @@ use runtime::metrics::{MetricDescription, MetricKind};
 use crate::options::Options;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/REFERENCE.md");
-/// The names that the chart knows.
+/// The names of variables that the chart knows.
 const CHART_VARIABLES: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/chart/antiphon/files/variables.txt");
-/// Set, the page is written instead of compared.
+/// If this variable is set, the page is written instead of compared.
 const WRITE_GOLDEN: &str = "ANTIPHON_WRITE_GOLDEN";
 
 const VARIABLES: &str = "\
@@ -41,7 +41,7 @@ most 400 series with 32 partitions. Buckets of histograms range from half a mill
 |---|---|---|
 ";
 
-/// Where the documents say more of a variable or a metric.
+/// Links to documents that say more about a variable or a metric.
 const LINKS: [(&str, &str); 9] = [
     ("DATABASE_READ_URL", "[reads from a standby](GROWTH.md#reads-from-a-standby)"),
     (
@@ -57,9 +57,10 @@ const LINKS: [(&str, &str); 9] = [
     ("antiphon_worker_limited_turns_total", "[limits](../crates/workflow/README.md#limits)"),
 ];
 
-/// Settings of another command.
+/// Its settings belong to another command.
 const CONFIG: &str = "config";
-/// How a help text says a default that clap does not have, because it depends on something.
+/// Prefix in a help text of a default that clap does not have, because it depends on other
+/// settings.
 const DEFAULT: &str = "[default: ";
 const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
 
@@ -85,7 +86,7 @@ fn reference_is_what_the_code_has() {
     }
 }
 
-/// The chart refuses variables that are none, and cannot read the page.
+/// The chart refuses unknown variables, and it cannot read the page.
 #[test]
 fn reference_of_the_chart_lists_the_variables() {
     let variables = variables();
@@ -178,7 +179,7 @@ struct Variable {
     commands: Vec<String>,
 }
 
-/// The commands that have settings of their own.
+/// The commands that have their own settings.
 fn commands() -> impl Iterator<Item = Command> {
     let mut command = Options::whole_command();
     command.build();
@@ -186,8 +187,8 @@ fn commands() -> impl Iterator<Item = Command> {
     all.into_iter().filter(|command| ![CONFIG, "help"].contains(&command.get_name()))
 }
 
-/// What is said of each variable, under the heading that `--help` has it under; twice when commands
-/// say something else of it.
+/// All variables with the heading that `--help` shows. A variable is listed twice when commands
+/// have different texts for it.
 fn variables() -> Vec<(String, Variable)> {
     let mut found: Vec<(String, Variable)> = Vec::new();
     for command in commands() {
@@ -257,7 +258,7 @@ fn with_link(name: &str, help: &str) -> String {
     link.map_or(help.to_owned(), |(_, link)| format!("{help}; see {link}"))
 }
 
-/// The names; of nearly all commands those that are missing.
+/// The command names. If nearly all commands are named, the missing ones.
 fn list(names: &[String]) -> String {
     let quoted =
         |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! Composing the roles from their parts.
+//! Composes the roles from their parts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::exit::ExitError;
 use crate::options::{All, Command, Gateway, Migrate, Options, ProcessArguments, Worker, WorkerSettings};
 use crate::{client, commands, mcp_role, workflow_role};
 
-/// When the roles have drained, the last spans may take so long.
+/// Timeout for sending the last spans after the roles have drained.
 const TRACES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs one command to its end.
@@ -27,7 +27,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
     telemetry::init(&options.log.filter, options.log.format, &[bus::QUIET_LOGS, "sqlx=warn", "rmcp=warn"])
         .map_err(|error| ExitError::Configuration(error.to_string()))?;
     let role = match options.command {
-        // What a signal ends at once: nothing of it is half done.
+        // A signal can end these commands at any time, because they leave nothing half done.
         Command::Batches(options) => return commands::run_batches(options).await,
         Command::Threads(options) => return commands::run_threads(options).await,
         Command::Memory(options) => return commands::run_memory(options).await,
@@ -111,7 +111,7 @@ async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), ExitEr
     gateway_role(&services, &options.process, config, shutdown.token()).await
 }
 
-/// The roles together; when one ends the others drain.
+/// Runs all roles together; when one ends the others drain.
 async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     tokenizer::check()?;
     let embeddings = options.embeddings.client()?;
@@ -164,7 +164,7 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     worker.and(gateway).and(workflow).and(tools)
 }
 
-/// What a worker has been given beside its settings.
+/// Parts of a worker that are not in its settings.
 struct WorkerParts {
     prices: Option<Arc<PriceTable>>,
     limits: TurnLimits,

@@ -1,4 +1,4 @@
-//! The workflow service: its settings, and how they become an engine.
+//! The workflow service: turns its settings into an engine.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::connect::{bus_config, check_work_installation, serve_metrics};
 use crate::exit::ExitError;
 use crate::options::{EngineName, InterfaceName, Workflow, WorkflowSettings};
 
-/// What the settings come to.
+/// The checked configuration of the service.
 pub(crate) struct PreparedWorkflow {
-    /// None: only the script is served.
+    /// `None` if only the script is served.
     config: Option<WorkflowConfig>,
     script_server: Option<ScriptServer>,
 }
 
 impl WorkflowSettings {
-    /// In a process of all roles: whether a workflow service was asked for.
+    /// Whether the settings ask for a workflow service, in a process of all roles.
     pub(crate) fn is_wanted(&self) -> bool {
         let has_script = self.script_file.is_some() || self.script_http_addr.is_some();
         self.workflow_engine.is_some() || self.llm_base_url.is_some() || has_script
@@ -33,7 +33,7 @@ impl WorkflowSettings {
         self.workflow_engine.unwrap_or(default)
     }
 
-    /// Reads the files and checks everything that can be checked without taking an address.
+    /// Reads the files and makes all checks that need no address.
     ///
     /// # Errors
     /// The service would not start.
@@ -41,7 +41,7 @@ impl WorkflowSettings {
         self.clone().read(None).map(drop)
     }
 
-    /// Reads the files and takes the address, so that what is wrong stops the start.
+    /// Reads the files and binds the address, so that an error stops the start.
     pub(crate) async fn prepare(
         self,
         prices: Option<Arc<PriceTable>>,
@@ -55,7 +55,7 @@ impl WorkflowSettings {
         Ok(PreparedWorkflow { config, script_server })
     }
 
-    /// The script, and what answers turn requests if something is to.
+    /// The script, and the engine's configuration unless no turns are answered.
     fn read(self, prices: Option<Arc<PriceTable>>) -> Result<(Script, Option<WorkflowConfig>), ExitError> {
         let name = self.engine_name();
         if name == EngineName::None && self.script_http_addr.is_none() {
@@ -121,7 +121,7 @@ impl PreparedWorkflow {
         self.config.is_some()
     }
 
-    /// Answers turn requests, and serves the script if it is to be served, until `stop` is cancelled.
+    /// Answers turn requests and serves the script, as configured, until `stop` is cancelled.
     pub(crate) async fn serve(
         self,
         bus: Option<Bus>,
@@ -141,7 +141,7 @@ impl PreparedWorkflow {
     }
 }
 
-/// Runs the service alone: metrics and probes at once, then it waits for NATS.
+/// Runs the service alone: serves metrics and probes at once, then waits for NATS.
 pub(crate) async fn run(options: Workflow, shutdown: &Shutdown) -> Result<(), ExitError> {
     let prepared = options.workflow.prepare(options.prices.read()?).await?;
     options.traces.install("workflow")?;

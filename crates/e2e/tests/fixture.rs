@@ -236,7 +236,7 @@ pub(crate) struct LoneGateway {
 }
 
 impl LoneGateway {
-    /// On a database with so many partitions, with these variables.
+    /// Starts on a database with this number of partitions, with these variables.
     pub(crate) async fn start(database_url: &str, partitions: u16, env: &[(&str, String)]) -> Self {
         let nats = NatsServer::start().await.unwrap();
         let mut options = FleetOptions::new(nats.url(), database_url);

@@ -15,7 +15,6 @@ pub(crate) const BY_ITSELF: &str = "antiphon";
 /// The subject of acknowledgements in the audit log. No thread or agent can bear it.
 const AUDIT_SUBJECT: &str = "incidents+fleet";
 
-/// One incident.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IncidentRow {
     pub partition: PartitionId,

@@ -1,4 +1,4 @@
-//! The command line of API commands, and what a user gave there.
+//! Builds the command line of API commands, and reads a call from it.
 
 use std::fs;
 use std::io::{self, Read};
@@ -11,14 +11,14 @@ use super::table::{ApiCommand, COMMANDS, NOUNS};
 use crate::exit::ExitError;
 use crate::output::OutputArguments;
 
-/// Ids of arguments begin with this: `format` and others are ids of options that every command has.
+/// Prefix of argument ids, because `format` and others are ids of options that every command has.
 const INPUT: &str = "input:";
 const BODY: &str = "body";
 const ALL: &str = "all";
 const STREAM: &str = "stream";
 const LIMIT: &str = "limit";
 
-/// Where the API is, and who asks.
+/// The address of the API and the credential.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "API")]
 pub(crate) struct ApiServer {
@@ -46,16 +46,17 @@ pub(crate) struct Call {
     pub(super) pages: Option<Pages>,
 }
 
-/// Which items of a list that has pages.
+/// Limits for reading a list with pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pages {
-    /// `None`: one page, of the length that the API chooses.
+    /// Number of items; `None` for one page, whose length the API chooses.
     pub(super) wanted: Option<u64>,
-    /// The longest page.
+    /// Maximum number of items in a page.
     pub(super) longest: u64,
 }
 
-/// Adds the commands of the API to the command line. What one takes is worked out when it is used.
+/// Adds the commands of the API to the command line. The arguments of a command are only built when
+/// it is used.
 pub(crate) fn with_commands(mut root: Command) -> Command {
     let mut nouns: Vec<&'static str> = COMMANDS.iter().map(|command| command.noun).collect();
     nouns.dedup();
@@ -81,7 +82,7 @@ fn with_verbs(command: Command) -> Command {
     command.subcommand_required(true).arg_required_else_help(true).subcommands(subcommands)
 }
 
-/// With what the operation takes.
+/// Adds the inputs of the operation to a command.
 fn with_inputs(mut command: Command, row: &'static ApiCommand) -> Command {
     let Some(operation) = Operation::of(row.operation) else { return command };
     let names: Vec<String> = operation.inputs.iter().map(|input| flag(input, row)).collect();
@@ -105,17 +106,17 @@ fn with_inputs(mut command: Command, row: &'static ApiCommand) -> Command {
     }
     let about = command.get_about().cloned().unwrap_or_else(|| operation.summary.clone().into());
     let text = format!("{}\n\n{}", operation.summary, operation.description);
-    // Last: groups of options bring descriptions of their own.
+    // Must be last, because flattened groups of options replace the description of the command.
     let command = OutputArguments::augment_args(ApiServer::augment_args(command));
     command.about(about).long_about(text.trim().to_owned())
 }
 
-/// A ticket is for browsers.
+/// Tickets are only for browsers.
 fn is_taken(input: &OperationInput) -> bool {
     input.name != "ticket"
 }
 
-/// A list of its own kind of completeness has a flag of that name already.
+/// A list that has its own query parameter `all` gets no flag of that name.
 fn is_paged(operation: &Operation) -> bool {
     operation.has_query("next") && operation.has_query(LIMIT) && !operation.has_query(ALL)
 }
@@ -142,7 +143,7 @@ fn argument(input: &OperationInput, row: &ApiCommand, names: &[String]) -> Arg {
         .help(help(input));
     let is_positional = input.place == InputPlace::Path || row.arguments.contains(&input.name.as_str());
     if input.is_required {
-        // What the whole body has need not be given again.
+        // A field in --body does not have to be given as a flag too.
         arg = match input.place {
             InputPlace::Body => arg.required_unless_present(BODY),
             InputPlace::Path | InputPlace::Query | InputPlace::Header => arg.required(true),
@@ -191,14 +192,14 @@ fn value(kind: ValueKind, text: &str) -> Result<Value, String> {
     }
 }
 
-/// A day is its beginning; what is no time the API refuses.
+/// Turns a day into its first moment. The API refuses any other text that is no time.
 fn moment(text: &str) -> String {
     let midnight = format!("{text}T00:00:00Z");
     if wire::parse_rfc3339(&midnight).is_some() { midnight } else { text.to_owned() }
 }
 
 impl Call {
-    /// The call that the command line asks for; `None`: it is another command.
+    /// The call on the command line; `None` if it is another command.
     pub(crate) fn read(matches: &ArgMatches) -> Option<Result<Self, ExitError>> {
         let (noun, inner) = matches.subcommand()?;
         let (verb, inner) = inner.subcommand().unwrap_or(("", inner));
@@ -263,7 +264,7 @@ impl Call {
         }
     }
 
-    /// Takes the limit out of the query: it counts items, over several pages where need be.
+    /// Removes the limit from the query. It counts items, which may span several pages.
     fn wanted_pages(&mut self, operation: &Operation, matches: &ArgMatches) -> Pages {
         let limit = operation.inputs.iter().find(|input| input.name == LIMIT);
         let longest = limit.and_then(|input| input.maximum).unwrap_or(1);
@@ -276,7 +277,7 @@ impl Call {
     }
 }
 
-/// As a query or a path has it.
+/// The text of a value in a query or a path.
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -289,7 +290,7 @@ fn path(template: &str, matches: &ArgMatches) -> Result<Vec<String>, ExitError> 
             continue;
         };
         let given = matches.get_one::<Value>(&id(name)).map(text).unwrap_or_default();
-        // A URL would lose them.
+        // A URL would drop these segments.
         if ["", ".", ".."].contains(&given.as_str()) {
             return Err(ExitError::Configuration(format!("{name} cannot be {given:?}")));
         }

@@ -4,16 +4,15 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-/// The document, made once a process.
+/// The OpenAPI document, built once per process.
 static DOCUMENT: LazyLock<Value> = LazyLock::new(gateway::openapi_document);
 
 const EVENTS: &str = "text/event-stream";
 
-/// One operation.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) method: String,
-    /// With variables in braces.
+    /// The path, with variables in braces.
     pub(super) path: String,
     pub(super) summary: String,
     pub(super) description: String,
@@ -38,11 +37,11 @@ pub(super) struct OperationInput {
     pub(super) kind: ValueKind,
     pub(super) is_required: bool,
     pub(super) help: String,
-    /// The highest number that it may be.
+    /// Maximum of a number.
     pub(super) maximum: Option<u64>,
 }
 
-/// Where a value goes.
+/// Where a value is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InputPlace {
     Path,
@@ -51,7 +50,7 @@ pub(super) enum InputPlace {
     Body,
 }
 
-/// What a value is.
+/// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValueKind {
     Text,
@@ -65,7 +64,7 @@ pub(super) enum ValueKind {
 }
 
 impl Operation {
-    /// The operation of this id.
+    /// The operation with this id.
     pub(super) fn of(id: &str) -> Option<Self> {
         let paths = DOCUMENT["paths"].as_object()?;
         paths.iter().find_map(|(path, item)| {
@@ -106,7 +105,7 @@ impl Operation {
         }
     }
 
-    /// Whether there is an input of this name in the query.
+    /// Whether the query has an input with this name.
     pub(super) fn has_query(&self, name: &str) -> bool {
         self.inputs.iter().any(|input| input.place == InputPlace::Query && input.name == name)
     }
@@ -150,13 +149,13 @@ fn parameter(described: &Value) -> Option<OperationInput> {
     Some(OperationInput::new(name, place, &described["schema"], is_required, text))
 }
 
-/// What a reference points to; anything else as it is.
+/// The target of a reference; any other value is returned as it is.
 fn resolved(value: &Value) -> &Value {
     let reference = value["$ref"].as_str().and_then(|to| DOCUMENT.pointer(to.strip_prefix('#')?));
     reference.unwrap_or(value)
 }
 
-/// The schema that says what a value is: behind references and beside `null`.
+/// The schema of the value itself: references are resolved, and an alternative `null` is skipped.
 fn form(schema: &Value) -> &Value {
     let schema = resolved(schema);
     let alternatives = ["oneOf", "anyOf", "allOf"].iter().find_map(|name| schema[name].as_array());

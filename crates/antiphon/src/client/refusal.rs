@@ -1,4 +1,4 @@
-//! Why a call has failed, and what to do.
+//! Errors of failed calls, with advice.
 
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::arguments::Call;
 use crate::exit::ExitError;
 
-/// Why there is no answer.
+/// The error when there is no answer.
 pub(super) fn unreachable(call: &Call, error: &reqwest::Error) -> ExitError {
     let url = &call.server.url;
     if error.is_timeout() {
@@ -22,7 +22,7 @@ pub(super) fn unreachable(call: &Call, error: &reqwest::Error) -> ExitError {
     ))
 }
 
-/// What was refused: detail, code, and what to do.
+/// The error for a refusal: detail, code and advice.
 pub(super) fn refusal(call: &Call, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExitError {
     let again = headers.get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok()?.parse().ok());
     let problem: Value = serde_json::from_slice(body).unwrap_or_default();

@@ -13,9 +13,10 @@ use super::show;
 use super::table::AnswerView;
 use crate::exit::ExitError;
 
-/// How long the API may be silent. An act waits some seconds for its owner, a report may read much.
+/// Timeout of an API that sends nothing. An act may wait some seconds for its owner, and a report
+/// may read much data.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Bytes of an answer.
+/// Maximum size in bytes of an answer.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 
 const JSON: &str = "application/json";
@@ -24,7 +25,7 @@ const EVENTS: &str = "text/event-stream";
 /// Sends the call and prints the answer.
 ///
 /// # Errors
-/// What the API refuses, or that it does not answer.
+/// The API refuses the call or does not answer.
 pub(crate) async fn run(call: Call) -> Result<(), ExitError> {
     let client = http::client((!call.is_streamed).then_some(SILENCE));
     let client = client.map_err(|error| ExitError::Failed(error.to_string()))?;
@@ -44,7 +45,7 @@ pub(crate) async fn run(call: Call) -> Result<(), ExitError> {
 enum ApiAnswer {
     Nothing,
     Json(Value),
-    /// Of a kind that is no JSON.
+    /// An answer of another content type than JSON.
     Text(String),
 }
 
@@ -72,7 +73,8 @@ async fn body(call: &Call, response: Response) -> Result<Vec<u8>, ExitError> {
     Ok(body)
 }
 
-/// A list with as many of its items as are wanted, and whether there are more.
+/// Reads further pages until the list has the wanted number of items. Returns it, and whether there
+/// are more.
 async fn with_pages(client: &Client, call: &Call, first: Value) -> Result<(Value, bool), ExitError> {
     let (Some(pages), AnswerView::Rows(list, _) | AnswerView::RowsBelow(list, _)) =
         (call.pages, &call.command.shown)
@@ -98,7 +100,7 @@ fn cursor(answer: &Value) -> Option<String> {
     answer["next"].as_str().map(str::to_owned)
 }
 
-/// How many items the next page is to have; `None`: there are enough.
+/// Number of items to request in the next page; `None` if there are enough.
 fn left(pages: Pages, answer: &Value, list: &str) -> Option<u64> {
     let read = answer[list].as_array().map_or(0, Vec::len) as u64;
     let left = pages.wanted?.saturating_sub(read);

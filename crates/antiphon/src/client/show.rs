@@ -12,10 +12,10 @@ use super::table::AnswerView;
 use crate::exit::ExitError;
 use crate::output::{self, OutputFormat, Table, cell};
 
-/// Characters of a text in a cell of a list.
+/// Maximum number of characters of a text in a cell of a list.
 const MAX_CELL_CHARS: usize = 160;
 
-/// Prints an answer. What an owner has rejected is an error.
+/// Prints an answer. An act that its owner has rejected is an error.
 pub(super) fn answer(call: &Call, answer: &Value, is_cut: bool) -> Result<(), ExitError> {
     if let (true, Some(error)) = (answer["command_id"].is_string(), answer["error"].as_str()) {
         return Err(ExitError::Failed(error.to_owned()));
@@ -32,7 +32,7 @@ pub(super) fn answer(call: &Call, answer: &Value, is_cut: bool) -> Result<(), Ex
     Ok(())
 }
 
-/// Prints a text as it is, without what would move the cursor of a terminal.
+/// Prints a text as it is, without characters that move the cursor of a terminal.
 pub(super) fn text(text: &str) -> Result<(), ExitError> {
     let plain: String =
         text.chars().map(|c| if is_unsafe(c) && !"\r\n".contains(c) { ' ' } else { c }).collect();
@@ -64,7 +64,8 @@ fn rows(items: &Value, columns: &[&str]) -> Table {
     table
 }
 
-/// A field, or a field of a field; an item that is a single value is itself.
+/// A field, or a nested field with dots in its name. An item that is a single value is returned
+/// itself.
 fn field<'a>(item: &'a Value, column: &str) -> &'a Value {
     match item {
         Value::Object(_) => column.split('.').fold(item, |value, name| &value[name]),
@@ -72,7 +73,7 @@ fn field<'a>(item: &'a Value, column: &str) -> &'a Value {
     }
 }
 
-/// Ids are never cut.
+/// Shortens texts with white space, so that ids are never cut.
 fn shortened(text: &str) -> String {
     match text.contains(char::is_whitespace) {
         true => text.chars().take(MAX_CELL_CHARS).collect(),
@@ -80,7 +81,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Prints the events of a stream as they come, one a line.
+/// Prints the events of a stream as they come, one per line.
 pub(super) async fn events(call: &Call, mut response: Response) -> Result<(), ExitError> {
     let (mut bytes, mut event) = (Vec::new(), Event::default());
     while let Some(chunk) = response.chunk().await.map_err(|error| unreachable(call, &error))? {

@@ -4,26 +4,25 @@ use std::sync::LazyLock;
 
 const TEXT: &str = include_str!("commands.txt");
 
-/// Every command that calls the API, by nouns.
+/// Every command that calls the API, sorted by noun.
 pub(super) static COMMANDS: LazyLock<Vec<ApiCommand>> =
     LazyLock::new(|| rows().filter_map(ApiCommand::read).collect());
 
-/// A command.
 #[derive(Debug)]
 pub(super) struct ApiCommand {
     pub(super) noun: &'static str,
-    /// Empty: the noun alone is the command.
+    /// Empty if the noun alone is the command.
     pub(super) verb: &'static str,
     /// The id of the operation.
     pub(super) operation: &'static str,
     pub(super) shown: AnswerView,
-    /// Fields of the body that are arguments without a flag, behind the variables of the path.
+    /// Fields of the body that are arguments without a flag, after the variables of the path.
     pub(super) arguments: Vec<&'static str>,
-    /// Inputs whose flag has another name: the input and its flag.
+    /// Inputs whose flag has another name, as pairs of input and flag.
     pub(super) flags: Vec<(&'static str, &'static str)>,
 }
 
-/// What people see of an answer.
+/// How an answer is shown as a table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AnswerView {
     /// Every field in a row of its own.
@@ -32,11 +31,11 @@ pub(super) enum AnswerView {
     Rows(&'static str, Vec<&'static str>),
     /// The single values, and below them the items of this list.
     RowsBelow(&'static str, Vec<&'static str>),
-    /// The text of this field alone.
+    /// Only the text of this field.
     Text(&'static str),
 }
 
-/// Nouns whose commands are all here, and what they are for.
+/// Nouns whose commands are all here, with their descriptions.
 pub(super) const NOUNS: &[(&str, &str)] = &[
     ("agents", "Agents: their settings, their queues and their backoff"),
     ("budgets", "Budgets: how many tokens, or how much money, turns may use in a day or a month"),
@@ -53,7 +52,7 @@ pub(super) const NOUNS: &[(&str, &str)] = &[
     ("usage", "What the calls of models have used, and what they cost"),
 ];
 
-/// The lines that are commands.
+/// The lines of the file that are commands.
 pub(super) fn rows() -> impl Iterator<Item = &'static str> {
     TEXT.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
 }

@@ -1,4 +1,4 @@
-//! The table against the description of the API, and what command lines become.
+//! Compares the table with the description of the API, and checks the requests of command lines.
 
 use std::collections::BTreeSet;
 

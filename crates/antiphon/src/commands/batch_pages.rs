@@ -1,4 +1,5 @@
-//! Walking through a thread from its beginning, with little in memory however long it is.
+//! Walks through a thread from its beginning in pages. Memory use is bounded, whatever the length
+//! of the thread.
 
 use std::collections::VecDeque;
 
@@ -6,44 +7,46 @@ use batches::Item;
 use model::{Position, ThreadId};
 use store::{IndexedMessage, Store, StoreError};
 
-/// Places that are read at once.
+/// Messages whose index rows are read at once.
 const PAGE: u32 = 2_000;
-/// What the batches of a page may take together, about; a single one may take more.
+/// Approximate maximum size of the batches of a page. A single batch may be larger.
 const PAGE_BYTES: u64 = 8 << 20;
-/// And how many they may be.
+/// Maximum number of batches of a page.
 const PAGE_BATCHES: usize = 200;
 
-/// A part of a thread.
+/// A contiguous part of a thread.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Page {
-    /// Batches that begin in it.
+    /// Batches that begin in this part.
     pub(super) starts: Vec<Position>,
-    /// Batches without a first message that are met in it.
+    /// Batches without a first message that occur in this part.
     pub(super) headless: Vec<Position>,
-    /// Messages that stand apart from their batch and are not marked: readers of the batch do not find them.
+    /// Messages that are apart from their batch and not marked: readers of the batch do not find
+    /// them.
     pub(super) unmarked: Vec<IndexedMessage>,
-    /// How many messages stand in it.
+    /// Number of messages in this part.
     pub(super) messages: u64,
 }
 
-/// From the beginning of a thread up to a position.
+/// Pages from the beginning of a thread up to a position.
 #[derive(Debug)]
 pub(super) struct BatchPages<'a> {
     store: &'a Store,
     thread: &'a ThreadId,
     through: Position,
-    /// The last place that was read.
+    /// Position of the last index row that was read.
     after: Option<Position>,
     is_read: bool,
     places: VecDeque<IndexedMessage>,
-    /// The batch whose messages have stood beside each other since its beginning.
+    /// The current batch, while its messages have followed each other without a gap since its
+    /// beginning.
     together: Option<Position>,
-    /// Where the message before stands.
+    /// Position of the preceding message.
     before: Option<Position>,
 }
 
 impl<'a> BatchPages<'a> {
-    /// From behind `after`, or from the beginning.
+    /// Starts after `after`, or at the beginning of the thread.
     pub(super) fn new(
         store: &'a Store,
         thread: &'a ThreadId,
@@ -74,7 +77,8 @@ impl<'a> BatchPages<'a> {
     fn step(&mut self, place: IndexedMessage, page: &mut Page) {
         page.messages += 1;
         let is_first = place.position == place.batch_id;
-        // Without its first message a batch is found all the same where nothing stands in that one's stead.
+        // A batch without its first message is still found if no other message is where that one
+        // was.
         let is_behind_first = place.is_headless && self.before.is_none_or(|before| before < place.batch_id);
         self.before = Some(place.position);
         if is_first {
@@ -94,7 +98,8 @@ impl<'a> BatchPages<'a> {
     }
 }
 
-/// All messages of these batches up to a position. Those of `scattered` are looked for in the whole thread.
+/// All messages of these batches up to a position. Batches in `scattered` are searched in the whole
+/// thread.
 pub(super) async fn read(
     store: &Store,
     thread: &ThreadId,

@@ -1,4 +1,4 @@
-//! Finding damage that is stored, and mending it.
+//! Finds and repairs stored damage.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::exit::ExitError;
 use crate::options::CheckBatches;
 use crate::output::{self, Table, cell};
 
-/// Threads whose ids are read at once.
+/// Thread ids that are read at once.
 const PAGE: u32 = 500;
 
 pub(super) async fn run(store: &Store, options: &CheckBatches) -> Result<(), ExitError> {
@@ -55,8 +55,8 @@ impl CheckRound<'_> {
         let Some(row) = self.store.thread(thread).await? else { return Ok(()) };
         let Some(head) = row.head else { return Ok(()) };
         self.threads += 1;
-        // Messages that readers of a batch do not find would look like holes in it: they come
-        // first.
+        // Unmarked messages that are apart from their batch would look like gaps in it, so they are
+        // handled first.
         let apart = self.apart(thread, head).await?;
         let mut pages = BatchPages::new(self.store, thread, head, None);
         while let Some(page) = pages.next().await? {
@@ -73,8 +73,8 @@ impl CheckRound<'_> {
         self.numbers(thread, row.last_number).await
     }
 
-    /// A number that was given is never changed: what is missing is given, and what was given is
-    /// not given again.
+    /// A number that was given never changes. Missing numbers are given, and no number is given
+    /// twice.
     async fn numbers(&mut self, thread: &ThreadId, last_number: u64) -> Result<(), ExitError> {
         let faults = self.store.number_faults(thread, last_number, PAGE).await?;
         if self.options.repair && !faults.is_empty() {
@@ -98,7 +98,7 @@ impl CheckRound<'_> {
         Ok(())
     }
 
-    /// Marks messages that stand apart from their batches; says which batches have some.
+    /// Marks messages that are apart from their batches, and returns these batches.
     async fn apart(&mut self, thread: &ThreadId, head: Position) -> Result<BTreeSet<Position>, ExitError> {
         let mut batches = BTreeSet::new();
         let mut pages = BatchPages::new(self.store, thread, head, None);
@@ -131,7 +131,7 @@ impl CheckRound<'_> {
 
     async fn batch(&mut self, thread: &ThreadId, batch: &Batch) -> Result<(), ExitError> {
         let mut findings = check::examine(batch);
-        // A result without a call that is a batch of its own already stays one.
+        // A result without a call that already is a batch of its own stays one.
         findings.retain(|finding| {
             let item = batch.items().iter().find(|item| item.position == finding.message);
             finding.change.is_none() || finding.change != item.map(|item| change(item))
@@ -148,8 +148,8 @@ impl CheckRound<'_> {
         Ok(())
     }
 
-    /// One batch at a time, all or nothing. False in a dry run, and when another writer has changed
-    /// it meanwhile.
+    /// Repairs one batch in one transaction. Returns false in a dry run, and when another writer
+    /// has changed the batch meanwhile.
     async fn repair(&self, thread: &ThreadId, repairs: &[RowRepair]) -> Result<bool, ExitError> {
         if !self.options.repair || repairs.is_empty() {
             return Ok(false);
@@ -217,8 +217,8 @@ impl CheckRound<'_> {
     }
 }
 
-/// What changes, and what stands behind a message that leaves the batch: that stands apart from it
-/// then.
+/// The changed messages, and the messages after one that leaves the batch: these are then apart
+/// from it.
 fn repairs(batch: &Batch, findings: &[Finding]) -> Result<Vec<RowRepair>, ExitError> {
     let leaves = |finding: &&Finding| finding.change.is_some_and(|change| change.batch_id != batch.id());
     let cut = findings.iter().filter(leaves).map(|finding| finding.message).min();

@@ -1,4 +1,4 @@
-//! `antiphon config check`: what a command would run with.
+//! `antiphon config check`: the settings with which a command would run.
 
 use bus::BusError;
 use store::StoreConfig;
@@ -24,7 +24,7 @@ pub(super) async fn check(check: &ConfigCheck) -> Result<(), ExitError> {
     })
 }
 
-/// Everything that the command checks before it connects.
+/// Makes all checks that the command makes before it connects.
 async fn check_settings(command: &CheckedCommand) -> Result<(), ExitError> {
     match command {
         CheckedCommand::Migrate(options) => {

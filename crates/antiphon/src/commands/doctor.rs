@@ -1,5 +1,5 @@
-//! `antiphon doctor`: looks at Postgres, NATS and the fleet, and says what keeps it from working
-//! and what to do. Changes nothing.
+//! `antiphon doctor`: checks Postgres, NATS and the fleet, and prints each problem with what to do
+//! about it. It changes nothing.
 
 mod findings;
 
@@ -19,10 +19,10 @@ use crate::mapping;
 use crate::options::Doctor;
 use crate::output::{self, Table, cell};
 
-/// Dead letters that are older are known by now.
+/// Maximum age of dead letters that are reported.
 const RECENT: Duration = Duration::from_secs(24 * 3600);
 
-/// `store`: what came of connecting. Each part is looked at whatever the others say.
+/// `store`: the result of connecting to Postgres. Each part is checked even if another one fails.
 pub(super) async fn run(options: &Doctor, store: Result<Store, ExitError>) -> Result<(), ExitError> {
     let vectors_of = options.embeddings.config()?.map(|config| config.vectors_of());
     let (mut examined, bus) = tokio::join!(examine_postgres(store, vectors_of), connect_bus(options));
@@ -65,7 +65,7 @@ async fn connect_bus(options: &Doctor) -> Result<Bus, Symptom> {
     }
 }
 
-/// `vectors_of`: of what the vectors of facts are to be.
+/// `vectors_of`: the model and dimensions that the vectors of facts should have.
 async fn examine_postgres(store: Result<Store, ExitError>, vectors_of: Option<String>) -> Examined {
     let mut examined = Examined::default();
     match store {
@@ -78,7 +78,7 @@ async fn examine_postgres(store: Result<Store, ExitError>, vectors_of: Option<St
     examined
 }
 
-/// Without the line of the server's own source, which tells an operator nothing.
+/// Removes the server's source line, which does not help an operator.
 fn without_line(why: &str) -> String {
     why.split(" at line ").next().unwrap_or_default().to_owned()
 }
@@ -126,12 +126,12 @@ fn unread(what: &'static str, error: &StoreError) -> Symptom {
 }
 
 impl Examined {
-    /// What was read; else it is a finding that it could not be.
+    /// Returns the value that was read. A failure becomes a finding.
     fn read<T>(&mut self, what: &'static str, read: Result<T, StoreError>) -> Option<T> {
         read.map_err(|error| self.found.push(unread(what, &error))).ok()
     }
 
-    /// The same of NATS.
+    /// Like [`Self::read`], for NATS.
     fn asked<T>(&mut self, what: &'static str, asked: Result<T, BusError>) -> Option<T> {
         self.asked_of(Severity::Problem, what, asked)
     }
@@ -147,14 +147,14 @@ impl Examined {
     }
 }
 
-/// Without the number of partitions, for which Postgres is asked, the streams that all partitions
-/// share are looked at.
+/// Without the number of partitions, which comes from Postgres, only the streams that all
+/// partitions share are checked.
 async fn examine_nats(bus: &Bus, examined: &mut Examined) {
     let partitions = examined.partitions.into_iter().flat_map(PartitionCount::all).map(subject::stream_name);
     let others = [subject::WORK_STREAM, subject::TURNS_STREAM, subject::TOOL_CALLS_STREAM];
     for name in partitions.chain(others.map(str::to_owned)).collect::<Vec<_>>() {
-        // What keeps one from being asked for keeps the others as well: a user without the right,
-        // or no JetStream.
+        // The other streams would fail for the same reason: a user without the permission, or no
+        // JetStream.
         let Some(usage) = examined.asked("its streams", bus.stream_usage(&name).await) else { return };
         if usage.is_some() {
             let Some(owner) = examined.asked("whose its streams are", bus.installation_of(&name).await)
@@ -166,7 +166,7 @@ async fn examine_nats(bus: &Bus, examined: &mut Examined) {
         examined.streams.push((name, usage));
     }
     if let Some(count) = examined.partitions {
-        // A user may work without the right to look at these.
+        // A NATS user may work without permission to read these.
         let wrong = mapping::check(bus, count).await;
         let wrong = examined.asked_of(Severity::Warning, "the mapping of the account", wrong);
         examined.found.extend(wrong.flatten().map(Symptom::WrongMapping));

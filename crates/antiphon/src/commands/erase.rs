@@ -1,12 +1,12 @@
-//! Erasing a thread, a tenant or a user: everywhere at once, including what is under way.
+//! Erases a thread, a tenant or a user in Postgres and the streams, including turns in progress.
 //!
-//! 1. The threads are marked: whatever is read for them from now on is dropped.
+//! 1. The threads are marked. Whatever is read for them from now on is dropped.
 //! 2. Owners are made to drop their state ([`Store::renounce`]), and the rows in Postgres are
-//!    deleted; both are repeated until nothing is found. Where a user is erased, the user's threads
-//!    are listed again until no new one is found; of a tenant see [`tenant`].
+//!    deleted. Both are repeated until nothing is found. For a user, the threads are listed again
+//!    until no new one is found. For a tenant see [`tenant`].
 //! 3. A control command goes through each partition's stream. Once it is audited and the checkpoint
-//!    has passed it, nothing before it is needed, and the subjects of the threads are purged up to
-//!    it. This is repeated until nothing new comes.
+//!    has passed it, nothing before it is needed. Then the subjects of the threads are purged up to
+//!    it. This is repeated until no new entries come.
 
 mod erasing;
 mod receipt;
@@ -51,7 +51,7 @@ pub(super) async fn thread(store: &Store, options: &Erase) -> Result<(), ExitErr
         return dry(&options.policy, scope, &erasing, bus.as_ref(), there).await;
     }
     let mut receipt = run(&mut erasing, &options.policy, bus.as_ref(), None).await?;
-    // What was erased earlier is on it as well.
+    // The receipt includes what was erased earlier.
     if let Some(erased) = store.erased(thread).await? {
         receipt.tables_of_thread(&erased.counts);
         receipt.erased_at = erased.at;
@@ -59,7 +59,7 @@ pub(super) async fn thread(store: &Store, options: &Erase) -> Result<(), ExitErr
     receipt.print(&options.policy, scope)
 }
 
-/// Erases the threads of a tenant or a user, and what is theirs besides.
+/// Erases the threads of a tenant or a user, and their other data.
 pub(crate) async fn owner(store: &Store, options: &EraseOwner) -> Result<(), ExitError> {
     let owner = options.owner()?;
     let scope = match &owner {
@@ -154,8 +154,8 @@ async fn run(
     for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
         store.mark_erased(threads, &policy.actor, &this_run, owner).await?;
     }
-    // What is saved of an answer is found by its task: who could still save some must not own a
-    // partition when tasks are deleted.
+    // Saved parts of an answer are found by its task. An owner that could still save some must
+    // therefore lose its partition before tasks are deleted.
     note_agents(erasing).await?;
     store.renounce(&erasing.touched()).await?;
     delete_rows(erasing).await?;
@@ -171,12 +171,12 @@ async fn run(
     streams = ErasedStreams::of_threads(bus, erasing);
     let mut cleared = streams.clear(&policy.actor, give_up_at).await?;
     requests += streams.drop_requests(false).await?;
-    // Gateways that had looked before the mark may have written since.
+    // Gateways that had checked before the mark may have written since.
     delete_rows(erasing).await?;
     if let Some(owner) = owner {
         add(&mut erasing.tables, store.erase_owner(owner).await?);
     }
-    // What the streams still have would come into the new threads.
+    // Remaining entries of the streams would get into new threads of the same names.
     if bus.is_some() && cleared.pending.is_empty() {
         for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
             store.finish_erasing(threads, &this_run).await?;

@@ -1,7 +1,7 @@
-//! Writing threads as JSON Lines.
+//! Writes threads as JSON Lines.
 //!
 //! In nearly every thread the batches follow each other, and messages are read in order. Where
-//! batches interleave, or something is damaged, the rest is assembled batch by batch.
+//! batches interleave, or data is damaged, the rest is assembled batch by batch.
 
 use batches::export_import::{ExportWriter, ExportedThread, ReasoningRow};
 use batches::{Batch, BatchState, IncompleteReason, Item};
@@ -70,14 +70,14 @@ struct Exporter<'a> {
     writer: ExportWriter,
     progress: Progress,
     damaged: Vec<(ThreadId, String)>,
-    /// The highest number that was written of the thread.
+    /// Highest message number of the thread that was written.
     last_number: u64,
 }
 
 impl Exporter<'_> {
-    /// Exports one thread as it is now: what is written later is left out.
+    /// Exports one thread as it is now; later messages are left out.
     async fn thread(&mut self, id: &ThreadId, sink: &mut OutputFile) -> Result<(), ExitError> {
-        // Read before the head, so that none covers messages that are not exported.
+        // Read before the head, so that no compaction covers messages that are not exported.
         let compactions = self.store.compactions(id).await?;
         let Some(row) = self.store.thread(id).await? else { return Ok(()) };
         let metadata = row.named.metadata.as_map().cloned().unwrap_or_default();
@@ -95,7 +95,7 @@ impl Exporter<'_> {
         if row.last_number > self.last_number {
             sink.write(&self.writer.last_number(row.last_number))?;
         }
-        // One that waits for its summary counts nowhere yet, and its task stays here.
+        // A compaction that waits for its summary has no effect yet, and its task is not exported.
         for one in compactions.into_iter().filter(|one| !one.is_pending) {
             sink.write(&self.writer.compaction(one.compaction))?;
         }
@@ -116,7 +116,7 @@ impl Exporter<'_> {
         }
     }
 
-    /// Sessions that were made of these threads, or all.
+    /// Exports the reasoning sessions that were made from these threads, or all.
     async fn sessions(
         &mut self,
         threads: Option<&Vec<ThreadId>>,
@@ -155,8 +155,8 @@ impl Exporter<'_> {
         }
     }
 
-    /// Exports batches for as long as they follow each other. The next messages are read while
-    /// these are written.
+    /// Exports batches while they follow each other. The next messages are read while these are
+    /// written.
     async fn export_in_order(
         &mut self,
         id: &ThreadId,
@@ -253,14 +253,14 @@ impl Exporter<'_> {
     }
 }
 
-/// How far batches followed each other.
+/// How far batches follow each other.
 enum Reached {
     End,
-    /// Up to here; the rest has to be assembled.
+    /// Up to this position; the rest has to be assembled.
     Interleaved(Option<Position>),
 }
 
-/// Reads messages in a task of its own, so that the ones before are written meanwhile.
+/// Reads messages in a separate task, so that the previous ones are written meanwhile.
 fn reading(
     store: &Store,
     thread: &ThreadId,

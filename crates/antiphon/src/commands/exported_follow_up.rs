@@ -1,4 +1,4 @@
-//! Follow-ups as they stand in an export.
+//! The format of follow-ups in an export.
 
 use model::{AgentId, Metadata, ThreadId, TimerId, Timestamp, TurnId};
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use store::{FollowUpRow, TimerStatus};
 
 use crate::exit::ExitError;
 
-/// A line of the file; times in ms since 1970.
+/// A line of the file; times are in ms since 1970.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FollowUpLine {
@@ -22,7 +22,7 @@ struct FollowUpLine {
     turn_id: Option<String>,
 }
 
-/// The line of a follow-up.
+/// Converts a follow-up into a line.
 pub(super) fn written(row: &FollowUpRow) -> Map<String, Value> {
     let line = FollowUpLine {
         follow_up_id: row.timer.to_string(),
@@ -37,12 +37,12 @@ pub(super) fn written(row: &FollowUpRow) -> Map<String, Value> {
     };
     match serde_json::to_value(line) {
         Ok(Value::Object(map)) => map,
-        // It is a plain structure.
+        // Unreachable: a plain structure serializes as an object.
         Ok(_) | Err(_) => Map::new(),
     }
 }
 
-/// The follow-up of a line.
+/// Converts a line into a follow-up.
 pub(super) fn read(thread: &ThreadId, row: Map<String, Value>) -> Result<FollowUpRow, ExitError> {
     let line: FollowUpLine =
         serde_json::from_value(Value::Object(row)).map_err(|error| wrong(thread, &error))?;

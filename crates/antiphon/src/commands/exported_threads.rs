@@ -1,4 +1,4 @@
-//! The threads that an export writes, and how much is read of them at once.
+//! Selects the threads of an export, and sets how much is read of them at once.
 
 use std::collections::HashSet;
 
@@ -11,21 +11,22 @@ use crate::options::Export;
 
 /// Threads, follow-ups or sessions that are read at once.
 pub(super) const PAGE: u32 = 500;
-/// Messages that are read at once, and bytes of these; a single one may have more.
+/// Maximum number and size in bytes of messages that are read at once. A single message may be
+/// larger.
 pub(super) const MESSAGES: u32 = 2_000;
 pub(super) const MESSAGES_BYTES: u64 = 8 << 20;
 
-/// The threads that are named, each once, or all that are stored.
+/// The named threads, each once, or all stored ones.
 pub(super) struct ExportedThreads<'a> {
     store: &'a Store,
-    /// `None` where all are exported.
+    /// `None` exports all threads.
     named: Option<Vec<ThreadId>>,
     after: Option<ThreadId>,
 }
 
 impl<'a> ExportedThreads<'a> {
     /// # Errors
-    /// A thread that is named does not exist.
+    /// A named thread does not exist.
     pub(super) async fn of(store: &'a Store, options: &Export) -> Result<Self, ExitError> {
         for thread in &options.threads {
             stored(store, thread).await?;
@@ -35,7 +36,7 @@ impl<'a> ExportedThreads<'a> {
         Ok(Self { store, named: (!options.all).then_some(once), after: None })
     }
 
-    /// The thread, where a single one is named.
+    /// The thread, if exactly one is named.
     pub(super) fn single(&self) -> Option<&ThreadId> {
         match self.named.as_deref() {
             Some([one]) => Some(one),
@@ -43,7 +44,7 @@ impl<'a> ExportedThreads<'a> {
         }
     }
 
-    /// The next threads; none at the end.
+    /// The next threads; empty at the end.
     pub(super) async fn next(&mut self) -> Result<Vec<ThreadId>, ExitError> {
         if let Some(named) = &mut self.named {
             return Ok(std::mem::take(named));

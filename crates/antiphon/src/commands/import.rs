@@ -1,4 +1,4 @@
-//! Reading threads: exports, and messages from elsewhere.
+//! Imports threads from exports, and messages of other systems.
 
 mod cursor;
 mod foreign;
@@ -29,9 +29,9 @@ use crate::exit::ExitError;
 use crate::options::Import;
 use crate::output::{self, eprint_line};
 
-/// Batches are written together up to so many messages,
+/// Maximum number of messages in batches that are written together.
 const GROUP_MESSAGES: usize = 1_000;
-/// and so many bytes. One that takes more is written alone.
+/// Maximum size of batches that are written together. A larger batch is written alone.
 const GROUP_BYTES: u64 = 4 << 20;
 
 pub(super) async fn run(store: &Store, options: &Import) -> Result<(), ExitError> {
@@ -53,7 +53,7 @@ pub(super) async fn run(store: &Store, options: &Import) -> Result<(), ExitError
     output::print(options.database.output.format(), &json, || output::key_value_table(&json))
 }
 
-/// The store in the scope of the thread's tenant: what is written is refused once that is erased.
+/// The store in the scope of the thread's tenant: writes are refused once the tenant is erased.
 fn scoped(store: &Store, thread: &ThreadId) -> Store {
     store.for_tenant(thread.tenant())
 }
@@ -71,7 +71,7 @@ fn open(path: Option<&Path>) -> Result<Box<dyn Read + Send>, ExitError> {
     Ok(Box::new(file))
 }
 
-/// What was read, and what of it is new.
+/// Counts of what was read, and of what was new.
 #[derive(Debug, Default)]
 struct Totals {
     threads: u64,
@@ -101,13 +101,13 @@ impl Totals {
     }
 }
 
-/// Batches that are being written, while the next ones are read.
+/// Batches that are being written while the next ones are read.
 struct Flight {
     written: JoinHandle<Result<ImportOutcome, StoreError>>,
     thread: ThreadId,
-    /// With their last lines.
+    /// Batch ids with their last lines.
     lines: Vec<(Position, u64)>,
-    /// How far the import has got with them.
+    /// The progress of the import once these batches are stored.
     mark: Option<Mark>,
 }
 
@@ -118,18 +118,18 @@ struct Importer<'a> {
     file: CursorFile,
     /// The thread that is being read.
     thread: Option<ThreadId>,
-    /// It was erased here: what the file has of it is left out.
+    /// The thread was erased here: its records in the file are left out.
     is_erased: bool,
-    /// Whole batches of it that are not written yet.
+    /// Whole batches of the thread that are not written yet.
     group: Vec<Item>,
     bytes: u64,
-    /// With their last lines.
+    /// Ids of these batches with their last lines.
     lines: Vec<(Position, u64)>,
-    /// Batches of it that are written and reach beyond where the next one may begin, with their
-    /// last messages.
+    /// Written batches that extend beyond the possible beginning of the next one, with their last
+    /// messages.
     beside: Vec<(Position, Position)>,
     flight: Option<Flight>,
-    /// The thread that was last asked about, and whether it was erased.
+    /// The last thread that was looked up, and whether it was erased.
     last_origin: Option<(ThreadId, bool)>,
     sessions: SessionImporter,
 }
@@ -183,7 +183,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// Everything before the fault is written; an export that was cut can be gone on with.
+    /// Writes everything before the fault, so that the import of a truncated export can continue.
     async fn faulty(&mut self, fault: &FileError) -> ExitError {
         self.progress.clear();
         if let Err(stop) = self.flush().await {
@@ -223,7 +223,8 @@ impl<'a> Importer<'a> {
                 self.totals.compactions += 1;
                 let id = compaction.id;
                 if thread.background_kind().is_some() {
-                    // Of an earlier build: none is made there, as it may sum up what is left out.
+                    // From an earlier build. Such threads have no summaries, because a summary may
+                    // contain text that is left out.
                     compaction.summary = None;
                 }
                 let why = match scoped(self.store, &thread).import_compaction(&thread, &compaction).await? {
@@ -258,7 +259,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// What is read from now on is of this thread.
+    /// Records from now on belong to this thread.
     async fn next_thread(&mut self, thread: &ThreadId) -> Result<(), ExitError> {
         let erasure = erasure(self.store, thread).await?;
         self.thread = Some(thread.clone());
@@ -294,7 +295,7 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Batches of one origin often follow each other.
+    /// Cached, because batches of one origin often follow each other.
     async fn is_origin_erased(&mut self, origin: &ThreadId) -> Result<bool, ExitError> {
         if let Some((thread, is_erased)) = &self.last_origin
             && thread == origin
@@ -331,14 +332,13 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Writes the batches that were gathered, and waits until they are stored.
+    /// Writes the gathered batches, and waits until they are stored.
     async fn flush(&mut self) -> Result<(), ExitError> {
         self.write().await?;
         self.settle().await
     }
 
-    /// Begins to write the batches that were gathered, in one transaction, once those before them
-    /// are stored.
+    /// Starts to write the gathered batches in one transaction, after the previous ones are stored.
     async fn write(&mut self) -> Result<(), ExitError> {
         self.settle().await?;
         let Some(thread) = self.thread.clone().filter(|_| !self.group.is_empty()) else { return Ok(()) };
@@ -354,7 +354,7 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Waits for what is being written.
+    /// Waits for the batches that are being written.
     async fn settle(&mut self) -> Result<(), ExitError> {
         let Some(Flight { written, thread, lines, mark }) = self.flight.take() else { return Ok(()) };
         let taken = written.await.map_err(|error| ExitError::Failed(error.to_string()))??;
@@ -371,14 +371,14 @@ impl<'a> Importer<'a> {
         let what = format!("{line}{message}batch {batch} of thread {thread}: {why}");
         let from = lines.first().map_or(batch, |(first, _)| *first);
         self.progress.clear();
-        // Nothing after it may be written either.
+        // Nothing after the refused batch may be written either.
         self.group.clear();
         self.lines.clear();
         Err(ExitError::Failed(format!("{what}; nothing from batch {from} on is written")))
     }
 
-    /// Batches come by their ids, so only those can be beside the next ones that go on after the
-    /// last.
+    /// Batches come in the order of their ids. Only batches that extend beyond the newest id can
+    /// overlap the next ones.
     fn remember(&mut self) {
         for item in &self.group {
             match self.beside.last_mut().filter(|(batch, _)| *batch == item.batch_id) {
@@ -390,7 +390,7 @@ impl<'a> Importer<'a> {
         self.beside.retain(|(_, last)| newest.is_some_and(|newest| *last > newest));
     }
 
-    /// Places and ids must differ; the store says it less clearly.
+    /// Positions and ids must be unique. The error of the store would be less clear.
     fn distinct(&self, thread: &ThreadId) -> Result<(), ExitError> {
         let (mut places, mut ids) = (HashSet::new(), HashSet::new());
         let mut items = self.group.iter();

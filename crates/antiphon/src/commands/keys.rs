@@ -1,4 +1,4 @@
-//! The first API key of a tenant, and the keys with which the fleet itself signs.
+//! The first API key of a tenant, and rotation of the keys with which the fleet itself signs.
 
 use auth::{StoredKey, TenantName};
 use gateway::KeyView;
@@ -12,7 +12,7 @@ use crate::exit::ExitError;
 use crate::options::{CreateKey, ListRotations, RotateKey};
 use crate::output;
 
-/// Who makes keys from here.
+/// Actor in the audit log for keys that are made here.
 const ACTOR: &str = "cli";
 /// Rotations of one kind that are shown.
 const PAGE: u32 = 500;
@@ -33,14 +33,14 @@ pub(super) async fn create(store: &Store, options: &CreateKey) -> Result<(), Exi
         expires_at: options.days.map(in_days),
         revoked_at: None,
     };
-    // In the scope of the tenant: refused where it was erased.
+    // In the scope of the tenant: refused if the tenant was erased.
     store.for_tenant(options.tenant.clone()).add_key(&key, &new_command_id()?, ACTOR).await?;
     let row = store.key(key.id).await?;
     let row = row.ok_or_else(|| ExitError::Failed("the key is not there any more".to_owned()))?;
     let mut json = output::json(&KeyView::from(&row));
     json["key"] = json!(made.text());
     output::eprint_line("this is the only time that the key is shown");
-    // Nothing else, so that a shell can take it.
+    // Only the key is printed, so that a shell can capture it.
     output::print(options.database.output.format(), &json, || output::Table::new([made.text()]))
 }
 

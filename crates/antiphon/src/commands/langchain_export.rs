@@ -1,4 +1,4 @@
-//! Writing threads as LangChain's messages.
+//! Writes threads as LangChain's messages.
 
 use batches::foreign;
 use model::ThreadId;
@@ -49,7 +49,7 @@ async fn line(store: &Store, id: &ThreadId, sink: &mut OutputFile) -> Result<u64
     Ok(messages)
 }
 
-/// The messages of a thread as a JSON array, in the order of their positions, as they are now.
+/// The current messages of a thread as a JSON array, in the order of their positions.
 async fn list(store: &Store, id: &ThreadId, gap: &str, sink: &mut OutputFile) -> Result<u64, ExitError> {
     let head = store.thread(id).await?.and_then(|row| row.head);
     let (mut after, mut count) = (None, 0);

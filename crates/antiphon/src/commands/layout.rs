@@ -5,10 +5,10 @@ use store::{Layout, Store};
 use crate::exit::ExitError;
 use crate::options::Migrate;
 
-/// Changes nothing, and needs Postgres only.
+/// Changes nothing, and needs only Postgres.
 ///
 /// # Errors
-/// What is missing, differs or is newer.
+/// A migration is missing, differs or is newer.
 pub(super) async fn check(store: &Store, options: &Migrate) -> Result<(), ExitError> {
     let missing =
         |what: String| Err(ExitError::Failed(format!("{what}: run `antiphon migrate` of this version")));

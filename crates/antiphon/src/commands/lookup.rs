@@ -14,12 +14,12 @@ pub(super) fn unknown(thread: &ThreadId) -> ExitError {
     ExitError::Failed(format!("there is no thread {thread}"))
 }
 
-/// Fails for a thread that was erased and not named again since.
+/// Fails for a thread that was erased and whose name was not used again since.
 pub(super) async fn not_erased(store: &Store, thread: &ThreadId) -> Result<(), ExitError> {
     erasure(store, thread).await?.map_or(Ok(()), |erasure| Err(ExitError::Failed(erasure)))
 }
 
-/// Says that a thread or its tenant was erased, if it was and its name cannot be used again since.
+/// Why a thread cannot be used because it or its tenant was erased; `None` if it can.
 pub(super) async fn erasure(store: &Store, thread: &ThreadId) -> Result<Option<String>, ExitError> {
     if let Some(mark) = store.erased_tenant(thread.tenant().as_ref()).await? {
         let at = wire::rfc3339(mark.at).unwrap_or_default();

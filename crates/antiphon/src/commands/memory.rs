@@ -1,4 +1,4 @@
-//! What an agent remembers, as JSON Lines: a line that says what it is, then a line for each fact.
+//! Exports and imports an agent's facts as JSON Lines: a header line, then a line for each fact.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -17,9 +17,9 @@ use crate::output;
 
 /// Facts that are read or written at once.
 const PAGE: usize = 500;
-/// The version of the lines.
+/// Version of the format.
 const VERSION: u32 = 1;
-/// A line that is longer is no fact.
+/// Maximum size of a line in bytes; a longer one cannot be a fact.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,10 +36,11 @@ struct ExportedFact {
     text: String,
     kind: String,
     confidence: f32,
-    /// In all threads of this user; else in `only_in_thread`, else in all threads of the agent.
+    /// The fact applies to all threads of this user. If absent, it applies to `only_in_thread`, or
+    /// else to all threads of the agent.
     user_id: Option<String>,
     only_in_thread: Option<String>,
-    /// The thread that it was found in.
+    /// The thread in which the fact was found.
     thread_id: Option<String>,
     message_id: Option<String>,
     superseded_by: Option<String>,
@@ -93,7 +94,7 @@ impl ExportedFact {
         if let Some(fault) = fact.fault() {
             return Err(fault.to_string());
         }
-        // It goes with the thread in which alone it counts.
+        // A fact that applies only to one thread is erased with that thread.
         let found_in = match &scope {
             FactScope::Thread(of) => Some(of.clone()),
             FactScope::User(_) | FactScope::Agent => self.thread_id.as_deref().map(thread).transpose()?,
@@ -147,7 +148,7 @@ pub(super) async fn import(store: &Store, options: &ImportMemory) -> Result<(), 
             Box::new(BufReader::new(file.map_err(failed)?))
         }
     };
-    // In the scope of the tenant: refused where it was erased.
+    // In the scope of the tenant: refused if the tenant was erased.
     let store = &store.for_tenant(options.agent.tenant());
     if store.agent(&options.agent).await?.is_none() {
         return Err(ExitError::Failed(format!("there is no agent {}", options.agent)));

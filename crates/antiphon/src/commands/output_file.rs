@@ -1,4 +1,4 @@
-//! Where a command writes what may be long.
+//! The destination of long output: a file or standard output.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::exit::ExitError;
 use crate::output::write_error;
 
-/// Where the lines go. A file has another name until it is complete.
+/// Writes lines. A file has another name until it is complete.
 pub(super) struct OutputFile {
     out: Box<dyn Write + Send>,
     names: Option<(PathBuf, PathBuf)>,

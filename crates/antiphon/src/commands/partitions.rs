@@ -1,4 +1,4 @@
-//! Partitions: who owns which, and how many there are.
+//! Lists the owners of partitions, and changes the number of partitions.
 
 mod change;
 mod moving;
@@ -40,7 +40,7 @@ pub(super) async fn list(store: &Store, options: &ListPartitions) -> Result<(), 
 }
 
 pub(super) async fn change(store: &Store, options: &ChangePartitions) -> Result<(), ExitError> {
-    // What needs no streams is found without NATS.
+    // Cases that need no streams are handled without NATS.
     let json = match change::start_of_change(store, options.count).await? {
         change::ChangeStart::Nothing => change::nothing_to_do(options.count),
         change::ChangeStart::Begin | change::ChangeStart::GoOn(_) => {

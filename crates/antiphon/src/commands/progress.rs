@@ -1,11 +1,12 @@
-//! How far a long command has got, for the person who waits at the terminal.
+//! Shows the progress of a long command at the terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 const BETWEEN: Duration = Duration::from_millis(200);
 
-/// One line on standard error that changes; nothing unless that is a terminal.
+/// A line on standard error that is updated in place; nothing is shown if standard error is not a
+/// terminal.
 #[derive(Debug)]
 pub(super) struct Progress {
     is_seen: bool,
@@ -25,7 +26,7 @@ impl Progress {
         write!(io::stderr(), "\r{}\x1b[K", text()).ok();
     }
 
-    /// The line goes: what comes next stands in its place.
+    /// Removes the line; the next output takes its place.
     pub(super) fn clear(&mut self) {
         if self.shown_at.take().is_some() {
             write!(io::stderr(), "\r\x1b[K").ok();

@@ -1,4 +1,4 @@
-//! The marks of erased tenants.
+//! Lists and deletes the marks of erased tenants.
 
 use serde_json::json;
 use store::{ErasedTenant, ReopenedTenant, Store};
@@ -7,7 +7,6 @@ use crate::exit::ExitError;
 use crate::options::{ErasedTenants, ReopenTenant};
 use crate::output::{self, Table};
 
-/// Prints all marks.
 pub(super) async fn list(store: &Store, options: &ErasedTenants) -> Result<(), ExitError> {
     let marks = store.erased_tenants().await?;
     let shown = |mark: &ErasedTenant| {
@@ -31,7 +30,7 @@ pub(super) async fn list(store: &Store, options: &ErasedTenants) -> Result<(), E
 /// Deletes the mark of a tenant.
 ///
 /// # Errors
-/// It has none, or something of the tenant may be left.
+/// The tenant has no mark, or something of the tenant may be left.
 pub(super) async fn reopen(store: &Store, options: &ReopenTenant) -> Result<(), ExitError> {
     let (tenant, shown) = (options.named()?, &options.tenant);
     match store.reopen_tenant(tenant.as_ref()).await? {

@@ -1,4 +1,4 @@
-//! Options of authentication, and of the limits of tenants.
+//! Options for authentication and for the limits of tenants.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,18 @@ use http_server::{AccessConfig, TokenConfig, TokenKeys};
 
 use crate::exit::ExitError;
 
-/// The size of a burst, in seconds of the rate.
+/// Size of a burst, as seconds of the rate.
 const BURST_SECONDS: u32 = 2;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Authentication and limits of tenants")]
 pub(crate) struct AuthOptions {
-    /// Whether requests need no authentication and tenants have no limits: every client can do everything. On loopback only.
+    /// Whether requests need no authentication and tenants have no limits: every client can do
+    /// everything. On loopback only.
     #[arg(long, env = "ANTIPHON_INSECURE")]
     insecure: bool,
-    /// Issuer whose tokens (JWT) are accepted, in addition to API keys. Needs their audience, and one of the three sources of signing keys.
+    /// Issuer whose tokens (JWT) are accepted, in addition to API keys. Needs their audience, and
+    /// one of the three sources of signing keys.
     #[arg(long, env = "ANTIPHON_JWT_ISSUER", requires = "jwt_audience", requires = "keys")]
     jwt_issuer: Option<String>,
     /// Audience that tokens must have.
@@ -33,7 +35,8 @@ pub(crate) struct AuthOptions {
     /// Path of a file with a secret of at least 32 bytes, with which tokens are signed (HS256).
     #[arg(long, env = "ANTIPHON_JWT_SECRET_FILE", group = "keys", requires = "jwt_issuer")]
     jwt_secret_file: Option<PathBuf>,
-    /// Algorithms with which tokens can be signed: RS256, PS256, ES256, EdDSA. With a secret it is always HS256.
+    /// Algorithms with which tokens can be signed: RS256, PS256, ES256, EdDSA. With a secret it is
+    /// always HS256.
     #[arg(
         long,
         env = "ANTIPHON_JWT_ALGORITHMS",
@@ -57,13 +60,16 @@ pub(crate) struct AuthOptions {
     /// Maximum age in seconds of a token, regardless of its own expiry.
     #[arg(long, env = "ANTIPHON_JWT_MAX_AGE_SECONDS", default_value_t = 86_400)]
     jwt_max_age_seconds: u32,
-    /// Origins whose pages can read responses, separated by commas, for example https://app.example; `*` for all.
+    /// Origins whose pages can read responses, separated by commas, for example
+    /// https://app.example; `*` for all.
     #[arg(long, env = "ANTIPHON_CORS_ORIGINS", value_delimiter = ',')]
     cors_origins: Vec<String>,
-    /// Maximum number of requests per second of one tenant that change nothing, at one gateway; 0 for no limit.
+    /// Maximum number of requests per second of one tenant that change nothing, at one gateway; 0
+    /// for no limit.
     #[arg(long, env = "ANTIPHON_TENANT_MAX_READS_PER_SECOND", default_value_t = 500)]
     tenant_max_reads_per_second: u32,
-    /// Maximum number of inputs, tasks and acts per second of one tenant, at one gateway; 0 for no limit.
+    /// Maximum number of inputs, tasks and acts per second of one tenant, at one gateway; 0 for no
+    /// limit.
     #[arg(long, env = "ANTIPHON_TENANT_MAX_WRITES_PER_SECOND", default_value_t = 100)]
     tenant_max_writes_per_second: u32,
     /// Maximum number of open event streams of one tenant, at one gateway; 0 for no limit.
@@ -76,14 +82,15 @@ fn algorithm(text: &str) -> Result<JwtAlgorithm, String> {
     known.ok_or_else(|| "it must be RS256, PS256, ES256 or EdDSA".to_owned())
 }
 
-/// Editors end a file with a line break that is no part of the secret. Only that one is dropped: the bytes before it may have any value.
+/// Editors end a file with a line break that is not part of the secret. Only that one is dropped,
+/// because the bytes before it may have any value.
 fn without_end_of_line(secret: &[u8]) -> &[u8] {
     let Some(line) = secret.strip_suffix(b"\n") else { return secret };
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 impl AuthOptions {
-    /// The origins whose pages may read answers, as they were given.
+    /// The origins whose pages may read responses, unchanged from the command line.
     pub(super) fn cors_origins(&self) -> &[String] {
         &self.cors_origins
     }

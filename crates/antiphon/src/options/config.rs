@@ -1,4 +1,4 @@
-//! The command line about settings.
+//! Options of the commands that show settings.
 
 use clap::{Args, Subcommand};
 
@@ -23,11 +23,11 @@ pub(crate) enum ConfigCommand {
 pub(crate) struct ConfigCheck {
     #[command(subcommand)]
     pub(crate) command: CheckedCommand,
-    // The id: `format` is that of the log.
+    // The id differs because `format` is that of the log.
     /// Output format: `table`, for people, or `json`, for programs.
     #[arg(id = "form", short = 'o', long = "format", value_enum, global = true, default_value_t = OutputFormat::Table)]
     pub(crate) format: OutputFormat,
-    /// What counts, once everything has been read.
+    /// The settings in force, filled in after parsing.
     #[arg(skip)]
     pub(crate) settings: Vec<Setting>,
 }
@@ -35,16 +35,16 @@ pub(crate) struct ConfigCheck {
 /// The commands that run a fleet, with all of their flags.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum CheckedCommand {
-    /// The settings of `antiphon migrate`.
+    /// Check the settings of `antiphon migrate`.
     Migrate(Box<Migrate>),
-    /// The settings of `antiphon worker`.
+    /// Check the settings of `antiphon worker`.
     Worker(Box<Worker>),
-    /// The settings of `antiphon gateway`.
+    /// Check the settings of `antiphon gateway`.
     Gateway(Box<Gateway>),
-    /// The settings of `antiphon mcp`.
+    /// Check the settings of `antiphon mcp`.
     Mcp(Box<Mcp>),
-    /// The settings of `antiphon workflow`.
+    /// Check the settings of `antiphon workflow`.
     Workflow(Box<Workflow>),
-    /// The settings of all roles together, as `antiphon all` has them.
+    /// Check the settings of all roles together, for `antiphon all`.
     All(Box<All>),
 }

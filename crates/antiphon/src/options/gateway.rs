@@ -15,7 +15,7 @@ use super::values::{delay, up_to_a_day};
 use crate::exit::ExitError;
 
 const HTTP_HEADING: &str = "HTTP";
-/// For load balancers to forget a gateway that is to stop.
+/// Time for load balancers to stop using a gateway that is about to stop.
 const CLOSE_DELAY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Args)]
@@ -33,7 +33,7 @@ pub(crate) struct GatewaySettings {
     pub(crate) replica: ReplicaArguments,
 }
 
-/// Where reads go that may be some moments old.
+/// The server for reads that may be slightly stale.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = DATABASE_HEADING)]
 pub(crate) struct ReplicaArguments {
@@ -55,7 +55,7 @@ impl ReplicaArguments {
     }
 }
 
-/// Bounds of the API's connections.
+/// Limits of the API's connections.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = HTTP_HEADING)]
 pub(crate) struct HttpSettings {
@@ -103,7 +103,7 @@ impl GatewaySettings {
     /// The gateway's configuration.
     ///
     /// # Errors
-    /// It cannot work.
+    /// The settings are invalid.
     pub(crate) async fn config(&self) -> Result<GatewayConfig, ExitError> {
         let prices = self.prices.read()?;
         let replica = self.replica.config()?;
@@ -115,10 +115,10 @@ impl GatewaySettings {
     }
 }
 
-/// Options of whatever serves HTTP; `variable` says where it listens.
+/// Options of any role that serves HTTP. `variable` names the setting of its address.
 ///
 /// # Errors
-/// It cannot work.
+/// The settings are invalid.
 pub(super) async fn http_config(
     addr: SocketAddr,
     variable: &'static str,
@@ -138,7 +138,7 @@ pub(super) async fn http_config(
         idle_timeout: http.idle_timeout_seconds,
         body_timeout: http.body_timeout_seconds,
         write_timeout: http.write_timeout_seconds,
-        // Nothing balances between the addresses of one machine.
+        // On loopback no load balancer has to be waited for.
         close_delay: http.http_close_delay_seconds.unwrap_or(match addr.ip().is_loopback() {
             true => Duration::ZERO,
             false => CLOSE_DELAY,

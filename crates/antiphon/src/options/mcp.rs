@@ -13,14 +13,15 @@ use crate::exit::ExitError;
 
 const HEADING: &str = "Reasoning tools";
 
-/// Where the tools of agents are served.
+/// The address of the server of agents' tools.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = HEADING)]
 pub(crate) struct McpSettings {
     /// Address of the tools for agents (reasoning, memory) over MCP by HTTP, at the path `/mcp`.
     #[arg(long, env = "ANTIPHON_MCP_ADDR", default_value = "127.0.0.1:8090")]
     mcp_addr: SocketAddr,
-    /// Host names under which the MCP server can be reached, separated by commas, with or without a port; others are refused. `*` for any.
+    /// Host names under which the MCP server can be reached, separated by commas, with or without a
+    /// port; others are refused. `*` for any.
     #[arg(
         long,
         env = "ANTIPHON_MCP_HOSTS",
@@ -28,8 +29,8 @@ pub(crate) struct McpSettings {
         default_value = "localhost,127.0.0.1,[::1]"
     )]
     mcp_hosts: Vec<String>,
-    /// URL under which clients reach the MCP server, for example https://tools.example/mcp; without it, the host of the request. Clients
-    /// that sign in get it with the metadata of the server.
+    /// URL under which clients reach the MCP server, for example https://tools.example/mcp; without
+    /// it, the host of the request. Clients that sign in get it with the metadata of the server.
     #[arg(long, env = "ANTIPHON_MCP_PUBLIC_URL", value_parser = public_url)]
     mcp_public_url: Option<String>,
 }
@@ -38,7 +39,7 @@ pub(crate) struct McpSettings {
 pub(crate) struct Mcp {
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, help = DATABASE_HELP, help_heading = DATABASE_HEADING)]
     pub(crate) database_url: String,
-    /// Not with --stdio.
+    /// Not used with --stdio.
     #[command(flatten)]
     pub(crate) metrics: Metrics,
     #[command(flatten)]
@@ -61,7 +62,7 @@ impl Mcp {
     /// The role's configuration.
     ///
     /// # Errors
-    /// It cannot work.
+    /// The settings are invalid.
     pub(crate) async fn config(&self) -> Result<McpConfig, ExitError> {
         self.mcp.config(&self.access, &self.http).await
     }
@@ -71,7 +72,7 @@ impl McpSettings {
     /// The role's configuration in one process with a gateway.
     ///
     /// # Errors
-    /// It cannot work.
+    /// The settings are invalid.
     pub(crate) async fn config(
         &self,
         access: &AuthOptions,
@@ -101,7 +102,7 @@ fn public_url(text: &str) -> Result<String, String> {
     }
     let url = text.trim_end_matches('/');
     let path = rest.and_then(|rest| rest.trim_end_matches('/').split_once('/')).map_or("", |(_, path)| path);
-    // Clients that sign in compare the URL with the one that they use.
+    // Clients that sign in compare this URL with the one that they use.
     match path.is_empty() || path.rsplit('/').next() == Some("mcp") {
         true => Ok(url.to_owned()),
         false => Err("its path must be empty or end in /mcp".to_owned()),

@@ -1,4 +1,4 @@
-//! The command lines of these commands.
+//! Options of the commands that work on Postgres and NATS themselves.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use super::values::partitions;
 use crate::exit::ExitError;
 use crate::output::OutputArguments;
 
-/// Where Postgres is, and the form of what is said.
+/// Address of Postgres and format of the output.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Database {
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, help = DATABASE_HELP, help_heading = DATABASE_HEADING)]
@@ -30,8 +30,8 @@ pub(crate) struct Batches {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum BatchesCommand {
-    /// Find batches that no turn could have left as they are, say why, and mend what can be mended.
-    /// Exit code 1 when damage remains.
+    /// Find batches with damage that no turn leaves behind, and report the reason. Exit code 1
+    /// while damage remains.
     Check(CheckBatches),
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum MemoryCommand {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ExportMemory {
-    /// The agent.
+    /// Agent whose facts are exported.
     #[arg(value_parser = AgentId::parse)]
     pub(crate) agent: AgentId,
     /// Path of the output file; standard output without it.
@@ -91,7 +91,7 @@ pub(crate) struct ImportMemory {
     pub(crate) database: Database,
 }
 
-/// How something is erased.
+/// Options of each erasure.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ErasePolicy {
     /// Whether to erase; without it nothing is erased.
@@ -113,7 +113,7 @@ pub(crate) struct ErasePolicy {
     pub(crate) database: Database,
 }
 
-/// Whose threads are erased.
+/// The owner whose threads are erased.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct EraseOwner {
     /// Tenant, `-` for the default one: its threads, agents, settings and keys. With --user only
@@ -129,7 +129,7 @@ pub(crate) struct EraseOwner {
 }
 
 impl EraseOwner {
-    /// What the words mean.
+    /// The owner that the flags name.
     pub(crate) fn owner(&self) -> Result<ErasedOwner, ExitError> {
         let named = self.tenant.as_deref().filter(|name| *name != "-");
         let of = named.map(tenant).transpose().map_err(ExitError::Configuration)?;
@@ -144,7 +144,7 @@ pub(super) fn thread(text: &str) -> Result<ThreadId, String> {
     ThreadId::parse(text).map_err(|error| error.to_string())
 }
 
-/// As in the HTTP API.
+/// Checks an actor like the HTTP API.
 pub(super) fn actor(text: &str) -> Result<String, String> {
     let is_fit = (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_fit.then(|| text.to_owned()).ok_or_else(|| "it must have 1 to 128 visible ASCII characters".to_owned())
@@ -158,13 +158,14 @@ pub(crate) struct Keys {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Make the first key of a tenant, with the database. Its text is shown once, on standard
-    /// output, and is nowhere else. Further ones are made with `create`, by who has one.
+    /// Make the first API key of a tenant, with access to the database. Its text is printed once,
+    /// to standard output, and stored nowhere. A user with a key makes further ones with `keys
+    /// create`.
     CreateFirst(CreateKey),
-    /// Replace a key with which the fleet itself signs, while it works.
+    /// Replace a key with which the fleet itself signs, while the fleet runs.
     Rotate(RotateKey),
-    /// Rotations of the last 365 days, the newest first: when, by whom, and how long the previous
-    /// key stayed valid.
+    /// List rotations of the last 365 days, the newest first, with actor, time and how long the
+    /// previous key stayed valid.
     Rotations(ListRotations),
 }
 
@@ -228,7 +229,7 @@ pub(crate) struct Partitions {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum PartitionsCommand {
-    /// The partitions with their owners, and a change of their number that is in progress.
+    /// List the partitions with their owners, and a change of their number that is in progress.
     List(ListPartitions),
     /// Change the number of partitions, while no worker runs. After an interruption run it again to
     /// continue.

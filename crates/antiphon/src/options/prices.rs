@@ -1,4 +1,4 @@
-//! What tokens of models cost.
+//! The option for token prices of models.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) struct Prices {
 
 impl Prices {
     /// # Errors
-    /// The file cannot be read or makes no sense.
+    /// The file cannot be read or is invalid.
     pub(crate) fn read(&self) -> Result<Option<Arc<PriceTable>>, ExitError> {
         let Some(path) = &self.prices_file else { return Ok(None) };
         let wrong =

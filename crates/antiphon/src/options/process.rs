@@ -10,11 +10,11 @@ use runtime::telemetry::LogFormat;
 use super::traces::Traces;
 use super::values::workflow;
 
-/// Of `--database-url`, which several commands have.
+/// Help text of `--database-url`, which several commands have.
 pub(super) const DATABASE_HELP: &str = "URL of Postgres 15 to 18 itself: a pooler such as pgbouncer is refused, because sessions have settings \
      and prepared statements. A worker has ten sessions, a gateway eight";
 pub(super) const DATABASE_HEADING: &str = "Postgres";
-/// Of what the partitions and streams of a fleet are to be.
+/// Heading of options for the partitions and streams of a fleet.
 pub(super) const STREAMS_HEADING: &str = "Partitions and streams";
 
 #[derive(Debug, Clone, Args)]
@@ -28,7 +28,7 @@ pub(crate) struct Log {
     pub(crate) format: LogFormat,
 }
 
-/// Where NATS is.
+/// Address of NATS and credentials for it.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "NATS")]
 pub(crate) struct NatsArguments {
@@ -44,8 +44,8 @@ pub(crate) struct NatsArguments {
     /// Path of the certificates of the authorities that sign the NATS servers' certificates.
     #[arg(long, env = "ANTIPHON_NATS_CA")]
     pub(crate) nats_ca: Option<PathBuf>,
-    /// Path of the client certificate (PEM) for NATS, instead of a password or in addition to one. The certificate and its key are read
-    /// with each connection.
+    /// Path of the client certificate (PEM) for NATS, instead of a password or in addition to one.
+    /// The certificate and its key are read with each connection.
     #[arg(long, env = "ANTIPHON_NATS_CERTIFICATE", requires = "nats_certificate_key")]
     pub(crate) nats_certificate: Option<PathBuf>,
     /// Path of the private key (PEM) of the client certificate for NATS.
@@ -56,7 +56,7 @@ pub(crate) struct NatsArguments {
     pub(crate) nats_inbox_prefix: Option<String>,
 }
 
-/// Where the two servers are.
+/// Addresses of Postgres and NATS.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Servers {
     #[command(flatten)]
@@ -71,16 +71,17 @@ pub(crate) struct StreamArguments {
     /// Number of replicas of each stream: 3 in production, with `sync_interval: always` in NATS.
     #[arg(long, env = "ANTIPHON_STREAM_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) stream_replicas: u8,
-    /// Maximum size in bytes of each stream; that of tool calls (TOOL_CALLS) has a quarter of it. When full, the streams of partitions and
-    /// of turn requests (WORK) refuse publishers; TOOL_CALLS and that of turns' ends (TURNS) drop the oldest entries.
+    /// Maximum size in bytes of each stream; that of tool calls (TOOL_CALLS) has a quarter of it.
+    /// When full, the streams of partitions and of turn requests (WORK) refuse publishers;
+    /// TOOL_CALLS and that of turns' ends (TURNS) drop the oldest entries.
     #[arg(long, env = "ANTIPHON_STREAM_MAX_BYTES", default_value_t = 1 << 30, value_parser = clap::value_parser!(i64).range(1 << 20..))]
     pub(crate) stream_max_bytes: i64,
-    /// Names of the workflows for which consumers of turn requests are created; their services then need no permission to create one.
-    /// Existing consumers are kept.
+    /// Names of the workflows for which consumers of turn requests are created; their services then
+    /// need no permission to create one. Existing consumers are kept.
     #[arg(long, env = "ANTIPHON_WORKFLOWS", default_value = "default", value_delimiter = ',', value_parser = workflow)]
     pub(crate) workflows: Vec<WorkflowName>,
-    /// Names of the programs that read the ends of turns: for each `<name>` the durable consumer `INTEGRATOR_<name>` of the stream TURNS is
-    /// created.
+    /// Names of the programs that read the ends of turns: for each `<name>` the durable consumer
+    /// `INTEGRATOR_<name>` of the stream TURNS is created.
     #[arg(long, env = "ANTIPHON_INTEGRATORS", default_value = "default", value_delimiter = ',', value_parser = workflow)]
     pub(crate) integrators: Vec<WorkflowName>,
 }
@@ -95,7 +96,7 @@ pub(crate) struct ProcessArguments {
     pub(crate) traces: Traces,
 }
 
-/// Where a process can be observed.
+/// The address at which a process can be observed.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Metrics and probes")]
 pub(crate) struct Metrics {

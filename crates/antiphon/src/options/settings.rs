@@ -1,28 +1,28 @@
-//! The settings of a command: what counts, and where it comes from.
+//! The settings of a command, with their values and sources.
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::Serialize;
 
-/// What stands in the place of a secret.
+/// Shown instead of a secret.
 const MASK: &str = "***";
-/// Parts of a URL's query that hold no secret.
+/// Parameters of a URL's query that are not secret.
 const SHOWN_PARAMETERS: [&str; 4] = ["sslmode", "sslrootcert", "application_name", "host"];
-/// The form of what is printed is no setting of the role.
+/// The output format is not a setting of the role.
 const OUTPUT_FORM: &str = "form";
 
 /// One setting in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Setting {
-    /// The variable, or the flag where there is none.
+    /// The variable, or the flag if there is no variable.
     pub(crate) name: String,
-    /// Secrets are masked; `None`: nothing is set, and there is no default.
+    /// Secrets are masked. `None` if nothing is set and there is no default.
     pub(crate) value: Option<String>,
-    /// Why this value counts.
+    /// Where the value comes from.
     pub(crate) source: SettingSource,
 }
 
-/// Why a value counts: a flag before the environment before the default.
+/// The source of a value: a flag overrides the environment, which overrides the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SettingSource {
@@ -43,7 +43,8 @@ impl SettingSource {
     }
 }
 
-/// The settings of the innermost command that was given. `command` must have been built: only then it has the flags of all commands, too.
+/// The settings of the innermost command that was given. `command` must have been built, because
+/// only then does it have the flags of all commands.
 pub(crate) fn settings_in_force(command: &Command, matches: &ArgMatches) -> Vec<Setting> {
     let (mut command, mut matches) = (command, matches);
     while let Some((name, inner)) = matches.subcommand() {
@@ -82,12 +83,13 @@ fn setting(argument: &Arg, matches: &ArgMatches) -> Setting {
     Setting { name, value, source }
 }
 
-/// URLs in it lose their logins, and what their queries hold beside the harmless. What is no URL stays as it is.
+/// Masks logins of URLs in the value, and query parameters that are not known to be harmless. Any
+/// other text stays as it is.
 fn without_secrets(value: &str) -> String {
     let Some((first, rest)) = value.split_once("://") else { return value.to_owned() };
     let parts: Vec<&str> = rest.split("://").collect();
     let logins = parts.iter().filter(|part| part.contains('@')).count();
-    // A secret that has a part of a URL in it, or is only in some of several.
+    // A secret that contains a part of a URL, or several URLs of which only some have logins.
     if logins != 0 && logins != parts.len() {
         return MASK.to_owned();
     }

@@ -14,9 +14,10 @@ pub(crate) struct Tenants {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum TenantsCommand {
-    /// The tenants that were erased and whose names cannot be used.
+    /// List the erased tenants whose names cannot be used.
     Erased(ErasedTenants),
-    /// Let the name of an erased tenant be used again, by every client that has a credential for it.
+    /// Let the name of an erased tenant be used again, by every client that has a credential for
+    /// it.
     Reopen(ReopenTenant),
 }
 
@@ -28,14 +29,14 @@ pub(crate) struct ErasedTenants {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReopenTenant {
-    /// The tenant; `-` for the default one.
+    /// Erased tenant; `-` for the default one.
     pub(crate) tenant: String,
     #[command(flatten)]
     pub(crate) database: Database,
 }
 
 impl ReopenTenant {
-    /// The tenant that is named; `None`: the default one.
+    /// The named tenant; `None` is the default one.
     pub(crate) fn named(&self) -> Result<Option<Tenant>, ExitError> {
         match self.tenant.as_str() {
             "-" => Ok(None),

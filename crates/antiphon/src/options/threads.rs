@@ -1,4 +1,4 @@
-//! The command lines of commands on threads.
+//! Options of the commands on threads.
 
 use std::path::PathBuf;
 
@@ -16,18 +16,18 @@ pub(crate) struct Threads {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ThreadsCommand {
-    /// Write threads as JSON Lines, each as it is when its turn comes.
+    /// Write threads as JSON Lines. Each thread is exported as it is at that time.
     Export(Export),
     /// Import exported threads, or messages of other systems. A second import changes nothing.
     Import(Import),
-    /// Erase everything that Postgres and NATS have of a thread. Without --yes it only says what
+    /// Erase everything that Postgres and NATS have of a thread. Without --yes it only lists what
     /// there is.
     Erase(Erase),
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Export {
-    /// The threads.
+    /// Threads to export.
     #[arg(value_parser = thread, required_unless_present = "all", conflicts_with = "all")]
     pub(crate) threads: Vec<ThreadId>,
     /// Whether to export all threads.
@@ -44,12 +44,12 @@ pub(crate) struct Export {
     pub(crate) database: Database,
 }
 
-/// What an export is for.
+/// The format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
-    /// For `threads import`; lossless.
+    /// Format of `threads import`, without any loss.
     Antiphon,
-    /// LangChain's messages.
+    /// Messages of LangChain, for `messages_from_dict`.
     Langchain,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Import {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Erase {
-    /// The thread.
+    /// Thread to erase.
     #[arg(value_parser = thread)]
     pub(crate) thread: ThreadId,
     #[command(flatten)]

@@ -1,19 +1,21 @@
-//! Options of traces, with the variables of OpenTelemetry. One that is empty counts as absent, as the standard has it.
+//! Options of traces, with the variables of OpenTelemetry. An empty variable counts as absent, as
+//! the standard requires.
 
 use clap::Args;
 use runtime::traces::{TraceSampler, TraceSettings, parse_attributes, parse_endpoint, parse_headers};
 
 use crate::exit::ExitError;
 
-/// What no other protocol is needed for.
+/// The only supported protocol.
 const PROTOCOL: &str = "http/protobuf";
 const SAMPLER: &str = "parentbased_always_on";
 
-/// Where traces go, and which.
+/// The receiver and the sampler of traces.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Traces")]
 pub(crate) struct Traces {
-    /// URL of the receiver of traces over OTLP, such as http://collector:4318; without it there are no traces.
+    /// URL of the receiver of traces over OTLP, such as http://collector:4318; without it there are
+    /// no traces.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     otlp_endpoint: Option<String>,
     /// Protocol of the receiver; no other one is supported. [default: `http/protobuf`]
@@ -28,8 +30,8 @@ pub(crate) struct Traces {
     /// Attributes of the process in traces: `name=value`, separated by commas.
     #[arg(long, env = "OTEL_RESOURCE_ATTRIBUTES")]
     otel_resource_attributes: Option<String>,
-    /// Sampler of traces: `always_on`, `always_off`, `traceidratio`, or one of them with the prefix `parentbased_`. [default:
-    /// `parentbased_always_on`]
+    /// Sampler of traces: `always_on`, `always_off`, `traceidratio`, or one of them with the prefix
+    /// `parentbased_`. [default: `parentbased_always_on`]
     #[arg(long, env = "OTEL_TRACES_SAMPLER")]
     otel_traces_sampler: Option<String>,
     /// Ratio of `traceidratio`, from 0 to 1.
@@ -41,7 +43,8 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    /// `None`: traces are off. What is set is checked all the same. `role`: as in `antiphon <role>`.
+    /// The settings of traces; `None` if traces are off. Settings are checked even then. `role` is
+    /// the name as in `antiphon <role>`.
     ///
     /// # Errors
     /// One of the settings cannot be used.

@@ -1,4 +1,4 @@
-//! Parsers of values.
+//! Parsers of option values.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// 0 is none.
+/// A time in seconds; 0 is allowed and means none.
 pub(super) fn delay(text: &str) -> Result<Duration, String> {
     match text.trim() {
         "0" => Ok(Duration::ZERO),
@@ -37,7 +37,8 @@ pub(super) fn workflow(text: &str) -> Result<WorkflowName, String> {
     WorkflowName::parse(text).map_err(|error| error.to_string())
 }
 
-/// Renewals come at a third of it and sessions trust it for four fifths: below two seconds a busy machine loses it.
+/// A lease is renewed after a third of its lifetime, and sessions trust it for four fifths. Below
+/// two seconds a busy machine loses it.
 pub(super) fn lease(text: &str) -> Result<Duration, String> {
     let lease = seconds(text)?;
     match (2.0..=300.0).contains(&lease.as_secs_f64()) {
@@ -50,7 +51,8 @@ pub(super) fn worker_id(text: &str) -> Result<String, String> {
     model::ThreadId::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// With every engine, also one that calls no tools: a URL that is wrong is better found now than when it is needed.
+/// Checked with every engine, even one that calls no tools, so that a wrong URL is found at the
+/// start.
 pub(super) fn mcp_url(text: &str) -> Result<String, String> {
     workflow::Tools::check_mcp_url(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }

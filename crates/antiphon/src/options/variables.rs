@@ -1,4 +1,4 @@
-//! Variables that no flag has: a misspelt one would be a setting that silently does not count.
+//! Finds variables that no flag has: a misspelt one would be a setting that is silently ignored.
 
 use std::collections::BTreeSet;
 
@@ -8,24 +8,24 @@ use super::Options;
 use crate::client::ApiServer;
 
 const PREFIX: &str = "ANTIPHON_";
-/// Letters that a misspelt name differs in at most, however short it is; longer ones in a quarter
-/// of theirs.
+/// Maximum number of letters in which a misspelt short name differs; for longer names a quarter of
+/// their letters.
 const MISSPELT: usize = 2;
-/// Variables of earlier builds without the prefix, and what to do about them: set, they would be
-/// settings that silently do not count.
+/// Variables of earlier builds without the prefix, with advice. If set, they would be silently
+/// ignored.
 const REMOVED: [(&str, &str); 1] = [(
     "SPILL_AFTER_SECONDS",
     "open messages are saved by the cost of reading them again, see ANTIPHON_REPLAY_ENTRIES and ANTIPHON_REPLAY_BYTES",
 )];
-/// What the names of variables with a unit end with.
+/// Suffixes of variables with a unit.
 const UNITS: [&str; 8] = ["_MS", "_SECONDS", "_SECS", "_S", "_MINUTES", "_DAYS", "_BYTES", "_MB"];
 
-/// What is wrong with the first variable whose name is nearly that of a flag, or was one; `None`
-/// when none is. Others that begin as ours do may belong to something else.
+/// An error about the first variable whose name is similar to that of a flag, or was one; `None` if
+/// there is none. Other variables with our prefix may belong to another program.
 pub(crate) fn misspelt_variable(set: impl IntoIterator<Item = String>) -> Option<String> {
     let mut known = BTreeSet::new();
     collect(&Options::command(), &mut known);
-    // Those of the API's commands: what these take is worked out only when one is used.
+    // Variables of the API's commands, whose arguments are only added when a command is used.
     collect(&ApiServer::augment_args(Command::new("api")), &mut known);
     let unknown = set.into_iter().filter(|name| name.starts_with(PREFIX) && !known.contains(name));
     unknown

@@ -153,7 +153,7 @@ impl WorkerSettings {
     }
 }
 
-/// Each kind has a bound in age and one in bytes. Beyond either the oldest go.
+/// Each kind of record has a maximum age and a maximum size. Beyond either the oldest are deleted.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cleanup of operational records")]
 pub(crate) struct RetentionSettings {

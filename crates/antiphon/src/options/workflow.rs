@@ -12,27 +12,27 @@ use super::process::{Metrics, NatsArguments};
 use super::traces::Traces;
 use super::values::{delay, mcp_url, seconds, workflow};
 
-/// What answers turn requests.
+/// The engine that answers turn requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EngineName {
     /// A model behind an endpoint (chat completions, Responses, Anthropic, Google).
     Openai,
-    /// A script.
+    /// Scripted answers without a model.
     Scripted,
-    /// None: the script is only served over HTTP.
+    /// No engine: the script is only served over HTTP.
     None,
 }
 
-/// What a model's endpoint understands.
+/// The interface of a model's endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum InterfaceName {
-    /// Chat completions of OpenAI, which most endpoints have.
+    /// Chat completions of OpenAI, which most endpoints support.
     ChatCompletions,
-    /// Responses of OpenAI.
+    /// Responses API of OpenAI.
     Responses,
-    /// Messages of Anthropic.
+    /// Messages API of Anthropic.
     Anthropic,
-    /// `generateContent` of Google.
+    /// `generateContent` API of Google.
     Google,
 }
 

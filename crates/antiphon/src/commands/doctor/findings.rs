@@ -1,4 +1,4 @@
-//! What was seen, and what it means: pure.
+//! Turns what was examined into findings, without I/O. Entry: [`judge`].
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,19 @@ use wire::subject;
 
 use crate::mapping::WrongMapping;
 
-/// A stream that is so full is worth a warning, in percent; and so full a problem.
+/// Fill levels of a stream in percent: from `FILLING` it is a warning, from `FULL` a problem.
 const FILLING: u64 = 80;
 const FULL: u64 = 98;
-/// Entries behind the checkpoint that one partition may have.
+/// Maximum number of entries after the checkpoint of one partition.
 const BACKLOG: u64 = 50_000;
 
-/// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Severity {
     /// Something does not work.
     Problem,
-    /// Something may be wrong, or will be.
+    /// Something may be wrong, or may go wrong later.
     Warning,
-    /// As it is to be.
+    /// No problem was found.
     Fine,
 }
 
@@ -54,16 +53,16 @@ fn finding(
     Finding { severity, what, detail: detail.into(), advice: advice.into() }
 }
 
-/// Something that is not as it is to be, whatever else is.
+/// A deviation that is reported by itself, whatever else was found.
 #[derive(Debug)]
 pub(super) enum Symptom {
     PostgresAway(String),
     /// The URL, a file that it names, or the role is wrong.
     PostgresRefused(String),
     NatsAway(String),
-    /// The URL or a file beside it is wrong, or the server refuses this user.
+    /// The URL or a file given with it is wrong, or the server refuses this user.
     NatsRefused(String),
-    /// Something of a server could not be read.
+    /// A value could not be read from a server.
     Unread {
         of: &'static str,
         what: &'static str,
@@ -92,26 +91,26 @@ pub(super) enum Symptom {
     },
 }
 
-/// What was seen.
+/// The state of Postgres, NATS and the fleet.
 #[derive(Debug, Default)]
 pub(super) struct Examined {
     pub(super) found: Vec<Symptom>,
     pub(super) partitions: Option<PartitionCount>,
     pub(super) owners: Vec<PartitionStatus>,
-    /// The id of the installation of this database.
+    /// Id of the installation of this database.
     pub(super) installation: Option<String>,
-    /// By name, the installation that a stream belongs to; `None`: nothing has marked it.
+    /// Stream names with the installation that the stream belongs to; `None` if it is not marked.
     pub(super) owners_of_streams: Vec<(String, Option<String>)>,
-    /// Streams of partitions that this number of partitions does not have.
+    /// Streams of partitions beyond the current number of partitions.
     pub(super) left_over: Vec<String>,
-    /// By name; `None`: there is none.
+    /// Stream names with their usage; `None` if the stream does not exist.
     pub(super) streams: Vec<(String, Option<StreamUsage>)>,
-    /// Stored turn requests by subject.
+    /// Number of stored turn requests by subject.
     pub(super) waiting_requests: BTreeMap<String, u64>,
     pub(super) consumers: Vec<WorkflowConsumer>,
 }
 
-/// The report, the worst first.
+/// The report, the most severe findings first.
 pub(super) fn judge(examined: &Examined) -> Vec<Finding> {
     let mut findings: Vec<Finding> = examined.found.iter().map(of_symptom).collect();
     if examined.partitions.is_some() {

@@ -1,4 +1,4 @@
-//! What is erased, and how much of it was.
+//! The threads to erase, the agents that may hold their text, and counts of erased rows.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use store::{ErasedRows, Store};
 
 use crate::exit::ExitError;
 
-/// What is erased, and what may hold text of it.
+/// The state of an erasure.
 pub(super) struct Erasing<'a> {
     pub(super) store: &'a Store,
     pub(super) partitions: PartitionCount,
@@ -18,7 +18,7 @@ pub(super) struct Erasing<'a> {
 
 impl<'a> Erasing<'a> {
     pub(super) async fn new(store: &'a Store, threads: Vec<ThreadId>) -> Result<Self, ExitError> {
-        // Who holds something is not known while partitions are moved.
+        // While partitions are moved, their owners are unknown.
         if let Some(change) = store.partition_change().await? {
             return Err(change.refusal().into());
         }
@@ -29,7 +29,7 @@ impl<'a> Erasing<'a> {
         Ok(Self { store, partitions, threads, agents, tables: ErasedRows::new() })
     }
 
-    /// The partitions whose owners may hold something of it.
+    /// The partitions whose owners may hold something of the threads.
     pub(super) fn touched(&self) -> Vec<PartitionId> {
         let agents = self.agents.iter().map(|agent| Bucket::of_key(agent.as_str()));
         let buckets = self.threads.iter().map(ThreadId::bucket).chain(agents);

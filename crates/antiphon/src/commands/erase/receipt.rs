@@ -1,4 +1,4 @@
-//! What was erased where, and what no command reaches.
+//! The receipt of an erasure: what was erased where, and what no command reaches.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::exit::ExitError;
 use crate::options::ErasePolicy;
 use crate::output;
 
-/// Where something of a thread may be that no command reaches.
+/// Places that may hold text of a thread and that no command reaches.
 const ELSEWHERE: [(&str, &str); 5] = [
     ("logs", "texts of errors that workflow services gave"),
     ("copies", "backups of Postgres and of NATS, exports, and forks of the threads"),
@@ -55,7 +55,7 @@ impl Receipt {
         Self { threads, is_erased: true, actor: Some(actor.to_owned()), erased_at, tables, streams, pending }
     }
 
-    /// Something is left at a place.
+    /// Records that something is left at a place.
     pub(super) fn leave(&mut self, place: &str, why: String) {
         self.pending.insert(place.to_owned(), why);
     }
@@ -74,13 +74,13 @@ impl Receipt {
         }
     }
 
-    /// What the store has counted for one thread, all times together.
+    /// Replaces the counts by those that the store has summed over all erasures of one thread.
     pub(super) fn tables_of_thread(&mut self, counts: &Value) {
         let counts = counts.as_object().into_iter().flatten();
         self.tables.extend(counts.map(|(name, rows)| (name.clone(), rows.clone())));
     }
 
-    /// Fails when something is still there.
+    /// Fails when something is left.
     pub(super) fn print(self, policy: &ErasePolicy, scope: Value) -> Result<(), ExitError> {
         let mut json = match scope {
             Value::Object(map) => map,

@@ -1,4 +1,4 @@
-//! Rows of what is erased: which threads there are, and deleting what they have.
+//! Lists the threads to erase, and deletes their rows.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,14 @@ use super::erasing::{Erasing, add};
 use super::streams;
 use crate::exit::ExitError;
 
-/// Threads of one statement.
+/// Maximum number of threads in one statement.
 pub(super) const THREADS_AT_ONCE: usize = 200;
-/// Rounds of deletion; only writes that began before the mark can make another one necessary.
+/// Maximum number of rounds of deletion. Only writes that began before the mark can make another
+/// round necessary.
 pub(super) const MOST_ROUNDS: usize = 10;
 
-/// The threads of a tenant or a user that there are now, also those of a tenant that streams alone know of.
+/// The current threads of a tenant or a user. For a tenant this includes threads that are only in
+/// streams.
 pub(super) async fn threads_of(
     store: &Store,
     bus: Option<&Bus>,
@@ -28,12 +30,12 @@ pub(super) async fn threads_of(
     Ok(threads)
 }
 
-/// Keeps which agents may hold something of the threads.
+/// Records the agents that may hold something of the threads.
 pub(super) async fn note_agents(erasing: &mut Erasing<'_>) -> Result<(), ExitError> {
     for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
         let agents = erasing.store.agents_of_threads(threads).await?;
         erasing.store.note_agents(threads, &agents).await?;
-        // What follows their turns may still be on its way to queues that are empty.
+        // Tasks that follow their turns may still be on their way to empty queues.
         let queues = agents.iter().flat_map(|agent| {
             [TaskKind::WorkRequest, TaskKind::Memory, TaskKind::Compaction].map(|kind| agent.queue_of(kind))
         });
@@ -43,10 +45,10 @@ pub(super) async fn note_agents(erasing: &mut Erasing<'_>) -> Result<(), ExitErr
     Ok(())
 }
 
-/// Deletes all that is there now; how many rows.
+/// Deletes all rows that exist now, and returns their number.
 pub(super) async fn delete_rows(erasing: &mut Erasing<'_>) -> Result<u64, ExitError> {
     let mut all = 0;
-    // Before what names them is gone.
+    // The agents must be recorded before the rows that name them are deleted.
     note_agents(erasing).await?;
     for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
         loop {

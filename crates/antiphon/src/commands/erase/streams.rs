@@ -1,4 +1,4 @@
-//! What the streams have of threads that are erased.
+//! Finds and purges entries of erased threads in the streams.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -20,12 +20,12 @@ use crate::exit::ExitError;
 
 /// Timeout for storing a control command.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two checks of its outcome.
+/// Pause between two checks of its outcome.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What comes within this time after a purge belongs to it.
+/// Entries that come within this time after a purge are purged too.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// What the streams have of what is erased.
+/// The entries of erased threads in all streams.
 pub(super) struct ErasedStreams<'a> {
     bus: Option<&'a Bus>,
     store: Store,
@@ -35,11 +35,10 @@ pub(super) struct ErasedStreams<'a> {
     agents: BTreeSet<AgentId>,
 }
 
-/// Which threads are erased.
+/// The threads that are erased.
 enum Scope {
-    /// These.
     Threads(HashSet<ThreadId>),
-    /// All of a tenant, also those that come later.
+    /// All threads of a tenant, including those that appear later.
     Tenant(Option<Tenant>),
 }
 
@@ -52,23 +51,23 @@ impl Scope {
     }
 }
 
-/// What was removed, and what is still there.
+/// What was removed, and what is left.
 #[derive(Debug, Default)]
 pub(super) struct Cleared {
-    /// Entries by stream.
+    /// Number of removed entries by stream.
     pub(super) removed: BTreeMap<String, u64>,
-    /// Streams that still have something, and why.
+    /// Streams that still have entries, with the reason.
     pub(super) pending: BTreeMap<String, String>,
 }
 
 impl<'a> ErasedStreams<'a> {
-    /// Of the threads of `erasing`.
+    /// Selects the threads of `erasing`.
     pub(super) fn of_threads(bus: Option<&'a Bus>, erasing: &Erasing<'_>) -> Self {
         let scope = Scope::Threads(erasing.threads.iter().cloned().collect());
         Self { agents: erasing.agents.clone(), ..Self::new(bus, erasing, scope) }
     }
 
-    /// Of all threads and agents of a tenant.
+    /// Selects all threads and agents of a tenant.
     pub(super) fn of_tenant(bus: Option<&'a Bus>, erasing: &Erasing<'_>, tenant: Option<&Tenant>) -> Self {
         Self::new(bus, erasing, Scope::Tenant(tenant.cloned()))
     }
@@ -78,7 +77,7 @@ impl<'a> ErasedStreams<'a> {
         Self { bus, store, partitions, scope, agents: BTreeSet::new() }
     }
 
-    /// How many entries each stream has of the threads' own subjects.
+    /// Number of entries on the threads' own subjects, by stream.
     pub(super) async fn entries(&self) -> Result<BTreeMap<String, u64>, ExitError> {
         let Some(bus) = self.bus else { return Ok(BTreeMap::new()) };
         let mut entries = BTreeMap::new();
@@ -91,7 +90,7 @@ impl<'a> ErasedStreams<'a> {
         Ok(entries)
     }
 
-    /// The subjects of the threads' tool calls, with their number of entries.
+    /// Subjects of the threads' tool calls, with their number of entries.
     async fn tool_calls(&self, bus: &Bus) -> Result<BTreeMap<String, u64>, ExitError> {
         let mut calls = tool_calls(bus).await?;
         let is_ours =
@@ -100,7 +99,7 @@ impl<'a> ErasedStreams<'a> {
         Ok(calls)
     }
 
-    /// The subjects of their turns' ends, with how many entries they have.
+    /// Subjects of the ends of the threads' turns, with their number of entries.
     async fn ended_turns(&self, bus: &Bus) -> Result<BTreeMap<String, u64>, ExitError> {
         let mut ends = bus.subjects(subject::TURNS_STREAM, subject::ALL_TURNS).await?;
         let is_ours = |of: &str| ThreadId::parse(of).is_ok_and(|thread| self.scope.has(&thread));
@@ -108,8 +107,9 @@ impl<'a> ErasedStreams<'a> {
         Ok(ends)
     }
 
-    /// Takes turn requests back: of the threads, and of tasks that follow their turns. With `of_agents` all those of agents whose threads
-    /// had text of them: their owners ask again, with other contexts.
+    /// Deletes turn requests of the threads, and of tasks that follow their turns. With `of_agents`
+    /// also all requests of agents whose threads had text of them: their owners ask again, with
+    /// other contexts.
     pub(super) async fn drop_requests(&self, of_agents: bool) -> Result<u64, ExitError> {
         let Some(bus) = self.bus else { return Ok(0) };
         let (mut dropped, mut from) = (0, Seq(1));
@@ -126,7 +126,7 @@ impl<'a> ErasedStreams<'a> {
             if let Ok(turn) = model::TurnId::parse(&request.turn_id)
                 && self.scope.has(&thread)
             {
-                // Best effort, as ever.
+                // The cancellation is best effort.
                 bus.publish_cancel(&turn, request.run).await.ok();
             }
             dropped += u64::from(bus.delete_work(entry.seq).await?);
@@ -134,7 +134,8 @@ impl<'a> ErasedStreams<'a> {
         Ok(dropped)
     }
 
-    /// Purges every partition that has something of them, the ends of their turns and what their tools have given, again until nothing comes any more.
+    /// Purges every partition that has entries of the threads, the ends of their turns and the
+    /// results of their tools. Partitions are purged again until no more entries come.
     pub(super) async fn clear(&self, actor: &str, give_up_at: Instant) -> Result<Cleared, ExitError> {
         let mut cleared = Cleared::default();
         let Some(bus) = self.bus else { return Ok(cleared) };
@@ -163,13 +164,14 @@ impl<'a> ErasedStreams<'a> {
         Ok(cleared)
     }
 
-    /// How many entries came after the streams had been cleared, also requests, ends of turns and results of tools.
+    /// Number of entries that came after the streams had been cleared, including requests, ends of
+    /// turns and results of tools.
     pub(super) async fn left(&self) -> Result<u64, ExitError> {
         let Some(bus) = self.bus else { return Ok(0) };
         let mut left = self.drop_requests(false).await? + self.ended_turns(bus).await?.values().sum::<u64>();
         left += self.tool_calls(bus).await?.values().sum::<u64>();
         for partition in self.partitions_of_threads() {
-            // Commands of this erasure are no part of what is erased.
+            // The control commands of this erasure do not count.
             let command_thread = self.command_thread(partition);
             let own = self.own_subjects(bus, partition).await?;
             let others = own.iter().filter(|(name, _)| owner_of(partition, name) != command_thread);
@@ -178,7 +180,7 @@ impl<'a> ErasedStreams<'a> {
         Ok(left)
     }
 
-    /// `None` when nothing is left, else why something is.
+    /// Returns `None` when nothing is left, otherwise the reason.
     async fn clear_partition(
         &self,
         bus: &Bus,
@@ -206,7 +208,7 @@ impl<'a> ErasedStreams<'a> {
             }
             *removed.entry(name.clone()).or_default() += purged;
             sleep(QUIET).await;
-            // Nothing may be left except the command itself, where its subject is of a thread that is erased.
+            // Only the command itself may be left, if its subject belongs to an erased thread.
             let left: u64 = self.own_subjects(bus, partition).await?.values().sum();
             if left <= u64::from(self.scope.has(&command_thread)) {
                 return Ok(None);
@@ -219,7 +221,7 @@ impl<'a> ErasedStreams<'a> {
         }
     }
 
-    /// The thread in whose subject the control command goes through the stream.
+    /// The thread whose subject the control command uses.
     fn command_thread(&self, partition: PartitionId) -> Option<ThreadId> {
         let is_here = |key: &str| Bucket::of_key(key).partition(self.partitions) == partition;
         match &self.scope {
@@ -228,7 +230,8 @@ impl<'a> ErasedStreams<'a> {
                 thread
                     .or_else(|| self.agents.iter().find(|agent| is_here(agent.as_str())).map(AgentId::thread))
             }
-            // A name of the default tenant that no other use is made of: what is named after the tenant would have to go as well.
+            // A name of the default tenant that has no other use: subjects named after the tenant
+            // would have to be purged too.
             Scope::Tenant(_) => {
                 let mut names = (0_u32..).map(|number| format!("erasing-{number}"));
                 names.find(|name| is_here(name)).and_then(|name| ThreadId::parse(&name).ok())
@@ -236,7 +239,8 @@ impl<'a> ErasedStreams<'a> {
         }
     }
 
-    /// Sends a control command through the stream and waits until nothing before it is needed. Returns its sequence.
+    /// Sends a control command through the stream and waits until nothing before it is needed.
+    /// Returns its sequence, or `None` on timeout.
     async fn pass_through(
         &self,
         bus: &Bus,
@@ -271,7 +275,7 @@ impl<'a> ErasedStreams<'a> {
         }
     }
 
-    /// The threads' own subjects in a partition, with how many entries they have.
+    /// The threads' own subjects in a partition, with their number of entries.
     async fn own_subjects(
         &self,
         bus: &Bus,
@@ -288,8 +292,9 @@ impl<'a> ErasedStreams<'a> {
         Ok(own)
     }
 
-    /// Subjects of agents: what they answered to tasks which follow turns of these threads, and their queues that have such tasks. All of such
-    /// a subject goes up to `below`: nothing of it is needed any more.
+    /// Subjects of agents: their answers to tasks that follow turns of these threads, and their
+    /// queues with such tasks. All entries of such a subject up to `below` are purged, since none
+    /// is needed any more.
     async fn followed_subjects(
         &self,
         bus: &Bus,
@@ -299,7 +304,7 @@ impl<'a> ErasedStreams<'a> {
         let name = subject::stream_name(partition);
         let mut found = Vec::new();
         for agent in &self.agents {
-            // What follows turns is sent by the fleet alone.
+            // Only the fleet itself sends tasks that follow turns.
             let subject = subject::partition_commands(self.partitions, agent.as_str());
             if Bucket::of_key(agent.as_str()).partition(self.partitions) != partition {
                 continue;
@@ -329,7 +334,7 @@ impl<'a> ErasedStreams<'a> {
     }
 }
 
-/// The thread, or the agent as its own thread, whose subject it is.
+/// The thread that the subject belongs to; for an agent's subject, the agent's own thread.
 fn owner_of(partition: PartitionId, name: &str) -> Option<ThreadId> {
     ThreadId::parse(subject::parse_stored(partition, name)?.key).ok()
 }
@@ -343,8 +348,8 @@ fn origin(partitions: PartitionCount, partition: PartitionId, entry: &StoredEntr
     }
 }
 
-/// The thread whose text a task carries that the database has refused: its dead letter is JSON on the subject of tasks, with the kind of
-/// the task, which no publisher may say there.
+/// The thread whose text is in a task that the database has refused. The dead letter of such a task
+/// is JSON on the subject of tasks. It has the kind of the task, which no publisher can set there.
 fn origin_of_dead_task(partition: PartitionId, entry: &StoredEntry) -> Option<ThreadId> {
     let stored = subject::parse_stored(partition, &entry.subject)?;
     let agent = AgentId::parse(stored.key).ok()?;

@@ -1,8 +1,11 @@
-//! Erasing a tenant.
+//! Erases a tenant.
 //!
-//! 1. The tenant is marked. From then on its credentials are refused, no statement in its scope runs, and owners drop what they read for it.
-//! 2. Everything of it is listed and deleted, in Postgres and in the streams, again until a list is empty and gateways know of the mark.
-//! 3. The marks of its threads go: its own replaces them, until an operator reopens the name or it is too old.
+//! 1. The tenant is marked. From then on its credentials are refused, no statement in its scope
+//!    runs, and owners drop what they read for it.
+//! 2. Everything of the tenant is listed and deleted, in Postgres and in the streams. This is
+//!    repeated until a list is empty and gateways know the mark.
+//! 3. The marks of its threads are deleted. The tenant's own mark replaces them, until an operator
+//!    reopens the name or the mark expires.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,9 +22,9 @@ use super::streams::{Cleared, ErasedStreams};
 use crate::exit::ExitError;
 use crate::options::ErasePolicy;
 
-/// Between two tries to write the mark, and between two lists.
+/// Pause between two attempts to write the mark, and between two lists.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Gateways have read the mark by then, and what they took before is in the streams.
+/// After this time gateways have read the mark, and what they accepted before it is in the streams.
 const SETTLED: Duration = Duration::from_secs(4);
 
 pub(super) async fn run(
@@ -34,7 +37,7 @@ pub(super) async fn run(
     let this_run = uuid::Uuid::now_v7().simple().to_string();
     mark(erasing, policy, tenant, &this_run, give_up_at).await?;
     let marked_at = Instant::now();
-    // Whatever an owner decided before the mark is not written.
+    // This prevents owners from writing what they decided before the mark.
     let everything: Vec<PartitionId> = erasing.partitions.all().collect();
     erasing.store.renounce(&everything).await?;
     let owner = ErasedOwner::Tenant(tenant.cloned());
@@ -79,7 +82,7 @@ pub(super) async fn run(
     Ok(Receipt::of_run(threads.len(), &policy.actor, std::mem::take(&mut erasing.tables), cleared))
 }
 
-/// Writes the mark. It waits for statements of the tenant that are under way.
+/// Writes the mark. It waits for statements of the tenant that are in progress.
 async fn mark(
     erasing: &Erasing<'_>,
     policy: &ErasePolicy,
@@ -99,7 +102,8 @@ async fn mark(
     }
 }
 
-/// Lists what the tenant has and deletes it from Postgres, until nothing is found; says which threads that were.
+/// Lists what the tenant has and deletes it from Postgres, until nothing is found. Returns the
+/// threads.
 async fn delete_everything(
     erasing: &mut Erasing<'_>,
     bus: Option<&Bus>,
@@ -120,7 +124,7 @@ async fn delete_everything(
         if rows == 0 {
             break;
         }
-        // Owners that have read rows before these were deleted would write of them.
+        // Owners that read rows before the deletion would otherwise write data about them.
         store.renounce(&erasing.touched()).await?;
     }
     Ok(all)

@@ -1,4 +1,4 @@
-//! How far an import has got, in a file.
+//! The progress of an import, saved in a file.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -10,20 +10,21 @@ use serde_json::{Value, json};
 
 use crate::exit::ExitError;
 
-/// What is known when an import goes on.
+/// The saved state from which an import continues.
 #[derive(Debug)]
 pub(super) struct Saved {
     /// The last batch that is stored.
     pub(super) cursor: Cursor,
-    /// Batches of its thread that are stored and go on after it, with their last messages.
+    /// Stored batches of the same thread that extend beyond the cursor's batch, with their last
+    /// messages.
     pub(super) beside: Vec<(Position, Position)>,
 }
 
-/// A place in the import.
+/// Serialized progress of the import.
 #[derive(Debug)]
 pub(super) struct Mark(String);
 
-/// The file, if one is wanted.
+/// The file with the progress, if one is given.
 #[derive(Debug)]
 pub(super) struct CursorFile {
     path: Option<PathBuf>,
@@ -35,7 +36,7 @@ impl CursorFile {
         Self { path: path.map(Path::to_owned), reached: None }
     }
 
-    /// Where to go on; `None`: from the beginning.
+    /// Where the import continues; `None` from the beginning.
     pub(super) fn read(&self) -> Result<Option<Saved>, ExitError> {
         let Some(path) = &self.path else { return Ok(None) };
         let text = match fs::read_to_string(path) {
@@ -50,18 +51,18 @@ impl CursorFile {
         Ok(Some(Saved { cursor, beside }))
     }
 
-    /// This batch was read; it is not stored yet.
+    /// Records that this batch was read; it is not stored yet.
     pub(super) fn reached(&mut self, cursor: Cursor) {
         self.reached = Some(cursor);
     }
 
-    /// How far the import has got when everything that was read so far is stored; `None` without a cursor file.
+    /// The progress once everything that was read so far is stored; `None` without a cursor file.
     pub(super) fn mark(&self, beside: &[(Position, Position)]) -> Option<Mark> {
         let cursor = self.path.as_ref().and(self.reached.as_ref())?;
         Some(Mark(json!({ "cursor": cursor, "beside": beside }).to_string()))
     }
 
-    /// Everything up to the mark is stored.
+    /// Saves the mark. Everything up to it must be stored.
     pub(super) fn write(&self, mark: &Mark) -> Result<(), ExitError> {
         let Some(path) = &self.path else { return Ok(()) };
         let mut name = path.as_os_str().to_owned();
@@ -72,7 +73,7 @@ impl CursorFile {
             .map_err(|error| failed(path, &error))
     }
 
-    /// The import is at its end.
+    /// Removes the file at the end of the import.
     pub(super) fn remove(&self) -> Result<(), ExitError> {
         match self.path.as_ref().map(|path| (path, fs::remove_file(path))) {
             Some((path, Err(error))) if error.kind() != ErrorKind::NotFound => Err(failed(path, &error)),

@@ -1,4 +1,4 @@
-//! Importing threads of other systems.
+//! Imports threads of other systems.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -15,30 +15,30 @@ use crate::exit::ExitError;
 use crate::options::Import;
 use crate::output::eprint_line;
 
-/// Bytes of an input of another system, which is read at once.
+/// Maximum size in bytes of an input of another system, which is read as a whole.
 const MAX_BYTES: u64 = 1 << 30;
-/// Notes of one thread that are printed; the others are counted.
+/// Notes that are printed for one thread; further ones are only counted.
 const MAX_NOTES: usize = 50;
-/// Chats that a refusal lists.
+/// Chats that an error lists.
 const MAX_LISTED: usize = 10;
 
-/// What an import has to say beside its counts.
+/// Results of an import beside its counts.
 #[derive(Debug, Default)]
 pub(super) struct ForeignReport {
-    /// Notes about messages, printed or not.
+    /// Number of notes about messages, printed or not.
     pub(super) notes: usize,
     left_out: BTreeMap<&'static str, u64>,
 }
 
 impl ForeignReport {
-    /// Messages that were left out, by reason.
+    /// Number of messages that were left out, by reason.
     pub(super) fn left_out(&self) -> Value {
         json!(self.left_out)
     }
 }
 
 impl Importer<'_> {
-    /// Threads of another system. All of them are read before the first is written.
+    /// Imports threads of another system. All of them are read before the first is written.
     pub(super) async fn foreign(
         &mut self,
         format: ForeignFormat,
@@ -148,7 +148,7 @@ fn parsed(source: Box<dyn Read + Send>) -> Result<Value, ExitError> {
         .map_err(|error| ExitError::Failed(format!("the input is no JSON, or cut in the middle: {error}")))
 }
 
-/// The threads with the ids that they get.
+/// The threads with their ids in Antiphon.
 fn named(threads: Vec<ForeignThread>, options: &Import) -> Result<Vec<(ThreadId, ForeignThread)>, ExitError> {
     let mut threads = threads;
     if let Some(chat) = &options.chat {
@@ -158,7 +158,7 @@ fn named(threads: Vec<ForeignThread>, options: &Import) -> Result<Vec<(ThreadId,
         }
     }
     if let Some(id) = &options.thread {
-        // Chats that were begun and never used are no choice.
+        // Chats without messages cannot be chosen.
         threads.retain(|thread| !thread.messages.is_empty());
         return match threads.len() {
             0 => Ok(Vec::new()),
@@ -188,7 +188,7 @@ fn named(threads: Vec<ForeignThread>, options: &Import) -> Result<Vec<(ThreadId,
     threads.into_iter().enumerate().map(name).collect()
 }
 
-/// Refuses several chats where one is wanted, and lists the first of them.
+/// The error for several chats where one is wanted; it lists the first of them.
 fn several(threads: &[ForeignThread]) -> ExitError {
     let listed = threads.iter().take(MAX_LISTED).map(|thread| {
         let title = thread.title.as_deref().unwrap_or_default();
@@ -203,7 +203,7 @@ fn several(threads: &[ForeignThread]) -> ExitError {
     ))
 }
 
-/// What is known of the thread itself.
+/// Metadata of the thread itself.
 fn metadata(format: ForeignFormat, thread: &ForeignThread) -> Map<String, Value> {
     let mut metadata = Map::new();
     if !format.has_chats() {

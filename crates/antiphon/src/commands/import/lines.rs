@@ -1,16 +1,18 @@
-//! Lines of an input, without more of one in memory than it may have.
+//! Reads lines of an input with bounded memory for each line.
 
 use std::io::{BufRead, Read};
 
 use crate::exit::ExitError;
 
-/// Bytes that are read of a line that is too long: more than those of a character that is cut.
+/// Bytes that are read beyond the maximum of a line: more than the length of one character, which
+/// may be cut.
 const BEYOND: u64 = 8;
 
 #[derive(Debug)]
 pub(super) struct Lines<R> {
     input: R,
-    /// Bytes of a line. Of a longer one a few more are read, enough to report it.
+    /// Maximum size of a line in bytes. Of a longer line a few more bytes are read, enough to
+    /// report it.
     most: usize,
     line: Vec<u8>,
     number: u64,
@@ -21,7 +23,7 @@ impl<R: BufRead> Lines<R> {
         Self { input, most, line: Vec::new(), number: 0 }
     }
 
-    /// The next line with its end.
+    /// The next line, including its line break.
     pub(super) fn next(&mut self) -> Result<Option<&str>, ExitError> {
         self.line.clear();
         self.number += 1;

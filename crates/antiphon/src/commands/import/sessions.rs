@@ -1,4 +1,4 @@
-//! Reasoning sessions of an export.
+//! Imports reasoning sessions of an export.
 
 use batches::export_import::ReasoningRow;
 use model::{AgentId, ReasoningSessionId, ThreadId};
@@ -9,31 +9,31 @@ use super::super::lookup::erasure;
 use crate::exit::ExitError;
 use crate::output::eprint_line;
 
-/// Rows are written together up to so many,
+/// Maximum number of rows that are written together.
 const GROUP_ROWS: usize = 1_000;
-/// and so many bytes.
+/// Maximum size in bytes of rows that are written together.
 const GROUP_BYTES: u64 = 4 << 20;
 
-/// Writes sessions, a row after the other.
+/// Writes sessions row by row.
 #[derive(Debug, Default)]
 pub(super) struct SessionImporter {
     session: Option<OpenSession>,
-    /// Sessions that were read,
+    /// Number of sessions that were read.
     pub(super) read: u64,
-    /// and those of them that were not there.
+    /// Number of sessions that did not exist before.
     pub(super) new: u64,
 }
 
-/// A session that is being read.
+/// The session that is being read.
 #[derive(Debug)]
 struct OpenSession {
     id: ReasoningSessionId,
-    /// In the scope of its tenant: what is written is refused once that is erased.
+    /// In the scope of the session's tenant: writes are refused once the tenant is erased.
     store: Store,
     session: Map<String, Value>,
-    /// It was there before, and stays as it is.
+    /// The session existed before, and stays unchanged.
     is_skipped: bool,
-    /// Of the rows that are not written yet.
+    /// Kind of the rows that are not written yet.
     kind: ReasoningRow,
     rows: Vec<Map<String, Value>>,
     bytes: u64,
@@ -89,7 +89,7 @@ impl SessionImporter {
         Ok(())
     }
 
-    /// All of the session is read.
+    /// Finishes the session, which was read completely.
     pub(super) async fn finish(&mut self) -> Result<(), ExitError> {
         let Some(mut session) = self.session.take().filter(|session| !session.is_skipped) else {
             return Ok(());

@@ -1,12 +1,14 @@
-//! `antiphon partitions change`: another number of partitions, while no worker runs.
+//! `antiphon partitions change`: sets another number of partitions while no worker runs.
 //!
 //! 1. Begin: the mark is set and all leases are taken, in one transaction.
-//! 2. Close: the streams take nothing from publishers any more, and where each of them ends is kept.
-//! 3. Move: what they hold behind their checkpoints is appended to the streams of the new number.
-//! 4. Apply: the rows are those of the new number, in one transaction.
-//! 5. Open: turn requests are addressed anew, streams that are too many are deleted, the others take from publishers again, and the mark goes.
+//! 2. Close: the streams accept nothing more from publishers, and the end of each stream is stored.
+//! 3. Move: entries after the checkpoints are appended to the streams of the new number.
+//! 4. Apply: the rows are changed to the new number, in one transaction.
+//! 5. Open: turn requests are addressed again, surplus streams are deleted, the others accept
+//!    entries from publishers again, and the mark is deleted.
 //!
-//! What is done twice changes nothing, so a run that was interrupted anywhere is repeated; one at a time.
+//! Each step is idempotent, so an interrupted run can be repeated at any point. Only one run at a
+//! time is possible.
 
 use std::time::Duration;
 
@@ -23,19 +25,19 @@ use super::requests;
 use crate::exit::ExitError;
 use crate::mapping;
 
-/// Between two looks at leases that run out.
+/// Interval between checks of leases that run out.
 const LEASE_CHECK_INTERVAL: Duration = Duration::from_millis(300);
-/// How much later than its lease a worker counts as running.
+/// Time after the end of its lease for which a worker still counts as running.
 const LEASE_MARGIN: Duration = Duration::from_secs(1);
-/// What publishers had sent before a stream was closed is in it after this time.
+/// After this time the stream contains everything that publishers sent before it was closed.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
-/// A gateway that runs all the same has noticed the change after this time, and has ended.
+/// After this time a gateway that still runs has noticed the change and ended.
 const NOTICE_TIME: Duration = Duration::from_secs(5);
 
-/// Makes the change, or goes on with it, and says what was done.
+/// Makes or continues the change, and returns a report.
 ///
 /// # Errors
-/// What stands in the way; everything may be tried again.
+/// Something prevents the change. A failed run can always be repeated.
 pub(super) async fn run(store: &Store, bus: &Bus, to: PartitionCount) -> Result<Value, ExitError> {
     let started = Instant::now();
     let Some(_lock) = store.lock_partition_change().await? else {
@@ -58,20 +60,21 @@ pub(super) async fn run(store: &Store, bus: &Bus, to: PartitionCount) -> Result<
     }))
 }
 
-/// What a change to a number begins with.
+/// How a change to a number starts.
 pub(super) enum ChangeStart {
     /// This change was begun and has not ended.
     GoOn(PartitionChange),
-    /// There is no change under way.
+    /// No change is in progress.
     Begin,
-    /// There are that many partitions: a change to them has ended, or the number has always been this.
+    /// The fleet already has this number: a change to it has ended, or it never had another one.
     Nothing,
 }
 
-/// Whether the change is to be begun, gone on with, or has been made. A job that is repeated after its success succeeds again.
+/// Whether the change has to be begun, continued, or was already made. A job that is repeated after
+/// its success succeeds again.
 ///
 /// # Errors
-/// Another change is under way.
+/// Another change is in progress.
 pub(super) async fn start_of_change(store: &Store, to: PartitionCount) -> Result<ChangeStart, ExitError> {
     match store.partition_change().await? {
         Some(change) if change.to == to => Ok(ChangeStart::GoOn(change)),
@@ -81,7 +84,7 @@ pub(super) async fn start_of_change(store: &Store, to: PartitionCount) -> Result
     }
 }
 
-/// The answer to a change that has been made.
+/// The report for a change that was already made.
 pub(super) fn nothing_to_do(to: PartitionCount) -> Value {
     tracing::info!("nothing to do: there are {} partitions already", to.get());
     json!({ "from": to.get(), "to": to.get(), "moved_entries": 0, "readdressed_requests": 0, "seconds": 0.0 })
@@ -94,7 +97,7 @@ struct ChangeRun<'a> {
 }
 
 impl ChangeRun<'_> {
-    /// Everything that may stand in the way is looked at before anything is touched.
+    /// Checks everything that may prevent the change before it touches anything.
     async fn begin(&self, to: PartitionCount) -> Result<PartitionChange, ExitError> {
         let options = self.bus.stream_options(PartitionId(0)).await?;
         let limits = StreamLimits {
@@ -110,7 +113,7 @@ impl ChangeRun<'_> {
         for status in self.store.partitions_status().await? {
             self.check_stream(&status).await?;
         }
-        // Whether there is room for them shows now.
+        // This shows now whether there is room for the new streams.
         let options =
             StreamOptions { owner: StreamOwner::Installation(self.installation.clone()), ..options };
         self.make_streams(to, &options).await?;
@@ -126,7 +129,8 @@ impl ChangeRun<'_> {
         begun.ok_or_else(|| ExitError::Failed("another run has made the change meanwhile".to_owned()))
     }
 
-    /// What cannot be made whole is taken back: streams that no one reads would keep their room reserved.
+    /// If not all streams can be created, the new ones are deleted: streams without a reader would
+    /// keep their room reserved.
     async fn make_streams(&self, to: PartitionCount, options: &StreamOptions) -> Result<(), ExitError> {
         let mut missing = Vec::new();
         for partition in to.all() {
@@ -143,7 +147,8 @@ impl ChangeRun<'_> {
         Err(error.into())
     }
 
-    /// A lease that runs out belongs to a worker that has ended, one that is renewed does not.
+    /// A lease that runs out belongs to a worker that has ended. One that is renewed belongs to a
+    /// running worker.
     async fn wait_for_leases(&self) -> Result<(), ExitError> {
         let mut give_up_at = None;
         loop {
@@ -164,7 +169,8 @@ impl ChangeRun<'_> {
         }
     }
 
-    /// What a stream has lost is for its owner to record: after the change it could not be named any more.
+    /// The stream's owner has to record what the stream has lost: after the change the loss could
+    /// not be named any more.
     async fn check_stream(&self, status: &PartitionStatus) -> Result<(), ExitError> {
         let partition = status.partition;
         let mut marks = Vec::new();
@@ -185,14 +191,15 @@ impl ChangeRun<'_> {
         }
     }
 
-    /// Says how many entries were moved by this run.
+    /// Returns the number of entries that this run moved.
     async fn move_all(&self, change: &PartitionChange) -> Result<u64, ExitError> {
         let ends = match &change.ends {
             Some(ends) => ends.clone(),
             None => self.close(change).await?,
         };
         let mut mover = Mover::new(self.bus, change, &ends).await?;
-        // An interrupted run may have left consumers that have read a part: they must not be taken for those of this one.
+        // An interrupted run may have left consumers that have read a part. The higher epoch keeps
+        // them apart from those of this run.
         self.store.raise_epochs_of_change().await?;
         for source in self.sources(change, &ends).await? {
             mover.move_source(&source).await?;
@@ -212,7 +219,8 @@ impl ChangeRun<'_> {
         Ok(moved)
     }
 
-    /// The old streams; and those that are new: publishers who know the new number already may have written into them before they were closed.
+    /// The old streams and the new ones. Publishers that already know the new number may have
+    /// written into new streams before they were closed.
     async fn sources(&self, change: &PartitionChange, ends: &[Seq]) -> Result<Vec<Source>, ExitError> {
         let end = |partition: PartitionId| ends.get(usize::from(partition.0)).copied().unwrap_or_default();
         let old = self.store.partitions_status().await?;
@@ -261,7 +269,7 @@ impl ChangeRun<'_> {
         Ok(ends)
     }
 
-    /// Says how many turn requests were addressed anew.
+    /// Returns the number of turn requests that were addressed again.
     async fn open(&self, change: &PartitionChange) -> Result<u64, ExitError> {
         match mapping::check(self.bus, change.to).await {
             Ok(None) => {}

@@ -1,4 +1,4 @@
-//! Moving what the old streams hold behind their checkpoints.
+//! Moves the entries of the old streams after their checkpoints.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ use crate::exit::ExitError;
 /// Entries that are read together.
 const BATCH: usize = 512;
 
-/// What is moved of one stream.
+/// The part of a stream that is moved.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) partition: PartitionId,
-    /// Of this run: consumers of others have lower ones.
+    /// Epoch of this run; consumers of other runs have lower ones.
     pub(super) epoch: u64,
     pub(super) incarnation: Option<String>,
-    /// What comes after it,
+    /// Moves entries after this sequence.
     pub(super) after: Seq,
-    /// and not after this.
+    /// Last sequence to move.
     pub(super) end: Seq,
 }
 
-/// Moves entries; what an earlier run has moved is passed over.
+/// Moves entries, and skips those that an earlier run has moved.
 pub(super) struct Mover<'a> {
     bus: &'a Bus,
     placement: Placement,
-    /// Entries that this run has stored.
+    /// Number of entries that this run has stored.
     moved: u64,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Mover<'a> {
     /// Moves all of a source.
     ///
     /// # Errors
-    /// The servers do not answer, or something else writes into the streams.
+    /// The servers do not answer, or another process writes into the streams.
     pub(super) async fn move_source(&mut self, of: &Source) -> Result<(), ExitError> {
         if of.after >= of.end {
             return Ok(());
@@ -68,7 +68,7 @@ impl<'a> Mover<'a> {
                     let entries = entries.into_iter().filter(|entry| entry.seq <= of.end);
                     self.append(entries.collect()).await?;
                 }
-                // The last ones are gone from the stream.
+                // The last entries are missing in the stream.
                 ReaderEvent::CaughtUp(true) => {
                     let end = self.bus.stream_state(of.partition).await?.last_seq.next();
                     self.check_hole(of.partition, read.next(), end).await?;
@@ -88,7 +88,8 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// Entries that are not read are not in the stream either, or the run ends: what is not moved is lost.
+    /// Entries that were not read must be missing in the stream too; otherwise the run fails, since
+    /// an entry that is not moved is lost.
     async fn check_hole(&self, partition: PartitionId, expected: Seq, found: Seq) -> Result<(), ExitError> {
         if found <= expected {
             return Ok(());
@@ -106,10 +107,10 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// How many entries this run has moved.
+    /// Returns the number of entries that this run has moved.
     ///
     /// # Errors
-    /// A stream has more than was moved into it.
+    /// A stream has more entries than were moved into it.
     pub(super) fn finish(self) -> Result<u64, ExitError> {
         match self.placement.with_too_much() {
             Some(partition) => Err(foreign(partition)),
@@ -140,7 +141,7 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// What stands where an earlier run came to must be what it has moved there.
+    /// The last entry that an earlier run moved must be what is stored at that sequence.
     async fn check_stored(
         &self,
         partition: PartitionId,

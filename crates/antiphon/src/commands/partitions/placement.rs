@@ -1,20 +1,21 @@
-//! Which stream each entry is moved to, and at which sequence it stands there. Pure.
+//! Computes the stream and the sequence to which each entry is moved, without I/O.
 //!
-//! Every entry behind a checkpoint is appended anew, whether its partition stays the same or not: to the stream of its key under the new
-//! number. One rule for splitting, merging and keeping. The old streams are read one after the other, each in its order, so that the place of
-//! an entry depends on nothing else, and a move that was interrupted finds what it has done.
+//! Every entry after a checkpoint is appended to the stream of its key under the new number, even
+//! if its partition stays the same. Splitting, merging and keeping follow the same rule. The old
+//! streams are read one after the other, each in its order, so the place of an entry depends on
+//! nothing else. An interrupted move therefore recognizes what it has done.
 
 use model::{PartitionCount, PartitionId, Seq};
 use wire::subject;
 
-/// A stream as it stood before the move, and how many moved entries it has by now.
+/// The end of a stream before the move, and the number of entries moved into it since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MovedStream {
     pub(super) end: Seq,
     pub(super) stored: u64,
 }
 
-/// Where an entry goes.
+/// The destination of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) partition: PartitionId,
@@ -26,29 +27,27 @@ pub(super) struct Place {
 /// Whether an earlier run has stored an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// It has.
     Stored,
-    /// It has, and none after it in this stream.
+    /// Stored, and it is the last one that was stored in this stream.
     StoredLast,
-    /// It has not.
     Missing,
 }
 
-/// The places of entries, which are asked for in the order of the move.
+/// Computes the places of entries, which must be requested in the order of the move.
 #[derive(Debug)]
 pub(super) struct Placement {
     count: PartitionCount,
-    /// By partition, with how many entries have been placed there.
+    /// Streams by partition, each with the number of entries that were placed there.
     targets: Vec<(MovedStream, u64)>,
 }
 
 impl Placement {
-    /// `targets`: by partition, one for each of `count` at least.
+    /// `targets`: by partition, at least one for each of `count`.
     pub(super) fn new(count: PartitionCount, targets: Vec<MovedStream>) -> Self {
         Self { count, targets: targets.into_iter().map(|target| (target, 0)).collect() }
     }
 
-    /// The place of the next entry. `None`: no stream of a partition has such a subject.
+    /// The place of the next entry; `None` if no stream of a partition has such a subject.
     pub(super) fn place(&mut self, stored_under: &str) -> Option<Place> {
         let (partition, subject) = subject::in_fleet(self.count, stored_under)?;
         let (target, placed) = self.targets.get_mut(usize::from(partition.0))?;
@@ -61,7 +60,7 @@ impl Placement {
         Some(Place { partition, subject, seq: Seq(target.end.0 + *placed), progress })
     }
 
-    /// A stream that has more behind its end than was to be moved there.
+    /// A stream with more entries after its end than were to be moved there.
     pub(super) fn with_too_much(&self) -> Option<PartitionId> {
         let beyond = self.targets.iter().position(|(target, placed)| target.stored > *placed);
         beyond.and_then(|number| u16::try_from(number).ok()).map(PartitionId)

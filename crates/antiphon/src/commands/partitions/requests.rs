@@ -1,4 +1,5 @@
-//! Turn requests that wait or are in hand: each names the subject of its answer, in which the partition is.
+//! Turn requests that wait or are in progress: each names the subject of its answer, which contains
+//! the partition.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,17 +12,18 @@ use wire::subject;
 
 use crate::exit::ExitError;
 
-/// The deliveries of the old request, and those that a new owner asks for, have lower attempts: what is answered to those is fenced.
+/// Added to the attempt of a readdressed request. Deliveries of the old request, and requests of a
+/// new owner, have lower attempts, so answers to them are fenced.
 const LATER_ATTEMPT: u64 = 32;
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Puts each request whose answer would go to another partition into the stream again with the right subject, takes the old one out, and says
-/// how many those were.
+/// Stores each request whose answer would go to another partition again with the right subject, and
+/// deletes the old one. Returns the number of these requests.
 ///
 /// # Errors
 /// The servers do not answer, or refuse.
 pub(super) async fn readdress(bus: &Bus, count: PartitionCount) -> Result<u64, ExitError> {
-    // An earlier run may have put a request there and have ended before it took the old one out.
+    // An earlier run may have stored a request again and have ended before it deleted the old one.
     let mut there = HashSet::new();
     let mut from = Seq(1);
     while let Some((entry, request)) = next(bus, &mut from).await? {
@@ -41,8 +43,9 @@ pub(super) async fn readdress(bus: &Bus, count: PartitionCount) -> Result<u64, E
     Ok(readdressed_count)
 }
 
-/// Under the id that a new owner gives it, so that what that asks for again is dropped. A change back soon after finds that the id is taken by
-/// the request of then, which is not there any more.
+/// Publishes under the id that a new owner would use, so that the owner's repeated request is
+/// dropped as a duplicate. After a quick change back, the id is still taken by an earlier request
+/// that no longer exists. Then it publishes without an id.
 async fn publish(bus: &Bus, subject: &str, request: &Value) -> Result<(), ExitError> {
     let payload = Bytes::from(request.to_string());
     let json = Some(wire::CONTENT_TYPE_JSON);
@@ -65,13 +68,13 @@ async fn next(bus: &Bus, from: &mut Seq) -> Result<Option<(StoredEntry, Option<V
     Ok(Some((entry, request)))
 }
 
-/// What names the run of a turn, whatever else is in the request.
+/// The turn and run that a request names.
 fn run_of(entry: &StoredEntry) -> (String, String) {
     let request: Value = serde_json::from_slice(&entry.payload).unwrap_or_default();
     (request["turn_id"].to_string(), request["run"].to_string())
 }
 
-/// The request with the subject that it must have, as a later attempt; `None` when it has it.
+/// The request with the right subject, as a later attempt; `None` if its subject is already right.
 fn readdressed(count: PartitionCount, request: &Value) -> Option<Value> {
     let old = request["subject"].as_str()?;
     let (_, new) = subject::in_fleet(count, old).filter(|(_, new)| new != old)?;

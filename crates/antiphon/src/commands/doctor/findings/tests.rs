@@ -59,7 +59,7 @@ fn streams_are_judged_by_their_room_copies_and_backlog() {
             (named(3), Some(lagging)),
             (named(4), Some(usage(1, 100 + BACKLOG))),
             (named(5), None),
-            // Full, it drops the oldest.
+            // When full, this stream drops its oldest entries.
             (subject::TURNS_STREAM.to_owned(), Some(usage(1_000, 1))),
         ],
         ..Examined::default()

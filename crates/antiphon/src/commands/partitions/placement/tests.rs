@@ -10,11 +10,12 @@ fn count(count: u64) -> PartitionCount {
     PartitionCount::new(count).unwrap()
 }
 
-/// So many entries of 40 keys in the streams of `from` partitions, in the order in which they are moved: the old partition, subject, number.
+/// `many` entries of 40 keys in the streams of `from` partitions, in the order of the move: old
+/// partition, subject, number.
 fn entries(from: PartitionCount, many: u64) -> Vec<(PartitionId, String, u64)> {
     let mut entries: Vec<_> = (0..many)
         .map(|number| {
-            // As good as any random order, and the same each time.
+            // As good as any random order, and reproducible.
             let (key, kind) =
                 (number.wrapping_mul(2_654_435_761) % 40, ["chunks", "tasks"][(number % 2) as usize]);
             let key = format!("key-{key}");
@@ -28,7 +29,7 @@ fn entries(from: PartitionCount, many: u64) -> Vec<(PartitionId, String, u64)> {
 
 type Streams = BTreeMap<PartitionId, Vec<(Seq, String, u64)>>;
 
-/// Moves until so many entries have been stored by this run; what there is stays.
+/// Moves until this run has stored the given number of entries; existing entries stay.
 fn run(
     entries: &[(PartitionId, String, u64)],
     (to, most_partitions): (PartitionCount, u16),
@@ -59,7 +60,7 @@ fn each_entry_is_moved_once_in_the_order_of_its_key() {
     for (from, to) in [(8, 16), (16, 64), (64, 8), (8, 1), (1, 1024), (1024, 2)] {
         let (from, to) = (count(from), count(to));
         let (entries, most_partitions) = (entries(from, MANY), from.get().max(to.get()));
-        // Interrupted after each number of entries, and run to the end.
+        // Interrupted after each number of entries, then run to the end.
         for step in [3, 7, 100, MANY as usize] {
             let mut streams = Streams::new();
             for _ in 0..=MANY as usize / step {

@@ -85,6 +85,8 @@ fn of_commit(commit: &str) -> Result<Figures> {
             .iter()
             .map(|call| text.matches(call).count())
             .sum::<usize>();
+        }
+        if name == "gateway" || name == "http-server" {
             codes.extend(error_codes(path, text));
         }
         figures.options += text.matches("env = \"").count();

@@ -162,7 +162,7 @@ fn fuzz_reader(streams: &str) -> Result<i32> {
 }
 
 /// nextest's test slots per core; `.config/nextest.toml` sets how many a test takes.
-const PLACES_PER_CORE: usize = 4;
+const PLACES_PER_CORE: usize = 6;
 
 /// Tests that start no server and no process, and have no long search.
 const WITHOUT_SERVICES: &[&str] = &[

@@ -22,8 +22,8 @@ pub(crate) struct UsageQuery {
     /// Only turns that ended at this time or later.
     #[param(value_type = schemas::TimestampSchema)]
     from: String,
-    /// Only turns that ended before this time.
-    #[param(value_type = schemas::TimestampSchema)]
+    /// Only turns that ended before this time; by default now.
+    #[param(value_type = Option<schemas::TimestampSchema>)]
     to: Option<String>,
     /// Grouping: any of `day` (in UTC), `agent`, `thread`, `user`, `model`, `kind`,
     /// `finish_reason`, separated by commas. By default one sum of all.

@@ -37,19 +37,19 @@ pub(super) enum AnswerView {
 
 /// Nouns whose commands are all here, with their descriptions.
 pub(super) const NOUNS: &[(&str, &str)] = &[
-    ("agents", "Agents: their settings, their queues and their backoff"),
-    ("budgets", "Budgets: how many tokens, or how much money, turns may use in a day or a month"),
-    ("dead-letters", "Inputs that were given up on: show, replay and drop them"),
-    ("follow-ups", "Follow-ups: which wait, and why an agent spoke first or was kept from it"),
+    ("agents", "Agents: settings, queues and backoff"),
+    ("budgets", "Budgets: limits on the tokens or money that turns use per day or month"),
+    ("dead-letters", "Dead letters (inputs that could not be processed): show, replay and drop them"),
+    ("follow-ups", "Follow-ups: pending proactive messages, and why others were sent or suppressed"),
     (
         "incidents",
-        "What a store or a stream that went back in time has lost, and tool calls of unknown outcome",
+        "Incidents: data lost when a store or a stream went back in time, and tool calls of unknown outcome",
     ),
-    ("reasoning", "Reasoning sessions of agents: view them, and take compressions back"),
+    ("reasoning", "Reasoning sessions of agents: view them, and undo compressions"),
     ("schedules", "Schedules of agents"),
-    ("tasks", "Tasks of agents: the queue, and what waits for its time"),
-    ("turns", "Turns under way, and those that failed"),
-    ("usage", "What the calls of models have used, and what they cost"),
+    ("tasks", "Tasks of agents: the queue, and delayed tasks"),
+    ("turns", "Turns in progress, and failed turns"),
+    ("usage", "Usage and cost of model calls"),
 ];
 
 /// The lines of the file that are commands.

@@ -1,4 +1,4 @@
-//! Dead letters: inputs that were given up on.
+//! Dead letters: inputs that could not be processed.
 
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -41,8 +41,8 @@ pub(crate) struct DeadLettersPage {
     next: Option<String>,
 }
 
-/// An input that was given up on. The command `antiphon dead-letters` shows its whole payload,
-/// replays it and drops it.
+/// An input that could not be processed. The command `antiphon dead-letters` shows its whole
+/// payload, replays it and drops it.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeadLetter {
     id: String,
@@ -65,38 +65,38 @@ pub(crate) struct DeadLetter {
     detail: Value,
     /// Size of the payload in bytes.
     bytes: usize,
-    /// The beginning of the payload, as far as it is text.
+    /// The beginning of the payload, if it is text.
     preview: String,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
-    /// When the payload was put into the stream again; null when it was not.
+    /// When the payload was published to the stream again; null if it was not.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     replayed_at: Option<String>,
 }
 
-/// An input given up on, with its whole payload.
+/// A dead letter with its whole payload.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WholeDeadLetter {
     #[serde(flatten)]
     letter: DeadLetter,
-    /// The payload, where it is text.
+    /// The payload, if it is text.
     #[schema(required)]
     text: Option<String>,
     /// The payload in hexadecimal digits.
     hex: String,
 }
 
-/// A dead letter whose payload is in its stream again.
+/// A replayed dead letter: its payload is in its stream again.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ReplayedDeadLetter {
     id: String,
-    /// False: another request has replayed it at the same time, with the same effect.
+    /// False: a concurrent request replayed it, with the same effect.
     replayed: bool,
     stream: String,
     stream_seq: u64,
 }
 
-/// A dead letter that is gone.
+/// A deleted dead letter.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DroppedDeadLetter {
     id: String,

@@ -15,14 +15,14 @@ use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, submit};
 
-/// A thread that is to be the copy of another one.
+/// A request to copy a thread.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForkBody {
-    /// The new thread.
+    /// The id of the new thread.
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
-    /// The last batch that is copied; all of them without it.
+    /// The last batch to copy; default: all batches.
     #[schema(value_type = Option<schemas::PositionSchema>)]
     at: Option<String>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct ForkedThread {
     forked_from: String,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     at: Option<Position>,
-    /// How many messages were copied.
+    /// Number of copied messages.
     message_count: u64,
 }
 

@@ -18,30 +18,30 @@ use crate::commands::control;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct IncidentsQuery {
-    /// Those that are acknowledged as well.
+    /// Whether to include acknowledged incidents.
     #[serde(default)]
     all: bool,
 }
 
-/// Incidents, the newest first.
+/// Incidents, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct IncidentsPage {
     incidents: Vec<IncidentView>,
 }
 
-/// What a store or a stream that went back in time has lost.
+/// Data lost when a store or a stream went back in time.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct IncidentView {
     partition: u16,
     /// `store_stepped_back`, `entries_gone`, `stream_parted` or `stream_renewed`.
     kind: String,
-    /// The stream that the sequences count in.
+    /// The stream to which the sequence numbers belong.
     stream: String,
     first_seq: u64,
-    /// Null: it is not known how far the stream had come.
+    /// Null: the end of the stream at that time is unknown.
     #[schema(required)]
     last_seq: Option<u64>,
-    /// What happened, for people.
+    /// What happened, as readable text.
     detail: String,
     #[schema(value_type = schemas::TimestampSchema)]
     detected_at: String,
@@ -51,7 +51,7 @@ pub(crate) struct IncidentView {
     acknowledged_by: Option<String>,
 }
 
-/// Which incidents are acknowledged.
+/// The incidents to acknowledge.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AcknowledgeBody {
@@ -64,7 +64,7 @@ impl MaxBodySize for AcknowledgeBody {
     const MAX_BYTES: usize = 1 << 10;
 }
 
-/// How many incidents are acknowledged now that were not.
+/// The number of newly acknowledged incidents.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Acknowledged {
     acknowledged: u64,

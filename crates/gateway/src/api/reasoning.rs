@@ -180,15 +180,15 @@ pub(crate) async fn message(
     Ok(json_no_store(message_view(read.message.ok_or_else(none)?)))
 }
 
-/// A compression that was taken back.
+/// An undone compression.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct UndoneCompression {
     session_id: String,
-    /// The message that was its summary.
+    /// The id of its summary message.
     undone: String,
 }
 
-/// Takes the newest compression back.
+/// Undoes the newest compression.
 pub(crate) async fn undo(
     ctx: RequestContext,
     PathParam(session): PathParam<String>,
@@ -199,9 +199,9 @@ pub(crate) async fn undo(
     let (actor, store) = (ctx.actor(&headers)?, ctx.store()?);
     let unknown = || Problem::new(ErrorCode::UnknownSession, "there is no such reasoning session");
     let seen = store.restorable_reasoning(&id).await?.ok_or_else(unknown)?;
-    let summary = seen.summary.ok_or_else(|| {
-        Problem::new(ErrorCode::NoCompression, "the session has no compression to take back")
-    })?;
+    let summary = seen
+        .summary
+        .ok_or_else(|| Problem::new(ErrorCode::NoCompression, "the session has no compression to undo"))?;
     if !store.undo_reasoning(&id, &seen, None, &actor).await? {
         let detail = "the session has changed meanwhile: look at it again";
         return Err(Problem::new(ErrorCode::SessionChanged, detail));
@@ -210,9 +210,9 @@ pub(crate) async fn undo(
     if let Some(thread) = &now.session.applies_to
         && let Err(error) = store.apply_reasoning(&id, thread, &actor).await
     {
-        tracing::warn!(%error, session = id.as_str(), "a compression was taken back and is not applied to its thread yet");
-        let detail = "the compression was taken back, but the contexts of its thread have not changed yet. The next change of the session \
-                      makes them so; do not repeat the request, which would take back one more";
+        tracing::warn!(%error, session = id.as_str(), "a compression was undone and is not applied to its thread yet");
+        let detail = "the compression was undone, but the contexts of its thread have not changed yet. The next change of the session \
+                      updates them; do not repeat the request, which would undo one more";
         return Err(Problem::new(ErrorCode::CompressionNotApplied, detail));
     }
     Ok(json_no_store(UndoneCompression { session_id: id.name().to_owned(), undone: message_id(summary) }))

@@ -60,7 +60,7 @@ pub(crate) struct TurnDetail {
     /// The reason why the turn waits; null while chunks come, and once the turn has ended.
     #[schema(required)]
     waiting: Option<ReasonView>,
-    /// The follow-up of a turn in which the agent spoke first; null for other turns.
+    /// The follow-up that opened the turn (a proactive message); null for other turns.
     #[schema(required)]
     follow_up: Option<TurnFollowUp>,
     /// Why the answer ended; null unless the turn is completed.

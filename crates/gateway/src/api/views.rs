@@ -37,7 +37,7 @@ pub(crate) struct ThreadView {
     pub(crate) busy_policy: &'static str,
     #[schema(value_type = Object)]
     pub(crate) metadata: Value,
-    /// Number of messages, without those that the system made up.
+    /// Number of messages, without those that the system generated.
     #[schema(minimum = 0)]
     pub(crate) message_count: i64,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
@@ -65,7 +65,7 @@ impl From<&ThreadRow> for ThreadView {
 /// A message of a history.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MessageView {
-    /// Null while its turn is under way.
+    /// Null while its turn is in progress.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub(crate) position: Option<Position>,
     #[schema(value_type = schemas::MessageIdSchema)]
@@ -97,7 +97,7 @@ pub(crate) struct MessageView {
     /// Total use of the answer's model calls; set on the last message of an answer, where known.
     #[schema(required)]
     pub(crate) usage: Option<AnswerUsage>,
-    /// Facts that the agent has remembered since this answer, and how to take them back. Set in
+    /// Facts that the agent has remembered since this answer, and how to undo that. Set in
     /// histories and batches; absent when there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
@@ -308,7 +308,7 @@ impl InputView {
     }
 }
 
-/// A message that has begun and not ended.
+/// A message in progress.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OpenMessageView {
     #[schema(value_type = schemas::MessageIdSchema)]
@@ -321,7 +321,7 @@ pub(crate) struct OpenMessageView {
     released: u32,
     /// Missing chunks below the highest received one; at most 64 ranges.
     missing: Vec<RangeView>,
-    /// When the message is given up because a chunk is missing; null while none is.
+    /// When the message fails because a chunk is missing; null while none is missing.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     until: Option<String>,
 }

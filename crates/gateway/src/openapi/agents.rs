@@ -22,16 +22,16 @@ use crate::openapi::tags::AGENTS;
 pub(crate) fn operations() -> Vec<Operation> {
     let put = json!({ "agent_id": "ann", "workflow": "default", "settings": { "deadline_ms": 60_000 }, "version": 2 });
     vec![
-        Operation::get("/v1/agents", "listAgents", "All agents", agents::list)
+        Operation::get("/v1/agents", "listAgents", "List agents", agents::list)
             .tag(AGENTS)
             .scope(Scope::ReadAgents)
             .query::<AgentsQuery>()
-            .response::<AgentsPage>(200, "Agents, by their ids", json!({ "agents": [agent()], "next": null }))
+            .response::<AgentsPage>(200, "Agents, ordered by id", json!({ "agents": [agent()], "next": null }))
             .errors(&[ErrorCode::InvalidLimit]),
         Operation::get(
             "/v1/agents/{agent}",
             "showAgent",
-            "An agent, its queue, and why its head waits",
+            "Show an agent, its queue, and why the first task waits",
             agents::get,
         )
         .tag(AGENTS)
@@ -41,25 +41,25 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation::put(
             "/v1/agents/{agent}",
             "putAgent",
-            "Create an agent, or change its settings",
+            "Create an agent or change its settings",
             agents::put,
         )
         .tag(AGENTS)
         .scope(Scope::ConfigureAgents)
         .actor_header()
         .body::<AgentBody>(json!({ "workflow": "default", "settings": { "deadline_ms": 60_000 } }))
-        .response::<PutAnswer>(201, "It is new", put.clone())
-        .response::<PutAnswer>(200, "Its settings are these now", put)
+        .response::<PutAnswer>(201, "Created", put.clone())
+        .response::<PutAnswer>(200, "Updated", put)
         .errors(&[ErrorCode::InvalidSettings, ErrorCode::ThreadErased]),
-        act("/v1/agents/{agent}/pause", "pauseAgent", "Start no task until it is resumed", agents::pause),
-        act("/v1/agents/{agent}/resume", "resumeAgent", "Start tasks again", agents::resume),
+        act("/v1/agents/{agent}/pause", "pauseAgent", "Pause an agent: it starts no task until it is resumed", agents::pause),
+        act("/v1/agents/{agent}/resume", "resumeAgent", "Resume a paused agent", agents::resume),
         act(
             "/v1/agents/{agent}/clear-backoff",
             "clearBackoff",
-            "Try the head again now",
+            "Clear the backoff: retry the first task now",
             agents::clear_backoff,
         ),
-        Operation::get("/v1/agents/{agent}/audit", "auditAgent", "Who did what to an agent", audit::of_agent)
+        Operation::get("/v1/agents/{agent}/audit", "auditAgent", "Show the audit log of an agent", audit::of_agent)
             .tag(AGENTS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()
@@ -68,7 +68,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation::get(
             "/v1/agents/{agent}/batches",
             "listIncompleteBatches",
-            "Turns that are not complete, in all threads of an agent",
+            "List incomplete turns in all threads of an agent",
             batches::incomplete_of_agent,
         )
         .tag(AGENTS)
@@ -76,14 +76,14 @@ pub(crate) fn operations() -> Vec<Operation> {
         .query::<IncompleteQuery>()
         .response::<IncompletePage>(
             200,
-            "Incomplete batches, thread by thread",
+            "Incomplete batches, grouped by thread",
             json!({ "agent_id": "ann", "batches": [incomplete()], "next": null }),
         )
         .errors(&[ErrorCode::InvalidLimit, ErrorCode::InvalidId, ErrorCode::InvalidPosition]),
         Operation::get(
             "/v1/dead-letters",
             "listDeadLetters",
-            "What was given up on, with its reason",
+            "List dead letters: inputs that could not be processed, with the reason",
             dead_letters::list,
         )
         .tag(AGENTS)
@@ -91,11 +91,11 @@ pub(crate) fn operations() -> Vec<Operation> {
         .query::<DeadLettersQuery>()
         .response::<DeadLettersPage>(
             200,
-            "Dead letters, the newest first",
+            "Dead letters, newest first",
             json!({ "dead_letters": [dead_letter()], "next": "1795000000000000:entry:3:7f3a:17" }),
         )
         .errors(&[ErrorCode::InvalidLimit, ErrorCode::InvalidId]),
-        Operation::get("/v1/dead-letters/{letter}", "showDeadLetter", "What was given up on, with its whole payload", dead_letters::get)
+        Operation::get("/v1/dead-letters/{letter}", "showDeadLetter", "Show a dead letter with its whole payload", dead_letters::get)
             .tag(AGENTS)
             .scope(Scope::ReadDeadLetters)
             .response::<WholeDeadLetter>(200, "The dead letter", whole_dead_letter())
@@ -103,17 +103,17 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation::post(
             "/v1/dead-letters/{letter}/replay",
             "replayDeadLetter",
-            "Put the payload of a dead letter into its stream again",
+            "Replay a dead letter: publish its payload to its stream again",
             dead_letters::replay,
         )
         .tag(AGENTS)
-        .description("Once, and what it says is taken once as well, by the ids in it. Messages that failed are not replayed.")
+        .description("A dead letter is replayed once, and the ids in its payload ensure that it is processed once. Failed messages cannot be replayed.")
         .scope(Scope::OperateDeadLetters)
         .actor_header()
         .no_body()
         .response::<ReplayedDeadLetter>(
             200,
-            "It is in the stream",
+            "The payload is in the stream",
             json!({ "id": "entry:3:7f3a:17", "replayed": true, "stream": "PARTITION_3", "stream_seq": 18 }),
         )
         .errors(&PUBLISH)
@@ -123,15 +123,15 @@ pub(crate) fn operations() -> Vec<Operation> {
             .scope(Scope::OperateDeadLetters)
             .actor_header()
             .no_body()
-            .response::<DroppedDeadLetter>(200, "It is gone", json!({ "id": "entry:3:7f3a:17", "dropped": true }))
+            .response::<DroppedDeadLetter>(200, "Deleted", json!({ "id": "entry:3:7f3a:17", "dropped": true }))
             .errors(&[ErrorCode::UnknownDeadLetter]),
-        Operation::get("/v1/usage", "showUsage", "What the calls of models have used, in sums", usage::get)
+        Operation::get("/v1/usage", "showUsage", "Show the usage of model calls in totals", usage::get)
             .tag(AGENTS)
             .scope(Scope::ReadAgents)
             .query::<UsageQuery>()
             .response::<UsageReport>(
                 200,
-                "Sums, in the order of their groups",
+                "Totals, ordered by group",
                 json!({ "currency": "USD", "details_from": "2025-10-18", "usage": [used()] }),
             )
             .or_as("text/csv", json!({ "type": "string" }))

@@ -13,40 +13,40 @@ use crate::openapi::tags::BUDGETS;
 pub(crate) fn operations() -> Vec<Operation> {
     let one = "/v1/budgets/{budget}";
     vec![
-        Operation::get("/v1/budgets", "listBudgets", "What may be used, and what of it has been", budgets::list)
+        Operation::get("/v1/budgets", "listBudgets", "List budgets and their usage", budgets::list)
             .tag(BUDGETS)
             .scope(Scope::ReadAgents)
             .query::<BudgetsQuery>()
-            .response::<BudgetsPage>(200, "Budgets, by their names", json!({ "budgets": [budget()], "next": null }))
+            .response::<BudgetsPage>(200, "Budgets, ordered by name", json!({ "budgets": [budget()], "next": null }))
             .errors(&[ErrorCode::InvalidLimit]),
-        Operation::get(one, "showBudget", "A budget, and what has been used of it", budgets::get)
+        Operation::get(one, "showBudget", "Show a budget and its usage", budgets::get)
             .tag(BUDGETS)
             .scope(Scope::ReadAgents)
             .response::<BudgetView>(200, "The budget", budget())
             .errors(&[ErrorCode::UnknownBudget]),
-        Operation::put(one, "putBudget", "Create a budget, or replace it", budgets::put)
+        Operation::put(one, "putBudget", "Create or replace a budget", budgets::put)
             .tag(BUDGETS)
             .description(
-                "A tenant may have 1,000. What has been used in the period counts from the start, whenever the budget is put. While it is spent, \
-                 inputs are refused with 429 (`budget_exceeded`), and what is queued waits; turns under way go on.",
+                "A tenant may have 1,000 budgets. Usage counts from the start of the period, even if the budget is created or replaced later. While \
+                 a budget is exhausted, inputs are refused with 429 (`budget_exceeded`) and queued inputs wait; turns in progress continue.",
             )
             .scope(Scope::ConfigureAgents)
             .actor_header()
             .body::<BudgetBody>(
                 json!({ "tokens": 100_000, "period": "day", "time_zone": "Europe/Berlin", "agent_id": "ann" }),
             )
-            .response::<BudgetView>(201, "It is new", budget())
-            .response::<BudgetView>(200, "It has taken the place of the one of that name", budget())
+            .response::<BudgetView>(201, "Created", budget())
+            .response::<BudgetView>(200, "Replaced the budget of that name", budget())
             .errors(&[ErrorCode::InvalidBudget, ErrorCode::TooManyBudgets, ErrorCode::UnknownBudget]),
         Operation::delete(one, "deleteBudget", "Delete a budget", budgets::delete)
             .tag(BUDGETS)
-            .description("What it has kept waiting begins within seconds.")
+            .description("Inputs that waited because of it begin within seconds.")
             .scope(Scope::ConfigureAgents)
             .actor_header()
             .no_body()
-            .response_with(ResponseSpec::nothing("There is none of that name any more"))
+            .response_with(ResponseSpec::nothing("Deleted"))
             .errors(&[ErrorCode::UnknownBudget]),
-        Operation::get("/v1/budgets/{budget}/audit", "auditBudget", "Who put or deleted a budget", budgets::audit)
+        Operation::get("/v1/budgets/{budget}/audit", "auditBudget", "Show the audit log of a budget", budgets::audit)
             .tag(BUDGETS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()

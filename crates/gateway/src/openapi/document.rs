@@ -81,7 +81,7 @@ pub fn described() -> Value {
             "description": INTRODUCTION,
             "license": { "name": "Apache License 2.0", "identifier": "Apache-2.0" },
         },
-        "servers": [{ "url": "/", "description": "This gateway, or any other of the fleet" }],
+        "servers": [{ "url": "/", "description": "This gateway, or any other in the fleet" }],
         "tags": TAGS.map(|(name, text)| json!({ "name": name, "description": text })),
         "paths": paths,
         "components": components,
@@ -125,18 +125,18 @@ fn names_of(parameter: &Value) -> Vec<String> {
 }
 
 const INTRODUCTION: &str = "\
-A message to a thread opens a turn: the agent's workflow answers, the answer is streamed while it comes, and everything of the turn is \
-stored at once when it has ended. Agents work through queues of tasks in the same way.\n\n\
-Ids match `[A-Za-z0-9_-]{1,128}`. Positions are numbers as texts. What is refused is said as `application/problem+json` (RFC 9457) with a \
-`code` for programs and `retryable`; a protocol that has a form of its own for errors uses that. With `Retry-After` the same request may \
-succeed after that many seconds. Every operation may answer the codes of its `default` response; `x-error-codes` lists its further ones.\n\n\
-A stream of events that ends without its last event was cut: a client that connects again with the id of the last event, to any \
-gateway, goes on strictly after it.";
+A message to a thread opens a turn, which the agent's workflow answers. The answer is streamed as it is produced; when the turn ends, all \
+of it is stored atomically. Agents process their task queues in the same way.\n\n\
+Ids match `[A-Za-z0-9_-]{1,128}`. Positions are numbers encoded as strings. Errors are `application/problem+json` (RFC 9457) with a \
+machine-readable `code` and `retryable`; protocols with their own error format use that. With `Retry-After` the same request may \
+succeed after that many seconds. Every operation may return the codes of its `default` response; `x-error-codes` lists its others.\n\n\
+An event stream that ends without its last event was interrupted. A client that reconnects to any gateway with the id of the last event \
+continues directly after it.";
 
 const CREDENTIALS: &str = "\
-An API key or a token of the identity provider. Each operation names the scope that it needs. A role is a set of scopes: `viewer` reads \
-threads and agents, `operator` also writes threads, sends tasks, operates agents and reads the audit, `admin` does everything. What is \
-another tenant's is answered like what does not exist. The events of a thread are also opened by a ticket in the address (`ticket`).";
+An API key or a token of the identity provider. Each operation names the scope that it requires. A role is a set of scopes. `viewer` \
+reads threads and agents; `operator` also writes threads, sends tasks, operates agents and reads the audit log; `admin` does everything. \
+Resources of other tenants appear not to exist. The events of a thread can also be opened with a ticket in the URL (`ticket`).";
 
 fn scopes() -> String {
     Scope::ALL.map(|scope| format!("* `{}`: {}", scope.scope(), operation::meaning(scope))).join("\n")

@@ -144,7 +144,7 @@ fn native_schema() -> Value {
             "event": kinds,
             "id": <schemas::CursorSchema as PartialSchema>::schema(),
             "data": { "type": "string" },
-            "retry": { "type": "integer", "minimum": 0, "description": "After so many ms to connect again." },
+            "retry": { "type": "integer", "minimum": 0, "description": "Milliseconds to wait before reconnecting." },
         },
         "allOf": [
             { "if": is("ready"), "then": event(json!({ "const": "ready" }), data(&["ReadyEvent"])) },
@@ -212,34 +212,34 @@ fn native_examples() -> Map<String, Value> {
         }],
     });
     let restart = json!({ "thread_id": "hello", "after": before });
-    let restart = one("what the reader has after this position does not exist", before, restart);
+    let restart = one("what the client has received after this position is no longer valid", before, restart);
     let examples = [
         ("chunk", one("a chunk", &format!("{before}~{answer}.0.1.5"), chunk)),
-        ("rest", one("what is left of a text, from the store", &format!("{before}~{answer}.0.1.6.f"), rest)),
+        ("rest", one("the rest of a text, from the store", &format!("{before}~{answer}.0.1.6.f"), rest)),
         ("complete", one("the message is stored", id, complete)),
-        ("stopped", one("the message is stored as far as it had come", id, stopped)),
-        ("failed", one("the message was given up", id, failed)),
+        ("stopped", one("the partial message is stored", id, stopped)),
+        ("failed", one("the message failed", id, failed)),
         ("ready", named("ready", ready)),
         ("reset", named("reset", reset)),
         ("restart", named("restart", restart)),
         (
             "waiting",
             json!({
-                "summary": "no service takes the request",
+                "summary": "no workflow service takes the request",
                 "value": { "event": "waiting", "data": waiting.to_string() },
             }),
         ),
         (
             "left_out",
             json!({
-                "summary": "more messages are open than a stream shows",
+                "summary": "more messages are open than the stream shows",
                 "value": { "event": "left_out", "data": left_out.to_string() },
             }),
         ),
         (
             "remembered",
             json!({
-                "summary": "what the agent remembers since an answer",
+                "summary": "facts that the agent remembered since an answer",
                 "value": { "event": "remembered", "data": remembered.to_string() },
             }),
         ),
@@ -253,7 +253,7 @@ fn native_examples() -> Map<String, Value> {
         (
             "drain",
             json!({
-                "summary": "the gateway stops: connect again, to any",
+                "summary": "the gateway is shutting down: reconnect to any gateway",
                 "value": { "event": "drain", "data": "{}", "retry": 1_197 },
             }),
         ),
@@ -262,12 +262,12 @@ fn native_examples() -> Map<String, Value> {
 }
 
 const NATIVE: &str = "\
-One event. Without `event` it is a chunk of a message, each once and in order; `message_complete`, which follows the commit; or the \
-failure of a message. Every end has a position in the thread, and a client that comes back with the id of an event gets all ends after it, in \
-their order. `ready` is the first event of a stream without a cursor, with the id to come back with if nothing follows. `reset`: the message \
-starts again, and what came of it before does not count. `restart`: what the client has does not exist any more; it forgets all that came after \
-the position `after`, and all that is open, and goes on with what follows. `waiting`: why no chunk of an answer comes, repeated about every ten \
-seconds while it is so; it has no id and ends nothing. `left_out`: more messages of the thread are open than a stream shows; it has no id either. \
-`remembered`: what the agent remembers since an answer, from which message, and the request that takes it back; it has no id, and a client that was away \
-finds it in the history, with the answer. `drain`: the gateway \
-stops, and the client is to connect again. `auth_expired` is the last event of a stream whose credential is no longer valid.";
+One event. Without `event` it is one of three: a chunk of a message, sent once and in order; `message_complete`, sent after the commit; or the \
+failure of a message. Every end of a message has a position in the thread. A client that reconnects with the id of an event receives all later \
+ends in order. `ready` is the first event of a stream without a cursor; its id is the one to reconnect with if nothing follows. `reset`: the \
+message starts again; discard what was received of it. `restart`: what the client has received is no longer valid. It discards everything after \
+the position `after` and all open messages, and continues with what follows. `waiting`: why an answer produces no chunks, repeated about every \
+ten seconds meanwhile; it has no id and ends nothing. `left_out`: more messages of the thread are open than the stream shows; it has no id. \
+`remembered`: facts that the agent remembered since an answer, the source messages, and the requests that undo them. It has no id; a client that \
+was disconnected finds the facts in the history, with the answer. `drain`: the gateway is shutting down, and the client should reconnect. \
+`auth_expired` is the last event of a stream whose credential is no longer valid.";

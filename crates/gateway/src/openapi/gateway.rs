@@ -13,17 +13,17 @@ use crate::openapi::tags::GATEWAY;
 pub(crate) fn operations() -> Vec<Operation> {
     let policy = json!({ "type": "string" });
     vec![
-        Operation::get("/", "about", "What answers here", service_info::get)
+        Operation::get("/", "about", "Show the name and version of the service", service_info::get)
             .tag(GATEWAY)
             .response::<ServiceInfo>(
                 200,
                 "Name and version",
                 json!({ "name": "antiphon", "version": env!("CARGO_PKG_VERSION") }),
             ),
-        probe("/livez", "livez", "Whether the process works"),
-        probe("/readyz", "readyz", "Whether the gateway takes requests"),
-        probe("/startupz", "startupz", "Whether the process has started"),
-        Operation::without_handler("/openapi.json", "openapi", "This description")
+        probe("/livez", "livez", "Check whether the process works"),
+        probe("/readyz", "readyz", "Check whether the gateway accepts requests"),
+        probe("/startupz", "startupz", "Check whether the process has started"),
+        Operation::without_handler("/openapi.json", "openapi", "Get this API description")
             .tag(GATEWAY)
             .response_with(ResponseSpec::json(
                 200,
@@ -31,12 +31,12 @@ pub(crate) fn operations() -> Vec<Operation> {
                 json!({ "type": "object", "required": ["openapi", "info", "paths"] }),
                 json!({ "openapi": "3.1.0", "info": { "title": "Antiphon", "version": "1" }, "paths": {} }),
             )),
-        Operation::get("/docs", "docs", "This description as a page", pages::page)
+        Operation::get("/docs", "docs", "Show this API description as a page", pages::page)
             .tag(GATEWAY)
-            .description("It needs no network but this gateway.")
+            .description("The page loads everything from this gateway.")
             .response_with(ResponseSpec::text(200, "The page", "text/html"))
-            .with_header("Content-Security-Policy", "Nothing but this gateway's own.", policy),
-        Operation::get("/docs/{file}", "docsFile", "What the page consists of", pages::file)
+            .with_header("Content-Security-Policy", "Allows content of this gateway only.", policy),
+        Operation::get("/docs/{file}", "docsFile", "Get a file of the page", pages::file)
             .tag(GATEWAY)
             .response_with(
                 ResponseSpec::text(200, "A file", "text/javascript")
@@ -49,6 +49,6 @@ pub(crate) fn operations() -> Vec<Operation> {
 fn probe(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
     Operation::without_handler(path, id, summary)
         .tag(GATEWAY)
-        .response_with(ResponseSpec::text(200, "It does", "text/plain"))
-        .response_with(ResponseSpec::text(503, "It does not, and why", "text/plain"))
+        .response_with(ResponseSpec::text(200, "Yes", "text/plain"))
+        .response_with(ResponseSpec::text(503, "No, with the reason", "text/plain"))
 }

@@ -18,27 +18,31 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation::get(
             "/v1/incidents",
             "listIncidents",
-            "What a store or a stream that went back in time has lost",
+            "List incidents: data lost when a store or a stream went back in time",
             incidents::list,
         )
         .tag(GATEWAY)
-        .description("Without `all` those that are not acknowledged.")
+        .description("Without `all`, only unacknowledged incidents.")
         .scope(Scope::ReadFleet)
         .query::<IncidentsQuery>()
-        .response::<IncidentsPage>(200, "Incidents, the newest first", json!({ "incidents": [incident] }))
+        .response::<IncidentsPage>(200, "Incidents, newest first", json!({ "incidents": [incident] }))
         .errors(&[ErrorCode::DefaultTenantOnly]),
         Operation::post(
             "/v1/incidents/acknowledge",
             "acknowledgeIncidents",
-            "Mark incidents as seen",
+            "Acknowledge incidents",
             incidents::acknowledge,
         )
         .tag(GATEWAY)
-        .description("The worker that owns the partition is ready again.")
+        .description("The worker that owns the partition becomes ready again.")
         .scope(Scope::OperateFleet)
         .actor_header()
         .body::<AcknowledgeBody>(json!({ "partition": "3" }))
-        .response::<Acknowledged>(200, "How many were not acknowledged before", json!({ "acknowledged": 1 }))
+        .response::<Acknowledged>(
+            200,
+            "The number of newly acknowledged incidents",
+            json!({ "acknowledged": 1 }),
+        )
         .errors(&[ErrorCode::DefaultTenantOnly]),
     ]
 }

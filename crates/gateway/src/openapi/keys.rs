@@ -19,41 +19,41 @@ pub(crate) fn operations() -> Vec<Operation> {
     let ticket = json!({ "ticket": TICKET, "expires_at": "2026-11-22T12:21:38Z", "events_url": url });
     let place = json!({ "type": "string", "format": "uri-reference" });
     vec![
-        Operation::get("/v1/keys", "listKeys", "The API keys of the tenant, without their secrets", keys::list)
+        Operation::get("/v1/keys", "listKeys", "List the API keys of the tenant, without their secrets", keys::list)
             .tag(KEYS)
             .scope(Scope::ManageKeys)
             .query::<KeysQuery>()
-            .response::<KeysPage>(200, "Keys, by their ids", page)
+            .response::<KeysPage>(200, "Keys, ordered by id", page)
             .errors(&[ErrorCode::InvalidLimit]),
-        Operation::post("/v1/keys", "makeKey", "Make an API key", keys::create)
+        Operation::post("/v1/keys", "makeKey", "Create an API key", keys::create)
             .tag(KEYS)
-            .description("Its text is shown here and never again. A key cannot grant a scope that its creator lacks, or outlive the creator's own credential.")
+            .description("The secret is shown only in this response. A key cannot grant a scope that its creator lacks, or outlive the creator's own credential.")
             .scope(Scope::ManageKeys)
             .actor_header()
             .body::<KeyBody>(json!({ "name": "the web shop", "role": "operator", "expires_in_s": 7_776_000 }))
             .response::<MadeKey>(201, "The key", made)
             .errors(&[ErrorCode::InvalidKey, ErrorCode::UnknownKey]),
-        Operation::delete("/v1/keys/{key}", "revokeKey", "End an API key", keys::revoke)
+        Operation::delete("/v1/keys/{key}", "revokeKey", "Revoke an API key", keys::revoke)
             .tag(KEYS)
-            .description("Within seconds everywhere. The streams that were opened with it end.")
+            .description("Takes effect everywhere within seconds. Streams opened with the key end.")
             .scope(Scope::ManageKeys)
             .actor_header()
             .no_body()
-            .response::<KeyView>(200, "It counts no longer", key())
+            .response::<KeyView>(200, "Revoked", key())
             .errors(&[ErrorCode::UnknownKey]),
-        Operation::get("/v1/keys/{key}/audit", "auditKey", "Who made and ended a key", keys::audit)
+        Operation::get("/v1/keys/{key}/audit", "auditKey", "Show the audit log of a key", keys::audit)
             .tag(KEYS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()
             .response::<AuditPage>(200, "Entries of the audit log, newest first", log())
             .errors(&[ErrorCode::UnknownKey, ErrorCode::InvalidLimit]),
-        Operation::post("/v1/threads/{thread}/tickets", "makeTicket", "A ticket for the events of a thread", tickets::create)
+        Operation::post("/v1/threads/{thread}/tickets", "makeTicket", "Create a ticket for the events of a thread", tickets::create)
             .tag(KEYS)
-            .description("For clients that cannot send headers: a browser's EventSource. It opens the events of this thread and nothing else.")
+            .description("For clients that cannot send headers, such as a browser's EventSource. It opens the events of this thread and nothing else.")
             .scope(Scope::ReadThreads)
             .body::<TicketBody>(json!({ "lifetime_s": 300 }))
             .response::<TicketView>(201, "The ticket", ticket)
-            .with_header("Location", "The events.", place)
+            .with_header("Location", "The URL of the events.", place)
             .errors(&[ErrorCode::InvalidTicket]),
     ]
 }

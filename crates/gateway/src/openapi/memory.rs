@@ -12,37 +12,37 @@ use crate::openapi::tags::MEMORY;
 pub(crate) fn operations() -> Vec<Operation> {
     let (all, one) = ("/v1/agents/{agent}/memory", "/v1/agents/{agent}/memory/{fact}");
     vec![
-        Operation::get(all, "listFacts", "What an agent remembers", memory::list)
+        Operation::get(all, "listFacts", "List what an agent remembers", memory::list)
             .tag(MEMORY)
-            .description("The newest first; with `q` what fits a message best in that thread. `GET /v1/threads/{thread}/context` shows what its next turn would be given.")
+            .description("Newest first; with `q`, the facts that best match a message in that thread. `GET /v1/threads/{thread}/context` shows what its next turn would receive.")
             .scope(Scope::ReadThreads)
             .query::<FactsQuery>()
             .response::<FactsPage>(200, "Facts", json!({ "agent_id": "ann", "facts": [fact()] }))
             .errors(&[ErrorCode::UnknownAgent, ErrorCode::InvalidLimit]),
-        Operation::post(all, "addFact", "Give an agent something to remember", memory::add)
+        Operation::post(all, "addFact", "Add a fact to the memory of an agent", memory::add)
             .tag(MEMORY)
-            .description("For one user, for one thread without a user, or without either for all threads of the agent.")
+            .description("For one user, for one thread without a user, or for all threads of the agent if neither is given.")
             .scope(Scope::OperateAgents)
             .actor_header()
             .body::<FactBody>(json!({ "text": "Ann prefers short answers.", "kind": "preference", "user_id": "ann" }))
-            .response::<FactView>(201, "It is remembered", fact())
+            .response::<FactView>(201, "Added", fact())
             .errors(&[ErrorCode::UnknownAgent, ErrorCode::InvalidFact, ErrorCode::UnknownFact]),
-        Operation::patch(one, "changeFact", "Correct what an agent remembers", memory::change)
+        Operation::patch(one, "changeFact", "Correct a fact in the memory of an agent", memory::change)
             .tag(MEMORY)
-            .description("The answer is another fact, which has taken the place of this one; `superseded=true` shows both.")
+            .description("Returns a new fact that replaces this one; `superseded=true` lists both.")
             .scope(Scope::OperateAgents)
             .actor_header()
             .body::<ChangedFactBody>(json!({ "text": "Ann prefers long answers." }))
-            .response::<FactView>(200, "The fact that has taken its place", fact())
+            .response::<FactView>(200, "The new fact", fact())
             .errors(&[ErrorCode::InvalidFact, ErrorCode::UnknownFact]),
-        Operation::delete(one, "forgetFact", "Have an agent forget something", memory::delete)
+        Operation::delete(one, "forgetFact", "Delete a fact from the memory of an agent", memory::delete)
             .tag(MEMORY)
-            .description("With it goes what it has taken the place of, or with `restore=true` that counts again.")
+            .description("Also deletes the facts that it replaced; with `restore=true` they apply again instead.")
             .scope(Scope::OperateAgents)
             .query::<ForgetQuery>()
             .actor_header()
             .no_body()
-            .response_with(ResponseSpec::nothing("It is forgotten"))
+            .response_with(ResponseSpec::nothing("Deleted"))
             .errors(&[ErrorCode::UnknownFact]),
     ]
 }

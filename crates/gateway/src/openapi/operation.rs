@@ -26,24 +26,24 @@ pub(crate) const BEARER: &str = "bearer";
 /// What a permission is for.
 pub(crate) fn meaning(scope: Scope) -> &'static str {
     match scope {
-        Scope::ReadThreads => "to see threads: history, batches, contexts, failed turns, events",
-        Scope::WriteThreads => "to open threads, to send messages, to stop turns",
-        Scope::ReadAgents => "to see agents and their queues",
-        Scope::SendTasks => "to send tasks to agents",
+        Scope::ReadThreads => "read threads: history, batches, contexts, failed turns, events",
+        Scope::WriteThreads => "create threads, send messages, stop turns",
+        Scope::ReadAgents => "read agents and their queues",
+        Scope::SendTasks => "send tasks to agents",
         Scope::OperateAgents => {
-            "to pause and resume agents; to edit, retry and drop what waits or has failed"
+            "pause and resume agents; edit, retry and drop pending or failed tasks and turns"
         }
-        Scope::ConfigureAgents => "to create agents and to change their settings",
-        Scope::ReadAudit => "to see who did what",
-        Scope::ReadDeadLetters => "to see what was given up on, with its payload",
-        Scope::OperateDeadLetters => "to replay and drop what was given up on",
-        Scope::ReadFleet => "to see incidents of the installation; with a credential of the default tenant",
-        Scope::OperateFleet => "to acknowledge incidents; with a credential of the default tenant",
-        Scope::ManageKeys => "to make, list and revoke API keys",
-        Scope::ReadReasoning => "to see reasoning sessions",
-        Scope::WriteReasoning => "to make reasoning sessions, append to them, compress and undo",
-        Scope::ReadMemory => "to search over MCP what an agent remembers",
-        Scope::WriteMemory => "to have an agent remember, correct and forget over MCP",
+        Scope::ConfigureAgents => "create agents and change their settings",
+        Scope::ReadAudit => "read the audit log",
+        Scope::ReadDeadLetters => "read dead letters, including their payloads",
+        Scope::OperateDeadLetters => "replay and drop dead letters",
+        Scope::ReadFleet => "read incidents of the installation; requires a credential of the default tenant",
+        Scope::OperateFleet => "acknowledge incidents; requires a credential of the default tenant",
+        Scope::ManageKeys => "create, list and revoke API keys",
+        Scope::ReadReasoning => "read reasoning sessions",
+        Scope::WriteReasoning => "create reasoning sessions, append to them, compress and undo",
+        Scope::ReadMemory => "search the memory of an agent over MCP",
+        Scope::WriteMemory => "add, correct and delete facts in the memory of an agent over MCP",
     }
 }
 
@@ -232,7 +232,7 @@ impl Operation {
 
     /// The request may name its actor.
     pub(crate) fn actor_header(self) -> Self {
-        let text = format!("Who acts, for the audit; `{}` without it.", headers::DEFAULT_ACTOR);
+        let text = format!("The actor to record in the audit log; default `{}`.", headers::DEFAULT_ACTOR);
         let header =
             self.header("X-Antiphon-Actor", &text, &visible(headers::MAX_ACTOR_LEN, "ann@example.org"));
         header.errors(&[ErrorCode::InvalidActor])
@@ -240,8 +240,8 @@ impl Operation {
 
     /// An input that is sent once, however often it comes.
     pub(crate) fn input_headers(self) -> Self {
-        let key = "The same key with the same body is the same turn; with another body it is refused.";
-        let trace = "Goes with the turn to its workflow, for tracing across services.";
+        let key = "Repeating a key with the same body returns the same turn; with another body the request is refused.";
+        let trace = "Passed with the turn to its workflow, for tracing across services.";
         let most = headers::MAX_HEADER_LEN;
         self.header("Idempotency-Key", key, &visible(most, "0198c4d2-e5f5-7a60"))
             .header("X-Correlation-Id", trace, &visible(most, "trace-17"))
@@ -250,7 +250,7 @@ impl Operation {
 
     /// How far the reader has read.
     pub(crate) fn last_event_id_header(mut self) -> Self {
-        let text = "The id of the last event that was read. A browser sends it by itself; where there is `after`, it counts before that.";
+        let text = "The id of the last event received. Browsers send it automatically. It takes precedence over `after`.";
         let cursor = self.schema::<schemas::CursorSchema>();
         self.header(
             "Last-Event-ID",
@@ -262,7 +262,7 @@ impl Operation {
     /// The thread, for a protocol that has no field for one.
     pub(crate) fn thread_header(mut self) -> Self {
         let schema = self.schema::<schemas::ThreadIdSchema>();
-        self.header("X-Antiphon-Thread", "The thread; it counts before `metadata.thread_id`.", &schema)
+        self.header("X-Antiphon-Thread", "The thread; takes precedence over `metadata.thread_id`.", &schema)
     }
 
     /// A JSON body.

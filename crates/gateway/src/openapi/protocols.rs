@@ -64,7 +64,7 @@ fn of_the_ai_sdk() -> Vec<Operation> {
             Operation::post(
                 "/api/chat",
                 "postChat",
-                "Send a message, and get the answer as a UI message stream",
+                "Send a message and receive the answer as a UI message stream",
                 ui_message::post,
             )
             .opens()
@@ -74,7 +74,7 @@ fn of_the_ai_sdk() -> Vec<Operation> {
         Operation::get(
             "/api/chat/{thread}",
             "listChatMessages",
-            "What was said, as UI messages",
+            "List the messages of a thread as UI messages",
             ui_message::history,
         )
         .scope(Scope::ReadThreads)
@@ -94,19 +94,19 @@ fn of_the_ai_sdk() -> Vec<Operation> {
             Operation::get(
                 "/api/chat/{thread}/stream",
                 "resumeChat",
-                "The answer under way, from its beginning, or the last one if it ended within two minutes",
+                "Stream the answer in progress from its beginning, or the last one if it ended within two minutes",
                 ui_message::resume,
             )
             .scope(Scope::ReadThreads)
             .streams("The answer", Stream::UiMessage),
         )
-        .response_with(ResponseSpec::nothing("There is none"))
+        .response_with(ResponseSpec::nothing("None"))
         .errors(&STREAM)
         .errors(&[ErrorCode::PartitionUnavailable]),
         Operation::post(
             "/api/chat/{thread}/stop",
             "stopChat",
-            "Stop an answer that is under way or waits",
+            "Stop an answer that is in progress or pending",
             ui_message::stop,
         )
         .scope(Scope::WriteThreads)
@@ -114,7 +114,7 @@ fn of_the_ai_sdk() -> Vec<Operation> {
         .actor_header()
         .no_body()
         .acts()
-        .response_with(ResponseSpec::nothing("This answer is not under way, and does not wait"))
+        .response_with(ResponseSpec::nothing("The answer is neither in progress nor pending"))
         .errors(&[ErrorCode::PartitionUnavailable, ErrorCode::MissingRequiredParameter]),
     ];
     all.map(|operation| operation.tag(AI_SDK).error_format(Errors::Text)).into()
@@ -135,17 +135,17 @@ fn of_openai() -> Vec<Operation> {
         Operation::post(
             "/v1/chat/completions",
             "createCompletion",
-            "Send a message: chat completions",
+            "Send a message (chat completions)",
             completions::post,
         )
         .opens()
         .thread_header()
         .reads(RequestBody::Completions)
-        .response::<Completion<'_>>(200, "The answer; with `stream` its chunks", completion())
+        .response::<Completion<'_>>(200, "The answer; its chunks with `stream`", completion())
         .or_streams(Stream::Completions)
         .with_header("X-Antiphon-Thread", "The thread.", json!({ "type": "string" }))
         .response::<ApiError<'_>>(502, "The turn failed", failed),
-        Operation::get("/v1/models", "listModels", "The agents, as models", models::list)
+        Operation::get("/v1/models", "listModels", "List the agents as models", models::list)
             .scope(Scope::ReadAgents)
             .query::<ModelsQuery>()
             .response::<Models>(
@@ -154,14 +154,14 @@ fn of_openai() -> Vec<Operation> {
                 json!({ "object": "list", "data": [model()], "has_more": false }),
             )
             .errors(&[ErrorCode::InvalidId]),
-        Operation::get("/v1/models/{model}", "showModel", "An agent, as a model", models::get)
+        Operation::get("/v1/models/{model}", "showModel", "Show an agent as a model", models::get)
             .scope(Scope::ReadAgents)
             .response::<ModelView>(200, "The model", model())
             .errors(&[ErrorCode::UnknownAgent]),
-        Operation::post("/v1/responses", "createResponse", "Send a message: Responses", responses::create)
+        Operation::post("/v1/responses", "createResponse", "Send a message (Responses)", responses::create)
             .opens()
             .reads(RequestBody::Responses)
-            .response::<ResponseObject<'_>>(200, "The response; with `stream` its events", response())
+            .response::<ResponseObject<'_>>(200, "The response; its events with `stream`", response())
             .or_streams(Stream::Responses)
             .errors(&[
                 ErrorCode::NotTheLastResponse,
@@ -172,12 +172,12 @@ fn of_openai() -> Vec<Operation> {
         Operation::get(
             "/v1/responses/{response}",
             "showResponse",
-            "A response, or its stream again",
+            "Show a response, or stream it again",
             responses::get,
         )
         .scope(Scope::ReadThreads)
         .query::<ShowQuery>()
-        .response::<ResponseObject<'_>>(200, "The response; with `stream` its events", response())
+        .response::<ResponseObject<'_>>(200, "The response; its events with `stream`", response())
         .or_streams(Stream::Responses)
         .errors(&STREAM)
         .errors(&[
@@ -196,7 +196,7 @@ fn of_openai() -> Vec<Operation> {
         .scope(Scope::WriteThreads)
         .actor_header()
         .no_body()
-        .response::<ResponseObject<'_>>(200, "The response, as it ended or still is", response())
+        .response::<ResponseObject<'_>>(200, "The response, ended or still in progress", response())
         .errors(&PUBLISH)
         .errors(&[
             ErrorCode::UnknownResponse,
@@ -211,21 +211,21 @@ fn of_openai() -> Vec<Operation> {
 
 fn of_ag_ui() -> Vec<Operation> {
     let all = [
-        Operation::post("/agui", "runAgent", "Send a message, and get the run", agui::post)
+        Operation::post("/agui", "runAgent", "Send a message and receive the run", agui::post)
             .opens()
             .reads(RequestBody::Run)
             .streams("The run", Stream::AgUi),
         Operation::post(
             "/agui/connect",
             "connectAgent",
-            "The run under way, or the last one, from its beginning",
+            "Stream the run in progress, or the last one, from its beginning",
             agui::connect,
         )
         .scope(Scope::ReadThreads)
         .input_headers()
         .reads(RequestBody::Connect)
         .streams("The run", Stream::AgUi)
-        .response_with(ResponseSpec::nothing("There is none"))
+        .response_with(ResponseSpec::nothing("None"))
         .errors(&STREAM)
         .errors(&[ErrorCode::PartitionUnavailable]),
     ];

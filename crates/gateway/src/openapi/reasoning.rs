@@ -35,38 +35,38 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation::get(
             "/v1/reasoning/{session}",
             "showReasoningSession",
-            "A reasoning session of an agent, with what its compressions have replaced",
+            "Show a reasoning session and the messages that its compressions replaced",
             reasoning::get,
         )
         .tag(AGENTS)
         .description("Agents change their sessions over MCP.")
         .scope(Scope::ReadReasoning)
         .query::<ReasoningQuery>()
-        .response::<ReasoningSessionView>(200, "The session, with a page of its discarded log", session)
+        .response::<ReasoningSessionView>(200, "The session, with a page of its replaced messages", session)
         .errors(&[ErrorCode::UnknownSession, ErrorCode::InvalidLimit, ErrorCode::InvalidId]),
         Operation::get(
             "/v1/reasoning/{session}/messages/{number}",
             "showReasoningMessage",
-            "One message of a reasoning session, whole",
+            "Show one message of a reasoning session in full",
             reasoning::message,
         )
         .tag(AGENTS)
-        .description("Whether it is shown or was compressed. Numbers are those of the session.")
+        .description("Works for visible and compressed messages. Numbers are those of the session.")
         .scope(Scope::ReadReasoning)
         .response::<ReasoningMessageView>(200, "The message", message)
         .errors(&[ErrorCode::UnknownSession, ErrorCode::UnknownMessage, ErrorCode::InvalidId]),
         Operation::post(
             "/v1/reasoning/{session}/undo",
             "undoReasoningCompression",
-            "Take the newest compression of a reasoning session back",
+            "Undo the newest compression of a reasoning session",
             reasoning::undo,
         )
         .tag(AGENTS)
-        .description("Its agent sees again what the compression had replaced, and so do the contexts of the thread that the session applies to.")
+        .description("The replaced messages return to the agent's view and to the contexts of the thread that the session applies to.")
         .scope(Scope::WriteReasoning)
         .actor_header()
         .no_body()
-        .response::<UndoneCompression>(200, "It is taken back", json!({ "session_id": "s1", "undone": "rm-4" }))
+        .response::<UndoneCompression>(200, "Undone", json!({ "session_id": "s1", "undone": "rm-4" }))
         .errors(&[ErrorCode::UnknownSession, ErrorCode::NoCompression, ErrorCode::SessionChanged, ErrorCode::CompressionNotApplied]),
     ]
 }

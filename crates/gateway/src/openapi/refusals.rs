@@ -69,7 +69,7 @@ impl Refusals {
             RETRY_AFTER: retry_after(true),
             MAYBE_RETRY_AFTER: retry_after(false),
             WWW_AUTHENTICATE: {
-                "description": "With a 401: how to show a credential.", "schema": { "type": "string" },
+                "description": "With a 401: how to authenticate.", "schema": { "type": "string" },
             },
         });
     }
@@ -95,7 +95,8 @@ fn response(form: Errors, codes: &BTreeSet<ErrorCode>) -> Value {
         "allOf": [reference("schemas", "Problem")],
         "properties": { "code": { "enum": names } },
     });
-    let protocols = format!("A code of `Refused` or of `{CODES}`. What reaches no operation gets a problem.");
+    let protocols =
+        format!("A code of `Refused` or of `{CODES}`. Requests that match no operation return a problem.");
     let (text, schema, media) = match form {
         Errors::Problem => (lines.join("\n"), of_codes, None),
         Errors::Text => (

@@ -25,17 +25,17 @@ pub(crate) const KEYS: &str = "keys";
 pub(crate) const GATEWAY: &str = "gateway";
 
 pub(crate) const TAGS: [(&str, &str); 12] = [
-    (THREADS, "Threads: their messages, their streams of events, and what a model sees of them."),
-    (TURNS, "Turns under way, and those that failed."),
-    (AGENTS, "Agents: their settings, their backoff, and what operators do to them."),
-    (TASKS, "The queues of agents."),
-    (TIMERS, "What happens later: follow-ups, schedules, and tasks that wait for their time."),
-    (MEMORY, "What agents remember of users and threads."),
-    (BUDGETS, "How much the calls of models may use in a day or a month."),
-    (AI_SDK, "The same threads for Vercel's AI SDK: the UI message stream."),
+    (THREADS, "Threads: their messages, event streams and model contexts."),
+    (TURNS, "Turns in progress, and failed turns."),
+    (AGENTS, "Agents: settings, backoff and operator actions."),
+    (TASKS, "The task queues of agents."),
+    (TIMERS, "Timers: follow-ups, schedules and delayed tasks."),
+    (MEMORY, "What agents remember about users and threads."),
+    (BUDGETS, "Limits on the usage of model calls per day or month."),
+    (AI_SDK, "The same threads for Vercel's AI SDK (UI message stream)."),
     (
         OPENAI,
-        "The same threads for libraries of OpenAI: Responses and chat completions. `model` names the agent.",
+        "The same threads for OpenAI client libraries: Responses and chat completions. `model` names the agent.",
     ),
     (AG_UI, "The same threads for AG-UI."),
     (KEYS, "API keys and tickets."),

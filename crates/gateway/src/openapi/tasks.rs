@@ -13,14 +13,14 @@ pub(crate) fn operations() -> Vec<Operation> {
     let accepted = json!({ "task_id": "t-1", "agent_id": "ann", "task_url": "/v1/agents/ann/tasks/t-1" });
     let one = "/v1/agents/{agent}/tasks/{task}";
     vec![
-        Operation::post("/v1/agents/{agent}/tasks", "sendTask", "Give an agent work", tasks::enqueue_task)
+        Operation::post("/v1/agents/{agent}/tasks", "sendTask", "Send a task to an agent", tasks::enqueue_task)
             .tag(TASKS)
-            .description("The same `task_id` is the same task for seven days. With `not_before` it enters the queue then.")
+            .description("For seven days a repeated `task_id` means the same task. With `not_before` the task enters the queue at that time.")
             .scope(Scope::SendTasks)
             .actor_header()
             .body::<TaskBody>(json!({ "task_id": "t-1", "content": "Write the report" }))
-            .response::<TaskAccepted>(202, "It is durable, and will be in the queue", accepted)
-            .with_header("Location", "Where it is.", json!({ "type": "string", "format": "uri-reference" }))
+            .response::<TaskAccepted>(202, "Stored durably; the task will be queued", accepted)
+            .with_header("Location", "The URL of the task.", json!({ "type": "string", "format": "uri-reference" }))
             .errors(&INPUT)
             .errors(&PUBLISH)
             .errors(&[
@@ -30,24 +30,24 @@ pub(crate) fn operations() -> Vec<Operation> {
                 ErrorCode::TooManyDelayedTasks,
                 ErrorCode::AgentChanged,
             ]),
-        Operation::get("/v1/agents/{agent}/tasks", "listTasks", "The queue of an agent", tasks::list)
+        Operation::get("/v1/agents/{agent}/tasks", "listTasks", "List the task queue of an agent", tasks::list)
             .tag(TASKS)
             .scope(Scope::ReadAgents)
             .query::<TasksQuery>()
             .response::<TasksPage>(
                 200,
-                "Tasks, in the order of the queue",
+                "Tasks, in queue order",
                 json!({ "agent_id": "ann", "tasks": [task()], "next": null }),
             )
             .errors(&[ErrorCode::UnknownAgent, ErrorCode::InvalidPosition, ErrorCode::InvalidLimit]),
-        Operation::get(one, "showTask", "A task, and what became of it", tasks::get)
+        Operation::get(one, "showTask", "Show a task and its outcome", tasks::get)
             .tag(TASKS)
             .scope(Scope::ReadAgents)
             .response::<TaskView>(200, "The task", task())
             .errors(&[ErrorCode::UnknownTask]),
-        Operation::patch(one, "editTask", "Change a task that waits", tasks::edit)
+        Operation::patch(one, "editTask", "Edit a pending task", tasks::edit)
             .tag(TASKS)
-            .description("What the body leaves out stays as it is, and so does what Antiphon wrote into the metadata of a task that it sent itself.")
+            .description("Omitted fields are unchanged. Metadata that Antiphon wrote into its own tasks is also unchanged.")
             .scope(Scope::OperateAgents)
             .actor_header()
             .body::<EditBody>(json!({ "content": "Write a short report" }))
@@ -64,7 +64,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation::post(
             "/v1/agents/{agent}/tasks/{task}/retry",
             "retryTask",
-            "Run a task again that has failed", tasks::retry
+            "Retry a failed task", tasks::retry
         )
         .tag(TASKS)
         .scope(Scope::OperateAgents)

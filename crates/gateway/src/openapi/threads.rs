@@ -39,15 +39,15 @@ pub(crate) fn operations() -> Vec<Operation> {
 fn of_threads() -> Vec<Operation> {
     let place = || json!({ "type": "string", "format": "uri-reference" });
     vec![
-        Operation::post("/v1/threads", "createThread", "Name a thread", threads::create)
+        Operation::post("/v1/threads", "createThread", "Create a thread", threads::create)
             .tag(THREADS)
-            .description("Threads are made by use as well. The same body again is the same thread.")
+            .description("A thread is also created by its first use. Repeating the same body returns the same thread.")
             .scope(Scope::WriteThreads)
             .body::<ThreadBody>(json!({ "thread_id": "hello", "agent_id": "ann", "busy_policy": "enqueue" }))
-            .response::<ThreadView>(201, "It is new", thread())
-            .with_header("Location", "Where it is.", place())
-            .response::<ThreadView>(200, "There was one, and it is the same", thread())
-            .with_header("Location", "Where it is.", place())
+            .response::<ThreadView>(201, "Created", thread())
+            .with_header("Location", "The URL of the thread.", place())
+            .response::<ThreadView>(200, "The thread already existed with the same values", thread())
+            .with_header("Location", "The URL of the thread.", place())
             .errors(&[
                 ErrorCode::InvalidBusyPolicy,
                 ErrorCode::InvalidMetadata,
@@ -56,14 +56,14 @@ fn of_threads() -> Vec<Operation> {
                 ErrorCode::ThreadErased,
             ])
             .errors(&[ErrorCode::UnknownThread]),
-        Operation::get("/v1/threads/{thread}", "showThread", "A thread, and its turns at the moment", threads::get)
+        Operation::get("/v1/threads/{thread}", "showThread", "Show a thread and its current turns", threads::get)
             .tag(THREADS)
             .scope(Scope::ReadThreads)
             .response::<ThreadDetail>(200, "The thread", thread_now())
             .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable]),
-        Operation::post("/v1/threads/{thread}/fork", "forkThread", "Copy a thread, whole or up to a batch", forks::create)
+        Operation::post("/v1/threads/{thread}/fork", "forkThread", "Fork a thread: copy all of it, or up to a batch", forks::create)
             .tag(THREADS)
-            .description("Its whole batches, with the compactions that counted then. The original stays as it is.")
+            .description("Copies complete batches, with the compactions in effect at that point. The original is unchanged.")
             .scope(Scope::WriteThreads)
             .actor_header()
             .body::<ForkBody>(json!({ "thread_id": "hello-2", "at": "7524873984012345344" }))
@@ -72,16 +72,16 @@ fn of_threads() -> Vec<Operation> {
                 "The copy",
                 json!({ "thread_id": "hello-2", "forked_from": "hello", "at": "7524873984012345344", "message_count": 2 }),
             )
-            .with_header("Location", "Where it is.", place())
+            .with_header("Location", "The URL of the thread.", place())
             .errors(&[ErrorCode::UnknownThread, ErrorCode::UnknownBatch, ErrorCode::InvalidPosition, ErrorCode::ThreadExists, ErrorCode::ThreadErased]),
-        Operation::get("/v1/threads/{thread}/events", "followThread", "The live stream of a thread", events::stream_events)
+        Operation::get("/v1/threads/{thread}/events", "followThread", "Stream the events of a thread", events::stream_events)
             .tag(THREADS)
             .description(
-                "Late joiners get all that is open, then what comes. With the id of an event as `Last-Event-ID` or `after` the stream goes \
-                 on strictly after that event, on any gateway: first with every message that ended since, whether it is stored or has failed, \
-                 in the order of their positions. Such a request waits up to two seconds for the owner of the thread to say whether the cursor \
-                 is one of the thread's; if that cannot be checked yet the stream begins, and should it turn out to be none later, it says `restart`. \
-                 Between events there may be comments. The stream does not end by itself but before a `drain`.",
+                "A new client receives all open messages, then new events. With an event id as `Last-Event-ID` or `after`, the stream continues \
+                 directly after that event, on any gateway. It begins with every message that has been stored or has failed since, ordered by \
+                 position. Such a request waits up to two seconds for the owner of the thread to confirm the cursor. If it cannot be checked \
+                 yet, the stream begins, and sends `restart` should the cursor turn out to be invalid. Comments may appear between events. \
+                 By itself the stream ends only after `drain` or `auth_expired`.",
             )
             .scope(Scope::ReadThreads)
             .opened_by_tickets()
@@ -91,21 +91,21 @@ fn of_threads() -> Vec<Operation> {
             .errors(&STREAM)
             .errors(&[ErrorCode::InvalidCursor, ErrorCode::UnknownCursor, ErrorCode::CursorAhead])
             .with_schemas_of(Stream::Native),
-        Operation::post("/v1/threads/{thread}/messages", "sendMessage", "Send a message, which opens a turn", messages::send_message)
+        Operation::post("/v1/threads/{thread}/messages", "sendMessage", "Send a message and open a turn", messages::send_message)
             .tag(THREADS)
             .description(
-                "202 once the input is durable. With `Accept: text/event-stream` the answer is streamed in line, and the stream ends with \
-                 it; then `X-Antiphon-Turn` names the turn. A client that was cut sends the same again with `Last-Event-ID`, and gets what comes \
-                 after that event: with the same `Idempotency-Key` whatever it has seen, without one if the id names the answer. With a \
-                 `Last-Event-ID` and without a key no turn is ever opened.",
+                "Returns 202 once the input is durable. With `Accept: text/event-stream` the response is the stream of the answer and ends with \
+                 it; `X-Antiphon-Turn` names the turn. A disconnected client repeats the request with `Last-Event-ID` and receives the events after \
+                 that one. This works with the same `Idempotency-Key`, or without a key if the id names the answer. A request with \
+                 `Last-Event-ID` and without a key never opens a turn.",
             )
             .scope(Scope::WriteThreads)
             .input_headers()
             .last_event_id_header()
             .body::<MessageBody>(json!({ "content": "How is the weather?", "metadata": { "channel": "web" } }))
-            .response::<Accepted>(202, "The turn is or will be under way", accepted())
+            .response::<Accepted>(202, "The turn is in progress or pending", accepted())
             .response_with(ResponseSpec::stream("The answer, with `Accept: text/event-stream`", &Stream::Native))
-            .with_header("X-Antiphon-Turn", "The turn.", json!({ "type": "string" }))
+            .with_header("X-Antiphon-Turn", "The id of the turn.", json!({ "type": "string" }))
             .with_schemas_of(Stream::Native)
             .errors(&INPUT)
             .errors(&PUBLISH)
@@ -129,7 +129,7 @@ fn of_threads() -> Vec<Operation> {
                 ErrorCode::UnsupportedParameter,
             ])
             .errors(&[ErrorCode::InvalidCursor, ErrorCode::UnknownCursor, ErrorCode::CursorAhead]),
-        Operation::get("/v1/threads/{thread}/audit", "auditThread", "Who stopped, retried or dropped turns", audit::of_thread)
+        Operation::get("/v1/threads/{thread}/audit", "auditThread", "Show the audit log of a thread: who stopped, retried or dropped turns", audit::of_thread)
             .tag(THREADS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()
@@ -143,7 +143,7 @@ fn of_what_is_written() -> Vec<Operation> {
         Operation::get(
             "/v1/threads/{thread}/history",
             "showHistory",
-            "What is committed in a thread",
+            "List the committed messages of a thread",
             history::list,
         )
         .tag(THREADS)
@@ -164,12 +164,12 @@ fn of_what_is_written() -> Vec<Operation> {
         Operation::get(
             "/v1/threads/{thread}/batches",
             "listBatches",
-            "The turns of a thread, whole or why not",
+            "List the batches (turns) of a thread, with the reasons for incomplete ones",
             batches::list,
         )
         .description(
-            "The first page begins with the batch of the turn that is under way, if there is one: its state is `open`, it has no `batch_id` \
-             yet unless it goes on with a stored batch, and it does not count to `limit`. `parent_batch` lists the batches within a batch.",
+            "The first page begins with the batch of the turn in progress, if any. Its state is `open`, it has no `batch_id` unless it \
+             continues a stored batch, and it does not count toward `limit`. `parent_batch` lists the batches within a batch.",
         )
         .tag(THREADS)
         .scope(Scope::ReadThreads)
@@ -188,13 +188,13 @@ fn of_what_is_written() -> Vec<Operation> {
         Operation::get(
             "/v1/threads/{thread}/batches/{batch}",
             "showBatch",
-            "A batch with its messages and calls",
+            "Show a batch with its messages and tool calls",
             batches::get,
         )
         .description(
-            "The batch is named by its id, or by the id of its first turn, which it has before its commit too. While its state is `open` it has \
-             the input and what has come of the answer: messages with `created_at` are finished, and `incomplete_code` is why it would be \
-             incomplete if it ended now.",
+            "The batch is named by its id, or by the id of its first turn, which also works before the commit. While its state is `open` it \
+             contains the input and the answer so far. Messages with `created_at` are complete; `incomplete_code` is the reason why the batch \
+             would be incomplete if it ended now.",
         )
         .tag(THREADS)
         .scope(Scope::ReadThreads)
@@ -203,17 +203,17 @@ fn of_what_is_written() -> Vec<Operation> {
         Operation::post(
             "/v1/threads/{thread}/batches/{batch}/continue",
             "continueBatch",
-            "Have a batch go on",
+            "Continue a batch",
             heartbeats::send,
         )
         .tag(THREADS)
         .description(
-            "Opens a turn that goes on with the batch, as an answer does that says `continuation: true`. The batch must be the last of its \
-             thread and complete, and no turn may run or wait there.",
+            "Opens a turn that continues the batch, as an answer with `continuation: true` does. The batch must be complete and the last of \
+             its thread, and the thread must have no turn in progress or pending.",
         )
         .scope(Scope::WriteThreads)
         .body::<HeartbeatBody>(json!({ "request_id": "r-1" }))
-        .response::<Accepted>(202, "The turn is or will be under way", accepted())
+        .response::<Accepted>(202, "The turn is in progress or pending", accepted())
         .errors(&PUBLISH)
         .errors(&[
             ErrorCode::UnknownBatch,
@@ -226,18 +226,18 @@ fn of_what_is_written() -> Vec<Operation> {
             ErrorCode::BudgetExceeded,
             ErrorCode::ThreadErased,
         ]),
-        Operation::post("/v1/threads/{thread}/notes", "putNote", "Put a note into a thread", notes::put)
+        Operation::post("/v1/threads/{thread}/notes", "putNote", "Add a note to a thread", notes::put)
             .tag(THREADS)
             .description(
-                "A message and a batch of its own, beside the turns: it waits for none and changes none that runs. Models read it, quoted, in \
-                 the context of the next turn.",
+                "A note is a message in its own batch, independent of turns: it waits for none and changes none in progress. Models read it, \
+                 quoted, in the context of the next turn.",
             )
             .scope(Scope::OperateAgents)
             .actor_header()
             .body::<NoteBody>(json!({ "content": "The customer has paid.", "visibility": "hidden" }))
             .response::<NoteAccepted>(
                 202,
-                "It is durable",
+                "Stored durably",
                 json!({ "message_id": "note-0198c4d2e5f57a60b1d3c8a94e27f610", "thread_id": "hello" }),
             )
             .errors(&PUBLISH)
@@ -246,7 +246,7 @@ fn of_what_is_written() -> Vec<Operation> {
         Operation::get(
             "/v1/threads/{thread}/context",
             "showContext",
-            "What a model sees of a thread, and why",
+            "Show the context that a model receives for a thread, and why",
             context::get,
         )
         .tag(THREADS)
@@ -263,7 +263,7 @@ fn of_what_is_written() -> Vec<Operation> {
         Operation::get(
             "/v1/threads/{thread}/compactions",
             "listCompactions",
-            "What has left the contexts of a thread",
+            "List the compactions of a thread: what was removed from its contexts",
             context::compactions,
         )
         .tag(THREADS)
@@ -277,17 +277,17 @@ fn of_what_is_written() -> Vec<Operation> {
         Operation::post(
             "/v1/threads/{thread}/compactions/undo",
             "undoCompaction",
-            "Undo the compaction that counts",
+            "Undo the compaction in effect",
             context::undo,
         )
         .tag(THREADS)
-        .description("Contexts are exactly as before it.")
+        .description("Contexts become exactly as they were before it.")
         .scope(Scope::OperateAgents)
         .actor_header()
         .no_body()
         .response::<Undone>(
             200,
-            "It does not count any more",
+            "Undone",
             json!({ "thread_id": "hello", "undone": "7524873984012345344" }),
         )
         .errors(&[ErrorCode::NoCompaction]),
@@ -297,31 +297,31 @@ fn of_what_is_written() -> Vec<Operation> {
 fn of_turns() -> Vec<Operation> {
     let failed = "/v1/threads/{thread}/failed-turns";
     vec![
-        Operation::get("/v1/turns/{turn}", "getTurn", "How a turn stands", turns::get)
+        Operation::get("/v1/turns/{turn}", "getTurn", "Show a turn and its state", turns::get)
             .tag(TURNS)
             .scope(Scope::ReadThreads)
             .response::<TurnDetail>(200, "The turn", turn())
             .errors(&[ErrorCode::UnknownTurn, ErrorCode::PartitionUnavailable]),
         Operation::post("/v1/turns/{turn}/stop", "stopTurn", "Stop a turn", turns::stop)
             .tag(TURNS)
-            .description("The partial answer is kept and marked. It waits some seconds for a worker that owns the turn.")
+            .description("The partial answer is stored and marked. The request waits a few seconds for a worker that owns the turn.")
             .scope(Scope::WriteThreads)
             .actor_header()
             .no_body()
             .acts()
             .errors(&[ErrorCode::UnknownTurn, ErrorCode::TurnEnded, ErrorCode::PartitionUnavailable]),
-        Operation::get(failed, "listFailedTurns", "Inputs whose turn failed", failed_turns::list)
+        Operation::get(failed, "listFailedTurns", "List failed turns with their inputs", failed_turns::list)
             .tag(TURNS)
             .scope(Scope::ReadThreads)
             .query::<FailedQuery>()
-            .response::<FailedTurns>(200, "Failed turns, by their ids", failed_turns())
+            .response::<FailedTurns>(200, "Failed turns, ordered by id", failed_turns())
             .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable, ErrorCode::InvalidLimit]),
-        Operation::post("/v1/threads/{thread}/failed-turns/{turn}/retry", "retryFailedTurn", "Open a failed turn again", failed_turns::retry)
+        Operation::post("/v1/threads/{thread}/failed-turns/{turn}/retry", "retryFailedTurn", "Retry a failed turn", failed_turns::retry)
             .tag(TURNS)
             .scope(Scope::OperateAgents)
             .actor_header()
             .no_body()
-            .response::<Accepted>(202, "Its next run is or will be under way", accepted())
+            .response::<Accepted>(202, "The next run is in progress or pending", accepted())
             .errors(&PUBLISH)
             .errors(&INPUT)
             .errors(&[ErrorCode::UnknownFailedTurn]),
@@ -340,10 +340,10 @@ impl Operation {
     pub(crate) fn acts(self) -> Self {
         let act =
             |status: &str| json!({ "command_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "status": status });
-        self.response::<ControlResult>(200, "It is done, or its owner rejected it", act("done"))
+        self.response::<ControlResult>(200, "Done, or rejected by the owner", act("done"))
             .response::<ControlResult>(
                 202,
-                "Its owner has not said yet; it will be done, and the audit shows it",
+                "Not confirmed yet: it will be executed, and the audit log shows it",
                 act("pending"),
             )
             .errors(&PUBLISH)

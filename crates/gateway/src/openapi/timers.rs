@@ -19,7 +19,7 @@ fn follow_ups() -> Vec<Operation> {
     let all = "/v1/threads/{thread}/follow-ups";
     let one = "/v1/threads/{thread}/follow-ups/{timer}";
     vec![
-        Operation::get(all, "listFollowUps", "When an agent speaks first, did so, or was kept from it", follow_ups::list)
+        Operation::get(all, "listFollowUps", "List follow-ups: proactive messages that are pending, sent or suppressed", follow_ups::list)
             .tag(TIMERS)
             .scope(Scope::ReadThreads)
             .query::<FollowUpsQuery>()
@@ -29,26 +29,26 @@ fn follow_ups() -> Vec<Operation> {
                 json!({ "thread_id": "hello", "follow_ups": [follow_up()], "next": null }),
             )
             .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable, ErrorCode::InvalidLimit]),
-        Operation::get(one, "showFollowUp", "Why an agent spoke first, or whether it would now", follow_ups::get)
+        Operation::get(one, "showFollowUp", "Show a follow-up: why it fired, or whether it would fire now", follow_ups::get)
             .tag(TIMERS)
             .description(
-                "Which turn has armed it, and what each rule says: of one that waits as things stand now (nothing is changed by asking), \
-                 of another as they stood when it was decided about.",
+                "Shows the turn that armed it and the outcome of each rule. For a pending follow-up the rules are evaluated now, without \
+                 changing anything; otherwise the outcomes are those of the decision.",
             )
             .scope(Scope::ReadThreads)
             .response::<FollowUpDetail>(200, "The follow-up", follow_up_now())
             .errors(&[ErrorCode::UnknownFollowUp]),
-        Operation::post("/v1/threads/{thread}/follow-ups/{timer}/snooze", "snoozeFollowUp", "Have a follow-up wait longer, or less", follow_ups::snooze)
+        Operation::post("/v1/threads/{thread}/follow-ups/{timer}/snooze", "snoozeFollowUp", "Postpone a follow-up, or bring it forward", follow_ups::snooze)
             .tag(TIMERS)
-            .description("When it is due all rules are asked, as always.")
+            .description("All rules are evaluated when it is due, as usual.")
             .scope(Scope::WriteThreads)
             .actor_header()
             .body::<SnoozeBody>(json!({ "seconds": 3_600 }))
             .acts()
             .errors(&[ErrorCode::UnknownFollowUp, ErrorCode::FollowUpEnded, ErrorCode::InvalidSnooze]),
-        Operation::delete(one, "cancelFollowUp", "Cancel a follow-up that waits", follow_ups::cancel)
+        Operation::delete(one, "cancelFollowUp", "Cancel a pending follow-up", follow_ups::cancel)
             .tag(TIMERS)
-            .description("One that has fired is a turn, and is stopped as such.")
+            .description("A follow-up that has fired is a turn: stop the turn instead.")
             .scope(Scope::WriteThreads)
             .actor_header()
             .no_body()
@@ -61,28 +61,28 @@ fn schedules() -> Vec<Operation> {
     let one = "/v1/agents/{agent}/schedules/{schedule}";
     let body = || json!({ "cron": "0 9 * * 1-5", "time_zone": "Europe/Berlin", "content": "Write the report", "missed": "one" });
     vec![
-        Operation::get("/v1/agents/{agent}/schedules", "listSchedules", "When an agent's work falls due", schedules::list)
+        Operation::get("/v1/agents/{agent}/schedules", "listSchedules", "List the schedules of an agent", schedules::list)
             .tag(TIMERS)
             .scope(Scope::ReadAgents)
             .response::<SchedulesPage>(
                 200,
-                "Schedules, by their names",
+                "Schedules, ordered by name",
                 json!({ "agent_id": "ann", "schedules": [schedule()] }),
             )
             .errors(&[ErrorCode::UnknownAgent]),
-        Operation::get(one, "showSchedule", "A schedule, and its next five occurrences", schedules::get)
+        Operation::get(one, "showSchedule", "Show a schedule and its next five occurrences", schedules::get)
             .tag(TIMERS)
             .scope(Scope::ReadAgents)
             .response::<ScheduleView>(200, "The schedule", schedule())
             .errors(&[ErrorCode::UnknownSchedule]),
-        Operation::put(one, "putSchedule", "Create a schedule, or replace it", schedules::put)
+        Operation::put(one, "putSchedule", "Create or replace a schedule", schedules::put)
             .tag(TIMERS)
-            .description("An agent may have 64. Each occurrence sends the agent a task, whose id comes from the occurrence.")
+            .description("An agent may have 64 schedules. Each occurrence sends the agent a task whose id is derived from the occurrence.")
             .scope(Scope::OperateAgents)
             .actor_header()
             .body::<ScheduleBody>(body())
-            .response::<ScheduleView>(201, "It is new", schedule())
-            .response::<ScheduleView>(200, "It is this now", schedule())
+            .response::<ScheduleView>(201, "Created", schedule())
+            .response::<ScheduleView>(200, "Replaced", schedule())
             .errors(&INPUT)
             .errors(&PUBLISH)
             .errors(&[
@@ -96,7 +96,7 @@ fn schedules() -> Vec<Operation> {
         Operation::post(
             "/v1/agents/{agent}/schedules/{schedule}/dry-run",
             "tryScheduleOut",
-            "When a schedule would occur", schedules::dry_run
+            "Preview the next occurrences of a schedule", schedules::dry_run
         )
         .tag(TIMERS)
         .description("Nothing is stored.")
@@ -125,36 +125,31 @@ fn delayed_tasks() -> Vec<Operation> {
         Operation::get(
             "/v1/agents/{agent}/delayed-tasks",
             "listDelayedTasks",
-            "Tasks that wait for their time",
+            "List delayed tasks",
             delayed_tasks::list,
         )
         .tag(TIMERS)
-        .description("They were sent with `not_before`, and are in no queue yet.")
+        .description("Tasks that were sent with `not_before` and are not queued yet.")
         .scope(Scope::ReadAgents)
         .query::<DelayedQuery>()
         .response::<DelayedTasksPage>(
             200,
-            "Delayed tasks, in the order in which they are due",
+            "Delayed tasks, ordered by due time",
             json!({ "agent_id": "ann", "delayed_tasks": [delayed_task()], "next": null }),
         )
         .errors(&[ErrorCode::UnknownAgent, ErrorCode::InvalidLimit]),
-        Operation::get(one, "showDelayedTask", "A task that waits for its time", delayed_tasks::get)
+        Operation::get(one, "showDelayedTask", "Show a delayed task", delayed_tasks::get)
             .tag(TIMERS)
             .scope(Scope::ReadAgents)
             .response::<DelayedTaskView>(200, "The task", delayed_task())
             .errors(&[ErrorCode::UnknownTask]),
-        Operation::delete(
-            one,
-            "cancelDelayedTask",
-            "Cancel a task that waits for its time",
-            delayed_tasks::delete,
-        )
-        .tag(TIMERS)
-        .scope(Scope::OperateAgents)
-        .actor_header()
-        .no_body()
-        .acts()
-        .errors(&[ErrorCode::UnknownTask]),
+        Operation::delete(one, "cancelDelayedTask", "Cancel a delayed task", delayed_tasks::delete)
+            .tag(TIMERS)
+            .scope(Scope::OperateAgents)
+            .actor_header()
+            .no_body()
+            .acts()
+            .errors(&[ErrorCode::UnknownTask]),
     ]
 }
 

@@ -15,34 +15,34 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation::get(
             "/v1/tool-incidents",
             "listToolIncidents",
-            "Tool calls of which it is not known whether they were made",
+            "List tool calls of unknown outcome",
             tool_incidents::list,
         )
         .tag(TURNS)
         .description(
-            "A call of a tool that must not be called twice, whose answer has not come: the service died, or the tool was silent. Its turn \
-             waits until a person has decided. An incident of a turn that was stopped meanwhile is listed for seven days.",
+            "A call of a tool that must not be called twice and returned no result: the service died, or the tool did not respond. Its turn \
+             waits for the decision of a person. If the turn is stopped first, its incident is listed for seven days.",
         )
         .scope(Scope::ReadThreads)
         .query::<ToolIncidentsQuery>()
         .response::<ToolIncidentsPage>(
             200,
-            "Incidents, the newest first",
+            "Incidents, newest first",
             json!({ "tool_incidents": [incident(Value::Null, Value::Null)], "has_more": false }),
         )
         .errors(&[ErrorCode::InvalidLimit, ErrorCode::NatsUnavailable]),
         Operation::post(
             "/v1/threads/{thread}/tool-incidents/{turn}/{call}/decide",
             "decideToolIncident",
-            "Have the tool called again, or give its result",
+            "Decide to call the tool again, or provide its result",
             tool_incidents::decide,
         )
         .tag(TURNS)
-        .description("The turn goes on within seconds. It is decided once; the audit log of the thread says who did it.")
+        .description("The turn continues within seconds. A call is decided once; the audit log of the thread records who decided.")
         .scope(Scope::OperateAgents)
         .actor_header()
         .body::<ToolDecisionBody>(json!({ "run_again": true }))
-        .response::<ToolIncidentView>(200, "It is decided", decided())
+        .response::<ToolIncidentView>(200, "Decided", decided())
         .errors(&PUBLISH)
         .errors(&[
             ErrorCode::InvalidDecision,

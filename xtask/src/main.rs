@@ -32,17 +32,17 @@ cargo xtask <command>
                             the pods of the chart, run by podman as root: upgraded in rounds, killed, squeezed, slowed
                             down and cut off under load; with the release build, or an earlier commit as the other one
   alerts                    alerts of the deployment, provoked on a real fleet under a real Prometheus
-  restores [--rounds N]     Postgres and NATS put back in time under load, each kind so many times (default: 5)
+  restores [--rounds N]     Postgres and NATS put back in time under load, N rounds of each kind (default: 5)
   fuzz [N]                  the API against its description, N requests made up for each operation (default: 200)
   fuzz reader [N]           N streams of models with random changes, read by the workflow service (default: 100000)
   reconnect-soak [--disconnects N] [--seed S]
-                            the real clients of all protocols, disconnected so many times, and subscribers
+                            the real clients of all protocols, disconnected N times, and subscribers
                             of one thread for two minutes beside one that is never disconnected
   bench [name] [--features F] [args]
                             benches in the release profile, of the binary with a feature; without a name: the list
   bench all [--quick]       all benches in short forms, and one table of all goals; quick: debug builds, whether they work
   bench NAME|all --compare COMMIT [--rounds N] [args]
-                            the binary of another commit and this one in turn, each so many times (default: 2)
+                            the binary of another commit and this one in turn, N rounds each (default: 2)
 
 Environment:
   NATS_URL, DATABASE_URL    use these servers instead of starting some

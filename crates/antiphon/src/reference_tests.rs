@@ -78,7 +78,7 @@ fn reference_is_what_the_code_has() {
     if let Some(number) = differs {
         panic!(
             "deploy/REFERENCE.md is not what the code has. Line {}:\n  the page: {}\n  the code: {}\n\
-             `{WRITE_GOLDEN}=1 cargo test -p antiphon reference` writes the page anew; commit it.",
+             `{WRITE_GOLDEN}=1 cargo test -p antiphon reference` writes the page again; commit it.",
             number + 1,
             line(&written, number),
             line(&page, number),

@@ -13,6 +13,8 @@ use crate::connection::Bus;
 use crate::error::BusError;
 
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum time to send a subscription.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Bus {
     /// Notifies the workflow that works on this run to stop. Not confirmed.
@@ -41,6 +43,9 @@ impl Bus {
             return Err(BusError::Away);
         }
         let subscriber = link.client.subscribe(subject::stop(turn, run)).await?;
+        // The first chunk goes over another connection, and a stop may be its answer: the
+        // subscription must be sent before it. Without a connection it is sent with the next one.
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, link.client.flush()).await;
         Ok(CancelSubscription { subscriber })
     }
 }

@@ -280,7 +280,7 @@ impl AnswerView {
             SubscriberEvent::Restart => {
                 self.turn.text.clear();
                 screen.end_pieces();
-                screen.dim("(the stream begins anew)");
+                screen.dim("(the stream begins again)");
                 false
             }
             SubscriberEvent::Broken(why) => {

@@ -70,7 +70,7 @@ fn chart_renders_the_golden_manifests() {
         if std::env::var_os(WRITE_GOLDEN).is_some() {
             fs::write(&golden, &rendered).unwrap();
         }
-        assert_eq!(rendered, read(&golden), "{name}: {WRITE_GOLDEN}=1 writes it anew");
+        assert_eq!(rendered, read(&golden), "{name}: {WRITE_GOLDEN}=1 writes it again");
     }
 }
 

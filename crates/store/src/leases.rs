@@ -255,10 +255,10 @@ fn detail(incident: &Incident) -> &'static str {
     match incident.kind {
         IncidentKind::StoreSteppedBack => "Postgres went back in time",
         IncidentKind::StreamRenewed => {
-            "the stream was made anew: what the old one had from here on and was not committed is gone; the new one is read from its beginning"
+            "the stream was created again: what the old one had from here on and was not committed is lost; the new one is read from its beginning"
         }
         IncidentKind::StreamParted => {
-            "the stream lost its end: what it had there from here on and was not committed is gone; what it has now is read from its beginning"
+            "the stream lost its end: what it had from here on and was not committed is lost; what it has now is read from its beginning"
         }
         IncidentKind::EntriesGone => "the store needs these entries and the stream has purged or lost them",
     }

@@ -82,9 +82,8 @@ pub(crate) async fn delay(
             return Err(Problem::new(ErrorCode::TaskConflict, detail));
         }
         TaskDelay::Full => {
-            let detail = format!(
-                "{MOST_DELAYED_TASKS} tasks of the agent wait for their time, which is as many as may"
-            );
+            let detail =
+                format!("{MOST_DELAYED_TASKS} delayed tasks of the agent are pending, which is the maximum");
             return Err(Problem::new(ErrorCode::TooManyDelayedTasks, detail));
         }
         TaskDelay::Erased => return Err(schedules::erased(backend, &agent).await),

@@ -287,15 +287,14 @@ pub(crate) async fn refuse_erased(backend: &Backend, thread: &ThreadId) -> Resul
     if backend.store().erased(thread).await?.is_none_or(|erased| erased.is_named) {
         return Ok(());
     }
-    let detail =
-        "the thread was erased; POST /v1/threads, or PUT /v1/agents for an agent's own, names it anew";
+    let detail = "the thread was erased; POST /v1/threads, or PUT /v1/agents for the thread of an agent, creates it again";
     Err(Problem::new(ErrorCode::ThreadErased, detail))
 }
 
 /// The refusal to name a thread again before its erasure is complete: erased data could come into
 /// the new one.
 pub(crate) fn being_erased() -> Problem {
-    let detail = "the thread is being erased, or its erasing was broken off; it can be named anew once `antiphon threads erase --yes` has ended with nothing pending";
+    let detail = "the thread is being erased, or its erasure was interrupted; it can be created again once `antiphon threads erase --yes` has ended with nothing pending";
     Problem::new(ErrorCode::ThreadErased, detail)
 }
 

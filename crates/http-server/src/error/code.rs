@@ -51,7 +51,7 @@ macro_rules! error_codes {
 error_codes! {
     AgentBackingOff => "agent_backing_off", CONFLICT, after(1),
         "the agent backs off after failures and takes no messages until it tries again";
-    AgentChanged => "agent_changed", CONFLICT, NEVER, "the agent has just been erased and named anew";
+    AgentChanged => "agent_changed", CONFLICT, NEVER, "the agent was erased and created again just now";
     AnswerGoesOn => "answer_goes_on", SERVICE_UNAVAILABLE, NEVER,
         "the gateway stops while the turn goes on; the same request would open another turn";
     BatchIncomplete => "batch_incomplete", CONFLICT, NEVER,

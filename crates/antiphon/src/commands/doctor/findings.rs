@@ -179,7 +179,7 @@ fn of_symptom(symptom: &Symptom) -> Finding {
                     format!(
                         "the vectors of facts are of {stored}, not of {wanted}: memory is searched by words alone"
                     ),
-                    "run antiphon migrate with the embeddings of workers and gateways: it has the vectors made anew",
+                    "run antiphon migrate with the embeddings of workers and gateways: it makes all vectors again",
                 ),
                 None => (
                     format!(

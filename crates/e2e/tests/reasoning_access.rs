@@ -127,6 +127,20 @@ async fn changing_contexts_of_a_thread_needs_the_right_to_write_it() {
         call(&narrow, "frs_view_thread", json!({ "session_id": "bound" })).await.matches("message ").count(),
         4
     );
+    // The same over the API.
+    let more = json!({ "session_id": "bound", "count": 2, "summary": "s" });
+    call(&whole, "frs_compress_last", more).await;
+    let secured = [("ANTIPHON_INSECURE", "false".to_owned())];
+    let gateway = LoneGateway::start(server.database.url(), 1, &secured).await;
+    let undo = async |key: &str| {
+        let env = [gateway.env(), ("ANTIPHON_API_KEY".to_owned(), key.to_owned())];
+        invoke(&["reasoning", "undo", "bound"], &env).await.unwrap()
+    };
+    let refused = undo(&narrow).await;
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("insufficient_scope"), "{}", refused.stderr);
+    let done = undo(&whole).await;
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]

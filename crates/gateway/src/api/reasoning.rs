@@ -1,5 +1,6 @@
 //! Reasoning sessions of agents: their visible messages, and the messages replaced by compressions.
 
+use auth::Permission;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use http_server::error::{ErrorCode, Problem};
@@ -197,7 +198,13 @@ pub(crate) async fn undo(
 ) -> Result<Response, Problem> {
     let id = path::id("session", &session, |name| ReasoningSessionId::of_tenant(ctx.tenant(), name))?;
     let (actor, store) = (ctx.actor(&headers)?, ctx.store()?);
-    let unknown = || Problem::new(ErrorCode::UnknownSession, "there is no such reasoning session");
+    let unknown = || Problem::from(ErrorCode::UnknownSession);
+    let before = store.reasoning_thread(&id, false, None).await?.ok_or_else(unknown)?;
+    // Models of the session's thread see its compressions, as over MCP.
+    if before.session.applies_to.is_some() && !ctx.principal().has_permission(Permission::WriteThreads) {
+        let detail = "the session applies to a thread: the credential also needs threads:write";
+        return Err(Problem::new(ErrorCode::InsufficientScope, detail));
+    }
     let seen = store.restorable_reasoning(&id).await?.ok_or_else(unknown)?;
     let summary = seen
         .summary

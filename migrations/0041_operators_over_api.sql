@@ -1,6 +1,11 @@
 -- Operators work over HTTP: gateways show incidents to the default tenant, which operates the installation, and acknowledge them for it.
 CREATE POLICY of_operators ON incidents USING (antiphon_scope() = '-') WITH CHECK (antiphon_scope() = '-');
 
+-- A dead letter whose owner cannot be read, as one of a malformed subject, is the default tenant's. Without this rule row security hides it from all.
+ALTER POLICY tenant_isolation ON dead_letters
+    USING (antiphon_tenant_visible(coalesce(antiphon_dead_letter_owner(thread_id, subject), '')))
+    WITH CHECK (antiphon_tenant_visible(coalesce(antiphon_dead_letter_owner(thread_id, subject), '')));
+
 -- Copies a thread up to a batch, all or nothing, as it was when the statement began: $1 bucket, $2 thread, $3 bucket and $4 id of the new one,
 -- $5 last batch; $6 act, $7 actor and $8 target of the audit. Returns how many messages, or no row. With the rights of the owner: gateways may
 -- copy what is stored, and write no message of their own. What they copy is within one tenant, that of their session.

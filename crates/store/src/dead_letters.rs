@@ -73,6 +73,9 @@ pub struct StoredDeadLetter {
     pub seq: Seq,
     /// For entries only.
     pub subject: Option<String>,
+    /// The thread, or the agent's own thread, for which it was meant; `None` when its subject cannot
+    /// be read. It may be longer than an id may be.
+    pub owner: Option<String>,
     /// For messages only.
     pub thread: Option<String>,
     /// For messages only.
@@ -136,7 +139,8 @@ impl Store {
 
     pub async fn dead_letter(&self, id: &DeadLetterId) -> Result<Option<StoredDeadLetter>, StoreError> {
         let statement = sqlx::query(
-            "SELECT *, (extract(epoch FROM created_at) * 1000000)::bigint AS created_us,
+            "SELECT *, antiphon_dead_letter_owner(thread_id, subject) AS owner,
+                    (extract(epoch FROM created_at) * 1000000)::bigint AS created_us,
                     (extract(epoch FROM replayed_at) * 1000)::bigint AS replayed_ms
              FROM dead_letters WHERE bucket = $1 AND kind = $2 AND key = $3",
         );
@@ -150,7 +154,8 @@ impl Store {
             "UPDATE dead_letters SET claimed_at = clock_timestamp()
              WHERE bucket = $1 AND kind = $2 AND key = $3 AND replayed_at IS NULL
                AND (claimed_at IS NULL OR claimed_at < clock_timestamp() - interval '1 minute')
-             RETURNING *, (extract(epoch FROM created_at) * 1000000)::bigint AS created_us,
+             RETURNING *, antiphon_dead_letter_owner(thread_id, subject) AS owner,
+                       (extract(epoch FROM created_at) * 1000000)::bigint AS created_us,
                        (extract(epoch FROM replayed_at) * 1000)::bigint AS replayed_ms",
         );
         if let Some(row) = self.rows(bound(statement, id)).await?.first() {
@@ -192,7 +197,7 @@ impl Store {
         act: &CommandId,
         actor: &str,
     ) -> Result<bool, StoreError> {
-        let owner = self.dead_letter(id).await?.and_then(|letter| letter.owner());
+        let owner = self.dead_letter(id).await?.and_then(|letter| letter.owner);
         let owner = owner.unwrap_or_else(|| UNKNOWN_OWNER.to_owned());
         let statement = bound(statement, id)
             .bind(Bucket::of_key(&owner).get() as i16)
@@ -210,15 +215,9 @@ impl StoredDeadLetter {
         DeadLetterCursor { created_us: self.created_us, id: self.id.clone() }
     }
 
-    /// The thread, or the agent's own thread, for which it was meant, if known.
-    pub fn owner(&self) -> Option<String> {
-        let of_subject = |subject: &String| {
-            let mut parts = subject.split('.');
-            let is_ours = matches!(parts.next()?, "chunks" | "commands" | "messages" | "tasks");
-            let id = parts.next_back().filter(|_| is_ours)?;
-            model::ThreadId::parse(id).ok().map(|id| id.as_str().to_owned())
-        };
-        self.thread.clone().or_else(|| self.subject.as_ref().and_then(of_subject))
+    /// The tenant that it belongs to: the default one when the owner is unknown.
+    pub fn tenant(&self) -> Option<&str> {
+        self.owner.as_deref()?.split_once('~').map(|(tenant, _)| tenant)
     }
 }
 
@@ -237,6 +236,7 @@ fn dead_letter(row: &PgRow) -> Result<StoredDeadLetter, StoreError> {
         partition: partition_id(row)?,
         seq: Seq(unsigned(row, "stream_seq")?),
         subject: row.try_get("subject")?,
+        owner: row.try_get("owner")?,
         thread: row.try_get("thread_id")?,
         message: row.try_get("message_id")?,
         attempt: attempt.and_then(|attempt| u32::try_from(attempt).ok()),

@@ -3,7 +3,7 @@
 use auth::{AccessRole, StoredKey, TenantName};
 use model::{AgentId, CommandId, Metadata, PartitionCount, Position, Tenant, ThreadId};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
-use store::{NewThread, RotatedKey, Store, StoreConfig, TenantScope};
+use store::{DeadLetterId, NewThread, ReplayClaim, RotatedKey, Store, StoreConfig, TenantScope};
 
 use crate::fixture::Database;
 
@@ -179,6 +179,7 @@ async fn a_gateway_changes_no_rights_and_reads_no_turn_token_key() {
         "INSERT INTO tasks SELECT * FROM tasks",
         "DELETE FROM usage",
         "INSERT INTO dead_letters SELECT * FROM dead_letters",
+        "UPDATE dead_letters SET raw = ''",
         "INSERT INTO _sqlx_migrations SELECT * FROM _sqlx_migrations",
         "COPY threads TO PROGRAM 'cat'",
         "INSERT INTO threads (bucket, thread_id) VALUES (1, 'beta~x')",
@@ -224,6 +225,20 @@ async fn a_gateway_does_its_work_under_its_role() {
     let default = store.for_tenant(None);
     assert_eq!(default.incidents(false).await.unwrap().len(), 1);
     assert_eq!(default.acknowledge_incidents(None, &command(), "ann").await.unwrap(), 1);
+    // A dead letter of a subject that names no thread belongs to the default tenant.
+    database
+        .execute(
+            "INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, subject, reason, detail, raw)
+             VALUES (0, 'entry', 's:1', 0, 1, 'chunks.0.user:42', 'invalid_subject', '{}', '')",
+        )
+        .await;
+    let letter = DeadLetterId { bucket: 0, kind: "entry".to_owned(), key: "s:1".to_owned() };
+    assert!(acme.list_dead_letters(None, None, 10).await.unwrap().is_empty());
+    assert!(acme.dead_letter(&letter).await.unwrap().is_none());
+    let listed = default.list_dead_letters(None, None, 10).await.unwrap();
+    assert_eq!((listed[0].id.clone(), listed[0].tenant()), (letter.clone(), None));
+    assert!(matches!(default.claim_replay(&letter).await.unwrap(), ReplayClaim::Claimed(_)));
+    assert!(default.drop_dead_letter(&letter, &command(), "ann").await.unwrap());
     // Also of a session that asks for everything, as at the start of a process.
     let all = connected(&database, "gateway", TenantScope::All).await;
     assert_eq!(all.partition_count().await.unwrap(), PartitionCount::new(2).ok());

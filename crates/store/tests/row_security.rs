@@ -182,7 +182,7 @@ async fn usage_and_dead_letters_are_own_for_a_superuser_too() {
         let sums = store.usage(from, to, &[UsageGroup::Agent], 10).await.unwrap();
         let usage: Vec<_> = sums.into_iter().map(|sum| (sum.of[1].clone().unwrap(), sum.calls)).collect();
         let letters = store.list_dead_letters(None, None, 10).await.unwrap();
-        let letters: Vec<_> = letters.iter().map(|letter| letter.owner().unwrap()).collect();
+        let letters: Vec<_> = letters.iter().map(|letter| letter.owner.clone().unwrap()).collect();
         (usage, letters, store.usage_details_from().await.unwrap())
     };
     for owner in ["t", "acme~t", "acm~t"] {

@@ -7,7 +7,7 @@ use http_server::extract::body::NoBody;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
-use model::ThreadId;
+use model::Tenant;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::{DeadLetterCursor, DeadLetterId, ReplayClaim, StoredDeadLetter};
@@ -41,8 +41,7 @@ pub(crate) struct DeadLettersPage {
     next: Option<String>,
 }
 
-/// An input that could not be processed. The command `antiphon dead-letters` shows its whole
-/// payload, replays it and drops it.
+/// An input that could not be processed.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeadLetter {
     id: String,
@@ -103,8 +102,11 @@ pub(crate) struct DroppedDeadLetter {
     dropped: bool,
 }
 
+/// For how long the claim of a replay holds.
+const CLAIM_SECONDS: u32 = 60;
+
 fn unknown() -> Problem {
-    Problem::new(ErrorCode::UnknownDeadLetter, "there is no such dead letter")
+    Problem::from(ErrorCode::UnknownDeadLetter)
 }
 
 fn letter_id(text: &str) -> Result<DeadLetterId, Problem> {
@@ -115,9 +117,7 @@ fn letter_id(text: &str) -> Result<DeadLetterId, Problem> {
 /// The letter, if it is the tenant's. One whose owner is unknown is the default tenant's.
 async fn own_letter(ctx: &RequestContext, id: &DeadLetterId) -> Result<StoredDeadLetter, Problem> {
     let letter = ctx.store()?.dead_letter(id).await?.ok_or_else(unknown)?;
-    let owner = letter.owner().and_then(|owner| ThreadId::parse(&owner).ok());
-    let tenant = owner.and_then(|owner| owner.tenant());
-    if tenant.as_ref() == ctx.tenant() { Ok(letter) } else { Err(unknown()) }
+    if letter.tenant() == ctx.tenant().map(Tenant::as_str) { Ok(letter) } else { Err(unknown()) }
 }
 
 pub(crate) async fn get(
@@ -144,11 +144,11 @@ pub(crate) async fn replay(
     let letter = match backend.store().claim_replay(&id).await? {
         ReplayClaim::Claimed(letter) => letter,
         ReplayClaim::Replayed => {
-            return Err(Problem::new(ErrorCode::DeadLetterReplayed, "the dead letter was replayed already"));
+            return Err(Problem::from(ErrorCode::DeadLetterReplayed));
         }
         ReplayClaim::Busy => {
             let detail = "the dead letter is being replayed; look again in a minute";
-            return Err(Problem::new(ErrorCode::DeadLetterBusy, detail).retry_after(60));
+            return Err(Problem::new(ErrorCode::DeadLetterBusy, detail));
         }
         ReplayClaim::Unknown => return Err(unknown()),
     };
@@ -158,7 +158,10 @@ pub(crate) async fn replay(
     // Who fails between this and the next line and tries again within two minutes puts nothing into
     // the stream; later, the ids in the payload see to it.
     let publication = format!("replay.{}", id.text());
-    let stored = publish::publish_again(backend, subject, letter.raw.clone(), &publication).await?;
+    // The claim lasts for a minute, so a retry before then is refused as busy.
+    let stored = publish::publish_again(backend, subject, letter.raw.clone(), &publication)
+        .await
+        .map_err(|problem| problem.retry_after(CLAIM_SECONDS))?;
     let replayed = backend.store().replayed(&id, &control::new_id()?, &actor).await?;
     tracing::info!(letter = id.text(), actor, "a dead letter was replayed");
     let (stream, stream_seq) = (stored.stream, stored.seq.0);
@@ -205,7 +208,7 @@ pub(crate) async fn list(
 impl From<StoredDeadLetter> for DeadLetter {
     fn from(letter: StoredDeadLetter) -> Self {
         let beginning = letter.raw.get(..PREVIEW_BYTES).unwrap_or(&letter.raw);
-        let owner = letter.owner().and_then(|owner| model::ThreadId::parse(&owner).ok());
+        let owner = letter.owner.as_deref().and_then(|owner| model::ThreadId::parse(owner).ok());
         Self {
             id: letter.id.text(),
             partition: letter.partition.0,

@@ -1,4 +1,4 @@
-//! What operators do with dead letters, incidents and copies of threads.
+//! What operators do with dead letters and incidents.
 
 use serde_json::{Value, json};
 

@@ -20,7 +20,7 @@ DECLARE
         ['budgets', 'INSERT, UPDATE, DELETE'],
         ['api_keys', 'INSERT, UPDATE'],
         ['audit_log', 'INSERT'],
-        ['dead_letters', 'UPDATE, DELETE'],
+        ['dead_letters', 'UPDATE (claimed_at, replayed_at), DELETE'],
         ['incidents', 'UPDATE (acknowledged_at, acknowledged_by)'],
         ['reasoning_sessions', 'INSERT, UPDATE'],
         ['reasoning_messages', 'INSERT'],

@@ -1,6 +1,6 @@
 //! Age and size limits of operational records.
 //!
-//! Each kind of record has one row in [`CleanupKind::table`], or a statement of its own. Deleting
+//! Each kind of record has one row in [`CleanupKind::rule`], or a statement of its own. Deleting
 //! is idempotent, so every worker may do it.
 
 use std::time::Duration;
@@ -54,14 +54,22 @@ pub enum CleanupKind {
     ReasoningSessions,
 }
 
-/// The limit beyond which records are deleted, the oldest first.
+/// The limit beyond which records are deleted. Beyond a number of bytes the oldest are deleted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CleanupLimit {
     /// Records older than this.
     Age(Duration),
-    /// Records beyond this number of bytes on disk. Only for the kinds of [`CleanupKind::SIZED`];
-    /// others have no such limit.
+    /// Records beyond this number of bytes on disk. Kinds that are not
+    /// [sized](CleanupKind::is_sized) have no such limit: nothing is deleted.
     Bytes(u64),
+}
+
+/// How the records of a kind are deleted.
+enum CleanupStatement {
+    /// As rows of a table.
+    Table(CleanupTable),
+    /// By a statement of its own: $1 the age, $2 the most records.
+    Own(&'static str),
 }
 
 /// A table whose rows are deleted as they are.
@@ -73,7 +81,7 @@ struct CleanupTable {
     size: Option<&'static str>,
     /// SQL of which rows may go.
     only: &'static str,
-    /// Whether an index has the rows in the order of `at`.
+    /// Whether a B-tree has the rows in the order of `at`. Otherwise an order would sort them all.
     is_ordered: bool,
     /// SQL of what is deleted with the rows `gone`.
     rest: &'static str,
@@ -90,8 +98,8 @@ impl CleanupTable {
 }
 
 impl CleanupKind {
-    /// The kinds that have a limit in bytes, too.
-    pub const SIZED: [Self; 7] = [
+    /// All kinds.
+    pub const ALL: [Self; 17] = [
         Self::CompletedTasks,
         Self::FailedTasks,
         Self::FailedTurns,
@@ -99,7 +107,22 @@ impl CleanupKind {
         Self::Audit,
         Self::ErasedThreads,
         Self::ErasedTenants,
+        Self::TaskIds,
+        Self::IdempotencyKeys,
+        Self::FailedMessages,
+        Self::ExpiredMessages,
+        Self::Responses,
+        Self::Timers,
+        Self::Facts,
+        Self::ModelCalls,
+        Self::UsageDays,
+        Self::ReasoningSessions,
     ];
+
+    /// Whether the kind can have a limit in bytes, too.
+    pub fn is_sized(self) -> bool {
+        matches!(self.rule(), CleanupStatement::Table(CleanupTable { size: Some(_), .. }))
+    }
 
     /// The name in metrics and logs.
     pub fn name(self) -> &'static str {
@@ -129,19 +152,19 @@ impl CleanupKind {
         match self {
             // A session is deleted with all its messages.
             Self::ReasoningSessions => 1,
-            kind if Self::SIZED.contains(&kind) => 20_000,
+            kind if kind.is_sized() => 20_000,
             _ => 5_000,
         }
     }
 
-    /// `None`: the kind has a statement of its own.
-    fn table(self) -> Option<CleanupTable> {
+    fn rule(self) -> CleanupStatement {
         let table = match self {
             Self::CompletedTasks => CleanupTable {
                 only: "EXISTS (SELECT FROM agents AS a WHERE a.bucket = t.bucket AND a.agent_id = t.agent_id
                                    AND a.head_position >= t.position OFFSET 0)
                        AND NOT EXISTS (SELECT FROM failed_tasks AS f WHERE f.bucket = t.bucket AND f.agent_id = t.agent_id
                                        AND f.position = t.position OFFSET 0)",
+                is_ordered: false,
                 ..CleanupTable::sized(
                     "tasks",
                     "created_at",
@@ -172,7 +195,10 @@ impl CleanupKind {
                 "created_at",
                 "pg_column_size(t.raw) + pg_column_size(t.detail) + 256",
             ),
-            Self::Audit => CleanupTable::sized("audit_log", "created_at", "pg_column_size(t.*)"),
+            Self::Audit => CleanupTable {
+                is_ordered: false,
+                ..CleanupTable::sized("audit_log", "created_at", "pg_column_size(t.*)")
+            },
             Self::ErasedThreads => {
                 CleanupTable::sized("erased_threads", "erased_at", "pg_column_size(t.receipt) + 128")
             }
@@ -198,9 +224,12 @@ impl CleanupKind {
             },
             Self::Facts => CleanupTable { is_ordered: false, ..CleanupTable::new("facts", "created_at") },
             Self::UsageDays => CleanupTable { is_ordered: false, ..CleanupTable::new("usage_days", "day_at") },
-            Self::ModelCalls | Self::ReasoningSessions => return None,
+            Self::ModelCalls => return CleanupStatement::Own(include_str!("api/usage/roll_up.sql")),
+            Self::ReasoningSessions => {
+                return CleanupStatement::Own(include_str!("reasoning_sessions/purge.sql"));
+            }
         };
-        Some(table)
+        CleanupStatement::Table(table)
     }
 }
 
@@ -216,37 +245,36 @@ impl Store {
         limit: CleanupLimit,
         most: u32,
     ) -> Result<u64, StoreError> {
-        let statement = match (kind.table(), limit) {
-            (Some(table), CleanupLimit::Age(age)) => {
-                sqlx::query(AssertSqlSafe(by_age(&table))).bind(interval(age))
+        let (sql, age) = match (kind.rule(), limit) {
+            (CleanupStatement::Table(table), CleanupLimit::Age(age)) => (by_age(&table), age),
+            (CleanupStatement::Own(sql), CleanupLimit::Age(age)) => (sql.to_owned(), age),
+            (CleanupStatement::Table(table), CleanupLimit::Bytes(bytes)) => {
+                let Some(sql) = by_bytes(&table) else { return Ok(0) };
+                let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+                let statement = sqlx::query(AssertSqlSafe(sql)).bind(bytes).bind(i64::from(most));
+                return count(&self.rows(statement).await?);
             }
-            (Some(table), CleanupLimit::Bytes(bytes)) => match by_bytes(&table) {
-                Some(sql) => sqlx::query(AssertSqlSafe(sql)).bind(i64::try_from(bytes).unwrap_or(i64::MAX)),
-                None => return Ok(0),
-            },
-            (None, CleanupLimit::Age(age)) => {
-                let sql = match kind {
-                    CleanupKind::ModelCalls => include_str!("api/usage/roll_up.sql"),
-                    _ => include_str!("reasoning_sessions/purge.sql"),
-                };
-                sqlx::query(sql).bind(interval(age))
-            }
-            (None, CleanupLimit::Bytes(_)) => return Ok(0),
+            (CleanupStatement::Own(_), CleanupLimit::Bytes(_)) => return Ok(0),
         };
+        let statement = sqlx::query(AssertSqlSafe(sql)).bind(interval(age));
         count(&self.rows(statement.bind(i64::from(most))).await?)
     }
 
-    /// The bytes on disk of the tables of [`CleanupKind::SIZED`].
+    /// The bytes on disk of the tables whose kinds have a limit in bytes.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
     pub async fn cleanup_bytes(&self) -> Result<Vec<(CleanupKind, u64)>, StoreError> {
-        let tables = CleanupKind::SIZED.iter().filter_map(|kind| kind.table());
-        let sizes: Vec<String> = tables.map(|table| format!("pg_table_size('{}')", table.name)).collect();
+        let sized = CleanupKind::ALL.into_iter().filter_map(|kind| match kind.rule() {
+            CleanupStatement::Table(table) if table.size.is_some() => Some((kind, table.name)),
+            CleanupStatement::Table(_) | CleanupStatement::Own(_) => None,
+        });
+        let (kinds, tables): (Vec<_>, Vec<_>) = sized.unzip();
+        let sizes: Vec<String> = tables.iter().map(|name| format!("pg_table_size('{name}')")).collect();
         let sql = format!("SELECT ARRAY[{}] AS sizes", sizes.join(", "));
         let rows = self.rows(sqlx::query(AssertSqlSafe(sql))).await?;
         let sizes: Vec<i64> = rows.first().map_or(Ok(Vec::new()), |row| row.try_get("sizes"))?;
-        Ok(CleanupKind::SIZED.into_iter().zip(sizes.into_iter().map(i64::unsigned_abs)).collect())
+        Ok(kinds.into_iter().zip(sizes.into_iter().map(i64::unsigned_abs)).collect())
     }
 }
 

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use metrics::{counter, gauge};
 use store::{CleanupKind, CleanupLimit, Store, StoreError};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::refusals::{Refusals, RefusedOperation};
 
 /// Pause before the first round: short, because some workers do not live long.
 const FIRST_PAUSE: Duration = Duration::from_secs(4);
-/// Rounds from one look at the kinds that have no limit in bytes to the next. Age alone is not
-/// urgent.
-const ROUNDS_OF_AGE: u64 = 10;
+/// Interval of rounds for kinds without a limit in bytes: age alone is not urgent.
+const AGE_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The limits of one kind of record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,8 +79,10 @@ impl Default for CleanupConfig {
 }
 
 impl CleanupConfig {
-    /// Replaces the limits of a kind.
+    /// Replaces the limits of a kind. A limit in bytes is only for
+    /// [sized](CleanupKind::is_sized) kinds.
     pub fn set(&mut self, rule: CleanupRule) {
+        debug_assert!(rule.max_bytes.is_none() || rule.kind.is_sized(), "{rule:?}");
         self.rules.retain(|other| other.kind != rule.kind);
         self.rules.push(rule);
     }
@@ -94,15 +96,20 @@ pub(crate) async fn enforce_limits(
     stop: CancellationToken,
 ) {
     let mut refused: Vec<Option<RefusedOperation>> = config.rules.iter().map(|_| None).collect();
-    for round in 0_u64.. {
-        let pause = if round == 0 { config.every.min(FIRST_PAUSE) } else { config.every };
+    let mut pause = FIRST_PAUSE;
+    let mut age_is_due_at = Instant::now();
+    loop {
         // Workers that were started together should not run together.
-        let pause = pause.mul_f64(rand::random_range(0.5..=1.0));
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..=1.0))) => {}
             () = stop.cancelled() => return,
         }
-        let is_due = |rule: &CleanupRule| rule.max_bytes.is_some() || round.is_multiple_of(ROUNDS_OF_AGE);
+        let is_age_due = Instant::now() >= age_is_due_at;
+        if is_age_due {
+            age_is_due_at = Instant::now() + AGE_INTERVAL;
+        }
+        pause = config.every.min(AGE_INTERVAL);
+        let is_due = |rule: &CleanupRule| rule.max_bytes.is_some() || is_age_due;
         for (rule, refused) in config.rules.iter().zip(&mut refused).filter(|(rule, _)| is_due(rule)) {
             let enforced = enforce(&store, rule, &stop).await;
             refusals.of_round(refused, rule.kind.name(), &enforced);
@@ -163,5 +170,29 @@ async fn show_sizes(store: &Store) {
             }
         }
         Err(error) => tracing::debug!(%error, "the sizes of operational tables were not read"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_one_rule() {
+        let config = CleanupConfig::default();
+        let kinds: Vec<CleanupKind> = config.rules.iter().map(|rule| rule.kind).collect();
+        assert_eq!(kinds, CleanupKind::ALL);
+        for rule in &config.rules {
+            assert_eq!(rule.max_bytes.is_some(), rule.kind.is_sized(), "{}", rule.kind.name());
+        }
+    }
+
+    #[test]
+    fn a_rule_replaces_that_of_its_kind() {
+        let mut config = CleanupConfig::default();
+        config.set(CleanupRule::new(CleanupKind::Audit, 7, Some(9)));
+        let of_audit: Vec<_> = config.rules.iter().filter(|rule| rule.kind == CleanupKind::Audit).collect();
+        assert_eq!(of_audit, [&CleanupRule::new(CleanupKind::Audit, 7, Some(9))]);
+        assert_eq!(config.rules.len(), CleanupKind::ALL.len());
     }
 }

@@ -274,7 +274,8 @@ const METRICS: &[MetricDescription] = &[
     MetricDescription::gauge(OPEN_INCIDENTS, "Unacknowledged incidents of the partitions held"),
     MetricDescription::gauge(
         RETAINED_BYTES,
-        "Bytes on disk of the tables with operational records, by `kept`: the same values as of the rows deleted",
+        "Bytes on disk of the tables with operational records that have a limit in bytes, by `kept`: `completed_tasks`, \
+         `failed_tasks`, `failed_turns`, `dead_letters`, `audit`, `erased_threads`, `erased_tenants`",
     )
     .by(&["kept"]),
     MetricDescription::gauge(

@@ -103,7 +103,7 @@ pub(crate) struct WorkerSettings {
     #[arg(long, env = "ANTIPHON_RETENTION_INTERVAL_SECONDS", default_value = "600", value_parser = seconds)]
     pub(crate) retention_interval_seconds: Duration,
     #[command(flatten)]
-    pub(crate) keep: RetentionSettings,
+    pub(crate) cleanup: CleanupSettings,
 }
 
 impl WorkerSettings {
@@ -131,7 +131,7 @@ impl WorkerSettings {
         config.chunk_bytes = self.max_chunk_bytes as usize;
         config.writers = self.commit_connections.into();
         config.stream_retain = self.stream_retain_seconds;
-        self.keep.apply(&mut config.cleanup);
+        self.cleanup.apply(&mut config.cleanup);
         config.cleanup.set(CleanupRule {
             kind: CleanupKind::IdempotencyKeys,
             max_age: self.idempotency_key_ttl_seconds,
@@ -156,7 +156,7 @@ impl WorkerSettings {
 /// Each kind of record has a maximum age and a maximum size. Beyond either the oldest are deleted.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cleanup of operational records")]
-pub(crate) struct RetentionSettings {
+pub(crate) struct CleanupSettings {
     /// Interval in seconds between cleanups of operational records; beyond a maximum age or size
     /// the oldest are deleted.
     #[arg(long, env = "ANTIPHON_CLEANUP_INTERVAL_SECONDS", default_value = "60", value_parser = seconds)]
@@ -200,7 +200,7 @@ pub(crate) struct RetentionSettings {
     erased_threads_max_bytes: u64,
 }
 
-impl RetentionSettings {
+impl CleanupSettings {
     fn apply(&self, config: &mut CleanupConfig) {
         config.every = self.cleanup_interval_seconds;
         for (kind, days, bytes) in [

@@ -82,12 +82,12 @@ pub(super) fn complete(found: &mut StartContext, known: Option<&ThreadEnd>) {
 pub(super) struct ThreadCache {
     threads: LinkedHashMap<ThreadId, (Arc<ThreadEnd>, usize)>,
     bytes: usize,
-    budget: Arc<ThreadCacheLimit>,
+    limit: Arc<ThreadCacheLimit>,
 }
 
 impl ThreadCache {
-    pub(super) fn new(budget: Arc<ThreadCacheLimit>) -> Self {
-        Self { threads: LinkedHashMap::new(), bytes: 0, budget }
+    pub(super) fn new(limit: Arc<ThreadCacheLimit>) -> Self {
+        Self { threads: LinkedHashMap::new(), bytes: 0, limit }
     }
 
     pub(super) fn get(&self, thread: &ThreadId) -> Option<Arc<ThreadEnd>> {
@@ -99,7 +99,7 @@ impl ThreadCache {
         let before = self.forget(thread);
         let Some(version) = found.version else { return };
         let mut known = before.iter().flat_map(|end| &end.newest).peekable();
-        let mut room = self.budget.max_bytes() / PARTS;
+        let mut room = self.limit.max_bytes() / PARTS;
         let remembered = |item: &SharedItem| {
             let remembered = match known.next_if(|known| known.item.is_shared_with(item)) {
                 Some(known) => known.clone(),
@@ -116,7 +116,7 @@ impl ThreadCache {
         }
         let end = ThreadEnd { version, newest, is_all };
         let bytes = end.bytes();
-        let used = self.budget.take(bytes);
+        let used = self.limit.take(bytes);
         self.bytes += bytes;
         self.threads.insert(thread.clone(), (Arc::new(end), bytes));
         self.make_room(used);
@@ -138,7 +138,7 @@ impl ThreadCache {
                 self.add(&thread, &items);
             }
         }
-        self.make_room(self.budget.used_bytes());
+        self.make_room(self.limit.used_bytes());
     }
 
     /// Adds messages in the order of their positions.
@@ -153,7 +153,7 @@ impl ThreadCache {
         end.version.messages += items.len() as i64;
         end.newest.splice(..0, items.iter().rev().map(RememberedItem::new));
         let mut size = end.bytes();
-        while size > self.budget.max_bytes() / PARTS
+        while size > self.limit.max_bytes() / PARTS
             && let Some(oldest) = end.newest.pop()
         {
             (size, end.is_all) = (size - oldest.bytes, false);
@@ -161,8 +161,8 @@ impl ThreadCache {
         let before = std::mem::replace(bytes, size);
         let is_empty = end.newest.is_empty();
         self.bytes = self.bytes - before + size;
-        self.budget.take(size);
-        self.budget.give_back(before);
+        self.limit.take(size);
+        self.limit.give_back(before);
         if is_empty {
             self.forget(thread);
         }
@@ -175,19 +175,19 @@ impl ThreadCache {
     }
 
     fn make_room(&mut self, used: usize) {
-        let mut over = used.saturating_sub(self.budget.max_bytes());
+        let mut over = used.saturating_sub(self.limit.max_bytes());
         while over > 0
             && let Some((_, (_, bytes))) = self.threads.pop_front()
         {
             self.give_back(bytes);
             over = over.saturating_sub(bytes);
         }
-        gauge!(THREAD_CACHE_BYTES).set(self.budget.used_bytes() as f64);
+        gauge!(THREAD_CACHE_BYTES).set(self.limit.used_bytes() as f64);
     }
 
     fn give_back(&mut self, bytes: usize) {
         self.bytes -= bytes;
-        self.budget.give_back(bytes);
+        self.limit.give_back(bytes);
     }
 }
 
@@ -274,7 +274,7 @@ mod tests {
         let newest: Vec<_> =
             after.newest.iter().map(|it| (it.item.position.get(), it.item.created_at.0)).collect();
         assert_eq!(newest, [(6, 5), (4, 5), (3, 0), (2, 0), (1, 0)]);
-        assert_eq!((cache.bytes, cache.budget.used_bytes()), (after.bytes(), after.bytes()));
+        assert_eq!((cache.bytes, cache.limit.used_bytes()), (after.bytes(), after.bytes()));
         // The clock of an owner before was ahead; a batch goes on that the store alone knows the
         // end of.
         cache.extend(turn(), Timestamp(5));
@@ -291,7 +291,7 @@ mod tests {
         cache.insert(&thread("a"), &found(1..=2, true));
         for position in 3..100 {
             cache.extend(vec![written(position, BatchType::UserRequest)], Timestamp(0));
-            assert!(cache.bytes <= 2_500 && cache.budget.used_bytes() == cache.bytes);
+            assert!(cache.bytes <= 2_500 && cache.limit.used_bytes() == cache.bytes);
         }
         let end = cache.get(&thread("a")).unwrap();
         let newest: Vec<_> = end.newest.iter().map(|it| it.item.position.get()).collect();
@@ -299,7 +299,7 @@ mod tests {
         let large = Message { content: "x".repeat(2_000), ..written(100, BatchType::UserRequest) };
         cache.extend(vec![large], Timestamp(0));
         assert!(cache.get(&thread("a")).is_none(), "its last message has no room");
-        assert_eq!((cache.bytes, cache.budget.used_bytes()), (0, 0));
+        assert_eq!((cache.bytes, cache.limit.used_bytes()), (0, 0));
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl CommandFixture {
     /// Everything that is stored of threads, except for times.
     async fn stored(&self) -> Vec<Value> {
         let mut all = self.rows("SELECT * FROM (SELECT bucket, thread_id, head_position, message_count, hidden_count, last_number, agent_id, busy_policy, metadata FROM threads) AS t ORDER BY 1, 2").await;
-        all.extend(self.rows("SELECT m.* FROM (SELECT bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content, tool_calls, tool_call_id, metadata, token_count, parent_id, attempt, created_at, started_after_ms, parent_batch, out_of_range FROM messages) AS m ORDER BY bucket, thread_id, position").await);
+        all.extend(self.rows("SELECT to_jsonb(m) - 'imported_at' AS m FROM messages AS m ORDER BY bucket, thread_id, position").await);
         all.extend(self.rows("SELECT bucket, thread_id, compaction_id, through_position, kept_positions, summary, strategy, provenance, previous_id, valid_from_position, undone_at_position FROM compactions ORDER BY 1, 2, 3").await);
         all
     }

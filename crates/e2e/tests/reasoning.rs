@@ -517,7 +517,7 @@ async fn operators_view_undo_and_list_what_was_discarded() {
     let env = [gateway.env()];
     let run = async |words: &[&str]| invoke(&[&["reasoning"], words].concat(), &env).await.unwrap();
     let view = run(&["view", "s"]).await;
-    assert!(view.stdout.contains("[2] Summary: two"), "{} {}", view.stdout, view.stderr);
+    assert!(view.stdout.contains("[2] Summary: two\n"), "{} {}", view.stdout, view.stderr);
     let log = run(&["discarded", "s", "-o", "json"]).await;
     let log: Value = serde_json::from_str(&log.stdout).unwrap();
     let originals = log["layers"][0]["originals"].as_array().unwrap();

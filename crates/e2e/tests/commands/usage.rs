@@ -55,3 +55,18 @@ async fn wrong_words_are_refused_with_one_line() {
         assert!(done.stderr.contains(named), "{}", done.stderr);
     }
 }
+
+#[tokio::test]
+async fn a_gateway_does_not_start_with_wrong_prices() {
+    let fixture = CommandFixture::new().await;
+    let prices = fixture.path("prices.json");
+    std::fs::write(&prices, r#"{"currency": "USD", "prices": [{"model": "m", "input": -1, "output": 0}]}"#)
+        .unwrap();
+    let env = [
+        ("DATABASE_URL".to_owned(), fixture.database.url().to_owned()),
+        ("ANTIPHON_PRICES_FILE".to_owned(), prices.display().to_string()),
+    ];
+    let done = testkit::fleet::invoke(&["gateway", "--insecure"], &env).await.unwrap();
+    assert_eq!(done.code, Some(2), "{}", done.stderr);
+    assert!(done.stderr.contains("price 1 (m): an amount must be"), "{}", done.stderr);
+}

@@ -2,17 +2,20 @@
 -- it once on the server, as a role that may create roles, before `antiphon migrate`, which grants
 -- the rights (again after each upgrade):
 --
---   psql -v gateway_password=… -v worker_password=… -v operator_password=… -f
---   deploy/postgres-roles.sql
+--   psql -v gateway_password=… -v worker_password=… -v operator_password=… \
+--        -f deploy/postgres-roles.sql
 --
 -- Then run `antiphon migrate` as the owner of the database, and give each role of the fleet a
 -- DATABASE_URL of its own:
 --
---   antiphon migrate, partitions change, doctor   the owner: it owns the tables and may change them
---   antiphon worker                               antiphon_worker_login: reads and writes what is
---   of tenants; no DDL, no API keys antiphon gateway, mcp
---   antiphon_gateway_login: one tenant at a time; no DDL, no keys of turn tokens other commands
---   antiphon_operator_login: all rows of all tenants; no DDL
+--   antiphon migrate, partitions change, doctor
+--       the owner: it owns the tables and may change them
+--   antiphon worker
+--       antiphon_worker_login: reads and writes the rows of all tenants; no DDL, no API keys
+--   antiphon gateway, mcp
+--       antiphon_gateway_login: one tenant at a time; no DDL, no keys of turn tokens
+--   commands that work on Postgres, such as erase, threads import and keys create-first
+--       antiphon_operator_login: all rows of all tenants; no DDL
 --
 -- Two fleets on one server share the three group roles: give each fleet login roles of its own, and
 -- take CONNECT on its database from PUBLIC.

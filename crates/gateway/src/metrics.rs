@@ -22,7 +22,7 @@ const REPLICA_LAG: &str = "antiphon_gateway_replica_lag_seconds";
 const FRAMES_DROPPED: &str = "antiphon_gateway_frames_dropped_total";
 
 /// Kinds of published commands.
-const COMMAND_KINDS: [&str; 4] = ["turn", "retry_turn", "task", "act"];
+const COMMAND_KINDS: [&str; 6] = ["turn", "retry_turn", "task", "act", "note", "replay"];
 const STORED: &str = "stored";
 const UNCONFIRMED: &str = "unconfirmed";
 
@@ -123,8 +123,8 @@ pub const METRICS: &[MetricDescription] = &[
     .by(&["reason"]),
     MetricDescription::counter(
         COMMANDS,
-        "Commands published to a partition's stream, by `kind` (`turn`, `retry_turn`, `task`, `act`, `note`) and \
-         `outcome`: `stored`, or `unconfirmed`, which the sender is told",
+        "Commands published to a partition's stream, by `kind` (`turn`, `retry_turn`, `task`, `act`, `note`, `replay`) and \
+         `outcome`: `stored`, or `unconfirmed`, which the sender sees as an error",
     )
     .by(&["kind", "outcome"]),
     MetricDescription::counter(FRAME_DECODE_ERRORS, "Frames or replies of owners that could not be decoded"),

@@ -77,8 +77,8 @@ async fn lay_out(connection: &mut PgConnection, vectors_of: &str) -> Result<Vect
     if let Some(why) = missing_extension(connection).await? {
         return Ok(VectorTables::Unavailable(why));
     }
-    let tables = concat!(include_str!("fact_vectors/lay_out.sql"), include_str!("fact_vectors/triggers.sql"));
-    sqlx::raw_sql(tables).execute(&mut *connection).await?;
+    let tables = [include_str!("fact_vectors/lay_out.sql"), TRIGGERS].concat();
+    sqlx::raw_sql(AssertSqlSafe(tables)).execute(&mut *connection).await?;
     for bucket in 0..model::BUCKETS {
         // One bucket at a time, so that no statement takes long. FOR KEY SHARE
         // keeps facts from being deleted in the meantime.

@@ -44,7 +44,6 @@ const MODULES: &[(&str, Floors)] = &[
             ("background", &["app"]),
             ("api", &["app", "backend", "commands", "metrics", "streaming"]),
             ("openapi", &["api", "app"]),
-            ("operator", &["api", "backend", "config"]),
             ("router", &["app", "openapi"]),
         ],
     ),

@@ -59,7 +59,8 @@ fn comments(file: &SourceFile, marks: &[&'static str]) -> Vec<RuleViolation> {
         is_fenced ^= text.starts_with("```");
         found.extend(phrases(text).map(|instead| file.violation(number, "phrase", instead)));
         // Tables, samples and links have the width that they need.
-        let is_wide = line.chars().count() > WIDTH && text.contains(' ');
+        let is_aligned = text.contains("   ");
+        let is_wide = line.chars().count() > WIDTH && text.contains(' ') && !is_aligned;
         if is_wide && !is_fenced && !text.starts_with(['|', '[', '`']) && !text.contains("://") {
             found.push(file.violation(
                 number,

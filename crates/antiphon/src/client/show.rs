@@ -34,8 +34,13 @@ pub(super) fn answer(call: &Call, answer: &Value, is_cut: bool) -> Result<(), Ex
 
 /// Prints a text as it is, without characters that move the cursor of a terminal.
 pub(super) fn text(text: &str) -> Result<(), ExitError> {
-    let plain: String =
-        text.chars().map(|c| if is_unsafe(c) && !"\r\n".contains(c) { ' ' } else { c }).collect();
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        // Lines of CSV end with both; a carriage return alone would let a text overwrite its line.
+        let is_line_end = c == '\n' || (c == '\r' && rest.peek() == Some(&'\n'));
+        plain.push(if is_unsafe(c) && !is_line_end { ' ' } else { c });
+    }
     let mut out = io::stdout().lock();
     out.write_all(plain.as_bytes()).and_then(|()| out.flush()).map_err(|error| output::write_error(&error))
 }

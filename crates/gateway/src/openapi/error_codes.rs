@@ -1,8 +1,8 @@
 //! Sets of error codes that many operations share.
 
-/// Of every secured operation.
 use http_server::error::ErrorCode;
 
+/// Of every secured operation.
 pub(crate) const SECURED: [ErrorCode; 15] = [
     ErrorCode::Unauthenticated,
     ErrorCode::CredentialsUnavailable,

@@ -17,7 +17,7 @@ use crate::openapi::response::{Errors, ResponseSpec};
 use crate::openapi::tags::{AG_UI, AI_SDK, OPENAI};
 
 /// What a message may lead to, in whatever protocol.
-const OPENED: [ErrorCode; 8] = [
+const OPENED: [ErrorCode; 7] = [
     ErrorCode::AgentBackingOff,
     ErrorCode::BudgetExceeded,
     ErrorCode::ThreadBusy,
@@ -25,7 +25,6 @@ const OPENED: [ErrorCode; 8] = [
     ErrorCode::IdempotencyKeyReused,
     ErrorCode::TurnDeleted,
     ErrorCode::TurnDropped,
-    ErrorCode::UnknownAnswer,
 ];
 
 pub(crate) fn operations() -> Vec<Operation> {
@@ -183,7 +182,6 @@ fn of_openai() -> Vec<Operation> {
         .errors(&[
             ErrorCode::UnknownResponse,
             ErrorCode::UnknownTurn,
-            ErrorCode::UnknownAnswer,
             ErrorCode::PartitionUnavailable,
             ErrorCode::StreamAborted,
         ]),
@@ -201,7 +199,6 @@ fn of_openai() -> Vec<Operation> {
         .errors(&[
             ErrorCode::UnknownResponse,
             ErrorCode::UnknownTurn,
-            ErrorCode::UnknownAnswer,
             ErrorCode::PartitionUnavailable,
             ErrorCode::StreamAborted,
         ]),

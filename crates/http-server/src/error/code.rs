@@ -160,7 +160,7 @@ error_codes! {
         "no worker answers for the thread or agent at the moment";
     RateLimited => "rate_limited", TOO_MANY_REQUESTS, after(1), "the tenant has reached its rate limit";
     RequestTimeout => "request_timeout", REQUEST_TIMEOUT, NEVER, "the request took too long";
-    SessionChanged => "session_changed", CONFLICT, after(1),
+    SessionChanged => "session_changed", CONFLICT, NEVER,
         "the session has changed in between";
     StreamAborted => "stream_aborted", SERVICE_UNAVAILABLE, after(1), "the answer goes on; ask again for it";
     StreamFull => "stream_full", SERVICE_UNAVAILABLE, after(5), "the stream takes nothing at the moment";
@@ -196,7 +196,6 @@ error_codes! {
     UnexpectedBody => "unexpected_body", BAD_REQUEST, NEVER, "this request takes no body";
     UnknownAddress => "unknown_address", NOT_FOUND, NEVER, "there is nothing at this address";
     UnknownAgent => "unknown_agent", NOT_FOUND, NEVER, "there is no such agent";
-    UnknownAnswer => "unknown_answer", NOT_FOUND, NEVER, "there is no such answer, or no longer";
     UnknownBatch => "unknown_batch", NOT_FOUND, NEVER, "there is no such batch in this thread";
     UnknownBudget => "unknown_budget", NOT_FOUND, NEVER, "there is no such budget";
     UnknownCursor => "unknown_cursor", NOT_FOUND, NEVER, "the cursor is not one of this thread";

@@ -209,8 +209,10 @@ fn scope_to(turn: &TurnAttempt, tool: &Tool, arguments: &mut Map<String, Value>)
     arguments.insert("thread_id".to_owned(), json!(turn.thread.name()));
     let agent = turn.agent.rsplit_once(TENANT_MARK).map_or(turn.agent.as_str(), |(_, name)| name);
     arguments.insert("agent_id".to_owned(), json!(agent));
-    let tenant = turn.thread.tenant();
-    arguments.insert("tenant".to_owned(), json!(tenant.as_ref().map_or("", |tenant| tenant.as_str())));
+    if takes(tool, "tenant") {
+        let tenant = turn.thread.tenant();
+        arguments.insert("tenant".to_owned(), json!(tenant.as_ref().map_or("", |tenant| tenant.as_str())));
+    }
     if takes(tool, "message_id") {
         arguments.insert("message_id".to_owned(), json!(turn.message.as_str()));
     }

@@ -54,7 +54,8 @@ pub enum CleanupKind {
     ReasoningSessions,
 }
 
-/// The limit beyond which records are deleted. Beyond a number of bytes the oldest are deleted first.
+/// The limit beyond which records are deleted. Beyond a number of bytes the oldest are deleted
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CleanupLimit {
     /// Records older than this.
@@ -98,7 +99,7 @@ impl CleanupTable {
 }
 
 impl CleanupKind {
-    /// All kinds.
+    /// Every kind, in the order of their names in the manual.
     pub const ALL: [Self; 17] = [
         Self::CompletedTasks,
         Self::FailedTasks,

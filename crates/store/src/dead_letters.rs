@@ -73,8 +73,8 @@ pub struct StoredDeadLetter {
     pub seq: Seq,
     /// For entries only.
     pub subject: Option<String>,
-    /// The thread, or the agent's own thread, for which it was meant; `None` when its subject cannot
-    /// be read. It may be longer than an id may be.
+    /// The thread, or the agent's own thread, for which it was meant; `None` when its subject
+    /// cannot be read. It may be longer than an id may be.
     pub owner: Option<String>,
     /// For messages only.
     pub thread: Option<String>,

@@ -1,5 +1,5 @@
-//! Deletes operational records that are older or larger than their limits. Each worker does it: it
-//! is little work, and needs no coordinator.
+//! Deletes operational records that are older or larger than their limits. Every worker does this:
+//! the work is small and needs no coordinator.
 
 use std::time::Duration;
 
@@ -61,16 +61,17 @@ impl Default for CleanupConfig {
             sized(Kind::ErasedTenants, 90, 64),
             aged(Kind::TaskIds, 7),
             aged(Kind::IdempotencyKeys, 1),
-            // How long a client may be away and still learn that a message failed meanwhile.
+            // A client that was away for up to this time still learns that a message failed
+            // meanwhile.
             aged(Kind::FailedMessages, 30),
             aged(Kind::ExpiredMessages, 30),
-            // As OpenAI keeps responses.
+            // OpenAI keeps responses for the same time.
             aged(Kind::Responses, 30),
             aged(Kind::Timers, 90),
             aged(Kind::Facts, 730),
             // A year, and the month in which its bill is checked.
             aged(Kind::ModelCalls, 400),
-            // As most countries require books to be kept.
+            // Most countries require business records to be kept for about ten years.
             aged(Kind::UsageDays, 3_653),
             aged(Kind::ReasoningSessions, 30),
         ];
@@ -120,7 +121,7 @@ pub(crate) async fn enforce_limits(
                     tracing::debug!(%error, "Postgres does not answer: a round of cleanup was not finished");
                     break;
                 }
-                // A rule that fails keeps no other from being enforced.
+                // A rule that fails does not prevent the others from being enforced.
                 Err(error) => {
                     tracing::warn!(kind = rule.kind.name(), %error, "old records were not deleted")
                 }

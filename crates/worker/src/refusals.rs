@@ -80,7 +80,8 @@ pub(crate) fn note_item(item: RefusedItem, which: &dyn Display, error: &dyn Disp
     tracing::error!(item, which = ?which.to_string(), error = ?error.to_string(), "Postgres refuses one item for good: it fails alone");
 }
 
-/// Like [`parts`], for statements that return something for each item. All other errors end it.
+/// Like [`parts`], for statements that return something for each item. An error that no item causes
+/// ends the call.
 ///
 /// # Errors
 /// An error that is not caused by an item.
@@ -155,7 +156,7 @@ impl Refusals {
         let count: usize = operations.values().map(|(count, _)| count).sum();
         gauge!(REFUSED_OPERATIONS).set(count as f64);
         let fault = operations.iter().next().map(|(what, (_, error))| {
-            // The probe's response shows it in one line.
+            // The response of the readiness probe shows the error in one line.
             let error: String =
                 error.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
             format!("{count} operations are tried again and again, first of them {what}: {error}")

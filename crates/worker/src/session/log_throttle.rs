@@ -27,7 +27,8 @@ impl LogThrottle {
         Self(Mutex::new(ThrottleState { began: None, lines: 0, left_out: 0 }))
     }
 
-    /// Counts one line. If it may be written: number of lines left out since the previous one.
+    /// Counts one line. `Some` if the line may be written: the number of lines left out since the
+    /// previous one.
     pub(crate) fn count(&self) -> Option<u64> {
         self.count_at(Instant::now())
     }

@@ -84,7 +84,7 @@ pub(super) struct InFlight {
     pub(super) tokens: Vec<(TurnId, u64)>,
     /// Turns that end.
     pub(super) finished: Vec<TurnId>,
-    /// Answers that facts are remembered of.
+    /// Answers for which facts were remembered.
     pub(super) remembered: Vec<MessageKey>,
 }
 

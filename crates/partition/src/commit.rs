@@ -27,8 +27,8 @@ pub struct Commit {
     pub messages: Vec<Message>,
     /// Inputs given up on.
     pub dead_letters: Vec<DeadLetter>,
-    /// Failed messages, for clients that connect later: every end sent to clients has a row here or
-    /// is a message.
+    /// Failed messages, for clients that connect later. Every end that was sent to clients is
+    /// either a row here or a message.
     pub failed_messages: Vec<FailedMessage>,
     /// Saved messages that end with this commit; their saved chunks are deleted.
     pub ended_spills: Vec<MessageKey>,
@@ -175,8 +175,8 @@ impl std::fmt::Display for SavedItem {
 }
 
 /// A saved part of an open message: the released chunks from `first_chunk` on and, in the last
-/// part, those that wait behind a gap. Loaded by a new owner, it is the whole message as far as it
-/// was saved.
+/// part, those that wait behind a gap. When a new owner loads it, it is the whole message as far as
+/// it was saved.
 ///
 /// It keeps ages instead of instants, so that differing clocks of machines do not matter.
 #[derive(Debug, Clone, PartialEq)]
@@ -212,9 +212,9 @@ pub struct Takeover {
     pub checkpoint: Seq,
     /// See [`Commit::position_high_water`].
     pub position_high_water: Timestamp,
-    /// The database's clock at the grant. Positions use its time and not the owner's. A store that
-    /// has gone back then grants positions above its clock, and so above all positions shown
-    /// before, however wrong the clock of an earlier owner was.
+    /// The database's clock at the grant. Positions use this clock, not the owner's. After a store
+    /// has gone back in time, new positions are therefore above all positions shown before, however
+    /// wrong an earlier owner's clock was.
     pub granted_at: Timestamp,
     /// Open messages that are saved.
     pub spilled_messages: Vec<SpilledMessage>,

@@ -8,8 +8,8 @@ use model::{FrameNumber, ThreadId};
 /// Counts the frames of a partition under one epoch, and remembers the last frame of up to `limit`
 /// threads.
 ///
-/// A forgotten thread costs its readers one query. Its next frame claims that nothing was sent
-/// since the latest forgotten frame, and a reader whose last frame is older asks.
+/// A forgotten thread costs its readers one query: its next frame names the latest forgotten frame
+/// as its predecessor, and a reader whose last frame is older asks.
 #[derive(Debug)]
 pub(crate) struct Frames {
     epoch: u64,

@@ -80,7 +80,8 @@ pub(crate) struct OpenMessage {
     pub(crate) is_saved: bool,
     /// A previous owner saved it, so its ages include time in which nothing was read.
     pub(crate) is_restored: bool,
-    /// Decided, but not acted upon until the store has confirmed that the message is new.
+    /// The failure is decided, but takes effect only after the store has confirmed that the message
+    /// is new.
     pub(crate) failure: Option<MessageFailure>,
     pub(crate) first_seq: Seq,
     /// Lowest entry needed to rebuild what is not saved.
@@ -106,7 +107,7 @@ pub(crate) struct PartUnderWay {
     released: usize,
     /// Bytes of the message if this is the last part; `None`: another part follows.
     whole_bytes: Option<usize>,
-    /// First entry that came since and is not in this part.
+    /// First entry that came after the save began and is not in this part.
     later: Option<Hold>,
 }
 
@@ -199,8 +200,8 @@ impl OpenMessage {
             open.insert(chunk, time, now.plus_ms(-ago_ms));
         }
         open.is_restoring = false;
-        // Only the oldest gap has this age. The others start again: an age that is too high would
-        // fail a message wrongly.
+        // Only the oldest gap has the saved age. The ages of the others start again, because an age
+        // that is too high would fail a message wrongly.
         open.reorder.set_gap_opened_at(time.plus_ms(-saved.gap_ms.unwrap_or(0)));
         open.earlier_calls.clone_from(&saved.earlier_calls);
         open.phase = Phase::Live;
@@ -377,7 +378,7 @@ impl OpenMessage {
         }
     }
 
-    /// Has the stream keep this entry. True if no lower one was held.
+    /// Makes the stream keep this entry. True if no lower entry was held.
     pub(crate) fn hold(&mut self, hold: Hold) -> bool {
         if let Some(part) = &mut self.saving {
             part.later.get_or_insert(hold);
@@ -391,7 +392,7 @@ impl OpenMessage {
     /// the next one.
     pub(crate) fn end_save(&mut self) -> Option<Hold> {
         let part = self.saving.take()?;
-        // Nothing of an attempt given up meanwhile is needed again.
+        // If a higher attempt has begun meanwhile, nothing of the saved attempt is needed again.
         if part.attempt == self.attempt {
             self.saved = part.released;
             self.saved_bytes = part.whole_bytes.unwrap_or(self.saved_bytes);

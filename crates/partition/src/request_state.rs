@@ -102,7 +102,8 @@ impl RequestState {
         Place::HandedBack
     }
 
-    /// True if it is not delivered again and the chunks published before have had time to be read.
+    /// True if the request is not delivered again and there was time to read the chunks published
+    /// before.
     pub(crate) fn is_given_up(self, now: Timestamp) -> bool {
         self.given_up_at.is_some_and(|at| now.since_ms(at) >= LAST_CHUNKS_MS)
     }

@@ -14,8 +14,8 @@ use crate::types::Outgoing;
 
 /// Maximum number of timers whose decisions are pending.
 pub(crate) const MOST_DECIDING: usize = 256;
-/// Timers up to this far beyond the window are kept as well, because the store's clock differs. A
-/// timer read twice has the same id.
+/// Timers due at most this long after the end of the window are kept as well, because the store's
+/// clock differs. A timer that is read twice has the same id.
 const SLACK_MS: i64 = 10_000;
 /// A hundred years ago: before any pending timer.
 const FROM_THE_FIRST_MS: i64 = -3_155_760_000_000;
@@ -149,9 +149,9 @@ impl TimerWindow {
         (writes, outgoing.into_iter().flatten().collect())
     }
 
-    /// A person has written to the thread, or a commit arms a newer follow-up there. The thread's
-    /// follow-up does not fire if its decision is pending or if no commit contains its firing yet.
-    /// By then its row may belong to another follow-up.
+    /// Supersedes the thread's follow-up: a person has written to the thread, or a commit arms a
+    /// newer follow-up there. The old one does not fire if its decision is pending or no commit
+    /// contains its firing yet. By then its row may belong to another follow-up.
     pub(crate) fn supersede(&mut self, thread: &ThreadId) {
         if self.asked > 0 {
             self.superseded.insert(thread.clone());
@@ -270,7 +270,7 @@ mod tests {
         let mut window = TimerWindow::new(page([(1, -5), (2, 0), (3, 10)], true), 8, T0);
         assert_eq!(window.take_due(T0), [timer(1), timer(2)]);
         assert_eq!((window.take_due(T0), window.first()), (vec![], Some(T0.plus_ms(10))));
-        // Read again while its decision is pending, a timer is not decided twice.
+        // A timer that is read again while its decision is pending is not decided twice.
         window.loaded(page([(1, -5)], true), T0);
         assert_eq!(window.take_due(T0.plus_ms(9)), []);
         window.written(timer(1), None, T0);

@@ -90,7 +90,7 @@ impl TimerDecision {
 pub enum TimerEnd {
     /// Cancelled by a person's message, a client, or a newer timer.
     Cancelled,
-    /// It had fired, and what it fired left nothing.
+    /// It had fired, but its turn left nothing.
     Withdrawn,
     /// Refused by a rule.
     Refused,
@@ -166,7 +166,7 @@ impl TimerWrite {
         }
     }
 
-    /// Turn without whose messages it is not written.
+    /// The turn on which this write depends: without the turn's messages it is not written.
     pub(crate) fn armed_by(&self) -> Option<&TurnId> {
         match self {
             Self::Arm(armed) => armed.armed_by.as_ref(),
@@ -174,8 +174,8 @@ impl TimerWrite {
         }
     }
 
-    /// True if the timer was stored before, by the database's clock: the window reads it from the
-    /// store.
+    /// True if the timer was already stored, with its due time by the database's clock: the window
+    /// reads it from the store.
     pub(crate) fn is_stored(&self) -> bool {
         matches!(self, Self::Arm(armed) if armed.armed_by.is_none())
     }

@@ -70,8 +70,8 @@ pub(crate) struct TrackedTurn {
     pub(crate) is_restored: bool,
     /// A chunk of it came before this owner had published its request.
     pub(crate) is_adopted: bool,
-    /// The workflow is told once the end is stored. Before that, a later owner may have to wait for
-    /// the answer.
+    /// The workflow is notified once the end is stored. Before that, a later owner may have to wait
+    /// for the answer.
     pub(crate) is_abandoned: bool,
     /// The command that ended it, with the sequence of its entry.
     pub(crate) stopped_by: Option<(Seq, AuditWrite)>,
@@ -104,8 +104,8 @@ pub(crate) struct TrackedTurn {
     pub(crate) timer: Option<TimerId>,
     /// Facts given to the turn.
     pub(crate) recalled: RecalledFacts,
-    /// Its answer is complete, and waits for the driver to report whether it is still wanted or
-    /// which facts it was given.
+    /// The answer is complete. It waits until the driver reports whether the turn is still wanted,
+    /// or which facts the turn was given.
     pub(crate) is_answered: bool,
 }
 
@@ -121,8 +121,8 @@ pub(crate) struct Postponed {
 
 /// Maximum interval until a turn that its agent may not start is tried again, ms.
 const LOOK_AGAIN_MS: i64 = 5_000;
-/// The same interval for a spent budget or a limit of turns: many agents may wait for the same one,
-/// for weeks.
+/// The same interval for a spent budget or a limit of turns: many agents may wait for the same
+/// budget or limit, for weeks.
 const LOOK_AT_SHARED_LIMIT_MS: i64 = 15_000;
 
 impl Postponed {
@@ -453,7 +453,7 @@ impl TurnTable {
         }
     }
 
-    /// Forgets an agent and its thread when they equal the store's defaults.
+    /// Drops the in-memory state of a thread and its agent once it equals the store's defaults.
     pub(crate) fn tidy(&mut self, thread: &ThreadId) {
         if self.thread_queues.get(thread).is_some_and(ThreadQueue::is_empty) {
             self.thread_queues.remove(thread);

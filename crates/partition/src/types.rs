@@ -225,7 +225,7 @@ pub struct TurnWrite {
     /// For a task: index in [`crate::Commit::agents`] of the write that moves the head. If that
     /// write is refused, nothing of this turn is written.
     pub agent: Option<usize>,
-    /// Thread of the stored failed turn of this id to delete, because its retry succeeded.
+    /// Thread of a stored failed turn with this id, which is deleted because its retry succeeded.
     pub ends_failed: Option<ThreadId>,
     /// Written instead when the store refuses the messages.
     pub on_refusal: Fallback,
@@ -340,8 +340,8 @@ pub enum Outgoing {
     Pause(Pause),
 }
 
-/// A pause requested because a turn with a person failed on refused credentials of its agent.
-/// Retries are useless until an operator has replaced the credentials.
+/// A pause requested because the agent's credentials were refused in a person's turn. Retries are
+/// useless until an operator has replaced the credentials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pause {
     /// The turn that failed.

@@ -75,7 +75,7 @@ pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continua
     let Ok(metadata) = Metadata::new(map) else { return Continuation::None };
     let next = match &turn.source {
         TurnSource::Input(opened) => opening(opened, answer.placement.position, metadata),
-        // It is deleted when the thread whose text it carries is erased.
+        // The origin is kept: the task is deleted when the thread whose text it carries is erased.
         TurnSource::Task(queued) if queued.task.kind != TaskKind::Task => {
             task(&queued.task, &turn.id, metadata.with_keys_of(&queued.task.metadata, &ORIGIN))
         }

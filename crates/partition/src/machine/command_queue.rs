@@ -25,8 +25,8 @@ pub(super) struct CommandQueue {
     pub(super) recent: Recent<CommandKey, TakenCommand>,
     /// Last stored checkpoint: checks made from then on know everything up to it.
     pub(super) stored: Seq,
-    /// Positions of tasks retried or dropped recently, and whether they were marked failed: a
-    /// pending check still reports them.
+    /// Positions of tasks retried or dropped recently, and whether the tasks were marked failed
+    /// there. A pending check still reports them at these positions.
     moved: VecDeque<(Position, bool)>,
     /// Tasks that wait for a commit.
     pub(super) incoming: VecDeque<(Seq, Task, u64)>,
@@ -71,7 +71,8 @@ pub(super) enum Pending {
         verdict: Option<CommandVerdict>,
         /// Stored checkpoint when the store was asked.
         stored: Seq,
-        /// It retries a run that has completed since; the check may be older than that.
+        /// True if the command retries a run that has completed since. The check may be older than
+        /// that.
         is_obsolete: bool,
     },
     /// Chunks of a turn that is not opened yet, which happens only when the stream is read again.

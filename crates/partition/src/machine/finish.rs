@@ -187,7 +187,7 @@ impl Partition {
         let is_stopped = *end == TurnEnd::Stopped;
         let outcome = if is_stopped { MessageOutcome::Stopped } else { MessageOutcome::Complete };
         let Some(turn) = self.table.turns.get(id) else { return (outcome, report) };
-        // A stopped answer requests none: its producer's metadata is not kept.
+        // A stopped answer requests no continuation: its producer's metadata is not kept.
         let continuation = after_turn::continuation(turn, &messages);
         self.counters.continuations += u64::from(matches!(continuation, Continuation::Next(_)));
         self.counters.continuations_rejected += u64::from(continuation == Continuation::Rejected);

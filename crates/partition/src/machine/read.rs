@@ -8,8 +8,8 @@ use crate::messages::Slot;
 use crate::open::{ChunkOutcome, Hold, OpenMessage, Phase};
 use crate::types::RawPayload;
 
-/// Number of full commits' worth of ended inputs at which reading pauses: enough to keep the store
-/// busy.
+/// Reading pauses when enough inputs for this number of full commits have ended: enough to keep the
+/// store busy.
 const COMMITS_AHEAD: usize = 4;
 
 impl Partition {
@@ -29,8 +29,8 @@ impl Partition {
             || self.table.active > 0
     }
 
-    /// True if several commits' worth of inputs has ended or waits for the store. All of it can be
-    /// settled without reading more. Entries read meanwhile would fill the memory until messages
+    /// True if enough inputs for several commits have ended or wait for the store. All of them can
+    /// be settled without reading more. Entries read meanwhile would fill the memory until messages
     /// have to wait in the stream and are read again.
     pub(super) fn is_ahead(&self) -> bool {
         let in_flight = self.in_flight.as_ref();
@@ -157,8 +157,8 @@ impl Partition {
         }
     }
 
-    /// True if it is the turn's token under another valid key: the one before a rotation, if a
-    /// previous owner made the request.
+    /// True if `received` is the turn's token under another valid key: the key before a rotation,
+    /// if a previous owner made the request.
     fn is_of_another_key(&self, thread: &ThreadId, turn: &TurnId, received: &TurnToken) -> bool {
         let run = self.table.turns.get(turn).map(|turn| turn.run);
         run.is_some_and(|run| self.table.token_keys.accepts(thread, turn, run, received))
@@ -203,8 +203,8 @@ impl Partition {
             self.counters.late += 1;
             return None;
         }
-        // Once one message waits, all later new ones do: entries read again must find them
-        // unopened.
+        // Once one message waits, all later new messages wait, too: when their entries are read
+        // again, these messages must not be open yet.
         if self.deferring.is_some() || *room == 0 {
             self.defer(place, actions);
             return None;
@@ -249,7 +249,7 @@ impl Partition {
             ChunkOutcome::Fenced => self.counters.fenced += 1,
             ChunkOutcome::Late => {
                 self.counters.late += 1;
-                // Until its end is committed, another owner may have to continue it.
+                // Until the end of the message is committed, another owner may have to continue it.
                 self.hold(slot, seq);
             }
             ChunkOutcome::Broke => self.hold(slot, seq),

@@ -350,7 +350,7 @@ fn what_waits_for_the_store_is_counted_until_its_commit() {
         script.run(word);
         script.machine.stats(script.now).uncommitted
     };
-    // Being looked up; open; in a commit; done.
+    // The message is being looked up, then open, then in a commit, then done.
     assert_eq!(["0a", "found", "1b!", "ok"].map(&mut waits_after), [1, 0, 1, 0]);
 }
 

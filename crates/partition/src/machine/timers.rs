@@ -15,8 +15,8 @@ const CLIENT: &str = "client";
 const SNOOZE: &str = "snooze";
 
 impl Partition {
-    /// Has the driver decide due timers, and loads more in time. Only once everything has been
-    /// read: the messages that cancel them are in the stream.
+    /// Asks the driver to decide due timers, and loads more in time. This happens only after
+    /// everything has been read, because messages that cancel timers are in the stream.
     pub(super) fn look_at_timers(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         if self.unsent < MOST_UNSENT {
             let due = self.timers.take_due(now);

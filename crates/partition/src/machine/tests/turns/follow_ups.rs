@@ -121,7 +121,7 @@ fn a_timer_fires_once_with_what_it_sends() {
     assert_eq!(commit.timers, [fired]);
     let batch = commit.outbox.unwrap();
     assert_eq!(batch.outgoing, [Outgoing::TurnOpened(Box::new(follow_up(&id)))]);
-    // Loaded again before the commit is applied, it is not decided again.
+    // A timer that is loaded again before the commit is applied is not decided again.
     let page = TimerPage { timers: vec![PendingTimer { id, wait_ms: -1 }], is_all: true };
     script.handle(Input::Timers(page));
     script.later(1_000);
@@ -146,7 +146,7 @@ fn a_client_changes_what_waits_and_not_what_is_due() {
     assert_eq!(script.due, [], "not when it was due before");
     script.later(1);
     assert_eq!(script.due, std::slice::from_ref(&id));
-    // From here on the owner decides.
+    // From here on only the owner decides, and a cancellation comes too late.
     script.command(control("c1", ControlKind::CancelTimer(id.clone())));
     assert!(script.last_commit().audit[0].error.is_some() && script.last_commit().timers.is_empty());
     script.handle(Input::TimersDecided(vec![fire(&id)]));
@@ -162,7 +162,7 @@ fn a_client_changes_what_waits_and_not_what_is_due() {
     script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
     let end = TimerWrite::End { id: id.clone(), state: TimerEnd::Cancelled, by: "client".to_owned() };
     assert_eq!(script.last_commit().timers, [end]);
-    // It becomes due before that commit is applied, and is not decided.
+    // The timer becomes due before that commit is applied, and is not decided.
     script.later(700);
     assert_eq!(script.due, [id]);
     script.machine.handle(Input::Committed(Vec::new()), script.now);
@@ -338,8 +338,8 @@ fn a_follow_up_that_does_not_come_about_leaves_nothing() {
     withdrawn(&script, &id, "quiet_hours");
 }
 
-/// A new owner requests it again, and its answer comes before the verdict that the rules now forbid
-/// it.
+/// A new owner requests the follow-up again. The answer comes before the driver reports that the
+/// rules now forbid the follow-up.
 #[test]
 fn a_follow_up_whose_answer_has_begun_goes_on_despite_a_rule() {
     for (by, goes_on) in [("quiet_hours", true), ("message", false)] {

@@ -46,7 +46,7 @@ fn what_a_turn_was_given_is_not_remembered_of_it() {
             &["The user  lives in \u{201c}Bern\u{201d}"],
             &[],
         ),
-        // The user states it in the same words, so it is the user's fact.
+        // The user states the fact in the same words, so it counts as the user's.
         (
             &["I live in Bern"],
             "Well, I live in Bern: still.",
@@ -64,7 +64,7 @@ fn what_a_turn_was_given_is_not_remembered_of_it() {
             &["犬の名前はポチです"],
             &["犬の名前はポチです"],
         ),
-        // New facts stay, beside the given ones.
+        // New facts are remembered, even beside facts that the turn was given.
         (
             &[bern, "Has a dog"],
             "Now in Oslo",

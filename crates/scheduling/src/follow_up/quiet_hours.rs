@@ -26,7 +26,8 @@ impl QuietHours {
     /// End of the quiet hours if this time is quiet in that zone.
     pub fn quiet_until(&self, zone: &Zone, now: Timestamp) -> Option<Timestamp> {
         let mut end = now;
-        // If the clock skips the end of the quiet hours, it may be in the next ones.
+        // If the clock skips the end of the quiet hours, the time after it may be in the next quiet
+        // hours.
         for _ in 0..4 {
             if !self.contains(zone.wall_clock(end).time()) {
                 break;
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_day_that_was_skipped_ends_no_quiet_hours_early() {
-        // Samoa had no 30 December 2011: the end of the night of the 29th is that of the 31st.
+        // Samoa had no 30 December 2011: the night of the 29th ends on the 31st.
         let end = until(("22:00", "08:00"), "Pacific/Apia", "2011-12-30T09:00Z");
         assert_eq!(end, Some(at("2011-12-30T18:00Z")));
     }
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(until(short, "America/St_Johns", "2026-11-01T04:20Z"), Some(at(change)));
         assert_eq!(until(short, "America/St_Johns", change), None);
         assert_eq!(until(short, "America/St_Johns", "2026-11-01T05:20Z"), Some(at("2026-11-01T05:45Z")));
-        // The clock goes back by half an hour there.
+        // The clock goes back by half an hour on this island.
         let short = ("01:45", "02:15");
         assert_eq!(until(short, "Australia/Lord_Howe", "2027-04-03T14:50Z"), Some(at("2027-04-03T15:00Z")));
     }

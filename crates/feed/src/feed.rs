@@ -79,7 +79,7 @@ pub(crate) struct SnapshotRequests {
     pause_ms: i64,
     /// Number of replies so far.
     pub(crate) answered: u64,
-    /// Number of consecutive last replies from one owner that has read its whole stream.
+    /// Number of the most recent consecutive replies from one owner that has read its whole stream.
     pub(crate) current: u32,
 }
 
@@ -148,13 +148,13 @@ impl Feed {
         self.mark.map(|(epoch, _)| epoch)
     }
 
-    /// Whether it knows the state of its thread.
+    /// True if the feed knows the state of its thread.
     pub fn has_begun(&self) -> bool {
         self.through.is_some()
     }
 
-    /// When [`Feed::poll_snapshot_request`] or [`Feed::poll_store_read`] returns something, if no
-    /// input comes before.
+    /// Time at which [`Feed::poll_snapshot_request`] or [`Feed::poll_store_read`] returns
+    /// something, if no input comes before.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let ask = self.may_ask().then_some(self.asks.not_before);
         let read = self.read().filter(|_| !self.reads.under_way).map(|_| self.reads.not_before);
@@ -230,7 +230,8 @@ impl Feed {
         }
         (self.mark, self.is_blocked) = (Some(mark), false);
         if known.is_some() && !is_same_owner && self.through.is_some() {
-            // No end is known between the two; the former owner's knowledge no longer counts.
+            // No ends between the two cuts are known; what the former owner reported no longer
+            // counts.
             (self.through, self.is_unsure) = (Some(self.native.cursor().base()), true);
             self.reads.is_stale = self.reads.under_way;
             self.target = cut.committed;
@@ -441,8 +442,8 @@ impl Feed {
     }
 
     /// Shows chunks with consecutive ids. `may_begin`: they start at the first chunk, or continue
-    /// the shown ones. Otherwise an unknown message whose first chunk is missing is one that was
-    /// left out.
+    /// the shown ones. Otherwise, an unknown message whose first chunk is missing was left out
+    /// before.
     fn merge(&mut self, header: MessageHeader, chunks: &[Arc<Chunk>], may_begin: bool) {
         let message = header.message.clone();
         let Some(open) = self.open.get_mut(&message) else {

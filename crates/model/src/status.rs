@@ -146,7 +146,7 @@ impl OpenBatchMessage {
     const OVERHEAD: usize = 256;
 }
 
-/// Known state of a turn's request. The owner only hears of it; nothing of it is stored.
+/// Known state of a turn's request. The owner learns it only from news; it is not stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestInfo {
     /// Number of deliveries; 0: none, or not known.

@@ -45,7 +45,7 @@ pub enum PlantedBug {
     SpillsStay,
     /// Saves are not fenced: a late save of an earlier owner is written.
     SavesUnfenced,
-    /// A store that has lost saves but no commit passes for the one that its owner knows.
+    /// A store that has lost saves, but no commit, passes for the one that its owner knows.
     SavesUncounted,
     /// The machine treats a save as stored as soon as it is handed out.
     SavesUnconfirmed,
@@ -113,7 +113,7 @@ pub enum PlantedBug {
     CursorLags,
     /// A page with some of the ends counts as all of them.
     PageCutShort,
-    /// A page of the store does not report that the position it was requested after is gone.
+    /// A page of the store does not report that its start position no longer exists.
     UndoneEndsKept,
     /// A new owner requests an answer again that is already in progress.
     AnswerRequestedAgain,
@@ -138,7 +138,7 @@ pub enum PlantedBug {
     /// A stream of the same name that is long enough counts as the same stream, whatever its
     /// entries are.
     MarkIgnored,
-    /// Of the marks that store and owner have read in a stream, only the higher one is compared.
+    /// Only the higher of the marks that store and owner have read in a stream is compared.
     HighestMarkAlone,
     /// A hole in a stream is skipped without a report.
     HolePassed,

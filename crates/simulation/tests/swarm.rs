@@ -23,15 +23,15 @@ fn base() -> u64 {
     let mut git = std::process::Command::new("git");
     let head = git.args(["rev-parse", "--verify", "HEAD"]).current_dir(env!("CARGO_MANIFEST_DIR")).output();
     let head = head.ok().and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
-    // Readable, and far from where the seeds of the next commit begin.
+    // The number is readable, and far from the first seed of the next commit.
     u64::from_str_radix(head.get(..9).unwrap_or_default(), 16).map_or(0, |hash| hash * 100_000)
 }
 
 /// Lowers the priority, so that this test uses only processor time that other tests leave. Most of
 /// those have timeouts; this one has none.
 fn yield_to_others() {
-    // Threads that start later inherit it. Where `/proc` or `renice` is missing, the priority
-    // stays.
+    // Threads that start later inherit the priority. Where `/proc` or `renice` is missing, the
+    // priority stays as it is.
     let Ok(thread) = std::fs::read_link("/proc/thread-self") else { return };
     let mut renice = std::process::Command::new("renice");
     renice.args(["-n", "19", "-p"]).arg(thread.file_name().unwrap_or_default());
@@ -245,7 +245,7 @@ fn simulation_20_000_seeds() {
     assert_eq!((c.key_conflicts, c.turn_conflicts), (0, 0));
 }
 
-/// The invariant that must find each planted bug, at least.
+/// The invariant that must be violated by the planted bug; others may be violated, too.
 fn breaks(bug: PlantedBug) -> Invariant {
     match bug {
         PlantedBug::NoFence | PlantedBug::NoHighWater => Invariant::Positions,

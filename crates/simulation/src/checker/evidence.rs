@@ -49,8 +49,8 @@ pub struct Rules {
     pub erased: BTreeSet<ThreadId>,
     /// Batches that retention deleted: a turn that was to continue one forms its own batch.
     pub retired: BTreeSet<(ThreadId, i64)>,
-    /// Threads for which a gateway was given a cut without some open messages: it may start one of
-    /// them again.
+    /// Threads for which a gateway was given a cut without some open messages: the gateway may
+    /// start one of these messages again.
     pub left_out: BTreeSet<ThreadId>,
     /// Undecodable payloads that were deleted with erased threads.
     pub erased_garbage: BTreeSet<Bytes>,

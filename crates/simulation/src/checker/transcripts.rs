@@ -87,7 +87,7 @@ pub(super) fn check(
     let mut check = Check { transcript, rules, ends, expected_outcomes, violations };
     let mut all: BTreeMap<&MessageId, Shown> = BTreeMap::new();
     for (index, seen) in transcript.seen.iter().enumerate() {
-        // What a later restart took back is not compared with the present state.
+        // Events that a later restart took back are not compared with the present state.
         let taken_back = check.is_taken_back(index, seen);
         let before = check.violations.len();
         check.event(seen, &mut all);
@@ -192,8 +192,8 @@ impl<'a> Check<'a> {
                 self.violations.push(violation);
             }
             SeenEvent::Restart { after } => {
-                // The answer of a dropped task is gone, as is what the stream has lost, which may
-                // come again.
+                // The answer of a dropped task is gone. So are messages that the stream has lost,
+                // which may come again.
                 let may_be_gone =
                     |message: &MessageId| self.stored(message).is_none() || self.is_unsure(message);
                 // A gateway restarts all its subscribers, including one that joined before anything
@@ -215,8 +215,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// True if the client was later sent a restart back behind this event, or the message again,
-    /// because the store went back.
+    /// True if, because the store went back, the client was later restarted from before this event,
+    /// or was sent the message again.
     fn is_taken_back(&self, index: usize, seen: &SeenEvent) -> bool {
         let (SeenEvent::Chunk { message, .. }
         | SeenEvent::Reset { message, .. }
@@ -244,8 +244,8 @@ impl<'a> Check<'a> {
                     end = end.or(*position);
                 }
                 SeenEvent::Restart { after } if end.is_none_or(|end| end > *after) => return true,
-                // In the same attempt or an earlier one: a later attempt takes back nothing that
-                // was wrong.
+                // The reset must be to the same attempt or an earlier one: a later attempt does not
+                // take back a wrong event.
                 SeenEvent::Reset { message: anew, attempt }
                     if anew == message
                         && end.is_none()
@@ -337,7 +337,7 @@ impl<'a> Check<'a> {
                 self.report(Invariant::OneTerminal, message, expected, seen);
             }
             Some(stored) if self.is_stopped(message) && shown.text.starts_with(self.ends.text(stored)) => {}
-            // Its stream has lost a chunk, and another one took its place.
+            // The message's stream has lost a chunk, and another chunk took its place.
             Some(_) if self.has_lost_chunks(message) => {}
             Some(stored) if self.ends.text(stored) != shown.text => {
                 let (expected, seen) = (format!("{:?}", self.ends.text(stored)), format!("{:?}", shown.text));
@@ -384,8 +384,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// True if it is undetermined which chunks are accepted: its stream has lost some, or a store
-    /// that went back had it requested twice.
+    /// True if it is not certain which chunks of the message are accepted: its stream has lost
+    /// some, or a store that went back led to a second request.
     fn is_unsure(&self, message: &MessageId) -> bool {
         self.has_lost_chunks(message) || (self.has_gone_back() && TurnId::of_answer(message).is_some())
     }

@@ -60,7 +60,7 @@ impl Store {
         self.timers.events.push(TimerEvent { timer, thread, at_ms, database_ms, number, step });
     }
 
-    /// Like one statement: it changes what was there before it.
+    /// Applies timer writes like one statement: each write sees the rows from before the statement.
     pub(super) fn apply_timers(&mut self, commit: &Commit, time: i64) {
         let number = usize::from(commit.partition.0);
         let now = self.database_ms(time);

@@ -359,7 +359,7 @@ impl World {
         self.schedule(delay, WorldEvent::Gateway(gateway, GatewayEvent::Reply(thread, number, token, reply)));
     }
 
-    /// The store is read in its state when the query arrives.
+    /// Reads the store in its state when the query arrives.
     fn read_store(
         &mut self,
         gateway: usize,

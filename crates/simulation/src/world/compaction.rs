@@ -17,7 +17,7 @@ use crate::log::START;
 use crate::world::event::{Address, WorldEvent};
 use crate::world::state::compaction::DueCompaction;
 
-/// In multiples of the budget; older messages are compacted unread.
+/// Messages to read, as a multiple of the context budget; older messages are compacted unread.
 const BUDGETS_READ: u64 = 4;
 
 impl World {

@@ -97,7 +97,7 @@ impl World {
         self.schedule(delay, WorldEvent::Statement(StatementEvent::Arrive(leader)));
     }
 
-    /// The outcome of all of them is unknown.
+    /// Reports an unknown outcome to all members.
     fn answer_unknown(&mut self, members: &[usize]) {
         self.coverage.groups_unknown += u64::from(members.len() > 1);
         for member in members {
@@ -175,7 +175,7 @@ impl World {
             && self.groups.groups[group].members.iter().any(is_expected)
     }
 
-    /// The server of the statement is gone.
+    /// Cuts off a group whose server is gone.
     pub(super) fn group_cut_off(&mut self, group: usize) {
         let members = self.groups.groups[group].members.clone();
         self.answer_unknown(&members);
@@ -246,7 +246,7 @@ impl World {
         self.groups.groups[group].alone = alone;
     }
 
-    /// The next member of a refused group is tried alone.
+    /// Tries the next member of a refused group alone.
     pub(super) fn next_alone(&mut self, group: usize) {
         while let Some(member) = self.groups.groups[group].alone.pop() {
             if self.is_waited_for(member) {
@@ -257,7 +257,8 @@ impl World {
         self.group_over(group);
     }
 
-    /// The worker knows the outcome, or that it never will: the next group may be sent.
+    /// Sends the next group: the worker knows the outcome of this one, or knows that it will never
+    /// learn it.
     pub(super) fn group_over(&mut self, group: usize) {
         let address = self.groups.groups[group].address;
         let Some(committer) = self.groups.committers.get_mut(&address.incarnation) else { return };

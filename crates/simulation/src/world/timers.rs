@@ -64,7 +64,8 @@ impl World {
             metadata: Metadata::EMPTY,
             unfinished: 0,
         };
-        // Not by the cron pattern: the gateway decides when the first occurrence is due.
+        // The cron pattern does not matter here: the gateway decides when the first occurrence is
+        // due.
         let due = now - now.rem_euclid(600_000) + 600_000;
         self.store.timers.schedules.insert(id.clone(), schedule);
         let body = json!({ "schedule": format!("s{number}") });
@@ -77,7 +78,7 @@ impl World {
         let due = now + self.follow_ups.rng.pick([1, 500, 60_000, 3 * 86_400_000]);
         let task = format!("delayed{number}");
         if self.follow_ups.rng.chance(0.5) {
-            // A service sends it.
+            // A service sends the task.
             let Ok(task) = TaskId::parse(&task) else { return };
             let task = Task {
                 agent: agent.clone(),
@@ -92,7 +93,7 @@ impl World {
         self.put_timer(&id, agent, due, &delayed_body(&task), now);
     }
 
-    /// Any worker may send it, any number of times.
+    /// Any worker may send the request, any number of times.
     pub(super) fn request_delay(&mut self, address: Address, seq: Seq, delayed: Box<DelayedTask>) {
         let Some(delay) = self.in_order(address) else { return };
         self.schedule(delay, WorldEvent::DelayTask(address, seq, delayed));
@@ -195,7 +196,7 @@ impl World {
         let skew = self.workers[address.worker].skew;
         let mut found = self.store.due_timer(&id, self.settings(), self.time);
         if let Some(timer) = &mut found {
-            // A store that has gone back has the schedules again.
+            // A store that has gone back may have deleted schedules again.
             timer.schedule = timer.schedule.take().filter(|_| !self.is_quiet);
             spoil(timer, self.bug, skew, &self.store.timers.events);
         }

@@ -1,4 +1,5 @@
-//! Evidence of erased threads, and of what followed their turns: none of it has to end.
+//! Removes erased threads and the follow-on work of their turns from the evidence: none of it has
+//! to end.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ struct Erased<'a> {
 /// because their order is no longer known.
 pub(super) fn without(turns: &Turns, threads: &BTreeSet<ThreadId>) -> Turns {
     let mut erased = Erased { threads, tasks: BTreeSet::new(), turns: BTreeSet::new() };
-    // What follows a turn may itself be followed by something.
+    // Follow-on work of a turn may have follow-on work itself.
     while erased.grows(turns) {}
     let mut rest = turns.clone();
     rest.rules.erased_turns = erased.turns.clone();

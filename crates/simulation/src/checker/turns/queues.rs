@@ -186,7 +186,7 @@ impl Replay<'_> {
         }
     }
 
-    /// An action that the audit reports as done is done in the same transaction.
+    /// Checks that each action that the audit reports as done was done in the same transaction.
     fn acts_have_effects(&mut self, group: &[Transition]) {
         for happened in group {
             let TransitionKind::Acted { subject, control: id, is_done: true } = &happened.what else {
@@ -255,7 +255,8 @@ impl Replay<'_> {
         }
     }
 
-    /// When a task's turn has ended, it has moved the head, or it still is the head.
+    /// After a task's turn has ended, the head has moved past the task, or the task still is the
+    /// head.
     fn ended(&mut self, turn: &TurnId, run: u32, written: &BTreeSet<&AgentId>) {
         let Some((agent, _)) = self.places.get(turn).cloned() else {
             if turn.as_str().starts_with('t') {
@@ -390,7 +391,7 @@ impl AgentChanges {
         pending.next().is_some_and(|(place, _)| self.dropped.contains(place))
     }
 
-    /// The expectation, if the row differs from it.
+    /// Returns the expectation if the row differs from it.
     fn allowed(
         &self,
         before: &AgentRow,

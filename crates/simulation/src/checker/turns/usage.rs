@@ -26,8 +26,8 @@ pub(super) fn check(
     let mut ended = BTreeSet::new();
     for (happened, turn, run, thread, end) in ends(turns) {
         let key = MessageKey { thread: thread.clone(), message: turn.answer(run) };
-        // Undone and answered again: the first answer in the stream need not be the one that
-        // counts.
+        // The run may have been undone and answered again: the first answer in the stream need not
+        // be the one that counts.
         if evidence.rules.stepped_back.contains(&happened.partition) {
             continue;
         }
@@ -103,8 +103,8 @@ fn reported_calls(evidence: &Evidence, answer: &MessageKey) -> Vec<ModelCall> {
 fn wrong(rows: &[&UsageRow], outcome: Option<&ExpectedOutcome>, end: &RunEnd) -> Option<(String, String)> {
     let seen: Vec<&ModelCall> = rows.iter().map(|row| &row.call).collect();
     let is_complete = *end == RunEnd::Completed;
-    // The owner that ended it has read its last chunk, and so all earlier ones. Otherwise only the
-    // chunks read before the end are certain.
+    // In these cases the owner that ended the run has read the answer's last chunk, and so all
+    // earlier ones. Otherwise only the chunks read before the end are certain.
     let is_all = outcome.is_some_and(|outcome| match (&outcome.end, end) {
         (ExpectedEnd::Complete, RunEnd::Completed) => true,
         (ExpectedEnd::Failed(code), RunEnd::Failed(by)) => *code == "producer_error" && by == code,
@@ -129,8 +129,8 @@ fn wrong(rows: &[&UsageRow], outcome: Option<&ExpectedOutcome>, end: &RunEnd) ->
     ))
 }
 
-/// Each call has its own counts, so a call that is present twice is not a part of the expected
-/// ones.
+/// True if all seen calls are among the expected ones. Each call has its own counts, so a call that
+/// is present twice does not match.
 fn is_part(seen: &[&ModelCall], expected: &[ModelCall]) -> bool {
     let mut rest = expected.iter();
     seen.iter().all(|call| rest.any(|other| is_same(call, other)))

@@ -19,8 +19,8 @@ pub(crate) struct Promises {
     pub(crate) ended: Vec<RunOfTurn>,
 }
 
-/// How long a run was silent while nothing blocked its owner, ms, and the number of entries seen by
-/// then.
+/// Silence of a run: its duration while nothing blocked the owner, ms, and the number of entries
+/// seen by then.
 #[derive(Default)]
 pub(crate) struct Silence {
     pub(crate) is_requested: bool,

@@ -79,7 +79,7 @@ pub(crate) fn answered<Q, A>(
     };
     let mut asked = pin!(parts(items, ask));
     let answers = loop {
-        // Nothing in it waits.
+        // The future never waits for anything.
         if let Poll::Ready(answers) = asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             break answers.unwrap_or_default();
         }

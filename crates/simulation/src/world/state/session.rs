@@ -49,7 +49,8 @@ pub(crate) struct WorkerSession {
     pub(crate) planted: Planted,
 }
 
-/// What a reader has requested; the machine's `last_seq` is what it has handed over.
+/// State of a reader: what it has requested. The machine's `last_seq` shows what it has handed
+/// over.
 #[derive(Default)]
 pub(crate) struct StreamReader {
     pub(crate) generation: u64,

@@ -12,7 +12,7 @@ use crate::world::event::Address;
 pub(crate) enum StatementKind {
     Acquire,
     Renew(AcknowledgedState),
-    /// With the highest epoch that a gateway knows, if it is above the own one.
+    /// With the highest epoch that a gateway knows, if it is above the owner's epoch.
     Reclaim(AcknowledgedState, u64),
     Release {
         epoch: u64,

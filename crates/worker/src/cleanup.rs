@@ -22,7 +22,8 @@ pub struct CleanupRule {
     pub kind: CleanupKind,
     /// Older records are deleted.
     pub max_age: Duration,
-    /// The oldest records beyond this number of bytes on disk are deleted; `None`: no limit.
+    /// If the records take more than this number of bytes on disk, the oldest are deleted; `None`:
+    /// no limit.
     pub max_bytes: Option<u64>,
 }
 
@@ -133,7 +134,7 @@ pub(crate) async fn enforce_limits(
 
 async fn enforce(store: &Store, rule: &CleanupRule, stop: &CancellationToken) -> Result<(), StoreError> {
     let by_age = until_none_is_left(store, rule.kind, ("age", CleanupLimit::Age(rule.max_age)), stop).await;
-    // Both are tried, and the first error counts.
+    // Both limits are enforced, and the first error is returned.
     let by_bytes = match rule.max_bytes {
         Some(bytes) => {
             until_none_is_left(store, rule.kind, ("bytes", CleanupLimit::Bytes(bytes)), stop).await

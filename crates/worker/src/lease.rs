@@ -74,8 +74,9 @@ impl LeaseRenewal {
     }
 
     /// Notes that Postgres has been silent for part of a lease, so that no worker can take a
-    /// partition. Sessions that may publish at `now` continue to, as if Postgres had answered at
-    /// `now`. Sessions of a worker that was paused past the end of its leases do not.
+    /// partition. Sessions that may publish at `now` may continue to, as if Postgres had answered
+    /// at `now`. Sessions of a worker that was paused past the end of its leases must wait for an
+    /// answer.
     pub(crate) fn unanswered(&self, now: Instant, lease: Duration) {
         self.extend(lease_until(now, lease), |known| known > now);
     }

@@ -17,7 +17,7 @@ use crate::error::WorkerError;
 use crate::lease::{ConfirmedState, Lease, LeaseRenewal};
 use crate::session::{self, SessionEnd};
 
-/// Interval at which free partitions are looked for: a hand-over takes little longer than this.
+/// Interval of the search for free partitions: a hand-over takes little longer than this.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval at which this worker renews its registration. The other workers are read in every
 /// round; otherwise a worker that has just left would count until the next renewal.
@@ -152,8 +152,8 @@ impl Ownership {
         self.renewals.renewed(sent, lease);
         renewed?;
         self.context.token_keys.set(self.context.store.token_keys().await?);
-        // Each worker reports for all, because the owner's metrics may be missing even though it
-        // works.
+        // Each worker reports the number for the whole fleet: the metrics of an owner may be
+        // missing even though the owner works.
         let unowned = self.context.store.unowned_partitions().await?;
         metrics::gauge!(crate::metrics::UNOWNED_PARTITIONS).set(unowned as f64);
         Ok(())

@@ -49,7 +49,8 @@ pub(crate) enum RefusedItem {
     Limit,
     /// An open message or input to save: it fails.
     Save,
-    /// A task in a commit: it becomes a dead letter. Or a model call: it is missing in the ledger.
+    /// A task in a commit, which becomes a dead letter; or a model call, which is then missing in
+    /// the ledger.
     Write,
 }
 
@@ -133,8 +134,8 @@ impl Refusals {
         RefusedOperation { refusals: self.clone(), what }
     }
 
-    /// Reports the result of a round: a refused operation counts until a later round succeeds.
-    /// `kept` holds the value of the last refusal.
+    /// Reports the result of a round: an operation is reported as refused until a later round
+    /// succeeds. `kept` holds the value of the last refusal.
     pub(crate) fn of_round<T>(
         &self,
         kept: &mut Option<RefusedOperation>,

@@ -26,8 +26,8 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 const ASK_TAKEN_EVERY: Duration = Duration::from_secs(5);
 /// Maximum number of workflows queried in one round; the next round starts after the last of them.
 const WORKFLOWS: usize = 64;
-/// Waiting time in ms after which the log names a workflow without services; `LOG_AGAIN` is the
-/// minimum time until the next such line.
+/// Waiting time in ms after which a workflow without services is logged; `LOG_AGAIN` is the minimum
+/// time until the next such line.
 const NO_WORKFLOW_MS: i64 = 5_000;
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 

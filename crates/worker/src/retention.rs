@@ -1,8 +1,8 @@
 //! Retention: deletes batches that their agents' rules do not keep, each as a whole, a few at a
 //! time.
 //!
-//! The owner of a partition does it for the threads of its buckets. Correctness does not depend on
-//! that: two owners at once delete the same batches.
+//! The owner of a partition applies retention to the threads of its buckets. Correctness does not
+//! depend on that: two owners at once delete the same batches.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -28,7 +28,7 @@ const THREADS: u32 = 500;
 const PLACES: u32 = 2_000;
 /// Messages deleted per transaction, unless a single batch has more.
 const MESSAGES: u64 = 500;
-/// Pause after each transaction, to give priority to those of turns.
+/// Pause after each transaction, to give priority to the transactions of turns.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Schedules the retention rounds of one partition.

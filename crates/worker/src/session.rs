@@ -33,11 +33,11 @@ use state::{InFlight, LastRead, PartitionSession, now};
 
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 const PURGE_EVERY: u32 = 5;
-/// Interval, in housekeeping rounds, of loading timers again. Gateways store schedules and delayed
-/// tasks and send a command about it; this finds them if the command was lost.
+/// Interval of loading timers again, in housekeeping rounds. Gateways store schedules and delayed
+/// tasks and send a command about each; loading finds them even if the command was lost.
 const READ_TIMERS_EVERY: u32 = 60;
-/// Maximum time that a drain waits for commits in flight; what is not committed then is read again
-/// by the next owner.
+/// Maximum time that a drain waits for commits in flight. The next owner reads again what is not
+/// committed by the end of this time.
 const DRAIN: Duration = Duration::from_millis(700);
 
 /// Runs the partition until it is drained, lost or in doubt. `readable` is met while the partition

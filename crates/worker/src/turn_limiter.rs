@@ -33,8 +33,8 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 const GATHER: Duration = Duration::from_millis(20);
 /// Unused limits are forgotten once in this many rounds.
 const FORGET_EVERY: u32 = 60;
-/// Delay after which a refused turn is tried again; it grows with the number that this worker has
-/// refused in the round.
+/// Delay after which a refused turn is tried again. It grows with the number of turns that this
+/// worker has refused in the round.
 const BUSY: Duration = Duration::from_millis(500);
 const BUSY_FOR_EACH: Duration = Duration::from_millis(5);
 const BUSY_MOST: Duration = Duration::from_secs(15);
@@ -155,8 +155,8 @@ impl TurnLimiter {
         self.changed.notify_one();
     }
 
-    /// Counts the turn if all its limits have room; otherwise `Some`: delay in ms until the next
-    /// try.
+    /// Counts the turn if all its limits have room. Otherwise returns the delay in ms until the
+    /// next try.
     pub(crate) async fn admit(
         &self,
         store: &Store,
@@ -232,7 +232,8 @@ impl TurnLimiter {
         }
     }
 
-    /// Keeps the store up to date until `stop`. Later ends are written by [`TurnLimiter::sync`].
+    /// Keeps the store up to date until `stop`. Turns that end after that are written by
+    /// [`TurnLimiter::sync`].
     pub(crate) async fn run(self: Arc<Self>, store: Store, stop: CancellationToken) {
         if self.limits.is_empty() {
             return;

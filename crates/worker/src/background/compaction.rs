@@ -1,6 +1,6 @@
 //! Compacts threads whose contexts have become large, without delaying their turns.
 //!
-//! Compaction is considered whenever a turn of the thread starts, and its result counts from the
+//! Compaction is considered whenever a turn of the thread starts, and its result applies from the
 //! next turn on. A failed compaction is tried again with the next turn. A summary is written by the
 //! agent's own workflow, as a task of the agent; the compaction takes effect once the summary
 //! exists.

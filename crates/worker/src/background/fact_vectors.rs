@@ -102,8 +102,8 @@ async fn look(
     Some(if count < MOST_FACTS as usize { Look::Nothing } else { Look::Full })
 }
 
-/// Stores the vectors, and returns the facts whose vectors the database refuses, such as one with
-/// NaN. `None` when the session has ended.
+/// Stores the vectors, and returns the facts with vectors that the database refuses, for example
+/// because of a NaN. `None` when the session has ended.
 async fn keep(
     context: &Context,
     embeddings: &Embeddings,

@@ -106,8 +106,8 @@ pub(super) async fn prepare(
     }
 }
 
-/// Facts given to a turn that a previous owner started, as far as they are unchanged. `None` when
-/// the session has ended.
+/// Facts that a previous owner gave to a turn when it started the turn, if they are unchanged.
+/// `None` when the session has ended.
 pub(super) async fn facts_of_adopted(
     context: &Context,
     start: &Start,

@@ -33,7 +33,7 @@ pub(super) fn gate(start: &Start) -> Gate {
     }
 }
 
-/// Why the turn may not start, according to what was read through its [`gate`].
+/// Why the turn must not start, according to the data that was read through its [`gate`].
 pub(super) fn not_now(found: &StartContext) -> Option<NotNow> {
     if found.paused {
         return Some(NotNow::Paused);

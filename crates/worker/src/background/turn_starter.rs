@@ -37,7 +37,8 @@ const MOST_READ: usize = 32;
 const MOST_PUBLISHED: usize = 256;
 /// Maximum number of stored requests that can be withdrawn; the oldest are forgotten.
 const MOST_REMEMBERED: usize = 8_192;
-/// Timeout of one try to publish; between tries it is checked whether the turn is still wanted.
+/// Timeout of one try to publish. Between tries, the starter checks whether the turn is still
+/// wanted.
 const REQUEST_PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reason for refusing a turn whose text must not be used any more.
@@ -346,8 +347,8 @@ fn thread_of(wanted: &ContextWanted) -> &dyn Display {
     &wanted.thread
 }
 
-/// For each turn, the cause if it is a follow-up that is no longer wanted. `None` when the session
-/// has ended.
+/// For each turn: the cause, if the turn is a follow-up that is no longer wanted. `None` when the
+/// session has ended.
 async fn superseded(
     context: &Context,
     starts: &[Arc<Start>],

@@ -33,7 +33,7 @@ impl LogThrottle {
         self.count_at(Instant::now())
     }
 
-    /// Number of lines left out in a window that has ended, if no line has reported them.
+    /// Number of lines left out in a past window that no line has reported yet.
     pub(crate) fn take_left_out(&self) -> u64 {
         self.take_left_out_at(Instant::now())
     }

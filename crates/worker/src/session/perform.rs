@@ -72,8 +72,8 @@ impl PartitionSession<'_> {
         }
     }
 
-    /// Logs and counts a report. Lost stream entries are recorded in the commit whose checkpoint
-    /// passes them, which comes later.
+    /// Logs and counts a report. Lost stream entries are recorded later, in the commit whose
+    /// checkpoint passes them.
     async fn report(&mut self, report: &MachineReport) {
         match report {
             MachineReport::TurnFailed { turn, run, .. } => {
@@ -101,7 +101,7 @@ impl PartitionSession<'_> {
         }
     }
 
-    /// Notifies the subscribers of an answer once that one of its chunks was dropped.
+    /// Notifies the subscribers of an answer, only once, that one of its chunks was dropped.
     async fn report_conflict(&mut self, key: &MessageKey) {
         if TurnId::of_answer(&key.message).is_none() || self.conflicts.contains(key) {
             return;

@@ -112,7 +112,7 @@ impl TurnTraces {
         self.turns.get(turn)?.turn.context().map(|trace| trace.trace_id())
     }
 
-    /// Notes that the request was sent to the workflow, or that the start had another result.
+    /// Notes that the request was sent to the workflow, or that the turn did not start.
     pub(super) fn requested(&mut self, turn: &TurnId, run: u32) {
         if let Some(spans) = self.turns.get(turn).filter(|spans| spans.run == run) {
             spans.request = None;

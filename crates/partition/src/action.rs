@@ -223,7 +223,7 @@ pub enum Action {
         /// Maximum number of tasks.
         limit: usize,
     },
-    /// Decide these due timers from what the store has; answer with [`Input::TimersDecided`].
+    /// Decide these due timers from the stored data; answer with [`Input::TimersDecided`].
     DecideTimers(Vec<TimerId>),
     /// Load more timers; answer with [`Input::Timers`].
     LoadTimers {
@@ -425,8 +425,8 @@ pub enum MachineReport {
     Unauthorized(MessageKey),
     /// A chunk of a bare message has another role than the message: it is dropped.
     OtherRole(MessageKey),
-    /// Facts in the answer to a memory task cannot be used, or the answer has no list of facts.
-    /// They are left out.
+    /// Some facts in the answer to a memory task cannot be used, or the answer has no list of
+    /// facts. Unusable facts are left out.
     InvalidFacts {
         /// Turn of the task.
         turn: TurnId,

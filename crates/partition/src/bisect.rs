@@ -33,7 +33,7 @@ const UNSTORABLE: &str = "rejected_by_database";
 #[derive(Debug)]
 pub struct CommitParts {
     rest: Commit,
-    /// In the order of their positions: each message of a thread refers to the one before it.
+    /// Parts in the order of their positions: each message of a thread refers to the one before it.
     untried: std::vec::IntoIter<CommitPart>,
     /// Indices in `rest.agents` of writes done together with their turn.
     written: Vec<usize>,
@@ -113,7 +113,8 @@ impl CommitParts {
         let mut alone = Commit::empty(rest.partition, rest.epoch, Seq(0), rest.position_high_water);
         match part {
             CommitPart::Message(message) => {
-                // Its saved chunks would become a message again if the rest were never written.
+                // The message's saved chunks would become a message again if the rest were never
+                // written.
                 alone.ended_spills = keep(&rest.ended_spills, |key| *key == message.key);
                 alone.messages.push(message.clone());
             }
@@ -294,8 +295,8 @@ pub(crate) fn withhold(batch: &mut OutboxBatch, turn: &TurnId) {
     batch.outgoing.retain(|outgoing| !is_of(outgoing, turn));
 }
 
-/// The part of the outbox that belongs to this turn, under an id that no other batch has: the
-/// turn's own first position.
+/// The part of the outbox that belongs to this turn. Its id is the turn's own first position, which
+/// no other batch has.
 fn own_batch(turn: &TurnWrite, commit: &Commit) -> Option<OutboxBatch> {
     let id: Position = turn.messages.first()?.placement.position;
     let outgoing = keep(&commit.outbox.as_ref()?.outgoing, |outgoing| is_of(outgoing, &turn.turn));

@@ -15,9 +15,9 @@ use crate::types::{
 
 /// Everything that one partition writes in one transaction, under the epoch of its lease.
 ///
-/// Storing it is one call, and what it decides can be tested without a database. Applying a commit
-/// twice equals applying it once: messages and dead letters have unique keys, and all other values
-/// are absolute.
+/// A commit is stored in one call, and its decisions can be tested without a database. Applying a
+/// commit twice equals applying it once: messages and dead letters have unique keys, and all other
+/// values are absolute.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Commit {
     pub partition: PartitionId,
@@ -146,8 +146,8 @@ impl Commit {
 /// Open messages and inputs saved in one statement, so that the checkpoint can pass their entries.
 ///
 /// A save runs beside the commits and delays none of them. Saving the same twice equals saving it
-/// once. Saved rows are deleted by the commit of their end, which the machine returns only after
-/// the save was answered.
+/// once. The commit that ends a message or input deletes its saved rows. The machine returns this
+/// commit only after the save was answered.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Save {
     /// Parts of open messages, one per message.
@@ -267,7 +267,7 @@ pub enum Lookup {
     Absent,
     /// Persisted, or failed and kept as a dead letter.
     Ended,
-    /// Its thread does not exist, and chunks may not create threads.
+    /// Its thread does not exist, and chunks are not allowed to create threads.
     NoThread,
     /// The store permanently refuses the look-up. The message fails.
     Refused,

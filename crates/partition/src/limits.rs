@@ -35,7 +35,7 @@ pub struct PartitionLimits {
     /// Interval at which a moved checkpoint is written if there is nothing else to write, ms.
     pub checkpoint_ms: i64,
     /// Bytes of the remembered keys of ended messages. Duplicates that follow soon then need no
-    /// look-up; forgotten keys are looked up, so only speed depends on it.
+    /// look-up. Forgotten keys are looked up, so the limit affects only speed.
     pub remembered_bytes: usize,
     /// Largest step of the clock of gaps and stalls, ms: between two entries while the reader is
     /// behind, else between two inputs. An outage of the stream or of this process thus does not
@@ -43,9 +43,9 @@ pub struct PartitionLimits {
     pub stream_step_ms: i64,
     /// Maximum number of turns under way; further ones wait.
     pub active_turns: usize,
-    /// Maximum number of inputs that wait because their agent may not start them. They are held in
-    /// memory, because the commands that end the wait come through the same stream. A further input
-    /// fails and can be retried.
+    /// Maximum number of inputs that wait because their agent cannot start them yet. They are held
+    /// in memory, because the commands that end the wait come through the same stream. A further
+    /// input fails and can be retried.
     pub postponed_turns: usize,
     /// Tasks of one agent in memory; the others wait in the store.
     pub queue_window: usize,

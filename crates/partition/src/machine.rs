@@ -118,7 +118,7 @@ pub struct Partition {
     /// Number of messages being looked up.
     looking_up: usize,
     /// Pending look-ups of messages that were forgotten meanwhile. An answer may be older than the
-    /// message's end, so it does not count for a message that was opened again.
+    /// message's end, so it is ignored for a message that was opened again.
     forgotten_look_ups: BTreeMap<MessageKey, u32>,
     counters: Counters,
     turn_times: TurnTimes,
@@ -486,7 +486,7 @@ impl Partition {
         }
     }
 
-    /// Takes one pending look-up of a forgotten message off the count; false if there is none.
+    /// Subtracts one from the pending look-ups of a forgotten message; false if there is none.
     fn is_forgotten_look_up(&mut self, key: &MessageKey) -> bool {
         let Some(count) = self.forgotten_look_ups.get_mut(key) else { return false };
         *count -= 1;
@@ -584,7 +584,7 @@ impl Partition {
             if let Some(first) = first.filter(|first| *first <= self.last_seq) {
                 self.deferring = Some(self.deferring.map_or((first, 0), |from| from.min((first, 0))));
             }
-            // Its chunks must be taken again, wherever they are.
+            // The message's chunks must be taken again, wherever in their frames they are.
             self.resumes_at.1 = 0;
             self.forget(slot);
             self.counters.shed += 1;

@@ -51,7 +51,8 @@ pub(crate) struct OpenMessage {
     /// `None` for a bare message.
     pub(crate) turn: Option<TurnRef>,
     pub(crate) attempt: u32,
-    /// Delivery of the turn request whose chunks count, once a chunk has named it. Not saved.
+    /// Delivery of the turn request from which chunks are accepted, once a chunk has named it. Not
+    /// saved.
     delivery: Option<Box<str>>,
     pub(crate) role: Role,
     reorder: Reorder<Arc<Chunk>>,
@@ -134,7 +135,7 @@ impl OpenMessage {
         self.turn.is_none() && self.accepted().next().is_some_and(|chunk| chunk.metadata.is_synthetic())
     }
 
-    /// A message whose first chunk has just come. `time` is that of the stream clock.
+    /// A message whose first chunk has just come. `time` is the time of the stream clock.
     pub(crate) fn new(
         key: MessageKey,
         arrival: &IncomingChunk,
@@ -266,7 +267,7 @@ impl OpenMessage {
         }
     }
 
-    /// Delivery of the turn request whose chunks count.
+    /// Delivery of the turn request from which chunks are accepted.
     pub(crate) fn delivery(&self) -> Option<&str> {
         self.delivery.as_deref()
     }
@@ -282,8 +283,8 @@ impl OpenMessage {
         let outcome = self.reorder.insert(piece, Arc::clone(chunk), time);
         while outcome == Insert::Ready && self.failure.is_none() {
             let Some(chunk) = self.reorder.next_ready() else { break };
-            // Chunks saved as released were joined before saving and come in order. Those saved
-            // while they waited were not joined.
+            // Chunks that were saved as released were joined before saving and come in order.
+            // Chunks that were saved while they waited were not joined.
             let chunk = if self.is_restoring && chunk.id == id {
                 self.halves.restore(&chunk);
                 self.restored.insert(id);
@@ -329,7 +330,8 @@ impl OpenMessage {
         self.turn.as_ref().map_or(BatchType::SystemTrigger, |turn| turn.batch_type)
     }
 
-    /// Chunks that have not been sent, and marks them sent; `None` when there is nothing to send.
+    /// Returns the chunks that have not been sent, and marks them as sent; `None` when there is
+    /// nothing to send.
     pub(crate) fn unpublished(&mut self) -> Option<Vec<Arc<Chunk>>> {
         if self.phase == Phase::Unknown || (self.published == self.released.len() && !self.announce_reset) {
             return None;
@@ -388,8 +390,8 @@ impl OpenMessage {
         is_first
     }
 
-    /// Ends a save that was stored. Returns the hold that is no longer needed; [`Self::hold`] is
-    /// the next one.
+    /// Ends a save that was stored. Returns the hold that is no longer needed; [`Self::hold`] has
+    /// the next hold.
     pub(crate) fn end_save(&mut self) -> Option<Hold> {
         let part = self.saving.take()?;
         // If a higher attempt has begun meanwhile, nothing of the saved attempt is needed again.
@@ -401,7 +403,8 @@ impl OpenMessage {
         std::mem::replace(&mut self.hold, part.later)
     }
 
-    /// The store refused the part being saved. If the message ended meanwhile, that end stays.
+    /// Handles that the store refused the part being saved. If the message ended meanwhile, its end
+    /// stays as it is.
     pub(crate) fn fail_save(&mut self, failure: MessageFailure) {
         self.saving = None;
         if self.phase == Phase::Live && !self.is_complete() {

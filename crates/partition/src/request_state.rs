@@ -1,4 +1,4 @@
-//! What is known of a turn's request besides the chunks of its answer.
+//! Known state of a turn's request, in addition to the chunks of its answer.
 
 use model::{RequestInfo, Timestamp, Unanswered, WaitReason};
 
@@ -133,7 +133,7 @@ impl RequestState {
     pub(crate) fn reason(self, is_heard: bool) -> Option<WaitReason> {
         let unanswered = |why| Some(WaitReason::Unanswered(why));
         match self.place {
-            // Checked before the place, also after an acknowledgment: the service must learn that
+            // Checked before the place, even after an acknowledgment: the service must learn that
             // its chunks are not accepted.
             _ if self.has_unproven && !is_heard => unanswered(Unanswered::NoToken),
             Place::HandedBack => unanswered(Unanswered::HandedBack),

@@ -1,8 +1,8 @@
-//! The timers of a partition that are due next. Never all of them: an idle partition may have a
-//! million.
+//! The timers of a partition that are due next. Not all of its timers are in memory: an idle
+//! partition may have a million.
 //!
-//! Times are those of the caller's clock. The store decides: a timer that seems due is checked
-//! there, and is returned to the window if it is not.
+//! Times are by the caller's clock. The store decides: a timer that seems due is checked there, and
+//! is returned to the window if it is not due.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ pub(crate) struct TimerWindow {
     horizon: Option<Timestamp>,
     is_loading: bool,
     /// The last page contained nothing new, because at least a page of timers is due at the same
-    /// moment. Reading it again returns the same until one of them has left.
+    /// moment. Reading the page again returns the same timers until one of them has left.
     is_exhausted: bool,
     /// Other processes have written timers since the last read.
     is_stale: bool,
@@ -87,8 +87,8 @@ impl TimerWindow {
             self.insert(id, now.plus_ms(wait_ms));
         }
         self.horizon = if page.is_all { None } else { last.or(self.horizon) };
-        // A timer written meanwhile may be due long after the end of the page. If kept, it would
-        // imply that all timers before it are known.
+        // A timer written meanwhile may be due long after the end of the page. If the window kept
+        // it, all timers before it would seem to be known.
         while let Some((at, id)) = self.due.last().filter(|(at, _)| self.is_beyond(*at)).cloned() {
             self.due.remove(&(at, id.clone()));
             self.at.remove(&id);
@@ -110,8 +110,8 @@ impl TimerWindow {
         }
     }
 
-    /// Keeps the timer from being decided until a command's change of it is written. False if a
-    /// decision or a write of it is pending already.
+    /// Prevents a decision about the timer until a command's change of it is written. False if a
+    /// decision or a write of it is already pending.
     pub(crate) fn hold(&mut self, id: &TimerId) -> bool {
         if !self.deciding.insert(id.clone()) {
             return false;
@@ -151,7 +151,7 @@ impl TimerWindow {
 
     /// Supersedes the thread's follow-up: a person has written to the thread, or a commit arms a
     /// newer follow-up there. The old one does not fire if its decision is pending or no commit
-    /// contains its firing yet. By then its row may belong to another follow-up.
+    /// contains its firing yet. When the decision arrives, its row may belong to another follow-up.
     pub(crate) fn supersede(&mut self, thread: &ThreadId) {
         if self.asked > 0 {
             self.superseded.insert(thread.clone());

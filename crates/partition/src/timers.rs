@@ -110,8 +110,8 @@ impl TimerEnd {
 /// A timer to set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArmedTimer {
-    /// Derived from what armed it, so that it is set once. A follow-up replaces the one pending in
-    /// its thread.
+    /// Derived from the turn or request that armed it, so that it is set once. A follow-up replaces
+    /// the pending one in its thread.
     pub id: TimerId,
     /// Thread of the follow-up, if it is one.
     pub thread: Option<ThreadId>,
@@ -127,12 +127,12 @@ pub struct ArmedTimer {
 }
 
 /// Change of a timer in a commit. Except for [`TimerWrite::Arm`], it applies only while the timer
-/// is pending, or withdraws what it fired.
+/// is pending, or withdraws the turn or task that it fired.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TimerWrite {
     /// Sets the timer.
     Arm(ArmedTimer),
-    /// It has fired; what it fired is in the outbox of the same commit.
+    /// It has fired; the turn or task that it fired is in the outbox of the same commit.
     Fire {
         id: TimerId,
         /// Turn of a follow-up.
@@ -148,7 +148,7 @@ pub enum TimerWrite {
         /// Rule that delays it.
         by: Option<String>,
     },
-    /// Ends the timer without firing, or withdraws what it fired.
+    /// Ends the timer without firing, or withdraws the turn or task that it fired.
     End {
         id: TimerId,
         /// State in which it ends.

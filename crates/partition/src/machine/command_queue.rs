@@ -122,8 +122,8 @@ impl CommandQueue {
     }
 
     /// Notes that everything up to this checkpoint is stored, and forgets the commands that every
-    /// pending check already knows. The number remembered is therefore bounded by how far the
-    /// checkpoint is behind.
+    /// pending check already knows. The number of remembered commands is therefore bounded by the
+    /// lag of the checkpoint.
     pub(super) fn stored(&mut self, checkpoint: Seq) {
         self.stored = checkpoint;
         let asked = self.pending.iter().find_map(|pending| match pending {
@@ -200,7 +200,7 @@ impl CommandQueue {
     }
 
     /// True if chunks of this run have to wait: for its input, for a command that may end it, or
-    /// behind other chunks that wait. A stopped answer thus ends where the stream determines,
+    /// behind other chunks that wait. So the stream alone determines where a stopped answer ends,
     /// whichever owner reads it.
     pub(super) fn blocks_run(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> bool {
         self.pending.iter().any(|pending| match pending {

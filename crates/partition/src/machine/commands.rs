@@ -175,7 +175,7 @@ impl Partition {
     }
 
     /// The task that an operator's command concerns, if it was taken so recently that the check may
-    /// not have known it.
+    /// have missed it.
     fn taken_task(&self, command: &Command) -> Option<&TakenCommand> {
         self.commands.recent.get(&task_of(command)?)
     }

@@ -33,8 +33,9 @@ impl Partition {
         slot.and_then(|slot| self.messages.get(slot)).map_or(0, OpenMessage::bytes)
     }
 
-    /// Builds a commit when none is in flight and there is something to write. Its holds are
-    /// released at once: either the commit is applied as a whole, or the machine is dropped.
+    /// Builds a commit when none is in flight and there is something to write. The holds of its
+    /// entries are released at once: either the commit is applied as a whole, or the machine is
+    /// dropped.
     pub(super) fn commit_if_ready(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         if self.in_flight.is_some() {
             return;

@@ -8,9 +8,9 @@ use super::Partition;
 use crate::action::Action;
 
 impl Partition {
-    /// Handles a chunk with a valid token, of a run whose end is committed. Its workflow may not
-    /// know of the end: the stop was published once, and a service that took the request later did
-    /// not receive it.
+    /// Handles a chunk with a valid token for a run whose end is committed. The run's workflow may
+    /// not know of the end: the stop was published once, and a service that took the request later
+    /// did not receive it.
     pub(super) fn answer_late_run(
         &mut self,
         frame: &Frame,

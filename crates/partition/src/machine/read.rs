@@ -140,9 +140,8 @@ impl Partition {
         }
     }
 
-    /// A bare message keeps its role in all its attempts. A publisher that may only write as
-    /// assistant thus cannot write into a person's message, whose chunks need a subject with its
-    /// own permission.
+    /// A bare message keeps its role in all its attempts. A person's message needs a subject with
+    /// its own permission, so a publisher that may only write as assistant cannot write into it.
     fn is_of_other_role(&self, slot: Slot, arrival: &IncomingChunk) -> bool {
         self.messages.get(slot).is_some_and(|open| open.turn.is_none() && open.role != arrival.role)
     }
@@ -273,8 +272,8 @@ impl Partition {
         }
     }
 
-    /// For an entry that is read again, the bytes read before it are not known. They are at most
-    /// those of the next held entry above it.
+    /// The bytes read before an entry are not known if the entry is read again. They are at most
+    /// the bytes before the next held entry above it.
     pub(super) fn hold_at(&self, seq: Seq) -> Hold {
         let mut above = self.holds.range((seq.next(), Slot::MIN)..);
         let above = match seq < self.highest_seq {

@@ -45,8 +45,8 @@ impl Partition {
     }
 
     /// Notices for subscribers about turns that wait for their workflow, with the gateways that
-    /// follow the thread. To be called every second. Empty while the reader is behind: the chunks a
-    /// service seems to owe may be unread in the stream.
+    /// follow the thread. To be called every second. While the reader is behind, there are no
+    /// notices: the chunks that a service seems to owe may be unread in the stream.
     pub fn wait_notices(&mut self, now: Timestamp) -> Vec<(WaitNotice, Vec<GatewayId>)> {
         let time = self.clock.now(now);
         let mut notices = Vec::new();

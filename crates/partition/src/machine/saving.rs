@@ -109,8 +109,8 @@ impl Partition {
         Some(OpenTurn { opened: (**opened).clone(), seq, age_ms: now.since_ms(turn.came_at) })
     }
 
-    /// The save under way is stored: the stream need not keep its entries any more. Items that the
-    /// store refused fail now, because they could not be stored at their end either.
+    /// Called when the save under way is stored: the stream need not keep its entries any more.
+    /// Items that the store refused fail now, because they could not be stored at their end either.
     pub(super) fn saved(
         &mut self,
         refused: Vec<(SavedItem, String)>,

@@ -1,4 +1,4 @@
-//! Scenarios: a script of inputs in, the rendered actions out.
+//! Scenarios: a script of inputs goes in, and the rendered actions come out.
 //!
 //! `3d` is chunk 3 with text d, `5f!` is final, `2e?` is an error chunk, `1x^2` is of attempt 2,
 //! `garbage` is an unusable entry. A text may begin with `>` and end with `<`, the halves of 🚤. A

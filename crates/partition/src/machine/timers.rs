@@ -71,13 +71,14 @@ impl Partition {
         self.timers.decided();
     }
 
-    /// A client cancels a pending timer. If it is not pending in the store, nothing is written.
+    /// Cancels a pending timer for a client. If it is not pending in the store, nothing is written.
     pub(super) fn cancel_timer(&mut self, timer: &TimerId, actions: &mut Vec<Action>) -> Option<String> {
         let write = TimerWrite::End { id: timer.clone(), state: TimerEnd::Cancelled, by: CLIENT.to_owned() };
         self.change_timer(write, TimerOutcome::Cancelled, actions)
     }
 
-    /// A client snoozes a pending follow-up. If it is not pending in the store, nothing is written.
+    /// Snoozes a pending follow-up for a client. If it is not pending in the store, nothing is
+    /// written.
     pub(super) fn snooze_timer(
         &mut self,
         timer: &TimerId,

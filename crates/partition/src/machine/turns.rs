@@ -99,7 +99,7 @@ impl Partition {
         }
     }
 
-    /// True once everything present at the takeover has been read and checked. False again after
+    /// True once everything present at the takeover has been read and checked. It is false again if
     /// the reader was set back to commands for which there was no room: answers to them may follow
     /// them in the stream.
     pub(super) fn may_begin(&self) -> bool {
@@ -108,8 +108,8 @@ impl Partition {
             && self.commands.first().is_none_or(|seq| seq > self.begins_after)
     }
 
-    /// Starts the turns that can start. A turn whose answer has come already continues before any
-    /// other starts in its thread.
+    /// Starts the turns that can start. If the answer of a turn has already come, this turn
+    /// continues before any other turn starts in its thread.
     pub(super) fn start_ready(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         if !self.may_begin() {
             return;
@@ -171,8 +171,8 @@ impl Partition {
         }
     }
 
-    /// Makes a turn of the first task of the thread's agent. It gets the thread, or is the next to
-    /// get it.
+    /// Makes a turn of the first task of the thread's agent. This turn gets the thread, or is the
+    /// next to get it.
     fn take_head(&mut self, thread: &model::ThreadId) -> Option<TurnId> {
         let agent = thread.agent();
         let queue = self.table.queues.get_mut(&agent)?;
@@ -243,7 +243,7 @@ impl Partition {
         true
     }
 
-    /// The open answer that a chunk of a turn belongs to; `None` if the chunk does not count.
+    /// The open answer that a chunk of a turn belongs to; `None` if the chunk is not accepted.
     pub(super) fn answer_slot(
         &mut self,
         frame: &Frame,
@@ -371,7 +371,7 @@ impl Partition {
         }
     }
 
-    /// Postpones a turn that its agent may not start now; nothing was requested. The turn waits as
+    /// Postpones a turn that its agent cannot start now; nothing was requested. The turn waits as
     /// before its start, and the driver tries again later. The agent may live in another partition,
     /// and an operator may end a pause or a backoff at any time.
     fn postpone(&mut self, id: &TurnId, why: NotNow, now: Timestamp, actions: &mut Vec<Action>) {
@@ -491,8 +491,8 @@ impl Partition {
         self.fail_turn(&id, MessageFailure::Refused { code, detail, dead_letter: dead_letter.clone() });
     }
 
-    /// Fails a turn. The effect of a task's failure depends on its agent's rules, so it waits until
-    /// they are known.
+    /// Fails a turn. The effect of a task's failure depends on its agent's rules, so the failure
+    /// waits until they are known.
     pub(super) fn fail_turn(&mut self, id: &TurnId, failure: MessageFailure) {
         let Some(turn) = self.table.turns.get_mut(id) else { return };
         if turn.is_task() && turn.rules.is_none() {

@@ -104,7 +104,7 @@ fn a_late_chunk_that_was_read_twice_is_held() {
     assert!(script.machine.holds.contains(&(late.seq, crate::machine::NO_SLOT)));
 }
 
-/// As after the store went back in time: it knows neither run.
+/// The store went back in time: it knows neither run.
 #[test]
 fn an_earlier_run_does_not_replace_a_later_one() {
     let mut script = TurnScript::new();

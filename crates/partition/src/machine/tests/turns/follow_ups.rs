@@ -46,7 +46,7 @@ fn due() -> (TurnScript, TimerId) {
     (script, id)
 }
 
-/// The same, with the follow-up fired and started.
+/// Like [`due`], with the follow-up fired and started.
 fn begun() -> (TurnScript, TimerId) {
     let (mut script, id) = due();
     script.handle(Input::TimersDecided(vec![fire(&id)]));
@@ -246,20 +246,20 @@ impl Texts for Vec<(String, String)> {
 
 #[test]
 fn a_message_withdraws_a_follow_up_at_any_stage() {
-    // Decided, but not committed: the message comes first.
+    // The follow-up is decided, but not committed: the message comes first.
     let (mut script, id) = due();
     script.command(asks("y", BusyPolicy::Enqueue));
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     let cancelled = TimerWrite::End { id, state: TimerEnd::Cancelled, by: "message".to_owned() };
     assert_eq!(script.last_commit().timers, [cancelled]);
     assert!(script.last_commit().outbox.is_none());
-    // Fired, but after the message in the stream.
+    // The follow-up has fired, but its input comes after the message in the stream.
     let (mut script, id) = due();
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     script.command(asks("y", BusyPolicy::Enqueue));
     script.command(Command::Turn(Box::new(follow_up(&id))));
     withdrawn(&script, &id, "message");
-    // While it is generated, whatever the message's policy.
+    // The follow-up is being generated; the policy of the message does not matter.
     for policy in BusyPolicy::ALL {
         let (mut script, id) = begun();
         script.say(0, &["are you"]);
@@ -279,7 +279,7 @@ fn a_complete_follow_up_waits_while_a_message_is_checked() {
         script.auto = false;
         script.command(asks("y", BusyPolicy::Enqueue));
         let commits = script.commits.len();
-        // Its end still waits for the check of the message.
+        // The end of the follow-up still waits for the check of the message.
         script.say(0, &["too late!"]);
         assert_eq!(script.commits.len(), commits, "the message may be a new one");
         script.auto = true;
@@ -384,8 +384,8 @@ fn what_was_asked_before_a_person_wrote_fires_nothing() {
     let cancelled = TimerWrite::End { id: id.clone(), state: TimerEnd::Cancelled, by: "message".to_owned() };
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     assert!(script.last_commit().timers.contains(&cancelled), "{:?}", script.last_commit());
-    // The same when the message was taken before the look-up, and its answer has replaced the timer
-    // since.
+    // The result is the same when the message was taken before the look-up, and its answer has
+    // replaced the timer since.
     let mut script = TurnScript::new();
     script.command(asks("x", BusyPolicy::Enqueue));
     script.say(0, &["hint:30:hello!"]);
@@ -396,7 +396,7 @@ fn what_was_asked_before_a_person_wrote_fires_nothing() {
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     let cancelled_there = TimerWrite::End { id, state: TimerEnd::Cancelled, by: "message".to_owned() };
     assert!(script.last_commit().timers.contains(&cancelled_there), "{:?}", script.last_commit());
-    // The same while a commit is in flight, which the firing has to wait for.
+    // The result is the same while a commit is in flight, for which the firing has to wait.
     let (mut script, id) = due();
     script.auto = false;
     let mut decided = Some(());

@@ -129,8 +129,8 @@ fn an_answer_that_comes_first_waits_for_what_its_turn_was_given() {
     }
 }
 
-/// Only text written by the user counts as the user's words, wherever it is and whatever others
-/// write.
+/// Only text written by the user counts as the user's words, regardless of its place and of what
+/// others write.
 #[test]
 fn no_message_speaks_for_the_user() {
     let fact = "Ann trusts Mallory";

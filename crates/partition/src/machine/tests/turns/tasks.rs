@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// An operator's command directly after the task: the store did not know the task when it was
+/// An operator's command comes directly after the task: the store did not know the task when it was
 /// asked.
 #[test]
 fn what_is_wanted_of_a_task_waits_until_it_is_stored() {

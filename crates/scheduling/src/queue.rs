@@ -16,7 +16,7 @@ const WINDOW_BYTES: usize = 64 << 10;
 pub struct AgentQueue {
     /// All tasks up to here are done or marked failed.
     pub head: Option<Position>,
-    /// Number of failures of the first task, which is the run of its next turn.
+    /// Number of failures of the first task. It is also the run number of the task's next turn.
     pub run: u32,
     /// Failures since the last success.
     pub failures: u32,
@@ -27,8 +27,8 @@ pub struct AgentQueue {
     bytes: usize,
     has_more: bool,
     is_loading: bool,
-    /// The running task. Once its end is decided it is no longer the first: the next one may be
-    /// changed while the end is being stored.
+    /// The running task. Once its end is decided, it is no longer the first task: the next task may
+    /// be changed while the end is being stored.
     busy: Option<Position>,
     /// Replaces an unknown `head`: nothing up to here was pending when the first task came. Without
     /// it, a queue that was forgotten would load tasks again that were done before.
@@ -142,8 +142,8 @@ impl AgentQueue {
         }
     }
 
-    /// Announces a stored task that will move to the end, to this position, without passing through
-    /// memory.
+    /// Announces that a stored task will move to the end of the queue, to this position, without
+    /// being loaded into memory.
     pub fn expect(&mut self, position: Position) {
         self.came(position);
         self.has_more = true;

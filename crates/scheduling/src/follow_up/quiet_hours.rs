@@ -8,8 +8,9 @@ use crate::zone::{Instants, Zone};
 /// Maximum number of clock changes considered within one night.
 const MOST_CHANGES: usize = 4;
 
-/// A range from one time of day to another, which may be on the next day. It follows the wall
-/// clock: a skipped hour is over when the clock has passed it, and a repeated one is quiet twice.
+/// A range from one time of day to another, which may be on the next day. The range follows the
+/// wall clock: a skipped hour is over when the clock has passed it, and a repeated hour is quiet
+/// twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuietHours {
     from: Time,
@@ -44,7 +45,8 @@ impl QuietHours {
         }
     }
 
-    /// End of a quiet moment: the wall clock shows the end, or is set to a time that is not quiet.
+    /// End of the quiet hours that contain `now`: the wall clock shows their end, or is set to a
+    /// time that is not quiet.
     fn end_after(&self, zone: &Zone, now: Timestamp) -> Timestamp {
         let end = self.end_shown(zone, now);
         let changes = zone.changes_after(now).take_while(|change| *change < end);
@@ -52,7 +54,8 @@ impl QuietHours {
         changes.take(MOST_CHANGES).find(is_over).unwrap_or(end)
     }
 
-    /// Next time at which the wall clock shows the end, seen from a quiet moment.
+    /// Next time after the quiet moment `now` at which the wall clock shows the end of the quiet
+    /// hours.
     fn end_shown(&self, zone: &Zone, now: Timestamp) -> Timestamp {
         let shown = zone.wall_clock(now);
         let date = match shown.time() < self.to {

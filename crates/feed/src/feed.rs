@@ -14,7 +14,7 @@ use crate::subscription::FeedEvent;
 
 /// Pause after a query without a reply: first and maximum.
 const ASK_PAUSE_MS: (i64, i64) = (250, 2_000);
-/// Pause before another query to an owner that is not current or does not list what was shown.
+/// Pause before another query to an owner that is not current or did not list a shown message.
 const AGAIN_MS: i64 = 2_000;
 /// A message is lost if this many consecutive replies of a current owner do not list it. One reply
 /// is not enough: an owner that was frozen may briefly believe that it still owns the partition.
@@ -51,7 +51,7 @@ pub struct Feed {
     pub(crate) through: Option<Position>,
     /// Ends up to here are known to exist.
     target: Position,
-    /// The owner has changed, so the next page of the store must tell whether the last shown end
+    /// The owner has changed, so the next page of the store must report whether the last shown end
     /// still exists. A store that has gone back in time has another owner and lacks ends.
     is_unsure: bool,
     /// A reply whose open text is shown after the ends that it includes.
@@ -191,8 +191,8 @@ impl Feed {
         self.asks.wanted |= self.mark.is_none_or(|mark| mark < (epoch, number));
     }
 
-    /// The partition has an owner of this epoch. A query in flight may have gone to the former
-    /// owner, which will never reply, so another one is sent at once.
+    /// Notes that the partition has an owner of this epoch. A query in flight may have gone to the
+    /// former owner, which will never reply, so another one is sent at once.
     pub fn on_owner(&mut self, epoch: u64) {
         if epoch <= self.least_epoch {
             return;
@@ -355,7 +355,8 @@ impl Feed {
         !self.is_unsure && self.through.is_some_and(|through| through >= self.target)
     }
 
-    /// Advances as far as possible: the ends that a reply includes, then its text, then frames.
+    /// Advances as far as possible: first the ends that a reply includes, then the reply's text,
+    /// then frames.
     fn advance(&mut self, now: Timestamp) {
         while self.has_all_ends() {
             if let Some(reply) = self.reply.take() {
@@ -410,7 +411,7 @@ impl Feed {
     }
 
     /// Whether a shown message is neither committed nor open at an owner that has read its whole
-    /// stream: then it does not exist any more.
+    /// stream. Such a message does not exist any more.
     fn has_lost(&mut self, named: &BTreeSet<MessageId>, is_current: bool, now: Timestamp) -> bool {
         let mut has_lost = false;
         let mut unseen = Vec::new();
@@ -483,8 +484,8 @@ impl Feed {
                 std::cmp::Ordering::Equal => {
                     self.events.extend(open.show(&mut self.native, chunk));
                 }
-                // A new owner shows the stream it reads again from the beginning, so it cannot be
-                // ahead. If it is, query it.
+                // A new owner shows the stream that it reads again from the beginning, so it cannot
+                // be ahead. If it seems to be, it is queried.
                 std::cmp::Ordering::Greater => (self.is_blocked, self.asks.wanted) = (true, true),
             }
         }

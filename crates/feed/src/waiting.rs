@@ -1,5 +1,5 @@
 //! Subscribers that wait to join a feed. Those with a cursor first get the messages that ended
-//! since, until they reach the feed's position.
+//! after it, until they reach the feed's position.
 
 use model::{Position, ThreadId, Timestamp};
 use protocols::{Cursor, Native};
@@ -26,7 +26,7 @@ pub enum BadCursor {
 pub enum WaitOutcome {
     /// It gets these events first; from then on it has the feed's position.
     Joined(Vec<StreamPart>),
-    /// It has got the end of the one message that it wanted.
+    /// It has received the end of the only message that it wanted.
     Finished,
     /// Its cursor is not valid for this thread. If it can no longer be refused, it restarts: see
     /// [`Feed::restart`].
@@ -199,7 +199,7 @@ impl<V> WaitingSubscribers<V> {
     }
 
     /// Sends the ends of a page to the subscribers at its start or at one of its ends. For others
-    /// the page does not tell whether their position still exists.
+    /// the page does not show whether their position still exists.
     pub fn on_page(
         &mut self,
         page: &StorePage,

@@ -1,5 +1,5 @@
-//! Agent settings that the fleet itself interprets: name and range of each. All others belong to
-//! the agent's workflow.
+//! Agent settings that the fleet itself interprets, with the name and range of each. All other
+//! settings belong to the agent's workflow.
 
 use serde_json::{Map, Value};
 

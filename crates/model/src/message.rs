@@ -121,8 +121,8 @@ pub enum MessageOutcome {
     Failed(crate::MessageFailure),
 }
 
-/// Number of a frame among all frames of one owner, by which a reader of one thread notices a
-/// missing frame.
+/// Number of a frame among all frames of one owner. With it, a reader of one thread notices that a
+/// frame is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameNumber {
     /// Epoch of the owner's lease; numbers start again at 1 in each epoch.

@@ -87,7 +87,7 @@ pub struct ActiveTurn {
     pub batch: Option<Box<OpenBatch>>,
 }
 
-/// The batch of an active turn, as far as it has come.
+/// The part of an active turn's batch that has come.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenBatch {
     /// Stored batch that it continues.
@@ -189,7 +189,7 @@ pub enum WaitReason {
     Capacity,
     /// A new owner is still reading the stream.
     CatchingUp,
-    /// A budget is spent; the time left is that of its period.
+    /// A budget is spent; the time left is the rest of its period.
     Budget {
         /// Time left, ms.
         for_ms: i64,

@@ -76,8 +76,8 @@ impl TokenCounts {
         }
     }
 
-    /// Combines two reports of one call by taking the larger of each count. Counts of a response
-    /// only grow, so zeros at its end change nothing.
+    /// Combines two reports of one call by taking the larger of each count. The counts of a
+    /// response only grow, so zeros at the end of a response change nothing.
     pub fn max(self, other: Self) -> Self {
         Self {
             input: self.input.max(other.input),

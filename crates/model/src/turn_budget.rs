@@ -1,5 +1,5 @@
-//! Limits on what one turn may use, from its agent's settings: even a loop that makes progress
-//! ends.
+//! Limits on the usage of one turn, from its agent's settings, so that even a loop that makes
+//! progress ends.
 
 use serde_json::Value;
 

@@ -121,8 +121,8 @@ impl Client {
         let text = std::str::from_utf8(event).unwrap_or_default();
         for event in text.split_inclusive("\n\n") {
             let read = native_reader::event(event);
-            // If a message is sent again in an attempt that the client has a part of, its ids
-            // repeat.
+            // If a message is sent again in an attempt of which the client already has a part, its
+            // ids repeat.
             if let Some(SeenEvent::Reset { message, .. }) = &read {
                 self.ids.retain(|id| !id.contains(message.as_str()));
             }

@@ -126,8 +126,8 @@ impl Store {
         &mut self.rows[usize::from(partition.0)]
     }
 
-    /// Raises the epoch above every one that was ever granted, including by a store that has gone
-    /// back in time since. `now_us` is the database's clock.
+    /// Raises the epoch above every epoch that was ever granted, even by a store that has gone back
+    /// in time since. `now_us` is the database's clock.
     pub(crate) fn grant(
         &mut self,
         partition: PartitionId,
@@ -228,8 +228,8 @@ impl Store {
         }
     }
 
-    /// Applies a whole commit. `skew` is that of the clock by which backoffs are written, for a
-    /// planted bug. True if a queue was further than its owner knew.
+    /// Applies a whole commit. `skew` is the error of the clock by which backoffs are written, for
+    /// a planted bug. True if a queue was further ahead than its owner knew.
     pub(crate) fn apply(&mut self, commit: &Commit, log: &Log, time: i64, skew: i64) -> bool {
         let partition = commit.partition;
         self.commits += 1;
@@ -489,8 +489,9 @@ impl Store {
         self.is_kept(partition, &key, arrival.attempt, &arrival.chunk)
     }
 
-    /// True if the chunk is not needed again: its message has ended, or it or a higher attempt is
-    /// saved. A final chunk does not repeat one that is not final; it contradicts it.
+    /// True if the chunk is not needed again: its message has ended, or the chunk or a higher
+    /// attempt is saved. A final chunk is not a repetition of a chunk that is not final; it
+    /// contradicts it.
     fn is_kept(&self, partition: PartitionId, key: &MessageKey, attempt: u32, chunk: &Chunk) -> bool {
         let saved = self.spilled_messages[usize::from(partition.0)].get(key);
         let is_saved = |save: &SpilledMessage| {

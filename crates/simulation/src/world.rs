@@ -1,8 +1,8 @@
 //! The world of one seed: virtual time, a heap of events, workers, store, streams and clients.
 //!
-//! It has two phases. Until `Scenario::faults_until` everything fails now and then; then the faults
-//! stop, and everything that was acknowledged must end. Each concern has its own generator, so that
-//! equal seeds have equal histories.
+//! A run has two phases. Until `Scenario::faults_until` everything fails now and then. Then the
+//! faults stop, and everything that was acknowledged must end. Each concern has its own generator,
+//! so that equal seeds have equal histories.
 
 mod background;
 mod clients;
@@ -222,7 +222,8 @@ impl World {
             doomed: doomed(&ledger, &fates, &scenario),
             free_since: vec![None; usize::from(scenario.partitions)],
             messages: fates.len(),
-            // These have their own generators, so that the other faults stay the same as before.
+            // Each of these has its own generator, so that the other faults stay the same as
+            // before.
             going_back: GoingBack::new(Rng::new(seed ^ 0xb4c2)),
             budgets: SpentBudgets::new(Rng::new(seed ^ 0xb0d6e7)),
             erasing: Erasures::new(Rng::new(seed ^ 0xe7a5e)),

@@ -114,7 +114,7 @@ impl<'a> Check<'a> {
             SeenEvent::Chunk { message, attempt, chunk } => {
                 let shown = all.entry(message).or_default();
                 if shown.next == 0 && shown.attempt.is_some_and(|before| before < *attempt) {
-                    // Its text was reset, and nothing has arrived since.
+                    // The message's text was reset, and nothing has arrived since.
                     shown.attempt = Some(*attempt);
                 }
                 if shown.from_store
@@ -200,9 +200,9 @@ impl<'a> Check<'a> {
                 // of the lost message was shown to it.
                 let is_justified = all.iter().any(|(message, shown)| !shown.ended && may_be_gone(message))
                     || self.rules.lost.iter().any(|key| key.thread == self.transcript.thread);
-                // A gateway that follows the thread since before its store went back notices when
-                // an owner answers, which may take long. A client that joined in the meantime
-                // restarts with the others.
+                // A gateway that has followed the thread since before its store went back notices
+                // this when an owner answers, which may take a long time. A client that joined in
+                // the meantime restarts with the others.
                 if !is_justified && !self.has_gone_back() {
                     let subject = format!("client {}", self.transcript.client);
                     let seen = "a restart, though nothing was lost";
@@ -233,7 +233,8 @@ impl<'a> Check<'a> {
             SeenEvent::Chunk { attempt, .. } | SeenEvent::Reset { attempt, .. } => Some(*attempt),
             _ => None,
         };
-        // The event belongs to a message that ended here, or that had not ended before the restart.
+        // The event can belong to a message that ended here, or to one that had not ended before
+        // the restart.
         let mut end = None;
         for later in &self.transcript.seen[index..] {
             match later {

@@ -114,8 +114,8 @@ impl FollowUpProfile {
         Metadata::new(kept.collect()).unwrap_or_default()
     }
 
-    /// The metadata of a person's message. Some look as if the system had written them, and are
-    /// still a person's.
+    /// The metadata of a person's message. Some messages look as if the system had written them,
+    /// and are still a person's.
     pub(crate) fn metadata(&self, number: usize) -> Metadata {
         let mut map = Map::new();
         if self.users_name_zone {

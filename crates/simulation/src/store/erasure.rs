@@ -1,5 +1,5 @@
-//! The double of erasing a thread: its mark, and the deletion of its rows, table by table, as the
-//! statements do it.
+//! The double of erasing a thread: it marks the thread and deletes the rows table by table, like
+//! the statements.
 
 use std::collections::BTreeSet;
 
@@ -24,8 +24,7 @@ pub(crate) enum ErasedRows {
     Tasks,
     Letters,
     Audit,
-    /// Failures of the turns of tasks that followed the thread's turns, and saved parts of their
-    /// answers.
+    /// Failures of the turns of follow-on tasks, and saved parts of the answers of these turns.
     FailuresOfAgents,
     SpillsOfAgents,
     TaskIdsOfAgents,
@@ -122,7 +121,7 @@ impl Store {
         following
     }
 
-    /// The inputs of the turns of tasks that followed the thread's turns.
+    /// The inputs of turns of the thread's follow-on tasks.
     fn inputs_of_agents(&self, thread: &ThreadId) -> Vec<MessageKey> {
         let is_input = |message: &&crate::checker::MessageRow| {
             matches!(part_of(&message.key.message), Some((_, TurnPart::Input)))
@@ -361,8 +360,8 @@ impl Store {
                 .map(|key| format!("what was saved of {key}"))
         };
         let letter = || self.letter_keys.iter().find(is_its).map(|key| format!("the dead letter of {key}"));
-        // Failures of the turns of tasks that followed the thread's turns are found only through
-        // these tasks. Failures that owners write after the tasks were deleted stay.
+        // Failures of follow-on tasks of the thread's turns are found only through these tasks.
+        // Failures that owners write after the tasks were deleted stay.
         let failure = || {
             let mut failures = self.ends_of.iter().flat_map(|(thread, ends)| {
                 let failed = ends.values().filter(|ended| is_failed(ended));

@@ -85,8 +85,8 @@ impl Store {
         }
     }
 
-    /// A person has written, and the turn has failed: earlier follow-ups are cancelled, including
-    /// one that has fired and is not answered yet.
+    /// Cancels earlier follow-ups when a person has written and the turn has failed, even a
+    /// follow-up that has fired and is not answered yet.
     fn end_answered(&mut self, number: usize, thread: &ThreadId, now: i64) {
         if self.bug == Some(PlantedBug::FailedInputForgotten) {
             return;

@@ -41,13 +41,13 @@ pub(crate) struct CommitEffects {
     pub(crate) turns: Vec<usize>,
     /// Runs that have failed.
     pub(crate) failed: Vec<MessageKey>,
-    /// A queue was further than its owner knew.
+    /// A queue was further ahead than its owner knew.
     pub(crate) is_stale: bool,
 }
 
 impl Tables {
-    /// True if the turn is that of a task that will be answered again: its task has another
-    /// position now, or its turn comes after others whose answers are read again before it.
+    /// True if the turn belongs to a task that will be answered again. Either the task has another
+    /// position now, or its turn comes after other turns whose answers are read again first.
     pub(crate) fn will_answer(&self, turn: &TurnId) -> bool {
         let is_its = |(agent, position): &&(AgentId, i64)| {
             TurnId::of_task(agent, Position::from_stored(*position)) == *turn

@@ -179,7 +179,7 @@ fn built(request: ContextRequest, items: &[Item], page: usize) -> Context {
     }
 }
 
-/// What a context contains but must not, or lacks, computed again from the stored rows.
+/// Names content that a context wrongly contains or lacks, computed again from the stored rows.
 fn wrong(
     context: &Context,
     items: &[Item],

@@ -1,6 +1,6 @@
-//! Threads are erased while everything else runs: first the mark, then passes over the rows, until
-//! a pass finds nothing. In between the owners are made to forget their state. The command may be
-//! killed, and is run again.
+//! Threads are erased while everything else runs. First the thread is marked, then passes delete
+//! its rows until a pass finds nothing. In between, all owners must forget their state. The command
+//! may be killed, and is run again.
 
 use model::{PartitionId, ThreadId};
 
@@ -101,7 +101,8 @@ impl World {
         }
     }
 
-    /// One statement of a pass. A pass visits all tables, and is repeated until it finds nothing.
+    /// Runs one statement of a pass. A pass visits all tables, and is repeated until it finds
+    /// nothing.
     fn pass(&mut self, number: usize, thread: &ThreadId, place: usize) {
         let time = self.time;
         let rows = self.store.erase_place(thread, ErasedRows::ALL[place], time);
@@ -128,8 +129,8 @@ impl World {
         if !is_first && is_done {
             return self.erased(number, thread);
         }
-        // The agent that was to answer in the thread may hold a task that follows one of its turns,
-        // and no remaining row names that agent.
+        // The agent that would have answered in the thread may hold a task that follows one of its
+        // turns, and no remaining row names that agent.
         self.erasing.erasures[number].step = self.forget();
     }
 

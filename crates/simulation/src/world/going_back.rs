@@ -1,6 +1,6 @@
-//! Stores and streams that go back in time. A copy of the store is restored; streams lose their
-//! end, are created again, are purged behind such a copy, or lose an entry. Owners react by the
-//! rule that workers use.
+//! Stores and streams that go back in time. A copy of the store is restored. Streams lose their
+//! end, are created again, are purged beyond the state of such a copy, or lose an entry. Owners
+//! react by the rule that workers use.
 
 use model::{MessageKey, PartitionId, Seq};
 use partition::{Compared, EntryBody, Incident, Kept, StreamEntry, place};
@@ -354,7 +354,7 @@ impl World {
     }
 
     /// True for clients that began before the store or stream went back, or soon after: frames in
-    /// flight may have shown them what was undone.
+    /// flight may have shown them events that were undone.
     pub(super) fn may_be_undone(&self, partition: PartitionId, begun_at: i64) -> bool {
         self.going_back.last.get(&partition).is_some_and(|at| begun_at < at + TOLD_LATE_MS)
     }

@@ -121,8 +121,8 @@ impl World {
         }
     }
 
-    /// Locks the rows of its partitions one after the other; commits that were decided on another
-    /// state are left out.
+    /// Locks the rows of the group's partitions one after the other. Commits that were decided on
+    /// another state are left out.
     pub(super) fn start_group(&mut self, group: usize) {
         let leader = self.groups.groups[group].leader;
         while let Some(member) =
@@ -216,7 +216,8 @@ impl World {
         }
     }
 
-    /// Members of which the store refuses something, so that nothing of the group is written.
+    /// Members with an item that the store refuses, because of which nothing of the group is
+    /// written.
     fn group_refused(&mut self, held: &[usize]) -> Option<BTreeSet<usize>> {
         let mut bad = BTreeSet::new();
         for member in held {

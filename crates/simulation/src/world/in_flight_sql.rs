@@ -197,7 +197,8 @@ impl World {
         }
     }
 
-    /// Turns whose messages the store refused; `None` if a queue was further than its owner knew.
+    /// Turns whose messages the store refused; `None` if a queue was further ahead than its owner
+    /// knew.
     pub(super) fn apply(&mut self, number: usize, decided: &Decided) -> Option<Vec<(TurnId, String)>> {
         let mut commit = decided.commit.clone();
         let mut refused = Vec::new();
@@ -215,7 +216,7 @@ impl World {
         let skew =
             if self.bug == Some(PlantedBug::BackoffByWorkerClock) { self.workers[worker].skew } else { 0 };
         let log = &self.logs[usize::from(commit.partition.0)];
-        // A commit that was decided on a stream which has been replaced counts in the old stream:
+        // If a commit was decided on a stream that has been replaced, it applies to the old stream:
         // its checkpoint is compared before it is used.
         let gone = Log::default();
         let log = if log.is_as_read(&decided.incarnation, decided.read) { log } else { &gone };
@@ -327,8 +328,8 @@ impl World {
         self.schedule(delay, WorldEvent::Session(address, SessionEvent::Loaded(Box::new(takeover))));
     }
 
-    /// Sends a save independently of commits: it waits for none of them, and a late one may meet
-    /// another owner.
+    /// Sends a save independently of commits: the save waits for none of them, and a late save may
+    /// find another owner.
     pub(super) fn request_save(&mut self, address: Address, save: Save) {
         let Some(session) = self.session(address) else { return };
         let known = session.known;

@@ -93,7 +93,7 @@ impl World {
         self.put_timer(&id, agent, due, &delayed_body(&task), now);
     }
 
-    /// Any worker may send the request, any number of times.
+    /// Requests that a delayed task is stored. Any worker may do this, any number of times.
     pub(super) fn request_delay(&mut self, address: Address, seq: Seq, delayed: Box<DelayedTask>) {
         let Some(delay) = self.in_order(address) else { return };
         self.schedule(delay, WorldEvent::DelayTask(address, seq, delayed));
@@ -212,7 +212,7 @@ impl World {
         decision
     }
 
-    /// When a follow-up begins or counts as begun, checks again whether it is still wanted. Returns
+    /// Checks again whether a follow-up is still wanted when it begins or counts as begun. Returns
     /// the reason if it is not.
     pub(super) fn superseded_by(&self, start: &Start) -> Option<&'static str> {
         let is_synthetic = start.metadata.is_synthetic();
@@ -225,8 +225,8 @@ impl World {
         }
     }
 
-    /// Checks that no follow-up is stored when its owner has read a person's input that arrived
-    /// after the one it follows.
+    /// Checks that no follow-up is stored if its owner has read a later input of a person than the
+    /// one that the follow-up follows.
     pub(super) fn check_withheld(&mut self, address: Address, commit: &Commit) {
         let follow_ups: Vec<TurnId> =
             commit.turns.iter().map(|write| &write.turn).filter(|turn| is_follow_up(turn)).cloned().collect();
@@ -310,8 +310,8 @@ impl World {
         }
     }
 
-    /// Reads the timers again. An erasure is no commit of the owner: if a step back undoes it, the
-    /// store has timers again that the owner lacks.
+    /// Reads the timers again. An erasure is not a commit of the owner: if a step back undoes the
+    /// erasure, the store has timers again that the owner lacks.
     pub(super) fn reread_timers(&mut self, address: Address) {
         let time = self.time;
         let Some(session) = self.session(address) else { return };
@@ -350,8 +350,8 @@ impl World {
         for timer in overdue {
             let age = session.overdue.entry(timer.clone()).or_default();
             *age += passed;
-            // For a worker that was paused while its commit was applied, time counts from when it
-            // learned of that.
+            // If a worker was paused while its commit was applied, time counts from the moment when
+            // the worker learned of the commit.
             if *age > 6 * limits.tick_ms + 4_000 + 3 * lease_ms + reread_ms {
                 late = Some((timer.0, *age));
                 *age = i64::MIN / 2;

@@ -270,7 +270,7 @@ fn calls_match(rows: &[(&TurnRow, &MessageRow)]) -> Option<(String, String)> {
     (!open.is_empty()).then(|| ("a result of each call".to_owned(), format!("none of {open:?}")))
 }
 
-/// The texts are those of one attempt, in order, and of one delivery.
+/// Checks that the texts come from one attempt and one delivery, in order.
 fn check_text(
     turn: &TurnId,
     run: u32,

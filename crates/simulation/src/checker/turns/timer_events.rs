@@ -25,7 +25,7 @@ pub struct TimerEvent {
     pub thread: Option<ThreadId>,
     /// Simulation time, ms.
     pub at_ms: i64,
-    /// The same by the database's clock, ms.
+    /// The same time by the database's clock, ms.
     pub database_ms: i64,
     pub number: u64,
     pub step: TimerStep,

@@ -19,9 +19,9 @@ pub fn is_follow_up(turn: &TurnId) -> bool {
 /// The follow-ups of a thread so far.
 #[derive(Default)]
 struct FollowedThread {
-    /// Fired since the last message of a person, without those that were withdrawn.
+    /// Follow-ups fired since the last message of a person, except withdrawn ones.
     in_a_row: BTreeSet<TimerId>,
-    /// When each one fired, without those that were withdrawn.
+    /// The time at which each follow-up fired, except withdrawn ones.
     fired_at: BTreeMap<TimerId, i64>,
     pending: BTreeSet<TimerId>,
     /// The number of consecutive follow-ups after each transaction that changed it.

@@ -37,8 +37,8 @@ impl World {
         }
     }
 
-    /// Checks that requests of ended runs are withdrawn. Not checked where the store went back: an
-    /// owner may end a run that it does not know to be requested.
+    /// Checks that requests of ended runs are withdrawn. This is not checked where the store went
+    /// back: an owner may then end a run without knowing that it was requested.
     pub(super) fn check_withdrawn(&mut self, address: Address, ended: Vec<RunOfTurn>) {
         if self.rules.went_back(address.partition) {
             return;

@@ -29,7 +29,7 @@ const OF_AGENTS: [&str; 3] = ["pause", "resume", "clear_backoff"];
 /// Code of a turn or task that the store refuses.
 const UNSTORABLE: &str = "rejected_by_database";
 
-/// A commit that is split into parts, and what the store has refused of it.
+/// A commit that is split into parts, and the items that the store has refused.
 #[derive(Debug)]
 pub struct CommitParts {
     rest: Commit,

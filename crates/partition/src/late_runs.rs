@@ -58,7 +58,7 @@ impl LateRuns {
         std::mem::take(&mut self.usage)
     }
 
-    /// Notes that the end of the run is committed and its workflow knows of it.
+    /// Notes that the end of the run is committed and that its workflow knows of the end.
     pub(crate) fn ended(&mut self, key: &RunKey, ended: EndedRun, now: Timestamp) {
         self.stop(key, now);
         if let Some(run) = self.runs.get_mut(key) {

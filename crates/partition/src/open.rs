@@ -70,7 +70,7 @@ pub(crate) struct OpenMessage {
     error: Option<Arc<Chunk>>,
     /// Number of released chunks of this attempt that are stored.
     saved: usize,
-    /// Bytes of the message when all of it was last saved; 0 if never.
+    /// Bytes of the message at the time when all of it was last saved; 0 if never.
     saved_bytes: usize,
     /// Part of the message that is being saved.
     saving: Option<PartUnderWay>,
@@ -347,7 +347,7 @@ impl OpenMessage {
         self.saving.is_some()
     }
 
-    /// True if it has at least doubled since all of it was last saved.
+    /// True if the message has at least doubled in size since all of it was last saved.
     pub(crate) fn has_doubled(&self) -> bool {
         self.bytes() >= 2 * self.saved_bytes
     }

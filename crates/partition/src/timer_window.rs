@@ -110,8 +110,8 @@ impl TimerWindow {
         }
     }
 
-    /// Prevents a decision about the timer until a command's change of it is written. False if a
-    /// decision or a write of it is already pending.
+    /// Prevents a decision about the timer until a command's change of the timer is written. False
+    /// if a decision or a write is already pending.
     pub(crate) fn hold(&mut self, id: &TimerId) -> bool {
         if !self.deciding.insert(id.clone()) {
             return false;

@@ -68,7 +68,7 @@ pub(crate) struct TrackedTurn {
     pub(crate) rules: Option<TurnRules>,
     /// A previous owner may have published its request.
     pub(crate) is_restored: bool,
-    /// A chunk of it came before this owner had published its request.
+    /// A chunk of the turn came before this owner had published its request.
     pub(crate) is_adopted: bool,
     /// The workflow is notified once the end is stored. Before that, a later owner may have to wait
     /// for the answer.
@@ -93,7 +93,7 @@ pub(crate) struct TrackedTurn {
     pub(crate) request: RequestState,
     /// Time of the last chunk by the clock of the stream's server; for people.
     pub(crate) heard_at: Option<Timestamp>,
-    /// Time at which this owner learned of it.
+    /// Time at which this owner learned of the turn.
     pub(crate) known_at: Timestamp,
     /// Arrival of its input, under this or a previous owner.
     pub(crate) came_at: Timestamp,
@@ -232,7 +232,7 @@ impl TrackedTurn {
         matches!(&self.source, TurnSource::Input(opened) if !opened.metadata.is_synthetic())
     }
 
-    /// True if facts of it are remembered afterwards.
+    /// True if facts from the turn are remembered afterwards.
     pub(crate) fn is_remembered(&self) -> bool {
         matches!(&self.source, TurnSource::Input(opened) if opened.options.memory)
     }

@@ -151,8 +151,8 @@ impl AgentQueue {
     }
 
     /// Notes a change of a stored task. Until [`AgentQueue::settle`], nothing is loaded from the
-    /// store, the answer to a load in progress is ignored, and no task starts: a later owner would
-    /// not know the change that led to the start.
+    /// store, and the answer to a load in progress is ignored. No task starts either, because a
+    /// later owner would not know the change that led to the start.
     pub fn mark_unknown(&mut self) {
         self.is_doubtful = true;
         self.unsettled += 1;

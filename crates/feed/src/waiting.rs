@@ -71,8 +71,8 @@ struct WaitingSubscriber<V> {
     /// It lacks ends that the feed has shown, or may lack stored ones while the state of the thread
     /// is unknown.
     is_behind: bool,
-    /// It is above the last end that the feed has shown: at a position that is not an end, such as
-    /// an input, or at an end that no longer exists.
+    /// It is above the last end that the feed has shown. Its position is not an end, such as an
+    /// input, or is an end that no longer exists.
     is_unsure: bool,
     /// The epoch of the feed's owner when its position was found in the store.
     found_in: Option<u64>,

@@ -53,7 +53,7 @@ use state::session::WorkerSession;
 use state::statement::Statement;
 use state::workflows::Workflows;
 
-/// The most trace lines that are kept.
+/// Maximum number of trace lines that are kept.
 const TRACE_LINES: usize = 4_000;
 
 /// Maximum time until clients know that everything has ended, ms. The last frame of a thread may be

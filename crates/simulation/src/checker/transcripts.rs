@@ -399,7 +399,8 @@ impl<'a> Check<'a> {
         self.rules.lost.contains(&self.key(message))
     }
 
-    /// An owner that did not get to store a stopped answer may have shown more of it.
+    /// True for a stopped answer. An owner that could not store the answer may have shown more of
+    /// it.
     fn is_stopped(&self, message: &MessageId) -> bool {
         self.stored(message).is_some_and(|stored| stored.metadata.get("stopped").is_some())
     }

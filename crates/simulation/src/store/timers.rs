@@ -19,7 +19,7 @@ use crate::bug::PlantedBug;
 use crate::checker::turns::{TimerEvent, TimerStep, Transition, TransitionKind};
 use crate::log::START;
 
-/// The most follow-ups of a thread that the rules read.
+/// Maximum number of a thread's follow-ups that the rules read.
 const MOST_COUNTED: usize = 256;
 
 /// True if the timer is no longer pending after this write.

@@ -320,7 +320,7 @@ struct AgentChanges {
     done: BTreeSet<i64>,
     /// The head was given up.
     gave_up: bool,
-    /// A run failed and the task stayed: code, class, and least wait in ms.
+    /// A run failed and the task stayed: code, class, and minimum wait in ms.
     kept: Option<(String, ErrorClass, i64)>,
     lifts: bool,
     /// Positions of tasks that were dropped.
@@ -451,7 +451,7 @@ fn counted(
     (!is_right).then(|| format!("{} failures and a wait from {at_ms} of {least} to {most} ms", base + 1))
 }
 
-/// The class of a failure, and the least wait that it asks for, ms.
+/// The class of a failure, and the minimum wait that it requests, ms.
 fn class_of(errors: &Errors, thread: &ThreadId, turn: &TurnId, run: u32, code: &str) -> (ErrorClass, i64) {
     if code != "producer_error" {
         return (ErrorClass::Transient, 0);

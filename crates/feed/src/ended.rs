@@ -36,7 +36,7 @@ pub enum StoreRead {
         after: Position,
         /// Inclusive upper bound; [`Position::MAX`]: all.
         through: Position,
-        /// Whether the page must tell if `after` still exists: see [`StorePage::back_to`].
+        /// True if the page must report whether `after` still exists: see [`StorePage::back_to`].
         is_checked: bool,
     },
 }
@@ -46,11 +46,11 @@ pub enum StoreRead {
 pub struct StorePage {
     /// Exclusive lower bound of the page.
     pub after: Position,
-    /// Set if the store has gone back in time and has no message at `after` any more: the position
-    /// to which a reader at `after` must go back; 0 is the beginning. Everything up to here is as
-    /// the reader saw it: this is the last end at least a minute older than `after`. A minute
-    /// exceeds both the difference between clocks and the pause of an owner between assigning a
-    /// position and storing it.
+    /// Set if the store has gone back in time and has no message at `after` any more. It is the
+    /// position to which a reader at `after` must go back; 0 is the beginning. The reader saw
+    /// everything up to here as it is now: this is the last end that is at least a minute older
+    /// than `after`. A minute exceeds both the difference between clocks and the pause of an owner
+    /// between assigning a position and storing it.
     pub back_to: Option<Position>,
     pub ends: Vec<EndedMessage>,
     /// The page has all ends up to here. It is lower than requested if there are more than fit on a
@@ -61,9 +61,9 @@ pub struct StorePage {
 /// The content of a page for a reader with its own cursor.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CatchUp {
-    /// These events, and the reader's cursor has advanced past them.
+    /// Events; the reader's cursor has advanced past them.
     Events(Vec<StreamPart>),
-    /// These events; the last one is the end of the requested message.
+    /// Events; the last one is the end of the requested message.
     Last(Vec<StreamPart>),
     /// A restart: part of what the reader has seen does not exist any more, so it continues from
     /// [`StorePage::back_to`].
@@ -72,9 +72,9 @@ pub enum CatchUp {
     Ahead,
 }
 
-/// The events of messages that ended after a reader's cursor, up to the end of the message that it
-/// wants. If the reader's position does not exist any more, because the store has gone back in
-/// time, it goes back first, and the next page continues from there.
+/// The events of messages that ended after a reader's cursor, up to the end of the message that the
+/// reader wants. If the reader's position does not exist any more, because the store has gone back
+/// in time, the reader goes back first. The next page continues from there.
 pub fn catch_up(native: &mut Native, page: &StorePage, subscription: &Subscription) -> CatchUp {
     if let Some(end) = page.back_to.filter(|_| native.cursor().base() == page.after) {
         let bytes = native.restart(Cursor::at(end));

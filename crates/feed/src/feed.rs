@@ -14,7 +14,7 @@ use crate::subscription::FeedEvent;
 
 /// Pause after a query without a reply: first and maximum.
 const ASK_PAUSE_MS: (i64, i64) = (250, 2_000);
-/// Pause before another query to an owner that is not current or does not list what was shown.
+/// Pause before another query to an owner that is not current or did not list a shown message.
 const AGAIN_MS: i64 = 2_000;
 /// A message is lost if this many consecutive replies of a current owner do not list it. One reply
 /// is not enough: an owner that was frozen may briefly believe that it still owns the partition.
@@ -51,7 +51,7 @@ pub struct Feed {
     pub(crate) through: Option<Position>,
     /// Ends up to here are known to exist.
     target: Position,
-    /// The owner has changed, so the next page of the store must tell whether the last shown end
+    /// The owner has changed, so the next page of the store must report whether the last shown end
     /// still exists. A store that has gone back in time has another owner and lacks ends.
     is_unsure: bool,
     /// A reply whose open text is shown after the ends that it includes.
@@ -79,7 +79,7 @@ pub(crate) struct SnapshotRequests {
     pause_ms: i64,
     /// Number of replies so far.
     pub(crate) answered: u64,
-    /// Number of consecutive last replies from one owner that has read its whole stream.
+    /// Number of the most recent consecutive replies from one owner that has read its whole stream.
     pub(crate) current: u32,
 }
 
@@ -148,13 +148,13 @@ impl Feed {
         self.mark.map(|(epoch, _)| epoch)
     }
 
-    /// Whether it knows the state of its thread.
+    /// True if the feed knows the state of its thread.
     pub fn has_begun(&self) -> bool {
         self.through.is_some()
     }
 
-    /// When [`Feed::poll_snapshot_request`] or [`Feed::poll_store_read`] returns something, if no
-    /// input comes before.
+    /// Time at which [`Feed::poll_snapshot_request`] or [`Feed::poll_store_read`] returns
+    /// something, if no input comes before.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let ask = self.may_ask().then_some(self.asks.not_before);
         let read = self.read().filter(|_| !self.reads.under_way).map(|_| self.reads.not_before);
@@ -191,8 +191,8 @@ impl Feed {
         self.asks.wanted |= self.mark.is_none_or(|mark| mark < (epoch, number));
     }
 
-    /// The partition has an owner of this epoch. A query in flight may have gone to the former
-    /// owner, which will never reply, so another one is sent at once.
+    /// Notes that the partition has an owner of this epoch. A query in flight may have gone to the
+    /// former owner, which will never reply, so another one is sent at once.
     pub fn on_owner(&mut self, epoch: u64) {
         if epoch <= self.least_epoch {
             return;
@@ -230,7 +230,8 @@ impl Feed {
         }
         (self.mark, self.is_blocked) = (Some(mark), false);
         if known.is_some() && !is_same_owner && self.through.is_some() {
-            // No end is known between the two; the former owner's knowledge no longer counts.
+            // No ends between the two cuts are known; what the former owner reported no longer
+            // counts.
             (self.through, self.is_unsure) = (Some(self.native.cursor().base()), true);
             self.reads.is_stale = self.reads.under_way;
             self.target = cut.committed;
@@ -354,7 +355,8 @@ impl Feed {
         !self.is_unsure && self.through.is_some_and(|through| through >= self.target)
     }
 
-    /// Advances as far as possible: the ends that a reply includes, then its text, then frames.
+    /// Advances as far as possible: first the ends that a reply includes, then the reply's text,
+    /// then frames.
     fn advance(&mut self, now: Timestamp) {
         while self.has_all_ends() {
             if let Some(reply) = self.reply.take() {
@@ -409,7 +411,7 @@ impl Feed {
     }
 
     /// Whether a shown message is neither committed nor open at an owner that has read its whole
-    /// stream: then it does not exist any more.
+    /// stream. Such a message does not exist any more.
     fn has_lost(&mut self, named: &BTreeSet<MessageId>, is_current: bool, now: Timestamp) -> bool {
         let mut has_lost = false;
         let mut unseen = Vec::new();
@@ -441,8 +443,8 @@ impl Feed {
     }
 
     /// Shows chunks with consecutive ids. `may_begin`: they start at the first chunk, or continue
-    /// the shown ones. Otherwise an unknown message whose first chunk is missing is one that was
-    /// left out.
+    /// the shown ones. Otherwise, an unknown message whose first chunk is missing was left out
+    /// before.
     fn merge(&mut self, header: MessageHeader, chunks: &[Arc<Chunk>], may_begin: bool) {
         let message = header.message.clone();
         let Some(open) = self.open.get_mut(&message) else {
@@ -482,8 +484,8 @@ impl Feed {
                 std::cmp::Ordering::Equal => {
                     self.events.extend(open.show(&mut self.native, chunk));
                 }
-                // A new owner shows the stream it reads again from the beginning, so it cannot be
-                // ahead. If it is, query it.
+                // A new owner shows the stream that it reads again from the beginning, so it cannot
+                // be ahead. If it seems to be, it is queried.
                 std::cmp::Ordering::Greater => (self.is_blocked, self.asks.wanted) = (true, true),
             }
         }

@@ -59,7 +59,7 @@ impl Feed {
             return JoinResult::Behind;
         }
         if cursor.base() > base.max(through) {
-            // The store decides.
+            // The store decides whether that position exists.
             return self.unless_newer(asked, now, 1, JoinResult::Beyond);
         }
         // Nothing has ended between the two positions.
@@ -83,8 +83,9 @@ impl Feed {
         let mut out = Vec::new();
         for message in forgotten {
             // Resets to the lowest attempt. An owner that reads the stream again may first show an
-            // earlier attempt, and one whose stream has lost its end has no other. If the cursor is
-            // already there, nothing is forgotten, and a reset would repeat the cursor's id.
+            // earlier attempt, and an owner whose stream has lost its end has no other attempt. If
+            // the cursor is already there, nothing is forgotten, and a reset would repeat the
+            // cursor's id.
             let is_forgotten = native.cursor().seen(&message) == Some(&MessageOffset::nothing(0));
             if !is_forgotten {
                 out.push(StreamPart::Encoded(native.reset(&message, 0)));
@@ -98,7 +99,7 @@ impl Feed {
         joined
     }
 
-    /// Of a message that was reset and has not begun again, this feed may have shown nothing. A
+    /// This feed may have shown nothing of a message that was reset and has not begun again. A
     /// subscriber whose cursor names it must not see a lower attempt, so the feed's cursor names it
     /// as well. Then the message is not dropped while the next owner has not read it yet.
     fn remember_resets(&mut self, cursor: &Cursor) {
@@ -110,8 +111,8 @@ impl Feed {
         }
     }
 
-    /// For a waiting subscriber whose cursor is not valid for this thread: it discards everything
-    /// after the feed's base and joins like a late one.
+    /// Restarts a waiting subscriber whose cursor is not valid for this thread. It discards
+    /// everything after the feed's base and joins like a subscriber that comes late.
     pub fn restart(&self, subscription: &Subscription) -> JoinResult {
         let mut native = Native::new(self.thread().clone(), Cursor::at(self.cursor().base()));
         let bytes = native.restart(Cursor::at(self.cursor().base()));
@@ -119,8 +120,9 @@ impl Feed {
         self.join_open(&mut native, subscription, vec![first])
     }
 
-    /// A verdict needs this many consecutive replies of one owner, to queries after the subscriber
-    /// arrived, and the owner must have read its whole stream.
+    /// Returns the verdict only if it is certain. That needs `answers` consecutive replies of one
+    /// owner to queries sent after the subscriber arrived, and the owner must have read its whole
+    /// stream.
     fn unless_newer(&mut self, asked: u64, now: Timestamp, answers: u32, verdict: JoinResult) -> JoinResult {
         let newer = self.asks.answered.saturating_sub(asked);
         let is_sure = newer >= answers.into() && self.asks.current >= answers;
@@ -129,8 +131,8 @@ impl Feed {
         }
         if !self.asks.wanted && !self.asks.is_under_way() {
             self.asks.wanted = true;
-            // An owner that is still reading needs time, and so does a former owner to notice. The
-            // subscriber waits for the reply.
+            // An owner that is still reading needs time, and a former owner needs time to notice
+            // its loss. The subscriber waits for the reply.
             let pause_ms = if newer > 0 { JUDGE_AGAIN_MS } else { 0 };
             self.asks.not_before = self.asks.not_before.max(now.plus_ms(pause_ms));
         }
@@ -166,8 +168,8 @@ fn is_beyond(seen: &MessageOffset, shown: &MessageOffset) -> bool {
 }
 
 /// Whether the chunks that a subscriber has seen had the numbers used here. An answer from the
-/// store has other chunks than the original. A subscriber that was cut there may join a feed that
-/// does not know yet that the message has ended.
+/// store has other chunks than the original. A subscriber that was disconnected within such an
+/// answer may join a feed that does not know yet that the message has ended.
 fn has_same_chunks(seen: &MessageOffset, open: &FeedMessage) -> bool {
     if seen.next == open.next() {
         return seen == open.seen();

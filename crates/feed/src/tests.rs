@@ -178,7 +178,8 @@ fn a_waiting_viewer_goes_back_with_the_store() {
     let mut feed = begun(5);
     let mut waiting = WaitingSubscribers::new(ThreadId::parse("t").unwrap());
     let mut sent = Vec::new();
-    // Positions that are not an end, such as an input; that no longer exist; and before both.
+    // Three positions: one that is not an end, such as an input; one that no longer exists; and one
+    // before both.
     for (viewer, base) in [("above", 7), ("gone", 6), ("behind", 3)] {
         waiting.push(viewer, Some(Cursor::at(at(base))), Subscription::Thread, &feed);
     }
@@ -283,7 +284,7 @@ fn viewer_without_an_owner_begins_at_the_stored_end() {
     let mut placed = Vec::new();
     waiting.on_last(at(5), &feed, NOW, |viewer, first| placed.push((*viewer, first)));
     assert_eq!(placed, [("early", Some(ready(5)))], "its request may be answered");
-    // The next one does not have to wait for it.
+    // The next subscriber does not have to wait for the first one.
     waiting.push("next", None, Subscription::Thread, &feed);
     assert_eq!(waiting.poll_store_read(&feed, NOW), Some(StoreRead::Last(Position::MAX)));
     waiting.on_last(at(8), &feed, NOW, |viewer, first| placed.push((*viewer, first)));
@@ -293,7 +294,8 @@ fn viewer_without_an_owner_begins_at_the_stored_end() {
         Some(StoreRead::Ends { after: at(5), through: Position::MAX, is_checked: true })
     );
     waiting.on_read_failed(NOW);
-    // A message ended between the two: it is shown to the first one and not to the second.
+    // A message ended between the two reads: it is shown to the first subscriber and not to the
+    // second.
     feed.poll_snapshot_request(NOW);
     feed.on_reply(reply(EPOCH, 0, 8), NOW);
     feed.poll_store_read(NOW);
@@ -366,7 +368,8 @@ fn viewer_cut_off_within_an_open_message_gets_it_again() {
         let JoinResult::Joined(events) = joined else { panic!("{joined:?}") };
         text(&events)
     };
-    // It has the first chunk of the original, or all of the text as the store's first chunk.
+    // The subscriber has the first chunk of the original, or all of the text as the store's first
+    // chunk.
     let (live, stored) = (join("5~m.0.1.4"), join("5~m.0.1.13"));
     assert!(!live.contains("one ") && live.contains("two ") && !live.contains("reset"), "{live}");
     assert!(
@@ -376,8 +379,8 @@ fn viewer_cut_off_within_an_open_message_gets_it_again() {
     assert_eq!(join("5~m.0.3.13"), "", "it has everything");
 }
 
-/// The owner's reply has no room for the message. Later an earlier attempt is shown, because its
-/// stream has lost its end.
+/// The owner's reply has no room for the message. Later an earlier attempt is shown, because the
+/// owner's stream has lost its end.
 #[test]
 fn a_message_left_out_may_come_back_in_an_earlier_attempt() {
     let mut feed = begun(5);
@@ -440,7 +443,7 @@ fn viewer_cut_in_a_stored_answer_gets_the_open_one_anew() {
     ];
     calls.chunks = live.into_iter().map(chunk).collect();
     feed.on_frame(calls, NOW);
-    // It has seen an empty text, two calls and the result of the first one.
+    // The subscriber has seen an empty text, two calls and the result of the first one.
     let stored = Cursor::parse("5~m.0.4.0.0.0.4-4.4").unwrap();
     let JoinResult::Joined(events) = feed.join(Some(&stored), &Subscription::Thread, feed.asked(), NOW)
     else {

@@ -1,5 +1,5 @@
 //! Subscribers that wait to join a feed. Those with a cursor first get the messages that ended
-//! since, until they reach the feed's position.
+//! after it, until they reach the feed's position.
 
 use model::{Position, ThreadId, Timestamp};
 use protocols::{Cursor, Native};
@@ -26,7 +26,7 @@ pub enum BadCursor {
 pub enum WaitOutcome {
     /// It gets these events first; from then on it has the feed's position.
     Joined(Vec<StreamPart>),
-    /// It has got the end of the one message that it wanted.
+    /// It has received the end of the only message that it wanted.
     Finished,
     /// Its cursor is not valid for this thread. If it can no longer be refused, it restarts: see
     /// [`Feed::restart`].
@@ -63,16 +63,16 @@ struct WaitingSubscriber<V> {
     subscription: Subscription,
     /// See [`Feed::asked`].
     asked: u64,
-    /// It knows an end that the owner does not know: whether the store has it.
+    /// Set if it knows an end that the owner does not know: whether the store has this end.
     beyond: Option<Beyond>,
     /// It came without a cursor before the state of the thread was known. It gets the ends from now
-    /// on, and the store must tell where that begins.
+    /// on, and the store must report the position at which these begin.
     needs_start: bool,
     /// It lacks ends that the feed has shown, or may lack stored ones while the state of the thread
     /// is unknown.
     is_behind: bool,
-    /// It is above the last end that the feed has shown: at a position that is not an end, such as
-    /// an input, or at an end that no longer exists.
+    /// It is above the last end that the feed has shown. Its position is not an end, such as an
+    /// input, or is an end that no longer exists.
     is_unsure: bool,
     /// The epoch of the feed's owner when its position was found in the store.
     found_in: Option<u64>,
@@ -128,8 +128,8 @@ impl<V> WaitingSubscribers<V> {
         });
     }
 
-    /// The read from the store that they need, from the lowest position on; reply with
-    /// [`WaitingSubscribers::on_page`], [`WaitingSubscribers::on_last`] or
+    /// Returns the read from the store that the subscribers need, from the lowest position on;
+    /// reply with [`WaitingSubscribers::on_page`], [`WaitingSubscribers::on_last`] or
     /// [`WaitingSubscribers::on_read_failed`]. While the state of the thread is unknown,
     /// subscribers get what is committed.
     pub fn poll_store_read(&mut self, feed: &Feed, now: Timestamp) -> Option<StoreRead> {
@@ -138,7 +138,8 @@ impl<V> WaitingSubscribers<V> {
         Some(read)
     }
 
-    /// When [`WaitingSubscribers::poll_store_read`] returns something, if no input comes before.
+    /// Time at which [`WaitingSubscribers::poll_store_read`] returns something, if no input comes
+    /// before.
     pub fn poll_timeout(&self, feed: &Feed) -> Option<Timestamp> {
         self.read(feed).map(|_| self.read_at)
     }
@@ -167,10 +168,10 @@ impl<V> WaitingSubscribers<V> {
     }
 
     /// Takes the thread's last end in the store. If an owner does not know a stored end, another
-    /// owner has committed it, so the first one is a former owner.
+    /// owner has committed it, so the owner that does not know it is a former owner.
     ///
-    /// `begins`: called for each subscriber without a cursor with its first event; it gets every
-    /// end after this position.
+    /// `begins`: called for each subscriber without a cursor, with its first event; the subscriber
+    /// gets every end after `last`.
     pub fn on_last(
         &mut self,
         last: Position,
@@ -186,7 +187,7 @@ impl<V> WaitingSubscribers<V> {
             waiter.native = Some(native);
         }
         if self.all.iter().any(|waiter| waiter.beyond == Some(Beyond::Asked)) {
-            // A former owner may reply for a while.
+            // A former owner may reply for a while, so the next read waits.
             self.read_at = now.plus_ms(READ_PAUSE_MS);
         }
         for waiter in self.all.iter_mut().filter(|waiter| waiter.beyond == Some(Beyond::Asked)) {
@@ -198,7 +199,7 @@ impl<V> WaitingSubscribers<V> {
     }
 
     /// Sends the ends of a page to the subscribers at its start or at one of its ends. For others
-    /// the page does not tell whether their position still exists.
+    /// the page does not show whether their position still exists.
     pub fn on_page(
         &mut self,
         page: &StorePage,
@@ -225,7 +226,7 @@ impl<V> WaitingSubscribers<V> {
                 CatchUp::Events(events) => {
                     // An empty page means that nothing more is stored.
                     waiter.is_behind = !page.ends.is_empty();
-                    // It may now know more than a reply in transit.
+                    // The subscriber may now know more than a reply in transit.
                     waiter.asked = feed.asked();
                     send(&waiter.viewer, events);
                     self.all.push(waiter);

@@ -1,13 +1,13 @@
-//! Tracks the frames that owners have sent, so that a gateway notices when the last one of a thread
-//! was lost.
+//! Tracks the frames that owners have sent, so that a gateway notices when the last frame of a
+//! thread was lost.
 
 use std::collections::HashMap;
 
 use model::PartitionId;
 use wire::query::{ChangedThreads, ChangedThreadsQuery};
 
-/// Owners are queried regularly for the threads whose frames they have sent. A reply comes after
-/// the frames that it counts: those that a feed has not received by then are lost.
+/// Owners are queried regularly for the threads of the frames that they have sent. A reply arrives
+/// after the frames that it counts. A frame that a feed has not received before the reply is lost.
 #[derive(Debug, Default)]
 pub struct OwnerWatch {
     /// For each partition, the owner's epoch and last frame from its last reply.

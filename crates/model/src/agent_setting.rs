@@ -1,5 +1,5 @@
-//! Agent settings that the fleet itself interprets: name and range of each. All others belong to
-//! the agent's workflow.
+//! Agent settings that the fleet itself interprets, with the name and range of each. All other
+//! settings belong to the agent's workflow.
 
 use serde_json::{Map, Value};
 
@@ -96,8 +96,8 @@ impl AgentSetting {
     pub const MEMORY: Self = Self::boolean("memory");
     /// Maximum tokens of facts in a turn request.
     pub const MEMORY_TOKENS: Self = Self::integer("memory_tokens", 1, 32_000);
-    /// Language of facts and questions whose words do not identify it; `simple`: the language of
-    /// most facts.
+    /// Language that is assumed for facts and questions whose words do not show it; `simple`: the
+    /// language of most facts.
     pub const MEMORY_LANGUAGE: Self = Self::one_of("memory_language", &MEMORY_LANGUAGES);
     /// Handling of messages while the agent backs off.
     pub const FOREGROUND_DURING_BACKOFF: Self =

@@ -156,8 +156,8 @@ mod tests {
             calls(&[begins("a"), end("a"), begins("b"), content.clone()]),
             [counted.clone(), cut.clone()]
         );
-        // The text belongs to the call that began last; the other one did not get its counts
-        // either.
+        // The text belongs to the call that began last; the provider's counts of the other call did
+        // not come either.
         let silent = json!({"model": "m", "input_tokens": 100, "output_tokens": 0, "estimated": true});
         assert_eq!(calls(&[begins("a"), begins("b"), content.clone()]), [silent, cut]);
         let usage = json!({"model": "m", "usage": {"prompt_tokens": 7, "completion_tokens": 3}});

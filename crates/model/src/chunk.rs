@@ -238,6 +238,6 @@ pub struct Frame {
     pub thread: ThreadId,
     /// Chunks in the order of the frame.
     pub chunks: Vec<IncomingChunk>,
-    /// Token proving that the publisher was asked for these chunks; required for those of a turn.
+    /// Token that proves that the publisher was asked for these chunks; chunks of a turn need it.
     pub token: Option<crate::TurnToken>,
 }

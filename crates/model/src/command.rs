@@ -50,8 +50,8 @@ pub enum ControlKind {
     EditTask { task: TaskId, edit: TaskEdit },
     /// A failed turn is deleted.
     DropFailedTurn(TurnId),
-    /// The thread was erased in the store. Once this is audited, its owner has forgotten the thread
-    /// and has read the stream up to here.
+    /// The thread was erased in the store. Once this command is audited, the thread's owner has
+    /// forgotten the thread and has read the stream up to here.
     EraseThread,
     /// A pending follow-up or delayed task never fires.
     CancelTimer(TimerId),

@@ -75,7 +75,7 @@ pub enum DeadLetterSource {
     },
 }
 
-/// An input given up on, written in the transaction that passes it.
+/// An input given up on, written in the transaction that moves the checkpoint past it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeadLetter {
     /// The entry, or the first entry of the message.

@@ -71,7 +71,7 @@ pub enum MessageFailure {
     /// The turn request could not be made, for example because the context is too large for one
     /// message.
     Unrequestable { detail: String },
-    /// The thread does not exist, and chunks may not create threads here.
+    /// The thread does not exist, and chunks are not allowed to create threads here.
     UnknownThread,
     /// The store refused the message itself (SQLSTATE class 22, 23, 54).
     Unstorable {

@@ -38,8 +38,8 @@ impl TriggerType {
         Self::ALL.into_iter().find(|trigger| trigger.name() == name)
     }
 
-    /// Input given to the model. It is a fixed sentence: text written by the model, or a tag, would
-    /// be quoted to the user as the user's own words.
+    /// Input given to the model. It is a fixed sentence: the model would quote its own text, or a
+    /// tag, to the user as the user's words.
     pub fn prompt(self) -> &'static str {
         match self {
             Self::CheckIn => "Continue our conversation naturally.",

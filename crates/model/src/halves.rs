@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 /// Halves cut off when a publisher with UTF-16 texts splits a text between the two units of a
 /// character. The chunk's text does not contain them. When chunks are put in order, adjacent halves
-/// become the character, and others U+FFFD.
+/// become the character, and any other half becomes U+FFFD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Halves {
     /// Low half before the text.

@@ -316,7 +316,7 @@ impl ThreadId {
 }
 
 /// Identity of a message. Message ids are unique only within a thread, so that no publisher can
-/// collide with another one's thread.
+/// collide with ids in another thread.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageKey {
     pub thread: ThreadId,

@@ -15,8 +15,8 @@ pub struct Mark {
 
 impl Mark {
     /// True if a stream whose first sequence is `first` may contain this entry. `found` is the
-    /// storage time of the entry it has at this sequence, if any. Purged entries cannot be
-    /// compared.
+    /// storage time of the entry that the stream now has at this sequence, if any. Purged entries
+    /// cannot be compared.
     pub fn agrees(&self, first: Seq, found: Option<i64>) -> bool {
         found == Some(self.stored_at_ns) || self.seq < first
     }

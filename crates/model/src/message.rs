@@ -96,7 +96,7 @@ impl Message {
     }
 }
 
-/// Text of an open message for a gateway, after what the gateway has; from chunk 0 if the attempt
+/// The part of an open message's text that a gateway lacks; all of it, from chunk 0, if the attempt
 /// differs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartialText {
@@ -121,8 +121,8 @@ pub enum MessageOutcome {
     Failed(crate::MessageFailure),
 }
 
-/// Number of a frame among all frames of one owner, by which a reader of one thread notices a
-/// missing frame.
+/// Number of a frame among all frames of one owner. With it, a reader of one thread notices that a
+/// frame is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameNumber {
     /// Epoch of the owner's lease; numbers start again at 1 in each epoch.
@@ -142,7 +142,7 @@ pub struct Cut {
     pub number: u64,
     /// Exactly the messages of the thread up to this position have ended.
     pub committed: Position,
-    /// True if the owner has read everything it knows of in its stream. What is neither open nor
-    /// committed then does not exist, unless it has just arrived.
+    /// True if the owner has read everything it knows of in its stream. A message that is neither
+    /// open nor committed then does not exist, unless it has just arrived.
     pub is_current: bool,
 }

@@ -17,7 +17,7 @@ pub enum InvalidMetadata {
     /// Deeper than Postgres and other readers accept.
     #[error("metadata is nested deeper than {} levels", Metadata::MAX_DEPTH)]
     TooDeep,
-    /// Neither finite nor representable.
+    /// A number that is not finite or cannot be represented.
     #[error("metadata holds a number that is not finite")]
     Number,
     /// Reserved for the system: a publisher that could set it could hide its messages from
@@ -48,8 +48,8 @@ impl Metadata {
     /// Keys that the system sets on messages it creates.
     pub const RESERVED: [&str; 3] = ["synthetic", "trigger_type", "trigger_reason"];
 
-    /// Keys that the system sets on its own tasks: what they follow, and that the system created
-    /// them.
+    /// Keys that the system sets on its own tasks: they name the turn that a task follows, and show
+    /// that the system created the task.
     pub const OF_SYSTEM_TASKS: [&str; 8] = [
         "thread_id",
         "turn_id",
@@ -150,7 +150,7 @@ impl Metadata {
         }
     }
 
-    /// Checks that no number changes in transit: all are at most 2^53, in whatever notation.
+    /// Checks that no number changes in transit: all are at most 2^53, in any notation.
     pub fn check_numbers(&self) -> Result<(), InvalidMetadata> {
         match self.as_map().is_some_and(|map| map.values().any(has_inexact)) {
             true => Err(InvalidMetadata::Inexact),

@@ -207,7 +207,8 @@ impl Metadata {
         self.counted_call().map(ModelCall::bounded)
     }
 
-    /// The same without the bound: a stored value may be the sum of many calls.
+    /// Like [`Metadata::summed_call`], but without the bound: a stored value may be the sum of many
+    /// calls.
     pub(crate) fn counted_call(&self) -> Option<ModelCall> {
         let usage = self.get("usage").map(TokenCounts::of_usage).unwrap_or_default();
         let model = self.get("model").and_then(Value::as_str).and_then(ModelCall::name);

@@ -43,7 +43,7 @@ impl Position {
         Bucket::from_number(((self.0 >> SEQUENCE_BITS) & i64::from(BUCKETS - 1)) as u16)
     }
 
-    /// Lowest position of its bucket at the given time before it.
+    /// Lowest position of the same bucket at the time that is `time` before this position.
     #[must_use]
     pub fn before(self, time: Duration) -> Self {
         let ms = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
@@ -87,8 +87,8 @@ pub struct PositionMark {
 }
 
 impl PositionMark {
-    /// Highest position of `bucket` that may have been assigned by then; every later one is above
-    /// it.
+    /// Highest position of `bucket` that may have been assigned up to this mark; every later
+    /// position is above it.
     pub fn of(self, bucket: Bucket) -> Position {
         Position::compose(self.at, bucket, self.sequence)
     }
@@ -96,9 +96,9 @@ impl PositionMark {
 
 /// Assigns positions for the buckets of one partition.
 ///
-/// Positions increase even if the clock goes back. It never uses a millisecond below the last one,
-/// and the next owner starts above [`Positions::high_water`], which every commit stores. When the
-/// 4,096 sequences of a millisecond are used up, it continues in the next millisecond.
+/// Positions increase even if the clock goes back. No position uses a millisecond below the last
+/// one, and the next owner starts above [`Positions::high_water`], which every commit stores. When
+/// the 4,096 sequences of a millisecond are used up, the next millisecond is used.
 #[derive(Debug, Clone)]
 pub struct Positions {
     last_ms: Timestamp,

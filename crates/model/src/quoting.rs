@@ -147,7 +147,7 @@ pub fn note_text(author: Option<&str>, note: &str) -> String {
     format!("{NOTE}{author}{DATA}\n{}", block(note))
 }
 
-/// Fact ids made by Antiphon have no other characters; an import may bring any.
+/// True for a character of the fact ids that Antiphon makes; imported ids may have any characters.
 fn is_of_id(character: char) -> bool {
     character.is_ascii_graphic() && !matches!(character, '(' | ')' | '"')
 }

@@ -87,7 +87,7 @@ pub struct ActiveTurn {
     pub batch: Option<Box<OpenBatch>>,
 }
 
-/// The batch of an active turn, as far as it has come.
+/// The part of an active turn's batch that has come.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenBatch {
     /// Stored batch that it continues.
@@ -146,7 +146,7 @@ impl OpenBatchMessage {
     const OVERHEAD: usize = 256;
 }
 
-/// Known state of a turn's request. The owner only hears of it; nothing of it is stored.
+/// Known state of a turn's request. The owner learns it only from news; it is not stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestInfo {
     /// Number of deliveries; 0: none, or not known.
@@ -189,7 +189,7 @@ pub enum WaitReason {
     Capacity,
     /// A new owner is still reading the stream.
     CatchingUp,
-    /// A budget is spent; the time left is that of its period.
+    /// A budget is spent; the time left is the rest of its period.
     Budget {
         /// Time left, ms.
         for_ms: i64,

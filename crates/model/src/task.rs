@@ -21,7 +21,7 @@ impl Task {
     /// Metadata key of the agent that sent the task.
     pub const FROM_AGENT: &'static str = "from_agent";
 
-    /// Type of its batch, by who sent the task.
+    /// Type of the task's batch, which depends on the sender.
     pub fn batch_type(&self) -> BatchType {
         let names_sender =
             self.metadata.get(Self::FROM_AGENT).and_then(Value::as_str).is_some_and(|id| !id.is_empty());
@@ -124,7 +124,7 @@ impl DelayedTask {
     /// Maximum delay of a task, ms.
     pub const MOST_DELAY_MS: i64 = 366 * 86_400_000;
 
-    /// Body of its timer, as read by its owner when it is due.
+    /// Body of the task's timer, which the timer's owner reads when it is due.
     pub fn timer_body(&self) -> Value {
         let Self { task, not_before } = self;
         // Stored as text: jsonb changes the notation of numbers, and the task's digest would

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{AgentId, Bucket, CommandId, MessageId, Position, ScheduleName, TaskId, ThreadId, TurnId};
 
-/// Maximum bytes of a timer id: the ids of what it fires are derived from it.
+/// Maximum bytes of a timer id. The ids of the turns and tasks that it fires are derived from it.
 const MAX_TIMER_LEN: usize = 64;
 
 /// What a timer fires.
@@ -93,8 +93,8 @@ impl TimerId {
         Self::made(TimerKind::Task, agent, &digest(&[agent.as_str(), task.as_str()]))
     }
 
-    /// The timer of a schedule as put by this command. Earlier versions of the schedule have other
-    /// timers.
+    /// The timer of the schedule version that this command stored. Earlier versions of the schedule
+    /// have other timers.
     pub fn of_schedule(agent: &AgentId, name: &ScheduleName, command: &CommandId) -> Self {
         let unique = format!("{}-{}", digest(&[agent.as_str(), name.as_str()]), digest(&[command.as_str()]));
         Self::made(TimerKind::Schedule, agent, &unique)

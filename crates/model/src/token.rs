@@ -117,8 +117,8 @@ impl TurnToken {
         &self.secret
     }
 
-    /// True if it is the same token, whatever the delivery. The comparison time does not depend on
-    /// where the two differ.
+    /// True if both are the same token; the delivery does not matter. The comparison time does not
+    /// depend on where the two differ.
     pub fn matches(&self, other: &Self) -> bool {
         let (a, b) = (self.secret.as_bytes(), other.secret.as_bytes());
         !a.is_empty() && a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (a, b)| acc | (a ^ b)) == 0

@@ -76,8 +76,8 @@ impl TokenCounts {
         }
     }
 
-    /// Combines two reports of one call by taking the larger of each count. Counts of a response
-    /// only grow, so zeros at its end change nothing.
+    /// Combines two reports of one call by taking the larger of each count. The counts of a
+    /// response only grow, so zeros at the end of a response change nothing.
     pub fn max(self, other: Self) -> Self {
         Self {
             input: self.input.max(other.input),
@@ -150,7 +150,7 @@ impl TokenCounts {
     }
 }
 
-/// A count that includes its part. A larger part was counted separately.
+/// Returns a count that includes its part. A part larger than the whole was counted separately.
 pub(crate) fn whole_and_part(whole: u64, part: u64) -> u64 {
     if part > whole { whole.saturating_add(part) } else { whole }
 }
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(counts(anthropic), (159_344, 9, Some(159_217), None));
         let beyond = json!({"prompt_tokens": 30, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 90_000}});
         assert_eq!(counts(beyond), (90_030, 9, Some(90_000), None));
-        // The total shows that they are separate, although the part is the smaller one.
+        // The total shows that the two counts are separate, although the part is the smaller one.
         let apart = json!({"prompt_tokens": 5_000, "completion_tokens": 9, "total_tokens": 8_009, "prompt_tokens_details": {"cached_tokens": 3_000}});
         assert_eq!(counts(apart), (8_000, 9, Some(3_000), None));
         let reasoning = json!({"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 18, "completion_tokens_details": {"reasoning_tokens": 4}});

@@ -267,8 +267,8 @@ pub struct TurnOptions {
     pub work_request: bool,
     /// A successful turn sends the agent a `memory` task.
     pub memory: bool,
-    /// Whether and when a follow-up is armed after the turn, from the agent's settings when the
-    /// input was accepted; empty: never. See [`TurnOptions::FOLLOW_UP`].
+    /// Decides whether and when a follow-up is armed after the turn; empty: never. The values are
+    /// from the agent's settings when the input was accepted. See [`TurnOptions::FOLLOW_UP`].
     #[serde(skip_serializing_if = "Metadata::is_empty")]
     pub follow_up: Metadata,
     /// Id for tracing across services.
@@ -357,7 +357,8 @@ impl RetryHint {
 pub enum TurnError {
     /// The workflow made no progress within its deadline.
     Deadline,
-    /// Its request was not answered within the deadline, or can no longer be, for a known reason.
+    /// The request was not answered within the deadline, or can no longer be answered, for a known
+    /// reason.
     Unanswered(Unanswered),
     /// The thread had an active turn, and the policy was to reject.
     Busy,

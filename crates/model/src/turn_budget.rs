@@ -1,5 +1,5 @@
-//! Limits on what one turn may use, from its agent's settings: even a loop that makes progress
-//! ends.
+//! Limits on the usage of one turn, from its agent's settings, so that even a loop that makes
+//! progress ends.
 
 use serde_json::Value;
 
@@ -82,7 +82,7 @@ impl TurnBudget {
         Ok(budget)
     }
 
-    /// Why no further call may be made; `None`: it may.
+    /// Why no further model call is allowed; `None` if one is allowed.
     pub fn refusal(self, used: TurnUse<'_>) -> Option<String> {
         let is_spent = |most: Option<u64>, used: u64| most.filter(|most| used >= *most);
         let (calls, tokens, cost) = (used.calls, used.tokens, used.cost);

@@ -62,8 +62,8 @@ pub struct RefusedAnswer {
     pub dead_letter: String,
 }
 
-/// A gateway requests the open text of a thread beyond what it has. From the reply on it follows
-/// the thread.
+/// A gateway requests the part of a thread's open text that it lacks. From the reply on, the
+/// gateway follows the thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotRequest {
     /// Returned in the reply.
@@ -79,7 +79,7 @@ pub struct SnapshotRequest {
     pub max_bytes: usize,
 }
 
-/// A gateway asks which threads have had frames since a given one.
+/// A gateway asks which threads have had frames since a given frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedThreadsQuery {
     /// Returned in the reply.
@@ -180,7 +180,8 @@ pub enum Input {
     Tick,
     /// There is room again for messages that wait in the stream; see [`Action::Reread`].
     Room,
-    /// Memory is short: drop open messages of at least this many bytes; they are read again later.
+    /// Memory is short: drop open messages with at least this many bytes in total; they are read
+    /// again later.
     Shed(usize),
 }
 
@@ -200,7 +201,7 @@ pub enum Action {
     /// Send the end of the message to the gateways.
     End(MessageEnded),
     /// A gateway knows an owner with this higher epoch. Ask the store whether the lease is still
-    /// held; if so, raise its epoch above that one. A store that went back in time may have
+    /// held; if so, raise the lease's epoch above this one. A store that went back in time may have
     /// forgotten the other owner.
     CheckLease(u64),
     /// Reply to a [`SnapshotRequest`].
@@ -222,11 +223,11 @@ pub enum Action {
         /// Maximum number of tasks.
         limit: usize,
     },
-    /// Decide these due timers from what the store has; answer with [`Input::TimersDecided`].
+    /// Decide these due timers from the stored data; answer with [`Input::TimersDecided`].
     DecideTimers(Vec<TimerId>),
     /// Load more timers; answer with [`Input::Timers`].
     LoadTimers {
-        /// Load timers that are due in this many ms or later.
+        /// Load timers that are due this many ms from now or later.
         from_ms: i64,
         /// Maximum number of timers.
         limit: usize,
@@ -272,11 +273,12 @@ impl Action {
     }
 }
 
-/// Chunks that became ready, with consecutive ids; each is sent once and in order per attempt.
+/// Chunks that became ready, with consecutive ids. Each chunk of an attempt is sent once and in
+/// order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadyChunks {
     pub key: MessageKey,
-    /// Attempt. If higher than in the previous frame of this message, the text starts again.
+    /// Attempt. If it is higher than in the previous frame of this message, the text starts again.
     pub attempt: u32,
     /// The author's role.
     pub role: Role,
@@ -423,8 +425,8 @@ pub enum MachineReport {
     Unauthorized(MessageKey),
     /// A chunk of a bare message has another role than the message: it is dropped.
     OtherRole(MessageKey),
-    /// Facts in the answer to a memory task cannot be used, or the answer has no list of facts.
-    /// They are left out.
+    /// Some facts in the answer to a memory task cannot be used, or the answer has no list of
+    /// facts. Unusable facts are left out.
     InvalidFacts {
         /// Turn of the task.
         turn: TurnId,

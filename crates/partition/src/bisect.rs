@@ -1,11 +1,11 @@
-//! Finds what the store refuses in one commit or query, and writes or reads everything else.
+//! Finds the items that the store refuses in a commit or query, and writes or reads all others.
 //!
 //! Entry points: [`parts`] for queries, and [`CommitParts`] for a commit. The writer of commits
 //! tries each part [`alone`](CommitParts::alone), reports its result, and writes the
 //! [`rest`](CommitParts::rest).
 //!
-//! A part written alone moves no checkpoint, so a crash in between reads it again and finds it
-//! done. The rest of the commit, with the checkpoint, comes last.
+//! A part written alone does not move the checkpoint. After a crash its entries are read again, and
+//! the part is found done. The rest of the commit, with the checkpoint, comes last.
 
 use std::sync::Arc;
 
@@ -29,11 +29,11 @@ const OF_AGENTS: [&str; 3] = ["pause", "resume", "clear_backoff"];
 /// Code of a turn or task that the store refuses.
 const UNSTORABLE: &str = "rejected_by_database";
 
-/// A commit that is split into parts, and what the store has refused of it.
+/// A commit that is split into parts, and the items that the store has refused.
 #[derive(Debug)]
 pub struct CommitParts {
     rest: Commit,
-    /// In the order of their positions: each message of a thread refers to the one before it.
+    /// Parts in the order of their positions: each message of a thread refers to the one before it.
     untried: std::vec::IntoIter<CommitPart>,
     /// Indices in `rest.agents` of writes done together with their turn.
     written: Vec<usize>,
@@ -106,25 +106,26 @@ impl CommitParts {
         self.untried.next()
     }
 
-    /// The commit that writes this part alone, with everything that must accompany it because the
-    /// part will later be found done.
+    /// The commit that writes this part alone. It includes everything that must be written with the
+    /// part, because the part will later be found done.
     pub fn alone(&self, part: &CommitPart) -> Commit {
         let rest = &self.rest;
         let mut alone = Commit::empty(rest.partition, rest.epoch, Seq(0), rest.position_high_water);
         match part {
             CommitPart::Message(message) => {
-                // Its saved chunks would become a message again if the rest were never written.
+                // The message's saved chunks would become a message again if the rest were never
+                // written.
                 alone.ended_spills = keep(&rest.ended_spills, |key| *key == message.key);
                 alone.messages.push(message.clone());
             }
-            // These are recognized when they are decided again.
+            // A task or call needs nothing else: it is recognized when it is decided again.
             CommitPart::Task(task) => alone.tasks.push(task.clone()),
             CommitPart::Usage(usage) => alone.usage.push(usage.clone()),
             CommitPart::Turn(turn) => {
                 let write = turn.agent.and_then(|index| rest.agents.get(index));
                 alone.agents.extend(write.cloned());
-                // Without tasks that operators have dropped behind its own: those are written with
-                // their audit rows.
+                // Tasks behind the turn's own that operators have dropped are left out: they are
+                // written with their audit rows.
                 alone.failed_tasks = keep(&rest.failed_tasks, |failed| {
                     write.is_some_and(|write| write.agent == failed.agent && failed.position <= write.head)
                 });
@@ -146,7 +147,8 @@ impl CommitParts {
         if let CommitPart::Turn(turn) = part {
             self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
             self.rest.usage.retain(|usage| usage.turn != turn.turn);
-            // The batch written with it is part of the batch that comes with the rest.
+            // The turn's own outbox batch is deleted: the batch that is written with the rest
+            // contains it.
             self.rest.sent.extend(own_batch(&turn, &self.rest).map(|batch| batch.id));
             let write = turn.agent.and_then(|index| self.rest.agents.get(index));
             self.rest.audit.retain(|audit| !is_done_with(audit, &turn.turn, write));
@@ -179,7 +181,7 @@ impl CommitParts {
                     }
                 }
                 self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
-                // The last of its messages is its answer; a follow-up's answer was never shown.
+                // The turn's last message is its answer; a follow-up's answer was never shown.
                 let is_shown = !matches!(turn.on_refusal, Fallback::FollowUp(_));
                 let answer = turn.messages.last().filter(|_| is_shown);
                 self.rest
@@ -205,7 +207,8 @@ impl CommitParts {
             }
             Fallback::Task(mut failed) => {
                 (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);
-                // A stopped task has a mark already, and one statement can write a row only once.
+                // A stopped task already has a failure mark, and one statement can write a row only
+                // once.
                 let same = (failed.agent.clone(), failed.position);
                 rest.failed_tasks.retain(|other| (&other.agent, other.position) != (&same.0, same.1));
                 rest.failed_tasks.push(failed);
@@ -225,7 +228,8 @@ impl CommitParts {
 /// Asks for all items at once. A refused query is split in halves, down to the items that are
 /// refused alone, which get the refusal.
 ///
-/// The outer error of `ask` ends it. Answers come in the order of the items, each with its part.
+/// An outer error of `ask` ends the call. Answers come in the order of the items, each with its
+/// part.
 ///
 /// # Errors
 /// The outer error of `ask`.
@@ -252,7 +256,7 @@ where
 }
 
 /// Corrects the actions of a machine after a commit that was applied except for these items. The
-/// machine took the messages for complete, and published results of the turns are no longer true.
+/// machine assumed that these messages and turns were complete.
 pub fn apply_refusals(actions: &mut [Action], unstorable: &[(MessageKey, String)], refused: &[TurnId]) {
     for action in actions {
         match action {
@@ -268,7 +272,7 @@ pub fn apply_refusals(actions: &mut [Action], unstorable: &[(MessageKey, String)
     }
 }
 
-/// Removes what follows from a refused turn from an outbox batch: the turn has failed.
+/// Removes the consequences of a refused turn from an outbox batch, because the turn has failed.
 fn apply_refusal(batch: &mut OutboxBatch, turn: &TurnId) {
     batch.outgoing.retain(|outgoing| match outgoing {
         Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => !is_of(outgoing, turn),
@@ -285,14 +289,14 @@ fn apply_refusal(batch: &mut OutboxBatch, turn: &TurnId) {
     }
 }
 
-/// Removes everything of a follow-up's turn from an outbox batch: that it came to nothing is not
-/// published.
+/// Removes everything of a follow-up's turn from an outbox batch: a follow-up that leaves nothing
+/// is not published.
 pub(crate) fn withhold(batch: &mut OutboxBatch, turn: &TurnId) {
     batch.outgoing.retain(|outgoing| !is_of(outgoing, turn));
 }
 
-/// The part of the outbox that belongs to this turn, under an id that no other batch has: the
-/// turn's own first position.
+/// The part of the outbox that belongs to this turn. Its id is the turn's own first position, which
+/// no other batch has.
 fn own_batch(turn: &TurnWrite, commit: &Commit) -> Option<OutboxBatch> {
     let id: Position = turn.messages.first()?.placement.position;
     let outgoing = keep(&commit.outbox.as_ref()?.outgoing, |outgoing| is_of(outgoing, &turn.turn));

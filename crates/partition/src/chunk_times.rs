@@ -13,7 +13,7 @@ struct Stretch {
 }
 
 /// Arrival times by stretch. A stretch ends where a result begins or ends, so that no step contains
-/// part of one.
+/// part of a result.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkTimes {
     stretches: Vec<Stretch>,
@@ -31,8 +31,8 @@ impl ChunkTimes {
         self.ends_in_result = is_result;
     }
 
-    /// Arrival of the chunk with this index: the end of its stretch, or the start if it is the
-    /// first.
+    /// Arrival of the chunk with this index: the end of its stretch, or the start if the chunk is
+    /// the first of the stretch.
     pub(crate) fn at(&self, index: usize) -> Option<Timestamp> {
         let behind = self.stretches.partition_point(|stretch| stretch.first <= index);
         let stretch = self.stretches.get(behind.checked_sub(1)?)?;

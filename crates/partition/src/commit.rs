@@ -15,9 +15,9 @@ use crate::types::{
 
 /// Everything that one partition writes in one transaction, under the epoch of its lease.
 ///
-/// Storing it is one call, and what it decides can be tested without a database. Applying a commit
-/// twice equals applying it once: messages and dead letters have unique keys, and all other values
-/// are absolute.
+/// A commit is stored in one call, and its decisions can be tested without a database. Applying a
+/// commit twice equals applying it once: messages and dead letters have unique keys, and all other
+/// values are absolute.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Commit {
     pub partition: PartitionId,
@@ -27,8 +27,8 @@ pub struct Commit {
     pub messages: Vec<Message>,
     /// Inputs given up on.
     pub dead_letters: Vec<DeadLetter>,
-    /// Failed messages, for clients that connect later: every end sent to clients has a row here or
-    /// is a message.
+    /// Failed messages, for clients that connect later. Every end that was sent to clients is
+    /// either a row here or a message.
     pub failed_messages: Vec<FailedMessage>,
     /// Saved messages that end with this commit; their saved chunks are deleted.
     pub ended_spills: Vec<MessageKey>,
@@ -146,8 +146,8 @@ impl Commit {
 /// Open messages and inputs saved in one statement, so that the checkpoint can pass their entries.
 ///
 /// A save runs beside the commits and delays none of them. Saving the same twice equals saving it
-/// once. Saved rows are deleted by the commit of their end, which the machine returns only after
-/// the save was answered.
+/// once. The commit that ends a message or input deletes its saved rows. The machine returns this
+/// commit only after the save was answered.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Save {
     /// Parts of open messages, one per message.
@@ -175,8 +175,8 @@ impl std::fmt::Display for SavedItem {
 }
 
 /// A saved part of an open message: the released chunks from `first_chunk` on and, in the last
-/// part, those that wait behind a gap. Loaded by a new owner, it is the whole message as far as it
-/// was saved.
+/// part, those that wait behind a gap. When a new owner loads it, it is the whole message as far as
+/// it was saved.
 ///
 /// It keeps ages instead of instants, so that differing clocks of machines do not matter.
 #[derive(Debug, Clone, PartialEq)]
@@ -212,9 +212,9 @@ pub struct Takeover {
     pub checkpoint: Seq,
     /// See [`Commit::position_high_water`].
     pub position_high_water: Timestamp,
-    /// The database's clock at the grant. Positions use its time and not the owner's. A store that
-    /// has gone back then grants positions above its clock, and so above all positions shown
-    /// before, however wrong the clock of an earlier owner was.
+    /// The database's clock at the grant. Positions use this clock, not the owner's. After a store
+    /// has gone back in time, new positions are therefore above all positions shown before, however
+    /// wrong an earlier owner's clock was.
     pub granted_at: Timestamp,
     /// Open messages that are saved.
     pub spilled_messages: Vec<SpilledMessage>,
@@ -267,7 +267,7 @@ pub enum Lookup {
     Absent,
     /// Persisted, or failed and kept as a dead letter.
     Ended,
-    /// Its thread does not exist, and chunks may not create threads.
+    /// Its thread does not exist, and chunks are not allowed to create threads.
     NoThread,
     /// The store permanently refuses the look-up. The message fails.
     Refused,

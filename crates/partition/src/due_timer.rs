@@ -77,7 +77,7 @@ pub struct DueTimer {
     pub is_history_gone: bool,
     /// True if the thread was erased.
     pub is_erased: bool,
-    /// Number of the thread's follow-ups fired after that input.
+    /// Number of the thread's follow-ups fired after `real_input`.
     pub fired_since_real_input: u32,
     /// Times at which follow-ups of the thread fired, newest first; at most 256.
     pub fired_at: Vec<Timestamp>,
@@ -141,9 +141,9 @@ impl DueTimer {
         self.state == TimerState::Ended || self.is_erased || self.is_answered()
     }
 
-    /// Why the turn of a fired follow-up must not start, according to its row; `None`: it may. The
-    /// turn may have waited for a budget, a limit or the end of a pause, so the rules that passed
-    /// it may no longer do so. Then it is not sent at all.
+    /// Why the turn of a fired follow-up must not start, according to its row; `None` if it may
+    /// start. The turn may have waited for a budget, a limit or the end of a pause, and the rules
+    /// may refuse it now. It is then not sent at all.
     pub fn superseded_by(&self) -> Option<&'static str> {
         if self.is_superseded() {
             return Some(MESSAGE);

@@ -12,12 +12,12 @@ pub const FOLLOWER_EXPIRY_MS: i64 = 20_000;
 /// Followers of one partition's threads under one epoch.
 ///
 /// A gateway starts to follow a thread with its snapshot, so that it misses nothing in between.
-/// Errors here cost only time: a gateway that lacks frames notices by their numbers, asks for a
-/// snapshot, and follows again. Memory is bounded by what each gateway follows.
+/// Errors here cost only time: a gateway that lacks frames notices the gap in their numbers, asks
+/// for a snapshot, and follows again. Memory is bounded by what each gateway follows.
 #[derive(Debug)]
 pub(crate) struct Followers {
     threads: HashMap<ThreadId, Vec<GatewayId>, foldhash::fast::FixedState>,
-    /// When each gateway asked last.
+    /// Time of each gateway's last query.
     heard: BTreeMap<GatewayId, Timestamp>,
 }
 

@@ -8,8 +8,8 @@ use model::{FrameNumber, ThreadId};
 /// Counts the frames of a partition under one epoch, and remembers the last frame of up to `limit`
 /// threads.
 ///
-/// A forgotten thread costs its readers one query. Its next frame claims that nothing was sent
-/// since the latest forgotten frame, and a reader whose last frame is older asks.
+/// A forgotten thread costs its readers one query: its next frame names the latest forgotten frame
+/// as its predecessor, and a reader whose last frame is older asks.
 #[derive(Debug)]
 pub(crate) struct Frames {
     epoch: u64,
@@ -95,8 +95,8 @@ mod tests {
     fn a_forgotten_thread_begins_after_whatever_was_forgotten() {
         let mut frames = Frames::new(7, 2, 0);
         assert_eq!(sent(&mut frames, "a b c"), "0>1 0>2 0>3");
-        // All that is known of thread a is that its last frame was 1 or earlier; the same holds for
-        // d.
+        // The machine only knows that the last frame of thread a was 1 or earlier; the same holds
+        // for d.
         assert_eq!(sent(&mut frames, "d a b"), "1>4 2>5 3>6");
     }
 

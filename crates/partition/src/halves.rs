@@ -135,7 +135,7 @@ mod tests {
             (vec![content(&[LOW]), content(&[a, HIGH])], "\u{fffd}|a\u{fffd}"),
             (vec![content(&[HIGH]), content(&[HIGH]), content(&[LOW])], "|\u{fffd}|🚤"),
             (vec![content(&[a, HIGH]), content(&[])], "a|\u{fffd}"),
-            // Other texts between the two do not matter.
+            // Chunks of other texts between the two halves do not matter.
             (vec![content(&[HIGH]), cut(ChunkKind::Metadata, &[]), content(&[LOW])], "||🚤"),
             (vec![call("c", &[HIGH]), call("d", &[HIGH]), call("c", &[LOW]), call("d", &[LOW])], "||🚤|🚤"),
             (vec![content(&[HIGH]), cut(ChunkKind::Reasoning, &[LOW]), content(&[LOW])], "|\u{fffd}|🚤"),

@@ -21,7 +21,8 @@ pub(crate) type RunKey = (TurnId, u32);
 /// An attempt, and the delivery of its request.
 pub(crate) type Attempt = (u32, Option<Box<str>>);
 
-/// A run whose end this owner has committed, so that it knows which calls are in the ledger.
+/// A run that this owner has ended with a commit, so that the owner knows which calls are in the
+/// ledger.
 #[derive(Debug)]
 pub(crate) struct EndedRun {
     /// Message id of the answer, even if none was stored.
@@ -57,7 +58,7 @@ impl LateRuns {
         std::mem::take(&mut self.usage)
     }
 
-    /// Notes that the end of the run is committed and its workflow knows of it.
+    /// Notes that the end of the run is committed and that its workflow knows of the end.
     pub(crate) fn ended(&mut self, key: &RunKey, ended: EndedRun, now: Timestamp) {
         self.stop(key, now);
         if let Some(run) = self.runs.get_mut(key) {
@@ -138,8 +139,8 @@ impl LateRuns {
     }
 }
 
-/// Ledger number of a late call: a hash of its name, so that every owner computes the same. FNV-1a
-/// (Fowler, Noll, Vo).
+/// Ledger number of a late call: a hash of its name, so that every owner computes the same number.
+/// The hash is FNV-1a (Fowler, Noll, Vo).
 fn number_of(name: &str) -> u16 {
     let hash =
         name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

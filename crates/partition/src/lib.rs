@@ -5,8 +5,8 @@
 //! with the checkpoint up to which the stream is not needed again.
 //!
 //! Invariants: no checkpoint passes an entry that is still needed; a message leaves memory only
-//! after its commit; a machine whose commit was not applied is dropped, never repaired. Nothing
-//! here knows NATS, SQL or a clock.
+//! after its commit; a machine whose commit was not applied is dropped, never repaired. The crate
+//! uses neither NATS nor SQL nor a clock.
 
 mod action;
 pub mod bisect;

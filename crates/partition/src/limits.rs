@@ -32,20 +32,20 @@ pub struct PartitionLimits {
     pub commit_turns: usize,
     /// Size of a full commit in bytes.
     pub commit_bytes: usize,
-    /// Interval at which a checkpoint that moved without anything else to write is written, ms.
+    /// Interval at which a moved checkpoint is written if there is nothing else to write, ms.
     pub checkpoint_ms: i64,
     /// Bytes of the remembered keys of ended messages. Duplicates that follow soon then need no
-    /// look-up; forgotten keys are looked up, so only speed depends on it.
+    /// look-up. Forgotten keys are looked up, so the limit affects only speed.
     pub remembered_bytes: usize,
     /// Largest step of the clock of gaps and stalls, ms: between two entries while the reader is
-    /// behind, else between two inputs. It keeps an outage of the stream or of this process from
-    /// counting as silence of the publishers. Must be above `tick_ms`.
+    /// behind, else between two inputs. An outage of the stream or of this process thus does not
+    /// count as silence of the publishers. Must be above `tick_ms`.
     pub stream_step_ms: i64,
     /// Maximum number of turns under way; further ones wait.
     pub active_turns: usize,
-    /// Maximum number of inputs that wait because their agent may not start them. They are held in
-    /// memory, because what would end the wait comes through the same stream; a further one fails
-    /// and can be retried.
+    /// Maximum number of inputs that wait because their agent cannot start them yet. They are held
+    /// in memory, because the commands that end the wait come through the same stream. A further
+    /// input fails and can be retried.
     pub postponed_turns: usize,
     /// Tasks of one agent in memory; the others wait in the store.
     pub queue_window: usize,
@@ -58,7 +58,7 @@ pub struct PartitionLimits {
     /// Bytes of refused entries that wait to be stored as dead letters; above it, reading stops
     /// until the store has some of them.
     pub refused_bytes: usize,
-    /// Agents and threads are created when they are first used.
+    /// True: agents and threads are created when they are first used.
     pub create_agents: bool,
     /// Whether [`MachineReport::OutOfOrder`](crate::MachineReport) and `Finalized` are reported.
     pub reports_chunks: bool,

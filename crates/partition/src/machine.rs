@@ -46,8 +46,8 @@ mod usage;
 
 use command_queue::CommandQueue;
 
-/// Slot in [`Partition::holds`] of an entry without a message: one with a command or one that
-/// becomes a dead letter.
+/// Slot in [`Partition::holds`] of an entry without a message: a command, or an entry that becomes
+/// a dead letter.
 const NO_SLOT: Slot = Slot::MAX;
 
 /// An entry, and the index of a chunk in its frame; 0 in an entry without chunks.
@@ -98,12 +98,14 @@ pub struct Partition {
     last_stored_at: Timestamp,
     /// True once the reader has seen everything under this epoch.
     has_caught_up: bool,
-    /// Last entry read by then: commands up to it are decided before any turn starts.
+    /// Last entry read when the reader caught up. Commands up to it are decided before any turn
+    /// starts.
     begins_after: Seq,
     /// First item that has to wait in the stream.
     deferring: Option<EntryPlace>,
-    /// Chunks before this one in its frame have been taken, though the entry is read again for a
-    /// chunk that had to wait. Messages that ended meanwhile must not take up its room each time.
+    /// Chunks before this place in its frame have been taken, although the entry is read again for
+    /// a chunk that had to wait. Otherwise messages that ended meanwhile would use up that chunk's
+    /// room each time.
     resumes_at: EntryPlace,
     /// Checkpoint of the last commit returned.
     checkpoint: Seq,
@@ -116,7 +118,7 @@ pub struct Partition {
     /// Number of messages being looked up.
     looking_up: usize,
     /// Pending look-ups of messages that were forgotten meanwhile. An answer may be older than the
-    /// message's end, so it does not count for a message that was opened again.
+    /// message's end, so it is ignored for a message that was opened again.
     forgotten_look_ups: BTreeMap<MessageKey, u32>,
     counters: Counters,
     turn_times: TurnTimes,
@@ -140,7 +142,7 @@ enum InFlight {
 struct TurnInFlight {
     id: TurnId,
     position: Position,
-    /// `None`: nothing of it is left or shown.
+    /// `None`: the turn leaves nothing, and nothing of it is shown.
     outcome: Option<model::MessageOutcome>,
     report: AnswerReport,
     /// Backoff of the agent from the commit on, ms.
@@ -157,7 +159,7 @@ struct InFlightCommit {
     outbox: Option<OutboxBatch>,
     /// Timers written, with the time in ms until they are due if they stay pending.
     timers: Vec<(TimerId, Option<i64>)>,
-    /// Threads whose follow-up it arms.
+    /// Threads with a follow-up that the commit arms.
     armed: Vec<ThreadId>,
     /// Mark of the positions assigned when the commit was built.
     given: Option<PositionMark>,
@@ -317,7 +319,7 @@ impl Partition {
         tick.into_iter().chain(timer).min()
     }
 
-    /// True if the turn's start has been returned and it has not ended.
+    /// True if the action to start the turn has been returned and the turn has not ended.
     pub fn is_active(&self, turn: &TurnId) -> bool {
         let found = self.table.turns.get(turn);
         found.is_some_and(|turn| matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running))
@@ -398,7 +400,7 @@ impl Partition {
                     open.phase = Phase::Live;
                     self.touched.push(slot);
                 }
-                // Nothing of it is ever shown.
+                // Nothing of the message is ever shown.
                 Lookup::NoThread => {
                     open.phase = Phase::Live;
                     open.failure = Some(MessageFailure::UnknownThread);
@@ -419,8 +421,8 @@ impl Partition {
         }
     }
 
-    /// The ages of restored messages include the time since they were saved. Reading their entries
-    /// again counted that time twice.
+    /// Called when the reader has caught up. The ages of restored messages include the time since
+    /// they were saved, and reading their entries again has counted that time twice.
     fn catch_up(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         self.has_caught_up = true;
         self.begins_after = self.last_seq;
@@ -473,7 +475,7 @@ impl Partition {
         self.recent.keep_within(self.limits.remembered_bytes);
     }
 
-    /// Drops a message without a trace in the store.
+    /// Drops a message from memory; nothing is written to the store.
     fn forget(&mut self, slot: Slot) {
         let Some(OpenMessage { key, phase, hold, .. }) = self.messages.remove(slot) else { return };
         if let Some(hold) = hold {
@@ -484,7 +486,7 @@ impl Partition {
         }
     }
 
-    /// Takes one pending look-up of a forgotten message off the count; false if there is none.
+    /// Subtracts one from the pending look-ups of a forgotten message; false if there is none.
     fn is_forgotten_look_up(&mut self, key: &MessageKey) -> bool {
         let Some(count) = self.forgotten_look_ups.get_mut(key) else { return false };
         *count -= 1;
@@ -508,11 +510,12 @@ impl Partition {
             let Some(open) = self.messages.get_mut(slot).filter(|open| open.phase == Phase::Live) else {
                 continue;
             };
-            // The missing chunk may have been read already.
+            // The missing chunk may have been read already and wait behind a command.
             if open.turn.as_ref().is_some_and(|turn| blocked_turns.contains(&turn.id)) {
                 continue;
             }
-            // The missing chunk may be unread in the stream, from the time when nothing was read.
+            // The missing chunk may be unread in the stream, because it came while nothing was
+            // read.
             if open.is_restored && !self.has_caught_up {
                 continue;
             }
@@ -562,7 +565,7 @@ impl Partition {
     }
 
     /// Forgets the largest open messages that the stream still has completely. Answers of turns
-    /// stay, because a command that ends one meanwhile would not find it.
+    /// stay: a command that ends an answer would not find it if it were forgotten.
     fn shed(&mut self, bytes: usize) {
         let largest = |messages: &Messages| {
             let sheddable = messages.slots().filter(|slot| {
@@ -581,7 +584,7 @@ impl Partition {
             if let Some(first) = first.filter(|first| *first <= self.last_seq) {
                 self.deferring = Some(self.deferring.map_or((first, 0), |from| from.min((first, 0))));
             }
-            // Its chunks must be taken again, wherever they are.
+            // The message's chunks must be taken again, wherever in their frames they are.
             self.resumes_at.1 = 0;
             self.forget(slot);
             self.counters.shed += 1;

@@ -23,7 +23,8 @@ impl Equivalent<MessageKey> for KeyRef<'_> {
     }
 }
 
-/// Slab of open messages with two indices. [`Messages::account`] keeps the sums over its messages.
+/// Slab of open messages with two indices. [`Messages::account`] updates the sums over these
+/// messages.
 #[derive(Debug)]
 pub(crate) struct Messages {
     slots: Vec<Option<Box<OpenMessage>>>,

@@ -19,7 +19,7 @@ pub struct NotedFacts {
     pub facts: Vec<Fact>,
     /// Facts of the answer that cannot be used.
     pub left_out: Vec<InvalidFact>,
-    /// Number of facts left out because the turn had been given them and the user did not state
+    /// Number of facts left out because the turn had been given them, and the user did not state
     /// them.
     pub repeated: u64,
 }

@@ -51,7 +51,8 @@ pub(crate) struct OpenMessage {
     /// `None` for a bare message.
     pub(crate) turn: Option<TurnRef>,
     pub(crate) attempt: u32,
-    /// Delivery of the turn request whose chunks count, once a chunk has named it. Not saved.
+    /// Delivery of the turn request from which chunks are accepted, once a chunk has named it. Not
+    /// saved.
     delivery: Option<Box<str>>,
     pub(crate) role: Role,
     reorder: Reorder<Arc<Chunk>>,
@@ -69,7 +70,7 @@ pub(crate) struct OpenMessage {
     error: Option<Arc<Chunk>>,
     /// Number of released chunks of this attempt that are stored.
     saved: usize,
-    /// Bytes of the message when all of it was last saved; 0 if never.
+    /// Bytes of the message at the time when all of it was last saved; 0 if never.
     saved_bytes: usize,
     /// Part of the message that is being saved.
     saving: Option<PartUnderWay>,
@@ -80,7 +81,8 @@ pub(crate) struct OpenMessage {
     pub(crate) is_saved: bool,
     /// A previous owner saved it, so its ages include time in which nothing was read.
     pub(crate) is_restored: bool,
-    /// Decided, but not acted upon until the store has confirmed that the message is new.
+    /// The failure is decided, but takes effect only after the store has confirmed that the message
+    /// is new.
     pub(crate) failure: Option<MessageFailure>,
     pub(crate) first_seq: Seq,
     /// Lowest entry needed to rebuild what is not saved.
@@ -106,7 +108,7 @@ pub(crate) struct PartUnderWay {
     released: usize,
     /// Bytes of the message if this is the last part; `None`: another part follows.
     whole_bytes: Option<usize>,
-    /// First entry that came since and is not in this part.
+    /// First entry that came after the save began and is not in this part.
     later: Option<Hold>,
 }
 
@@ -133,7 +135,7 @@ impl OpenMessage {
         self.turn.is_none() && self.accepted().next().is_some_and(|chunk| chunk.metadata.is_synthetic())
     }
 
-    /// A message whose first chunk has just come. `time` is that of the stream clock.
+    /// A message whose first chunk has just come. `time` is the time of the stream clock.
     pub(crate) fn new(
         key: MessageKey,
         arrival: &IncomingChunk,
@@ -199,8 +201,8 @@ impl OpenMessage {
             open.insert(chunk, time, now.plus_ms(-ago_ms));
         }
         open.is_restoring = false;
-        // Only the oldest gap has this age. The others start again: an age that is too high would
-        // fail a message wrongly.
+        // Only the oldest gap has the saved age. The ages of the others start again, because an age
+        // that is too high would fail a message wrongly.
         open.reorder.set_gap_opened_at(time.plus_ms(-saved.gap_ms.unwrap_or(0)));
         open.earlier_calls.clone_from(&saved.earlier_calls);
         open.phase = Phase::Live;
@@ -265,7 +267,7 @@ impl OpenMessage {
         }
     }
 
-    /// Delivery of the turn request whose chunks count.
+    /// Delivery of the turn request from which chunks are accepted.
     pub(crate) fn delivery(&self) -> Option<&str> {
         self.delivery.as_deref()
     }
@@ -281,8 +283,8 @@ impl OpenMessage {
         let outcome = self.reorder.insert(piece, Arc::clone(chunk), time);
         while outcome == Insert::Ready && self.failure.is_none() {
             let Some(chunk) = self.reorder.next_ready() else { break };
-            // Chunks saved as released were joined before saving and come in order. Those saved
-            // while they waited were not joined.
+            // Chunks that were saved as released were joined before saving and come in order.
+            // Chunks that were saved while they waited were not joined.
             let chunk = if self.is_restoring && chunk.id == id {
                 self.halves.restore(&chunk);
                 self.restored.insert(id);
@@ -328,7 +330,8 @@ impl OpenMessage {
         self.turn.as_ref().map_or(BatchType::SystemTrigger, |turn| turn.batch_type)
     }
 
-    /// Chunks that have not been sent, and marks them sent; `None` when there is nothing to send.
+    /// Returns the chunks that have not been sent, and marks them as sent; `None` when there is
+    /// nothing to send.
     pub(crate) fn unpublished(&mut self) -> Option<Vec<Arc<Chunk>>> {
         if self.phase == Phase::Unknown || (self.published == self.released.len() && !self.announce_reset) {
             return None;
@@ -344,7 +347,7 @@ impl OpenMessage {
         self.saving.is_some()
     }
 
-    /// True if it has at least doubled since all of it was last saved.
+    /// True if the message has at least doubled in size since all of it was last saved.
     pub(crate) fn has_doubled(&self) -> bool {
         self.bytes() >= 2 * self.saved_bytes
     }
@@ -377,7 +380,7 @@ impl OpenMessage {
         }
     }
 
-    /// Has the stream keep this entry. True if no lower one was held.
+    /// Makes the stream keep this entry. True if no lower entry was held.
     pub(crate) fn hold(&mut self, hold: Hold) -> bool {
         if let Some(part) = &mut self.saving {
             part.later.get_or_insert(hold);
@@ -387,11 +390,11 @@ impl OpenMessage {
         is_first
     }
 
-    /// Ends a save that was stored. Returns the hold that is no longer needed; [`Self::hold`] is
-    /// the next one.
+    /// Ends a save that was stored. Returns the hold that is no longer needed; [`Self::hold`] has
+    /// the next hold.
     pub(crate) fn end_save(&mut self) -> Option<Hold> {
         let part = self.saving.take()?;
-        // Nothing of an attempt given up meanwhile is needed again.
+        // If a higher attempt has begun meanwhile, nothing of the saved attempt is needed again.
         if part.attempt == self.attempt {
             self.saved = part.released;
             self.saved_bytes = part.whole_bytes.unwrap_or(self.saved_bytes);
@@ -400,7 +403,8 @@ impl OpenMessage {
         std::mem::replace(&mut self.hold, part.later)
     }
 
-    /// The store refused the part being saved. If the message ended meanwhile, that end stays.
+    /// Handles that the store refused the part being saved. If the message ended meanwhile, its end
+    /// stays as it is.
     pub(crate) fn fail_save(&mut self, failure: MessageFailure) {
         self.saving = None;
         if self.phase == Phase::Live && !self.is_complete() {

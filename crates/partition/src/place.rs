@@ -1,8 +1,8 @@
-//! Decides where to resume reading a stream, and what was lost when a stream or the store was
-//! replaced or went back in time.
+//! Decides where to resume reading a stream. Also decides what was lost when a stream or the store
+//! was replaced or went back in time.
 //!
-//! Entry point: [`place`]. It never skips entries on a guess: a stream that is not known to be the
-//! one read before is read from its beginning. Unique keys drop what is read twice.
+//! Entry point: [`place`]. It never skips entries on a guess: if a stream may be another one than
+//! before, it is read from its beginning. Unique keys drop entries that are read twice.
 
 use model::{Mark, Seq};
 
@@ -18,7 +18,8 @@ pub struct Kept<'a> {
 /// An entry known to have been read, and what the stream has at its sequence now.
 ///
 /// The store knows one such entry and the worker another. A store that went back in time remembers
-/// a stream that the worker never read. Either entry may be the one that shows a replaced stream.
+/// a stream that the worker never read. Each of the entries alone may show that the stream was
+/// replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compared {
     /// The entry that was read, at the checkpoint or above it.
@@ -169,8 +170,8 @@ mod tests {
             (FOUND, OTHER),
             (FOUND, GONE),
             (Found { last: Seq(49), ..FOUND }, GONE),
-            // Cut off below the checkpoint and written past it: the entries below the end are new
-            // as well.
+            // The stream was cut off below the checkpoint and written past it: the entries below
+            // the end are new as well.
             (Found { last: Seq(35), ..FOUND }, GONE),
         ] {
             assert_eq!(placed(KEPT, found, &[mark]), "29 unread stream_parted a 41..");

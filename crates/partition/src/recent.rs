@@ -11,8 +11,8 @@ use model::MessageKey;
 
 use crate::types::CommandKey;
 
-/// Approximate bytes of an entry besides itself and the text of its ids: a place in the table, and
-/// reference counts.
+/// Approximate bytes of an entry in addition to itself and the text of its ids: a place in the
+/// table, and reference counts.
 const OVERHEAD: usize = 64;
 /// Room is given back only above this number of entries.
 const SMALL: usize = 64;

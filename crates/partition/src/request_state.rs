@@ -1,4 +1,4 @@
-//! What is known of a turn's request besides the chunks of its answer.
+//! Known state of a turn's request, in addition to the chunks of its answer.
 
 use model::{RequestInfo, Timestamp, Unanswered, WaitReason};
 
@@ -102,7 +102,8 @@ impl RequestState {
         Place::HandedBack
     }
 
-    /// True if it is not delivered again and the chunks published before have had time to be read.
+    /// True if the request is not delivered again and there was time to read the chunks published
+    /// before.
     pub(crate) fn is_given_up(self, now: Timestamp) -> bool {
         self.given_up_at.is_some_and(|at| now.since_ms(at) >= LAST_CHUNKS_MS)
     }
@@ -132,7 +133,7 @@ impl RequestState {
     pub(crate) fn reason(self, is_heard: bool) -> Option<WaitReason> {
         let unanswered = |why| Some(WaitReason::Unanswered(why));
         match self.place {
-            // Checked before the place, also after an acknowledgment: the service must learn that
+            // Checked before the place, even after an acknowledgment: the service must learn that
             // its chunks are not accepted.
             _ if self.has_unproven && !is_heard => unanswered(Unanswered::NoToken),
             Place::HandedBack => unanswered(Unanswered::HandedBack),

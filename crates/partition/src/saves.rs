@@ -13,8 +13,7 @@ pub(crate) struct SaveUnderWay {
 #[derive(Debug, Default)]
 pub(crate) struct Saving {
     pub(crate) under_way: Option<SaveUnderWay>,
-    /// The replay would take too long, and what the first half of it is needed for is not saved
-    /// yet.
+    /// The replay would take too long, and the items that need its first half are not saved yet.
     pub(crate) is_due: bool,
     /// The last try found nothing to save; no other try before the next tick.
     pub(crate) is_resting: bool,

@@ -6,17 +6,17 @@ use model::{Cut, PartialText};
 use crate::action::{SnapshotReply, SnapshotRequest};
 use crate::open::{OpenMessage, Phase};
 
-/// Builds a snapshot of a thread: the messages known to the gateway first, then the oldest, up to
-/// the requested number. A page holds at least one chunk if there is one, so that the next request
-/// makes progress.
+/// Builds a snapshot of a thread. The messages known to the gateway come first, then the oldest, up
+/// to the requested number. A page holds at least one chunk if there is one, so that the next
+/// request makes progress.
 pub(crate) fn snapshot<'a>(
     request: &SnapshotRequest,
     cut: Cut,
     messages: impl Iterator<Item = &'a OpenMessage>,
 ) -> SnapshotReply {
     let known = |message: &OpenMessage| request.known.iter().find(|(id, ..)| *id == message.key.message);
-    // A message not yet looked up in the store is left out, unless the gateway knows it and so may
-    // show it.
+    // A message that is not yet looked up in the store is left out, unless the gateway knows it and
+    // so may already show it.
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for message in messages {
         match known(message) {

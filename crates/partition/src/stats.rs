@@ -72,8 +72,7 @@ pub struct Counters {
     pub continuations: u64,
     /// Continuations that were not sent: too many in a row.
     pub continuations_rejected: u64,
-    /// Tool calls in finished messages that their ids do not distinguish: the id is missing or is
-    /// that of another call.
+    /// Tool calls in finished messages that have no id, or the id of another call.
     pub ambiguous_calls: u64,
     /// Facts found by memory tasks.
     pub facts: u64,
@@ -130,8 +129,8 @@ pub struct Stats {
     /// entries, bytes, and bytes of command keys.
     pub replay_permille: u64,
     /// Items that wait for the store: ended messages and dead letters for their commit, new
-    /// messages for their look-up. Look-ups count because new messages cannot end without them:
-    /// otherwise an outage that begins in a quiet moment would not show.
+    /// messages for their look-up. Look-ups are included because new messages cannot end without
+    /// them. Otherwise the number would not show an outage that begins in a quiet moment.
     pub uncommitted: usize,
     /// The last sequence read.
     pub last_seq: u64,
@@ -143,7 +142,7 @@ pub struct Stats {
     pub active_turns: usize,
     /// Inputs waiting for their thread, by reason.
     pub waiting_turns: WaitCounts,
-    /// Agents whose first task may not start, by reason.
+    /// Agents whose first task cannot start, by reason.
     pub waiting_agents: WaitCounts,
     /// Agents whose backoff has not expired.
     pub backing_off: usize,

@@ -4,15 +4,15 @@ use model::Timestamp;
 
 /// Time at the read position of the stream.
 ///
-/// While the reader has seen everything, real time counts: a missing chunk has not been published.
-/// While it is behind, the missing chunk may be unread in the stream, so only the stream's time
-/// counts, as far as it has been read. A backlog of an hour thus ages a gap by the time between its
-/// entries, not by the hour. While NATS is away, the clock is stopped.
+/// While the reader has seen everything, real time passes: a missing chunk has not been published.
+/// While the reader is behind, the missing chunk may be unread in the stream, so only the time of
+/// the entries read passes. A backlog of an hour thus ages a gap by the time between its entries,
+/// not by the hour. While NATS is away, the clock is stopped.
 #[derive(Debug)]
 pub(crate) struct StreamClock {
     elapsed_ms: i64,
     caught_up_since: Option<Timestamp>,
-    /// Reading is paused, so real time tells nothing about what was published.
+    /// Reading is paused, so the passing of real time does not show that nothing was published.
     is_paused: bool,
     /// The stream's time at the read position; an estimate while real time counts.
     latest_stored_at: Option<Timestamp>,
@@ -33,8 +33,8 @@ impl StreamClock {
             // A process that was suspended for a minute has read nothing for a minute.
             let passed_ms = if self.is_paused { 0 } else { now.since_ms(*since).min(self.step_ms) };
             self.elapsed_ms += passed_ms;
-            // Time counted by real time must not be counted again by the stream's time when the
-            // reader falls behind.
+            // Time that has passed as real time must not be counted again as the stream's time when
+            // the reader falls behind.
             self.latest_stored_at = self.latest_stored_at.map(|at| at.plus_ms(passed_ms));
             *since = (*since).max(now);
         }
@@ -55,8 +55,8 @@ impl StreamClock {
         }
     }
 
-    /// While paused, no real time counts: the chunk that would close a gap may be unread in the
-    /// stream.
+    /// While reading is paused, real time does not count: the chunk that would close a gap may be
+    /// unread in the stream.
     pub(crate) fn set_paused(&mut self, is_paused: bool, now: Timestamp) {
         if self.is_paused != is_paused {
             self.now(now);
@@ -65,7 +65,7 @@ impl StreamClock {
     }
 
     /// Advances with the stream's time if the reader is behind. Entries that are read again do not
-    /// move it.
+    /// advance the clock.
     pub(crate) fn observe(&mut self, stored_at: Timestamp) {
         let latest = self.latest_stored_at.unwrap_or(stored_at);
         if self.caught_up_since.is_none() {

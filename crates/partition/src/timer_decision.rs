@@ -68,7 +68,8 @@ fn follow_up(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
     }
 }
 
-/// The input of a follow-up. A follow-up armed after it uses the current settings.
+/// The input of a follow-up. It carries the current settings, which apply to a follow-up armed
+/// after it.
 fn opened(timer: &DueTimer, rules: &FollowUpRules, language: Option<&str>) -> Option<TurnOpened> {
     let thread: &ThreadId = timer.thread.as_ref()?;
     let text = |key: &str| timer.body.get(key).and_then(Value::as_str);
@@ -145,7 +146,7 @@ fn schedule(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
         }
         ScheduleVerdict::Skip { reason, next_due: None } => end(TimerEnd::Refused, reason.name()),
         ScheduleVerdict::Fire { occurrence, next_due } => {
-            // Derived from the occurrence alone, so that it happens once.
+            // The id is derived from the occurrence alone, so that the occurrence fires once.
             let Ok(id) = TaskId::parse(&format!("{}-{}", timer.id.series(), occurrence.0)) else {
                 return end(TimerEnd::Refused, "unreadable");
             };

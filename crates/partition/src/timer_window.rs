@@ -1,8 +1,8 @@
-//! The timers of a partition that are due next. Never all of them: an idle partition may have a
-//! million.
+//! The timers of a partition that are due next. Not all of its timers are in memory: an idle
+//! partition may have a million.
 //!
-//! Times are those of the caller's clock. The store decides: a timer that seems due is checked
-//! there, and is returned to the window if it is not.
+//! Times are by the caller's clock. The store decides: a timer that seems due is checked there, and
+//! is returned to the window if it is not due.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use crate::types::Outgoing;
 
 /// Maximum number of timers whose decisions are pending.
 pub(crate) const MOST_DECIDING: usize = 256;
-/// Timers up to this far beyond the window are kept as well, because the store's clock differs. A
-/// timer read twice has the same id.
+/// Timers due at most this long after the end of the window are kept as well, because the store's
+/// clock differs. A timer that is read twice has the same id.
 const SLACK_MS: i64 = 10_000;
 /// A hundred years ago: before any pending timer.
 const FROM_THE_FIRST_MS: i64 = -3_155_760_000_000;
@@ -33,7 +33,7 @@ pub(crate) struct TimerWindow {
     horizon: Option<Timestamp>,
     is_loading: bool,
     /// The last page contained nothing new, because at least a page of timers is due at the same
-    /// moment. Reading it again returns the same until one of them has left.
+    /// moment. Reading the page again returns the same timers until one of them has left.
     is_exhausted: bool,
     /// Other processes have written timers since the last read.
     is_stale: bool,
@@ -87,8 +87,8 @@ impl TimerWindow {
             self.insert(id, now.plus_ms(wait_ms));
         }
         self.horizon = if page.is_all { None } else { last.or(self.horizon) };
-        // A timer written meanwhile may be due long after the end of the page. If kept, it would
-        // imply that all timers before it are known.
+        // A timer written meanwhile may be due long after the end of the page. If the window kept
+        // it, all timers before it would seem to be known.
         while let Some((at, id)) = self.due.last().filter(|(at, _)| self.is_beyond(*at)).cloned() {
             self.due.remove(&(at, id.clone()));
             self.at.remove(&id);
@@ -110,8 +110,8 @@ impl TimerWindow {
         }
     }
 
-    /// Keeps the timer from being decided until a command's change of it is written. False if a
-    /// decision or a write of it is pending already.
+    /// Prevents a decision about the timer until a command's change of the timer is written. False
+    /// if a decision or a write is already pending.
     pub(crate) fn hold(&mut self, id: &TimerId) -> bool {
         if !self.deciding.insert(id.clone()) {
             return false;
@@ -149,9 +149,9 @@ impl TimerWindow {
         (writes, outgoing.into_iter().flatten().collect())
     }
 
-    /// A person has written to the thread, or a commit arms a newer follow-up there. The thread's
-    /// follow-up does not fire if its decision is pending or if no commit contains its firing yet.
-    /// By then its row may belong to another follow-up.
+    /// Supersedes the thread's follow-up: a person has written to the thread, or a commit arms a
+    /// newer follow-up there. The old one does not fire if its decision is pending or no commit
+    /// contains its firing yet. When the decision arrives, its row may belong to another follow-up.
     pub(crate) fn supersede(&mut self, thread: &ThreadId) {
         if self.asked > 0 {
             self.superseded.insert(thread.clone());
@@ -270,7 +270,7 @@ mod tests {
         let mut window = TimerWindow::new(page([(1, -5), (2, 0), (3, 10)], true), 8, T0);
         assert_eq!(window.take_due(T0), [timer(1), timer(2)]);
         assert_eq!((window.take_due(T0), window.first()), (vec![], Some(T0.plus_ms(10))));
-        // Read again while its decision is pending, a timer is not decided twice.
+        // A timer that is read again while its decision is pending is not decided twice.
         window.loaded(page([(1, -5)], true), T0);
         assert_eq!(window.take_due(T0.plus_ms(9)), []);
         window.written(timer(1), None, T0);

@@ -90,7 +90,7 @@ impl TimerDecision {
 pub enum TimerEnd {
     /// Cancelled by a person's message, a client, or a newer timer.
     Cancelled,
-    /// It had fired, and what it fired left nothing.
+    /// It had fired, but its turn left nothing.
     Withdrawn,
     /// Refused by a rule.
     Refused,
@@ -110,8 +110,8 @@ impl TimerEnd {
 /// A timer to set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArmedTimer {
-    /// Derived from what armed it, so that it is set once. A follow-up replaces the one pending in
-    /// its thread.
+    /// Derived from the turn or request that armed it, so that it is set once. A follow-up replaces
+    /// the pending one in its thread.
     pub id: TimerId,
     /// Thread of the follow-up, if it is one.
     pub thread: Option<ThreadId>,
@@ -127,12 +127,12 @@ pub struct ArmedTimer {
 }
 
 /// Change of a timer in a commit. Except for [`TimerWrite::Arm`], it applies only while the timer
-/// is pending, or withdraws what it fired.
+/// is pending, or withdraws the turn or task that it fired.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TimerWrite {
     /// Sets the timer.
     Arm(ArmedTimer),
-    /// It has fired; what it fired is in the outbox of the same commit.
+    /// It has fired; the turn or task that it fired is in the outbox of the same commit.
     Fire {
         id: TimerId,
         /// Turn of a follow-up.
@@ -148,7 +148,7 @@ pub enum TimerWrite {
         /// Rule that delays it.
         by: Option<String>,
     },
-    /// Ends the timer without firing, or withdraws what it fired.
+    /// Ends the timer without firing, or withdraws the turn or task that it fired.
     End {
         id: TimerId,
         /// State in which it ends.
@@ -166,7 +166,7 @@ impl TimerWrite {
         }
     }
 
-    /// Turn without whose messages it is not written.
+    /// The turn on which this write depends: without the turn's messages it is not written.
     pub(crate) fn armed_by(&self) -> Option<&TurnId> {
         match self {
             Self::Arm(armed) => armed.armed_by.as_ref(),
@@ -174,8 +174,8 @@ impl TimerWrite {
         }
     }
 
-    /// True if the timer was stored before, by the database's clock: the window reads it from the
-    /// store.
+    /// True if the timer was already stored, with its due time by the database's clock: the window
+    /// reads it from the store.
     pub(crate) fn is_stored(&self) -> bool {
         matches!(self, Self::Arm(armed) if armed.armed_by.is_none())
     }

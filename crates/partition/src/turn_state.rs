@@ -68,22 +68,22 @@ pub(crate) struct TrackedTurn {
     pub(crate) rules: Option<TurnRules>,
     /// A previous owner may have published its request.
     pub(crate) is_restored: bool,
-    /// A chunk of it came before this owner had published its request.
+    /// A chunk of the turn came before this owner had published its request.
     pub(crate) is_adopted: bool,
-    /// The workflow is told once the end is stored. Before that, a later owner may have to wait for
-    /// the answer.
+    /// The workflow is notified once the end is stored. Before that, a later owner may have to wait
+    /// for the answer.
     pub(crate) is_abandoned: bool,
     /// The command that ended it, with the sequence of its entry.
     pub(crate) stopped_by: Option<(Seq, AuditWrite)>,
-    /// Requested while the reader was behind: entries read until it has caught up are older than
-    /// the request.
+    /// True if the turn was requested while the reader was behind: entries read until it has caught
+    /// up are older than the request.
     pub(crate) is_unread: bool,
     /// The input is stored or being saved, and must be deleted when the turn ends.
     pub(crate) is_saved: bool,
     /// The input is being saved.
     pub(crate) is_being_saved: bool,
-    /// Entry of its input while the stream must keep it; for an ended turn also that of a chunk
-    /// that came too late.
+    /// Entry of its input while the stream must keep the entry. For an ended turn, also the entry
+    /// of a chunk that came too late.
     pub(crate) hold: Option<Hold>,
     /// When this owner published its request, by the owner's clock.
     pub(crate) requested_at: Option<Timestamp>,
@@ -93,7 +93,7 @@ pub(crate) struct TrackedTurn {
     pub(crate) request: RequestState,
     /// Time of the last chunk by the clock of the stream's server; for people.
     pub(crate) heard_at: Option<Timestamp>,
-    /// Time at which this owner learned of it.
+    /// Time at which this owner learned of the turn.
     pub(crate) known_at: Timestamp,
     /// Arrival of its input, under this or a previous owner.
     pub(crate) came_at: Timestamp,
@@ -104,12 +104,12 @@ pub(crate) struct TrackedTurn {
     pub(crate) timer: Option<TimerId>,
     /// Facts given to the turn.
     pub(crate) recalled: RecalledFacts,
-    /// Its answer is complete, and waits for the driver to report whether it is still wanted or
-    /// which facts it was given.
+    /// The answer is complete. It waits until the driver reports whether the turn is still wanted,
+    /// or which facts the turn was given.
     pub(crate) is_answered: bool,
 }
 
-/// Why the agent may not start a turn now.
+/// Why the agent cannot start a turn now.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Postponed {
     /// Time at which the driver is asked again.
@@ -119,10 +119,10 @@ pub(crate) struct Postponed {
     ends_at: Option<Timestamp>,
 }
 
-/// Maximum interval until a turn that its agent may not start is tried again, ms.
+/// Maximum interval between two tries to start a turn that its agent cannot start yet, ms.
 const LOOK_AGAIN_MS: i64 = 5_000;
-/// The same interval for a spent budget or a limit of turns: many agents may wait for the same one,
-/// for weeks.
+/// The same interval for a spent budget or a limit of turns: many agents may wait for the same
+/// budget or limit, for weeks.
 const LOOK_AT_SHARED_LIMIT_MS: i64 = 15_000;
 
 impl Postponed {
@@ -232,7 +232,7 @@ impl TrackedTurn {
         matches!(&self.source, TurnSource::Input(opened) if !opened.metadata.is_synthetic())
     }
 
-    /// True if facts of it are remembered afterwards.
+    /// True if facts from the turn are remembered afterwards.
     pub(crate) fn is_remembered(&self) -> bool {
         matches!(&self.source, TurnSource::Input(opened) if opened.options.memory)
     }
@@ -252,8 +252,8 @@ impl TrackedTurn {
         self.metadata().is_synthetic()
     }
 
-    /// Whether the turn may start when it waits in its thread. A foreground input keeps its place
-    /// before later ones; a background turn does not.
+    /// Whether a turn that waits in its thread may start. A foreground input keeps its place before
+    /// later inputs; a background turn does not.
     pub(crate) fn waiting(&self, now: Timestamp) -> Readiness {
         match self.postponed {
             Some(postponed) if now < postponed.until => match self.is_synthetic() {
@@ -333,8 +333,8 @@ pub(crate) struct TurnTable {
 }
 
 impl TurnTable {
-    /// Number of agents whose first task is running or may start, and the age in ms of the oldest
-    /// task that may start and has not.
+    /// Number of agents whose first task is running or may start. Also the age in ms of the oldest
+    /// task that may start and has not started.
     pub(crate) fn runnable(&self, now: Timestamp) -> (usize, i64) {
         let heads = self.queues.values().map(|queue| (queue.head_state(now), queue.first()));
         heads.fold((0, 0), |(agents, oldest_ms), (state, first)| match (state, first) {
@@ -419,7 +419,7 @@ impl TurnTable {
         result
     }
 
-    /// Has the stream keep this entry of the turn.
+    /// Makes the stream keep this entry of the turn.
     pub(crate) fn hold(&mut self, id: &TurnId, hold: Hold) {
         let Some(turn) = self.turns.get_mut(id) else { return };
         turn.hold = Some(hold);
@@ -433,7 +433,7 @@ impl TurnTable {
         Some(hold.seq)
     }
 
-    /// Queues the thread to be looked at when there is room for a turn.
+    /// Queues the thread to be checked when there is room for a turn.
     pub(crate) fn make_ready(&mut self, thread: &ThreadId) {
         if self.is_ready.insert(thread.clone()) {
             self.ready.push_back(thread.clone());
@@ -453,7 +453,7 @@ impl TurnTable {
         }
     }
 
-    /// Forgets an agent and its thread when they equal the store's defaults.
+    /// Drops the in-memory state of a thread and its agent once it equals the store's defaults.
     pub(crate) fn tidy(&mut self, thread: &ThreadId) {
         if self.thread_queues.get(thread).is_some_and(ThreadQueue::is_empty) {
             self.thread_queues.remove(thread);

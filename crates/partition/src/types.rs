@@ -76,8 +76,8 @@ pub struct Start {
     pub content: String,
     /// Metadata of the input.
     pub metadata: Metadata,
-    /// Chunks of this run have come already, from a request of the previous owner: only the rules
-    /// are wanted, and nothing is published.
+    /// Chunks of this run have already come, from a request of the previous owner: only the rules
+    /// are requested, and nothing is published.
     pub is_adopted: bool,
     /// Time from the acceptance of the input to the start of this run, ms; `None`: a previous owner
     /// started it.
@@ -107,7 +107,7 @@ impl Default for TurnRules {
     }
 }
 
-/// Why an agent may not begin a turn now.
+/// Why an agent cannot begin a turn now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotNow {
     /// The agent backs off.
@@ -135,14 +135,14 @@ pub enum NotNow {
 pub enum Started {
     /// The request is stored; chunks will follow.
     Requested(TurnRules),
-    /// Nothing was requested: the agent, which may live in another partition, may not start this
-    /// turn now. It is tried again later.
+    /// Nothing was requested: the agent, which may live in another partition, cannot start this
+    /// turn now. The turn is tried again later.
     NotNow(NotNow),
     /// The turn belongs to a follow-up that is no longer wanted; names the cause, see
     /// [`crate::DueTimer::superseded_by`].
     Superseded(&'static str),
-    /// The store permanently refuses to read what the turn starts from. The turn fails with code
-    /// `rejected_by_database`.
+    /// The store permanently refuses to read the data that the turn starts from. The turn fails
+    /// with code `rejected_by_database`.
     Unreadable {
         /// Rules that apply to what follows.
         rules: TurnRules,
@@ -158,7 +158,7 @@ pub enum Started {
     },
 }
 
-/// Change of one agent's queue row. The values are absolute and are written only while the stored
+/// Change of one agent's queue row. The values are absolute. They are written only while the stored
 /// head is below `guard`, so a task completes at most once even without the epoch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentWrite {
@@ -167,7 +167,8 @@ pub struct AgentWrite {
     pub guard: Position,
     /// All tasks up to here are done or marked failed. The head never goes back.
     pub head: Position,
-    /// Number of failures of the task after the head, which is the run of its next turn.
+    /// Number of failures of the task after the head. It is also the run number of that task's next
+    /// turn.
     pub run: u32,
     /// Failures since the last success: `backoff_attempt_count`.
     pub failures: u32,
@@ -196,7 +197,7 @@ pub enum BackoffChange {
 pub struct FailedTask {
     pub agent: AgentId,
     pub position: Position,
-    /// Code for machines: that of a failure, or `dropped` or `stopped`.
+    /// Code for machines: the code of a failure, `dropped` or `stopped`.
     pub code: String,
     pub text: String,
 }
@@ -225,7 +226,7 @@ pub struct TurnWrite {
     /// For a task: index in [`crate::Commit::agents`] of the write that moves the head. If that
     /// write is refused, nothing of this turn is written.
     pub agent: Option<usize>,
-    /// Thread of the stored failed turn of this id to delete, because its retry succeeded.
+    /// Thread of a stored failed turn with this id, which is deleted because its retry succeeded.
     pub ends_failed: Option<ThreadId>,
     /// Written instead when the store refuses the messages.
     pub on_refusal: Fallback,
@@ -289,8 +290,8 @@ pub enum TaskChange {
     Requeue { agent: AgentId, from: Position, to: Position },
     /// A failed task is deleted.
     Remove { agent: AgentId, position: Position },
-    /// The task gets another payload. The digest stays, so the original command sent again is still
-    /// recognized as this task.
+    /// The task gets another payload. Its digest stays, so that the original command is still
+    /// recognized as this task if it is sent again.
     Edit {
         agent: AgentId,
         position: Position,
@@ -340,8 +341,8 @@ pub enum Outgoing {
     Pause(Pause),
 }
 
-/// A pause requested because a turn with a person failed on refused credentials of its agent.
-/// Retries are useless until an operator has replaced the credentials.
+/// A pause requested because the agent's credentials were refused in a person's turn. Retries are
+/// useless until an operator has replaced the credentials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pause {
     /// The turn that failed.

@@ -1,5 +1,5 @@
-//! Reorders the chunks of one message: in any order in, each once and in order out, with bounded
-//! memory.
+//! Reorders the chunks of one message: they come in any order, and each is released once and in
+//! order, with bounded memory.
 //!
 //! Entry type: [`Reorder`]. Invariants: released chunks have the ids 0, 1, 2, … without a gap; a
 //! duplicate changes nothing; memory depends on what arrived, never on a claimed id. A duplicate, a

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use model::{IdRange, Timestamp};
 
-/// Chunks less than this far ahead of the next one are held in a ring, others in a tree. A claimed
-/// id thus allocates at most this many slots of the ring, or one entry of the tree.
+/// Chunks less than this far ahead of the next one are held in a ring, others in a tree. Whatever
+/// id a chunk claims, it allocates at most this number of slots of the ring, or one entry of the
+/// tree.
 const RING: usize = 64;
 
 /// Limits of one message.
@@ -74,8 +75,8 @@ struct Held<T> {
     item: T,
 }
 
-/// The reorder buffer of one message. RFC 9000 section 2.2 has the same rules for stream frames; as
-/// there, the final size cannot change once it is known.
+/// The reorder buffer of one message. RFC 9000 section 2.2 has the same rules for stream frames.
+/// The final size cannot change once it is known, as in that RFC.
 #[derive(Debug)]
 pub struct Reorder<T> {
     limits: MessageLimits,
@@ -136,7 +137,7 @@ impl<T> Reorder<T> {
         if piece.id == self.next() {
             self.released.push(piece.digest);
             self.ready = Some(item);
-            // Its slot at the front of the ring was empty: that was the gap.
+            // The chunk's slot at the front of the ring was empty: that was the gap.
             self.ring.pop_front();
             return Insert::Ready;
         }
@@ -180,7 +181,7 @@ impl<T> Reorder<T> {
     }
 
     /// Time at which the oldest open gap opened: the arrival of the first chunk that still waits.
-    /// Later chunks do not change it; closing one gap leaves the others their own age.
+    /// Later chunks do not change it, and closing one gap does not change the age of the others.
     pub fn gap_opened_at(&mut self) -> Option<Timestamp> {
         let next = self.next();
         while self.arrivals.front().is_some_and(|(id, _)| *id < next) {

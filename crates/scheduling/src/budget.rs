@@ -1,4 +1,4 @@
-//! Budgets: how much model calls may use in a day or a month of a time zone.
+//! Budgets limit the use of model calls in a day or a month of a time zone.
 //!
 //! Amounts are whole numbers of the smallest part of their unit, so that comparisons are exact: a
 //! token, or a billionth of the currency.
@@ -52,8 +52,8 @@ impl BudgetUnit {
     }
 
     /// Parses a decimal number as an amount. Smaller parts are cut off, and a value that is too
-    /// large becomes the largest amount. A sum that is cut off reaches a limit exactly when the
-    /// original did, because limits have no smaller parts. `None`: not such a number.
+    /// large becomes the largest amount. Limits have no smaller parts, so a sum that is cut off
+    /// reaches a limit exactly when the exact sum does. `None`: `text` is not a decimal number.
     pub fn floor(self, text: &str) -> Option<u64> {
         let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
         let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -124,7 +124,7 @@ pub enum BudgetVerdict {
 }
 
 /// Decides whether a budget allows a turn to start. A turn that starts with anything left continues
-/// to its end, whatever it uses.
+/// to its end, however much it uses.
 pub fn decide_budget(limit: u64, spent: u64) -> BudgetVerdict {
     match limit.saturating_sub(spent) {
         0 => BudgetVerdict::Spent,

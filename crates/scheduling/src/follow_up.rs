@@ -1,4 +1,4 @@
-//! Follow-ups: when an agent may write without being asked, and when it may not.
+//! Follow-ups: when an agent may write without being asked, and when it must not.
 //!
 //! After a turn, [`arm`] decides whether to set a timer; when it is due, [`decide_follow_up`]
 //! decides whether it fires. Nothing is counted here: the facts for the rules are derived from

@@ -1,6 +1,6 @@
 //! Decides which agent runs next. Each agent's queue is first in, first out, with its own backoff,
-//! and a thread has one turn at a time. It also decides follow-ups, of which a person never gets
-//! too many, schedules, budgets and turn limits.
+//! and a thread has one turn at a time. The crate also decides schedules, budgets, turn limits, and
+//! follow-ups, which are limited so that a person never gets too many.
 //!
 //! Entry points: [`AgentQueue`] for the tasks of one agent, [`ThreadQueue`] for the turns of one
 //! thread, [`backoff::delay_ms`], [`follow_up::arm`] and [`follow_up::decide_follow_up`],

@@ -16,7 +16,7 @@ const WINDOW_BYTES: usize = 64 << 10;
 pub struct AgentQueue {
     /// All tasks up to here are done or marked failed.
     pub head: Option<Position>,
-    /// Number of failures of the first task, which is the run of its next turn.
+    /// Number of failures of the first task. It is also the run number of the task's next turn.
     pub run: u32,
     /// Failures since the last success.
     pub failures: u32,
@@ -27,11 +27,11 @@ pub struct AgentQueue {
     bytes: usize,
     has_more: bool,
     is_loading: bool,
-    /// The running task. Once its end is decided it is no longer the first: the next one may be
-    /// changed while the end is being stored.
+    /// The running task. Once its end is decided, it is no longer the first task: the next task may
+    /// be changed while the end is being stored.
     busy: Option<Position>,
-    /// Replaces an unknown `head`: nothing up to here was pending when the first task came.
-    /// Without it a forgotten queue would read tasks again that are long done.
+    /// Replaces an unknown `head`: nothing up to here was pending when the first task came. Without
+    /// it, a queue that was forgotten would load tasks again that were done before.
     floor: Option<Position>,
     /// Tasks were stored since the last load was requested, so its answer about further tasks is
     /// outdated.
@@ -142,17 +142,17 @@ impl AgentQueue {
         }
     }
 
-    /// Announces a stored task that will move to the end, to this position, without passing through
-    /// memory.
+    /// Announces that a stored task will move to the end of the queue, to this position, without
+    /// being loaded into memory.
     pub fn expect(&mut self, position: Position) {
         self.came(position);
         self.has_more = true;
         self.mark_unknown();
     }
 
-    /// Notes a change of a stored task. Until [`AgentQueue::settle`] nothing is loaded from the
-    /// store, a load in progress does not count, and nothing starts, because a later owner would
-    /// not know why.
+    /// Notes a change of a stored task. Until [`AgentQueue::settle`], nothing is loaded from the
+    /// store, and the answer to a load in progress is ignored. No task starts either, because a
+    /// later owner would not know the change that led to the start.
     pub fn mark_unknown(&mut self) {
         self.is_doubtful = true;
         self.unsettled += 1;
@@ -166,7 +166,7 @@ impl AgentQueue {
     /// Notes a task behind all others.
     fn came(&mut self, position: Position) {
         let is_first = self.tasks.is_empty() && !self.has_more && self.head.is_none();
-        // Its commit was in progress when another task was expected behind it.
+        // The task's commit was in progress when another task was expected behind it.
         if is_first || self.floor.is_some_and(|floor| floor >= position) {
             self.floor = Some(Position::from_stored(position.get() - 1));
         }
@@ -186,7 +186,8 @@ impl AgentQueue {
     /// Takes the answer to [`AgentQueue::load_after`].
     pub fn loaded(&mut self, after: Position, tasks: Vec<QueuedTask>, more: bool) {
         self.is_loading = false;
-        // The head has moved since the tasks were requested, or a task was changed.
+        // The answer is outdated if the head has moved since the tasks were requested, or a task
+        // was changed.
         if self.is_doubtful || !self.tasks.is_empty() || self.done_up_to().is_some_and(|done| done > after) {
             return;
         }
@@ -219,8 +220,8 @@ impl AgentQueue {
         self.busy.is_some()
     }
 
-    /// The first task is done or given up: moves the head past it and resets the backoff. True if
-    /// there was a backoff.
+    /// Moves the head past the first task, which is done or given up, and resets the backoff. True
+    /// if there was a backoff.
     pub fn advance(&mut self) -> bool {
         let had_backoff = self.failures > 0 || self.waits_until.is_some();
         if let Some(done) = self.tasks.pop_front() {

@@ -109,7 +109,8 @@ impl Schedule {
 
     /// Parses a schedule: the five fields of cron (`minute hour day month weekday`), or one time.
     /// The time is an instant with an offset, or a local time in the zone. If a local time occurs
-    /// twice the first counts; a skipped one is the moment at which the clock has passed it.
+    /// twice, the first one counts. A skipped local time means the moment at which the clock skips
+    /// it.
     ///
     /// # Errors
     /// The schedule is invalid; the error names the invalid part.
@@ -180,7 +181,8 @@ fn pattern(text: &str) -> Result<Cron, InvalidSchedule> {
         return Err(wrong(format!("at most {} bytes are expected", Schedule::MAX_CRON)));
     }
     let cron = cron_pattern::parse(text).map_err(wrong)?;
-    // From a fixed day, over more years than there are between two leap days of one weekday.
+    // The search starts on a fixed day. It covers more years than there are between two leap days
+    // on the same weekday.
     let epoch = Timestamp(1_704_067_200_000);
     match next_of(&cron, &Zone::UTC, epoch) {
         Some(_) => Ok(cron),

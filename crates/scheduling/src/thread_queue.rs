@@ -29,9 +29,9 @@ pub enum Admission<T> {
 pub enum Readiness {
     /// It may start.
     Ready,
-    /// It may not start yet, and those behind it wait with it.
+    /// It cannot start yet, and the inputs behind it wait with it.
     Blocks,
-    /// It may not start yet, but those behind it need not wait.
+    /// It cannot start yet, but the inputs behind it need not wait.
     StepsAside,
 }
 
@@ -45,8 +45,8 @@ impl<T: Clone + PartialEq> ThreadQueue<T> {
     /// Admits an input.
     pub fn admit(&mut self, turn: T, policy: BusyPolicy) -> Admission<T> {
         let Some(active) = self.active.clone() else {
-            // Waiting inputs have been admitted before; an input that would stop the active turn
-            // has nothing to stop.
+            // Waiting inputs have been admitted before, so they stay. An input that would stop the
+            // active turn has nothing to stop.
             if policy == BusyPolicy::Reject && !self.waiting.is_empty() {
                 return Admission::Rejected;
             }

@@ -57,7 +57,7 @@ impl Zone {
             AmbiguousOffset::Unambiguous { offset } => Instants::One(of(offset)),
             AmbiguousOffset::Fold { before, after } => Instants::Two(of(before), of(after)),
             AmbiguousOffset::Gap { before, after } => {
-                // Computed with the later offset, it is before the change.
+                // The instant computed with the later offset is before the change.
                 let begin = after.to_timestamp(shown).ok();
                 let change = begin.and_then(|begin| self.0.following(begin).next());
                 Instants::Skipped(change.map_or(of(before), |change| of_instant(change.timestamp())))

@@ -1,7 +1,7 @@
 //! Defects that are planted to test whether the simulation finds them.
 //!
-//! Each is in a double (store, log), in the driver, or rewrites the inputs and outputs of the
-//! machine. The production crates do not contain them.
+//! Each defect is in a double (store, log) or in the driver, or rewrites the inputs and outputs of
+//! the machine. The production crates do not contain them.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub enum PlantedBug {
     AppendOnArrival,
     /// Leases are written and compared by the workers' clocks.
     LeaseByWorkerClock,
-    /// The machine is told that its commit was applied when it was only sent.
+    /// The machine is notified that its commit was applied when the commit was only sent.
     FreedBeforeCommit,
     /// The clock of gaps stops while chunks arrive.
     GapClockReset,
@@ -45,7 +45,7 @@ pub enum PlantedBug {
     SpillsStay,
     /// Saves are not fenced: a late save of an earlier owner is written.
     SavesUnfenced,
-    /// A store that has lost saves but no commit passes for the one that its owner knows.
+    /// A store that has lost saves, but no commit, is taken for the store that its owner knows.
     SavesUncounted,
     /// The machine treats a save as stored as soon as it is handed out.
     SavesUnconfirmed,
@@ -69,7 +69,8 @@ pub enum PlantedBug {
     AttemptStays,
     /// Chunks of turns count without the turn's token.
     TokenIgnored,
-    /// Turns and tasks are always new, whatever the store knows, and task ids are not unique.
+    /// Turns and tasks always count as new, even if the store knows them, and task ids are not
+    /// unique.
     CheckAlwaysNew,
     /// The tasks of one commit are stored in another order than they arrived in.
     QueueShuffled,
@@ -91,7 +92,7 @@ pub enum PlantedBug {
     StopIgnored,
     /// A new owner ignores stored backoffs.
     BackoffForgotten,
-    /// A gateway takes the ends in the store for those that the owner has reported.
+    /// A gateway treats the ends in the store like ends that the owner has reported.
     CutFromStore,
     /// Gateways ignore the numbers of frames.
     FrameNumbersIgnored,
@@ -113,7 +114,7 @@ pub enum PlantedBug {
     CursorLags,
     /// A page with some of the ends counts as all of them.
     PageCutShort,
-    /// A page of the store does not report that the position it was requested after is gone.
+    /// A page of the store does not report that its start position no longer exists.
     UndoneEndsKept,
     /// A new owner requests an answer again that is already in progress.
     AnswerRequestedAgain,
@@ -131,14 +132,14 @@ pub enum PlantedBug {
     SavedInputsStay,
     /// Requests of runs that have ended are not withdrawn.
     NeverWithdrawn,
-    /// Commits are applied under the right epoch, whatever the commit counter is.
+    /// Commits are applied if the epoch is right; the commit counter is ignored.
     EpochAlone,
-    /// Leases are renewed under the right epoch, whatever the commit counter is.
+    /// Leases are renewed if the epoch is right; the commit counter is ignored.
     RenewalBlind,
-    /// A stream of the same name that is long enough counts as the same stream, whatever its
-    /// entries are.
+    /// A stream of the same name that is long enough counts as the same stream, even with other
+    /// entries.
     MarkIgnored,
-    /// Of the marks that store and owner have read in a stream, only the higher one is compared.
+    /// Only the higher of the marks that store and owner have read in a stream is compared.
     HighestMarkAlone,
     /// A hole in a stream is skipped without a report.
     HolePassed,

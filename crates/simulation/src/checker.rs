@@ -1,8 +1,8 @@
 //! Checks the invariants on plain data: what was published, what is stored, what clients saw.
 //!
-//! Entry point: [`check`]. It shares no code with the code under test, only the types of `model`:
-//! it computes each message's outcome again from the order of the log. It does not depend on the
-//! simulation; process tests use it too.
+//! Entry point: [`check`]. The checker shares no code with the code under test, only the types of
+//! `model`: it computes each message's outcome again from the order of the log. It does not depend
+//! on the simulation; process tests use it too.
 
 mod evidence;
 mod expected_outcome;

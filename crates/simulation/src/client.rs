@@ -29,7 +29,7 @@ pub(crate) struct Client {
     since: Option<i64>,
     /// When the client last started over without a cursor, ms.
     pub(crate) begun_at: i64,
-    /// A gateway let the client in by an owner's report from before the store went back.
+    /// A gateway let the client join by an owner's report from before the store went back.
     pub(crate) may_be_undone: bool,
 }
 
@@ -121,8 +121,8 @@ impl Client {
         let text = std::str::from_utf8(event).unwrap_or_default();
         for event in text.split_inclusive("\n\n") {
             let read = native_reader::event(event);
-            // If a message is sent again in an attempt that the client has a part of, its ids
-            // repeat.
+            // If a message is sent again in an attempt of which the client already has a part, its
+            // ids repeat.
             if let Some(SeenEvent::Reset { message, .. }) = &read {
                 self.ids.retain(|id| !id.contains(message.as_str()));
             }

@@ -102,7 +102,7 @@ coverage! {
     resumes,
     /// Restarts of gateways.
     gateway_restarts,
-    /// Frames, queries and replies that were in flight for long.
+    /// Frames, queries and replies that were in flight for a long time.
     late_frames,
     /// Pages of ends that gateways read.
     pages,
@@ -199,7 +199,7 @@ coverage! {
     erasures_undone,
     /// Rows that erasures deleted.
     erased_rows,
-    /// Owners that an erasure made to forget their state.
+    /// Owners that an erasure made forget their state.
     renounced,
     /// Turns that did not begin because their threads were erased.
     erased_starts,
@@ -230,7 +230,7 @@ coverage! {
     stream_cuts,
     /// Streams that were created again.
     stream_renewals,
-    /// Streams purged behind a store that went back.
+    /// Streams that were purged beyond the state of a store that went back.
     purges_behind,
     /// Streams that lost an entry.
     entries_lost,
@@ -238,7 +238,7 @@ coverage! {
     undone_transcripts,
     /// Restarts that took back an end that their client had been shown.
     taken_back,
-    /// Holes that owners met.
+    /// Holes that owners encountered.
     holes_named,
     /// Streams that did not match the marks in the store.
     rebases,

@@ -10,7 +10,7 @@ pub(crate) const START: i64 = 1_800_000_000_000;
 /// The entries of one stream.
 #[derive(Debug)]
 pub(crate) struct Log {
-    /// Each with its time, ns; `None` for a lost entry.
+    /// The entries, each with its time in ns; `None` for a lost entry.
     entries: Vec<Option<(i64, EntryBody)>>,
     /// The first sequence that is not purged.
     first: u64,

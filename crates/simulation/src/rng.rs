@@ -1,7 +1,7 @@
 //! A small generator whose numbers never change, so that a reported seed can always be replayed.
 
-/// SplitMix64 (Steele, Lea, Flood 2014). Not from a library, because a library's numbers may change
-/// with a version.
+/// SplitMix64 (Steele, Lea, Flood 2014). It is not taken from a library, because the numbers of a
+/// library may change with its version.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng(u64);
 
@@ -12,7 +12,7 @@ impl Rng {
         rng
     }
 
-    /// An independent generator, so that one part's draws do not shift those of another.
+    /// An independent generator, so that the draws of one part do not shift the draws of another.
     pub(crate) fn fork(&mut self) -> Self {
         Self::new(self.next())
     }

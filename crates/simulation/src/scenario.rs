@@ -19,7 +19,7 @@ pub(crate) struct Scenario {
     pub(crate) gateways: usize,
     /// Latency of NATS messages to each gateway, ms.
     pub(crate) link_ms: Vec<i64>,
-    /// The most open messages that one answer names.
+    /// Maximum number of open messages in one reply.
     pub(crate) most_shown: usize,
     /// Publishers begin messages, and faults happen, until this time, ms.
     pub(crate) faults_until: i64,

@@ -100,13 +100,13 @@ pub(crate) struct Store {
     split: Vec<Vec<model::Message>>,
     spilled_messages: Vec<BTreeMap<MessageKey, (i64, SpilledMessage)>>,
     pub(crate) incidents: Vec<(PartitionId, Incident)>,
-    /// The store went back in time: the positions of tasks differ from those whose answers are in
-    /// the streams.
+    /// True if the store went back in time: the positions of tasks then differ from those whose
+    /// answers are in the streams.
     pub(crate) is_undone: bool,
     /// Marks of erased threads; true when the erasure is complete.
     erased: BTreeMap<ThreadId, bool>,
-    /// All threads that were ever marked, even if the store has gone back behind the mark: entries
-    /// under the mark were dropped.
+    /// All threads that were ever marked, even if the store has gone back to before the mark:
+    /// entries that arrived under the mark were dropped.
     once_erased: BTreeSet<ThreadId>,
     /// Turns of tasks that an erasure deleted, with the erased thread.
     erased_turns: BTreeMap<TurnId, ThreadId>,
@@ -126,8 +126,8 @@ impl Store {
         &mut self.rows[usize::from(partition.0)]
     }
 
-    /// Raises the epoch above every one that was ever granted, including by a store that has gone
-    /// back in time since. `now_us` is the database's clock.
+    /// Raises the epoch above every epoch that was ever granted, even by a store that has gone back
+    /// in time since. `now_us` is the database's clock.
     pub(crate) fn grant(
         &mut self,
         partition: PartitionId,
@@ -228,8 +228,8 @@ impl Store {
         }
     }
 
-    /// Applies a whole commit. `skew` is that of the clock by which backoffs are written, for a
-    /// planted bug. True if a queue was further than its owner knew.
+    /// Applies a whole commit. `skew` is the error of the clock by which backoffs are written, for
+    /// a planted bug. True if a queue was further ahead than its owner knew.
     pub(crate) fn apply(&mut self, commit: &Commit, log: &Log, time: i64, skew: i64) -> bool {
         let partition = commit.partition;
         self.commits += 1;
@@ -350,7 +350,7 @@ impl Store {
         let last = self.last_numbers.entry(thread.clone()).or_default();
         *last += 1;
         match self.bug {
-            // The message itself is already there.
+            // The count already includes the message itself.
             Some(PlantedBug::NumberIsCount) => {
                 self.kept.get(thread).map_or(1, |rows| i64::try_from(rows.len()).unwrap_or(i64::MAX))
             }
@@ -388,10 +388,10 @@ impl Store {
         }
     }
 
-    /// Nothing saved is left of what has ended.
+    /// Checks that no saved parts of ended messages and turns are left.
     fn check_saved(&mut self, partition: PartitionId) {
         let number = usize::from(partition.0);
-        // Owners do not load what was saved of erased threads; it is deleted with the rest.
+        // Owners do not load saved parts of erased threads; these are deleted with the rest.
         let messages = self.spilled_messages[number]
             .keys()
             .filter(|key| self.has_ended(key) && !self.is_erased(&key.thread));
@@ -410,7 +410,7 @@ impl Store {
         }
     }
 
-    /// I5, for the entries that the checkpoint has just passed.
+    /// Checks invariant I5 for the entries that the checkpoint has just passed.
     fn check_passed(&mut self, partition: PartitionId, passed: std::ops::RangeInclusive<u64>, log: &Log) {
         let (first, last) = passed.into_inner();
         if first > last {
@@ -457,8 +457,7 @@ impl Store {
     fn keeps_order(&self, partition: PartitionId, command: &Command) -> bool {
         let tables = &self.tables[usize::from(partition.0)];
         match command {
-            // A retry of a run that has not failed in this store, or not yet: it is in progress
-            // again.
+            // The retried run has not failed in this store, or not yet: it is in progress again.
             Command::Turn(opened) if self.is_undone && opened.run > 0 => true,
             Command::Turn(opened) => tables.keeps_input(&opened.thread, &opened.turn, opened.run),
             Command::Task(task) => tables.knows_task(&task.agent, &task.id),
@@ -490,8 +489,9 @@ impl Store {
         self.is_kept(partition, &key, arrival.attempt, &arrival.chunk)
     }
 
-    /// True if the chunk is not needed again: its message has ended, or it or a higher attempt is
-    /// saved. A final chunk does not repeat one that is not final; it contradicts it.
+    /// True if the chunk is not needed again: its message has ended, or the chunk or a higher
+    /// attempt is saved. A final chunk is not a repetition of a chunk that is not final; it
+    /// contradicts it.
     fn is_kept(&self, partition: PartitionId, key: &MessageKey, attempt: u32, chunk: &Chunk) -> bool {
         let saved = self.spilled_messages[usize::from(partition.0)].get(key);
         let is_saved = |save: &SpilledMessage| {
@@ -507,7 +507,7 @@ impl Store {
     }
 }
 
-/// True if nothing later counts: all chunks up to the final one are there, or up to an error.
+/// True if no later chunk counts: all chunks up to the final one or up to an error are there.
 fn is_whole(save: &SpilledMessage) -> bool {
     let mut ends = save.chunks.iter().filter(|chunk| chunk.is_final || chunk.kind == ChunkKind::Error);
     ends.any(|last| (0..=last.id).all(|id| save.chunks.iter().any(|chunk| chunk.id == id)))

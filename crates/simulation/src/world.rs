@@ -1,8 +1,8 @@
 //! The world of one seed: virtual time, a heap of events, workers, store, streams and clients.
 //!
-//! It has two phases. Until `Scenario::faults_until` everything fails now and then; then the faults
-//! stop, and everything that was acknowledged must end. Each concern has its own generator, so that
-//! equal seeds have equal histories.
+//! A run has two phases. Until `Scenario::faults_until` everything fails now and then. Then the
+//! faults stop, and everything that was acknowledged must end. Each concern has its own generator,
+//! so that equal seeds have equal histories.
 
 mod background;
 mod clients;
@@ -53,11 +53,11 @@ use state::session::WorkerSession;
 use state::statement::Statement;
 use state::workflows::Workflows;
 
-/// The most trace lines that are kept.
+/// Maximum number of trace lines that are kept.
 const TRACE_LINES: usize = 4_000;
 
-/// The longest time, ms, until clients know that everything has ended: the last frame of a thread
-/// may be lost, which is noticed at the second look.
+/// Maximum time until clients know that everything has ended, ms. The last frame of a thread may be
+/// lost, and only the second query notices this.
 const CLIENTS_SETTLE_MS: i64 = 9_000;
 
 /// The report of one seed.
@@ -112,7 +112,7 @@ pub(crate) struct World {
     /// Messages that only a timeout can end, by partition: the planned entry from which this holds,
     /// the message, and the timeout, ms.
     doomed: Vec<Vec<(u64, MessageKey, i64)>>,
-    /// Since when each partition has had no owner, counted while there are no faults.
+    /// Time since which each partition has had no owner, counted only while there are no faults.
     free_since: Vec<Option<i64>>,
     /// Number of messages published without a turn, and their keys.
     messages: usize,
@@ -142,7 +142,7 @@ pub(crate) struct World {
     /// Queries in flight: gateway, thread and follower number.
     asked: BTreeMap<u64, (usize, ThreadId, u64)>,
     settled_at: Option<i64>,
-    /// With their partitions, and when they began.
+    /// Transcripts, each with its partition and its start time.
     transcripts: Vec<(PartitionId, i64, Transcript)>,
     is_quiet: bool,
     coverage: Coverage,
@@ -161,7 +161,7 @@ struct Worker {
     waiting: VecDeque<(Address, SessionEvent)>,
     skew: i64,
     idle_until: i64,
-    /// It never comes back.
+    /// True: the worker never comes back.
     is_gone: bool,
     sessions: BTreeMap<PartitionId, WorkerSession>,
 }
@@ -169,7 +169,7 @@ struct Worker {
 struct Scheduled {
     at: i64,
     order: u64,
-    /// Boxed, because the heap moves what it orders.
+    /// Boxed, because the heap moves its items.
     event: Box<WorldEvent>,
 }
 
@@ -222,7 +222,8 @@ impl World {
             doomed: doomed(&ledger, &fates, &scenario),
             free_since: vec![None; usize::from(scenario.partitions)],
             messages: fates.len(),
-            // These have their own generators, so that the other faults stay the same as before.
+            // Each of these has its own generator, so that the other faults stay the same as
+            // before.
             going_back: GoingBack::new(Rng::new(seed ^ 0xb4c2)),
             budgets: SpentBudgets::new(Rng::new(seed ^ 0xb0d6e7)),
             erasing: Erasures::new(Rng::new(seed ^ 0xe7a5e)),
@@ -315,7 +316,8 @@ impl World {
                 self.settled_at = Some(at);
             }
             if self.trace.is_some() && !self.violations.is_empty() {
-                // The reader wants the events that led to the violation.
+                // Stops here, because the trace should end with the events that led to the
+                // violation.
                 break;
             }
             self.coverage.events += 1;
@@ -378,7 +380,7 @@ impl World {
         !self.is_quiet && self.rng.chance(probability(&self.scenario.faults))
     }
 
-    /// Every step of the history passes here: always into the hash, and into the trace on request.
+    /// Notes a step of the history: always in the hash, and in the trace on request.
     fn note(&mut self, code: u64, numbers: [u64; 3], text: impl FnOnce() -> String) {
         for number in [self.time as u64, code].into_iter().chain(numbers) {
             self.hash = (self.hash.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);

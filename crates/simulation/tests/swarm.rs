@@ -12,8 +12,8 @@ const THREADS: usize = 2;
 /// The first seed of this run; without it, the seed follows from the commit.
 const BASE: &str = "ANTIPHON_SIMULATION_BASE";
 
-/// Every commit has its own seeds, so that the search continues with the work. The same commit
-/// always has the same seeds.
+/// Every commit of this repository has its own seeds, so that each commit searches further. The
+/// same commit always has the same seeds.
 fn base() -> u64 {
     #[allow(clippy::disallowed_methods, reason = "a test is replayed by a variable")]
     let given = std::env::var(BASE).ok();
@@ -23,15 +23,15 @@ fn base() -> u64 {
     let mut git = std::process::Command::new("git");
     let head = git.args(["rev-parse", "--verify", "HEAD"]).current_dir(env!("CARGO_MANIFEST_DIR")).output();
     let head = head.ok().and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
-    // Readable, and far from where the seeds of the next commit begin.
+    // The number is readable, and far from the first seed of the next commit.
     u64::from_str_radix(head.get(..9).unwrap_or_default(), 16).map_or(0, |hash| hash * 100_000)
 }
 
 /// Lowers the priority, so that this test uses only processor time that other tests leave. Most of
-/// those have timeouts; this one has none.
+/// the other tests have timeouts; this one has none.
 fn yield_to_others() {
-    // Threads that start later inherit it. Where `/proc` or `renice` is missing, the priority
-    // stays.
+    // Threads that start later inherit the priority. Where `/proc` or `renice` is missing, the
+    // priority stays as it is.
     let Ok(thread) = std::fs::read_link("/proc/thread-self") else { return };
     let mut renice = std::process::Command::new("renice");
     renice.args(["-n", "19", "-p"]).arg(thread.file_name().unwrap_or_default());
@@ -50,7 +50,8 @@ fn fail(failed: &SeedReport, base: u64) -> ! {
 
 #[test]
 fn seeds_that_have_failed_once_hold() {
-    // Histories change with the draws of a seed; those of `regressions` do not.
+    // The histories of these seeds change when the draws change; the histories in `regressions` do
+    // not.
     for seed in [
         868,
         1_114,
@@ -245,7 +246,7 @@ fn simulation_20_000_seeds() {
     assert_eq!((c.key_conflicts, c.turn_conflicts), (0, 0));
 }
 
-/// The invariant that must find each planted bug, at least.
+/// The invariant that must be violated by the planted bug; others may be violated, too.
 fn breaks(bug: PlantedBug) -> Invariant {
     match bug {
         PlantedBug::NoFence | PlantedBug::NoHighWater => Invariant::Positions,
@@ -342,13 +343,13 @@ fn breaks(bug: PlantedBug) -> Invariant {
     }
 }
 
-/// Where each bug was last found, `bug seed` per line. A run that finds it there need not search
-/// from the first seed, which takes minutes for all of them. Histories change with the simulation;
-/// then [`WRITE_FOUND`] writes the list again.
+/// File with the seed that last found each bug, `bug seed` per line. A run that finds the bug there
+/// need not search from the first seed, which takes minutes for all bugs. When the simulation
+/// changes, histories change; [`WRITE_FOUND`] then writes the list again.
 const FOUND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/planted_bugs.txt");
 const WRITE_FOUND: &str = "ANTIPHON_WRITE_GOLDEN";
 
-/// What a seed shows of a bug, if anything.
+/// The violation by which a seed shows a bug, if there is one.
 fn shown(bug: PlantedBug, seed: u64) -> Option<String> {
     let violations = simulate(seed, Some(bug), false).violations;
     violations.iter().find(|violation| violation.invariant == breaks(bug)).map(ToString::to_string)

@@ -1,8 +1,8 @@
 //! Background tasks of a session: store queries, turn requests, the outbox. The session loop itself
 //! never blocks on I/O.
 //!
-//! Each kind has its own task; all of them answer with [`Input`]s on one channel. They end with the
-//! session.
+//! Each kind of work has its own task, and all tasks send their answers as [`Input`]s on one
+//! channel. The tasks end with the session.
 
 mod compaction;
 mod fact_vectors;
@@ -41,8 +41,8 @@ use turn_starter::TurnTask;
 /// Maximum number of answers queued for the session.
 const AHEAD: usize = 64;
 
-/// The background tasks of one session. Their queues are bounded by what the machine has in memory,
-/// because it asks once for each item.
+/// The background tasks of one session. Their queues need no limits: the machine asks once for each
+/// item, and it holds a bounded number of items.
 #[derive(Debug)]
 pub(crate) struct BackgroundTasks {
     look_ups: mpsc::UnboundedSender<Vec<MessageKey>>,
@@ -55,13 +55,13 @@ pub(crate) struct BackgroundTasks {
     acknowledged_saves: Arc<AtomicU64>,
     answers: mpsc::Receiver<Input>,
     tasks: FuturesUnordered<JoinHandle<()>>,
-    /// True once a turn has started: without turns, no thread is cached.
+    /// True once a turn has started; until then no thread is cached.
     has_begun: AtomicBool,
 }
 
 impl BackgroundTasks {
-    /// `owner`: the state in whose name the store is queried; `incarnation`: that of the
-    /// partition's stream.
+    /// `owner`: the state of the partition with which the session identifies itself to the store;
+    /// `incarnation`: the incarnation of the partition's stream.
     pub(crate) fn start(
         context: &Context,
         owner: Applied,
@@ -114,7 +114,7 @@ impl BackgroundTasks {
         }
     }
 
-    // The tasks end only with this value. If one has ended anyway, `next` reports it.
+    // The tasks outlive every sender below. If a task has ended early anyway, `next` reports it.
 
     pub(crate) fn lookup(&self, keys: Vec<MessageKey>) {
         let _ = self.look_ups.send(keys);
@@ -134,8 +134,8 @@ impl BackgroundTasks {
         let _ = self.starts.send(TurnTask::Start(Arc::new(start), trace));
     }
 
-    /// Messages that a commit has added to threads, so that the next turns of these threads need
-    /// not read them.
+    /// Passes on messages that a commit has added to threads, so that the next turns of these
+    /// threads need not read them.
     pub(crate) fn written(&self, messages: Vec<Message>) {
         if self.has_begun.load(Ordering::Relaxed) && !messages.is_empty() {
             let _ = self.starts.send(TurnTask::Written(messages));
@@ -172,8 +172,8 @@ impl BackgroundTasks {
         let _ = self.timers.send(TimerTask::Delay(seq, delayed));
     }
 
-    /// The next answer. Cancel-safe; `None` if one of the tasks has ended, so that some answers
-    /// would never come.
+    /// Returns the next answer; `None` if a task has ended, because some answers would then never
+    /// come. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Input> {
         tokio::select! {
             answer = self.answers.recv() => answer,

@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::refusals::{Refusals, RefusedItem, note_item, parts_unless_away};
 
-/// Interval between two rounds. Every worker does it; a round right after another worker's finds
-/// nothing to do.
+/// Interval between two rounds. Every worker runs them; a round right after that of another worker
+/// finds nothing to do.
 const EVERY: Duration = Duration::from_secs(30);
 
 /// Maximum number of tenants in one statement, which compares each call with each of them.
@@ -19,7 +19,7 @@ const TENANTS: usize = 32;
 pub(crate) async fn count_budgets(store: Store, refusals: Refusals, stop: CancellationToken) {
     let (mut is_behind, mut refused) = (false, None);
     loop {
-        // Spreads workers that were started at the same time.
+        // Spreads the rounds of workers that were started at the same time.
         let pause = EVERY.mul_f64(rand::random_range(0.5..=1.0));
         if !is_behind {
             tokio::select! {
@@ -27,7 +27,7 @@ pub(crate) async fn count_budgets(store: Store, refusals: Refusals, stop: Cancel
                 () = stop.cancelled() => return,
             }
         }
-        // A new budget may need a whole month counted, one part at a time.
+        // For a new budget, a whole month may have to be counted, one part at a time.
         let counted = count(&store).await;
         refusals.of_round(&mut refused, "counting budgets", &counted);
         is_behind = match counted {

@@ -1,5 +1,5 @@
-//! Deletes operational records that are older or larger than their limits. Each worker does it: it
-//! is little work, and needs no coordinator.
+//! Deletes operational records that are older or larger than their limits. Every worker does this:
+//! the work is small and needs no coordinator.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ pub struct CleanupRule {
     pub kind: CleanupKind,
     /// Older records are deleted.
     pub max_age: Duration,
-    /// The oldest records beyond this number of bytes on disk are deleted; `None`: no limit.
+    /// If the records take more than this number of bytes on disk, the oldest are deleted; `None`:
+    /// no limit.
     pub max_bytes: Option<u64>,
 }
 
@@ -61,16 +62,17 @@ impl Default for CleanupConfig {
             sized(Kind::ErasedTenants, 90, 64),
             aged(Kind::TaskIds, 7),
             aged(Kind::IdempotencyKeys, 1),
-            // How long a client may be away and still learn that a message failed meanwhile.
+            // A client that was away for up to this time still learns that a message failed
+            // meanwhile.
             aged(Kind::FailedMessages, 30),
             aged(Kind::ExpiredMessages, 30),
-            // As OpenAI keeps responses.
+            // OpenAI keeps responses for the same time.
             aged(Kind::Responses, 30),
             aged(Kind::Timers, 90),
             aged(Kind::Facts, 730),
             // A year, and the month in which its bill is checked.
             aged(Kind::ModelCalls, 400),
-            // As most countries require books to be kept.
+            // Most countries require business records to be kept for about ten years.
             aged(Kind::UsageDays, 3_653),
             aged(Kind::ReasoningSessions, 30),
         ];
@@ -120,7 +122,7 @@ pub(crate) async fn enforce_limits(
                     tracing::debug!(%error, "Postgres does not answer: a round of cleanup was not finished");
                     break;
                 }
-                // A rule that fails keeps no other from being enforced.
+                // A rule that fails does not prevent the others from being enforced.
                 Err(error) => {
                     tracing::warn!(kind = rule.kind.name(), %error, "old records were not deleted")
                 }
@@ -132,7 +134,7 @@ pub(crate) async fn enforce_limits(
 
 async fn enforce(store: &Store, rule: &CleanupRule, stop: &CancellationToken) -> Result<(), StoreError> {
     let by_age = until_none_is_left(store, rule.kind, ("age", CleanupLimit::Age(rule.max_age)), stop).await;
-    // Both are tried, and the first error counts.
+    // Both limits are enforced, and the first error is returned.
     let by_bytes = match rule.max_bytes {
         Some(bytes) => {
             until_none_is_left(store, rule.kind, ("bytes", CleanupLimit::Bytes(bytes)), stop).await

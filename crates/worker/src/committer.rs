@@ -17,24 +17,24 @@ use crate::refusals::{Refusals, RefusedItem, RefusedOperation, TRIES_OF_DAMAGE, 
 
 /// Number of retries of a single commit that takes too long, before it is written part by part.
 const TRIES_OF_SLOW: u32 = 2;
-/// Time that a commit waits for those of other partitions; tokio's timer extends it to up to 2 ms.
-/// A statement without any turn costs as much as about ten turns.
+/// Time that a commit waits for commits of other partitions; tokio's timer extends it to up to 2
+/// ms. An empty statement costs as much as about ten turns, so joining commits pays.
 const GATHER_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// Result of a commit.
 #[derive(Debug)]
 pub(crate) enum CommitOutcome {
-    /// Durable, except for refused items with the store's error: messages, which became dead
-    /// letters, and turns, which failed. `commits`: number of the partition's commits including
-    /// this one. `messages`: messages that the commit added to threads; empty if it was written
-    /// part by part.
+    /// The commit is durable, except for items that the store refused, each with the store's error:
+    /// messages became dead letters, and turns failed. `commits`: number of the partition's commits
+    /// including this one. `messages`: messages that the commit added to threads; empty if it was
+    /// written part by part.
     Applied {
         commits: u64,
         unstorable: Vec<(MessageKey, String)>,
         refused: Vec<(TurnId, String)>,
         messages: Vec<Message>,
     },
-    /// Durable, but the store was further in a queue than its owner knew.
+    /// Durable, but in one of its queues the store was further ahead than the owner knew.
     Stale,
     /// The lease is gone or the store has gone back in time; nothing was written.
     Fenced,
@@ -42,10 +42,10 @@ pub(crate) enum CommitOutcome {
     Unknown,
 }
 
-/// State on which a commit was decided.
+/// State that a commit was based on when it was decided.
 #[derive(Debug)]
 pub(crate) struct CommitPrecondition {
-    /// How many commits the partition has had.
+    /// Number of the partition's commits before this one.
     pub(crate) commits: u64,
     /// Number of saves acknowledged by the store.
     pub(crate) saves: u64,
@@ -142,9 +142,9 @@ struct GroupQueue {
 impl GroupQueue {
     /// The next group; `None` when the process is stopping.
     ///
-    /// While a statement runs, other partitions wait. Without a pause, their statement would leave
-    /// before the partitions of the first one have submitted again. So it waits for these, but only
-    /// if another partition was waiting.
+    /// While a statement runs, commits of other partitions queue up. Without a pause, the next
+    /// statement would be sent before the partitions of the previous one submit again. So the next
+    /// group waits for these partitions, but only if another partition was already waiting.
     async fn next(&mut self, has_room: impl Fn(&[CommitRequest]) -> bool) -> Option<Vec<CommitRequest>> {
         let waiting = self.queue.try_recv().ok();
         let is_busy = waiting.is_some();
@@ -178,8 +178,8 @@ struct Committer {
     most_turns: usize,
     most_bytes: usize,
     refusals: Refusals,
-    /// Partitions whose commits are refused without a message or turn that could fail for it, until
-    /// one is applied.
+    /// Partitions with a refused commit in which no message or turn could fail instead. A partition
+    /// is removed when one of its commits is applied.
     refused: RefusedCommits,
 }
 
@@ -264,13 +264,13 @@ impl Committer {
         self.writer.commit(&submissions).await
     }
 
-    /// Finds what the store refuses, part by part, and writes the fallback for it; see
-    /// [`partition::bisect`].
+    /// Writes a refused commit part by part to find the items that the store refuses, and writes
+    /// fallbacks for these items; see [`partition::bisect`].
     async fn isolate(&self, request: CommitRequest, error: CommitError) {
         tracing::warn!(%error, partition = %request.commit.partition, "a commit is written part by part");
         let CommitRequest { commit, mut terms, settled } = request;
         let partition = commit.partition;
-        // Written with the checkpoint that passes it.
+        // The gaps are written with the checkpoint that passes them.
         let gone = std::mem::take(&mut terms.gone);
         let mut parts = CommitParts::of(commit);
         let rest = loop {
@@ -296,7 +296,8 @@ impl Committer {
             note_item(RefusedItem::Write, name, detail);
         }
         let outcome = match rest {
-            // Its machine has tasks in its queues that are now dead letters.
+            // The machine's queues still have tasks that are now dead letters, so it must be
+            // rebuilt.
             Ok(CommitOutcome::Applied { .. }) if !parts.dropped.is_empty() => {
                 self.refused.lock().remove(&partition);
                 CommitOutcome::Unknown
@@ -308,8 +309,8 @@ impl Committer {
             }
             Ok(other) => other,
             Err(detail) => {
-                // The rest was validated before it came here: raw bytes, numbers, checked chunks,
-                // checked commands.
+                // This is not expected, because the rest was validated earlier: raw bytes, numbers,
+                // checked chunks, checked commands.
                 tracing::error!(
                     detail,
                     "the store refuses a commit without messages; the partition is rebuilt"
@@ -322,7 +323,7 @@ impl Committer {
         let _ = settled.send(outcome);
     }
 
-    /// `Err` is what the store said of data that it refuses.
+    /// `Err`: the store's error about data that it refuses.
     async fn commit_alone(
         &self,
         commit: &Commit,
@@ -354,7 +355,7 @@ impl Committer {
     }
 }
 
-/// Nothing was written, and a retry may succeed.
+/// Reports a commit that wrote nothing; a retry may succeed.
 fn retried(error: &CommitError) {
     metrics::counter!(crate::metrics::RETRIED_COMMITS).increment(1);
     tracing::warn!(%error, "a commit is tried again");
@@ -410,7 +411,8 @@ mod tests {
         let began = Instant::now();
         submit(&[2]).await;
         assert_eq!(next(&mut queue, 9).await, Some(vec![2]));
-        // 3 waited while the statement of 2 ran, and 2 submits again when it is answered.
+        // Partition 3 submitted a commit while the statement of partition 2 ran, and partition 2
+        // submits again as soon as its statement returns.
         submit(&[3]).await;
         let (group, ()) = tokio::join!(next(&mut queue, 9), submit(&[2]));
         assert_eq!(group, Some(vec![3, 2]));
@@ -418,7 +420,7 @@ mod tests {
         submit(&[1]).await;
         let (group, ()) = tokio::join!(next(&mut queue, 2), submit(&[2, 3]));
         assert_eq!((group, began.elapsed()), (Some(vec![1, 2]), Duration::ZERO));
-        // 1 and 2 do not submit.
+        // Partitions 1 and 2 do not submit again.
         assert_eq!(next(&mut queue, 9).await, Some(vec![3]));
         assert!((GATHER_TIMEOUT..=2 * GATHER_TIMEOUT).contains(&began.elapsed()), "{:?}", began.elapsed());
         drop(sender);

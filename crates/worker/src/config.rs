@@ -30,8 +30,8 @@ pub struct WorkerConfig {
     /// Maximum bytes of open messages of the whole worker. Beyond it new messages wait in the
     /// stream; beyond twice the limit the largest are dropped and read again later.
     pub buffer_bytes: usize,
-    /// Bytes of cached ends of threads and their JSON, so that the next turns read and encode only
-    /// new messages.
+    /// Maximum bytes of cached ends of threads and their JSON. With the cache, the next turns read
+    /// and encode only new messages.
     pub thread_cache_bytes: usize,
     /// Number of connections that commit.
     pub writers: usize,
@@ -55,7 +55,7 @@ pub struct WorkerConfig {
 }
 
 impl WorkerConfig {
-    /// Defaults from the requirements.
+    /// Creates a configuration with the defaults from the requirements.
     pub fn new(worker_id: String, partitions: PartitionCount, default_workflow: WorkflowName) -> Self {
         Self {
             worker_id,

@@ -17,7 +17,7 @@ use crate::request_watch::RequestWatch;
 use crate::thread_cache_limit::ThreadCacheLimit;
 use crate::turn_limiter::TurnLimiter;
 
-/// Keys of turn tokens as last read; none until then.
+/// The keys of turn tokens as last read; `None` before the first read.
 #[derive(Debug, Default)]
 pub(crate) struct CurrentTokenKeys(Mutex<Option<TokenKeys>>);
 
@@ -26,7 +26,7 @@ impl CurrentTokenKeys {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(keys);
     }
 
-    /// The keys, if they differ from these.
+    /// Returns the keys if they differ from `known`.
     pub(crate) fn other_than(&self, known: Option<&TokenKeys>) -> Option<TokenKeys> {
         let keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         keys.as_ref().filter(|keys| Some(*keys) != known).cloned()

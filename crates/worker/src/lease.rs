@@ -67,15 +67,16 @@ impl LeaseRenewal {
         }
     }
 
-    /// Notes a renewal that was sent at `sent` and answered, or during which Postgres was away for
-    /// all workers. Sessions may publish until `sent` plus the length of a lease, less a margin.
+    /// Notes a renewal sent at `sent`: either it was answered, or Postgres was away for all
+    /// workers. Sessions may publish until `sent` plus the duration of a lease, less a margin.
     pub(crate) fn renewed(&self, sent: Instant, lease: Duration) {
         self.extend(lease_until(sent, lease), |_| true);
     }
 
     /// Notes that Postgres has been silent for part of a lease, so that no worker can take a
-    /// partition. Sessions that may publish still may, as if it had answered `now`. Sessions of a
-    /// worker that was paused meanwhile may not.
+    /// partition. Sessions that may publish at `now` may continue to, as if Postgres had answered
+    /// at `now`. Sessions of a worker that was paused past the end of its leases must wait for an
+    /// answer.
     pub(crate) fn unanswered(&self, now: Instant, lease: Duration) {
         self.extend(lease_until(now, lease), |known| known > now);
     }

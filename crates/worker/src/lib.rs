@@ -107,7 +107,7 @@ pub async fn run(
     runtime::spawn_named("turn limits", Arc::clone(&limiter).run(store.clone(), stop.clone()));
     let ended = ownership::run(context, stop).await;
     let last = async {
-        // Twice: turns that end in the second round are known to be this worker's by the first.
+        // Twice: a worker can end only turns that the first round has recorded as its own.
         limiter.sync(&store).await;
         limiter.sync(&store).await;
     };

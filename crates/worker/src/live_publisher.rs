@@ -1,9 +1,9 @@
-//! Sends live frames: all frames for a gateway from one iteration of a partition's loop go in one
-//! message, with those that other partitions have ready.
+//! Sends live frames. The frames that one iteration of a partition's loop has for a gateway go into
+//! one message, together with those that other partitions have ready.
 //!
-//! With many streams the cost is not in bytes but in waking the processes on the way for each
-//! frame. Under load an iteration has many entries, so messages grow by themselves; nothing waits
-//! for a timer.
+//! With many streams, bytes are not the main cost: every message wakes the processes on its way.
+//! Under load an iteration has many entries, so messages grow by themselves; nothing waits for a
+//! timer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,7 +40,7 @@ impl LivePublisher {
         }
     }
 
-    /// The same with an encoded frame or notice.
+    /// Like [`LivePublisher::push`], for an encoded frame or notice.
     pub(crate) async fn push_encoded(&self, gateways: &[GatewayId], encoded: &[u8]) {
         // A message of this size is sent at once.
         let full_bytes = self.shared.bus.page_bytes();
@@ -68,7 +68,7 @@ impl LivePublisher {
         }
     }
 
-    /// Returns when all collected frames have been passed to the connection: anything published
+    /// Passes all collected frames to the connection before it returns, so that anything published
     /// afterwards follows them.
     pub(crate) async fn flush(&self) {
         let _in_order = self.shared.sending.lock().await;
@@ -90,8 +90,8 @@ impl LivePublisher {
         self.shared.bus.announce_owner(partition, epoch).await
     }
 
-    /// Announces to all gateways the answers for which facts are now remembered. Lost announcements
-    /// are made up for by the history.
+    /// Announces to all gateways the answers for which facts are now remembered. If an announcement
+    /// is lost, the history still shows the facts.
     pub(crate) async fn announce_remembered(&self, answers: &[MessageKey]) {
         for answer in answers {
             if let Err(error) = self.shared.bus.announce_remembered(answer).await {

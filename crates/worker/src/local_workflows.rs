@@ -1,5 +1,5 @@
-//! Workflows inside the worker's process, for benches: they measure the fleet and not its
-//! workflows.
+//! Workflows inside the worker's process. Benches use them to measure the fleet without the time of
+//! its workflows.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,12 +12,12 @@ use wire::work::TurnRequest;
 /// last one final.
 pub type LocalWorkflow = Arc<dyn Fn(&TurnRequest) -> Vec<Arc<Chunk>> + Send + Sync>;
 
-/// Workflows inside this process: for benches, which measure the fleet and not what it waits for.
+/// Workflows inside this process, by name.
 #[derive(Clone, Default)]
 pub struct LocalWorkflows(Arc<BTreeMap<WorkflowName, LocalWorkflow>>);
 
 impl LocalWorkflows {
-    /// These, by name; requests for others are published.
+    /// A set of workflows by name; requests for other workflows are published.
     pub fn new(workflows: impl IntoIterator<Item = (WorkflowName, LocalWorkflow)>) -> Self {
         Self(Arc::new(workflows.into_iter().collect()))
     }

@@ -12,7 +12,7 @@ pub(crate) struct OpenMessageLimit {
     bytes: AtomicUsize,
 }
 
-/// What one partition has taken of the limit; given back when it is dropped.
+/// The share of the limit that one partition has taken; dropping the value gives the share back.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     limit: &'a OpenMessageLimit,
@@ -57,8 +57,7 @@ impl Reservation<'_> {
         (self.open, self.bytes) = (open, bytes);
     }
 
-    /// True when a tenth of the limit is free, or the partition holds nothing itself: time to let
-    /// in who waits.
+    /// True when a tenth of the limit is free, so that waiting messages can be accepted.
     pub(crate) fn has_room(&self) -> bool {
         let open = self.limit.open.load(Ordering::Relaxed);
         let enough_open = open + self.limit.most_open.div_ceil(10) <= self.limit.most_open;

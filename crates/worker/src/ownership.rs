@@ -17,10 +17,10 @@ use crate::error::WorkerError;
 use crate::lease::{ConfirmedState, Lease, LeaseRenewal};
 use crate::session::{self, SessionEnd};
 
-/// Interval at which free partitions are looked for: a hand-over takes little longer than this.
+/// Interval of the search for free partitions: a hand-over takes little longer than this.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval at which this worker renews its registration. The other workers are read in every
-/// round; otherwise one that has just left would count for this long.
+/// round; otherwise a worker that has just left would count until the next renewal.
 const REGISTRATION_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time that a clean stop waits for sessions to drain.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -86,7 +86,8 @@ impl Ownership {
             loop {
                 tokio::select! {
                     looked = &mut look => break looked,
-                    // A statement without an answer takes longer to fail than sessions may publish.
+                    // An unanswered statement takes longer to fail than the time during which
+                    // sessions may publish.
                     () = sleep(part) => renewals.unanswered(Instant::now(), part * 3),
                 }
             }
@@ -151,15 +152,15 @@ impl Ownership {
         self.renewals.renewed(sent, lease);
         renewed?;
         self.context.token_keys.set(self.context.store.token_keys().await?);
-        // Each worker reports for all, because the owner's metrics may be missing even though it
-        // works.
+        // Each worker reports the number for the whole fleet: the metrics of an owner may be
+        // missing even though the owner works.
         let unowned = self.context.store.unowned_partitions().await?;
         metrics::gauge!(crate::metrics::UNOWNED_PARTITIONS).set(unowned as f64);
         Ok(())
     }
 
-    /// The store did not renew this lease: its session is told, unless it has got another one
-    /// meanwhile.
+    /// Notifies the session whose lease the store did not renew, unless the session has a new
+    /// lease.
     fn doubt(&self, applied: &Applied) {
         let lease = self.held.get(&applied.partition);
         let is_same = |lease: &&Lease| lease.confirmed.get().is_some_and(|now| now.epoch == applied.epoch);
@@ -283,8 +284,8 @@ async fn release(context: &Context, grant: &Grant) {
     }
 }
 
-/// Raises the own epoch, which waits for a doubtful commit and then fences it. `None` if another
-/// worker has the partition.
+/// Raises the partition's epoch for this worker. This waits for a commit with an unknown result,
+/// and then fences it. `None` if another worker has the partition.
 async fn reclaim(context: &Context, known: &Applied, lease: &Lease) -> Option<Grant> {
     let config = &context.config;
     let reclaimed =

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 /// Remembers applied checkpoints for as long as the tail is kept, and purges older entries.
 ///
-/// The tail is for a Postgres that goes back in time: turns and checkpoint go back together, and
-/// the stream must still have the entries to read again. The entry at the checkpoint is always
-/// kept, because the stream is recognized by it.
+/// The tail is kept for the case that Postgres goes back in time. Turns and checkpoint go back
+/// together, and the stream must still have the entries to read again. The entry at the checkpoint
+/// is always kept, because the stream is recognized by it.
 #[derive(Debug)]
 pub(crate) struct Purge {
     partition: PartitionId,
@@ -37,7 +37,7 @@ impl Purge {
     }
 
     /// The checkpoint below which nothing is needed any more, if it has changed since the last
-    /// time.
+    /// call.
     fn due(&mut self, checkpoint: Seq, now: Instant) -> Option<Seq> {
         if self.applied.back().is_none_or(|(_, last)| *last < checkpoint) {
             self.applied.push_back((now, checkpoint));

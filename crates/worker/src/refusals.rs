@@ -49,7 +49,8 @@ pub(crate) enum RefusedItem {
     Limit,
     /// An open message or input to save: it fails.
     Save,
-    /// A task in a commit: it becomes a dead letter. Or a model call: it is missing in the ledger.
+    /// A task in a commit, which becomes a dead letter; or a model call, which is then missing in
+    /// the ledger.
     Write,
 }
 
@@ -80,7 +81,8 @@ pub(crate) fn note_item(item: RefusedItem, which: &dyn Display, error: &dyn Disp
     tracing::error!(item, which = ?which.to_string(), error = ?error.to_string(), "Postgres refuses one item for good: it fails alone");
 }
 
-/// Like [`parts`], for statements that return something for each item. All other errors end it.
+/// Like [`parts`], for statements that return something for each item. An error that no item causes
+/// ends the call.
 ///
 /// # Errors
 /// An error that is not caused by an item.
@@ -132,8 +134,8 @@ impl Refusals {
         RefusedOperation { refusals: self.clone(), what }
     }
 
-    /// Reports the result of a round: a refused operation counts until a later round succeeds.
-    /// `kept` holds the value of the last refusal.
+    /// Reports the result of a round: an operation is reported as refused until a later round
+    /// succeeds. `kept` holds the value of the last refusal.
     pub(crate) fn of_round<T>(
         &self,
         kept: &mut Option<RefusedOperation>,
@@ -155,7 +157,7 @@ impl Refusals {
         let count: usize = operations.values().map(|(count, _)| count).sum();
         gauge!(REFUSED_OPERATIONS).set(count as f64);
         let fault = operations.iter().next().map(|(what, (_, error))| {
-            // The probe's response shows it in one line.
+            // The response of the readiness probe shows the error in one line.
             let error: String =
                 error.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
             format!("{count} operations are tried again and again, first of them {what}: {error}")

@@ -21,13 +21,13 @@ use tokio_util::sync::CancellationToken;
 
 /// Minimum interval between queries to the servers.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// Interval between queries about a request that a service has taken, whose acknowledgments arrive
-/// without queries.
+/// Interval between queries about a request that a service has taken. It can be long, because
+/// acknowledgments arrive without queries.
 const ASK_TAKEN_EVERY: Duration = Duration::from_secs(5);
 /// Maximum number of workflows queried in one round; the next round starts after the last of them.
 const WORKFLOWS: usize = 64;
-/// Waiting time in ms after which the log names a workflow without services; `LOG_AGAIN` is the
-/// minimum time until the next such line.
+/// Waiting time in ms after which a workflow without services is logged; `LOG_AGAIN` is the minimum
+/// time until the next such line.
 const NO_WORKFLOW_MS: i64 = 5_000;
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
@@ -47,7 +47,8 @@ struct RequestTable {
     has_silent: Notify,
 }
 
-/// Bounded by the number of active turns, which partitions bound.
+/// The watched requests. Each partition bounds the number of its active turns, and so of its
+/// requests.
 #[derive(Debug, Default)]
 struct Requests {
     of_partition: HashMap<PartitionId, HashMap<RunKey, WatchedRequest>>,
@@ -168,8 +169,8 @@ impl Requests {
         }
     }
 
-    /// Takes the runs to query next, by workflow: a limited number of workflows, continuing after
-    /// the last round's.
+    /// Takes the runs to query next, by workflow. The number of workflows is limited; the next
+    /// round continues after the last of them.
     fn take_silent(&mut self) -> SilentRuns {
         let mut silent = std::mem::take(&mut self.silent);
         let after = self.asked.take().map_or(Bound::Unbounded, Bound::Excluded);
@@ -297,8 +298,8 @@ impl RequestWatch {
                 }
             }
         }
-        // Queried after the consumers: a request missing here was delivered and acknowledged in
-        // between, and is not one that was never taken.
+        // Queried after the consumers: if a request is missing here, it was delivered and
+        // acknowledged in between, and does not count as one that was never taken.
         let stored = bus.stored_work().await?;
         for (progress, workflow, runs) in found {
             let mut oldest_ms = 0;

@@ -1,8 +1,8 @@
 //! Retention: deletes batches that their agents' rules do not keep, each as a whole, a few at a
 //! time.
 //!
-//! The owner of a partition does it for the threads of its buckets. Correctness does not depend on
-//! that: two owners at once delete the same batches.
+//! The owner of a partition applies retention to the threads of its buckets. Correctness does not
+//! depend on that: two owners at once delete the same batches.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -28,7 +28,7 @@ const THREADS: u32 = 500;
 const PLACES: u32 = 2_000;
 /// Messages deleted per transaction, unless a single batch has more.
 const MESSAGES: u64 = 500;
-/// Pause after each transaction, to give priority to those of turns.
+/// Pause after each transaction, to give priority to the transactions of turns.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Schedules the retention rounds of one partition.
@@ -41,7 +41,7 @@ pub(crate) struct RetentionSweep {
 }
 
 impl RetentionSweep {
-    /// Spreads partitions that were taken at the same time.
+    /// Spreads the rounds of partitions that were acquired at the same time.
     pub(crate) fn new(partition: PartitionId, every: Duration) -> Self {
         let next = Instant::now() + every.mul_f64(rand::random_range(0.0..1.0));
         Self { partition, every, next, under_way: None }
@@ -91,8 +91,8 @@ impl RetentionRound {
         let Some(now) = self.store.retention_time().await? else { return Ok(()) };
         let buckets = (0..model::BUCKETS).map(Bucket::from_number);
         for bucket in buckets.filter(|bucket| bucket.partition(self.partitions) == self.partition) {
-            // A bucket whose threads cannot be listed must not delay other ones; the same holds for
-            // a thread.
+            // If the threads of a bucket cannot be listed, other buckets must not be delayed; the
+            // same holds for threads.
             let came = self.bucket(bucket, now).await;
             alone(&bucket.get(), came)?;
         }
@@ -189,7 +189,7 @@ impl RetentionRound {
     }
 }
 
-/// A permanent refusal of one item fails it alone: `None`.
+/// `None`: the store permanently refuses this item, which fails alone.
 fn alone<T>(which: &dyn Display, came: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match came {
         Err(error) if error.refuses_data() => {

@@ -33,11 +33,11 @@ use state::{InFlight, LastRead, PartitionSession, now};
 
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 const PURGE_EVERY: u32 = 5;
-/// Interval, in housekeeping rounds, of loading timers again. Gateways store schedules and delayed
-/// tasks and send a command about it; this finds them if the command was lost.
+/// Interval of loading timers again, in housekeeping rounds. Gateways store schedules and delayed
+/// tasks and send a command about each; loading finds them even if the command was lost.
 const READ_TIMERS_EVERY: u32 = 60;
-/// Maximum time that a drain waits for commits in flight; what is not committed then is read again
-/// by the next owner.
+/// Maximum time that a drain waits for commits in flight. The next owner reads again what is not
+/// committed by the end of this time.
 const DRAIN: Duration = Duration::from_millis(700);
 
 /// Runs the partition until it is drained, lost or in doubt. `readable` is met while the partition
@@ -62,7 +62,8 @@ pub(crate) async fn run(
     session.release_turns();
     context.limiter.hand_over(grant.partition);
     *last_read = session.read.map(|mark| (Arc::clone(&session.incarnation), mark));
-    // Requests that its tasks still report are not watched.
+    // Ends the session's tasks first: they could still report requests, which would then be watched
+    // again.
     drop(session);
     context.requests.retain(grant.partition, |_| false);
     ended
@@ -187,7 +188,7 @@ impl PartitionSession<'_> {
 
     async fn housekeeping(&mut self) {
         report::log_left_out();
-        // A reloaded server may accept other sizes.
+        // The NATS server may have been reloaded with another maximum message size.
         self.machine.limit_frames(self.frame_bytes.min(self.context.bus.page_bytes()));
         self.metrics.add_counters(&self.machine.take_counters());
         let stats = self.machine.stats(now(self.context));
@@ -212,7 +213,7 @@ impl PartitionSession<'_> {
             self.handle(Input::TimersChanged).await;
         }
         if stats.deferring {
-            // Room freed by other partitions is not visible to this one's own inputs.
+            // Other partitions may have freed room, which no input of this partition reports.
             self.handle(Input::Tick).await;
         }
     }
@@ -238,7 +239,7 @@ impl PartitionSession<'_> {
         self.context.requests.retain(partition, |turn| self.machine.is_active(turn));
     }
 
-    /// Takes nothing new and waits for what is in flight.
+    /// Accepts nothing new and waits for what is in flight.
     async fn drain(&mut self) -> SessionEnd {
         let deadline = Instant::now() + DRAIN;
         while self.in_flight.is_some() {
@@ -250,7 +251,8 @@ impl PartitionSession<'_> {
             if let ControlFlow::Break(ended) = self.settled(settled).await {
                 return match ended {
                     SessionEnd::Lost => SessionEnd::Lost,
-                    // The next owner's epoch waits for the doubtful statement just as ours would.
+                    // The next owner's epoch waits for the statement with an unknown result just as
+                    // ours would.
                     SessionEnd::Rebuild | SessionEnd::Drained => SessionEnd::Drained,
                 };
             }

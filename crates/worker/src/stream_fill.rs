@@ -1,5 +1,5 @@
-//! Measures the fill level of streams that refuse publishers when full: those of the held
-//! partitions, and that of turn requests.
+//! Measures the fill level of streams that refuse publishers when full: the streams of the held
+//! partitions, and the stream of turn requests.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

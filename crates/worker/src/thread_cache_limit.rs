@@ -22,7 +22,7 @@ impl ThreadCacheLimit {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns how many bytes are used then.
+    /// Adds to the bytes in use and returns their new number.
     pub(crate) fn take(&self, bytes: usize) -> usize {
         self.used_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
     }

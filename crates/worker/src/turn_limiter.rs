@@ -6,7 +6,7 @@
 //! store. Turns without a limit cost nothing.
 //!
 //! The turns of a worker count until it has written nothing for `held_for`. A worker that continues
-//! a turn after that worker's death finds it counted, and does not admit it again.
+//! a turn after another worker's death finds the turn counted, and does not admit it again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use crate::config::WorkerConfig;
 use crate::refusals::{RefusedItem, note_item, parts_unless_away};
 
-/// Turns count for at least this time, and this number of leases, after the last write: a partition
-/// is taken over before its turns stop counting.
+/// After a worker's last write, its turns count for at least this time and this number of leases.
+/// So the partition is taken over before its turns stop counting.
 const HELD_FOR: Duration = Duration::from_secs(30);
 const HELD_FOR_LEASES: u32 = 3;
 /// Maximum time between two updates of the store.
@@ -33,8 +33,8 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 const GATHER: Duration = Duration::from_millis(20);
 /// Unused limits are forgotten once in this many rounds.
 const FORGET_EVERY: u32 = 60;
-/// Delay after which a refused turn is tried again; it grows with the number that this worker has
-/// refused in the round.
+/// Delay after which a refused turn is tried again. It grows with the number of turns that this
+/// worker has refused in the round.
 const BUSY: Duration = Duration::from_millis(500);
 const BUSY_FOR_EACH: Duration = Duration::from_millis(5);
 const BUSY_MOST: Duration = Duration::from_secs(15);
@@ -49,8 +49,8 @@ pub(crate) struct TurnLimiter {
     held_for: Duration,
     state: Mutex<LimiterState>,
     changed: Notify,
-    /// Read-locked by admissions, write-locked while ended turns are reported: otherwise a turn
-    /// that starts again could be removed.
+    /// Read-locked by admissions, write-locked while ended turns are reported. Without it, the
+    /// report could remove a turn that starts again.
     admitting: RwLock<()>,
 }
 
@@ -60,8 +60,8 @@ struct LimiterState {
     turns: HashMap<PartitionId, HashMap<TurnId, Vec<TurnLimit>>>,
     /// Changes that are not stored yet.
     changes: HeldTurns,
-    /// Ended turns to report after `changes`, which assigns them to this worker: a worker can only
-    /// end its own turns.
+    /// Ended turns to report after `changes`. The changes assign these turns to this worker, and a
+    /// worker can only end its own turns.
     ended_later: Vec<LimitedTurn>,
     /// Turns of released partitions, and the time of release: the next owner finds them counted.
     handed_over: Vec<(Instant, LimitedTurn)>,
@@ -71,7 +71,7 @@ struct LimiterState {
 
 impl LimiterState {
     fn enter(&mut self, turn: &TurnId, partition: PartitionId, limits: &[TurnLimit]) {
-        // It starts again before its end was reported.
+        // The turn starts again before its end was reported.
         self.changes.ended.retain(|(_, ended)| ended != turn);
         self.changes.finished.retain(|finished| finished != turn);
         self.ended_later.retain(|(_, ended)| ended != turn);
@@ -155,8 +155,8 @@ impl TurnLimiter {
         self.changed.notify_one();
     }
 
-    /// Counts the turn if all its limits have room; otherwise `Some`: delay in ms until the next
-    /// try.
+    /// Counts the turn if all its limits have room. Otherwise returns the delay in ms until the
+    /// next try.
     pub(crate) async fn admit(
         &self,
         store: &Store,
@@ -176,7 +176,8 @@ impl TurnLimiter {
             let mut state = self.state();
             state.leave(turn, partition);
             if admitted.is_ok() {
-                // The store has not counted it; after an error it may have.
+                // The store has not counted the turn. After an error it may have, so the end is
+                // still reported.
                 state.changes.ended.retain(|(_, ended)| ended != turn);
                 state.refused = state.refused.saturating_add(1);
                 metrics::counter!(crate::metrics::LIMITED_TURNS).increment(1);
@@ -231,13 +232,15 @@ impl TurnLimiter {
         }
     }
 
-    /// Keeps the store up to date until `stop`. Later ends are written by [`TurnLimiter::sync`].
+    /// Keeps the store up to date until `stop`. Turns that end after that are written by
+    /// [`TurnLimiter::sync`].
     pub(crate) async fn run(self: Arc<Self>, store: Store, stop: CancellationToken) {
         if self.limits.is_empty() {
             return;
         }
         let mut rounds = 0_u32;
-        // Not a sleep in each round: frequent changes would postpone it indefinitely.
+        // An interval, not a sleep in each round: frequent changes would postpone the sleep
+        // indefinitely.
         let mut every = tokio::time::interval(SYNC_EVERY);
         every.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -256,8 +259,8 @@ impl TurnLimiter {
         }
     }
 
-    /// Has the store forget unused limits, and turns that count for this worker but do not run, as
-    /// after a restart under the same name.
+    /// Makes the store forget unused limits. It also forgets turns that count for this worker but
+    /// do not run here, for example after a restart under the same name.
     async fn forget(&self, store: &Store) {
         let _syncing = self.admitting.write().await;
         let known: Vec<TurnId> = {
@@ -271,8 +274,8 @@ impl TurnLimiter {
         }
     }
 
-    /// Writes the changes. One that the store permanently refuses is dropped alone, so that the
-    /// others need not wait.
+    /// Writes the changes. A change that the store permanently refuses is dropped alone, so that
+    /// the others need not wait.
     async fn hold(&self, store: &Store, changes: &HeldTurns) -> Result<(), StoreError> {
         match store.hold_turns(&self.worker, changes, self.held_for).await {
             Err(error) if error.refuses_data() => {}
@@ -291,7 +294,7 @@ impl TurnLimiter {
         Ok(())
     }
 
-    /// Writes changes to the store, and that this worker is alive.
+    /// Writes the changes to the store, and records that this worker is alive.
     pub(crate) async fn sync(&self, store: &Store) {
         let _syncing = self.admitting.write().await;
         let changes = {
@@ -313,7 +316,7 @@ impl TurnLimiter {
         tracing::debug!(%error, "the turns under way were not counted for their limits");
         let HeldTurns { entered, ended, finished, tokens } = changes;
         let mut state = self.state();
-        // A turn that has started again meanwhile is running.
+        // A turn that has started again meanwhile is not reported as finished.
         let finished: Vec<TurnId> = finished.into_iter().filter(|turn| !state.has(turn)).collect();
         state.changes.finished.extend(finished);
         let later = std::mem::take(&mut state.changes.ended);

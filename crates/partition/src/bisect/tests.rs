@@ -86,8 +86,8 @@ fn mark(agent: &AgentId, at: i64, code: &str) -> FailedTask {
     FailedTask { agent: agent.clone(), position: position(at), code: code.to_owned(), text: String::new() }
 }
 
-/// A person's turn in thread `t` with what follows from it, and a task's turn of agent `b`, whose
-/// agent write is the second.
+/// Two turns in one commit: a person's turn in thread `t` with its consequences, and a task's turn
+/// of agent `b`, which has the second agent write.
 struct Both {
     commit: Commit,
     input: TurnId,

@@ -16,7 +16,7 @@ use crate::types::{Outgoing, Pause};
 const CONTINUATION: &str = "continuation";
 /// Key in a continuation's metadata: number of continuations in a row, including this one.
 const NUMBER: &str = "continuation_number";
-/// Keys in the metadata of a task that follows a turn: the turn it follows. See [`model::origin`].
+/// Keys in the metadata of a task that follows a turn. They name this turn. See [`model::origin`].
 const ORIGIN: [&str; 2] = ["thread_id", "assistant_message_id"];
 /// Maximum number of continuations in a row, because a model might never finish.
 const MAX_CONTINUATIONS: u64 = 50;
@@ -57,7 +57,7 @@ pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continua
     if let TurnSource::Task(queued) = &turn.source
         && matches!(queued.task.kind, TaskKind::Memory | TaskKind::Compaction)
     {
-        // Their results are read from one answer.
+        // The results of these tasks are read from one answer.
         return Continuation::Rejected;
     }
     let number = turn.metadata().get(NUMBER).and_then(Value::as_u64).unwrap_or(0) + 1;
@@ -75,7 +75,7 @@ pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continua
     let Ok(metadata) = Metadata::new(map) else { return Continuation::None };
     let next = match &turn.source {
         TurnSource::Input(opened) => opening(opened, answer.placement.position, metadata),
-        // It is deleted when the thread whose text it carries is erased.
+        // The origin is kept: the task is deleted when the thread whose text it carries is erased.
         TurnSource::Task(queued) if queued.task.kind != TaskKind::Task => {
             task(&queued.task, &turn.id, metadata.with_keys_of(&queued.task.metadata, &ORIGIN))
         }
@@ -112,8 +112,8 @@ pub(super) fn pause(opened: &TurnOpened, run: u32) -> Option<Pause> {
 }
 
 /// The tasks that follow a turn with a person, in their own queues. Their ids are derived from the
-/// turn's, so that they happen once. They carry the turn's text, because a workflow cannot look the
-/// turn up.
+/// turn's id, so that each task happens once. They carry the turn's text, because a workflow cannot
+/// look the turn up.
 pub(super) fn tasks(
     opened: &TurnOpened,
     messages: &[Message],

@@ -25,8 +25,8 @@ pub(super) struct CommandQueue {
     pub(super) recent: Recent<CommandKey, TakenCommand>,
     /// Last stored checkpoint: checks made from then on know everything up to it.
     pub(super) stored: Seq,
-    /// Positions of tasks retried or dropped recently, and whether they were marked failed: a
-    /// pending check still reports them.
+    /// Positions of tasks retried or dropped recently, and whether the tasks were marked failed
+    /// there. A pending check still reports them at these positions.
     moved: VecDeque<(Position, bool)>,
     /// Tasks that wait for a commit.
     pub(super) incoming: VecDeque<(Seq, Task, u64)>,
@@ -71,7 +71,8 @@ pub(super) enum Pending {
         verdict: Option<CommandVerdict>,
         /// Stored checkpoint when the store was asked.
         stored: Seq,
-        /// It retries a run that has completed since; the check may be older than that.
+        /// True if the command retries a run that has completed since. The check may be older than
+        /// that.
         is_obsolete: bool,
     },
     /// Chunks of a turn that is not opened yet, which happens only when the stream is read again.
@@ -121,8 +122,8 @@ impl CommandQueue {
     }
 
     /// Notes that everything up to this checkpoint is stored, and forgets the commands that every
-    /// pending check already knows. The number remembered is therefore bounded by how far the
-    /// checkpoint is behind.
+    /// pending check already knows. The number of remembered commands is therefore bounded by the
+    /// lag of the checkpoint.
     pub(super) fn stored(&mut self, checkpoint: Seq) {
         self.stored = checkpoint;
         let asked = self.pending.iter().find_map(|pending| match pending {
@@ -199,7 +200,7 @@ impl CommandQueue {
     }
 
     /// True if chunks of this run have to wait: for its input, for a command that may end it, or
-    /// behind other chunks that wait. A stopped answer thus ends where the stream determines,
+    /// behind other chunks that wait. So the stream alone determines where a stopped answer ends,
     /// whichever owner reads it.
     pub(super) fn blocks_run(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> bool {
         self.pending.iter().any(|pending| match pending {

@@ -92,7 +92,7 @@ impl Partition {
         });
     }
 
-    /// Holds back a frame whose turn is about to be opened; true if it did.
+    /// Holds back a frame whose turn is about to be opened; true if the frame is held back.
     pub(super) fn blocks_chunks(&mut self, frame: &Frame, seq: Seq) -> bool {
         if self.commands.pending.is_empty() {
             return false;
@@ -153,9 +153,9 @@ impl Partition {
         }
     }
 
-    /// True for the retry of a turn whose failure is in a commit not applied yet. Also for a
-    /// command about a task that this owner does not know to be stored: even if the store has it,
-    /// the task is not in its queue yet.
+    /// True if the command retries a turn whose failure is in a commit that is not applied yet.
+    /// Also true for a command about a task that this owner does not know to be stored. Even if the
+    /// store has the task, it is not in the queue in memory yet.
     fn must_wait(&self, command: &Command, verdict: CommandVerdict) -> bool {
         (verdict == CommandVerdict::New && self.earlier_run(command).is_some_and(has_failed))
             || self.taken_task(command).is_some_and(|taken| !self.is_stored(taken))
@@ -175,7 +175,7 @@ impl Partition {
     }
 
     /// The task that an operator's command concerns, if it was taken so recently that the check may
-    /// not have known it.
+    /// have missed it.
     fn taken_task(&self, command: &Command) -> Option<&TakenCommand> {
         self.commands.recent.get(&task_of(command)?)
     }
@@ -202,9 +202,9 @@ impl Partition {
         self.table.turns.get(&opened.turn).filter(|turn| turn.run < opened.run)
     }
 
-    /// True if the command opens a run that is in memory or is followed by a later one in memory.
-    /// The store may have nothing of it: the previous owner took it, and a withdrawn follow-up
-    /// leaves nothing.
+    /// True if the command opens a run that is in memory or is followed by a later run in memory.
+    /// The store may have nothing of such a run: a previous owner took it, or it was a follow-up
+    /// that was withdrawn.
     fn is_here(&self, command: &Command) -> bool {
         let Command::Turn(opened) = command else { return false };
         self.table.turns.get(&opened.turn).is_some_and(|turn| turn.run >= opened.run)
@@ -221,7 +221,7 @@ impl Partition {
     ) {
         let key = identity(&command);
         let known = match verdict {
-            // Only the erasure of a thread or a tenant passes the mark of an erased thread.
+            // For an erased thread, only the erasure of a thread or a tenant is still executed.
             CommandVerdict::Erased if !is_erasure(&command) => {
                 self.counters.erased_commands += 1;
                 self.holds.remove(&(seq, NO_SLOT));
@@ -284,8 +284,8 @@ impl Partition {
                 self.refuse(seq, raw, "invalid_not_before", detail);
             }
             Command::DelayedTask(delayed) => {
-                // Also when its time has come: the store knows whether it has waited before and was
-                // cancelled.
+                // The store is asked even if the task's time has come: only the store knows whether
+                // the task was delayed before and cancelled.
                 self.commands.delaying.insert(seq, (raw, delayed.clone()));
                 actions.push(Action::DelayTask { seq, delayed });
             }
@@ -333,8 +333,8 @@ impl Partition {
     }
 
     /// The commit that lets the checkpoint pass the entry writes the timer again if it is missing.
-    /// What is stored outside of commits is lost when a store goes back in time, and the fence does
-    /// not detect it.
+    /// Rows that are stored outside of commits can be lost when a store goes back in time, and the
+    /// fence does not detect this loss.
     fn arm_delayed(&mut self, seq: Seq, delayed: &DelayedTask, now: Timestamp) {
         let DelayedTask { task, not_before } = delayed;
         let id = TimerId::of_task(&task.agent, &task.id);
@@ -400,7 +400,7 @@ impl Partition {
             }
         }
         if is_late {
-            // A person has written since it was fired.
+            // A person has written since the follow-up was fired.
             self.end_turn(&id, TurnEnd::Withdrawn(MESSAGE));
         }
         self.table.make_ready(&thread);
@@ -454,7 +454,7 @@ fn is_erasure(command: &Command) -> bool {
     matches!(command, Command::Control(Control { kind: ControlKind::EraseThread, .. }))
 }
 
-/// Its failure is decided, and goes with the next commit.
+/// True if the turn's failure is decided and goes with the next commit.
 fn has_failed(turn: &TrackedTurn) -> bool {
     turn.phase == TurnPhase::Ended && matches!(turn.end, Some(TurnEnd::Failed(_)))
 }

@@ -33,8 +33,9 @@ impl Partition {
         slot.and_then(|slot| self.messages.get(slot)).map_or(0, OpenMessage::bytes)
     }
 
-    /// Builds a commit when none is in flight and there is something to write. Its holds are
-    /// released at once: either the commit is applied as a whole, or the machine is dropped.
+    /// Builds a commit when none is in flight and there is something to write. The holds of its
+    /// entries are released at once: either the commit is applied as a whole, or the machine is
+    /// dropped.
     pub(super) fn commit_if_ready(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         if self.in_flight.is_some() {
             return;
@@ -44,8 +45,8 @@ impl Partition {
         self.add_ended(&mut commit, &mut in_flight, &mut outgoing, now, actions);
         self.add_tasks(&mut commit, now);
         in_flight.more = self.add_writes(&mut commit);
-        // Decisions on the follow-ups that these replace may be older than this commit, both now
-        // and until it is applied.
+        // These timers replace earlier follow-ups. A decision on a replaced follow-up may be older
+        // than this commit, both now and until the commit is applied.
         in_flight.armed = armed_threads(&commit.timers);
         in_flight.armed.iter().for_each(|thread| self.timers.supersede(thread));
         let (timers, fired) = self.timers.take_writes();
@@ -71,8 +72,8 @@ impl Partition {
         actions.push(Action::Commit(commit));
     }
 
-    /// A checkpoint that has moved, or outbox rows to delete, are written at intervals without
-    /// anything else.
+    /// True if it is time to write a checkpoint that has moved, or to delete outbox rows, without
+    /// anything else to write.
     fn is_due(&self, checkpoint: Seq, now: Timestamp) -> bool {
         (checkpoint > self.checkpoint || !self.sent.is_empty())
             && now.since_ms(self.committed_at) >= self.limits.checkpoint_ms
@@ -269,7 +270,7 @@ fn armed_threads(writes: &[TimerWrite]) -> Vec<ThreadId> {
     writes.iter().filter_map(thread).collect()
 }
 
-/// A bare message, which no turn has opened, is a batch of its own.
+/// Builds a bare message, which no turn has opened, as a batch of its own.
 fn message(open: &OpenMessage, position: Position) -> Result<Message, MessageFailure> {
     let folded = batches::fold(&open.released)
         .map_err(|error| MessageFailure::Unstorable { detail: error.to_string() })?;

@@ -33,7 +33,8 @@ impl Partition {
             return Some("there is no such agent".to_owned());
         }
         match &control.kind {
-            // The store has done it; only its place in the order of the stream matters.
+            // The store has already erased the thread; only the command's place in the stream
+            // matters.
             ControlKind::EraseThread => None,
             ControlKind::Pause => self.set_paused(agent, true),
             ControlKind::Resume => self.set_paused(agent, false),
@@ -56,7 +57,7 @@ impl Partition {
         }
     }
 
-    /// True if something of the agent is in memory that may not be stored yet.
+    /// True if memory has something of the agent that may not be stored yet.
     fn has_agent(&self, agent: &AgentId) -> bool {
         self.table.queues.contains_key(agent)
             || self.commands.incoming.iter().any(|(_, task, _)| task.agent == *agent)
@@ -84,7 +85,7 @@ impl Partition {
         if let Some(until) = until {
             self.table.backoffs.remove(&(until, agent.clone()));
         }
-        // The wait of a failure that is being stored has not begun.
+        // The backoff of a failure that is being stored has not begun.
         let is_of_agent = |turn: &TurnId| {
             self.table.turns.get(turn).is_some_and(|turn| turn.is_task() && turn.agent == *agent)
         };
@@ -107,8 +108,8 @@ impl Partition {
             return Some("the turn is not under way and does not wait".to_owned());
         };
         match phase {
-            // A previous owner has started a task, or an input whose answer came before it had the
-            // thread.
+            // A turn that waits for its thread may have begun under a previous owner: a task, or an
+            // input whose answer has already come. Any other waiting turn fails.
             TurnPhase::Waiting if !is_begun => {
                 let end = TurnEnd::Failed(model::MessageFailure::Turn(TurnError::Stopped));
                 self.end_turn(turn, end);

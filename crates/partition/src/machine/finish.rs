@@ -152,7 +152,7 @@ impl Partition {
                 true => with_correlation_id(folded.metadata, turn),
                 false => folded.metadata,
             };
-            // A stopped turn ends at the stop, whenever its last chunk came.
+            // A stopped turn ends at the time of the stop, not of its last chunk.
             let mut times = of_answer(turn, open, folded.chunks, Some(now));
             if number == last && *end == TurnEnd::Stopped {
                 times.created_at = Some(now);
@@ -187,7 +187,7 @@ impl Partition {
         let is_stopped = *end == TurnEnd::Stopped;
         let outcome = if is_stopped { MessageOutcome::Stopped } else { MessageOutcome::Complete };
         let Some(turn) = self.table.turns.get(id) else { return (outcome, report) };
-        // A stopped answer requests none: its producer's metadata is not kept.
+        // A stopped answer requests no continuation: its producer's metadata is not kept.
         let continuation = after_turn::continuation(turn, &messages);
         self.counters.continuations += u64::from(matches!(continuation, Continuation::Next(_)));
         self.counters.continuations_rejected += u64::from(continuation == Continuation::Rejected);
@@ -343,7 +343,7 @@ impl Partition {
         (MessageOutcome::Failed(failure), wait_ms)
     }
 
-    /// Keeps the task at the head; its agent backs off, is paused, or tries again. Returns the
+    /// Keeps a failed task at the head; its agent backs off, is paused, or tries again. Returns the
     /// backoff, ms.
     fn keep(
         &mut self,
@@ -445,8 +445,8 @@ impl Partition {
         Some(OutboxBatch { id, outgoing })
     }
 
-    /// The commit of a turn's end has been applied. `refused`: the store's error if it refused the
-    /// messages.
+    /// Called when the commit with a turn's end has been applied. `refused`: the store's error if
+    /// it refused the messages.
     pub(super) fn turn_committed(
         &mut self,
         ended: TurnInFlight,
@@ -481,7 +481,7 @@ impl Partition {
             self.commands.complete(&id, turn.run);
         }
         if let (Some(slot), Some(_), Some(_)) = (turn.slot, &turn.timer, &outcome) {
-            // Its chunks were held back until now.
+            // The follow-up's chunks were held back until now.
             self.publish_message(slot, actions);
         }
         let open = turn.slot.and_then(|slot| {

@@ -17,8 +17,8 @@ use crate::types::Outgoing;
 const NOTHING_TO_SAY: &str = "nothing_to_say";
 
 impl Partition {
-    /// A person's input has come: pending and active follow-ups in the thread are withdrawn. One
-    /// whose commit is under way came first and stays.
+    /// Withdraws pending and active follow-ups in the thread, because a person's input has come. A
+    /// follow-up whose commit is under way came first and stays.
     pub(super) fn withdraw_follow_ups(&mut self, thread: &ThreadId) {
         self.timers.supersede(thread);
         let Some(queue) = self.table.thread_queues.get(thread) else { return };
@@ -45,8 +45,8 @@ impl Partition {
         self.table.turns.get(id).is_some_and(|turn| turn.timer.is_some())
     }
 
-    /// True if this end has to wait: that of a follow-up, while a person's input in its thread is
-    /// being checked.
+    /// True if this end has to wait: it ends a follow-up, and a person's input in the same thread
+    /// is being checked.
     pub(super) fn must_wait_for_input(&self, ended: &EndedInput) -> bool {
         let EndedInput::Turn(id) = ended else { return false };
         let turn = self.table.turns.get(id).filter(|turn| turn.timer.is_some());

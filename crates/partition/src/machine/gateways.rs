@@ -7,7 +7,7 @@ use crate::machine::Partition;
 use crate::open::Phase;
 use crate::snapshot::snapshot;
 
-/// Epochs are microseconds: one a hundred years ahead was never granted.
+/// Epochs are microseconds: an epoch that is a hundred years ahead was never granted.
 const MOST_AHEAD: u64 = 100 * 365 * 86_400 * 1_000_000;
 /// Maximum number of threads in one reply.
 const MAX_CHANGED_THREADS: usize = 2_000;
@@ -28,7 +28,7 @@ impl Partition {
     }
 
     /// The reply to an unknown gateway is incomplete, because the owner may not know which threads
-    /// it follows. A gateway that knows a higher epoch ignores replies of this one.
+    /// the gateway follows. A gateway that knows a higher epoch ignores replies under this epoch.
     pub(super) fn changed_threads(&mut self, query: &ChangedThreadsQuery, now: Timestamp) -> Action {
         if query.epoch > self.epoch && query.epoch - self.epoch < MOST_AHEAD {
             return Action::CheckLease(query.epoch);

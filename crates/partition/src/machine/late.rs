@@ -8,9 +8,9 @@ use super::Partition;
 use crate::action::Action;
 
 impl Partition {
-    /// Handles a chunk with a valid token, of a run whose end is committed. Its workflow may not
-    /// know of the end: the stop was published once, and a service that took the request later did
-    /// not receive it.
+    /// Handles a chunk with a valid token for a run whose end is committed. The run's workflow may
+    /// not know of the end: the stop was published once, and a service that took the request later
+    /// did not receive it.
     pub(super) fn answer_late_run(
         &mut self,
         frame: &Frame,
@@ -19,7 +19,7 @@ impl Partition {
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
-        // What is not known may be in entries that are still to be read.
+        // A turn that is not known here may be in entries that are still to be read.
         if !self.may_begin() || self.deferring.is_some() || !self.is_over(&frame.thread, id, run, now) {
             return;
         }
@@ -42,10 +42,10 @@ impl Partition {
         if let Some(turn) = self.table.turns.get(id) {
             return turn.run > run;
         }
-        // Inputs precede their answers in the stream, so an unknown one has ended.
+        // Inputs precede their answers in the stream, so an unknown input has ended.
         let Some(position) = id.task_position() else { return true };
-        // A task gets its position with a commit, and decisions on it hold only once committed. A
-        // commit in flight may be that of an owner that has lost its partition.
+        // A task gets its position in a commit, and decisions about it are certain only once they
+        // are committed. A commit in flight will fail if this owner has lost its partition.
         let is_on_its_way =
             self.in_flight.is_some() || !self.ended.is_empty() || !self.table.dirty.is_empty();
         if is_on_its_way || self.commands.len() > 0 || !self.commands.writes.seqs.is_empty() {

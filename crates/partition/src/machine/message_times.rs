@@ -16,7 +16,8 @@ pub(super) fn of_input(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Messag
     MessageTimes { created_at: Some(turn.accepted_at()), started_at: began_at(turn, open) }
 }
 
-/// Start of the run; if a previous owner started it, the time of its first chunk at the latest.
+/// Start of the run. If a previous owner started it, the time is not later than that of its first
+/// chunk.
 pub(super) fn began_at(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Option<Timestamp> {
     let first_chunk = open.and_then(|open| open.times.at(0));
     turn.began_at.into_iter().chain(first_chunk).min().map(|at| at.max(turn.accepted_at()))

@@ -8,8 +8,8 @@ use crate::messages::Slot;
 use crate::open::{ChunkOutcome, Hold, OpenMessage, Phase};
 use crate::types::RawPayload;
 
-/// Number of full commits' worth of ended inputs at which reading pauses: enough to keep the store
-/// busy.
+/// Reading pauses when enough inputs for this number of full commits have ended: enough to keep the
+/// store busy.
 const COMMITS_AHEAD: usize = 4;
 
 impl Partition {
@@ -29,8 +29,8 @@ impl Partition {
             || self.table.active > 0
     }
 
-    /// True if several commits' worth of inputs has ended or waits for the store. All of it can be
-    /// settled without reading more. Entries read meanwhile would fill the memory until messages
+    /// True if enough inputs for several commits have ended or wait for the store. All of them can
+    /// be settled without reading more. Entries read meanwhile would fill the memory until messages
     /// have to wait in the stream and are read again.
     pub(super) fn is_ahead(&self) -> bool {
         let in_flight = self.in_flight.as_ref();
@@ -140,9 +140,8 @@ impl Partition {
         }
     }
 
-    /// A bare message keeps its role in all its attempts. A publisher that may only write as
-    /// assistant thus cannot write into a person's message, whose chunks need a subject with its
-    /// own permission.
+    /// A bare message keeps its role in all its attempts. A person's message needs a subject with
+    /// its own permission, so a publisher that may only write as assistant cannot write into it.
     fn is_of_other_role(&self, slot: Slot, arrival: &IncomingChunk) -> bool {
         self.messages.get(slot).is_some_and(|open| open.turn.is_none() && open.role != arrival.role)
     }
@@ -157,8 +156,8 @@ impl Partition {
         }
     }
 
-    /// True if it is the turn's token under another valid key: the one before a rotation, if a
-    /// previous owner made the request.
+    /// True if `received` is the turn's token under another valid key: the key before a rotation,
+    /// if a previous owner made the request.
     fn is_of_another_key(&self, thread: &ThreadId, turn: &TurnId, received: &TurnToken) -> bool {
         let run = self.table.turns.get(turn).map(|turn| turn.run);
         run.is_some_and(|run| self.table.token_keys.accepts(thread, turn, run, received))
@@ -203,8 +202,8 @@ impl Partition {
             self.counters.late += 1;
             return None;
         }
-        // Once one message waits, all later new ones do: entries read again must find them
-        // unopened.
+        // Once one message waits, all later new messages wait, too: when their entries are read
+        // again, these messages must not be open yet.
         if self.deferring.is_some() || *room == 0 {
             self.defer(place, actions);
             return None;
@@ -249,7 +248,7 @@ impl Partition {
             ChunkOutcome::Fenced => self.counters.fenced += 1,
             ChunkOutcome::Late => {
                 self.counters.late += 1;
-                // Until its end is committed, another owner may have to continue it.
+                // Until the end of the message is committed, another owner may have to continue it.
                 self.hold(slot, seq);
             }
             ChunkOutcome::Broke => self.hold(slot, seq),
@@ -273,8 +272,8 @@ impl Partition {
         }
     }
 
-    /// For an entry that is read again, the bytes read before it are not known. They are at most
-    /// those of the next held entry above it.
+    /// The bytes read before an entry are not known if the entry is read again. They are at most
+    /// the bytes before the next held entry above it.
     pub(super) fn hold_at(&self, seq: Seq) -> Hold {
         let mut above = self.holds.range((seq.next(), Slot::MIN)..);
         let above = match seq < self.highest_seq {

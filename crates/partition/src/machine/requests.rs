@@ -33,8 +33,8 @@ impl Partition {
         }
     }
 
-    /// Active turns of which nothing has come for a second, and for how long, ms. The driver asks
-    /// for the state of their requests.
+    /// Active turns of which nothing has come for a second, each with the time of its silence in
+    /// ms. The driver asks for the state of their requests.
     pub fn silent_turns(&self, now: Timestamp) -> Vec<(TurnId, u32, i64)> {
         let silent = |turn: &TrackedTurn| {
             let idle_ms = turn.idle_ms(now);
@@ -45,8 +45,8 @@ impl Partition {
     }
 
     /// Notices for subscribers about turns that wait for their workflow, with the gateways that
-    /// follow the thread. To be called every second. Empty while the reader is behind: the chunks a
-    /// service seems to owe may be unread in the stream.
+    /// follow the thread. To be called every second. While the reader is behind, there are no
+    /// notices: the chunks that a service seems to owe may be unread in the stream.
     pub fn wait_notices(&mut self, now: Timestamp) -> Vec<(WaitNotice, Vec<GatewayId>)> {
         let time = self.clock.now(now);
         let mut notices = Vec::new();
@@ -88,8 +88,8 @@ impl Partition {
     /// whose chunks wait behind a command. While the reader is behind none fails: the missing
     /// chunks may be unread in the stream.
     ///
-    /// A silence counts at most the time since the request: a process that was suspended reads
-    /// afterwards what came meanwhile, and the stream's time moves with it.
+    /// A silence counts at most the time since the request. A process that was suspended reads the
+    /// entries of that time afterwards, and the stream's time moves with them.
     pub(super) fn check_deadlines(
         &mut self,
         time: Timestamp,
@@ -119,9 +119,10 @@ impl Partition {
         }
     }
 
-    /// From now on, entries read are newer than their requests, so their deadlines begin. If a lag
-    /// of the reader was not noticed, as after a suspension of the process, the stream's time from
-    /// before a request has been counted. At most the time since the request counts.
+    /// Called when the reader has caught up: entries read from now on are newer than the requests,
+    /// so the deadlines begin. A lag of the reader may have gone unnoticed, for example while the
+    /// process was suspended. Stream time from before a request has then been counted, so at most
+    /// the time since the request counts.
     pub(super) fn requests_are_read(&mut self, now: Timestamp) {
         let time = self.clock.now(now);
         for turn in self.table.turns.values_mut() {

@@ -1,8 +1,8 @@
 //! Saves open messages and inputs, so that the checkpoint can pass them.
 //!
-//! The stream keeps what is open, and a new owner reads it again from the checkpoint on. Only if
-//! that would take too long, items are saved: those that the first half of the replay is needed
-//! for, oldest first.
+//! The stream keeps what is open, and a new owner reads it again from the checkpoint on. Items are
+//! saved only if that would take too long: the items that need the first half of the replay, oldest
+//! first.
 //!
 //! A message is saved again when it has doubled, so it has few rows and each released chunk is
 //! written once. A message that has not doubled but makes a replay twice as long as allowed is
@@ -88,7 +88,8 @@ impl Partition {
             if !open.has_doubled() && !is_forced {
                 continue;
             }
-            // Until the reader has caught up, its ages are those at its restoring.
+            // Until the reader has caught up, a restored message keeps the ages that it had when it
+            // was restored.
             let time = if open.is_restored && is_behind { StreamClock::START } else { time };
             let part = open.save_part(self.limits.save_bytes.saturating_sub(size), time);
             size += part.chunks.iter().map(|chunk| chunk.size() + CHUNK_OVERHEAD).sum::<usize>();
@@ -108,8 +109,8 @@ impl Partition {
         Some(OpenTurn { opened: (**opened).clone(), seq, age_ms: now.since_ms(turn.came_at) })
     }
 
-    /// The save under way is stored: the stream need not keep its entries any more. Items that the
-    /// store refused fail now, because they could not be stored at their end either.
+    /// Called when the save under way is stored: the stream need not keep its entries any more.
+    /// Items that the store refused fail now, because they could not be stored at their end either.
     pub(super) fn saved(
         &mut self,
         refused: Vec<(SavedItem, String)>,

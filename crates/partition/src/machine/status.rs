@@ -94,7 +94,7 @@ impl Partition {
         waiting.map_or(self.last_seq, |seq| self.last_seq.min(Seq(seq.0.saturating_sub(1))))
     }
 
-    /// What is not known may be unread in the stream.
+    /// An item that is not known may be unread in the stream until the reader has caught up.
     fn is_not_known_yet(&self) -> Option<WaitReason> {
         (!self.has_caught_up).then_some(WaitReason::CatchingUp)
     }
@@ -113,7 +113,7 @@ impl Partition {
                 postponed.or(Some(WaitReason::Backoff { for_ms: until.since_ms(now) }))
             }
             HeadState::NotLoaded | HeadState::Ready if !self.has_caught_up => Some(WaitReason::CatchingUp),
-            // Brief: the commit that decides what is next is under way.
+            // This state is brief: the commit that decides what is next is under way.
             HeadState::Unsettled => Some(WaitReason::HeadOfLine),
             HeadState::NotLoaded | HeadState::Ready if is_thread_busy => Some(WaitReason::HeadOfLine),
             HeadState::NotLoaded | HeadState::Ready => Some(WaitReason::Capacity),

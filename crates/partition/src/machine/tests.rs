@@ -1,4 +1,4 @@
-//! Scenarios: a script of inputs in, the rendered actions out.
+//! Scenarios: a script of inputs goes in, and the rendered actions come out.
 //!
 //! `3d` is chunk 3 with text d, `5f!` is final, `2e?` is an error chunk, `1x^2` is of attempt 2,
 //! `garbage` is an unusable entry. A text may begin with `>` and end with `<`, the halves of 🚤. A
@@ -350,7 +350,7 @@ fn what_waits_for_the_store_is_counted_until_its_commit() {
         script.run(word);
         script.machine.stats(script.now).uncommitted
     };
-    // Being looked up; open; in a commit; done.
+    // The message is being looked up, then open, then in a commit, then done.
     assert_eq!(["0a", "found", "1b!", "ok"].map(&mut waits_after), [1, 0, 1, 0]);
 }
 

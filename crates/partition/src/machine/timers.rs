@@ -15,8 +15,8 @@ const CLIENT: &str = "client";
 const SNOOZE: &str = "snooze";
 
 impl Partition {
-    /// Has the driver decide due timers, and loads more in time. Only once everything has been
-    /// read: the messages that cancel them are in the stream.
+    /// Asks the driver to decide due timers, and loads more in time. This happens only after
+    /// everything has been read, because messages that cancel timers are in the stream.
     pub(super) fn look_at_timers(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         if self.unsent < MOST_UNSENT {
             let due = self.timers.take_due(now);
@@ -71,13 +71,14 @@ impl Partition {
         self.timers.decided();
     }
 
-    /// A client cancels a pending timer. If it is not pending in the store, nothing is written.
+    /// Cancels a pending timer for a client. If it is not pending in the store, nothing is written.
     pub(super) fn cancel_timer(&mut self, timer: &TimerId, actions: &mut Vec<Action>) -> Option<String> {
         let write = TimerWrite::End { id: timer.clone(), state: TimerEnd::Cancelled, by: CLIENT.to_owned() };
         self.change_timer(write, TimerOutcome::Cancelled, actions)
     }
 
-    /// A client snoozes a pending follow-up. If it is not pending in the store, nothing is written.
+    /// Snoozes a pending follow-up for a client. If it is not pending in the store, nothing is
+    /// written.
     pub(super) fn snooze_timer(
         &mut self,
         timer: &TimerId,

@@ -99,7 +99,7 @@ impl Partition {
         }
     }
 
-    /// True once everything present at the takeover has been read and checked. False again after
+    /// True once everything present at the takeover has been read and checked. It is false again if
     /// the reader was set back to commands for which there was no room: answers to them may follow
     /// them in the stream.
     pub(super) fn may_begin(&self) -> bool {
@@ -108,8 +108,8 @@ impl Partition {
             && self.commands.first().is_none_or(|seq| seq > self.begins_after)
     }
 
-    /// Starts the turns that can start. A turn whose answer has come already continues before any
-    /// other starts in its thread.
+    /// Starts the turns that can start. If the answer of a turn has already come, this turn
+    /// continues before any other turn starts in its thread.
     pub(super) fn start_ready(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         if !self.may_begin() {
             return;
@@ -136,8 +136,8 @@ impl Partition {
     }
 
     fn begin_next(&mut self, thread: &model::ThreadId, now: Timestamp, actions: &mut Vec<Action>) {
-        // They may answer the turn that would start; the thread is looked at again when they are
-        // placed.
+        // The blocked chunks may answer the turn that would start. The thread is checked again when
+        // these chunks are placed.
         if self.commands.blocks_thread(thread) {
             return;
         }
@@ -171,8 +171,8 @@ impl Partition {
         }
     }
 
-    /// Makes a turn of the first task of the thread's agent. It gets the thread, or is the next to
-    /// get it.
+    /// Makes a turn of the first task of the thread's agent. This turn gets the thread, or is the
+    /// next to get it.
     fn take_head(&mut self, thread: &model::ThreadId) -> Option<TurnId> {
         let agent = thread.agent();
         let queue = self.table.queues.get_mut(&agent)?;
@@ -191,8 +191,8 @@ impl Partition {
         Some(id)
     }
 
-    /// The turn has its thread: starts its request. If its answer came before, only the rules are
-    /// wanted.
+    /// Starts the request of a turn that has its thread. If its answer has already come, only the
+    /// rules are requested.
     fn begin(&mut self, id: &TurnId, now: Timestamp, actions: &mut Vec<Action>) {
         let time = self.clock.now(now);
         let Some(turn) = self.table.turns.get_mut(id) else { return };
@@ -208,9 +208,9 @@ impl Partition {
         }
     }
 
-    /// A chunk shows that a previous owner started the turn. True if the turn is active now, or
-    /// will be when its thread is free: dropping the chunk would lose an answer that is not sent
-    /// again.
+    /// Adopts a turn because a chunk shows that a previous owner started it. True if the turn is
+    /// active now, or will be when its thread is free. Dropping the chunk would lose an answer that
+    /// is not sent again.
     fn adopt(&mut self, thread: &model::ThreadId, id: &TurnId, run: u32, now: Timestamp) -> bool {
         if !self.table.turns.contains_key(id) {
             let agent = thread.agent();
@@ -243,7 +243,7 @@ impl Partition {
         true
     }
 
-    /// The open answer that a chunk of a turn belongs to; `None` if the chunk does not count.
+    /// The open answer that a chunk of a turn belongs to; `None` if the chunk is not accepted.
     pub(super) fn answer_slot(
         &mut self,
         frame: &Frame,
@@ -280,8 +280,8 @@ impl Partition {
         Some(slot)
     }
 
-    /// Handles the first chunk of a run that is over. Until its end is committed, another owner may
-    /// have to continue it.
+    /// Handles the first chunk of a run that is over. Until the end of the run is committed,
+    /// another owner may have to continue it.
     fn too_late(&mut self, id: &TurnId, seq: Seq) {
         let Some(turn) = self.table.turns.get(id) else { return };
         self.counters.late += 1;
@@ -337,7 +337,7 @@ impl Partition {
                 if by == MESSAGE || turn.slot.is_none() || turn.phase != TurnPhase::Starting {
                     return self.end_turn(id, TurnEnd::Withdrawn(by));
                 }
-                // A previous owner had started it in time, and its answer has come meanwhile.
+                // A previous owner had started the turn in time, and its answer has come meanwhile.
                 (turn.phase, turn.is_adopted) = (TurnPhase::Running, true);
                 return actions.push(Action::Start(Box::new(start(turn))));
             }
@@ -371,15 +371,15 @@ impl Partition {
         }
     }
 
-    /// Nothing was requested, because the agent may not start the turn now. It waits as before its
-    /// start, and the driver tries again later. The agent may live in another partition, and an
-    /// operator may end a pause or a backoff at any time.
+    /// Postpones a turn that its agent cannot start now; nothing was requested. The turn waits as
+    /// before its start, and the driver tries again later. The agent may live in another partition,
+    /// and an operator may end a pause or a backoff at any time.
     fn postpone(&mut self, id: &TurnId, why: NotNow, now: Timestamp, actions: &mut Vec<Action>) {
         let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.phase == TurnPhase::Starting) else {
             return;
         };
         if turn.slot.is_some() {
-            // A previous owner had started it, and its answer has come meanwhile.
+            // A previous owner had started the turn, and its answer has come meanwhile.
             (turn.phase, turn.is_adopted) = (TurnPhase::Running, true);
             return actions.push(Action::Start(Box::new(start(turn))));
         }
@@ -464,9 +464,9 @@ impl Partition {
         }
     }
 
-    /// Handles a refused payload that carries a turn's token. Without it the answer can never be
-    /// complete, so the turn fails. It fails at once, or after the commands before the payload: one
-    /// of them may open the turn when the stream is read again.
+    /// Handles a refused payload that carries a turn's token. Without this payload the answer can
+    /// never be complete, so the turn fails. It fails at once, or after the commands before the
+    /// payload: one of them may open the turn when the stream is read again.
     pub(super) fn refuse_answer(&mut self, answer: RefusedAnswer, refusal: RejectedEntry) {
         if self.commands.pending.is_empty() {
             self.fail_refused(&answer, refusal);
@@ -491,8 +491,8 @@ impl Partition {
         self.fail_turn(&id, MessageFailure::Refused { code, detail, dead_letter: dead_letter.clone() });
     }
 
-    /// Fails a turn. The effect of a task's failure depends on its agent's rules, so it waits until
-    /// they are known.
+    /// Fails a turn. The effect of a task's failure depends on its agent's rules, so the failure
+    /// waits until they are known.
     pub(super) fn fail_turn(&mut self, id: &TurnId, failure: MessageFailure) {
         let Some(turn) = self.table.turns.get_mut(id) else { return };
         if turn.is_task() && turn.rules.is_none() {
@@ -528,7 +528,8 @@ impl Partition {
         self.push_ended(EndedInput::Turn(id.clone()));
     }
 
-    /// Everything has been read: turns that the previous owner started and did not end continue.
+    /// Continues turns that the previous owner started and did not end, after everything has been
+    /// read.
     pub(super) fn resume_work(&mut self, actions: &mut Vec<Action>) {
         for turn in self.table.turns.values() {
             if turn.is_adopted && turn.rules.is_none() && turn.phase == TurnPhase::Running {
@@ -538,7 +539,7 @@ impl Partition {
     }
 }
 
-/// True if the workflow does not know of this end, if it knows of the turn.
+/// True if the turn's workflow does not learn of this end by itself.
 fn is_ours(end: &TurnEnd) -> bool {
     match end {
         TurnEnd::Complete => false,

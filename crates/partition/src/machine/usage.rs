@@ -6,7 +6,7 @@ use crate::open::OpenMessage;
 use crate::turn_state::{TrackedTurn, TurnEnd, TurnSource};
 use crate::types::UsageWrite;
 
-/// Ledger rows of an ended turn; `open` is its answer as far as it has come.
+/// Ledger rows of an ended turn; `open` is the part of its answer that has come.
 pub(super) fn usage(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Vec<UsageWrite> {
     let calls = open.map(OpenMessage::model_calls).unwrap_or_default();
     let finish_reason = finish_reason(turn, open);
@@ -24,8 +24,8 @@ pub(super) fn usage(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Vec<Usage
     (0..).zip(calls).map(write).collect()
 }
 
-/// Adds the usage of the answer to the metadata of its last message, and returns what its end
-/// reports. `written`: rows of the ledger.
+/// Adds the usage of the answer to the metadata of its last message. Returns the values that the
+/// end of the answer reports. `written`: rows of the ledger.
 pub(super) fn report(id: &TurnId, messages: &mut [Message], written: &[UsageWrite]) -> AnswerReport {
     let Some(answer) = messages.last_mut() else { return AnswerReport::default() };
     let calls = written.iter().filter(|row| row.turn == *id && row.answer.message == answer.key.message);

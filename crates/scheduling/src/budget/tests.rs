@@ -88,8 +88,8 @@ fn nothing_left_is_spent() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-    /// Each time is in one period, which is the same for every time in it, and the next one starts
-    /// at its end.
+    /// Each time is in one period. The period is the same for every time in it, and the next period
+    /// starts at its end.
     #[test]
     fn periods_follow_each_other(
         now_ms in 0_i64..4_102_444_800_000,
@@ -109,8 +109,8 @@ proptest! {
         prop_assert!((least..=most).contains(&hours), "{} hours", hours);
     }
 
-    /// Spending never increases what is left, and a sum with smaller parts reaches a limit when its
-    /// whole part does.
+    /// More spending never leaves more, and a sum with smaller parts reaches a limit when its whole
+    /// part does.
     #[test]
     fn spending_more_leaves_less(limit in 0..1_000_000_u64, spent in 0..1_000_000_u64, more in 0..1_000_000_u64) {
         let left = |spent| match decide_budget(limit, spent) {

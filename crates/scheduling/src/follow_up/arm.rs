@@ -93,7 +93,7 @@ impl ArmRefusal {
 /// if no follow-up is requested.
 ///
 /// # Errors
-/// A follow-up is requested that cannot be set.
+/// The requested follow-up cannot be set.
 pub fn arm(rules: &FollowUpRules, turn: FinishedTurn, last: &Metadata) -> Result<Option<Armed>, ArmRefusal> {
     if !rules.enabled || !turn.is_complete || turn.origin == TurnOrigin::Other {
         return Ok(None);

@@ -103,7 +103,7 @@ pub enum RuleOutcome {
     Passes,
     /// The follow-up is dropped.
     Refuses,
-    /// The follow-up is not sent before then.
+    /// The follow-up is not sent before this time.
     Delays(Timestamp),
 }
 
@@ -118,7 +118,8 @@ pub struct RuleCheck {
 pub enum FollowUpVerdict {
     /// It is sent.
     Fire,
-    /// A person has written since: it is dropped, whatever the rules.
+    /// A person has written since the timer was set: the follow-up is dropped, regardless of the
+    /// rules.
     Superseded,
     /// It is dropped by this rule.
     Refused(RestraintRule),

@@ -8,8 +8,9 @@ use crate::zone::{Instants, Zone};
 /// Maximum number of clock changes considered within one night.
 const MOST_CHANGES: usize = 4;
 
-/// A range from one time of day to another, which may be on the next day. It follows the wall
-/// clock: a skipped hour is over when the clock has passed it, and a repeated one is quiet twice.
+/// A range from one time of day to another, which may be on the next day. The range follows the
+/// wall clock: a skipped hour is over when the clock has passed it, and a repeated hour is quiet
+/// twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuietHours {
     from: Time,
@@ -26,7 +27,8 @@ impl QuietHours {
     /// End of the quiet hours if this time is quiet in that zone.
     pub fn quiet_until(&self, zone: &Zone, now: Timestamp) -> Option<Timestamp> {
         let mut end = now;
-        // If the clock skips the end of the quiet hours, it may be in the next ones.
+        // If the clock skips the end of the quiet hours, the time after it may be in the next quiet
+        // hours.
         for _ in 0..4 {
             if !self.contains(zone.wall_clock(end).time()) {
                 break;
@@ -43,7 +45,8 @@ impl QuietHours {
         }
     }
 
-    /// End of a quiet moment: the wall clock shows the end, or is set to a time that is not quiet.
+    /// End of the quiet hours that contain `now`: the wall clock shows their end, or is set to a
+    /// time that is not quiet.
     fn end_after(&self, zone: &Zone, now: Timestamp) -> Timestamp {
         let end = self.end_shown(zone, now);
         let changes = zone.changes_after(now).take_while(|change| *change < end);
@@ -51,7 +54,8 @@ impl QuietHours {
         changes.take(MOST_CHANGES).find(is_over).unwrap_or(end)
     }
 
-    /// Next time at which the wall clock shows the end, seen from a quiet moment.
+    /// Next time after the quiet moment `now` at which the wall clock shows the end of the quiet
+    /// hours.
     fn end_shown(&self, zone: &Zone, now: Timestamp) -> Timestamp {
         let shown = zone.wall_clock(now);
         let date = match shown.time() < self.to {
@@ -164,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_day_that_was_skipped_ends_no_quiet_hours_early() {
-        // Samoa had no 30 December 2011: the end of the night of the 29th is that of the 31st.
+        // Samoa had no 30 December 2011: the night of the 29th ends on the 31st.
         let end = until(("22:00", "08:00"), "Pacific/Apia", "2011-12-30T09:00Z");
         assert_eq!(end, Some(at("2011-12-30T18:00Z")));
     }
@@ -177,7 +181,7 @@ mod tests {
         assert_eq!(until(short, "America/St_Johns", "2026-11-01T04:20Z"), Some(at(change)));
         assert_eq!(until(short, "America/St_Johns", change), None);
         assert_eq!(until(short, "America/St_Johns", "2026-11-01T05:20Z"), Some(at("2026-11-01T05:45Z")));
-        // The clock goes back by half an hour there.
+        // The clock goes back by half an hour on this island.
         let short = ("01:45", "02:15");
         assert_eq!(until(short, "Australia/Lord_Howe", "2027-04-03T14:50Z"), Some(at("2027-04-03T15:00Z")));
     }

@@ -175,8 +175,8 @@ impl FollowUpRules {
     }
 
     /// Input of a follow-up, for a user whose last message names a language (`language` in its
-    /// metadata). It is the prompt of the agent's settings in that language, or without its region,
-    /// or in the agent's own language; else the built-in one.
+    /// metadata). It is the first of these prompts that exists: the agent's in that language, in
+    /// that language without its region, in the agent's own language, and the built-in one.
     pub fn prompt(&self, trigger: TriggerType, language: Option<&str>) -> &str {
         let said = self.prompts.get(&trigger);
         let in_language = |tag: &str| {

@@ -30,8 +30,8 @@ pub(super) fn parse(text: &str) -> Result<Cron, String> {
     })
 }
 
-/// Refuses patterns that are valid but hardly intended. Not for stored patterns, which were
-/// accepted before.
+/// Refuses patterns that are valid but hardly intended. Stored patterns are not checked, because
+/// they were accepted before.
 ///
 /// # Errors
 /// A list has an empty item, or a step is greater than its range; the error names the field.

@@ -142,7 +142,7 @@ fn an_occurrence_in_time_fires_and_the_next_is_after_now() {
     // One millisecond beyond the grace period it counts as missed.
     let missed = ScheduleVerdict::Skip { reason: SkipReason::Missed, next_due: Some(at(eleven)) };
     assert_eq!(decide_schedule(&hourly, &facts("2026-01-15T10:01:00.001Z", ten, 0)), missed);
-    // After an outage there may be a newer one that is in time.
+    // After an outage there may be a newer occurrence that is in time.
     assert_eq!(decide_schedule(&hourly, &facts("2026-01-15T11:00:30Z", ten, 0)), fire(eleven, twelve));
 }
 

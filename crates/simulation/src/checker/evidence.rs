@@ -33,11 +33,11 @@ pub struct Rules {
     pub stall_safe_ms: i64,
     /// The first chunk id that is too high.
     pub chunks_per_message: u32,
-    /// Threads that do not exist and may not be created by chunks.
+    /// Threads that do not exist, and that chunks must not create.
     pub missing_threads: BTreeSet<ThreadId>,
     /// Messages whose look-up the store refuses.
     pub refused_messages: BTreeSet<MessageKey>,
-    /// Partitions whose store went back in time: what clients and others saw of them may have been
+    /// Partitions whose store went back in time: events that clients and others saw may have been
     /// undone and done again.
     pub stepped_back: BTreeSet<PartitionId>,
     /// Partitions whose streams have lost entries.
@@ -49,8 +49,8 @@ pub struct Rules {
     pub erased: BTreeSet<ThreadId>,
     /// Batches that retention deleted: a turn that was to continue one forms its own batch.
     pub retired: BTreeSet<(ThreadId, i64)>,
-    /// Threads for which a gateway was given a cut without some open messages: it may start one of
-    /// them again.
+    /// Threads for which a gateway was given a cut without some open messages: the gateway may
+    /// start one of these messages again.
     pub left_out: BTreeSet<ThreadId>,
     /// Undecodable payloads that were deleted with erased threads.
     pub erased_garbage: BTreeSet<Bytes>,
@@ -137,8 +137,9 @@ pub enum DeadLetterRow {
     },
 }
 
-/// What one client saw of one thread. A connection that resumed an earlier one belongs to the same
-/// transcript, after a [`SeenEvent::Cut`]. One that started over has its own transcript.
+/// Events that one client saw of one thread. A connection that resumed an earlier one belongs to
+/// the same transcript, after a [`SeenEvent::Cut`]. A connection that started over has its own
+/// transcript.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transcript {
     /// Names the client in a violation.

@@ -35,15 +35,15 @@ pub enum Invariant {
     RightCause,
     /// T2, T3, T7 and T9: every command ends.
     OrdersEnd,
-    /// What follows a turn is published once by its id, and only after its commit was applied.
+    /// Follow-on work of a turn is published once by its id, and only after its commit was applied.
     Outbox,
     /// An answer that is in progress is not requested again.
     OneRequest,
-    /// Of a stopped turn nothing is published but its end.
+    /// A stopped turn publishes nothing but its end.
     AfterStop,
     /// Timeouts and takeovers happen within a bound.
     InTime,
-    /// Saved parts are deleted in the transaction that ends what they belong to.
+    /// Saved parts are deleted in the transaction that ends their message or turn.
     SavedRows,
     /// The request of a run that its owner has ended is withdrawn.
     Withdrawn,

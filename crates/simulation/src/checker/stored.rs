@@ -96,7 +96,7 @@ fn check_entries(
             continue;
         }
         if evidence.rules.parted.contains(&publish.partition) {
-            // Its sequence may have been assigned twice, and it may be gone.
+            // The entry's sequence may have been assigned twice, and the entry may be gone.
             continue;
         }
         let found = letters.remove(&(publish.partition, publish.seq)).unwrap_or_default();
@@ -131,7 +131,7 @@ fn check_entries(
 fn check_positions(evidence: &Evidence, violations: &mut Vec<Violation>) {
     let mut heads: BTreeMap<&ThreadId, i64> = BTreeMap::new();
     let mut all = BTreeSet::new();
-    // Without its row a thread starts over.
+    // An erased thread has lost its row and starts over.
     let is_whole = |message: &&MessageRow| !evidence.rules.erased.contains(&message.key.thread);
     for message in evidence.messages.iter().filter(is_whole) {
         let head = heads.insert(&message.key.thread, message.position);
@@ -150,7 +150,7 @@ fn check_positions(evidence: &Evidence, violations: &mut Vec<Violation>) {
 /// Numbers start at 1 and are dense in commit order, so they are unique and rising too.
 fn check_numbers(evidence: &Evidence, violations: &mut Vec<Violation>) {
     let mut last: BTreeMap<&ThreadId, i64> = BTreeMap::new();
-    // Without its row a thread starts over.
+    // An erased thread has lost its row and starts over.
     let is_whole = |message: &&MessageRow| !evidence.rules.erased.contains(&message.key.thread);
     for message in evidence.messages.iter().filter(is_whole) {
         let before = last.insert(&message.key.thread, message.number).unwrap_or(0);
@@ -179,8 +179,8 @@ fn check_content(message: &MessageRow, fate: &ExpectedOutcome, violations: &mut 
         .attempts
         .get(&fate.attempt)
         .is_some_and(|chunks| chunks.values().any(|chunk| chunk.kind == ChunkKind::Reasoning));
-    // So is the publisher's other metadata, which it may change when it repeats a chunk, and the
-    // sum of model calls.
+    // The metadata also contains the sum of model calls, and other values of the publisher, which
+    // may change them when it repeats a chunk.
     let lists_calls =
         |chunk: &std::sync::Arc<model::Chunk>| chunk.metadata.get(model::ModelCall::KEY).is_some();
     let has_sum = fate.attempts.values().flat_map(BTreeMap::values).any(lists_calls);

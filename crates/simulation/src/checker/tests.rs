@@ -127,7 +127,7 @@ fn what_is_stored_is_compared_with_what_was_published() {
     };
     assert_eq!(broken(|e| fail(e, "final_conflict")), [RightFailure]);
     assert_eq!(broken(|e| fail(e, "stalled")), []);
-    // Both ends at once.
+    // The message has both ends.
     let third = || MessageRow { number: 3, ..stored("gap", 9, Some(7), "x") };
     assert_eq!(broken(|e| e.messages.push(third())), [EndsOnce, Content]);
 }

@@ -87,7 +87,7 @@ pub(super) fn check(
     let mut check = Check { transcript, rules, ends, expected_outcomes, violations };
     let mut all: BTreeMap<&MessageId, Shown> = BTreeMap::new();
     for (index, seen) in transcript.seen.iter().enumerate() {
-        // What a later restart took back is not compared with the present state.
+        // Events that a later restart took back are not compared with the present state.
         let taken_back = check.is_taken_back(index, seen);
         let before = check.violations.len();
         check.event(seen, &mut all);
@@ -114,7 +114,7 @@ impl<'a> Check<'a> {
             SeenEvent::Chunk { message, attempt, chunk } => {
                 let shown = all.entry(message).or_default();
                 if shown.next == 0 && shown.attempt.is_some_and(|before| before < *attempt) {
-                    // Its text was reset, and nothing has arrived since.
+                    // The message's text was reset, and nothing has arrived since.
                     shown.attempt = Some(*attempt);
                 }
                 if shown.from_store
@@ -192,17 +192,17 @@ impl<'a> Check<'a> {
                 self.violations.push(violation);
             }
             SeenEvent::Restart { after } => {
-                // The answer of a dropped task is gone, as is what the stream has lost, which may
-                // come again.
+                // The answer of a dropped task is gone. So are messages that the stream has lost,
+                // which may come again.
                 let may_be_gone =
                     |message: &MessageId| self.stored(message).is_none() || self.is_unsure(message);
                 // A gateway restarts all its subscribers, including one that joined before anything
                 // of the lost message was shown to it.
                 let is_justified = all.iter().any(|(message, shown)| !shown.ended && may_be_gone(message))
                     || self.rules.lost.iter().any(|key| key.thread == self.transcript.thread);
-                // A gateway that follows the thread since before its store went back notices when
-                // an owner answers, which may take long. A client that joined in the meantime
-                // restarts with the others.
+                // A gateway that has followed the thread since before its store went back notices
+                // this when an owner answers, which may take a long time. A client that joined in
+                // the meantime restarts with the others.
                 if !is_justified && !self.has_gone_back() {
                     let subject = format!("client {}", self.transcript.client);
                     let seen = "a restart, though nothing was lost";
@@ -215,8 +215,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// True if the client was later sent a restart back behind this event, or the message again,
-    /// because the store went back.
+    /// True if, because the store went back, the client was later restarted from before this event,
+    /// or was sent the message again.
     fn is_taken_back(&self, index: usize, seen: &SeenEvent) -> bool {
         let (SeenEvent::Chunk { message, .. }
         | SeenEvent::Reset { message, .. }
@@ -233,7 +233,8 @@ impl<'a> Check<'a> {
             SeenEvent::Chunk { attempt, .. } | SeenEvent::Reset { attempt, .. } => Some(*attempt),
             _ => None,
         };
-        // The event belongs to a message that ended here, or that had not ended before the restart.
+        // The event can belong to a message that ended here, or to one that had not ended before
+        // the restart.
         let mut end = None;
         for later in &self.transcript.seen[index..] {
             match later {
@@ -244,8 +245,8 @@ impl<'a> Check<'a> {
                     end = end.or(*position);
                 }
                 SeenEvent::Restart { after } if end.is_none_or(|end| end > *after) => return true,
-                // In the same attempt or an earlier one: a later attempt takes back nothing that
-                // was wrong.
+                // The reset must be to the same attempt or an earlier one: a later attempt does not
+                // take back a wrong event.
                 SeenEvent::Reset { message: anew, attempt }
                     if anew == message
                         && end.is_none()
@@ -337,7 +338,7 @@ impl<'a> Check<'a> {
                 self.report(Invariant::OneTerminal, message, expected, seen);
             }
             Some(stored) if self.is_stopped(message) && shown.text.starts_with(self.ends.text(stored)) => {}
-            // Its stream has lost a chunk, and another one took its place.
+            // The message's stream has lost a chunk, and another chunk took its place.
             Some(_) if self.has_lost_chunks(message) => {}
             Some(stored) if self.ends.text(stored) != shown.text => {
                 let (expected, seen) = (format!("{:?}", self.ends.text(stored)), format!("{:?}", shown.text));
@@ -384,8 +385,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// True if it is undetermined which chunks are accepted: its stream has lost some, or a store
-    /// that went back had it requested twice.
+    /// True if it is not certain which chunks of the message are accepted: its stream has lost
+    /// some, or a store that went back led to a second request.
     fn is_unsure(&self, message: &MessageId) -> bool {
         self.has_lost_chunks(message) || (self.has_gone_back() && TurnId::of_answer(message).is_some())
     }
@@ -398,7 +399,8 @@ impl<'a> Check<'a> {
         self.rules.lost.contains(&self.key(message))
     }
 
-    /// An owner that did not get to store a stopped answer may have shown more of it.
+    /// True for a stopped answer. An owner that could not store the answer may have shown more of
+    /// it.
     fn is_stopped(&self, message: &MessageId) -> bool {
         self.stored(message).is_some_and(|stored| stored.metadata.get("stopped").is_some())
     }

@@ -82,7 +82,7 @@ fn check_rest(
         queues::check(&ordered, &errors, &mut of_queues);
     }
     // A run that was requested twice may have failed twice; which of its errors counts depends on
-    // who read what first.
+    // the order in which owners read them.
     violations.extend(of_queues.into_iter().filter(|it| !is_undone || it.invariant != Invariant::Backoff));
     causes::check(evidence, turns, expected_outcomes, &mut violations);
     usage::check(evidence, turns, expected_outcomes, &mut violations);

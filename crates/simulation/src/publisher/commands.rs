@@ -101,8 +101,8 @@ fn task(number: usize, agent: &AgentId) -> Option<Task> {
     })
 }
 
-/// The owner of a command's text, for erasure: the store knows it by the subject, and for tasks by
-/// their payload.
+/// The owner of a command's text, for erasure. The store finds the owner in the subject, and for
+/// tasks in the payload.
 pub(crate) fn owner_of(command: &Command) -> String {
     match command {
         Command::Turn(opened) => opened.thread.to_string(),

@@ -28,7 +28,7 @@ pub(crate) struct FollowUpProfile {
     pub(crate) hints: f64,
     /// Rate of empty answers.
     pub(crate) empty: f64,
-    /// The most messages that persons write close to a timer's due time, and their rate.
+    /// Maximum number of messages that persons write close to a timer's due time, and their rate.
     pub(crate) persons: usize,
     pub(crate) person: f64,
     /// Rate of outages in which all workers die and days pass.
@@ -40,7 +40,7 @@ pub(crate) struct FollowUpProfile {
     pub(crate) delayed_tasks: usize,
     /// From this time on the settings disable follow-ups, ms.
     pub(crate) disabled_at: Option<i64>,
-    /// The most jumps to the next timer while there are faults.
+    /// Maximum number of jumps to the next timer while there are faults.
     pub(crate) jumps: u32,
     pub(crate) timer_window: usize,
 }
@@ -114,8 +114,8 @@ impl FollowUpProfile {
         Metadata::new(kept.collect()).unwrap_or_default()
     }
 
-    /// The metadata of a person's message. Some look as if the system had written them, and are
-    /// still a person's.
+    /// The metadata of a person's message. Some messages look as if the system had written them,
+    /// and are still a person's.
     pub(crate) fn metadata(&self, number: usize) -> Metadata {
         let mut map = Map::new();
         if self.users_name_zone {

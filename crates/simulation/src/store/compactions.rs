@@ -50,7 +50,7 @@ impl Store {
         self.compactions.get(thread).map_or(&[], Vec::as_slice)
     }
 
-    /// The compaction that counts for the next context.
+    /// The compaction that applies to the next context.
     pub(crate) fn live_compaction(&self, thread: &ThreadId) -> Option<Compaction> {
         let written = self.compactions(thread).iter().filter(|row| !row.is_pending);
         let written: Vec<Compaction> = written.map(|row| row.compaction.clone()).collect();
@@ -91,7 +91,8 @@ impl Store {
         true
     }
 
-    /// The summary was written, or never will be; without a summary the compaction never counts.
+    /// Settles a compaction: the summary was written or never will be. Without a summary the
+    /// compaction never takes effect.
     pub(crate) fn settle_compaction(
         &mut self,
         thread: &ThreadId,
@@ -111,7 +112,7 @@ impl Store {
         true
     }
 
-    /// Undoes the newest compaction that counts, and those that were planned after it.
+    /// Undoes the newest compaction in effect, and those that were planned after it.
     pub(crate) fn undo_compaction(&mut self, thread: &ThreadId) -> bool {
         let Some(newest) = self.live_compaction(thread).map(|live| live.id) else { return false };
         let head = self.heads.get(thread).copied().unwrap_or(0);

@@ -13,8 +13,8 @@ use super::Store;
 use crate::bug::PlantedBug;
 use crate::checker::turns::{TurnPart, part_of};
 
-/// A paused owner may commit positions that it assigned this long before. In the real store this is
-/// a minute, which is longer than most histories.
+/// A paused owner may commit positions that it assigned up to this time ago. In the real store this
+/// is a minute, which is longer than most histories.
 const CLOCK_SKEW: Duration = Duration::from_secs(20);
 
 impl Store {

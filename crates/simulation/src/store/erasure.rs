@@ -1,5 +1,5 @@
-//! The double of erasing a thread: its mark, and the deletion of its rows, table by table, as the
-//! statements do it.
+//! The double of erasing a thread: it marks the thread and deletes the rows table by table, like
+//! the statements.
 
 use std::collections::BTreeSet;
 
@@ -24,8 +24,7 @@ pub(crate) enum ErasedRows {
     Tasks,
     Letters,
     Audit,
-    /// Failures of the turns of tasks that followed the thread's turns, and saved parts of their
-    /// answers.
+    /// Failures of the turns of follow-on tasks, and saved parts of the answers of these turns.
     FailuresOfAgents,
     SpillsOfAgents,
     TaskIdsOfAgents,
@@ -64,7 +63,7 @@ impl Store {
         self.once_erased.insert(thread.clone());
     }
 
-    /// Everything of the thread is gone.
+    /// Notes that everything of the thread is gone.
     pub(crate) fn is_wholly_erased(&mut self, thread: &ThreadId) {
         self.erased.insert(thread.clone(), true);
     }
@@ -78,7 +77,7 @@ impl Store {
         self.erased.get(thread).copied()
     }
 
-    /// As the command look-up sees it: control commands are executed.
+    /// True if a look-up reports the command as erased; control commands are still executed.
     pub(crate) fn is_order_erased(&self, key: &CommandKey) -> bool {
         match key {
             _ if self.erased.is_empty() || self.bug == Some(PlantedBug::ErasedUnasked) => false,
@@ -102,7 +101,7 @@ impl Store {
             EntryBody::Command(Command::DelayedTask(delayed), _) => is_erased(&delayed.task.agent.thread()),
             EntryBody::Command(Command::Control(control), _) => is_erased(&control.subject.thread()),
             EntryBody::Frame(frame) => is_erased(&frame.thread),
-            // It was kept, but may have been deleted since.
+            // The entry's dead letter may have been deleted since.
             EntryBody::Refused { subject, .. } => {
                 let owner = subject.split('.').nth(2).and_then(|id| ThreadId::parse(id).ok());
                 owner.is_some_and(|owner| is_erased(&owner))
@@ -122,7 +121,7 @@ impl Store {
         following
     }
 
-    /// The inputs of the turns of tasks that followed the thread's turns.
+    /// The inputs of turns of the thread's follow-on tasks.
     fn inputs_of_agents(&self, thread: &ThreadId) -> Vec<MessageKey> {
         let is_input = |message: &&crate::checker::MessageRow| {
             matches!(part_of(&message.key.message), Some((_, TurnPart::Input)))
@@ -162,8 +161,8 @@ impl Store {
             }
             ErasedRows::SpillsOfAgents => {
                 let turns = self.turns_of(&self.following(thread));
-                // Their tasks are deleted after this; until then the checkpoint may pass what was
-                // saved of them.
+                // The tasks of these turns are deleted later; until then the checkpoint may pass
+                // their saved parts.
                 self.erased_turns.extend(turns.iter().map(|turn| (turn.clone(), thread.clone())));
                 self.erase_saved(|key| is_answer_of(key, &turns))
             }
@@ -188,7 +187,7 @@ impl Store {
         self.tables.iter_mut().map(erase).sum()
     }
 
-    /// A deleted message has not ended, as a look-up sees it.
+    /// Deletes messages. For a look-up, a deleted message has not ended.
     fn erase_messages(&mut self, is_gone: impl Fn(&MessageKey) -> bool) -> usize {
         let keys: Vec<MessageKey> = self.message_keys.iter().filter(|key| is_gone(key)).cloned().collect();
         for key in &keys {
@@ -309,9 +308,9 @@ impl Store {
         })
     }
 
-    /// Checks that completely erased threads have no rows again. The audit of agents with their
-    /// names, and entries that cannot be read, are kept: neither checks the mark. `is_last`:
-    /// nothing is left to do.
+    /// Checks that completely erased threads have no rows again. Audit rows of agents with the
+    /// names of these threads are kept, and so are entries that cannot be read: neither are checked
+    /// against the mark. `is_last`: nothing is left to do.
     pub(crate) fn check_erased(&mut self, is_last: bool) {
         let wholly: Vec<ThreadId> =
             self.erased.iter().filter(|(_, is_done)| **is_done).map(|(thread, _)| thread.clone()).collect();
@@ -354,15 +353,15 @@ impl Store {
         let message = || self.message_keys.iter().find(is_its).map(|key| format!("message {key}"));
         let saved = || {
             let mut saved = self.spilled_messages.iter().flat_map(|saved| saved.keys());
-            // What was saved for a deleted task is deleted with the next commit of the owner that
-            // finds it.
+            // The saved parts for a deleted task are deleted with the next commit of the owner that
+            // finds them.
             saved
                 .find(|key| is_its(key) && (is_last || key.thread == *thread))
                 .map(|key| format!("what was saved of {key}"))
         };
         let letter = || self.letter_keys.iter().find(is_its).map(|key| format!("the dead letter of {key}"));
-        // Failures of the turns of tasks that followed its turns are found only through these
-        // tasks. What their owners write after that stays.
+        // Failures of follow-on tasks of the thread's turns are found only through these tasks.
+        // Failures that owners write after the tasks were deleted stay.
         let failure = || {
             let mut failures = self.ends_of.iter().flat_map(|(thread, ends)| {
                 let failed = ends.values().filter(|ended| is_failed(ended));

@@ -23,7 +23,7 @@ impl From<&Grant> for AcknowledgedState {
     }
 }
 
-/// A commit, and the state it was decided on.
+/// A commit, and the state from which it was decided.
 #[derive(Debug, Clone)]
 pub(crate) struct Decided {
     pub(crate) commit: Commit,
@@ -38,8 +38,8 @@ impl Store {
     /// True if a commit may be applied: its owner holds the lease, and knows all earlier commits.
     pub(crate) fn expects(&self, owner: u64, decided: &Decided) -> bool {
         let row = &self.rows[usize::from(decided.commit.partition.0)];
-        // The last three would be harmless with the counter, which finds them; they represent what
-        // the counter prevents.
+        // The last three bugs would be harmless with the counter, which detects them. They show
+        // what the counter prevents.
         let is_blind = matches!(
             self.bug,
             Some(
@@ -78,8 +78,8 @@ impl Store {
             && (self.bug == Some(PlantedBug::SavesUncounted) || row.saves >= known.saves)
     }
 
-    /// Renews the own lease under an epoch above `seen_epoch`. Also returns whether the store knows
-    /// less than its owner and gateways do.
+    /// Renews the owner's lease under an epoch above `seen_epoch`. Also returns whether the store
+    /// knows less than its owner and gateways do.
     pub(crate) fn reclaim(
         &mut self,
         partition: PartitionId,
@@ -147,7 +147,7 @@ impl Store {
         back.once_erased = std::mem::take(&mut self.once_erased);
         (back.key_conflicts, back.turn_conflicts) = (self.key_conflicts, self.turn_conflicts);
         back.commits = self.commits;
-        // No clock goes back with it.
+        // The clock does not go back with the store.
         back.timers.ahead_ms = self.timers.ahead_ms;
         for row in &mut back.rows {
             row.locked_by = None;

@@ -39,8 +39,7 @@ impl Store {
         batches
     }
 
-    /// Deletes these batches, all or none: none if the thread has changed since `head` was its last
-    /// position.
+    /// Deletes all of these batches, or none if the thread's last position is no longer `head`.
     pub(crate) fn retire(&mut self, thread: &ThreadId, head: i64, batches: &[BatchSize]) -> Option<usize> {
         if self.heads.get(thread) != Some(&head) && self.bug != Some(PlantedBug::RetiredBlind) {
             return None;
@@ -96,8 +95,8 @@ impl Store {
         self.kept.entry(message.key.thread.clone()).or_default().insert(position, kept);
     }
 
-    /// Numbers a turn that continues a batch after the batch's last message. If that is unknown,
-    /// the turn forms its own batch.
+    /// Numbers the messages of a turn that continues a batch, after the batch's last message. If
+    /// that is unknown, the turn forms its own batch.
     pub(super) fn number_on(&self, rows: &mut [TurnRow], positions: &[i64]) {
         let mut known: BTreeMap<(ThreadId, i64), Option<i32>> = BTreeMap::new();
         let mut begins: BTreeMap<model::TurnId, i64> = BTreeMap::new();

@@ -19,7 +19,7 @@ use crate::bug::PlantedBug;
 use crate::checker::turns::{TimerEvent, TimerStep, Transition, TransitionKind};
 use crate::log::START;
 
-/// The most follow-ups of a thread that the rules read.
+/// Maximum number of a thread's follow-ups that the rules read.
 const MOST_COUNTED: usize = 256;
 
 /// True if the timer is no longer pending after this write.
@@ -60,7 +60,7 @@ impl Store {
         self.timers.events.push(TimerEvent { timer, thread, at_ms, database_ms, number, step });
     }
 
-    /// Like one statement: it changes what was there before it.
+    /// Applies timer writes like one statement: each write sees the rows from before the statement.
     pub(super) fn apply_timers(&mut self, commit: &Commit, time: i64) {
         let number = usize::from(commit.partition.0);
         let now = self.database_ms(time);
@@ -85,8 +85,8 @@ impl Store {
         }
     }
 
-    /// A person has written, and the turn has failed: earlier follow-ups are cancelled, including
-    /// one that has fired and is not answered yet.
+    /// Cancels earlier follow-ups when a person has written and the turn has failed, even a
+    /// follow-up that has fired and is not answered yet.
     fn end_answered(&mut self, number: usize, thread: &ThreadId, now: i64) {
         if self.bug == Some(PlantedBug::FailedInputForgotten) {
             return;

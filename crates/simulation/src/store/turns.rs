@@ -41,13 +41,13 @@ pub(crate) struct CommitEffects {
     pub(crate) turns: Vec<usize>,
     /// Runs that have failed.
     pub(crate) failed: Vec<MessageKey>,
-    /// A queue was further than its owner knew.
+    /// A queue was further ahead than its owner knew.
     pub(crate) is_stale: bool,
 }
 
 impl Tables {
-    /// True if the turn is that of a task that will be answered again: its task has another
-    /// position now, or its turn comes after others whose answers are read again before it.
+    /// True if the turn belongs to a task that will be answered again. Either the task has another
+    /// position now, or its turn comes after other turns whose answers are read again first.
     pub(crate) fn will_answer(&self, turn: &TurnId) -> bool {
         let is_its = |(agent, position): &&(AgentId, i64)| {
             TurnId::of_task(agent, Position::from_stored(*position)) == *turn
@@ -182,7 +182,7 @@ impl Tables {
             let end = if is_stopped { RunEnd::Stopped } else { RunEnd::Completed };
             applied.happened.push(TransitionKind::Ended { turn: write.turn.clone(), run, thread, end });
         }
-        // Runs of tasks that have failed and whose tasks stay.
+        // Failed runs of tasks that stay in their queues.
         for (write, _) in commit.agents.iter().zip(won).filter(|(_, won)| **won) {
             let run = before.get(&write.agent).map_or(0, |row| row.run);
             if write.guard == Position::MAX || write.run <= run {
@@ -233,7 +233,8 @@ impl Tables {
         for mark in &commit.failed_tasks {
             let item = commit.agents.iter().position(|write| write.agent == mark.agent);
             let key = (mark.agent.clone(), mark.position.get());
-            // A queue that has already advanced must not get a mark for what it has done.
+            // A queue that has already advanced must not get a mark for a task that it has
+            // completed.
             if item.is_some_and(|item| won.get(item) != Some(&true)) || !self.failed_tasks.insert(key) {
                 continue;
             }
@@ -249,7 +250,7 @@ impl Tables {
         }
     }
 
-    /// The task was given up with a run of its turn, stopped, or dropped by command.
+    /// Notes that the task was given up with a run of its turn, stopped, or dropped by command.
     fn marked(&self, mark: &FailedTask, run: u32, commit: &Commit, applied: &mut CommitEffects) {
         let FailedTask { agent, position, code, .. } = mark;
         let (turn, thread) = (TurnId::of_task(agent, *position), agent.thread());
@@ -267,7 +268,7 @@ impl Tables {
         if has_ended {
             return self.failed_run(agent, *position, run, code, applied);
         }
-        // Dropped by command: an owner that has lost its lease may have begun it.
+        // The task was dropped by command; an owner that has lost its lease may have begun it.
         let runs = 0..=run;
         applied
             .failed
@@ -373,7 +374,8 @@ impl Tables {
                     return known;
                 }
                 let task = task.as_ref().and_then(|task| self.task_ids.get(&(agent.clone(), task.clone())));
-                // A deleted task is remembered by its id, but can no longer be named.
+                // The id of a deleted task is remembered, but commands can no longer change the
+                // task.
                 let task = task.filter(|(position, _)| self.tasks.contains_key(&(agent.clone(), *position)));
                 task.map_or(CommandVerdict::New, |(position, _)| CommandVerdict::Task {
                     position: Position::from_stored(*position),
@@ -434,7 +436,7 @@ impl Tables {
         self.open_turns.iter().filter(move |(key, open)| is_over(key, open)).map(|(key, _)| key)
     }
 
-    /// True if an input at or below the checkpoint is not lost.
+    /// True if the input is not lost, although the checkpoint has passed it.
     pub(crate) fn keeps_input(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> bool {
         let key = (thread.clone(), turn.clone());
         self.committed.contains(&key)
@@ -480,7 +482,7 @@ impl Tables {
     }
 }
 
-/// What a commit sends on behalf of a turn that it stops.
+/// Items that a commit sends on behalf of a turn that it stops.
 pub(crate) fn sent_by_stopped(commit: &Commit) -> Vec<(TurnId, String)> {
     let outgoing: Vec<&Outgoing> = commit.outbox.iter().flat_map(|batch| &batch.outgoing).collect();
     let stopped = outgoing.iter().filter_map(|outgoing| match outgoing {

@@ -235,7 +235,7 @@ impl World {
         let mut delay = 0;
         let count = outgoing.len() + more;
         if count == 0 {
-            // All of it was erased.
+            // All entries of the batch were erased.
             return self.sent(address, id);
         }
         for (index, outgoing) in outgoing.into_iter().enumerate() {

@@ -162,7 +162,7 @@ impl World {
                 }
                 follower.asked = None;
                 if planted == Some(PlantedBug::CutFromStore) {
-                    // The ends in the store are taken for those that the owner has reported.
+                    // Treats the ends in the store like ends that the owner has reported.
                     reply.cut.committed = self.store.last_end(&thread, Position::MAX);
                 }
                 let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) else { return };
@@ -290,7 +290,7 @@ impl World {
         }
     }
 
-    /// A session that answers for the partition; a worker that has lost its lease may answer too.
+    /// A session that answers for the partition. A worker that has lost its lease may answer, too.
     fn answering(&mut self, partition: PartitionId) -> Option<Address> {
         let sessions: Vec<Address> = self
             .workers
@@ -359,7 +359,7 @@ impl World {
         self.schedule(delay, WorldEvent::Gateway(gateway, GatewayEvent::Reply(thread, number, token, reply)));
     }
 
-    /// The store is read in its state when the query arrives.
+    /// Reads the store in its state when the query arrives.
     fn read_store(
         &mut self,
         gateway: usize,

@@ -17,7 +17,7 @@ use crate::log::START;
 use crate::world::event::{Address, WorldEvent};
 use crate::world::state::compaction::DueCompaction;
 
-/// In multiples of the budget; older messages are compacted unread.
+/// Messages to read, as a multiple of the context budget; older messages are compacted unread.
 const BUDGETS_READ: u64 = 4;
 
 impl World {
@@ -179,7 +179,7 @@ fn built(request: ContextRequest, items: &[Item], page: usize) -> Context {
     }
 }
 
-/// What a context contains but must not, or lacks, computed again from the stored rows.
+/// Names content that a context wrongly contains or lacks, computed again from the stored rows.
 fn wrong(
     context: &Context,
     items: &[Item],

@@ -1,6 +1,6 @@
-//! Threads are erased while everything else runs: first the mark, then passes over the rows, until
-//! a pass finds nothing. In between the owners are made to forget their state. The command may be
-//! killed, and is run again.
+//! Threads are erased while everything else runs. First the thread is marked, then passes delete
+//! its rows until a pass finds nothing. In between, all owners must forget their state. The command
+//! may be killed, and is run again.
 
 use model::{PartitionId, ThreadId};
 
@@ -15,7 +15,7 @@ use crate::world::state::statement::StatementKind;
 impl World {
     /// Plans which threads are erased in this history, and when.
     pub(super) fn plan_erasing(&mut self, threads: &[(ThreadId, PartitionId)]) {
-        // More often if the store goes back as well.
+        // Threads are erased more often if the store goes back as well.
         let put_back_at = self.going_back.put_back_at;
         let chance = if put_back_at.is_some() { 0.5 } else { 0.1 };
         if !self.erasing.rng.chance(chance) {
@@ -80,7 +80,7 @@ impl World {
         self.note(80, [number as u64, 0, 0], || format!("{thread} is marked as erased"));
         self.store.mark_erased(thread);
         self.rules.erased.insert(thread.clone());
-        // None of its messages has to end.
+        // None of the thread's messages has to end.
         let bare = self.bare.iter().filter(|key| key.thread == *thread).cloned();
         self.going_back.lost.extend(bare);
         for doomed in &mut self.doomed {
@@ -101,7 +101,8 @@ impl World {
         }
     }
 
-    /// One statement of a pass. A pass visits all tables, and is repeated until it finds nothing.
+    /// Runs one statement of a pass. A pass visits all tables, and is repeated until it finds
+    /// nothing.
     fn pass(&mut self, number: usize, thread: &ThreadId, place: usize) {
         let time = self.time;
         let rows = self.store.erase_place(thread, ErasedRows::ALL[place], time);
@@ -128,8 +129,8 @@ impl World {
         if !is_first && is_done {
             return self.erased(number, thread);
         }
-        // The agent that was to answer in the thread may hold a task that follows one of its turns,
-        // and no remaining row names that agent.
+        // The agent that would have answered in the thread may hold a task that follows one of its
+        // turns, and no remaining row names that agent.
         self.erasing.erasures[number].step = self.forget();
     }
 
@@ -168,9 +169,9 @@ impl World {
         self.store.check_erased(false);
     }
 
-    /// The store goes back, and the operator's connection breaks. If the restored store has no
-    /// mark, the operator may erase the thread again or leave it; with a mark the operator does,
-    /// because a part is gone.
+    /// Handles a store that goes back, which breaks the operator's connection. If the restored
+    /// store has no mark, the operator may erase the thread again or leave it. With a mark the
+    /// operator erases it again, because a part is gone.
     pub(super) fn erasing_steps_back(&mut self) {
         for number in 0..self.erasing.erasures.len() {
             let erasure = &self.erasing.erasures[number];
@@ -189,8 +190,8 @@ impl World {
         }
     }
 
-    /// Checks a turn's request: neither its thread, nor the thread whose text it carries, may have
-    /// been erased when that was checked.
+    /// Checks a turn's request: neither its thread, nor the thread whose text it carries, was
+    /// erased when the turn was checked.
     pub(super) fn check_asked(&mut self, start: &partition::Start) {
         if self.is_start_erased(start) {
             let (subject, seen) = (format!("run {} of {}", start.run, start.turn), "a request");

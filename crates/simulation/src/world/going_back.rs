@@ -1,6 +1,6 @@
-//! Stores and streams that go back in time. A copy of the store is restored; streams lose their
-//! end, are created again, are purged behind such a copy, or lose an entry. Owners react by the
-//! rule that workers use.
+//! Stores and streams that go back in time. A copy of the store is restored. Streams lose their
+//! end, are created again, are purged beyond the state of such a copy, or lose an entry. Owners
+//! react by the rule that workers use.
 
 use model::{MessageKey, PartitionId, Seq};
 use partition::{Compared, EntryBody, Incident, Kept, StreamEntry, place};
@@ -15,7 +15,7 @@ use crate::world::event::{Address, StoreReply, WorldEvent};
 use crate::world::state::going_back::Back;
 use crate::world::state::statement::StatementKind;
 
-/// The most that an owner's report may be delayed, ms.
+/// Maximum delay of an owner's report, ms.
 const TOLD_LATE_MS: i64 = 5_000;
 
 impl World {
@@ -41,7 +41,7 @@ impl World {
                 plan.push((rng.range(300, until - 50), what));
             }
         }
-        // Both at once: the store forgets what the owner has found out about its stream.
+        // Both go back at once: the store forgets what the owner has found out about its stream.
         if !has_turns && rng.chance(0.04) {
             let copied_at = rng.range(200, until - 200);
             let cut_at = copied_at + rng.range(1, 1_000);
@@ -53,8 +53,8 @@ impl World {
         }
         let restores = plan.iter().filter(|(_, back)| matches!(back, Back::Restore { .. }));
         self.going_back.put_back_at = restores.map(|(at, _)| *at).min();
-        // Not together with a store that goes back: its epochs are above the forgotten ones because
-        // of its clock.
+        // A slow clock is not combined with a store that goes back: only the right time makes that
+        // store's new epochs higher than the forgotten ones.
         let rng = &mut self.going_back.rng;
         if self.going_back.put_back_at.is_none() && rng.chance(0.05) {
             self.going_back.slow_clock = Some((rng.range(300, until), rng.range(1, 3_000)));
@@ -121,7 +121,7 @@ impl World {
             self.going_back.last.insert(partition, self.time);
             self.store.is_undone = true;
             self.doomed[number].clear();
-            // The copy does not know entries that only its successor was given.
+            // The copy cannot notice the loss of entries that only the later store was given.
             let mark = self.store.rows[number].read.map_or(Seq(0), |read| read.seq);
             let checkpoint = self.store.rows[number].checkpoint;
             self.going_back.gone.retain(|(of, entry, from)| {
@@ -135,7 +135,8 @@ impl World {
                     format!("stream {number} was purged up to {used}")
                 });
                 // An owner that was paused since before the stream lost its end may continue. It
-                // takes entries of the old end that it has read but not committed for purged ones.
+                // then assumes that entries of the old end, which it has read but not committed,
+                // were purged.
                 let is_known = !self.rules.parted.contains(&partition);
                 let before = self.going_back.gone.len();
                 self.lose(partition, purged, None);
@@ -150,7 +151,7 @@ impl World {
         }
     }
 
-    /// The server of this statement is gone.
+    /// Cuts off a statement whose server is gone.
     pub(super) fn cut_off(&mut self, number: usize) {
         let statement = &mut self.statements[number];
         statement.is_cut_off = true;
@@ -169,7 +170,7 @@ impl World {
         let partition = self.some_partition();
         let number = usize::from(partition.0);
         let (len, row) = (self.logs[number].len(), &self.store.rows[number]);
-        // Near the store's mark; above the mark only a reader knows the entries.
+        // The cut is near the store's mark; above the mark only a reader knows the entries.
         let (checkpoint, mark) = (row.checkpoint, row.read.map_or(0, |read| read.seq.0));
         let low = checkpoint.saturating_sub(4).max(self.logs[number].purged());
         if len <= low + 1 {
@@ -220,7 +221,7 @@ impl World {
         let partition = self.some_partition();
         let number = usize::from(partition.0);
         let (len, checkpoint) = (self.logs[number].len(), self.store.rows[number].checkpoint);
-        // Not the last one: a hole at the end cannot be noticed.
+        // The last entry is never lost alone: a hole at the end cannot be noticed.
         if len <= checkpoint + 1 {
             return;
         }
@@ -242,13 +243,13 @@ impl World {
     }
 
     /// Loses these entries. `noticed_from`: the store must know of the loss once its mark has
-    /// reached this; `None`: in any case.
+    /// reached this sequence; `None`: in any case.
     fn lose(&mut self, partition: PartitionId, lost: Vec<StreamEntry>, noticed_from: Option<Seq>) {
         self.rules.parted.insert(partition);
         self.going_back.last.insert(partition, self.time);
         self.doomed[usize::from(partition.0)].clear();
-        // Up to the checkpoint the store has everything. Otherwise the stream was cut and continued
-        // before without being noticed, and those entries cannot be recorded.
+        // The store has everything up to the checkpoint. Otherwise the stream was cut and continued
+        // earlier without being noticed, and those entries cannot be recorded.
         let checkpoint = self.store.rows[usize::from(partition.0)].checkpoint;
         for entry in lost {
             self.going_back.vanished.push((partition, entry.clone()));
@@ -353,7 +354,7 @@ impl World {
     }
 
     /// True for clients that began before the store or stream went back, or soon after: frames in
-    /// flight may have shown them what was undone.
+    /// flight may have shown them events that were undone.
     pub(super) fn may_be_undone(&self, partition: PartitionId, begun_at: i64) -> bool {
         self.going_back.last.get(&partition).is_some_and(|at| begun_at < at + TOLD_LATE_MS)
     }

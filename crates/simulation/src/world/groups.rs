@@ -97,7 +97,7 @@ impl World {
         self.schedule(delay, WorldEvent::Statement(StatementEvent::Arrive(leader)));
     }
 
-    /// The outcome of all of them is unknown.
+    /// Reports an unknown outcome to all members.
     fn answer_unknown(&mut self, members: &[usize]) {
         self.coverage.groups_unknown += u64::from(members.len() > 1);
         for member in members {
@@ -121,8 +121,8 @@ impl World {
         }
     }
 
-    /// Locks the rows of its partitions one after the other; commits that were decided on another
-    /// state are left out.
+    /// Locks the rows of the group's partitions one after the other. Commits that were decided on
+    /// another state are left out.
     pub(super) fn start_group(&mut self, group: usize) {
         let leader = self.groups.groups[group].leader;
         while let Some(member) =
@@ -175,7 +175,7 @@ impl World {
             && self.groups.groups[group].members.iter().any(is_expected)
     }
 
-    /// The server of the statement is gone.
+    /// Cuts off a group whose server is gone.
     pub(super) fn group_cut_off(&mut self, group: usize) {
         let members = self.groups.groups[group].members.clone();
         self.answer_unknown(&members);
@@ -216,7 +216,8 @@ impl World {
         }
     }
 
-    /// Members of which the store refuses something, so that nothing of the group is written.
+    /// Members with an item that the store refuses, because of which nothing of the group is
+    /// written.
     fn group_refused(&mut self, held: &[usize]) -> Option<BTreeSet<usize>> {
         let mut bad = BTreeSet::new();
         for member in held {
@@ -246,7 +247,7 @@ impl World {
         self.groups.groups[group].alone = alone;
     }
 
-    /// The next member of a refused group is tried alone.
+    /// Tries the next member of a refused group alone.
     pub(super) fn next_alone(&mut self, group: usize) {
         while let Some(member) = self.groups.groups[group].alone.pop() {
             if self.is_waited_for(member) {
@@ -257,7 +258,8 @@ impl World {
         self.group_over(group);
     }
 
-    /// The worker knows the outcome, or that it never will: the next group may be sent.
+    /// Sends the next group: the worker knows the outcome of this one, or knows that it will never
+    /// learn it.
     pub(super) fn group_over(&mut self, group: usize) {
         let address = self.groups.groups[group].address;
         let Some(committer) = self.groups.committers.get_mut(&address.incarnation) else { return };

@@ -148,7 +148,7 @@ impl World {
         if self.fault(|faults| faults.slow_statement) {
             duration = self.rng.range(50, 1_500);
             if self.rng.chance(0.5) {
-                // Cut off while it runs.
+                // The connection is cut while the statement runs.
                 self.reply_to(address, number, StoreReply::Unknown, duration);
             }
         }
@@ -182,7 +182,7 @@ impl World {
         self.statement_over(number);
     }
 
-    /// One member of a refused group is done: try the next one.
+    /// Tries the next member of a refused group, because one of them is done.
     fn statement_over(&mut self, number: usize) {
         if let Some(group) = self.statements[number].group {
             self.next_alone(group);
@@ -197,7 +197,8 @@ impl World {
         }
     }
 
-    /// Turns whose messages the store refused; `None` if a queue was further than its owner knew.
+    /// Turns whose messages the store refused; `None` if a queue was further ahead than its owner
+    /// knew.
     pub(super) fn apply(&mut self, number: usize, decided: &Decided) -> Option<Vec<(TurnId, String)>> {
         let mut commit = decided.commit.clone();
         let mut refused = Vec::new();
@@ -215,7 +216,7 @@ impl World {
         let skew =
             if self.bug == Some(PlantedBug::BackoffByWorkerClock) { self.workers[worker].skew } else { 0 };
         let log = &self.logs[usize::from(commit.partition.0)];
-        // A commit that was decided on a stream which has been replaced counts in the old stream:
+        // If a commit was decided on a stream that has been replaced, it applies to the old stream:
         // its checkpoint is compared before it is used.
         let gone = Log::default();
         let log = if log.is_as_read(&decided.incarnation, decided.read) { log } else { &gone };
@@ -250,7 +251,8 @@ impl World {
     /// Turns whose messages the store refuses.
     pub(super) fn refuses(&mut self, commit: &Commit, is_in_group: bool) -> Option<BTreeSet<TurnId>> {
         let turns: Vec<TurnId> = commit.turns.iter().map(|write| write.turn.clone()).collect();
-        // More often beside other items, which must be written in spite of the refusal.
+        // Refusals are more frequent beside other items, which must be written in spite of the
+        // refusal.
         let is_among_others = is_in_group || commit.turns.len() + commit.messages.len() > 1;
         let factor = if is_among_others { 60.0 } else { 1.0 };
         let is_bad = |_: &TurnId| self.fault(|faults| (faults.data_refused * factor).min(0.8));
@@ -286,7 +288,7 @@ impl World {
         Some(())
     }
 
-    /// The worker of a commit gives up asking.
+    /// Notes that the worker of a commit no longer waits for its outcome.
     pub(super) fn forget_commit(&mut self, number: usize) {
         let statement = &mut self.statements[number];
         statement.unknown.get_or_insert(statement.is_applied);
@@ -326,12 +328,12 @@ impl World {
         self.schedule(delay, WorldEvent::Session(address, SessionEvent::Loaded(Box::new(takeover))));
     }
 
-    /// Sends a save independently of commits: it waits for none of them, and a late one may meet
-    /// another owner.
+    /// Sends a save independently of commits: the save waits for none of them, and a late save may
+    /// find another owner.
     pub(super) fn request_save(&mut self, address: Address, save: Save) {
         let Some(session) = self.session(address) else { return };
         let known = session.known;
-        // Its owner waits for it, so it is no later than an answer may be.
+        // The owner waits for the save, so it is delayed at most as long as an answer may be.
         let delay = match self.fault(|faults| faults.request_late * 4.0) {
             true => self.rng.range(20, self.scenario.answer_timeout_ms.max(21)),
             false => self.rng.range(0, 6),
@@ -362,7 +364,7 @@ impl World {
         if self.session(address).is_none() {
             return;
         }
-        // The answer may be lost too; then it is saved again, which changes nothing.
+        // The answer may be lost, too; the save is then repeated, which changes nothing.
         match is_lost || !is_held || self.fault(|faults| faults.reply_lost) {
             true => self.schedule(ASKED_AGAIN_MS, WorldEvent::Save(address, known, save)),
             false => {

@@ -92,7 +92,7 @@ impl World {
     }
 
     fn some_turn(&mut self) -> Option<(ThreadId, TurnId)> {
-        // One of the last ones, which may be in progress.
+        // One of the last turns, which may be in progress.
         let known = &self.operators.begun;
         let recent = known.len().min(3);
         let index = self.rng.index(recent.max(1));

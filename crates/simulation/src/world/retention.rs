@@ -15,7 +15,7 @@ use crate::world::event::{Address, WorldEvent};
 use crate::world::state::retention::{Looking, RetentionRound};
 
 impl World {
-    /// A session has begun to own its partition.
+    /// Plans retention for a session that has begun to own its partition.
     pub(super) fn plan_retention(&mut self, address: Address) {
         if self.retaining.rules.is_some() {
             let delay = self.retaining.rng.range(1, self.retaining.every_ms);
@@ -25,7 +25,7 @@ impl World {
 
     /// One step of a round: a thread is read by pages, then expired batches are deleted.
     pub(super) fn retain(&mut self, address: Address, round: Option<Box<RetentionRound>>) {
-        // Like every task of a session, it ends with the session and pauses with its worker.
+        // Like every task of a session, retention ends with the session and pauses with its worker.
         let rest = self.workers[address.worker].paused_until - self.time;
         if self.workers[address.worker].is_paused && rest > 0 {
             return self.schedule(rest + 1, WorldEvent::Retain(address, round));

@@ -17,14 +17,14 @@ impl World {
         let last = self.planned.first().map_or(0, |planned| planned.at);
         let turn_profile = &self.scenario.turn_profile;
         let rules = &turn_profile.rules;
-        // A task may fail once more for what began before the faults stopped, and each input may
-        // have two tasks.
+        // A task may fail once more because of something that began before the faults stopped, and
+        // each input may have two tasks.
         let each_turn =
             rules.deadline_ms + rules.backoff_cap_ms + turn_profile.ack_wait_ms + limits.gap_timeout_ms;
         let follow_ups = self.scenario.follow_ups.as_ref().map_or(0, |profile| {
             (profile.persons + turn_profile.inputs) * 4 + (profile.schedules + profile.delayed_tasks) * 4
         });
-        // Some ask for a further step, and that step for another.
+        // Some turns request a further step, and that step may request another.
         let turns = (turn_profile.inputs * 5 + turn_profile.tasks * 2 + follow_ups) as i64;
         let each = limits.stall_timeout_ms + limits.sweep_ms + limits.gap_timeout_ms;
         last.max(self.scenario.faults_until)
@@ -81,7 +81,7 @@ impl World {
         self.violations.extend(checker::check_with_turns(&evidence, &turns));
         self.coverage.key_conflicts = self.store.key_conflicts;
         self.coverage.turn_conflicts = self.store.turn_conflicts;
-        // Written only if someone reads it: it costs as much as a short history.
+        // The scenario is written only if someone reads it: it costs as much as a short history.
         let is_read = self.trace.is_some() || !self.violations.is_empty();
         SeedReport {
             seed,
@@ -115,7 +115,7 @@ impl World {
     fn turns(&mut self) -> Turns {
         let turn_profile = &self.scenario.turn_profile;
         let rules = TurnRules {
-            // With the same margin as for gaps.
+            // The margin is the same as for gaps.
             deadline_safe_ms: turn_profile.rules.deadline_ms * 7 / 10,
             backoff_base_ms: turn_profile.rules.backoff_base_ms,
             backoff_cap_ms: turn_profile.rules.backoff_cap_ms,
@@ -162,7 +162,7 @@ impl World {
         transcripts.retain(|(partition, begun_at, transcript)| {
             transcript.is_connected || !self.may_be_undone(*partition, *begun_at)
         });
-        // What a client has of a message that is deleted within seconds of its end depends on
+        // The part that a client has of a message deleted within seconds of its end depends on
         // timing.
         let retired: BTreeSet<&ThreadId> = self.rules.retired.iter().map(|(thread, _)| thread).collect();
         transcripts.retain(|(.., transcript)| {

@@ -66,7 +66,8 @@ impl World {
             metadata: Metadata::EMPTY,
             unfinished: 0,
         };
-        // Not by the cron pattern: the gateway decides when the first occurrence is due.
+        // The cron pattern does not matter here: the gateway decides when the first occurrence is
+        // due.
         let due = now - now.rem_euclid(600_000) + 600_000;
         self.store.timers.schedules.insert(id.clone(), schedule);
         let body = json!({ "schedule": format!("s{number}") });
@@ -79,7 +80,7 @@ impl World {
         let due = now + self.follow_ups.rng.pick([1, 500, 60_000, 3 * 86_400_000]);
         let task = format!("delayed{number}");
         if self.follow_ups.rng.chance(0.5) {
-            // A service sends it.
+            // A service sends the task.
             let Ok(task) = TaskId::parse(&task) else { return };
             let task = Task {
                 agent: agent.clone(),
@@ -94,7 +95,7 @@ impl World {
         self.put_timer(&id, agent, due, &delayed_body(&task), now);
     }
 
-    /// Any worker may send it, any number of times.
+    /// Requests that a delayed task is stored. Any worker may do this, any number of times.
     pub(super) fn request_delay(&mut self, address: Address, seq: Seq, delayed: Box<DelayedTask>) {
         let Some(delay) = self.in_order(address) else { return };
         self.schedule(delay, WorldEvent::DelayTask(address, seq, delayed));
@@ -197,7 +198,7 @@ impl World {
         let skew = self.workers[address.worker].skew;
         let mut found = self.store.due_timer(&id, self.settings(), self.time);
         if let Some(timer) = &mut found {
-            // A store that has gone back has the schedules again.
+            // A store that has gone back may have deleted schedules again.
             timer.schedule = timer.schedule.take().filter(|_| !self.is_quiet);
             spoil(timer, self.bug, skew, &self.store.timers.events);
         }
@@ -213,7 +214,7 @@ impl World {
         decision
     }
 
-    /// When a follow-up begins or counts as begun, checks again whether it is still wanted. Returns
+    /// Checks again whether a follow-up is still wanted when it begins or counts as begun. Returns
     /// the reason if it is not.
     pub(super) fn superseded_by(&self, start: &Start) -> Option<&'static str> {
         let is_synthetic = start.metadata.is_synthetic();
@@ -226,8 +227,8 @@ impl World {
         }
     }
 
-    /// Checks that no follow-up is stored when its owner has read a person's input that arrived
-    /// after the one it follows.
+    /// Checks that no follow-up is stored if its owner has read a later input of a person than the
+    /// one that the follow-up follows.
     pub(super) fn check_withheld(&mut self, address: Address, commit: &Commit) {
         let follow_ups: Vec<TurnId> =
             commit.turns.iter().map(|write| &write.turn).filter(|turn| is_follow_up(turn)).cloned().collect();
@@ -311,8 +312,8 @@ impl World {
         }
     }
 
-    /// Reads the timers again. An erasure is no commit of the owner: if a step back undoes it, the
-    /// store has timers again that the owner lacks.
+    /// Reads the timers again. An erasure is not a commit of the owner: if a step back undoes the
+    /// erasure, the store has timers again that the owner lacks.
     pub(super) fn reread_timers(&mut self, address: Address) {
         let time = self.time;
         let Some(session) = self.session(address) else { return };
@@ -351,8 +352,8 @@ impl World {
         for timer in overdue {
             let age = session.overdue.entry(timer.clone()).or_default();
             *age += passed;
-            // For a worker that was paused while its commit was applied, time counts from when it
-            // learned of that.
+            // If a worker was paused while its commit was applied, time counts from the moment when
+            // the worker learned of the commit.
             if *age > 6 * limits.tick_ms + 4_000 + 3 * lease_ms + reread_ms {
                 late = Some((timer.0, *age));
                 *age = i64::MIN / 2;

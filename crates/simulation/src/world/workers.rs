@@ -80,7 +80,7 @@ impl World {
         }
         for number in 0..self.scenario.partitions {
             let partition = PartitionId(number);
-            // Not each time, so that other workers get some too.
+            // Not every time, so that other workers get partitions, too.
             if self.workers[index].sessions.contains_key(&partition) || !self.rng.chance(0.7) {
                 continue;
             }
@@ -165,7 +165,8 @@ impl World {
         }
     }
 
-    /// The faults stop. Dead workers come back, except for some, of which at least one other is up.
+    /// Ends the faults. Dead workers come back; some stay dead, but only if at least one other
+    /// worker is up.
     pub(super) fn quiet(&mut self) {
         self.is_quiet = true;
         // Otherwise a store that waits for a commit before it goes back would do so after the last

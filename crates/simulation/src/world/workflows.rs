@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// The request is cancelled; a workflow that works on it may miss that.
+    /// Cancels the request; a workflow that works on it may miss the notice.
     fn stop(&mut self, turn: &TurnId, run: u32) {
         let is_heard = !self.workflow_fault(|turn_profile| turn_profile.late);
         for number in 0..self.workflows.requests.len() {

@@ -312,7 +312,7 @@ fn a_task_is_not_retried_twice() {
     let mut script = Script::taken_over(PartitionLimits::default(), bare());
     script.take(Input::CaughtUp(true));
     let retry = |seq, name| command(seq, control(name, ControlKind::RetryTask(TaskId::parse("k").unwrap())));
-    // Both were looked up before the first was stored.
+    // Both commands were looked up before the first one was stored.
     let failed = CommandVerdict::Task { position: Position::from_stored(5), is_failed: true };
     script.ordered(retry(1, "one"), failed);
     script.ordered(retry(2, "two"), failed);
@@ -339,7 +339,8 @@ fn restored_answer_is_silent_since_its_last_chunk() {
         PartitionLimits::default(),
         Takeover { spilled_messages: vec![saved], ..with_tasks(&[5], false) },
     );
-    // A backlog of 110 s. Its last entry is the chunk that was saved, and has been counted with it.
+    // The backlog covers 110 s. Its last entry is the saved chunk, which already counts as part of
+    // the saved message.
     let later =
         |seq: u64, entry: StreamEntry| StreamEntry { stored_at: START.plus_ms(seq as i64 * 1_000), ..entry };
     let others = (1..=110).map(|seq| later(seq, entry(seq, "b", 0, chunk(seq as u32, false))));
@@ -377,7 +378,7 @@ fn standstill_before_reading_is_no_silence_of_workflow() {
     // has missed.
     script.now = script.now.plus_ms(300_000);
     script.started(&input_turn("x"));
-    // The input was open for long and has been saved.
+    // The input was open for a long time and has been saved.
     script.committed();
     script.take(Input::CaughtUp(false));
     let later = |seq: u64| StreamEntry {

@@ -1,6 +1,6 @@
 //! Compacts threads whose contexts have become large, without delaying their turns.
 //!
-//! Compaction is considered whenever a turn of the thread starts, and its result counts from the
+//! Compaction is considered whenever a turn of the thread starts, and its result applies from the
 //! next turn on. A failed compaction is tried again with the next turn. A summary is written by the
 //! agent's own workflow, as a task of the agent; the compaction takes effect once the summary
 //! exists.
@@ -45,14 +45,14 @@ struct Due {
     active: Option<Position>,
     live: Option<Compaction>,
     pending: Option<PendingCompaction>,
-    /// Tokens of the active batch, including the input that is not stored yet but will be by the
+    /// Tokens of the active batch, including the input: it is not stored yet, but will be by the
     /// next turn.
     active_tokens: u64,
     /// Last messages of the thread, as far as they are in memory.
     messages: LastMessages,
     /// Position of the last message.
     newest: Position,
-    /// Version of the thread at that time.
+    /// Version of the thread when these data were read.
     version: ThreadVersion,
     rules: ContextRules,
     how: CompactionRules,
@@ -113,8 +113,8 @@ impl Compactor {
     }
 }
 
-/// Threads of background queues contain text of other threads, batch by batch. A summary of several
-/// could not be erased with one of them.
+/// In the thread of a background queue, each batch contains text of another thread. A summary of
+/// several batches could not be erased together with one of those threads.
 fn in_thread(how: CompactionRules, thread: &ThreadId) -> CompactionRules {
     match (how.strategy, thread.background_kind()) {
         (Strategy::Summarise, Some(_)) => CompactionRules { strategy: Strategy::DropOldest, ..how },
@@ -122,8 +122,8 @@ fn in_thread(how: CompactionRules, thread: &ThreadId) -> CompactionRules {
     }
 }
 
-/// Tokens of the active batch beyond those of the batches read: the input, and messages too old to
-/// be read.
+/// Tokens of the active batch that are missing in the batches read: those of the input, and of
+/// messages too old to be read.
 fn unread_tokens(active_tokens: u64, active: Option<Position>, read: &[BatchHeader]) -> u64 {
     let stored = read.iter().find(|batch| active == Some(batch.id));
     active_tokens.saturating_sub(stored.map_or(0, |batch| batch.tokens))
@@ -164,12 +164,12 @@ impl Due {
         }
     }
 
-    /// Settles a pending compaction: its summary has come, will never come, or is still being
-    /// written.
+    /// Settles a pending compaction, unless its summary is still being written.
     async fn settle(&self, context: &Context, pending: &PendingCompaction) -> Result<&'static str, Trouble> {
         let written = match self.thread.background_kind() {
             None => context.store.find_summary(pending).await?,
-            // Started by an older version that made summaries there: see `in_thread`.
+            // An older version, which still summarized such threads, started this one: see
+            // `in_thread`.
             Some(_) => Written::Never,
         };
         let (summary, outcome) = match written {

@@ -1,7 +1,8 @@
 //! Makes vectors of one partition's facts after their commits, so that neither a commit nor a turn
 //! waits for the endpoint.
 //!
-//! Only if embeddings are configured. Two owners working at once write the same vectors.
+//! Runs only if embeddings are configured. Two owners that run it at the same time write the same
+//! vectors.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,9 +21,10 @@ use crate::refusals::{RefusedItem, note_item};
 
 /// Maximum number of facts in one request.
 const MOST_FACTS: u32 = 64;
-/// Pause between two queries while no facts wait; a query reads an index of waiting facts.
+/// Pause between two queries while no facts wait. A query is cheap: it reads an index of waiting
+/// facts.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Pause between two queries while the database has no vectors of the model.
+/// Pause between two queries while the database has no vectors of the configured model.
 const PAUSE_WITHOUT_VECTORS: Duration = Duration::from_secs(20);
 /// First delay when the endpoint is unavailable or its quota is used up.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -61,7 +63,7 @@ pub(super) async fn run(
             Look::WithoutVectors => PAUSE_WITHOUT_VECTORS,
         };
         tokio::select! {
-            // Spreads partitions that were taken at the same time.
+            // Spreads the queries of partitions that were acquired at the same time.
             () = tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..=1.0))) => {}
             () = answered.closed() => return,
         }
@@ -93,15 +95,15 @@ async fn look(
     for fact in &refused {
         match reader.unless_refused("giving up a vector", || context.store.give_up_vector(fact)).await? {
             Ok(()) => counter!(UNEMBEDDABLE_FACTS).increment(1),
-            // The fact comes again with the next query.
+            // The next query returns the fact again.
             Err(error) => note_item(RefusedItem::Vector, &fact.id, &error),
         }
     }
     Some(if count < MOST_FACTS as usize { Look::Nothing } else { Look::Full })
 }
 
-/// Stores the vectors, and returns the facts whose vectors the database refuses, such as one with
-/// NaN. `None` when the session has ended.
+/// Stores the vectors, and returns the facts with vectors that the database refuses, for example
+/// because of a NaN. `None` when the session has ended.
 async fn keep(
     context: &Context,
     embeddings: &Embeddings,
@@ -164,8 +166,8 @@ async fn embed(
     Some((taken, refused))
 }
 
-/// Vectors of the texts, retried until the endpoint answers; `Some(None)`: it accepts other texts
-/// but not these.
+/// Requests vectors of the texts until the endpoint answers. `Some(None)`: the endpoint accepts
+/// other texts, but not these.
 #[allow(clippy::option_option, reason = "whether the session goes on, and what it was answered")]
 async fn asked(
     embeddings: &Embeddings,
@@ -176,7 +178,7 @@ async fn asked(
     let vectors = retry_until(reader.answered.closed(), backoff, "making vectors of facts", || async {
         match embeddings.of_facts(texts).await {
             Ok(vectors) => Ok(Some(vectors)),
-            // A wrong model or number of dimensions is refused with any text.
+            // With a wrong model or number of dimensions, the endpoint refuses every text.
             Err(refused @ EmbeddingsError::Refused(_)) => match embeddings.of_facts(&[PROBE]).await {
                 Ok(_) => Ok(None),
                 Err(_) => Err(refused),

@@ -17,9 +17,9 @@ use crate::refusals::{RefusedItem, note_item};
 /// Maximum tokens of facts if the settings do not set it.
 const DEFAULT_TOKENS: u64 = 512;
 
-/// Facts that match the turn, best first, or all if there are few, as far as there is room. Without
-/// the agent's `memory` setting nothing is read and the list is empty. `None` when the session has
-/// ended.
+/// Facts that match the turn, best first, or all facts if there are few; only as many as fit into
+/// the room for them. Without the agent's `memory` setting, nothing is read and the list is empty.
+/// `None` when the session has ended.
 pub(super) async fn remembered(
     context: &Context,
     start: &Start,
@@ -55,9 +55,10 @@ pub(super) async fn remembered(
     Some(within(found, room, counter))
 }
 
-/// Facts that match the text, and all facts if there are few. It searches by words and, if the
-/// database has vectors and the endpoint returns one in time, by vectors. Empty if the database
-/// refuses the query, because a turn can do without. `None` when the session has ended.
+/// Returns facts that match the text, or all facts if there are few. It searches by words and, if
+/// the database has vectors and the endpoint returns one in time, by vectors. If the database
+/// refuses the query, the result is empty, because a turn can start without facts. `None` when the
+/// session has ended.
 async fn search(
     context: &Context,
     agent: &AgentId,
@@ -73,7 +74,7 @@ async fn search(
         }
         None => None,
     };
-    // If the database refuses the vector, the search by words still counts.
+    // If the database refuses the vector, the search is repeated by words only.
     let questions = [vector.as_deref(), None];
     for vector in &questions[usize::from(vector.is_none())..] {
         let ask = || context.store.facts_of_turn(agent, thread, text, *vector, MOST_OF_TURN);
@@ -85,7 +86,8 @@ async fn search(
     Some(Vec::new())
 }
 
-/// The leading facts that fit into the room: a worse fact does not replace a better one.
+/// The best facts that fit into the room. After the first fact that does not fit, no worse fact is
+/// taken.
 fn within(found: Vec<FoundFact>, room: u64, counter: &dyn TokenCounter) -> Vec<RememberedFact> {
     let mut used = 0;
     let fits = |fact: &FactRow| {

@@ -76,8 +76,8 @@ pub(super) async fn run(
     }
 }
 
-/// Reads this many batches; `None` when the session has ended, or must end because another owner
-/// has changed the outbox.
+/// Reads `count` batches; `None` when the session has ended, or must end because another owner has
+/// changed the outbox.
 async fn read(
     store: Store,
     partition: PartitionId,
@@ -103,7 +103,7 @@ async fn or_never<T>(reading: &mut Option<BoxFuture<'_, T>>) -> T {
 
 fn items(batch: &OutboxBatch, partitions: PartitionCount) -> OutboxMessages {
     if batch.outgoing.is_empty() {
-        // No owner writes an empty batch: the store could not read this one, and has logged why.
+        // Empty batches are never written: the store could not read this one, and has logged why.
         metrics::counter!(crate::metrics::OUTBOX_FAILED).increment(1);
     }
     (batch.id, batch.outgoing.iter().map(|outgoing| item(batch.id, outgoing, partitions)).collect())
@@ -116,7 +116,7 @@ fn item(batch: Position, outgoing: &Outgoing, partitions: PartitionCount) -> Out
             subject: wire::subject::partition_commands(partitions, task.agent.as_str()),
             payload: wire::encode_task_of_fleet(task),
             content_type: wire::CONTENT_TYPE_PROTOBUF,
-            // Two agents of one partition may each have a task with this id.
+            // Two agents of one partition may each have a task with the same id.
             id: format!("{}.{}", task.agent, task.id),
         },
         Outgoing::TurnOpened(opened) => OutboxMessage {
@@ -171,7 +171,7 @@ async fn send(bus: Bus, item: OutboxMessage) -> (Position, String) {
     (item.batch, item.subject)
 }
 
-/// The outer error may be cured by a retry, the inner one may not.
+/// A retry may cure the outer error, but never the inner one.
 pub(super) async fn publish_once(
     bus: &Bus,
     subject: &str,

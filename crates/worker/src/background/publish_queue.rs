@@ -26,15 +26,15 @@ pub(super) type OutboxMessages = (Position, Vec<OutboxMessage>);
 /// Messages to different subjects are sent concurrently, those to the same subject one at a time.
 ///
 /// The previous owner may have left more than fits into memory. The machine passes on the first
-/// batches, the rest is read in pages, and new batches wait behind it.
+/// batches. The remaining ones are read from the store in pages, and new batches queue behind them.
 #[derive(Debug, Default)]
 pub(super) struct PublishQueue {
     /// Number of unsent messages per batch.
     left: HashMap<Position, usize>,
-    /// Messages that wait for an earlier one, by subject; a subject is present while one of its
-    /// messages is not sent.
+    /// Messages that wait for an earlier one, by subject. A subject is present while it has an
+    /// unsent message.
     behind: HashMap<String, VecDeque<OutboxMessage>>,
-    /// Messages that wait for room.
+    /// Messages to send as soon as there is room for another publish in flight.
     ready: VecDeque<OutboxMessage>,
     rest: Option<UnreadOutbox>,
 }
@@ -46,12 +46,13 @@ struct UnreadOutbox {
     /// True once that batch is queued.
     is_next: bool,
     left: usize,
-    /// New batches, which follow when the unread ones have been read.
+    /// New batches, which are queued after the unread ones.
     later: Vec<OutboxMessages>,
 }
 
 impl PublishQueue {
-    /// A queue with `left` more batches to read after `after`, which will be passed on.
+    /// Creates a queue with `left` batches to read after the batch `after`, which the machine
+    /// passes on.
     pub(super) fn with_rest(after: Option<Position>, left: usize) -> Self {
         let rest = |after| UnreadOutbox { after, is_next: false, left, later: Vec::new() };
         Self { rest: after.filter(|_| left > 0).map(rest), ..Self::default() }
@@ -76,7 +77,7 @@ impl PublishQueue {
         sent
     }
 
-    /// Takes a batch that is passed on. Returns the batch if it is empty.
+    /// Takes a batch that the machine passes on. Returns the batch if it is empty.
     pub(super) fn take(&mut self, batch: OutboxMessages) -> Option<Position> {
         match &mut self.rest {
             Some(rest) if batch.0 > rest.after => {

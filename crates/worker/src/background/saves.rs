@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 use super::store_lookups::StoreReader;
 use crate::refusals::{RefusedItem, note_item};
 
-/// A save, and the state acknowledged by the store when it was decided: a store that has gone back
-/// since refuses it.
+/// A save, and the state that the store had acknowledged when the save was decided. A store that
+/// has gone back in time since then refuses the save.
 #[derive(Debug)]
 pub(super) struct SaveTask {
     pub(super) applied: Applied,
@@ -35,8 +35,8 @@ impl SavedRow {
     }
 }
 
-/// `acknowledged`: number of the partition's saves acknowledged by the store, updated before the
-/// machine is told.
+/// `acknowledged`: number of the partition's saves acknowledged by the store. It is updated before
+/// the machine receives the answer.
 pub(super) async fn run(
     store: Store,
     incarnation: Arc<str>,
@@ -51,8 +51,8 @@ pub(super) async fn run(
             let (save, store, incarnation) = (save_of(part), store.clone(), Arc::clone(&incarnation));
             let reader = reader.clone();
             async move {
-                // A doubtful statement holds a row that a grant waits for, and repeating it changes
-                // nothing.
+                // A retry after an unknown result is safe: a grant waits for the row that the
+                // statement locks, and repeating the save changes nothing.
                 let ask = || store.save(applied, &incarnation, &save);
                 reader.unless_refused("saving what is open", ask).await.ok_or(())
             }

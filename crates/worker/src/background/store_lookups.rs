@@ -1,5 +1,5 @@
-//! Queries the store, many items per statement, until it answers or permanently refuses one of
-//! them.
+//! Queries the store, with many items per statement, until it answers or permanently refuses an
+//! item.
 
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
@@ -27,8 +27,8 @@ pub(super) struct StoreReader {
 }
 
 impl StoreReader {
-    /// Retries until the store answers; `None` when the session has ended. For queries without a
-    /// part that could fail alone: a permanent refusal is retried as well, and reported meanwhile.
+    /// Retries until the store answers; `None` when the session has ended. Meant for queries of
+    /// which no part can fail alone: even a permanent refusal is retried, and reported meanwhile.
     pub(super) async fn until_answered<A, F: Future<Output = Result<A, StoreError>>>(
         &self,
         what: &'static str,
@@ -37,8 +37,8 @@ impl StoreReader {
         self.retried(what, || async { ask().await.map(Ok::<_, StoreError>) }).await?.ok()
     }
 
-    /// Like [`StoreReader::until_answered`]. `Some(Err)`: the store refuses it permanently with
-    /// this error.
+    /// Like [`StoreReader::until_answered`]. `Some(Err)`: the store permanently refuses the query
+    /// with this error.
     pub(super) async fn unless_refused<A, F: Future<Output = Result<A, StoreError>>>(
         &self,
         what: &'static str,
@@ -55,9 +55,9 @@ impl StoreReader {
         self.retried(what, ask).await
     }
 
-    /// Queries the items in one statement as long as the store refuses none of them. Results are in
-    /// the order of the items. An item that is refused alone gets its error, which is noted as one
-    /// of `item`. `None` when the session has ended.
+    /// Queries all items in one statement, and in smaller statements if the store refuses one of
+    /// them. Results are in the order of the items. An item that is refused alone gets the error as
+    /// its result, and is counted under the kind `item`. `None` when the session has ended.
     pub(super) async fn each<'q, Q, A, F: Future<Output = Result<Vec<A>, StoreError>>>(
         &self,
         what: &'static str,
@@ -193,8 +193,8 @@ pub(super) async fn load_all(
     }
 }
 
-/// Retries a queue that the store refuses to read until it is repaired, without delaying other
-/// queues. There is at most one query per queue.
+/// Reads a queue that the store refuses, and retries until the queue is repaired, without delaying
+/// other queues. There is at most one query per queue.
 async fn load_alone(store: Store, owner: Applied, queue: QueueRead, reader: StoreReader) {
     let queues = [queue];
     let ask = || store.load_tasks(owner, &queues);
@@ -205,7 +205,7 @@ async fn load_alone(store: Store, owner: Applied, queue: QueueRead, reader: Stor
     }
 }
 
-/// The next query, merged with all others waiting; `None` when the session has ended.
+/// Returns the next query, merged with all others that wait; `None` when the session has ended.
 async fn gather<Q>(asked: &mut mpsc::UnboundedReceiver<Vec<Q>>) -> Option<Vec<Q>> {
     let mut all = asked.recv().await?;
     while all.len() < MOST_KEYS

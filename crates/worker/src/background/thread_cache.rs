@@ -1,6 +1,6 @@
-//! Caches the ends of threads whose turns have started here, as far back as their contexts go, and
-//! the messages committed here since. The next turn of a thread then reads only what is unknown:
-//! messages written by others, and continued batches.
+//! Caches the ends of threads: the messages in the context of the last turn that started here, and
+//! the messages committed here since. The next turn of a thread then reads only what the cache
+//! lacks: messages written by others, and continued batches.
 //!
 //! Every cached end is verified: in the statement that starts a turn, the store compares the
 //! thread's version with the cached one. The cache is dropped with its session, so a new owner
@@ -19,15 +19,15 @@ use store::{StartContext, ThreadVersion};
 use crate::metrics::{THREAD_CACHE_BYTES, THREAD_READS};
 use crate::thread_cache_limit::ThreadCacheLimit;
 
-/// Minimum number of cached messages per thread, if they fit: the number read at first.
+/// Minimum number of cached messages per thread, if they fit; the first query reads this number.
 pub(super) const LEAST_MESSAGES: usize = 64;
-/// One thread may take an eighth of all bytes: 8 MiB by default.
+/// One thread may use at most an eighth of all bytes: 8 MiB by default.
 const PARTS: usize = 8;
-/// Bytes of a thread and of a message besides their texts.
+/// Bytes of a thread and of a message in addition to their texts.
 const THREAD_BYTES: usize = 256;
 const MESSAGE_BYTES: usize = 320;
 
-/// The end of a thread, as of a version of it.
+/// The end of a thread at one of its versions.
 #[derive(Debug, Clone)]
 pub(super) struct ThreadEnd {
     version: ThreadVersion,
@@ -46,7 +46,7 @@ struct RememberedItem {
 }
 
 impl RememberedItem {
-    /// Counts twice its size: stored, and encoded for turn requests.
+    /// Counts the message's size twice: as stored, and as encoded for turn requests.
     fn new(item: &SharedItem) -> Self {
         let size = usize::try_from(item.bytes()).unwrap_or(usize::MAX);
         Self { item: item.clone(), bytes: size.saturating_mul(2).saturating_add(MESSAGE_BYTES) }
@@ -122,8 +122,8 @@ impl ThreadCache {
         self.make_room(used);
     }
 
-    /// Adds the messages written by one commit at this time. It assumes that nothing else was
-    /// written, which the next turn checks.
+    /// Adds the messages that one commit wrote at time `now`. Assumes that nothing else was written
+    /// to their threads; the next turn checks this.
     pub(super) fn extend(&mut self, messages: Vec<Message>, now: Timestamp) {
         let mut of_threads: HashMap<ThreadId, Vec<Message>> = HashMap::new();
         for message in messages {
@@ -265,7 +265,7 @@ mod tests {
         assert!(cache.get(&thread("a")).is_none(), "nothing is known of what came before");
         cache.insert(&thread("a"), &found(1..=3, true));
         let before = cache.get(&thread("a")).unwrap();
-        // A turn, and a message of another publisher within it.
+        // The messages of a turn, with a gap where another publisher wrote a message.
         let turn = || [6, 4].map(|position| written(position, BatchType::UserRequest)).to_vec();
         cache.extend(turn(), Timestamp(5));
         let after = cache.get(&thread("a")).unwrap();
@@ -275,8 +275,9 @@ mod tests {
             after.newest.iter().map(|it| (it.item.position.get(), it.item.created_at.0)).collect();
         assert_eq!(newest, [(6, 5), (4, 5), (3, 0), (2, 0), (1, 0)]);
         assert_eq!((cache.bytes, cache.limit.used_bytes()), (after.bytes(), after.bytes()));
-        // The clock of an owner before was ahead; a batch goes on that the store alone knows the
-        // end of.
+        // Two commits that cannot be cached: one has lower positions, because the clock of a
+        // previous owner was ahead. The other continues a batch, and only the store knows the end
+        // of it.
         cache.extend(turn(), Timestamp(5));
         cache.extend(
             vec![written(9, BatchType::UserRequest), written(10, BatchType::Continuation)],
@@ -331,7 +332,7 @@ mod tests {
 
     #[test]
     fn the_oldest_threads_go_when_the_worker_has_no_room() {
-        // For seven of them.
+        // There is room for seven threads.
         let budget = Arc::new(ThreadCacheLimit::new(15_000));
         let (mut one, mut two) =
             (ThreadCache::new(Arc::clone(&budget)), ThreadCache::new(Arc::clone(&budget)));

@@ -64,8 +64,8 @@ async fn decided(store: &Store, owner: Applied, timers: Vec<TimerId>, reader: &S
     Some(Input::TimersDecided(decisions.collect()))
 }
 
-/// Data of these timers in their order, or the error of one that cannot be read. `None` when the
-/// session has ended.
+/// Data of these timers in the same order; a timer that cannot be read has its error instead.
+/// `None` when the session has ended.
 pub(super) async fn due(
     reader: &StoreReader,
     store: &Store,

@@ -31,8 +31,9 @@ pub(super) enum PreparedTurn {
     Answer(Vec<Arc<Chunk>>, Vec<RememberedFact>),
 }
 
-/// Prepares the request with its context in one NATS message; a context that is too large is
-/// shortened. `Err`: the result of the turn instead. `None` when the session has ended.
+/// Prepares the request, with its context, as one NATS message; a context that is too large is
+/// shortened. `Err`: the turn is not requested and has this result. `None` when the session has
+/// ended.
 pub(super) async fn prepare(
     context: &Context,
     start: &Start,
@@ -105,8 +106,8 @@ pub(super) async fn prepare(
     }
 }
 
-/// Facts given to a turn that a previous owner started, as far as they are unchanged. `None` when
-/// the session has ended.
+/// Facts that a previous owner gave to a turn when it started the turn, if they are unchanged.
+/// `None` when the session has ended.
 pub(super) async fn facts_of_adopted(
     context: &Context,
     start: &Start,
@@ -120,13 +121,14 @@ pub(super) async fn facts_of_adopted(
         Ok((built, _)) => {
             memory::remembered(context, start, &found.settings, &built, counter.as_ref(), reader).await
         }
-        // Its answer comes without any context.
+        // Without a readable context, the workflow's answer is accepted without facts.
         Err(_) => Some(Vec::new()),
     }
 }
 
-/// Why a heartbeat does not continue its batch. The gateway has checked before, but another message
-/// may have come since, and a task has waited in its queue.
+/// The reason why a heartbeat cannot continue its batch; `None` if it can. The gateway has checked
+/// this before. But another message may have arrived since, or the heartbeat's task may have waited
+/// in its queue.
 fn refused_heartbeat(start: &Start, newest: Option<Position>, built: &batches::Context) -> Option<String> {
     let batch = start.metadata.heartbeat_of()?;
     // The context already contains the input, which is not stored yet.
@@ -144,8 +146,8 @@ fn refused_heartbeat(start: &Start, newest: Option<Position>, built: &batches::C
     }
 }
 
-/// Notes an abandoned batch that continues anyway: its result is kept, and an operator may want to
-/// know.
+/// Reports an abandoned batch that continues anyway. Its result is kept, but an operator may want
+/// to know.
 fn note_late(context: &Context, start: &Start, rules: &ContextRules, built: &batches::Context) {
     if built.comes_late(Timestamp(context.clock.now_ms()), rules.timeout_ms) {
         counter!(crate::metrics::LATE_CONTINUATIONS).increment(1);
@@ -154,10 +156,10 @@ fn note_late(context: &Context, start: &Start, rules: &ContextRules, built: &bat
     }
 }
 
-/// Messages read for a context in addition to those at hand.
+/// Messages read for a context in addition to those in memory.
 struct ReadBack {
     older: LastMessages,
-    /// Everything from this position on was wanted.
+    /// The context needs the messages from this position on.
     low: Option<Position>,
 }
 
@@ -175,7 +177,7 @@ async fn built(
     Ok((builder.build(), ReadBack { older, low }))
 }
 
-/// Keeps the messages that this context wanted, and at least the number read at first.
+/// Keeps the messages that this context needed, and at least the number that the first query reads.
 fn note_read(messages: &mut LastMessages, read: ReadBack) {
     if !read.older.newest.is_empty() {
         counter!(THREAD_READS, "messages" => "older").increment(1);

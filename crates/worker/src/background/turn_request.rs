@@ -11,7 +11,7 @@ use store::{Gate, StartContext};
 use wire::subject;
 use wire::work::{ContextMessage, MaybeEncoded, TaskRef, ToolCall, TurnRequest};
 
-/// How the agent's turns are run.
+/// Rules for the agent's turns: from its settings, or else the defaults.
 pub(super) fn rules(settings: &Map<String, Value>, defaults: &TurnRules) -> TurnRules {
     let ms = |setting: AgentSetting| setting.number(settings).and_then(|ms| i64::try_from(ms).ok());
     let attempts = AgentSetting::MAX_ATTEMPTS.number(settings).and_then(|most| u32::try_from(most).ok());
@@ -23,7 +23,7 @@ pub(super) fn rules(settings: &Map<String, Value>, defaults: &TurnRules) -> Turn
     }
 }
 
-/// The part of the agent's backoff and pause that applies to this turn.
+/// Which checks apply to this turn: the agent's backoff, its pause, both or neither.
 pub(super) fn gate(start: &Start) -> Gate {
     match &start.task {
         Some((_, TaskKind::Task)) => Gate::Queue,
@@ -33,12 +33,13 @@ pub(super) fn gate(start: &Start) -> Gate {
     }
 }
 
-/// Why the turn may not start, according to what was read through its [`gate`].
+/// Why the turn must not start, according to the data that was read through its [`gate`].
 pub(super) fn not_now(found: &StartContext) -> Option<NotNow> {
     if found.paused {
         return Some(NotNow::Paused);
     }
-    // Every turn calls a model, including a task of the agent's own queue.
+    // The budget applies to tasks of the agent's own queue as well, because every turn calls a
+    // model.
     let budget = found.over_budget_ms.map(|for_ms| NotNow::Budget { for_ms });
     budget.or(found.wait_ms.map(|for_ms| NotNow::Backoff { for_ms }))
 }
@@ -65,7 +66,7 @@ pub(super) fn builder<'a>(
 ) -> Builder<'a> {
     let input = input(start.turn.input(), start.content.clone(), start.metadata.clone(), now);
     let active = Some(input.batch_id);
-    // Otherwise the input is self-contained.
+    // A self-contained input needs no compaction.
     let compaction = found.compaction.clone().filter(|_| !says_all(start));
     let mut builder = Builder::new(rules.request(active, compaction, now), counter);
     builder.page([input]);
@@ -80,8 +81,8 @@ pub(super) fn says_all(start: &Start) -> bool {
     matches!(start.task, Some((_, TaskKind::Memory | TaskKind::Compaction)))
 }
 
-/// Rules for building the context, and complaints about the settings. The client's instructions
-/// count towards its size.
+/// Rules for building the context, and complaints about the settings. The context's size includes
+/// the client's instructions.
 pub(super) fn context_rules(start: &Start, settings: &Map<String, Value>) -> (ContextRules, Vec<String>) {
     let (mut rules, complaints) = ContextRules::of(settings);
     if let Some(more) = start.options.parameters.get("instructions").and_then(Value::as_str) {
@@ -128,7 +129,7 @@ pub(super) fn request<M>(
         subject: subject::partition_chunks(partitions, &start.thread),
         stop_subject: subject::stop(&start.turn, start.run),
         deadline_ms: rules.deadline_ms.unsigned_abs(),
-        // Set when it is published: see `stamped`.
+        // Set when the request is published: see `stamped`.
         expires_at: None,
         task: start.task.as_ref().map(task),
         context: messages,
@@ -141,8 +142,8 @@ pub(super) fn request<M>(
     }
 }
 
-/// Adds the time after which the request must not be started. NATS may have been away since it was
-/// made, so each try to publish sets a new time.
+/// Adds the time after which the request must not be started. NATS may have been away since the
+/// request was made, so each try to publish sets a new time.
 pub(super) fn stamped(request: &[u8], expires_at: Timestamp) -> Bytes {
     match (request.strip_prefix(b"{"), wire::rfc3339(expires_at)) {
         (Some(rest), Some(at)) => [format!("{{\"expires_at\":\"{at}\",").as_bytes(), rest].concat().into(),
@@ -155,7 +156,7 @@ pub(super) fn messages(context: &batches::Context) -> Vec<ContextMessage> {
     render::view(context, &render::Rules::ANY).messages.into_iter().map(context_message).collect()
 }
 
-/// The same, without encoding messages again that are shown as stored.
+/// Like [`messages`], but messages that are shown as stored are not encoded again.
 pub(super) fn shown_messages(context: &batches::Context) -> Vec<MaybeEncoded<'_>> {
     render::view(context, &render::Rules::ANY).messages.into_iter().map(shown).collect()
 }
@@ -181,7 +182,7 @@ fn encoded(item: &Item) -> Option<Box<RawValue>> {
     to_raw_value(&plain_message(item.role, item.content.clone(), Some(item))).ok()
 }
 
-/// A message without calls that answers no call.
+/// A message that contains no calls and answers none.
 fn plain_message(role: Role, content: String, source: Option<&Item>) -> ContextMessage {
     ContextMessage {
         role: role.name().to_owned(),

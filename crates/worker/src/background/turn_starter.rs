@@ -37,7 +37,8 @@ const MOST_READ: usize = 32;
 const MOST_PUBLISHED: usize = 256;
 /// Maximum number of stored requests that can be withdrawn; the oldest are forgotten.
 const MOST_REMEMBERED: usize = 8_192;
-/// Timeout of one try to publish; between tries it is checked whether the turn is still wanted.
+/// Timeout of one try to publish. Between tries, the starter checks whether the turn is still
+/// wanted.
 const REQUEST_PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reason for refusing a turn whose text must not be used any more.
@@ -65,7 +66,7 @@ struct Beginning {
 enum StarterOutcome {
     /// Data read for these turns.
     Read(Vec<(Arc<Start>, Result<StartContext, NotRead>)>),
-    /// A turn has started, or cannot.
+    /// A turn has started, or cannot start.
     Begun(Box<Begun>),
     /// An operation without a result.
     Nothing,
@@ -102,7 +103,7 @@ const SUPERSEDED: &str = "message";
 enum NotRead {
     /// The turn belongs to a follow-up that is no longer wanted; names the cause.
     Superseded(&'static str),
-    /// The store permanently refuses to read it.
+    /// The store permanently refuses to read the turn's data.
     Unreadable(String),
 }
 
@@ -120,7 +121,7 @@ struct TurnStarter {
     cache: ThreadCache,
     /// Turns being started.
     beginning: HashMap<RunKey, Beginning>,
-    /// Remembered stored requests, in the order in which they were stored.
+    /// Stored requests that can be withdrawn; `stored_order` lists them in the order of storing.
     stored: HashMap<RunKey, Seq>,
     stored_order: VecDeque<RunKey>,
 }
@@ -181,8 +182,8 @@ impl TurnStarter {
         }
     }
 
-    /// Publishes a cancel notice for the workflow. A stored request is withdrawn; one that is being
-    /// made is not stored, or is withdrawn once it is.
+    /// Publishes a cancel notice for the workflow. A stored request is withdrawn. A request that is
+    /// being made is not stored, or is withdrawn after it was stored.
     fn abandon(&mut self, turn: TurnId, run: u32) {
         let name = (turn, run);
         if let Some(beginning) = self.beginning.get(&name) {
@@ -280,14 +281,15 @@ impl TurnStarter {
     }
 }
 
-/// Fields of every log line written while the turn is started, whatever the log's filter.
+/// Span with the fields of every log line written while the turn is started. Its level is ERROR so
+/// that no log filter removes it.
 fn of_turn(start: &Start, trace: Option<&TraceContext>) -> tracing::Span {
     tracing::error_span!("turn", turn = %start.turn, run = start.run, thread = %start.thread,
         correlation_id = start.options.correlation_id.as_deref(), trace_id = trace.map(TraceContext::trace_id))
 }
 
-/// Facts given to a turn, which the machine must know before the turn starts if they matter for
-/// what follows.
+/// Input that passes the facts given to a turn to the machine, if they matter later. The machine
+/// must know them before the turn starts.
 fn recalled(start: &Start, facts: &[RememberedFact]) -> Option<Input> {
     let facts = RecalledFacts::of_texts(facts.iter().map(|fact| fact.text.as_str()));
     let is_wanted = start.options.memory && facts != RecalledFacts::default();
@@ -345,8 +347,8 @@ fn thread_of(wanted: &ContextWanted) -> &dyn Display {
     &wanted.thread
 }
 
-/// For each turn, the cause if it is a follow-up that is no longer wanted. `None` when the session
-/// has ended.
+/// For each turn: the cause, if the turn is a follow-up that is no longer wanted. `None` when the
+/// session has ended.
 async fn superseded(
     context: &Context,
     starts: &[Arc<Start>],
@@ -360,9 +362,9 @@ async fn superseded(
     let of = |start: &Arc<Start>| {
         let Some(found) = timer_of(start).and_then(|_| found.next()) else { return Ok(None) };
         Ok(match found? {
-            // It was erased, or a store that has gone back in time does not know it.
+            // The timer was erased, or a store that has gone back in time does not know it.
             None => Some(SUPERSEDED),
-            // A workflow is answering it already.
+            // A workflow is already answering the turn.
             Some(timer) if start.is_adopted => timer.is_superseded().then_some(SUPERSEDED),
             Some(timer) => timer.superseded_by(),
         })
@@ -408,16 +410,16 @@ async fn requested(
     };
     let partition = start.thread.bucket().partition(config.partitions);
     if found.is_erased {
-        // The erasure will soon make the owner forget it as well.
+        // The erasure will soon make the owner forget the turn as well.
         return BeginOutcome::of(start, Started::Refused { rules, text: ERASED.to_owned() });
     }
     if start.is_adopted {
-        // A workflow is answering it already.
+        // A workflow is already answering the turn.
         if !limits.is_empty() {
             context.limiter.enter(&start.turn, partition, &limits);
         }
-        // The facts it was given are recalled again, because they were lost with the previous
-        // owner.
+        // The facts given to the turn were lost with the previous owner, so they are recalled
+        // again.
         let facts = match start.options.memory {
             true => facts_of_adopted(context, start, found, reader).await,
             false => Some(Vec::new()),
@@ -479,8 +481,9 @@ enum Published {
     Unwanted,
 }
 
-/// Retries as long as the turn is wanted: an outage of NATS is not a failure of the agent. Another
-/// owner that starts the same run publishes the same id, and the stream keeps the first.
+/// Retries as long as the turn is wanted: an outage of NATS is not a failure of the agent. If
+/// another owner starts the same run, it publishes under the same id, and the stream keeps only the
+/// first request.
 async fn publish(
     context: &Context,
     start: &Start,

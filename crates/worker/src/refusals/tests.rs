@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Results with a store that refuses statements containing these items, and the number of
+/// Results from a store that refuses statements containing the items `refused`, and the number of
 /// statements.
 fn asked(items: &[u32], refused: &BTreeSet<u32>) -> (Vec<Result<u32, u32>>, usize) {
     let statements = Mutex::new(0);

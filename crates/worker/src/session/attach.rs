@@ -33,7 +33,7 @@ pub(super) async fn attach<'a>(
     last_read: LastRead,
     readable: &'a Condition,
 ) -> Option<PartitionSession<'a>> {
-    // Updated by each try that gets that far.
+    // Each try continues with the grant that the previous one has updated.
     let mut grant = grant.clone();
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
     let mut said = false;
@@ -64,8 +64,8 @@ async fn try_attach<'a>(
     readable: &'a Condition,
 ) -> Result<Option<PartitionSession<'a>>, Box<dyn std::error::Error + Send + Sync>> {
     let (config, partition) = (&context.config, grant.partition);
-    // The number may have been changed while this process was paused, and keys would then be in
-    // other partitions. From the grant on it cannot change.
+    // The partition count may have changed while this process was paused, and keys would then
+    // belong to other partitions. It cannot change after the grant.
     context.store.check_partition_count(config.partitions).await?;
     let (place, stream) = find_place(context, grant, last_read).await?;
     let incarnation = stream.incarnation.as_str();
@@ -132,8 +132,8 @@ async fn try_attach<'a>(
     }))
 }
 
-/// Where to resume reading, from what the store and this worker know of the stream and from its
-/// state.
+/// Finds where to resume reading, from the stream's state and from what the store and this worker
+/// know of the stream.
 async fn find_place(
     context: &Context,
     grant: &Grant,

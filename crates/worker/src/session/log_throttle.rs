@@ -27,12 +27,13 @@ impl LogThrottle {
         Self(Mutex::new(ThrottleState { began: None, lines: 0, left_out: 0 }))
     }
 
-    /// Counts one line. If it may be written: number of lines left out since the previous one.
+    /// Counts one line. `Some` if the line may be written: the number of lines left out since the
+    /// previous one.
     pub(crate) fn count(&self) -> Option<u64> {
         self.count_at(Instant::now())
     }
 
-    /// Number of lines left out in a window that has ended, if no line has reported them.
+    /// Number of lines left out in a past window that no line has reported yet.
     pub(crate) fn take_left_out(&self) -> u64 {
         self.take_left_out_at(Instant::now())
     }

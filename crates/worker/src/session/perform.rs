@@ -16,11 +16,11 @@ use super::state::{InFlight, PartitionSession, SessionEnd, now};
 use crate::committer::{CommitOutcome, CommitPrecondition};
 use crate::model_usage::ModelUsage;
 
-/// Maximum number of remembered answers with contradicting chunks, so that subscribers are notified
-/// once.
+/// Maximum number of answers with contradicting chunks to remember. The subscribers of a remembered
+/// answer are not notified again.
 const MOST_CONFLICTS: usize = 64;
 
-/// Answer that facts are remembered of, if the turn is that of a memory task.
+/// The answer for which facts were remembered, if the turn is that of a memory task.
 fn answer_with_facts(write: &TurnWrite) -> Option<MessageKey> {
     let noted = write.noted_facts().ok()??;
     (!noted.facts.is_empty()).then_some(MessageKey { thread: noted.thread, message: noted.answer })
@@ -72,8 +72,8 @@ impl PartitionSession<'_> {
         }
     }
 
-    /// Logs and counts a report. Lost stream entries are recorded in the commit whose checkpoint
-    /// passes them, which comes later.
+    /// Logs and counts a report. Lost stream entries are recorded later, in the commit whose
+    /// checkpoint passes them.
     async fn report(&mut self, report: &MachineReport) {
         match report {
             MachineReport::TurnFailed { turn, run, .. } => {
@@ -101,7 +101,7 @@ impl PartitionSession<'_> {
         }
     }
 
-    /// Notifies the subscribers of an answer once that one of its chunks was dropped.
+    /// Notifies the subscribers of an answer, only once, that one of its chunks was dropped.
     async fn report_conflict(&mut self, key: &MessageKey) {
         if TurnId::of_answer(&key.message).is_none() || self.conflicts.contains(key) {
             return;
@@ -156,7 +156,7 @@ impl PartitionSession<'_> {
                 if let Some(traces) = &mut self.traces {
                     traces.committed(in_flight.submitted.elapsed());
                 }
-                // Must happen before the next turns of these threads start.
+                // The messages must be cached before the next turns of these threads start.
                 self.background.written(messages);
                 let turns: Vec<TurnId> = refused.iter().map(|(turn, _)| turn.clone()).collect();
                 let mut actions = self.machine.handle(Input::Committed(refused), now(self.context));
@@ -203,7 +203,8 @@ impl PartitionSession<'_> {
         self.send(ending.into()).await;
     }
 
-    /// Live frames may be lost; gateways notice it by their numbers and ask.
+    /// Live frames may be lost. Gateways notice the gap in the frame numbers and ask for what they
+    /// missed.
     async fn send(&self, frame: LiveFrame) {
         self.context.live.push(self.machine.followers(&frame.thread), &frame).await;
     }

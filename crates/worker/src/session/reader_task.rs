@@ -78,8 +78,8 @@ impl EntryReader {
     }
 
     /// Last entry that the stream is known to have; 0 before anything is known. It is updated
-    /// before the batch is taken. Otherwise a session that takes nothing for a while would see only
-    /// the state at the last delivery, often nothing.
+    /// before the session takes the batch; otherwise a session that takes nothing for a while would
+    /// see an old value.
     pub(crate) fn end(&self) -> Seq {
         Seq(self.end.load(Ordering::Relaxed))
     }
@@ -114,8 +114,7 @@ async fn read(
     loop {
         tokio::select! {
             biased;
-            // The sender is dropped with the session, possibly while a quiet stream delivers
-            // nothing.
+            // The session drops the sender when it ends, and the stream may be quiet at that time.
             from = restarted.recv() => match from {
                 Some(from) => {
                     generation += 1;
@@ -198,7 +197,7 @@ fn decode(
     StreamEntry { seq, stored_at, bytes, body }
 }
 
-/// Subject of an entry that may name a trace. Of an answer only the first chunk does, so that
+/// Subject of an entry that may name a trace. Only the first chunk of an answer can, so that
 /// nothing is looked up for the others.
 fn traced_subject(decoded: &Decoded) -> Option<TracedSubject> {
     match decoded {

@@ -37,7 +37,8 @@ pub(crate) enum SessionEnd {
     Rebuild,
 }
 
-/// Last entry read by the sessions of one hold, with its stream; the store may not know it yet.
+/// Last entry that was read while the worker held the partition, with its stream; the store may not
+/// know it yet.
 pub(super) type LastRead = Option<(Arc<str>, Mark)>;
 
 pub(super) struct PartitionSession<'a> {
@@ -84,7 +85,7 @@ pub(super) struct InFlight {
     pub(super) tokens: Vec<(TurnId, u64)>,
     /// Turns that end.
     pub(super) finished: Vec<TurnId>,
-    /// Answers that facts are remembered of.
+    /// Answers for which facts were remembered.
     pub(super) remembered: Vec<MessageKey>,
 }
 

@@ -1,6 +1,6 @@
 //! Spans of a session's turns, from the input to the commit. They are kept only in memory.
 //!
-//! The machine knows nothing of traces: trace ids of entries come beside them, and the machine's
+//! The machine does not know traces: they are passed alongside their entries, and the machine's
 //! actions show the progress of a turn. A new owner reads entries again and finds their traces,
 //! except those of saved inputs that the checkpoint has passed.
 
@@ -85,7 +85,7 @@ impl TurnTraces {
     fn spans(&self, start: &Start) -> TurnSpans {
         let subject = input_of(start);
         let input = self.inputs.of(&subject);
-        // A later run has no earlier start than now.
+        // A later run starts now, not when its input was stored.
         let at = input
             .filter(|_| start.run == 0)
             .map_or(SpanStart::Now, |input| SpanStart::AtNs(input.stored_at_ns));
@@ -112,7 +112,7 @@ impl TurnTraces {
         self.turns.get(turn)?.turn.context().map(|trace| trace.trace_id())
     }
 
-    /// Notes that the request was sent to the workflow, or that the start had another result.
+    /// Notes that the request was sent to the workflow, or that the turn did not start.
     pub(super) fn requested(&mut self, turn: &TurnId, run: u32) {
         if let Some(spans) = self.turns.get(turn).filter(|spans| spans.run == run) {
             spans.request = None;
@@ -131,7 +131,8 @@ impl TurnTraces {
         Span::start("first chunk", SpanKind::Consumer, parent, at).end();
     }
 
-    /// Notes an applied commit that was submitted this long ago; turns that end now were in it.
+    /// Notes an applied commit; `ago`: time since it was submitted. The turns that end now were
+    /// part of it.
     pub(super) fn committed(&mut self, ago: Duration) {
         self.committed = Some(ago);
     }
@@ -172,7 +173,7 @@ impl TurnTraces {
         self.abandoned.push((turn.clone(), run));
     }
 
-    /// All actions of one input are done: abandoned runs that have not ended are dropped.
+    /// Drops abandoned runs that have not ended; called after all actions of one input.
     pub(super) fn forget_abandoned(&mut self) {
         for (turn, run) in std::mem::take(&mut self.abandoned) {
             if self.turns.get(&turn).is_some_and(|spans| spans.run == run)

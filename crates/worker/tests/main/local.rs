@@ -45,7 +45,8 @@ async fn a_long_context_is_read_once() {
         fixture.said("a1", numbers.end * 2).await.pop().unwrap().1
     };
     assert_eq!(run(0..60).await, "119: task 0");
-    // Nothing else shows whether the message is read again: the thread's version is unchanged.
+    // The thread's version is unchanged, so only the new text would show that the message was read
+    // again.
     fixture.execute("UPDATE messages SET content = 'read again' WHERE position = (SELECT min(position) FROM messages)").await;
     assert_eq!(run(60..70).await, "139: task 0");
     fixture.execute("UPDATE threads SET revision = revision + 1").await;

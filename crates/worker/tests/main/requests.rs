@@ -130,7 +130,8 @@ async fn settings_that_cannot_be_read_harm_their_agent_alone() {
     fixture.end().await;
 }
 
-/// A killed NATS server may have delivered a request to two services under the same number.
+/// A killed NATS server may have delivered a request to two services under the same delivery
+/// number.
 #[tokio::test]
 async fn answers_of_two_deliveries_are_not_mixed() {
     let fixture = Fixture::new().await;

@@ -121,7 +121,7 @@ fn committed_position_excludes_commit_in_flight() {
     assert!(first <= between && between < second, "{first} {between} {second}");
     script.run("ok");
     assert!(committed(&mut script) >= second);
-    // Later positions are above it, even in the same millisecond.
+    // Later positions are above the mark, even in the same millisecond.
     let now = committed(&mut script);
     script.run("c:0z!");
     assert!(script.last_commit().messages[0].placement.position > now);

@@ -59,8 +59,8 @@ fn halves_that_waited_when_they_were_saved_are_joined_later() {
     };
     let (shown, rest) = go_on(first.clone(), "1x 4y< 6!");
     assert_eq!((shown.as_str(), rest.as_str()), ("a", r#"x,b,🚤c | y,🚤d |  commit("axb🚤cy🚤d" @7)"#));
-    // As the store combines both parts: 1, 2 and 3 were released and joined before the second part,
-    // and 5 still waits.
+    // The store combines both parts: chunks 1, 2 and 3 were released and joined before the second
+    // part was saved, and chunk 5 still waits.
     let mut both = first;
     both.chunks.retain(|chunk| ![2, 3].contains(&chunk.id));
     let joined = Chunk { halves: Halves::NONE, ..Chunk::content(3, "🚤c", false) };

@@ -68,7 +68,8 @@ fn a_message_is_saved_again_when_it_has_doubled() {
     let mut script = within(2);
     script.run("a:0xx b:0y! c:0z! saved ok");
     assert_eq!(parts(&script).len(), 1);
-    // It grew from 2 to 3 bytes: not saved again before a replay is twice as long as allowed.
+    // The message grew from 2 to 3 bytes. It is not saved again before a replay is twice as long as
+    // allowed.
     script.run("a:1x d:0y! ok e:0z! ok f:0z! ok");
     assert_eq!(parts(&script).len(), 1);
     script.run("g:0z! ok +1s");

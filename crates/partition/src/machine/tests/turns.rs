@@ -1,4 +1,4 @@
-//! Scenarios of turns and tasks: inputs of the machine in, the rendered actions out.
+//! Scenarios of turns and tasks: inputs of the machine go in, and the rendered actions come out.
 //!
 //! The thread of a person is `t`, the agent is `a`. The store knows what has been committed, unless
 //! a test sets another verdict.

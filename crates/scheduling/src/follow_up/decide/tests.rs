@@ -69,7 +69,7 @@ fn the_cooldown_ends_after_exactly_15_seconds() {
     let later = |ms: i64| FollowUpVerdict::Later { until: NOW.plus_ms(ms), rule: RestraintRule::Cooldown };
     assert_eq!(decide_follow_up(&on(), &after(14_999)), later(1));
     assert_eq!(decide_follow_up(&on(), &after(15_000)), FollowUpVerdict::Fire);
-    // The clock went back since the last one.
+    // The clock went back since the last follow-up.
     assert_eq!(decide_follow_up(&on(), &after(-5_000)), later(20_000));
 }
 
@@ -125,7 +125,7 @@ fn quiet_hours_are_those_of_the_user() {
     let in_zone = |zone: Option<&str>| FollowUpFacts { time_zone: zone.map(Into::into), ..facts() };
     let later = |until| FollowUpVerdict::Later { until, rule: RestraintRule::QuietHours };
     assert_eq!(decide_follow_up(&quiet, &in_zone(None)), FollowUpVerdict::Fire);
-    // It is four in the morning there.
+    // It is four in the morning in Los Angeles.
     assert_eq!(decide_follow_up(&quiet, &in_zone(Some("America/Los_Angeles"))), later(NOW.plus_ms(4 * HOUR)));
     assert_eq!(decide_follow_up(&quiet, &in_zone(Some("Mars/Base"))), FollowUpVerdict::Fire, "as if none");
 }

@@ -49,7 +49,7 @@ fn check_inputs(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>
         _ => None,
     });
     ended.extend(dropped);
-    // Withdrawn turns leave nothing, and need not.
+    // Withdrawn turns need not leave anything.
     let taken_back = turns.history.iter().filter_map(|happened| match &happened.what {
         TransitionKind::TakenBack { turn } => Some(turn),
         _ => None,
@@ -57,7 +57,7 @@ fn check_inputs(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>
     let taken_back: BTreeSet<&TurnId> = taken_back.collect();
     for ordered in &turns.ledger {
         let Command::Turn(opened) = &ordered.command else { continue };
-        // These end as dead letters.
+        // Inputs for missing threads or with refused look-ups end as dead letters.
         let is_missing = turns.rules.missing.contains(&opened.thread.agent())
             || turns.rules.refused_turns.contains(&opened.turn);
         let has_letter = letters.contains(&(ordered.partition, ordered.seq));

@@ -1,4 +1,5 @@
-//! Evidence of erased threads, and of what followed their turns: none of it has to end.
+//! Removes erased threads and the follow-on work of their turns from the evidence: none of it has
+//! to end.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +15,11 @@ struct Erased<'a> {
     turns: BTreeSet<TurnId>,
 }
 
-/// Removes what belongs to these threads. Queues that had tasks of theirs are named in the rules,
-/// because their order is no longer known.
+/// Removes the evidence of these threads. Queues that had tasks of these threads are named in the
+/// rules, because their order is no longer known.
 pub(super) fn without(turns: &Turns, threads: &BTreeSet<ThreadId>) -> Turns {
     let mut erased = Erased { threads, tasks: BTreeSet::new(), turns: BTreeSet::new() };
-    // What follows a turn may itself be followed by something.
+    // Follow-on work of a turn may have follow-on work itself.
     while erased.grows(turns) {}
     let mut rest = turns.clone();
     rest.rules.erased_turns = erased.turns.clone();
@@ -122,7 +123,7 @@ impl Erased<'_> {
     }
 }
 
-/// The transitions by which queues can be replayed: those of queues whose order is known.
+/// The transitions from which queues can be replayed: those of queues with a known order.
 pub(super) fn ordered(turns: &Turns) -> Vec<Transition> {
     let rules = &turns.rules;
     let is_ordered = |happened: &&Transition| match &happened.what {

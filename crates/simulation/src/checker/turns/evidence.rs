@@ -52,7 +52,8 @@ pub struct TurnRules {
     pub max_attempts: Option<u32>,
     /// The rules for follow-ups; `None`: there are none.
     pub follow_ups: Option<FollowUpLimits>,
-    /// Agents that do not exist and may not be created by use; nor may the threads with their ids.
+    /// Agents that do not exist and must not be created by use; the same holds for the threads with
+    /// their ids.
     pub missing: BTreeSet<AgentId>,
     /// Inputs of persons, and tasks, whose look-up the store refuses.
     pub refused_turns: BTreeSet<TurnId>,

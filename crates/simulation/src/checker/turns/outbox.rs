@@ -13,7 +13,7 @@ use crate::checker::turns::evidence::{RunEnd, TransitionKind, TurnEvent, TurnPar
 use crate::checker::turns::timers::is_follow_up;
 use model::Command;
 
-/// `is_undone`: a store that went back in time undid some of what was published, and it was
+/// `is_undone`: a store that went back in time undid some published items, which were then
 /// published again.
 pub(super) fn check(
     evidence: &Evidence,
@@ -68,7 +68,7 @@ fn check_events(turns: &Turns, is_undone: bool, violations: &mut Vec<Violation>)
     }
 }
 
-/// The task of this turn was given up with it.
+/// True if the turn's task was given up with the turn.
 fn is_marked(turns: &Turns, turn: &TurnId, number: u64) -> bool {
     turns.history.iter().any(|happened| match &happened.what {
         TransitionKind::Marked { agent, position, .. } => {
@@ -158,7 +158,7 @@ fn check_continuations(
     // under the old name.
     let name = |name: String, batch: Position| {
         let is_retired = evidence.rules.retired.iter().any(|(_, retired)| *retired == batch.get());
-        // So does a step whose batch is unknown to a store that went back.
+        // A step whose batch is unknown to a store that went back forms its own batch, too.
         if is_retired || is_undone { name } else { format!("{name} in batch {batch}") }
     };
     let mut wanted: BTreeSet<String> = BTreeSet::new();
@@ -200,8 +200,8 @@ fn check_continuations(
     }
 }
 
-/// A person's turn that failed for its agent's credentials pauses that agent, in any partition;
-/// nothing else does.
+/// A person's turn that failed because its agent's credentials were refused pauses that agent, in
+/// any partition; nothing else does.
 fn check_pauses(
     evidence: &Evidence,
     turns: &Turns,

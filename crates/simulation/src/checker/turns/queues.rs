@@ -186,7 +186,7 @@ impl Replay<'_> {
         }
     }
 
-    /// An action that the audit reports as done is done in the same transaction.
+    /// Checks that each action that the audit reports as done was done in the same transaction.
     fn acts_have_effects(&mut self, group: &[Transition]) {
         for happened in group {
             let TransitionKind::Acted { subject, control: id, is_done: true } = &happened.what else {
@@ -255,7 +255,8 @@ impl Replay<'_> {
         }
     }
 
-    /// When a task's turn has ended, it has moved the head, or it still is the head.
+    /// After a task's turn has ended, the head has moved past the task, or the task still is the
+    /// head.
     fn ended(&mut self, turn: &TurnId, run: u32, written: &BTreeSet<&AgentId>) {
         let Some((agent, _)) = self.places.get(turn).cloned() else {
             if turn.as_str().starts_with('t') {
@@ -319,7 +320,7 @@ struct AgentChanges {
     done: BTreeSet<i64>,
     /// The head was given up.
     gave_up: bool,
-    /// A run failed and the task stayed: code, class, and least wait in ms.
+    /// A run failed and the task stayed: code, class, and minimum wait in ms.
     kept: Option<(String, ErrorClass, i64)>,
     lifts: bool,
     /// Positions of tasks that were dropped.
@@ -390,7 +391,7 @@ impl AgentChanges {
         pending.next().is_some_and(|(place, _)| self.dropped.contains(place))
     }
 
-    /// The expectation, if the row differs from it.
+    /// Returns the expectation if the row differs from it.
     fn allowed(
         &self,
         before: &AgentRow,
@@ -450,7 +451,7 @@ fn counted(
     (!is_right).then(|| format!("{} failures and a wait from {at_ms} of {least} to {most} ms", base + 1))
 }
 
-/// The class of a failure, and the least wait that it asks for, ms.
+/// The class of a failure, and the minimum wait that it requests, ms.
 fn class_of(errors: &Errors, thread: &ThreadId, turn: &TurnId, run: u32, code: &str) -> (ErrorClass, i64) {
     if code != "producer_error" {
         return (ErrorClass::Transient, 0);

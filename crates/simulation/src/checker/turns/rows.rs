@@ -65,8 +65,8 @@ pub(super) fn check(
             continue;
         }
         let Some((_, run, end)) = end else { continue };
-        // Undone and answered again: the first answer in the stream need not be the one that
-        // counts.
+        // The turn may have been undone and answered again: the first answer in the stream need not
+        // be the one that counts.
         let may_be_again = turn.as_str().starts_with('t') || is_follow_up(turn);
         if !evidence.rules.stepped_back.is_empty() && may_be_again {
             continue;
@@ -98,7 +98,7 @@ fn inputs(turns: &Turns) -> BTreeMap<TurnId, BTreeSet<String>> {
                     contents.insert(task.content.clone());
                 }
             }
-            // The task that it becomes is in the ledger.
+            // The ledger has another entry for the task that a delayed task becomes.
             Command::DelayedTask(_) => {}
             Command::Control(control) => {
                 if let ControlKind::EditTask { task, edit: TaskEdit { content: Some(content), .. } } =
@@ -128,8 +128,8 @@ fn inputs(turns: &Turns) -> BTreeMap<TurnId, BTreeSet<String>> {
     inputs
 }
 
-/// The batches that a turn may continue, if its command names one; an operator may have edited that
-/// away.
+/// The batches that a turn may continue, if its command names one; an operator's edit may have
+/// removed the name.
 fn continued(turns: &Turns) -> BTreeMap<TurnId, Vec<Option<Position>>> {
     let mut continued: BTreeMap<TurnId, Vec<Option<Position>>> = BTreeMap::new();
     let mut payloads: BTreeMap<(&AgentId, &TaskId), Vec<Option<Position>>> = BTreeMap::new();
@@ -270,7 +270,7 @@ fn calls_match(rows: &[(&TurnRow, &MessageRow)]) -> Option<(String, String)> {
     (!open.is_empty()).then(|| ("a result of each call".to_owned(), format!("none of {open:?}")))
 }
 
-/// The texts are those of one attempt, in order, and of one delivery.
+/// Checks that the texts come from one attempt and one delivery, in order.
 fn check_text(
     turn: &TurnId,
     run: u32,
@@ -294,7 +294,7 @@ fn check_text(
         violations.push(Violation::new(Invariant::OneDelivery, turn, expected, seen));
         return;
     }
-    // A stopped answer is what had arrived by then.
+    // A stopped answer contains the chunks that had arrived before the stop.
     let is_found = match end {
         RunEnd::Completed => fold(&chunks) == texts,
         _ => (0..=chunks.len()).any(|count| fold(&chunks[..count]) == texts),

@@ -9,7 +9,7 @@ pub struct FollowUpLimits {
     pub max_in_a_row: u32,
     /// Follow-ups within one day of the user.
     pub max_per_day: u32,
-    /// Least time between two follow-ups, ms.
+    /// Minimum time between two follow-ups, ms.
     pub cooldown_ms: i64,
     /// Start and end of the quiet hours, in minutes of the day.
     pub quiet: Option<(i64, i64)>,
@@ -25,7 +25,7 @@ pub struct TimerEvent {
     pub thread: Option<ThreadId>,
     /// Simulation time, ms.
     pub at_ms: i64,
-    /// The same by the database's clock, ms.
+    /// The same time by the database's clock, ms.
     pub database_ms: i64,
     pub number: u64,
     pub step: TimerStep,

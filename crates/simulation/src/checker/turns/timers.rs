@@ -19,9 +19,9 @@ pub fn is_follow_up(turn: &TurnId) -> bool {
 /// The follow-ups of a thread so far.
 #[derive(Default)]
 struct FollowedThread {
-    /// Fired since the last message of a person, without those that were withdrawn.
+    /// Follow-ups fired since the last message of a person, except withdrawn ones.
     in_a_row: BTreeSet<TimerId>,
-    /// When each one fired, without those that were withdrawn.
+    /// The time at which each follow-up fired, except withdrawn ones.
     fired_at: BTreeMap<TimerId, i64>,
     pending: BTreeSet<TimerId>,
     /// The number of consecutive follow-ups after each transaction that changed it.
@@ -53,7 +53,7 @@ struct Replay<'a> {
     limits: &'a FollowUpLimits,
     /// Threads with deleted old messages: the count since the last message of a person is unknown.
     retired: BTreeSet<&'a ThreadId>,
-    /// Turns whose answers are empty, or continue.
+    /// Turns whose answers are empty or request a continuation.
     not_followed: BTreeSet<TurnId>,
     threads: BTreeMap<ThreadId, FollowedThread>,
     timers: BTreeMap<&'a TimerId, CheckedTimer>,
@@ -257,7 +257,8 @@ impl FollowUpLimits {
     }
 }
 
-/// What timers fire is published after they have fired, and a stored follow-up has fired.
+/// Checks that turns and tasks of timers are published only after the timers have fired, and that
+/// every stored follow-up has fired.
 fn check_sent(evidence: &Evidence, turns: &Turns, violations: &mut Vec<Violation>) {
     let mut fired: BTreeMap<&TurnId, i64> = BTreeMap::new();
     for event in &turns.timers {

@@ -26,8 +26,8 @@ pub(super) fn check(
     let mut ended = BTreeSet::new();
     for (happened, turn, run, thread, end) in ends(turns) {
         let key = MessageKey { thread: thread.clone(), message: turn.answer(run) };
-        // Undone and answered again: the first answer in the stream need not be the one that
-        // counts.
+        // The run may have been undone and answered again: the first answer in the stream need not
+        // be the one that counts.
         if evidence.rules.stepped_back.contains(&happened.partition) {
             continue;
         }
@@ -65,8 +65,8 @@ pub(super) fn check(
     }
 }
 
-/// Calls of attempts that began after the end of their run: a chunk lists each of them, and none is
-/// also counted among the others.
+/// Checks the calls of attempts that began after the end of their run: a chunk lists each of them,
+/// and none is also counted among the others.
 fn check_late(evidence: &Evidence, turns: &Turns, violations: &mut Vec<Violation>) {
     let mut late: BTreeMap<&MessageKey, Vec<&ModelCall>> = BTreeMap::new();
     for row in turns.usage.iter().filter(|row| row.number >= UsageWrite::FIRST_LATE) {
@@ -103,8 +103,8 @@ fn reported_calls(evidence: &Evidence, answer: &MessageKey) -> Vec<ModelCall> {
 fn wrong(rows: &[&UsageRow], outcome: Option<&ExpectedOutcome>, end: &RunEnd) -> Option<(String, String)> {
     let seen: Vec<&ModelCall> = rows.iter().map(|row| &row.call).collect();
     let is_complete = *end == RunEnd::Completed;
-    // The owner that ended it has read its last chunk, and so all earlier ones. Otherwise only the
-    // chunks read before the end are certain.
+    // In these cases the owner that ended the run has read the answer's last chunk, and so all
+    // earlier ones. Otherwise only the chunks read before the end are certain.
     let is_all = outcome.is_some_and(|outcome| match (&outcome.end, end) {
         (ExpectedEnd::Complete, RunEnd::Completed) => true,
         (ExpectedEnd::Failed(code), RunEnd::Failed(by)) => *code == "producer_error" && by == code,
@@ -129,8 +129,8 @@ fn wrong(rows: &[&UsageRow], outcome: Option<&ExpectedOutcome>, end: &RunEnd) ->
     ))
 }
 
-/// Each call has its own counts, so a call that is present twice is not a part of the expected
-/// ones.
+/// True if all seen calls are among the expected ones. Each call has its own counts, so a call that
+/// is present twice does not match.
 fn is_part(seen: &[&ModelCall], expected: &[ModelCall]) -> bool {
     let mut rest = expected.iter();
     seen.iter().all(|call| rest.any(|other| is_same(call, other)))
@@ -144,7 +144,7 @@ fn is_same(seen: &ModelCall, expected: &ModelCall) -> bool {
 }
 
 /// `is_all`: every chunk that counts was read. Otherwise the last chunk of an attempt may have been
-/// read before those that list calls; then its sum covers only the known ones.
+/// read before chunks that list calls, and its sum then covers only the calls known so far.
 fn expected_calls(outcome: &ExpectedOutcome, is_all: bool) -> Vec<ModelCall> {
     outcome.attempts.values().flat_map(|chunks| calls(chunks, !is_all)).collect()
 }
@@ -174,8 +174,8 @@ fn calls(chunks: &BTreeMap<u32, Arc<Chunk>>, with_sum: bool) -> Vec<ModelCall> {
     let text = chunks.values().map(|chunk| chunk.text.len()).sum();
     let most = ModelCall::estimated_tokens(text);
     let listed = chunks.values().flat_map(|chunk| chunk.metadata.model_calls().unwrap_or_default());
-    // In the order in which calls began: an estimate keeps its place, and so do the counts that
-    // replace it.
+    // Calls are kept in the order in which they began: an estimate keeps its place, and so do the
+    // counts that replace it.
     let mut calls: Vec<(Option<Box<str>>, ModelCall)> = Vec::new();
     for listed in listed {
         let call = match listed.call.is_estimated {

@@ -20,8 +20,8 @@ impl World {
         }
         let heard = self.workflows.heard.get(&(start.turn.clone(), start.run)).copied();
         let epoch = self.session(address).map_or(0, |session| session.known.epoch);
-        // A worker that is paused during a takeover confirms its lease before it publishes
-        // anything; here it does not.
+        // A real worker that was paused during a takeover confirms its lease before it publishes
+        // anything. The simulated worker does not, so it is not checked.
         if !self.store.is_held(address.partition, address.incarnation, epoch) {
             return;
         }
@@ -37,8 +37,8 @@ impl World {
         }
     }
 
-    /// Checks that requests of ended runs are withdrawn. Not checked where the store went back: an
-    /// owner may end a run that it does not know to be requested.
+    /// Checks that requests of ended runs are withdrawn. This is not checked where the store went
+    /// back: an owner may then end a run without knowing that it was requested.
     pub(super) fn check_withdrawn(&mut self, address: Address, ended: Vec<RunOfTurn>) {
         if self.rules.went_back(address.partition) {
             return;

@@ -40,7 +40,7 @@ impl World {
             return self.schedule(delay, event);
         }
         if std::mem::take(&mut session.reader.must_report_behind) {
-            // Before anything else, like the reader of the fleet.
+            // The reader reports this before anything else, like the real reader.
             let (delay, event) = again(1);
             self.schedule(delay, event);
             return self.drive(address, Input::CaughtUp(false));
@@ -145,7 +145,7 @@ impl World {
             return;
         }
         if session.reader.restorations != restorations {
-            // Its consumer is gone with the server, and so are the batches in flight.
+            // The reader's consumer is gone with the server, and so are the batches in flight.
             return self.restart_reader(address, 5);
         }
         session.read = session.read.filter(|read| marked.is_none_or(|last| last.seq < read.seq)).or(marked);

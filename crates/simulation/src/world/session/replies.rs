@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// The store has certainly applied nothing.
+    /// Sends the commit again, because the store has certainly applied nothing.
     fn send_again(&mut self, address: Address) {
         let Some((_, commit)) = self.session(address).and_then(|session| session.in_flight.take()) else {
             return;
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// Unknown outcome: raising the own epoch waits for the doubtful statement.
+    /// Handles an unknown outcome: raising the owner's epoch waits for the statement in doubt.
     fn unknown(&mut self, address: Address, number: usize) {
         self.forget_commit(number);
         self.note(40, [number as u64, address.session, 0], || {
@@ -76,13 +76,13 @@ impl World {
         self.rebuild(address);
     }
 
-    /// The store or the stream is not what the owner expected. Raises the own epoch, which shows
-    /// whether it still holds the lease, and rebuilds.
+    /// Rebuilds the session, because the store or the stream is not what the owner expected.
+    /// Raising the owner's epoch shows whether it still holds the lease.
     pub(in crate::world) fn rebuild(&mut self, address: Address) {
         self.rebuild_above(address, 0);
     }
 
-    /// The same, under an epoch above the one that a gateway knows.
+    /// Like [`World::rebuild`], under an epoch above the one that a gateway knows.
     pub(in crate::world) fn rebuild_above(&mut self, address: Address, seen_epoch: u64) {
         let Some(session) = self.session(address).filter(|session| session.reclaiming.is_none()) else {
             return;

@@ -18,7 +18,7 @@ pub(crate) struct Erasure {
     /// Events of an earlier run of the command are dropped.
     pub(crate) run: u64,
     pub(crate) step: ErasureStep,
-    /// The most time between two statements, ms.
+    /// Maximum time between two statements, ms.
     pub(crate) pace: i64,
     /// Rows deleted by this pass, and by this round of it.
     pub(crate) rows: (usize, usize),

@@ -14,7 +14,7 @@ pub(crate) enum Back {
     /// The whole store is copied.
     Copy,
     /// The copy is restored. `in_commit`: while a commit is in progress; `purges`: after the
-    /// streams were purged behind what the copy knows.
+    /// streams were purged beyond the state of the copy.
     Restore { in_commit: bool, purges: bool },
     /// A stream loses its end, and reuses the same sequences.
     Cut,
@@ -49,7 +49,7 @@ pub(crate) struct GoingBack {
     pub(crate) last: BTreeMap<PartitionId, i64>,
     /// How often a stream lost its end or was created again.
     pub(crate) partings: BTreeMap<PartitionId, u32>,
-    /// From when on the database's clock is slow, and by how much, ms.
+    /// Time from which the database's clock is slow, and its delay, both in ms.
     pub(crate) slow_clock: Option<(i64, i64)>,
 }
 

@@ -10,11 +10,11 @@ use crate::world::event::Address;
 pub(crate) struct Groups {
     /// Workers group commits in this history; otherwise each partition has its own writer.
     pub(crate) is_on: bool,
-    /// Commits that become ready within this time go together, ms: during it other statements are
-    /// in progress.
+    /// Commits that become ready within this time go into one group, ms. Other statements are in
+    /// progress meanwhile.
     pub(crate) gathers_ms: i64,
     pub(crate) rng: Rng,
-    /// By the incarnation of the worker.
+    /// Committers by the incarnation of their worker.
     pub(crate) committers: BTreeMap<u64, Committer>,
     pub(crate) groups: Vec<Group>,
 }
@@ -29,9 +29,9 @@ pub(crate) struct Committer {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) address: Address,
-    /// The statement that carries all of them.
+    /// The statement that carries all members.
     pub(crate) leader: usize,
-    /// By partition, which is the order in which rows are locked.
+    /// Members by partition, which is the order in which rows are locked.
     pub(crate) members: Vec<usize>,
     /// The number of members already checked, and the members whose rows are locked.
     pub(crate) looked_at: usize,

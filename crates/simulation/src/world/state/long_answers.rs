@@ -20,7 +20,7 @@ impl LongAnswers {
     /// The number of text pieces of an answer beyond those of a short one. `chunks`: the limit of
     /// chunks per message.
     pub(crate) fn further_texts(&mut self, chunks: usize) -> i64 {
-        /// The most chunks of a short answer with tools, and a margin.
+        /// Maximum number of chunks of a short answer with tools, plus a margin.
         const SHORT: i64 = 16;
         match self.rng.chance(self.long) {
             true => self.rng.range(4, (chunks as i64 - SHORT).max(5)),

@@ -10,7 +10,7 @@ pub(crate) type RunOfTurn = (TurnId, u32);
 /// The obligations of one session.
 #[derive(Default)]
 pub(crate) struct Promises {
-    /// The end of the stream when the session began: everything up to it is read before any turn
+    /// The end of the stream when the session began. Everything up to it is read before any turn
     /// begins.
     pub(crate) tail: u64,
     /// Runs that this session requested and that have not ended.
@@ -19,8 +19,8 @@ pub(crate) struct Promises {
     pub(crate) ended: Vec<RunOfTurn>,
 }
 
-/// How long a run was silent while nothing blocked its owner, ms, and the number of entries seen by
-/// then.
+/// Silence of a run: its duration while nothing blocked the owner, ms, and the number of entries
+/// seen by then.
 #[derive(Default)]
 pub(crate) struct Silence {
     pub(crate) is_requested: bool,
@@ -57,7 +57,7 @@ impl Promises {
         }
     }
 
-    /// The owner learns that its commit is applied.
+    /// Updates the obligations when the owner learns that its commit is applied.
     pub(crate) fn applied(&mut self, commit: &Commit) {
         let outgoing = commit.outbox.iter().flat_map(|batch| &batch.outgoing);
         let stopped = outgoing.filter_map(|outgoing| match outgoing {

@@ -1,5 +1,5 @@
-//! Rows that the store refuses permanently, whatever else is in the statement: only what they
-//! belong to fails.
+//! Rows that the store refuses permanently, regardless of the rest of the statement: only the items
+//! of these rows fail.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -66,8 +66,8 @@ impl RefusedRows {
     }
 }
 
-/// What a driver finds for these items, if the store refuses every statement with a refused row;
-/// `None`: the item itself is refused.
+/// The result that a driver gets for these items if the store refuses every statement with a
+/// refused row; `None`: the item itself is refused.
 pub(crate) fn answered<Q, A>(
     items: &[Q],
     is_refused: impl Fn(&Q) -> bool,
@@ -79,7 +79,7 @@ pub(crate) fn answered<Q, A>(
     };
     let mut asked = pin!(parts(items, ask));
     let answers = loop {
-        // Nothing in it waits.
+        // The future never waits for anything.
         if let Poll::Ready(answers) = asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             break answers.unwrap_or_default();
         }

@@ -24,7 +24,7 @@ pub(crate) struct RetentionRound {
     pub(crate) now: Timestamp,
     /// Batches that turns in progress continue, as of the start of the round.
     pub(crate) active: BTreeSet<(ThreadId, Position)>,
-    /// With their heads at the start of the round.
+    /// The remaining threads, each with its head at the start of the round.
     pub(crate) threads: Vec<(ThreadId, i64)>,
     /// The thread that is being checked.
     pub(crate) looking: Option<Looking>,

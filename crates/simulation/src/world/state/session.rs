@@ -35,21 +35,23 @@ pub(crate) struct WorkerSession {
     pub(crate) timers_at: i64,
     /// When the machine last read its timers again, as every worker does periodically.
     pub(crate) timers_reread_at: i64,
-    /// How long due timers have waited while nothing blocked the owner, ms, by timer and due time.
+    /// Waiting time of due timers, ms, by timer and due time. It counts only time in which nothing
+    /// blocked the owner.
     pub(crate) overdue: BTreeMap<(TimerId, i64), i64>,
     /// Runs whose requests must no longer be stored.
     pub(crate) unwanted: BTreeSet<(TurnId, u32)>,
     pub(crate) is_caught_up: bool,
     pub(crate) renewed_at: i64,
     pub(crate) ticked_at: i64,
-    /// How long each gap that only its timeout can end has been open while nothing blocked the
-    /// owner, ms.
+    /// Age of each gap that only its timeout can end, ms. It counts only time in which nothing
+    /// blocked the owner.
     pub(crate) watch: BTreeMap<MessageKey, i64>,
     pub(crate) promises: Promises,
     pub(crate) planted: Planted,
 }
 
-/// What a reader has requested; the machine's `last_seq` is what it has handed over.
+/// State of a reader: what it has requested. The machine's `last_seq` shows what it has handed
+/// over.
 #[derive(Default)]
 pub(crate) struct StreamReader {
     pub(crate) generation: u64,

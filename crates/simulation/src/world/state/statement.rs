@@ -12,7 +12,7 @@ use crate::world::event::Address;
 pub(crate) enum StatementKind {
     Acquire,
     Renew(AcknowledgedState),
-    /// With the highest epoch that a gateway knows, if it is above the own one.
+    /// With the highest epoch that a gateway knows, if it is above the owner's epoch.
     Reclaim(AcknowledgedState, u64),
     Release {
         epoch: u64,
@@ -33,8 +33,8 @@ pub(crate) struct Statement {
     pub(crate) is_applied: bool,
     /// Its server was replaced while it was in progress.
     pub(crate) is_cut_off: bool,
-    /// Set when its worker got an unknown outcome or gave up waiting: whether it had been applied
-    /// by then.
+    /// Set when its worker got an unknown outcome or gave up waiting: true if the statement had
+    /// been applied by that time.
     pub(crate) unknown: Option<bool>,
     /// The turns that the store refuses in it, once that is decided.
     pub(crate) judged: Option<BTreeSet<TurnId>>,

@@ -58,8 +58,8 @@ fn a_workflow_is_named_or_the_default_counts() {
     assert!(of(Some("a.b")).unwrap_err().contains("a.b"));
 }
 
-/// A stored message, written as `3.0 user text` for the first message of batch 3. A call is written
-/// as `name`, and so is its answer.
+/// A stored message: message `number` of batch `batch`. `call` is the id of the call that an
+/// assistant message makes, or that a tool message answers.
 fn stored(batch: i64, number: i32, role: Role, content: &str, call: Option<&str>) -> SharedItem {
     let is_tool = role == Role::Tool;
     let calls = call.filter(|_| !is_tool).map(|id| json!([{"id": id, "name": "look", "arguments": "{}"}]));

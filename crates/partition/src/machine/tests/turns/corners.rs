@@ -28,8 +28,8 @@ fn deadline_waits_until_stream_after_request_is_read() {
     assert!(failed(&script.later(1_000)));
 }
 
-/// As after a pause of the process: the request is confirmed before it is known that there is more
-/// to read.
+/// This can happen after a pause of the process: the request is confirmed before the reader notices
+/// that there is more to read.
 #[test]
 fn stream_time_before_a_request_does_not_count_for_its_deadline() {
     let mut script = TurnScript::new();
@@ -66,8 +66,8 @@ fn stream_time_before_a_request_does_not_count_for_its_deadline() {
     assert!(failed(&script.later(9_500)));
 }
 
-/// The reader was set back while the chunk waited behind the message that rolls its turn back: it
-/// waits twice.
+/// The reader was set back while the chunk waited behind the message that rolls its turn back. The
+/// chunk is read again, and so it waits twice.
 #[test]
 fn a_late_chunk_that_was_read_twice_is_held() {
     let mut script = TurnScript::new();
@@ -104,7 +104,7 @@ fn a_late_chunk_that_was_read_twice_is_held() {
     assert!(script.machine.holds.contains(&(late.seq, crate::machine::NO_SLOT)));
 }
 
-/// As after the store went back in time: it knows neither run.
+/// The store went back in time: it knows neither run.
 #[test]
 fn an_earlier_run_does_not_replace_a_later_one() {
     let mut script = TurnScript::new();
@@ -182,7 +182,7 @@ fn request_stored_after_turn_end_is_withdrawn() {
     };
     script.open("x");
     assert_eq!(new(&mut script), ["start x run 0"]);
-    // It is answered before the driver reports that the request is stored.
+    // The turn is answered before the driver reports that the request is stored.
     script.say(0, &["ok!"]);
     script.handle(started("x"));
     assert_eq!(script.handle(Input::Committed(Vec::new())), ["abandon x run 0", "end x run 0 complete"]);

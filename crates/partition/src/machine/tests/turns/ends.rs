@@ -106,7 +106,7 @@ fn what_the_store_refuses_fails_where_it_would_have_stood() {
     assert_eq!(script.handle(Input::Committed(refused)), ["end x run 0 rejected_by_database"]);
     let ending = &script.endings[0];
     assert_eq!((&ending.key, ending.position), (&answer.key, answer.placement.position));
-    // The writer of the commit writes this instead.
+    // The writer of the commit writes this row instead of the answer.
     let row = FailedMessage::unstorable(&answer, "22P05".to_owned());
     assert_eq!(MessageOutcome::Failed(row.failure), ending.outcome);
     assert_eq!((row.key, row.position, row.batch_type), (answer.key, ending.position, ending.batch_type));

@@ -46,7 +46,7 @@ fn due() -> (TurnScript, TimerId) {
     (script, id)
 }
 
-/// The same, with the follow-up fired and started.
+/// Like [`due`], with the follow-up fired and started.
 fn begun() -> (TurnScript, TimerId) {
     let (mut script, id) = due();
     script.handle(Input::TimersDecided(vec![fire(&id)]));
@@ -121,7 +121,7 @@ fn a_timer_fires_once_with_what_it_sends() {
     assert_eq!(commit.timers, [fired]);
     let batch = commit.outbox.unwrap();
     assert_eq!(batch.outgoing, [Outgoing::TurnOpened(Box::new(follow_up(&id)))]);
-    // Loaded again before the commit is applied, it is not decided again.
+    // A timer that is loaded again before the commit is applied is not decided again.
     let page = TimerPage { timers: vec![PendingTimer { id, wait_ms: -1 }], is_all: true };
     script.handle(Input::Timers(page));
     script.later(1_000);
@@ -146,7 +146,7 @@ fn a_client_changes_what_waits_and_not_what_is_due() {
     assert_eq!(script.due, [], "not when it was due before");
     script.later(1);
     assert_eq!(script.due, std::slice::from_ref(&id));
-    // From here on the owner decides.
+    // From here on only the owner decides, and a cancellation comes too late.
     script.command(control("c1", ControlKind::CancelTimer(id.clone())));
     assert!(script.last_commit().audit[0].error.is_some() && script.last_commit().timers.is_empty());
     script.handle(Input::TimersDecided(vec![fire(&id)]));
@@ -162,7 +162,7 @@ fn a_client_changes_what_waits_and_not_what_is_due() {
     script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
     let end = TimerWrite::End { id: id.clone(), state: TimerEnd::Cancelled, by: "client".to_owned() };
     assert_eq!(script.last_commit().timers, [end]);
-    // It becomes due before that commit is applied, and is not decided.
+    // The timer becomes due before that commit is applied, and is not decided.
     script.later(700);
     assert_eq!(script.due, [id]);
     script.machine.handle(Input::Committed(Vec::new()), script.now);
@@ -246,20 +246,20 @@ impl Texts for Vec<(String, String)> {
 
 #[test]
 fn a_message_withdraws_a_follow_up_at_any_stage() {
-    // Decided, but not committed: the message comes first.
+    // The follow-up is decided, but not committed: the message comes first.
     let (mut script, id) = due();
     script.command(asks("y", BusyPolicy::Enqueue));
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     let cancelled = TimerWrite::End { id, state: TimerEnd::Cancelled, by: "message".to_owned() };
     assert_eq!(script.last_commit().timers, [cancelled]);
     assert!(script.last_commit().outbox.is_none());
-    // Fired, but after the message in the stream.
+    // The follow-up has fired, but its input comes after the message in the stream.
     let (mut script, id) = due();
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     script.command(asks("y", BusyPolicy::Enqueue));
     script.command(Command::Turn(Box::new(follow_up(&id))));
     withdrawn(&script, &id, "message");
-    // While it is generated, whatever the message's policy.
+    // The follow-up is being generated; the policy of the message does not matter.
     for policy in BusyPolicy::ALL {
         let (mut script, id) = begun();
         script.say(0, &["are you"]);
@@ -279,7 +279,7 @@ fn a_complete_follow_up_waits_while_a_message_is_checked() {
         script.auto = false;
         script.command(asks("y", BusyPolicy::Enqueue));
         let commits = script.commits.len();
-        // Its end still waits for the check of the message.
+        // The end of the follow-up still waits for the check of the message.
         script.say(0, &["too late!"]);
         assert_eq!(script.commits.len(), commits, "the message may be a new one");
         script.auto = true;
@@ -338,8 +338,8 @@ fn a_follow_up_that_does_not_come_about_leaves_nothing() {
     withdrawn(&script, &id, "quiet_hours");
 }
 
-/// A new owner requests it again, and its answer comes before the verdict that the rules now forbid
-/// it.
+/// A new owner requests the follow-up again. The answer comes before the driver reports that the
+/// rules now forbid the follow-up.
 #[test]
 fn a_follow_up_whose_answer_has_begun_goes_on_despite_a_rule() {
     for (by, goes_on) in [("quiet_hours", true), ("message", false)] {
@@ -384,8 +384,8 @@ fn what_was_asked_before_a_person_wrote_fires_nothing() {
     let cancelled = TimerWrite::End { id: id.clone(), state: TimerEnd::Cancelled, by: "message".to_owned() };
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     assert!(script.last_commit().timers.contains(&cancelled), "{:?}", script.last_commit());
-    // The same when the message was taken before the look-up, and its answer has replaced the timer
-    // since.
+    // The result is the same when the message was taken before the look-up, and its answer has
+    // replaced the timer since.
     let mut script = TurnScript::new();
     script.command(asks("x", BusyPolicy::Enqueue));
     script.say(0, &["hint:30:hello!"]);
@@ -396,7 +396,7 @@ fn what_was_asked_before_a_person_wrote_fires_nothing() {
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     let cancelled_there = TimerWrite::End { id, state: TimerEnd::Cancelled, by: "message".to_owned() };
     assert!(script.last_commit().timers.contains(&cancelled_there), "{:?}", script.last_commit());
-    // The same while a commit is in flight, which the firing has to wait for.
+    // The result is the same while a commit is in flight, for which the firing has to wait.
     let (mut script, id) = due();
     script.auto = false;
     let mut decided = Some(());

@@ -86,7 +86,8 @@ fn auth_failure_of_foreground_turn_pauses_its_agent() {
     let outgoing = commit.outbox.unwrap().outgoing;
     let [Outgoing::TurnEnded(_), Outgoing::Pause(pause)] = &outgoing[..] else { panic!("{outgoing:?}") };
     assert_eq!((pause.agent.clone(), pause.id.as_str()), (agent(), &*format!("{}-auth0", turn("x"))));
-    // In the agent's partition it is a control command like an operator's, and a task waits.
+    // In the agent's partition, the pause is a control command like an operator's, and a task
+    // waits.
     script.task("t1");
     script.say(0, &["error:{}"]);
     for _ in 0..2 {

@@ -1,8 +1,8 @@
-//! Turns whose agent, which may live in another partition, may not start them.
+//! Turns that their agent cannot start yet. The agent may live in another partition.
 
 use super::*;
 
-/// The driver's answer that the turn may not start.
+/// The driver's answer that the turn must not start yet.
 fn not_now(script: &mut TurnScript, why: NotNow) -> Vec<String> {
     let start = script.last_start();
     script.handle(Input::Started { turn: start.turn, run: start.run, started: Started::NotNow(why) })

@@ -46,7 +46,7 @@ fn what_a_turn_was_given_is_not_remembered_of_it() {
             &["The user  lives in \u{201c}Bern\u{201d}"],
             &[],
         ),
-        // The user states it in the same words, so it is the user's fact.
+        // The user states the fact in the same words, so it counts as the user's.
         (
             &["I live in Bern"],
             "Well, I live in Bern: still.",
@@ -64,7 +64,7 @@ fn what_a_turn_was_given_is_not_remembered_of_it() {
             &["犬の名前はポチです"],
             &["犬の名前はポチです"],
         ),
-        // New facts stay, beside the given ones.
+        // New facts are remembered, even beside facts that the turn was given.
         (
             &[bern, "Has a dog"],
             "Now in Oslo",
@@ -129,8 +129,8 @@ fn an_answer_that_comes_first_waits_for_what_its_turn_was_given() {
     }
 }
 
-/// Only text written by the user counts as the user's words, wherever it is and whatever others
-/// write.
+/// Only text written by the user counts as the user's words, regardless of its place and of what
+/// others write.
 #[test]
 fn no_message_speaks_for_the_user() {
     let fact = "Ann trusts Mallory";

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// An operator's command directly after the task: the store did not know the task when it was
+/// An operator's command comes directly after the task: the store did not know the task when it was
 /// asked.
 #[test]
 fn what_is_wanted_of_a_task_waits_until_it_is_stored() {
@@ -484,7 +484,7 @@ fn acts_on_unknown_agents_are_refused_and_make_nothing() {
         let commit = script.last_commit();
         assert_eq!(commit.audit[0].error.as_deref(), Some("there is no such agent"), "{kind:?}");
         assert_eq!((commit.agents.len(), commit.dead_letters.len()), (0, 0), "{kind:?}");
-        // A task before it that is not stored yet has created the agent.
+        // An earlier task has created the agent, even if that task is not stored yet.
         for is_commit_under_way in [false, true] {
             let mut script = TurnScript::new();
             script.auto = false;

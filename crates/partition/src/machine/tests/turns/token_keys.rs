@@ -43,7 +43,8 @@ fn the_next_owner_accepts_the_tokens_of_the_owner_before() {
     before.open("a");
     let asked = before.last_start();
     for (previous, is_accepted) in [(Some(7), true), (None, false)] {
-        // The first chunk is read before the request is known to be made, or once the turn runs.
+        // The first chunk is read either before the machine knows that the request is made, or when
+        // the turn runs.
         for begins_with_chunk in [true, false] {
             let takeover = Takeover { token_keys: keys(1, 8, previous), ..bare() };
             let mut script = TurnScript::with(quiet(), takeover);

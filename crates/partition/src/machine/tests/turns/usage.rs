@@ -222,7 +222,7 @@ fn an_owner_that_does_not_know_of_a_run_stops_nothing() {
         ..start.clone()
     };
     assert!(script.say_as(&later_run, 0, 0, &[BEGINS]).is_empty(), "another owner has begun the next run");
-    // It has read a task, and does not know yet whether another owner has stored it.
+    // This owner has read a task, and does not know yet whether another owner has stored it.
     script.auto = false;
     script.command(Command::Task(Task { agent: AgentId::parse("other").unwrap(), ..task_of("t2", "do") }));
     let other = AgentId::parse("other").unwrap();

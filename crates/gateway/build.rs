@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use utoipa_swagger_ui_vendored::SWAGGER_UI_VENDORED;
 use zip::ZipArchive;
 
-/// The files of the page, besides the two own ones.
+/// The files of the page that come from the archive; two others are ours.
 const FILES: [&str; 2] = ["swagger-ui-bundle.js", "swagger-ui.css"];
 
 #[allow(clippy::disallowed_methods, reason = "where a build script writes to is in its environment")]

@@ -35,8 +35,8 @@ pub(crate) fn say(text: &str) {
     eprintln!("==> {text}");
 }
 
-/// Cargo with the environment in which it started us: without the variables that describe this
-/// crate. Those would make build scripts detect a change.
+/// Cargo with the environment in which it started us, but without the variables that describe this
+/// crate: they would make build scripts detect a change.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     command.args(args).current_dir(workspace::root());

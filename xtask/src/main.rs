@@ -74,7 +74,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         print!("{USAGE}");
         return Ok(2);
     };
-    // The other commands pass it on to a program that describes its own options.
+    // The other commands pass `--help` on to a program that describes its own options.
     let without_options =
         ["tidy", "figures", "doctor", "image", "sbom", "services", "restores", "fuzz", "mutants"];
     if without_options.contains(&command.as_str()) && args.iter().any(|arg| arg == "--help" || arg == "-h") {

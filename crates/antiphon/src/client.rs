@@ -1,8 +1,9 @@
 //! `antiphon <noun> <verb>`: operations of the HTTP API as commands.
 //!
-//! Entry: [`with_commands`] adds the commands to the command line, [`Call::read`] takes one from
-//! it, [`run`] sends it. A command is a row of [`table::COMMANDS`]. Its arguments and help texts
-//! come from the OpenAPI document of the gateway crate. No command here opens the database or NATS.
+//! Entry: [`with_commands`] adds the commands to the command line, [`Call::read`] takes a call from
+//! it, [`run`] sends the call. A command is a row of [`table::COMMANDS`]. Its arguments and help
+//! texts come from the OpenAPI document of the gateway crate. No command here opens the database or
+//! NATS.
 
 mod arguments;
 mod description;

@@ -170,7 +170,8 @@ pub(crate) async fn serve_metrics(
     let listener = endpoint::bind(addr).await.map_err(|error| ExitError::Configuration(error.to_string()))?;
     recorder.spawn_upkeep(shutdown.token());
     let router = endpoint::metrics_router(recorder, health.clone());
-    // Never cancelled, so that it answers probes while the roles drain; it ends with the process.
+    // The endpoint is never cancelled, so that it answers probes while the roles drain. It ends
+    // with the process.
     spawn_named("metrics", endpoint::serve(listener, router, CancellationToken::new()));
     Ok(())
 }
@@ -232,7 +233,8 @@ pub(crate) async fn check_installation(
     Ok(until_bus_answers(|| bus.check_installation(&ours, partitions)).await?)
 }
 
-/// Like [`check_installation`], for a process without a database that was given the id.
+/// Like [`check_installation`], for a process without a database, which has the id from its
+/// settings.
 pub(crate) async fn check_work_installation(bus: &Bus, ours: &str) -> Result<(), ExitError> {
     let stream = wire::subject::WORK_STREAM;
     Ok(until_bus_answers(|| bus.check_stream_installation(stream, ours)).await?)

@@ -34,7 +34,8 @@ fn commands(page: &str) -> Vec<String> {
             found.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
         }
     }
-    // Variables may precede it, and it may run in a pod or with cargo. After a flag it is a name.
+    // Variables may precede the command, and it may run in a pod or with cargo. After a flag,
+    // `antiphon` is a name.
     let command = |line: &String| {
         let (before, words) = line.split_once("antiphon ")?;
         let last = before.split_whitespace().last().unwrap_or("--");

@@ -29,7 +29,7 @@ impl fmt::Display for WrongMapping {
 /// publishers compute the partition.
 ///
 /// # Errors
-/// The user may not publish or subscribe to these subjects, or the servers do not answer.
+/// The user is not allowed to publish or subscribe to these subjects, or the servers do not answer.
 pub(crate) async fn check(bus: &Bus, count: PartitionCount) -> Result<Option<WrongMapping>, BusError> {
     let key = key_of_last_bucket();
     for kind in SubjectClass::ALL {

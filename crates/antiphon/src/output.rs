@@ -22,7 +22,7 @@ pub(crate) enum OutputFormat {
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArguments {
-    // The id differs because `format` is that of the log.
+    // The argument has another id, because `format` is the id of the log's format.
     /// Output format: `table`, for people, or `json`, for programs.
     #[arg(id = "form", short = 'o', value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,

@@ -57,7 +57,7 @@ const LINKS: [(&str, &str); 9] = [
     ("antiphon_worker_limited_turns_total", "[limits](../crates/workflow/README.md#limits)"),
 ];
 
-/// Its settings belong to another command.
+/// The command that shows the settings of other commands.
 const CONFIG: &str = "config";
 /// Prefix in a help text of a default that clap does not have, because it depends on other
 /// settings.

@@ -116,7 +116,7 @@ impl WorkflowSettings {
 }
 
 impl PreparedWorkflow {
-    /// A script is served without NATS.
+    /// Whether the service needs NATS: a script alone is served without NATS.
     pub(crate) fn needs_nats(&self) -> bool {
         self.config.is_some()
     }

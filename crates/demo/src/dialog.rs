@@ -15,8 +15,8 @@ use crate::{
 };
 use testkit::api;
 
-/// An answer that is silent for this long will not come. Longer than a lease, because an owner may
-/// die meanwhile.
+/// Time without output after which no answer is expected any more. It is longer than a lease,
+/// because an owner may die in the meantime.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(150);
 /// The most characters of a tool's result that are shown.
 const RESULT_CHARS: usize = 160;
@@ -50,7 +50,7 @@ pub(super) struct DialogTurn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerEnd {
     Complete,
-    /// After `/stop`.
+    /// Stopped by the command `/stop`.
     Stopped,
     Failed,
 }
@@ -224,8 +224,8 @@ impl Room<'_> {
         }
     }
 
-    /// The scripted lines ask for a tool and a stop; a real model may not call the tool, or may
-    /// finish before the stop.
+    /// The scripted lines ask for a tool and a stop; a real model might call no tool, or finish
+    /// before the stop.
     fn expect(&mut self, engine: Engine) {
         let turns = &self.dialog.turns;
         if turns.len() != 3 || turns.iter().any(|turn| turn.end == AnswerEnd::Failed) {

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::{environment::DemoEnvironment, screen::Screen, workflows::Engine};
 
-/// Limit of each wait: seconds, or a takeover.
+/// Limit of each wait, which takes some seconds, or as long as a takeover.
 const LIMIT: Duration = Duration::from_secs(60);
 const ASKED: &str = "Please book a table.";
 const REPLIED: &str = "A table for two, at eight.";

@@ -73,7 +73,7 @@ impl Lines {
             LineSource::Keyboard(lines) => lines.recv().await.map_or(Line::End, Line::Text),
             LineSource::Script(said) => loop {
                 match said.pop_front() {
-                    // The answer was over before its stop.
+                    // The answer ended before its scripted stop.
                     Some(Scripted { after_pieces: Some(_), .. }) => {}
                     Some(line) => return Line::Text(line.text.to_owned()),
                     None => return Line::End,

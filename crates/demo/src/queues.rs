@@ -70,7 +70,7 @@ async fn send(environment: &DemoEnvironment) -> Result<()> {
     Ok(())
 }
 
-/// The same task again is the same task, so it may be sent until the stream has it.
+/// Tasks are idempotent by their ids, so a task is sent again until the stream has stored it.
 async fn deliver(environment: &DemoEnvironment, agent: &DemoAgent, number: usize) -> Result<()> {
     let (subject, payload) = (environment.task_subject(agent), agent.task(number).to_string());
     let mut tries = 0;

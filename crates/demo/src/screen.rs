@@ -66,7 +66,7 @@ impl Screen {
         self.line(&format!("{INDENT}{text}"));
     }
 
-    /// The same, dimmed.
+    /// Prints a dimmed line, indented below the heading.
     pub(super) fn dim(&mut self, text: &str) {
         let text = self.styled(Style::Dim, &visible(text));
         self.text(&text);
@@ -77,7 +77,7 @@ impl Screen {
         self.line(&format!("{INDENT}{name:<36}{}", value.to_string()));
     }
 
-    /// Prints streamed text at once. Text of others cannot move the cursor.
+    /// Prints streamed text at once. Control characters in the text cannot move the cursor.
     pub(super) fn piece(&mut self, style: Style, piece: &str) {
         if piece.is_empty() {
             return;
@@ -122,7 +122,7 @@ impl Screen {
                 lines => format!("\x1b[{lines}A\r"),
             };
             let row = |line: &String| format!("{}\x1b[K\n", clip(&format!("{INDENT}{line}"), width));
-            // In one write, and without erasing unchanged parts, which would flicker.
+            // One write, without erasing unchanged parts: erasing them would flicker.
             self.write(&format!("{up}{}\x1b[J", lines.iter().map(row).collect::<String>()));
             self.table_lines = lines.len();
         } else if due || self.last_table.is_none_or(|at| at.elapsed() >= TABLE_EVERY) {
@@ -172,7 +172,7 @@ fn visible(text: &str) -> String {
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !c.is_control()).collect()
 }
 
-/// At most `width` characters.
+/// Cuts a line to the width of the terminal.
 fn clip(line: &str, width: usize) -> String {
     if line.chars().count() < width {
         return line.to_owned();

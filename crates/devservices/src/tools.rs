@@ -332,13 +332,12 @@ fn find(kind: ToolKind, link: Link) -> Offer {
             .map(|file| vec![file])
             .ok_or_else(|| format!("{} is not on PATH", kind.name())),
         (Link::Path, ToolKind::Postgres | ToolKind::Pgvector) => {
-            // The name on PATH is often a symlink or one of several; its siblings are beside the
-            // real file.
+            // The file on PATH is often a symlink. The other programs are beside the real file.
             let initdb = on_path("initdb").ok_or_else(|| "initdb is not on PATH".to_owned())?;
             let real = fs::canonicalize(&initdb).unwrap_or(initdb);
             Ok(real.parent().map(Path::to_path_buf).into_iter().collect())
         }
-        // Its folder is often only on root's PATH.
+        // The folder of nginx is often only on root's PATH.
         (Link::Path, ToolKind::Nginx) => on_path("nginx")
             .or_else(|| Some(PathBuf::from("/usr/sbin/nginx")).filter(|file| file.is_file()))
             .map(|file| vec![file])
@@ -382,7 +381,7 @@ fn debian_folders() -> Offer {
 fn check(kind: ToolKind, path: &Path) -> Result<Version, String> {
     let programs = match kind {
         ToolKind::Nats | ToolKind::Nginx | ToolKind::Helm | ToolKind::Promtool => vec![path.to_path_buf()],
-        // Each of the two may lack its own library.
+        // Each of the two programs may lack a library that it needs.
         ToolKind::Postgres => vec![path.join("initdb"), path.join("postgres")],
         ToolKind::Pgvector if !has_vector(path) => return Err(format!("{} has no pgvector", path.display())),
         ToolKind::Pgvector => vec![path.join("initdb"), path.join("postgres")],
@@ -409,7 +408,7 @@ fn has_vector(bin: &Path) -> bool {
 
 fn version_of(kind: ToolKind, program: &Path) -> Result<Version, String> {
     let arguments: &[&str] = match kind {
-        // It knows only the short option, and prints to stderr.
+        // nginx knows only the short option, and prints to stderr.
         ToolKind::Nginx => &["-v"],
         ToolKind::Helm => &["version", "--short"],
         ToolKind::Nats | ToolKind::Postgres | ToolKind::Pgvector | ToolKind::Promtool => &["--version"],

@@ -103,7 +103,7 @@ impl Gate {
         serde_json::from_str(&done.stdout).unwrap()
     }
 
-    /// Creates a key like an operator.
+    /// Creates a key as an operator does.
     async fn key(&self, tenant: Option<&str>, role: &str, scopes: Option<&str>) -> Caller {
         let mut words = vec!["keys", "create-first", "for a test", "--role", role];
         words.extend(tenant.iter().flat_map(|tenant| ["--tenant", tenant]));
@@ -118,7 +118,7 @@ impl Gate {
         sqlx::query_scalar(sql).bind(key).fetch_one(&self.fixture.pool).await.unwrap()
     }
 
-    /// Creates a token like the identity provider.
+    /// Creates a token as the identity provider does.
     fn token(&self, changes: Value) -> Caller {
         self.caller(&signed(&json!({"alg": "HS256", "typ": "JWT"}), &claims(changes), SECRET))
     }
@@ -241,7 +241,8 @@ async fn every_route_authenticates_and_checks_scopes() {
                     .await,
             ];
             for answer in answers {
-                // What concerns the installation needs more than a scope: these are of a tenant.
+                // Operations on the installation need more than a scope, and these callers belong
+                // to a tenant.
                 let is_of_installation = answer.text.contains("default_tenant_only");
                 let passed = answer.status != 401 && (answer.status != 403 || is_of_installation);
                 if passed != may || answer.status >= 500 {
@@ -348,7 +349,7 @@ async fn a_key_grants_no_more_than_its_creator_has() {
     assert_eq!(make(json!({"name": "k", "role": "viewer", "scopes": ["everything"]})).await, 400);
     assert_eq!(make(json!({"name": "", "role": "viewer"})).await, 400);
     assert_eq!(make(json!({"name": "k", "role": "viewer", "tenant": "other"})).await, 400);
-    // Nor may it last longer than the creator's own credential.
+    // A new key must not last longer than its creator's own credential either.
     let brief = gate.token(json!({}));
     for body in [
         json!({"name": "k", "role": "viewer"}),

@@ -30,7 +30,7 @@ async fn messages_say_when_they_were_accepted_begun_and_complete() {
     let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
     let turn = api.say("talk", "What time is it?").await.unwrap();
     let mut asked = asked_for(&workflow, &turn).await;
-    // This one waits behind it.
+    // This input waits behind the first one.
     sleep(A_SECOND).await;
     let next = api.say("talk", "And now?").await.unwrap();
     let more =
@@ -59,7 +59,7 @@ async fn messages_say_when_they_were_accepted_begun_and_complete() {
         "the second was accepted while the first ran, and began after it: {second}"
     );
 
-    // The turn and the batch have the same times, while they exist and in a copy.
+    // The turn and the batch show the same times.
     let shown = api.call("GET", &format!("/v1/turns/{}", turn.id), None).await.unwrap();
     assert_eq!(shown["created_at"], *accepted);
     assert_eq!((&shown["started_at"], &shown["ended_at"]), (&input["started_at"], &answer["created_at"]));
@@ -144,7 +144,7 @@ async fn a_batch_is_shown_while_its_turn_is_under_way() {
     assert_eq!(reasons, [&Value::Null; 2], "an answer under way has no end");
     assert_eq!(shown["messages"][3]["content"], "It is ");
 
-    // After its commit it is the same batch with an id, and never listed twice.
+    // After its commit the batch is listed with an id, and never twice.
     asked.answer("noon.").await.unwrap();
     loop {
         let page = list().await;
@@ -160,7 +160,7 @@ async fn a_batch_is_shown_while_its_turn_is_under_way() {
     assert_eq!((&whole["message_count"], &whole["created_at"]), (&json!(4), &open["created_at"]));
     let unknown = api.send("GET", "/v1/threads/talk/batches/u0000-none", None, &[]).await.unwrap();
     assert_eq!(unknown.status, 404);
-    // Another thread does not show it.
+    // Another thread does not show the batch.
     api.create_thread(&json!({"thread_id": "other"})).await.unwrap();
     let foreign = format!("/v1/threads/other/batches/{}", turn.id);
     assert_eq!(api.send("GET", &foreign, None, &[]).await.unwrap().status, 404);

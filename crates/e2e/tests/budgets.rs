@@ -38,15 +38,15 @@ async fn a_spent_budget_refuses_inputs_and_has_tasks_wait() {
     let thread = json!({"thread_id": "talk", "agent_id": "ann"});
     api.call("POST", "/v1/threads", Some(&thread)).await.unwrap();
 
-    // Two turns begin while anything is left; the second one exceeds the budget, and is not cut
-    // off.
+    // Two turns begin while some of the budget is left; the second one exceeds the budget, and is
+    // not cut off.
     api.say("talk", "one").await.unwrap();
     answer(&workflow, "one", 60).await;
     fixture.until_messages("talk", 2).await;
     let keyed = json!({"content": "two"});
     let accepted = api.say_with("talk", &keyed, &[("idempotency-key", "k2")]).await.unwrap();
     assert_eq!(accepted.status, 202, "{}", accepted.text);
-    // An input that was accepted before the budget was spent waits behind it.
+    // An input waits if it is accepted before the budget is spent and would begin after that.
     api.say("talk", "three").await.unwrap();
     answer(&workflow, "two", 70).await;
     fixture.until_messages("talk", 4).await;
@@ -84,14 +84,14 @@ async fn a_spent_budget_refuses_inputs_and_has_tasks_wait() {
             })
             .await;
         let until = waits(path, place).await["until"].as_str().unwrap().to_owned();
-        // Equal up to the minute, because it is computed from the remaining time.
+        // The times are equal up to the minute, because one is computed from the remaining time.
         assert_eq!(until[..16], shown["resets_at"].as_str().unwrap()[..16], "{until} {shown}");
     }
     fixture.no_request_comes(&workflow).await;
     fixture.until_tasks("ann", &["pending"]).await;
     assert_eq!(api.agent("ann").await.unwrap()["backoff_attempt_count"], 0, "it is no failure");
 
-    // A raised budget releases both, once each.
+    // A raised budget releases the task and the input, once each.
     let more = json!({"tokens": 1_000, "period": "day", "time_zone": "Europe/Berlin", "agent_id": "ann"});
     let raised = api.call("PUT", path, Some(&more)).await.unwrap();
     assert_eq!((&raised["remaining"], &raised["version"]), (&json!("870"), &json!(2)));
@@ -155,8 +155,8 @@ async fn budgets_of_a_user_and_of_all_costs_are_kept() {
         ["name", "scope", "unit", "limit", "spent"].map(|field| budget[field].as_str().unwrap().to_owned())
     };
 
-    // A user whose budget is spent is refused in each of its threads; another user of the same
-    // agent is not.
+    // A user whose budget is spent is refused in each of the user's threads; another user of the
+    // same agent is not.
     api.say("una", "one").await.unwrap();
     answer(&workflow, "one", 120).await;
     fixture.until_messages("una", 2).await;
@@ -168,7 +168,7 @@ async fn budgets_of_a_user_and_of_all_costs_are_kept() {
     answer(&workflow, "two", 390).await;
     fixture.until_messages("max", 2).await;
 
-    // The total cost exceeds the other budget, and a task waits for that one too.
+    // The total cost exceeds the other budget, and a task waits for that budget, too.
     assert_eq!(refusal("max").await, ["of-all", "tenant", "cost", "500", "510"]);
     api.send_task("ann", "k", "work").await.unwrap();
     fixture

@@ -35,7 +35,8 @@ impl Asked {
         }
     }
 
-    /// For clients that are cut about ten times a second, with one complete answer in between.
+    /// A limit for clients that are cut about ten times a second, with one complete answer in
+    /// between.
     fn limit(self) -> Duration {
         Duration::from_secs(90) + Duration::from_millis(100) * u32::try_from(self.cuts).unwrap()
     }
@@ -88,7 +89,7 @@ struct Clients {
 impl Clients {
     fn start(fixture: &Fixture, asked: Asked) -> Self {
         let source = workspace::root().join("crates/protocols/tests/clients");
-        // Not where the tests of `protocols` install, which may run at the same time.
+        // The folder differs from that of the tests of `protocols`, which may run at the same time.
         let installed = workspace::target_dir().join("clients/fleet");
         npm::install(&source, &installed).unwrap();
         let gateways: Vec<_> =
@@ -242,7 +243,8 @@ async fn the_rest_is_as_it_should_be(fixture: &Fixture, others: &Value) {
         background["statuses"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     statuses.dedup();
     assert_eq!((statuses[0], statuses[1], *statuses.last().unwrap()), ("queued", "in_progress", "completed"));
-    // Every gateway shows at any time what was requested, and with a key it is the same response.
+    // Every gateway shows the options of the request at any time. A request with the same key gets
+    // the same response.
     let kept = background["kept"].as_array().unwrap();
     assert!(kept.len() == 1 && kept[0][1].as_i64().unwrap() > 1_700_000_000, "{background}");
     assert_eq!((&kept[0][2], &kept[0][3]), (&json!(true), &json!({"order": "7"})));

@@ -49,7 +49,7 @@ impl CommandFixture {
         Self { database, pool, folder: ScratchDir::new("commands").unwrap(), gateway: None }
     }
 
-    /// From here on there is a gateway, with these variables.
+    /// Starts a gateway with these variables.
     async fn serve(&mut self, env: &[(&str, String)]) {
         self.gateway = Some(LoneGateway::start(self.database.url(), 8, env).await);
     }
@@ -178,8 +178,8 @@ async fn fixture_with_talk() -> CommandFixture {
     fixture
 }
 
-/// Six hundred batches of two, and one that begins before them and continues between them, with
-/// more messages than one transaction takes.
+/// Six hundred batches of two messages, and one batch that begins before them and continues between
+/// them. That batch has more messages than one transaction takes.
 async fn fixture_with_long_thread() -> CommandFixture {
     let fixture = CommandFixture::new().await;
     fixture.put("long", "1000:1000.0u").await;
@@ -334,7 +334,7 @@ async fn existing_thread_imports_only_what_follows_it() {
         assert!(said.starts_with("line "), "{said}");
         assert_eq!(other.stored().await, before);
     }
-    // Messages that are missing at its end are written.
+    // Messages that are missing at the end of the thread are written.
     let other = CommandFixture::new().await;
     other.json(&import).await;
     other.execute("DELETE FROM messages WHERE position = 40; UPDATE threads SET head_position = 31, message_count = 10, hidden_count = 3, last_number = 10 WHERE thread_id = 't'").await;
@@ -478,7 +478,7 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
     let receipt = fixture.json("threads erase long --database-only --yes --actor ada").await;
     assert_eq!((&receipt["actor"], &receipt["erased"]), (&json!("ada"), &json!(true)));
     assert!(receipt["erased_at"].is_string());
-    // Every table with threads is on the receipt, and has no row of this one.
+    // Every table with threads is on the receipt, and has no row of this thread.
     let tables = fixture
         .rows(
             "SELECT c.table_name FROM information_schema.columns AS c
@@ -506,7 +506,7 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
         fixture.refused("threads erase missing --database-only --yes").await,
         "there is no thread missing"
     );
-    // An import does not bring it back.
+    // An import does not bring the thread back.
     let source = fixture_with_long_thread().await;
     source.export("a").await;
     let import = fixture.json(&format!("threads import --file {}", source.path("a").display())).await;

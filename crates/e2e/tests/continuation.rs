@@ -113,7 +113,7 @@ async fn a_batch_that_ends_too_soon_says_why_and_is_in_no_context() {
             calls.iter().all(|call| call["tool_call_id"] == "b" || call["is_answered"] == is_answered),
             "{shown}"
         );
-        // The next turn ignores it, and the context for the model is valid.
+        // The next turn ignores the incomplete batch, and the context for the model is valid.
         let next = api.say(&thread, "And now?").await.unwrap();
         let asked = asked_for(&manual_workflow, &next).await;
         let context: Vec<_> = asked.request.context.iter().map(|it| it.content.as_str()).collect();

@@ -58,8 +58,8 @@ async fn ids_of_a_turns_messages_are_reserved_for_the_turn() {
     let manual_workflow = fixture.manual_workflow().await;
     let turn = fixture.api().say("talk", "hello").await.unwrap();
     let mut asked = asked_for(&manual_workflow, &turn).await;
-    // A message without a turn under the id of the input or a step would make half a turn of this
-    // one.
+    // A message without a turn that has the id of the input or of a step would leave this turn
+    // stored in part.
     for id in [turn.input.clone(), format!("{}-s0", turn.answer), format!("{}-s0-r0", turn.answer)] {
         let bare =
             json!({"session_id": "talk", "message_id": id, "chunk_id": 0, "chunk": "x", "is_final": true});
@@ -102,7 +102,7 @@ async fn a_token_for_something_else_than_its_answer_is_a_dead_letter() {
     let counted =
         async || fixture.metric("antiphon_worker_dead_letters_total").await == strangers.len() as f64 + 1.0;
     fixture.until("each is counted", SOON, counted).await;
-    // The first of them has failed the turn, and later chunks are too late.
+    // The first of these chunks has failed the turn, and later chunks are ignored.
     assert_eq!(fixture.until_failed("talk", 1).await, [("turn_mismatch".to_owned(), 0)]);
     let answer = asked.chunk("true", json!({"chunk_id": 0, "is_final": true}));
     asked.publish(answer.to_string().into_bytes()).await.unwrap();

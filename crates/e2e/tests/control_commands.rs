@@ -65,7 +65,7 @@ async fn failed_task_commands_are_in_the_audit_log() {
         api.send_task("ann", task, "fails-for-good").await.unwrap();
     }
     fixture.until_tasks("ann", &["failed", "failed", "failed"]).await;
-    // Unchanged it would fail again; with another text it goes to the end of the queue and
+    // The unchanged task would fail again. With another text it goes to the end of the queue and
     // succeeds.
     done(&api.edit_task("ann", "edited", "hello").await.unwrap());
     done(&api.retry_task("ann", "edited").await.unwrap());
@@ -231,7 +231,7 @@ async fn everything_that_waits_says_why() {
         .await;
     // Without the owner only stored data is known.
     fixture.fleet.workers[0].pause();
-    // A reply that it was sending when it was paused may still arrive.
+    // A reply that the owner was sending when it was paused may still arrive.
     fixture
         .until("its owner is not heard", SOON, async || {
             api.agent("ann").await.unwrap()["owner_status"] == "unavailable"
@@ -246,8 +246,8 @@ async fn everything_that_waits_says_why() {
     assert_eq!(api.agent("ann").await.unwrap()["waiting"], Value::Null);
 }
 
-/// Only PUT and use create an agent. An action on a missing one is refused, and leaves nothing
-/// behind.
+/// An agent is created only by a PUT or by its use. An action on an unknown agent is refused, and
+/// leaves nothing behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn operations_on_unknown_agents_make_none() {
     let fixture = Fixture::with(scripted).await;
@@ -313,14 +313,14 @@ async fn operations_on_unknown_agents_make_none() {
     }
     let listed = api.call("GET", "/v1/agents", None).await.unwrap();
     assert_eq!(listed["agents"], json!([]));
-    // A message is use: the agent can then be operated on, although it has neither settings nor
-    // tasks.
+    // A message counts as use: actions on the agent are then possible, although it has neither
+    // settings nor tasks.
     api.say("talk", "hello").await.unwrap();
     fixture.until_messages("talk", 2).await;
     assert_eq!(api.call("GET", "/v1/agents/talk", None).await.unwrap()["version"], json!(0));
     done(&api.act("talk", "pause").await.unwrap());
     assert_eq!(api.agent("talk").await.unwrap()["paused"], json!(true));
-    // So is a task, even before it is stored.
+    // A task also counts as use, even before it is stored.
     api.send_task("worker", "k", "hello").await.unwrap();
     done(&api.act("worker", "pause").await.unwrap());
 }

@@ -40,7 +40,8 @@ async fn stop_without_a_worker_waits_for_one() {
     let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
     fixture.until_owned("talk").await;
     let turn = api.say("talk", "tell me").await.unwrap();
-    // At once, and while the turn is in progress: nothing of the thread is stored.
+    // The thread is shown at once and while its turn is in progress, although nothing of it is
+    // stored.
     for _ in 0..2 {
         let shown = api.thread("talk").await.unwrap();
         assert_eq!((&shown["thread_id"], &shown["message_count"]), (&json!("talk"), &json!(0)), "{shown}");
@@ -72,7 +73,8 @@ async fn a_request_that_cannot_be_made_fails_its_turn_for_good() {
     let fixture = Fixture::with(alone).await;
     let api = fixture.api();
     let follower = fixture.following("talk").await;
-    // In JSON each of them takes six bytes, so the request exceeds the NATS message limit.
+    // In JSON each of these characters takes six bytes, so the request exceeds the NATS message
+    // limit.
     let content = "\u{1}".repeat(200 << 10);
     let turn = api.say("talk", &content).await.unwrap();
     until_ended(&follower, &turn.answer).await;

@@ -116,7 +116,7 @@ impl Fixture {
         sqlx::query_scalar(count).bind(queue).fetch_one(&self.pool).await.unwrap()
     }
 
-    /// Number of them that are marked as synthetic.
+    /// Number of messages in that thread that are marked as synthetic.
     async fn hidden_messages(&self, queue: &str) -> i64 {
         let count = "SELECT hidden_count FROM threads WHERE thread_id = $1";
         sqlx::query_scalar(count).bind(queue).fetch_one(&self.pool).await.unwrap()
@@ -334,8 +334,8 @@ async fn of_a_tenant_and_of_a_user_nothing_is_left() {
     assert_eq!(fixture.streams_with(MARKER).await, BTreeMap::new(), "{receipt}");
     assert_eq!(fixture.messages_of("acme-2").await.len(), 1);
 
-    // The streams still have the entry: the thread is not created again, and a later run finds it
-    // although no row names the user.
+    // The streams still have the entry: the thread is not created again, and a later run finds the
+    // entry although no row names the user.
     let receipt = fixture.command("erase --user bob --yes --database-only").await;
     assert_eq!(receipt["threads"], json!(1), "{receipt}");
     let anew = json!({"thread_id": "of-bob"});

@@ -60,8 +60,8 @@ async fn tells_calls_apart(service: &WorkflowOptions, script: &[&str]) {
     assert!(keys.concat().iter().all(|key| key.starts_with("t:")), "{keys:?}");
 }
 
-/// An answer, failures, a tool, the model's context, a task, a stop, a redelivery after a kill, a
-/// drain.
+/// Tests an answer, failures, a tool, the model's context, a task, a stop, a redelivery after a
+/// kill, and a drain.
 async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     let mut fixture = Fixture::with(|options| alone(options).with_workflow(service.clone())).await;
     let api = fixture.api();
@@ -87,7 +87,7 @@ async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     let task = fixture.messages_of("ann").await;
     assert_eq!(said(&task), [("user", "a task"), ("assistant", &format!("{greeting}a task "))]);
     assert_eq!(task[1].metadata["model"], "echo");
-    // A stop ends it at once; the service continues with others.
+    // A stop ends the answer at once; the service continues with other turns.
     let many = vec!["word"; 500].join(" ");
     let stopped = api.say("talk", &many).await.unwrap();
     let pieces = |message: &str| text_seen(&follower, message).split(' ').count();
@@ -109,7 +109,7 @@ async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     let last = messages.last().unwrap();
     assert_eq!(last.content, format!("{greeting}one two three four five six seven eight nine ten "));
     assert_eq!((last.message_id.as_str(), last.attempt), (cut.answer.as_str(), 1));
-    // On SIGTERM it finishes what is in progress.
+    // On SIGTERM the service finishes the turns in progress.
     let drained = api.say("talk", "and now to something completely different").await.unwrap();
     fixture.until("it speaks", SOON, async || pieces(&drained.answer) > 2).await;
     fixture.fleet.workflows[0].terminate();

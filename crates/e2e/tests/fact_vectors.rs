@@ -35,7 +35,7 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    /// Serves it, and returns the base url of `/embeddings`.
+    /// Serves the model, and returns the base url of `/embeddings`.
     async fn start(&self) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -57,7 +57,8 @@ async fn embed(State(endpoint): State<Endpoint>, Json(body): Json<Value>) -> axu
     }
     assert_eq!(body["model"], MODEL);
     let texts = body["input"].as_array().unwrap();
-    // Vectors of facts are requested together with questions; those of questions also alone.
+    // Vectors of facts are requested together with those of questions. Vectors of questions are
+    // also requested alone.
     endpoint.questions.fetch_add(u32::from(texts.len() == 1), Ordering::Relaxed);
     let item =
         |(index, text): (usize, &Value)| json!({"index": index, "embedding": vector(text.as_str().unwrap())});
@@ -181,7 +182,7 @@ async fn facts_in_other_words_are_found_by_vectors() {
         endpoint.set(mode);
         fixture.remembers(&format!("The user likes {outcome}")).await;
         let (question, likes) = (format!("without meat, {outcome}?"), format!("The user likes {outcome}"));
-        // The turn gets all of a few facts, the matching ones first.
+        // There are only a few facts, so the turn gets all of them, the matching ones first.
         assert_eq!(fixture.asked(&question).await[0], likes);
         assert_eq!(fixture.found(&question).await, [likes]);
         assert!(fixture.questions(outcome).await >= 1.0);

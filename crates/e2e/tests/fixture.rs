@@ -84,7 +84,8 @@ impl Fixture {
         Follower::start(&self.fleet.gateway_addrs(), thread, FollowOptions::default())
     }
 
-    /// How commands reach this fleet, those of the API and those that need its servers.
+    /// The variables with which commands reach this fleet: commands of the API, and commands that
+    /// need its servers.
     pub(crate) fn command_env(&self) -> Vec<(String, String)> {
         let mut env = vec![
             ("DATABASE_URL".to_owned(), self.database_url()),
@@ -107,7 +108,7 @@ impl Fixture {
         self.publisher.publish(publications, &self.ack_log).await.unwrap();
     }
 
-    /// Publishes some of its chunks in order.
+    /// Publishes some chunks of a message in order.
     pub(crate) async fn send_part(&self, message: &PlannedMessage, ids: std::ops::Range<usize>) {
         let publications = ids.map(|id| message.publication(id));
         self.publisher.publish(publications, &self.ack_log).await.unwrap();
@@ -236,7 +237,7 @@ pub(crate) struct LoneGateway {
 }
 
 impl LoneGateway {
-    /// Starts on a database with this number of partitions, with these variables.
+    /// Starts a gateway with these variables, on a database with this number of partitions.
     pub(crate) async fn start(database_url: &str, partitions: u16, env: &[(&str, String)]) -> Self {
         let nats = NatsServer::start().await.unwrap();
         let mut options = FleetOptions::new(nats.url(), database_url);

@@ -44,13 +44,13 @@ impl Fixture {
         rows.iter().map(timer).collect()
     }
 
-    /// Makes the pending follow-up of a thread due, which the next owner finds. The worker must not
-    /// run.
+    /// Makes the pending follow-up of a thread due, so that the next owner finds it due. The worker
+    /// must not run.
     async fn make_due(&self, thread: &str) {
         let due = "UPDATE timers SET due_at = clock_timestamp(), created_at = created_at - interval '1 hour'
                    WHERE thread_id = $1 AND state = 'pending'";
         assert_eq!(sqlx::query(due).bind(thread).execute(&self.pool).await.unwrap().rows_affected(), 1);
-        // No cooldown prevents it.
+        // No cooldown prevents the follow-up.
         let earlier = "UPDATE timers SET ended_at = ended_at - interval '1 hour' WHERE thread_id = $1 AND state = 'fired'";
         sqlx::query(earlier).bind(thread).execute(&self.pool).await.unwrap();
     }
@@ -96,8 +96,8 @@ async fn armed(fixture: &Fixture, manual_workflow: &ManualWorkflow, rules: Value
     follower
 }
 
-/// Checks that neither the preview nor the count of a follow-up's batch includes its input, nor
-/// does the batch itself.
+/// Checks that the batch of a follow-up does not include its input: neither in the preview, nor in
+/// the count, nor among the messages.
 async fn input_is_in_no_batch(fixture: &Fixture) {
     let api = fixture.api();
     let page = api.call("GET", "/v1/threads/talk/batches", None).await.unwrap();
@@ -137,7 +137,7 @@ async fn follow_up_hides_its_input_and_is_refused_at_the_cap() {
     assert_eq!(history, ["hi", "hello", "Are you there?"], "the input is not shown");
     input_is_in_no_batch(&fixture).await;
 
-    // The answer has armed another one, and the limit is one in a row.
+    // The answer has armed another follow-up, and the limit is one in a row.
     fixture.until_timer("talk", "pending").await;
     fixture.restart_with_due("talk").await;
     let refused = fixture.until_timer("talk", "refused").await;
@@ -158,7 +158,7 @@ async fn a_message_withdraws_the_follow_up_that_is_generated() {
     let turn = fixture.api().say("talk", "I am back").await.unwrap();
     let withdrawn = fixture.until_timer("talk", "withdrawn").await;
     assert_eq!(withdrawn.ended_by.as_deref(), Some("message"));
-    // Later chunks of it are ignored.
+    // Later chunks of the withdrawn answer are ignored.
     asked.answer(" there?").await.unwrap();
     asked_for(&manual_workflow, &turn).await.answer("welcome").await.unwrap();
     until_ended(&follower, &turn.answer).await;
@@ -191,8 +191,8 @@ async fn follow_ups_come_once_though_workers_are_killed_meanwhile() {
         let (_, before) = fixture.epochs().await;
         fixture.fleet.workers[0].spawn().unwrap();
         match number % 3 {
-            // In its commit or just after it, before its output is published or marked as
-            // published.
+            // The worker is killed during the commit or just after it, before the output is
+            // published or marked as published.
             0 => drop(fixture.until_timer(thread, "fired").await),
             _ => {
                 let held = async || fixture.epochs().await.0 > before;

@@ -59,14 +59,14 @@ async fn background_tasks_precede_no_task_and_back_off_no_agent() {
     fixture.no_request_comes(&manual_workflow).await;
     api.act("ann", "clear-backoff").await.unwrap();
     asked_to(&manual_workflow, "k-0").await.answer("done").await.unwrap();
-    // It contains what was said, and nothing else: no other thread is read for it.
+    // The memory task contains what was said, and nothing else: no other thread is read for it.
     let memory = format!("{}-memory", turn.id);
     let mut asked = asked_to(&manual_workflow, &memory).await;
     assert_eq!((asked.request.agent_id.as_str(), asked.request.thread_id.as_str()), ("ann", "ann+memory"));
     let context = asked.raw["context"].as_array().unwrap();
     let last = context.last().unwrap()["content"].as_str().unwrap();
     assert!(last.ends_with("user: I live in Rome.\nassistant: Noted.\n"), "{context:?}");
-    // It fails, and only its own queue waits for it.
+    // The memory task fails, and only its own queue waits.
     asked.fail("busy", json!({"class": "transient"})).await.unwrap();
     asked.ack().await.unwrap();
     fixture.until_backing_off("ann+memory").await;
@@ -75,13 +75,13 @@ async fn background_tasks_precede_no_task_and_back_off_no_agent() {
     send("k-1").await;
     asked_to(&manual_workflow, "k-1").await.answer("done").await.unwrap();
     fixture.until_tasks("ann", &["completed", "completed"]).await;
-    // Operators manage it like any queue.
+    // Operators manage this queue like any other.
     let queue = api.agent("ann+memory").await.unwrap();
     assert_eq!((&queue["pending"], &queue["waiting"]["reason"]), (&json!(1), &json!("backoff")));
     assert_eq!(api.act("ann+memory", "clear-backoff").await.unwrap()["status"], json!("done"));
     asked_to(&manual_workflow, &memory).await.answer("lives in Rome").await.unwrap();
     fixture.until_tasks("ann+memory", &["completed"]).await;
-    // The thread shows none of it.
+    // The thread shows nothing of the memory task.
     assert_eq!(shown(&api.history("talk").await.unwrap()), ["I live in Rome.", "Noted."]);
     assert_eq!(fixture.messages_of("ann").await.len(), 4, "two tasks");
     for refused in ["/v1/threads/ann+memory/history", "/v1/threads/ann%2Bmemory/events"] {

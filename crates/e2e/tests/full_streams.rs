@@ -51,7 +51,7 @@ async fn a_full_stream_refuses_publishers_and_loses_nothing() {
 /// can use what the fleet's streams have reserved.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_nats_server_refuses_publishers_and_loses_nothing() {
-    // Exactly what the fleet's streams reserve.
+    // The storage is exactly what the fleet's streams reserve.
     let storage = RESERVED;
     let nats = NatsServer::start_with_storage(storage as u64).await.unwrap();
     let context = jetstream::new(async_nats::connect(nats.url()).await.unwrap());
@@ -76,7 +76,7 @@ async fn a_full_nats_server_refuses_publishers_and_loses_nothing() {
     let held = bytes_of(&context.get_stream_no_info(stream).await.unwrap()).await;
     assert!(held < STREAM_BYTES * 3 / 4, "the stream has reached its own bound: it holds {held} bytes");
     assert!(refused.contains("insufficient resources"), "{refused}");
-    // In all partitions.
+    // Inputs are refused in all partitions.
     tokio::join!(assert_refused(&fixture, "full"), assert_refused(&fixture, &another));
     assert_room_after_purge(&fixture, acknowledged).await;
     for thread in ["full", another.as_str()] {
@@ -86,7 +86,8 @@ async fn a_full_nats_server_refuses_publishers_and_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_that_do_not_fit_the_nats_server_are_refused() {
-    // Not one fits. (If several are created at once, the server may accept more than fit.)
+    // Not even one stream fits. (If several are created at once, the server may accept more than
+    // fit.)
     let storage = RESERVED;
     let nats = NatsServer::start_with_storage(storage as u64).await.unwrap();
     let database = TestDatabase::create().await.unwrap();
@@ -97,7 +98,7 @@ async fn streams_that_do_not_fit_the_nats_server_are_refused() {
     let expected = format!("JetStream cannot reserve {} bytes for the stream", storage + 1);
     assert!(refused.contains(&expected), "{refused}");
     assert!(refused.contains("raise max_file_store"), "{refused}");
-    // Its advice helps.
+    // The advice in the error helps.
     let mut fleet = with_streams_of(STREAM_BYTES);
     fleet.migrate().await.unwrap();
     fleet.spawn().unwrap();

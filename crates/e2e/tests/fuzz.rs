@@ -16,7 +16,8 @@ use tokio::{
 
 use crate::{api_client::scripted, fixture::Fixture, timers::in_seconds};
 
-/// Generated for each operation, besides the systematic ones at the bounds of each value.
+/// Number of requests generated for each operation, besides the systematic ones at the bounds of
+/// each value.
 const EXAMPLES: u32 = 3;
 /// The concurrent runs: each is a process with one thread, because most of the time is spent
 /// waiting.
@@ -69,7 +70,7 @@ async fn what_is_described_is_what_is_answered() {
     nothing_else_went_wrong(&fixture).await;
 }
 
-/// Checks for defects that schemathesis accepts: an answer that the gateway was not able to give.
+/// Checks for defects that schemathesis accepts: answers that the gateway was not able to give.
 async fn nothing_else_went_wrong(fixture: &Fixture) {
     let metrics = fixture.fleet.gateways[0].metrics().await.unwrap();
     let refused = |code: &str| metrics.sum_where("antiphon_gateway_http_errors_total", "code", code);
@@ -168,7 +169,7 @@ impl Python {
     }
 }
 
-/// Whether it succeeded, and its output.
+/// Whether the program succeeded, and its output.
 async fn ended(child: Child, limit: Duration) -> (bool, String) {
     let output = timeout(limit, child.wait_with_output()).await.expect("it takes too long").unwrap();
     let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());

@@ -74,7 +74,7 @@ async fn a_frozen_worker_wakes_as_a_zombie_and_commits_nothing() {
     follower.wait(Duration::from_secs(10), |progress| progress.events >= 100).await.unwrap();
     let owner = fixture.worker_of("frozen").await;
     fixture.fleet.workers[owner].pause();
-    // These reach the frozen worker's sockets and wait there; it will process them when it resumes.
+    // These entries reach the sockets of the frozen worker and wait there until it resumes.
     fixture.send_part(&message, 100..message.chunks.len()).await;
     fixture.send_many("meanwhile", 30).await;
     fixture.until_ended(LEASE + Duration::from_secs(20)).await;
@@ -100,7 +100,7 @@ async fn a_straggler_survives_a_kill() {
     fixture.send_part(&message, 0..half).await;
     let began = Instant::now();
     let mut salt = 0;
-    // It is saved when a replay from its first chunk would be too long.
+    // The message is saved when a replay from its first chunk would be too long.
     while sqlx::query_scalar::<_, i64>("SELECT count(*) FROM spilled_messages")
         .fetch_one(&fixture.pool)
         .await

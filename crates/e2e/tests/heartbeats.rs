@@ -50,7 +50,7 @@ async fn a_heartbeat_continues_the_last_batch_once_for_each_request() {
     let history: Vec<_> = history.iter().map(|message| message["content"].as_str().unwrap()).collect();
     assert_eq!(history, ["count to three", "One", "two"], "the heartbeat is not shown");
 
-    // A batch that is not the last one, closed and complete, cannot be continued.
+    // A batch cannot be continued unless it is the last one, closed and complete.
     let turn = api.say("talk", "and now?").await.unwrap();
     refused(&beat(&fixture, "talk", &batch, &json!({})).await, 409, "batch_open");
     let mut asked = asked_for(&workflow, &turn).await;

@@ -35,7 +35,8 @@ async fn installation(database: &TestDatabase) -> String {
     sqlx::query_scalar("SELECT installation_id FROM installation").fetch_one(&pool).await.unwrap()
 }
 
-/// Checks that it ended by itself, with one line that names both installations and says what to do.
+/// Checks that a command ended by itself, with one line that names both installations and says what
+/// to do.
 fn assert_refused(what: &str, ended: &Invocation, ours: &str, theirs: &str) {
     assert_eq!(ended.code, Some(2), "{what}: {} {}", ended.stdout, ended.stderr);
     let line = ended.stderr.lines().find(|line| line.starts_with("antiphon: "));
@@ -70,7 +71,7 @@ async fn second_fleet_on_one_nats_is_refused_everywhere() {
     let before = configs(&nats).await;
     assert!(before.iter().all(|config| config.contains("antiphon.installation")), "{before:?}");
     let env = environment(&nats, &second);
-    // With other settings, so that a change of a stream would be visible.
+    // The settings differ, so that a change of a stream would be visible.
     let migrated = invoke(&["migrate", "--stream-max-bytes", "33554432"], &env).await.unwrap();
     let (theirs, ours) = (installation(&first).await, installation(&second).await);
     assert_ne!(theirs, ours);
@@ -157,7 +158,7 @@ async fn adopted_streams_end_the_roles_of_the_fleet_that_had_them() {
         assert_eq!(ended.code(), Some(2), "{}", process.log_tail());
         assert!(process.log_tail().contains(REFUSED), "{}", process.log_tail());
     }
-    // Again, without adopting: the streams are its own now.
+    // A second run needs no adoption, because the streams now belong to this database.
     assert_eq!(invoke(&["migrate"], &env).await.unwrap().code, Some(0));
     let refused = invoke(&["migrate"], &environment(&nats, &first)).await.unwrap();
     assert_refused("migrate", &refused, &installation(&first).await, &ours);

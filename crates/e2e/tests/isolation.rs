@@ -1,5 +1,5 @@
-//! If Postgres refuses a row of one tenant, only that fails: everything else continues, and the
-//! worker stays ready.
+//! If Postgres refuses a row of one tenant, only the operation on that row fails. Everything else
+//! continues, and the worker stays ready.
 
 use std::time::Duration;
 
@@ -162,8 +162,8 @@ async fn a_command_that_cannot_be_looked_up_fails_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_timer_that_cannot_be_read_ends_alone() {
     let fixture = fleet().await;
-    // The row of a follow-up has the thread's position as a number; that of the previous follow-up
-    // does not. The row of another thread is valid.
+    // The row of a follow-up has the thread's position as a number; the row of the previous
+    // follow-up does not. The row of another thread is valid.
     sqlx::raw_sql(
         "INSERT INTO timers (bucket, timer_id, kind, thread_id, agent_bucket, agent_id, due_at, ended_at, body, state) VALUES
          (1, 'f0001-0', 'follow_up', 'bad', 1, 'bad', clock_timestamp(), clock_timestamp(), '{\"armed_position\": \"no number\"}', 'fired'),

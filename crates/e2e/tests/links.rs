@@ -26,7 +26,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// Limit for anything that waits for a store which does not answer.
 const BOUNDED: Duration = Duration::from_secs(10);
 
-/// The default of workers.
+/// The default lease of workers.
 const LEASE: Duration = Duration::from_secs(10);
 
 fn pieces(thread: &str, message: &str, count: usize) -> PlannedMessage {
@@ -85,7 +85,7 @@ async fn a_nats_host_that_falls_silent_is_left_within_ten_seconds() {
     let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
     let server = SocketAddr::from((Ipv4Addr::LOCALHOST, testkit::host_and_port(nats.url()).unwrap().1));
     let (first, second) = (Link::start(server).await.unwrap(), Link::start(server).await.unwrap());
-    // At first no connection uses the second one.
+    // At first no connection uses the second link.
     second.lead_to(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)));
     let urls = format!("{},{}", first.url(nats.url()).unwrap(), second.url(nats.url()).unwrap());
     let mut fleet = fleet_over(&nats, &database, urls).await;
@@ -171,7 +171,7 @@ async fn a_worker_whose_stream_is_gone_says_so_until_it_is_made_again() {
     assert!(readyz().await.text.contains(&line), "{:?}", readyz().await);
     assert_eq!(http::get(probe, "/livez").await.unwrap().status, 200);
     fixture.fleet.migrate().await.unwrap();
-    // Everything was committed, which no worker can know about a missing stream.
+    // Everything was committed, but a worker cannot know that once the stream is missing.
     let incident = format!("not acknowledged, of partition {gone}");
     fixture.until("the incident is named", LIMIT, async || readyz().await.text.contains(&incident)).await;
     assert_eq!(readyz().await.status, 503);
@@ -239,7 +239,7 @@ async fn inputs_with_silent_postgres_need_nats_alone() {
     let body = json!({"content": "meanwhile"});
     for _ in 0..2 {
         let began = Instant::now();
-        // Sent twice under one key, it is one turn.
+        // Two requests with the same input and key are one turn.
         let taken = fixture.api().say_with("talk", &body, &[("idempotency-key", "k")]).await.unwrap();
         println!("an input was taken after {:?}", began.elapsed());
         assert_eq!(taken.status, 202, "{taken:?}");

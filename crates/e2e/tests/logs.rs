@@ -50,8 +50,8 @@ async fn a_turn_is_followed_from_request_to_cause_by_logs() {
         .until("the failure is logged", SOON, async || !about(&worker(), "a run of a turn failed").is_empty())
         .await;
 
-    // The client has the request's id. Its line names the thread, and the worker's lines name the
-    // turn, the agent and the cause.
+    // The client has the request's id. The log line of the request names the thread, and the
+    // worker's lines name the turn, the agent and the cause.
     let gateway = lines(&fixture.fleet.gateways[0]);
     let request = about(&gateway, "request-1");
     let line = request.iter().find(|line| line["message"] == "a request was answered").unwrap();
@@ -91,7 +91,7 @@ async fn a_turn_is_followed_from_request_to_cause_by_logs() {
         assert!(ended.contains(part), "{part}: {ended}");
     }
 
-    // The next one has waited for it.
+    // The next turn has waited for this one.
     asked_for(&workflow, &waiting).await.answer("well").await.unwrap();
     fixture.until_messages("talk", 4).await;
     let waited = || {

@@ -228,7 +228,7 @@ async fn people_see_what_was_remembered_and_take_it_back() {
         assert_eq!((&messages[1]["message_id"], &messages[1]["remembered"]), (&json!(answer), &facts));
     }
 
-    // A correction by a later turn; if it is undone, the fact that it replaced counts again.
+    // A later turn corrects the fact. If the correction is undone, the replaced fact counts again.
     api.say("first", "Now I live in Oslo").await.unwrap();
     workflow.next(SOON).await.unwrap().answer("Oh").await.unwrap();
     let noting = workflow.next(SOON).await.unwrap();

@@ -71,8 +71,8 @@ async fn an_agent_acts_on_the_memory_of_its_thread_alone() {
         server.done("memory_remember", json!({ "thread_id": "t2", "text": "the user LIKES tea" })).await;
     assert!(again.starts_with("Remembered before, in the same words"), "{again}");
 
-    // Like facts recalled for a turn: those of the user and for all, and none of another user or
-    // thread.
+    // As for a turn, the search returns facts of the user and facts for all, but none of another
+    // user or thread.
     assert_eq!(found(&server, "t2", "tea?").await.0, ["Offer thirty percent", "The user likes tea"]);
     for other in ["t3", "t4"] {
         assert_eq!(found(&server, other, "tea?").await.0, ["Offer thirty percent"]);
@@ -97,7 +97,8 @@ async fn an_agent_acts_on_the_memory_of_its_thread_alone() {
         assert_eq!(all_facts(&store).await, before, "{thread} {fact}");
     }
 
-    // Corrected from another thread of the user: the old fact is kept, but does not count.
+    // The fact is corrected from another thread of the user. The old fact is kept but does not
+    // count.
     let correct =
         json!({ "thread_id": "t2", "fact_id": id, "text": "The user likes coffee", "message_id": "m2" });
     assert!(
@@ -117,7 +118,8 @@ async fn an_agent_acts_on_the_memory_of_its_thread_alone() {
     let forget = json!({ "thread_id": "t1", "fact_id": id });
     assert_eq!(server.refused("memory_forget", forget).await.0, "unknown_fact", "it counts no more");
 
-    // Forgotten with the fact that it replaced, and each action is in the audit log.
+    // The fact is forgotten together with the one that it replaced, and each action is in the audit
+    // log.
     server.done("memory_forget", json!({ "thread_id": "t1", "fact_id": newest })).await;
     assert_eq!(found(&server, "t1", "coffee or tea").await.0, ["Offer thirty percent"]);
     assert_eq!(all_facts(&store).await.len(), 2);
@@ -135,7 +137,7 @@ async fn a_request_is_done_once() {
     let (server, store) = server(&[("t1", Some("u")), ("t2", Some("v"))], &[]).await;
     let tea = json!({ "thread_id": "t1", "text": "Likes tea", "request_id": "r", "message_id": "u0001-x-a" });
     let first = server.done("memory_remember", tea.clone()).await;
-    // Also in another run of the turn, whose answer has another id.
+    // The request counts once, even in another run of the turn, whose answer has another id.
     let mut next_run = tea.clone();
     next_run["message_id"] = json!("u0001-x-a1");
     for again in [tea.clone(), next_run] {
@@ -145,7 +147,7 @@ async fn a_request_is_done_once() {
     let mut other = tea.clone();
     other["text"] = json!("Likes milk");
     assert_eq!(server.refused("memory_remember", other).await.0, "request_id_reused");
-    // From another thread it is another request.
+    // The same request id from another thread is another request.
     server
         .done("memory_remember", json!({ "thread_id": "t2", "text": "Likes milk", "request_id": "r" }))
         .await;

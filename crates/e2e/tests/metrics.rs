@@ -63,7 +63,8 @@ async fn every_metric_of_the_buffers_moves() {
     fixture.until("the whole message is stored", Duration::from_secs(10), stored).await;
     let late = chunk("whole", 0, "a", "");
     fixture.publisher.publish_raw(&subject, None, late.into()).await.unwrap();
-    // Each metric must move at some time: the gap's buffer is gone when its timeout counts.
+    // Each metric must move, but not all at the same time: the gap's buffer is freed once its
+    // timeout is counted.
     let mut unseen = ROW_C15.to_vec();
     fixture
         .until("every metric has moved", Duration::from_secs(20), async || {
@@ -97,8 +98,8 @@ async fn every_metric_of_the_buffers_moves() {
     }
 }
 
-/// A worker that has stopped reading knows only the unread entries of that time, often none, for as
-/// long as Postgres is unreachable.
+/// While Postgres is unreachable, a worker that has stopped reading knows only how many entries
+/// were unread at that time, often none.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_waits_for_commits_says_how_late_it_is() {
     let fixture = Fixture::with(one_worker).await;
@@ -106,7 +107,7 @@ async fn a_reader_that_waits_for_commits_says_how_late_it_is() {
     let mut lock = fixture.pool.begin().await.unwrap();
     let statements = "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE messages";
     sqlx::raw_sql(statements).execute(&mut *lock).await.unwrap();
-    // One after the other, so that the worker keeps up while it reads.
+    // The messages are sent one after the other, so that the worker keeps up while it reads.
     for number in 0..3_000 {
         let message = PlannedMessage::of_text("late", &format!("m-{number}"), "word", 1).unwrap();
         fixture.send_part(&message, 0..1).await;

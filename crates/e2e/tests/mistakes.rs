@@ -138,7 +138,7 @@ async fn a_service_that_is_gone_is_shown_as_lost() {
     let is_lost = |reasons: Vec<String>| reasons.last().is_some_and(|last| last == "lost_service");
     fixture.until("it is lost", 4 * SOON, async || is_lost(reasons(&follower))).await;
     assert_eq!(reasons(&follower), ["taken", "lost_service"]);
-    // Another service takes it, and answers.
+    // Another service takes the request, and answers.
     asked_for(&manual_workflow, &turn).await.answer("hi").await.unwrap();
     fixture.until_messages("ann", 2).await;
 }

@@ -24,10 +24,10 @@ use wire::subject;
 
 use crate::api_client::{scripted, until_ended};
 
-/// Enough that each server has some of their consumers.
+/// Enough partitions that each server has some of their consumers.
 const PARTITIONS: u64 = 8;
-/// Longer than the others take to elect leaders, and than the isolated server believes that it
-/// leads.
+/// Longer than the other servers need to elect leaders, and longer than the isolated server
+/// believes that it leads.
 const CUT_OFF: Duration = Duration::from_secs(25);
 /// The longest time until a message sent during the isolation is answered: the election, ten
 /// seconds in which no server is changed, and the client's repetitions.
@@ -100,7 +100,7 @@ async fn readers_of_a_server_that_is_cut_off_are_not_caught_up() {
     }
 }
 
-/// Repeats until a leader with a majority has stored it.
+/// Publishes an entry repeatedly, until a leader with a majority has stored it.
 async fn store(publisher: &Publisher, partition: PartitionId, give_up_at: Instant) {
     let subject = format!("chunks.{partition}.thread");
     while let Err(error) = publisher.publish_raw(&subject, None, "x".into()).await {
@@ -112,7 +112,7 @@ async fn store(publisher: &Publisher, partition: PartitionId, give_up_at: Instan
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_leaves_a_nats_server_that_is_cut_off() {
     let (nats, database) = (NatsCluster::start(3).await.unwrap(), TestDatabase::create().await.unwrap());
-    // It names one server and learns of the others from it.
+    // The URL names one server, from which the fleet learns of the others.
     let options = FleetOptions::new(nats.servers()[0].url(), database.url());
     let options = scripted(options).with_env("ANTIPHON_STREAM_REPLICAS", 3);
     let fleet = Fleet::start(options).await.unwrap();
@@ -157,7 +157,7 @@ async fn each_connection_leaves_a_nats_server_that_is_cut_off() {
         timeout(LIMIT, work.next()).await.unwrap().unwrap().ack().await.unwrap();
         services.push((bus, work));
     }
-    // Until the stream is replicated.
+    // Waits until the stream is replicated.
     sleep(Duration::from_secs(3)).await;
     nats.set_isolated(0, true);
     let began = Instant::now();
@@ -198,7 +198,7 @@ async fn a_stalled_consumer_of_turn_requests_gets_the_stream_leader() {
     };
     let mut consumer = context.create_consumer_on_stream(config, subject::WORK_STREAM).await.unwrap();
     context.publish("work.w", "x".into()).await.unwrap().await.unwrap();
-    // The consumer's leader may get it later than the stream's.
+    // The consumer's leader may get the request later than the stream's leader.
     let mut delivered = consumer.batch().max_messages(1).expires(LIMIT).messages().await.unwrap();
     delivered.next().await.unwrap().unwrap();
     let stream_leader = nats.leader(subject::WORK_STREAM).await.unwrap().unwrap();

@@ -23,8 +23,8 @@ const CHATS: usize = 1_000;
 /// Number of concurrent chats.
 const AT_ONCE: usize = 16;
 
-/// For README's own question the script calls a tool, which adds two messages; this one is answered
-/// at once.
+/// For README's own question the script calls a tool, which adds two messages; this input is
+/// answered at once.
 const SAID: &str = "Good morning";
 
 /// One worker, and the service of the README's first chat.
@@ -117,7 +117,7 @@ async fn a_thousand_chats_to_one_model_leave_no_task() {
     assert_eq!(messages.len(), 2 * CHATS);
     assert!(messages.iter().all(|message| message.thread_id != "support"), "the agent's own thread is empty");
     assert_eq!(requests(&fixture).await, CHATS as u64);
-    // With README's settings both follow-on tasks follow the same chat.
+    // With the README's settings, both kinds of follow-on tasks follow the same chat.
     let settings = json!({"workflow": "default", "settings": {"work_request": true, "memory": true}});
     api.call("PUT", "/v1/agents/support", Some(&settings)).await.unwrap();
     chat(api, CHATS).await.unwrap();
@@ -126,7 +126,7 @@ async fn a_thousand_chats_to_one_model_leave_no_task() {
     }
 }
 
-/// Like any OpenAI client: a new thread each time.
+/// Sends a chat like any OpenAI client: each in a new thread.
 async fn chat(api: Api, number: usize) -> anyhow::Result<()> {
     let body = json!({"model": "support", "messages": [{"role": "user", "content": format!("hi {number}")}]});
     let answer = tokio::time::timeout(SOON, api.call("POST", "/v1/chat/completions", Some(&body))).await??;

@@ -37,7 +37,7 @@ async fn notes_are_batches_of_their_own_and_in_the_next_context() {
     let hidden = json!({"content": "Offer ten per cent.", "visibility": "hidden"});
     api.call("POST", PATH, Some(&hidden)).await.unwrap();
     fixture.until_messages("talk", 2).await;
-    // It is shown while the answer is still arriving.
+    // The note is shown while the answer is still arriving.
     let events = until_complete(addr, "/v1/threads/talk/events?after=0").await;
     let end = events.iter().find(|event| event["chunk"] == "message_complete").unwrap();
     assert_eq!((&end["message_id"], &end["role"]), (&first["message_id"], &json!("system")), "{events:?}");
@@ -102,7 +102,8 @@ async fn a_hidden_note_is_in_no_stream_and_needs_a_right_over_nats() {
         (wire::subject::partition_messages(count, &thread), wire::subject::partition_chunks(count, &thread));
     let hidden = || json!({"note": true, "hidden": true, "author": "crm"});
     fixture.publisher.publish_raw(&messages, None, note("n1", hidden())).await.unwrap();
-    // Without the right, and with a key that only the system may use.
+    // Two forged notes: one on a subject without the right to write notes, and one with a key that
+    // is reserved for the system.
     fixture.publisher.publish_raw(&chunks, None, note("n2", hidden())).await.unwrap();
     fixture.publisher.publish_raw(&messages, None, note("n3", json!({"synthetic": true}))).await.unwrap();
     let stored = fixture.until_messages("talk", 1).await;

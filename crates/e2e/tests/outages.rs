@@ -203,7 +203,7 @@ async fn nats_may_be_killed_in_the_middle() {
     fixture.audit(vec![follower]).await;
 }
 
-/// Killed, or silent with its connections open.
+/// NATS is killed, or is silent with its connections open.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_without_nats_is_not_ready_until_it_is_back() {
     let fixture = Fixture::new().await;
@@ -271,7 +271,7 @@ async fn all_roles_answer_probes_before_their_servers_do() {
     }
     assert_eq!(status("/readyz").await.unwrap(), 503);
     assert_eq!(status("/startupz").await.unwrap(), 503);
-    // It waits, and ends with SIGTERM.
+    // The process waits, and ends with SIGTERM.
     assert!(child.try_wait().unwrap().is_none());
     let kill = Command::new("kill").arg(child.id().unwrap().to_string()).status().await;
     assert!(kill.unwrap().success());

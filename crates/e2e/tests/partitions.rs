@@ -74,7 +74,8 @@ async fn answer_all(workflow: &ManualWorkflow, number: usize, partitions: u16, c
         let asked = workflow.next(SOON).await.unwrap_or_else(|error| panic!("{error}: {left:?}"));
         let (agent, task) = (&asked.request.agent_id, &asked.request.task.as_ref().unwrap().task_id);
         if !is_of_today(&asked, partitions) {
-            // A worker that was paused while it published a request finishes that when it resumes.
+            // A worker that was paused while it published a request finishes the publication when
+            // it resumes.
             assert!(
                 asked.seq().unwrap() > changed_at,
                 "it was there when the change ended: {:?}",
@@ -179,13 +180,14 @@ async fn what_is_open_and_queued_goes_on_under_another_number() {
         fixture.send_tasks(&format!("agent-{agent}"), tasks).await;
     }
     answer_all(&workflow, 0, PARTITIONS, u64::MAX).await;
-    // A request in progress whose answer has begun, and one whose answer has not; four wait.
+    // One request is in progress and its answer has begun; the answer of another has not begun.
+    // Four requests wait.
     let mut begun = workflow.next(SOON).await.unwrap();
     begun.say("half of ").await.unwrap();
     let _in_hand = workflow.next(SOON).await.unwrap();
 
-    // One worker dies, one is only paused and resumes when everything is different, and the gateway
-    // is left running.
+    // One worker dies. Another one is only paused, and resumes after everything has changed. The
+    // gateway is left running.
     fixture.fleet.workers[0].kill().await.unwrap();
     fixture.fleet.workers[1].pause();
     tokio::time::sleep(LEASE).await;
@@ -229,7 +231,7 @@ async fn what_is_open_and_queued_goes_on_under_another_number() {
         let messages = fixture.until_messages(thread, 1).await;
         assert_eq!(said(&messages), [("assistant", message.text().as_str())], "{thread}");
     }
-    // The 30 done messages, the open ones, and two of each of the tasks.
+    // The 30 finished messages, the open ones, and two messages of each task.
     assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), ((30 + OPEN + 8 * AGENTS + 4) as i64, 0));
     fixture.no_request_comes(&workflow).await;
     fixture.until_settled().await;
@@ -240,7 +242,7 @@ async fn entry_of_a_publisher_that_knows_the_old_number_is_replayed() {
     let mut fixture = Fixture::with(small_streams).await;
     fixture.stop_fleet().await;
     fixture.change_partitions(16).await;
-    // In buckets 8 to 15 mod 16, which are in another partition than before.
+    // The agent's bucket is 8 to 15 mod 16, and is therefore in another partition than before.
     let moved =
         (0..).map(|n| format!("agent-{n}")).find(|name| model::Bucket::of_key(name).get() % 16 >= 8).unwrap();
     let old = wire::subject::partition_tasks(count(8), &AgentId::parse(&moved).unwrap());

@@ -101,7 +101,7 @@ async fn an_ag_ui_client_that_reconnects_gets_its_run() {
     assert_eq!(answer_of(&active), (answer_to(texts[0]), "one".to_owned()));
     assert_eq!(answer_of(&first.await.unwrap()), (answer_to(texts[0]), "one".to_owned()));
     assert_eq!(answer_of(&second.await.unwrap()), (answer_to(texts[1]), "two".to_owned()));
-    // They have ended; an unknown run id means a new connection, which gets the last answer.
+    // Both runs have ended. An unknown run id means a new connection, which gets the last answer.
     for (run, text) in [("one", texts[0]), ("two", texts[1]), ("three", texts[1])] {
         assert_eq!(answer_of(&back(run).await), (answer_to(text), run.to_owned()));
     }
@@ -119,8 +119,8 @@ async fn a_response_ends_whatever_starting_after_a_client_names() {
     let path = format!("/v1/responses/{}?stream=true&starting_after=", response["id"].as_str().unwrap());
     let after = async |number: u64| stream(addr, "GET", &format!("{path}{number}"), None).await;
     let number = |event: &Value| event["sequence_number"].as_u64().unwrap();
-    // In progress, and ended: for a number that is ahead, only the end is sent, with a higher
-    // number.
+    // While the answer is in progress and after its end, only the end is sent for a number that is
+    // ahead, with a higher number.
     for far in [1_000_000_000, 5_000_000_000] {
         let [live, stored] = [after(far).await, after(far).await];
         assert_eq!(live, stored, "{far}");

@@ -491,7 +491,7 @@ async fn sessions_outlive_the_process() {
         .await;
     assert_eq!(code, "request_id_reused");
     assert_eq!(server.done("frs_view_thread", json!({ "session_id": "s" })).await, view);
-    // An undo, too, undoes one compression however often it is sent.
+    // A repeated undo also undoes only one compression.
     server.done("frs_compress_last", json!({ "session_id": "s", "count": 2, "summary": "5 to 8" })).await;
     let undo = json!({ "session_id": "s", "request_id": "u" });
     let undone = server.done("frs_undo", undo.clone()).await;
@@ -504,7 +504,6 @@ async fn sessions_outlive_the_process() {
     assert_eq!(server.done("frs_view_thread", json!({ "session_id": "s" })).await, view);
 }
 
-/// Creates a key with the binary under test.
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_view_undo_and_list_what_was_discarded() {
     let server = Server::start(&[]).await;

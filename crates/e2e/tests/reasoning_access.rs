@@ -55,7 +55,8 @@ async fn keys_scopes_and_tenants_are_those_of_the_gateway() {
     // Each tenant has its own names.
     assert!(call(&other, "frs_create_session", create).await.starts_with("Created reasoning session s"));
 
-    // So do the requests of callers: different callers may soon use an id such as `r`.
+    // Each caller also has its own request ids: two callers may easily use the same one, such as
+    // `r`.
     let colleague = key(&server.database, &["--role", "operator", "--tenant", "acme"]).await;
     let asked = json!({ "agent_id": "ann", "request_id": "r" });
     let made = call(&acme, "frs_create_session", asked.clone()).await;
@@ -230,7 +231,7 @@ async fn foreign_hosts_and_origins_are_refused() {
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     let get = http::get(server.addr(), "/elsewhere").await.unwrap();
     assert_eq!(get.status, 404);
-    // A page may read the answers to the calls that it may make.
+    // A page that is allowed to make calls is also allowed to read the answers.
     let page = "http://localhost:3000";
     let asked = "authorization, content-type, mcp-protocol-version";
     for (origin, status, allowed) in [(page, 204, Some(page)), ("https://evil.example", 403, None)] {
@@ -270,7 +271,7 @@ async fn stdio_needs_a_key_that_counts() {
     let wrong = run(Some("nonsense")).await;
     assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
     let right = key(&database, &["--role", "operator"]).await;
-    // Its input is closed at once.
+    // The standard input of the process is closed at once.
     assert_eq!(run(Some(&right)).await.code, Some(0));
 }
 

@@ -61,8 +61,8 @@ impl All {
         Self { fleet, database, _nats: nats, scratch, ports }
     }
 
-    /// Checks the session in another database, after an export and an import of its agent's thread,
-    /// twice.
+    /// Exports the thread of the session's agent and imports it into another database, twice.
+    /// Checks the session there.
     async fn comes_back(&self, session: &str) {
         let file = self.scratch.path().join("export.jsonl").display().to_string();
         let other = TestDatabase::create().await.unwrap();
@@ -213,7 +213,7 @@ async fn a_model_compresses_its_own_steps_over_mcp() {
     all.comes_back("research").await;
 }
 
-/// A model that requests several steps of a session at once: each needs the one before.
+/// A model that requests several steps of a session at once: each step needs the one before it.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_one_step_reach_the_server_in_order() {
     let append = |message: Value| {
@@ -335,7 +335,7 @@ async fn a_model_remembers_for_the_user_of_its_thread_alone() {
     };
     assert_eq!(facts("user_id=ann").await, [json!(boat), json!("The secret of Ann is blue")]);
     assert_eq!(facts("user_id=bob").await, ["The secret of Bob is red"]);
-    // With the answer of the turn in which it was remembered.
+    // The fact is shown with the answer of the turn in which it was remembered.
     let shown = &history.last().unwrap()["remembered"];
     assert_eq!((&shown[0]["text"], shown.as_array().unwrap().len()), (&json!(boat), 1), "{history:?}");
     assert_eq!(shown[0]["source_message_id"], history[0]["message_id"]);

@@ -103,7 +103,7 @@ async fn a_long_log_and_a_long_message_are_read_in_parts() {
         offset = result["structuredContent"]["next_offset"].clone();
     }
     assert_eq!(read, long);
-    // The gateway offers the same over HTTP; the command line reads it, too.
+    // The gateway shows the same message over HTTP, and the command line reads it, too.
     let gateway = LoneGateway::start(server.database.url(), 1, &[]).await;
     let env = [gateway.env()];
     let run = testkit::fleet::invoke(&["reasoning", "message", "s", "2", "-o", "json"], &env).await.unwrap();

@@ -105,7 +105,7 @@ async fn inputs_and_tasks_that_cannot_be_are_refused_over_http() {
         (answer.status, answer.json().unwrap()["code"].clone()),
         (400, json!("invalid_idempotency_key"))
     );
-    // None of it had any effect.
+    // None of the refused requests had any effect.
     assert_eq!(turns::messages(&fixture.pool).await.unwrap().len(), 0);
     assert_eq!(turns::tasks(&fixture.pool).await.unwrap().len(), 0);
     assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), (0, 0));

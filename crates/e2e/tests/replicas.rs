@@ -92,8 +92,8 @@ impl Reads {
         self.fixture.until_ended(LIMIT).await;
     }
 
-    /// After a pause of the allowed lag, checks that reads show everything, and which server
-    /// answered them.
+    /// Waits for the allowed lag. Then checks that reads show everything, and which server answers
+    /// them.
     async fn shows(&self, prefix: &str, count: usize, is_replica: bool) {
         sleep(MAX_LAG).await;
         let before = self.counts().await;
@@ -137,7 +137,7 @@ async fn history_is_read_from_a_standby_while_it_is_near() {
     assert_eq!(reads.counts().await, (before.0, before.1 + 3.0), "lists are read there, too");
     assert_eq!(reads.messages("nothing").await, 0, "what the standby does not know is asked of the primary");
 
-    // Its lag grows without end: what is committed now is missing.
+    // The lag of the standby grows without end: what is committed now is missing there.
     let replay = admin(&standby).await;
     sqlx::query("SELECT pg_wal_replay_pause()").execute(&replay).await.unwrap();
     reads.commit("lagging", 3).await;
@@ -147,7 +147,7 @@ async fn history_is_read_from_a_standby_while_it_is_near() {
     reads.until_used(true).await;
     reads.shows("lagging", 3, true).await;
 
-    // A read during which it dies is answered by the primary.
+    // A read during which the standby dies is answered by the primary.
     standby.kill().await.unwrap();
     assert_eq!(reads.messages("near-1").await, 1);
     reads.until_used(false).await;
@@ -192,7 +192,8 @@ async fn stored(url: &str) -> i64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn promoted_standby_has_everything_and_its_old_primary_no_more() {
     let (nats, primary) = (NatsServer::start().await.unwrap(), PostgresServer::start().await.unwrap());
-    // Not dropped: it is removed with its server, which would wait for a missing standby.
+    // The database is never dropped, because its server would wait for a missing standby. It is
+    // removed with its server.
     let database = ManuallyDrop::new(TestDatabase::create_on(primary.url()).await.unwrap());
     let standby = primary.start_standby().await.unwrap();
     let admin_of_primary = admin(&primary).await;
@@ -206,7 +207,7 @@ async fn promoted_standby_has_everything_and_its_old_primary_no_more() {
     fixture.send_many("before", 20).await;
     fixture.until_ended(LIMIT).await;
 
-    // It stops in the middle of commits.
+    // The primary stops in the middle of commits.
     fixture.send_many("during", 60).await;
     primary.freeze();
     let standby_url = on_server(&database, &standby);
@@ -219,7 +220,7 @@ async fn promoted_standby_has_everything_and_its_old_primary_no_more() {
     let all = stored(&standby_url).await;
     assert!(committed >= 20 && committed < all, "{committed} of {all} were committed before");
 
-    // Workers may still have connections to it, with unfinished work.
+    // Workers may still have connections to the old primary, with unfinished work.
     primary.thaw();
     fixture.send_many("again", 20).await;
     fixture.until_ended(LIMIT).await;

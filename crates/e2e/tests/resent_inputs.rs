@@ -136,7 +136,8 @@ async fn without_a_key_a_last_event_id_opens_no_turn() {
     }
     let nonsense = send(&fixture, "slowly", Some("k"), Some("nonsense")).await.err().expect("refused");
     assert_eq!((nonsense.status, nonsense.json().unwrap()["code"].clone()), (400, json!("invalid_cursor")));
-    // With its own key another input is another turn, and events after the id are shown.
+    // Another input with its own key opens another turn, and the stream shows the events after the
+    // id.
     let mut next = send(&fixture, "something else", Some("n"), Some(&ended)).await.unwrap();
     next.read(usize::MAX).await;
     assert_ne!(next.turn, first.turn);

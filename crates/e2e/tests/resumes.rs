@@ -55,8 +55,8 @@ async fn viewers_resume_elsewhere_while_60_messages_end() {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// The faults in what a subscriber was shown that had [`OPEN`] messages open, and reconnected to
-/// another gateway when they ended.
+/// Follows a thread with [`OPEN`] open messages, and reconnects to another gateway when they end.
+/// Returns the faults in what the subscriber was shown.
 async fn resumed_while_all_end(fixture: &Fixture, thread: &str, after_ms: i64) -> Vec<String> {
     let gateways = fixture.fleet.gateway_addrs();
     let messages: Vec<_> = (0..OPEN).map(|number| planned(thread, number, 2)).collect();

@@ -188,7 +188,7 @@ async fn clients_see_only_a_pause_when_the_owner_dies() {
     fixture.audit(vec![follower]).await;
 }
 
-/// What the stream has purged comes from Postgres, at a gateway that does not know the thread.
+/// A gateway that does not know the thread reads from Postgres what the stream has purged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_comes_back_after_the_stream_was_purged() {
     let mut fixture = Fixture::with(|mut options| {
@@ -219,7 +219,7 @@ async fn a_client_comes_back_after_the_stream_was_purged() {
             stream.info().await.unwrap().state.first_sequence > 250
         })
         .await;
-    // From the middle of a message, and from the end of the one before.
+    // The client resumes from the middle of a message, and from the end of the one before.
     let id_of = |wanted: &dyn Fn(&StreamEvent) -> bool| {
         let found = before.events.iter().rev().find(|received| wanted(&received.event));
         found.and_then(|received| received.id.clone()).unwrap()

@@ -27,8 +27,8 @@ const THREAD: &str = "talk";
 const CUTS_OF_A_HUNDRED: u32 = 5;
 const RESUMED_EVERY: Duration = Duration::from_millis(100);
 const FAR: Duration = Duration::from_secs(1);
-/// After the load, every client has everything within this time: an error comes after the timeout
-/// of its gap.
+/// After the load, every client has everything within this time: the error of a gap comes only
+/// after its timeout.
 const SETTLED: Duration = Duration::from_secs(30);
 
 /// Duration of the load: `cargo xtask reconnect-soak` sets minutes.
@@ -172,7 +172,7 @@ async fn subscribers_see_what_an_undisturbed_one_sees() {
     far.set_delay(FAR);
     let follow = |addr, options| Follower::start(&[addr], THREAD, options);
     let uncut = follow(gateway, FollowOptions::default());
-    // All begin at the start of the thread.
+    // All subscribers begin at the start of the thread.
     let from_the_beginning =
         || FollowOptions { last_event_id: Some("0".to_owned()), ..FollowOptions::default() };
     let slow = follow(far.addr(), from_the_beginning());

@@ -39,7 +39,7 @@ async fn tasks_of_one_agent_run_in_order_one_at_a_time() {
     for number in 0..TASKS {
         let asked = asked_to(&manual_workflow, &format!("k-{number}")).await;
         assert_eq!(asked.request.context.len(), 2 * number + 1, "task {number} sees those before it");
-        // The owner of the agent may change; the order may not.
+        // The owner of the agent may change, but the order must not.
         if number == 40 {
             let owner = fixture.worker_of("ann").await;
             fixture.fleet.workers[owner].terminate();
@@ -100,7 +100,8 @@ async fn task_answer_and_backoff_end_in_one_transaction() {
     fixture.settle("ann", json!({"backoff_base_ms": 300, "backoff_cap_ms": 600})).await;
     fixture.send_tasks("ann", [("k".to_owned(), "fails-twice".to_owned())]).await;
     let mut most = 0;
-    // One statement sees one snapshot: done and answered, or neither.
+    // One statement sees one snapshot, in which the task is both completed and answered, or
+    // neither.
     let sql = "SELECT (SELECT count(*) FROM messages WHERE thread_id = 'ann'), t.status, coalesce(a.backoff_attempt_count, 0)
                FROM agent_tasks AS t JOIN agents AS a USING (bucket, agent_id) WHERE t.agent_id = 'ann'";
     fixture
@@ -155,7 +156,7 @@ async fn failing_task_blocks_its_agent_alone_over_takeovers() {
     let shown = fixture.api().agent("ann").await.unwrap();
     assert_eq!((&shown["waiting"]["reason"], &shown["pending"]), (&json!("backoff"), &json!(3)));
     assert_eq!((&shown["backoff_attempt_count"], &shown["head_task_id"]), (&json!(1), &json!("k-0")));
-    // Nor is a person, unless the settings say so.
+    // A person is not affected either, unless the settings say so.
     let turn = fixture.api().say("ann", "are you there?").await.unwrap();
     asked_for(&manual_workflow, &turn).await.answer("yes").await.unwrap();
     fixture.until_messages("ann", 2).await;
@@ -178,7 +179,7 @@ async fn failing_task_blocks_its_agent_alone_over_takeovers() {
     fixture.no_request_comes(&manual_workflow).await;
     let after = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap();
     assert_eq!((after.next_run_ms, after.backoff_attempt_count), (before.next_run_ms, 1));
-    // It continues by command, in the order of the queue.
+    // The agent continues by command, in the order of the queue.
     assert_eq!(fixture.api().act("ann", "clear-backoff").await.unwrap()["status"], json!("done"));
     let asked = asked_to(&manual_workflow, "k-0").await;
     assert_eq!(asked.request.run, 1);
@@ -298,7 +299,8 @@ async fn auth_failure_pauses_the_agent_until_it_is_resumed() {
 async fn auth_failure_of_a_turn_pauses_a_remote_agent() {
     let fixture = Fixture::with(scripted).await;
     let api = fixture.api();
-    // Of the two threads one has an agent of another partition; the other is the agent's own.
+    // One of the two threads has an agent in another partition; the other one is the agent's own
+    // thread.
     let partition = |name: &str| model::Bucket::of_key(name).get() % crate::fixture::PARTITIONS;
     assert_ne!(partition("elsewhere"), partition("ann"));
     for (agent, thread) in [("ann", "elsewhere"), ("own", "own")] {

@@ -31,7 +31,7 @@ async fn schedules_and_delayed_tasks_wait_until_they_are_due() {
     let due = in_seconds(&fixture, 2.0).await;
     let delayed = json!({"task_id": "later", "content": "call back", "not_before": due});
     api.call("POST", "/v1/agents/ann/tasks", Some(&delayed)).await.unwrap();
-    // A service sends the same task twice, and another one like it.
+    // A service sends this task twice, and another task once.
     let due_later = in_seconds(&fixture, 2.5).await;
     let sent = json!({"task_id": "sent", "content": "write back", "not_before": due_later});
     for task in [&delayed, &delayed, &sent] {
@@ -135,7 +135,7 @@ async fn follow_ups_are_put_off_cancelled_and_explained() {
     let shown = api.call("GET", &format!("/v1/turns/{turn}"), None).await.unwrap();
     assert_eq!(shown["follow_up"]["armed_by"], armed_by);
     asked.answer("you have not said where you live").await.unwrap();
-    // Its answer arms the next one, which is cancelled.
+    // The answer arms the next follow-up, which is cancelled.
     let next = is("pending").await;
     assert_eq!(api.call("DELETE", &one(&next), None).await.unwrap()["status"], "done");
     assert_eq!(is("cancelled").await["decided_by"], "client");

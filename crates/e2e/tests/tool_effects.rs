@@ -136,8 +136,8 @@ async fn fixture(tools: &Tools) -> Fixture {
     fixture
 }
 
-/// The result of the turn's call, once it has ended: of a batch of question, call, result and
-/// answer.
+/// The result of the turn's call, once the turn has ended. Its batch is a question, a call, a
+/// result and an answer.
 async fn result_of(fixture: &Fixture, turn: &AcceptedTurn, limit: Duration) -> String {
     result_in(fixture, "talk", turn, limit).await
 }
@@ -311,7 +311,7 @@ async fn a_call_whose_record_is_lost_is_not_made_again() {
     let tools = Tools::start().await;
     let mut fixture = fixture(&tools).await;
     let stream = fixture.publisher.context().get_stream(TOOL_CALLS_STREAM).await.unwrap();
-    // While the tool is being called, while the turn waits, and in between.
+    // The record is lost while the tool is being called, while the turn waits, and in between.
     let turn = fixture.api().say("talk", "in a hurry, silent").await.unwrap();
     until_called(&fixture, &tools, 1).await;
     let began = Instant::now();

@@ -195,7 +195,7 @@ async fn each_run_of_a_task_is_a_turn_of_its_trace() {
     fixture.api().act("ann", "clear-backoff").await.unwrap();
     let of_trace = || receiver.spans().into_iter().filter(|span| span.trace == TRACE).collect::<Vec<_>>();
     let turns = || of_trace().into_iter().filter(|span| span.name == "turn").collect::<Vec<_>>();
-    // Three processes send their spans at times of their own.
+    // Three processes send their spans at different times.
     let named = |name: &str| of_trace().into_iter().filter(|span| span.name == name).count();
     let of_each_run = ["turn", "invoke_agent ann", "request", "commit"];
     let all = async || of_each_run.iter().all(|name| named(name) >= 2) && named(POSTED) == 1;
@@ -214,14 +214,14 @@ async fn each_run_of_a_task_is_a_turn_of_its_trace() {
             (agent.is_error, agent.attributes.get("error.type").map(String::as_str)),
             (is_error, code)
         );
-        // The gateway's span is the parent of both.
+        // The gateway's span is the parent of both runs.
         assert_eq!(turn.parent, first(&of_trace(), POSTED).id);
         for child in ["request", "commit"] {
             let below = |span: &&ReceivedSpan| span.name == child && span.parent == turn.id;
             assert_eq!(of_trace().iter().filter(below).count(), 1, "{child} of run {run}");
         }
     }
-    // The log lines about it name the trace.
+    // The log lines about the failure name the trace.
     let log = std::fs::read_to_string(fixture.fleet.workflows[0].log()).unwrap();
     let line = log.lines().find(|line| line.contains("turn failed")).unwrap();
     assert!(line.contains(&format!("trace_id=\"{TRACE}\"")), "{line}");
@@ -273,7 +273,7 @@ async fn a_receiver_that_is_away_costs_nothing_but_its_spans() {
         let thread = format!("t-{number}");
         say(&fixture, &thread, &[]).await;
         until_answered(&fixture, &thread).await;
-        // From then on only the queue has room.
+        // From then on, only the queue has room for spans.
         fixture.until("the log says so", SOON, async || log().contains(COMPLAINT)).await;
     }
     fixture

@@ -32,7 +32,7 @@ impl Fixture {
     }
 
     async fn until_limited(&self, agent: &str) -> i64 {
-        // It waits for another reason while it retries.
+        // The turn waits for another reason while it retries.
         let mut waits = Value::Null;
         self.until(&format!("{agent} says that it is limited"), SOON, async || {
             waits = self.waits(agent).await;
@@ -67,7 +67,7 @@ async fn turns_of_a_model_run_as_many_as_may_in_the_whole_fleet() {
     }
     assert!(workflow.next_within(2 * TOO_MANY_COME_WITHIN).await.unwrap().is_none(), "one too many");
     assert!(fixture.metric("antiphon_worker_limited_turns_total").await >= waiting.len() as f64);
-    // Agents of other models do not wait for them.
+    // Agents with other models do not wait for the limited ones.
     fixture.settle("free", json!({"model": "m-2"})).await;
     fixture.send_tasks("free", [("k".to_owned(), "work".to_owned())]).await;
     let free = workflow.next(SOON).await.unwrap();
@@ -75,7 +75,7 @@ async fn turns_of_a_model_run_as_many_as_may_in_the_whole_fleet() {
     free.answer("done").await.unwrap();
 
     for done in 0..AGENTS {
-        // Each has turns in progress that another worker continues.
+        // Each worker has turns in progress that another worker continues.
         if done == 2 {
             fixture.fleet.add_worker().unwrap();
             fixture.fleet.workers[2].spawn().unwrap();
@@ -133,14 +133,15 @@ async fn rates_of_turns_are_kept() {
     asks(&fixture, "d").await;
     let for_ms = fixture.until_limited("d").await;
     assert!((1..=20_000).contains(&for_ms), "a third of a minute: {for_ms}");
-    // Its turn comes, though none of the others has ended.
+    // The turn of this agent begins, although none of the others has ended.
     in_hand.push(workflow.next(PLACE_AGAIN).await.unwrap());
     assert_eq!(in_hand[3].request.agent_id, "d");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_that_a_turn_has_used_are_owed_by_its_tenant() {
-    // Its place is released together with its tokens, so that no turn can begin in between.
+    // The place of a turn is released together with its tokens, so that no other turn can begin in
+    // between.
     let limits = json!([{"tenant": "*", "turns_at_once": 1, "tokens_per_minute": 1_000}]);
     let fixture = Fixture::with(|options| with_limits(options, &limits)).await;
     let workflow = fixture.manual_workflow().await;

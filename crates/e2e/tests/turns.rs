@@ -45,9 +45,9 @@ async fn watch_for_halves(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_with_tools_appears_whole_in_one_transaction() {
-    /// They fit on a page of the history, which is read concurrently.
+    /// The messages of these turns fit on a page of the history, which is read concurrently.
     const TURNS: usize = 40;
-    /// Input, calls, two results, answer.
+    /// Messages of a turn: input, calls, two results, answer.
     const SIZE: usize = 5;
     let fixture = Fixture::with(scripted).await;
     let follower = fixture.following("talk").await;
@@ -300,7 +300,7 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
     assert!(stop.is_ok_and(|stop| stop.is_some()), "the workflow gets a cancel notice");
     let mut third_asked = asked_for(&manual_workflow, &third).await;
     asked.finish(" and too late").await.unwrap();
-    // Rollback: of the third only its input stays, as a failed turn.
+    // Rollback: only the input of the third stays, as a failed turn.
     third_asked.say("not for long").await.unwrap();
     let fifth = read(say("fifth", "rollback").await);
     asked_for(&manual_workflow, &fifth).await.answer("5").await.unwrap();
@@ -414,7 +414,8 @@ async fn stopped_turn_keeps_its_text_and_frees_the_thread() {
     assert!(messages[..4].iter().all(|message| message.transaction == messages[0].transaction));
     until_ended(&follower, &waiting.answer).await;
     assert_eq!(text_seen(&follower, &turn.answer), "Once upon");
-    // Its end says that it was stopped, both live and for a client that resumes from before it.
+    // The end of the answer says that it was stopped, both live and for a client that resumes from
+    // an earlier event.
     let path = "/v1/threads/talk/events?after=0";
     for seen in [events(&follower), events_until(fixture.api(), path, &waiting.answer).await] {
         let ends: Vec<_> = seen.iter().filter(|event| event.terminal().is_some()).collect();

@@ -29,7 +29,7 @@ pub(crate) struct Backend {
     pub(crate) limits: GatewayLimits,
     /// Cancelled when the gateway begins to drain.
     pub(crate) drain: CancellationToken,
-    /// Time that connections then have to end.
+    /// Time that connections have to end in a drain.
     pub(crate) drain_time: Duration,
     pub(crate) count: PartitionCount,
     clock: Clock,

@@ -70,9 +70,9 @@ pub(crate) async fn watch_erased_tenants(state: &AppState, store: &Store) {
     }
 }
 
-/// Makes the gateway unready while it has no NATS, when it can accept no input and shows nothing
-/// new. A short break does not count, so that the restart of a NATS server does not take all
-/// gateways out at once.
+/// Reports the gateway as not ready while NATS is away, because it then accepts no input and shows
+/// nothing new. A short interruption does not count: otherwise the restart of a NATS server would
+/// take all gateways out at once.
 pub(crate) async fn watch_nats(bus: &Bus, health: &Health) {
     let mut connected_at = Instant::now();
     loop {

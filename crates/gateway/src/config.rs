@@ -82,8 +82,8 @@ impl Default for GatewayLimits {
             feed_bytes: 16 << 20,
             lag_bytes: 1 << 20,
             linger_ms: 5_000,
-            // Longer than a lease: if it is not renewed it runs out, and the next owner reads what
-            // there is.
+            // Longer than a lease: a lease that is not renewed expires within this time, and the
+            // next owner reads the stored entries.
             owner_timeout_ms: 15_000,
         }
     }

@@ -130,7 +130,7 @@ impl Gateway {
                 prepared = prepare => prepared,
                 () = token.cancelled() => return,
             };
-            // Runs until the last connection has ended, because its frames arrive here.
+            // These tasks run until the last connection has ended, because its frames arrive here.
             tokio::join!(
                 feeds.watch(heartbeat),
                 background::revalidate_loop(&state, &installation),

@@ -67,7 +67,7 @@ pub(crate) enum AbortReason {
     Lag,
     /// Text of an open message was no longer buffered.
     OverBudget,
-    /// Its protocol cannot take back what it has shown of an abandoned attempt.
+    /// The subscriber's protocol cannot retract the shown part of an abandoned attempt.
     Retold,
     /// The feed or the store failed.
     Internal,
@@ -154,7 +154,8 @@ pub(crate) fn describe() {
     register_at_zero();
 }
 
-/// Starts counters at zero: no rate sees the first increment of a counter that appears with it.
+/// Starts counters at zero: if a counter appears with its first increment, rates do not include
+/// that increment.
 fn register_at_zero() {
     [SUBSCRIBERS, FEEDS].iter().for_each(|name| gauge!(*name).increment(0.0));
     [EVENTS, BYTES, OPEN_MESSAGE_LIMIT, GAPS_FILLED, CHUNKS_SKIPPED]

@@ -61,7 +61,7 @@ pub enum HttpServerError {
         /// The error of the system.
         source: io::Error,
     },
-    /// Anybody who reaches the address could do anything.
+    /// Every client that reaches the address could do anything.
     #[error(
         "--insecure (ANTIPHON_INSECURE) is for loopback only, and {addr} ({variable}) is not: make keys with `antiphon keys create-first`"
     )]

@@ -15,7 +15,7 @@ pub mod code;
 
 pub use code::ErrorCode;
 
-/// An answer that says what was wrong.
+/// A response that reports why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     code: ErrorCode,
@@ -23,24 +23,24 @@ pub struct Problem {
     name: &'static str,
     detail: String,
     retry_after_s: Option<u32>,
-    /// The field that is at fault, where a protocol says it apart.
+    /// The field at fault, for protocols that report it separately.
     param: Option<String>,
     /// The budget that is spent.
     budget: Option<Box<BudgetProblem>>,
 }
 
-/// The budget for which an input is refused. Amounts are decimal numbers, in tokens or in the
-/// currency of the prices.
+/// The spent budget because of which an input is refused. Amounts are decimal numbers, in tokens or
+/// in the currency of the prices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct BudgetProblem {
     pub name: String,
-    /// `tenant`, `agent` or `user`: whose calls count.
+    /// The scope of the calls that count: `tenant`, `agent` or `user`.
     pub scope: &'static str,
-    /// `tokens` or `cost`.
+    /// The unit of the amounts: `tokens` or `cost`.
     pub unit: &'static str,
     pub limit: String,
     pub spent: String,
-    /// When its next period begins, in RFC 3339.
+    /// When the next period of the budget begins, in RFC 3339.
     pub until: String,
 }
 
@@ -49,15 +49,15 @@ pub struct BudgetProblem {
 pub enum Retry {
     Never,
     Maybe,
-    /// Not before this many seconds.
+    /// It may succeed after this number of seconds.
     After(u32),
 }
 
-/// What is wrong with a request, and whether to try again.
+/// Why a request failed, and whether to try again.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub struct ProblemBody<'a> {
-    /// `about:blank`: the status and the code say all.
+    /// Always `about:blank`: the status and the code identify the problem.
     #[serde(rename = "type")]
     kind: &'static str,
     /// The status in words.
@@ -66,19 +66,19 @@ pub struct ProblemBody<'a> {
     status: u16,
     /// A code for programs, which never changes.
     code: &'static str,
-    /// The same request may succeed later; Retry-After says after how many seconds.
+    /// Whether the same request may succeed later; Retry-After is the number of seconds to wait.
     retryable: bool,
     /// A text for people, which may change.
     detail: &'a str,
-    /// With the code `budget_exceeded`.
+    /// The spent budget; only with the code `budget_exceeded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     budget: Option<&'a BudgetProblem>,
 }
 
-/// What OpenAI's libraries ask before the status.
+/// The header that OpenAI's libraries check before the status.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-/// The longest pause that they make, seconds.
+/// The longest Retry-After that OpenAI's libraries follow, in seconds.
 const LONGEST_PAUSE_S: u32 = 60;
 
 impl Problem {
@@ -88,7 +88,8 @@ impl Problem {
         Self { code, name, detail, retry_after_s, param: None, budget: None }
     }
 
-    /// The owner of its partition would refuse this command, with the code of a dead letter.
+    /// The problem of a command that the owner of its partition would refuse. The code is that of
+    /// the dead letter.
     pub fn of_command(refusal: RejectedEntry) -> Self {
         Self { name: refusal.code, ..Self::new(ErrorCode::InvalidCommand, refusal.detail) }
     }
@@ -102,7 +103,8 @@ impl Problem {
         &self.detail
     }
 
-    /// The database did not do what was asked: mostly because it cannot be reached at the moment.
+    /// The problem of a failed database operation. Usually the database cannot be reached at the
+    /// moment.
     fn store(error: &StoreError) -> Self {
         if matches!(error, StoreError::TenantErased) {
             return Self::tenant_erased();
@@ -121,12 +123,12 @@ impl Problem {
         }
     }
 
-    /// The tenant of the credential is marked as erased.
+    /// The problem of a credential whose tenant is marked as erased.
     pub fn tenant_erased() -> Self {
         Self::new(ErrorCode::TenantErased, StoreError::TenantErased.to_string())
     }
 
-    /// For a protocol that says it in its own form.
+    /// The refusal and its retry advice, for a protocol that reports problems in its own form.
     pub fn rejection(&self) -> (RequestRejection, Retry) {
         let again = match self.retry_after_s {
             Some(seconds) => Retry::After(seconds),
@@ -137,12 +139,12 @@ impl Problem {
         (RequestRejection { status, code, message, param: self.param.clone() }, again)
     }
 
-    /// Counts it; [`IntoResponse`] does so by itself.
+    /// Counts the problem in the metrics; [`IntoResponse`] does so by itself.
     pub fn count(&self) {
         metrics::http_error(self.name);
     }
 
-    /// A budget is spent, and begins again after `seconds`.
+    /// The problem of a spent budget, which begins again after `seconds`.
     pub fn of_budget(budget: BudgetProblem, seconds: u32) -> Self {
         let BudgetProblem { name, scope, unit, limit, spent, until } = &budget;
         let detail = format!(
@@ -159,7 +161,7 @@ impl Problem {
 }
 
 impl From<ErrorCode> for Problem {
-    /// With the meaning of the code as its detail.
+    /// The problem of this code, with the meaning of the code as its detail.
     fn from(code: ErrorCode) -> Self {
         Self::new(code, code.meaning())
     }
@@ -179,8 +181,8 @@ impl From<StoreError> for Problem {
 }
 
 impl IntoResponse for Problem {
-    /// It is in the extensions of the response, too: where a protocol has a form of its own, it is
-    /// repeated in that.
+    /// The problem is also in the extensions of the response. A layer reads it there to report it
+    /// in the form of another protocol.
     fn into_response(self) -> Response {
         self.count();
         let status = self.code.status();
@@ -207,7 +209,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A refusal that was counted, in the form of a protocol.
+/// A refusal in the form of a protocol. The problem was counted before.
 pub fn refusal(problem: &Problem, error_body: fn(&RequestRejection) -> ErrorBody) -> Response {
     let (rejection, again) = problem.rejection();
     let mut response = in_form(&rejection, again, error_body);
@@ -215,9 +217,9 @@ pub fn refusal(problem: &Problem, error_body: fn(&RequestRejection) -> ErrorBody
     response
 }
 
-/// With what the libraries of these protocols go by: they try again by themselves after some
-/// statuses, without the key by which the second time would be the first, unless the response
-/// forbids it.
+/// A refusal in the form of a protocol, with headers that control the retries of its client
+/// libraries. These libraries retry by themselves after some statuses, unless the response forbids
+/// it. They send no idempotency key, so a retry could open a second turn.
 pub fn in_form(
     rejection: &RequestRejection,
     again: Retry,
@@ -232,7 +234,7 @@ pub fn in_form(
     match again {
         Retry::After(seconds) => {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-            // They heed no longer pauses, and would try again at once.
+            // The libraries ignore longer pauses and would retry at once.
             if seconds > LONGEST_PAUSE_S {
                 headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
             }
@@ -246,7 +248,7 @@ pub fn in_form(
     response
 }
 
-/// Says with a 401 how to show a credential (RFC 9110, 11.6.1; RFC 6750).
+/// Adds to a 401 response how to present a credential (RFC 9110, 11.6.1; RFC 6750).
 fn challenge(response: &mut Response) {
     if response.status() == StatusCode::UNAUTHORIZED {
         let how = HeaderValue::from_static("Bearer realm=\"antiphon\"");

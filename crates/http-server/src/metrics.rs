@@ -41,7 +41,7 @@ pub const METRICS: &[MetricDescription] = &[
 /// Registers the help texts and initial values of the metrics.
 pub(crate) fn describe() {
     runtime::metrics::describe(METRICS);
-    // No rate sees the first increment of a counter that appears with it.
+    // If a counter appears with its first increment, rates do not include that increment.
     gauge!(CONNECTIONS).increment(0.0);
     [CONNECTIONS_REJECTED, WRITE_TIMEOUTS].iter().for_each(|name| counter!(*name).increment(0));
 }

@@ -71,8 +71,8 @@ impl ResourceMetadata {
         let of_header = || headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let host = uri.authority().map(|authority| authority.as_str()).or_else(of_header)?;
         let authority = Authority::parse(host)?;
-        // The server itself uses plain HTTP. A name without a port is that of a proxy, where
-        // clients that sign in need TLS.
+        // The server itself uses plain HTTP. A host name without a port belongs to a proxy in front
+        // of it, where clients that sign in need TLS.
         let scheme =
             if authority.is_loopback() || authority.has_port_of_its_own() { "http" } else { "https" };
         Some(format!("{scheme}://{host}"))

@@ -12,7 +12,7 @@ use crate::auth::host_check::HostPolicy;
 use crate::error::{self, ErrorCode, Problem};
 use crate::transport::connection::{Refusal, Refuse};
 
-/// What a request is answered that comes while the server stops.
+/// Detail of the refusal of a request that arrives while the server stops.
 pub const DRAINING: &str = "this gateway is about to stop; try again";
 
 /// Checks Host and Origin before anything else of a request is read.

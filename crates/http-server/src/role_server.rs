@@ -58,7 +58,7 @@ pub enum CallerError {
 }
 
 impl CallerError {
-    /// The code that the HTTP API answers the same refusal with.
+    /// The code with which the HTTP API reports the same refusal.
     pub fn code(&self) -> &'static str {
         match self {
             Self::InsufficientScope(_) => ErrorCode::InsufficientScope.name(),

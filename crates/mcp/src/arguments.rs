@@ -155,7 +155,8 @@ fn missing(name: &str) -> ToolError {
     ToolError::argument(format!("{name} is missing"))
 }
 
-/// Numbers beyond every thread are reported as such, however large they are.
+/// Reads a whole number. A number beyond the range becomes the largest one, so that it is refused
+/// like any number beyond the thread.
 fn integer(name: &str, value: &Value) -> Result<i64, ToolError> {
     let whole = |number: f64| (number.is_finite() && number.fract() == 0.0).then_some(number as i64);
     let number = value

@@ -135,9 +135,9 @@ async fn read(
     seen.ok_or_else(ToolError::no_session)
 }
 
-/// Whether the request selects the same messages after another call has changed the session.
-/// Numbers do so in any state, positions while messages were only appended, and the last messages
-/// in no other state.
+/// Whether the request selects the same messages after another call has changed the session. A
+/// selection by numbers always does, and one by positions does while messages were only appended. A
+/// selection of the last messages never does.
 fn names_the_same(request: &CompressionRequest, seen: &ReasoningThread, now: &ReasoningThread) -> bool {
     request.token.is_none()
         && match request.selection {
@@ -147,7 +147,7 @@ fn names_the_same(request: &CompressionRequest, seen: &ReasoningThread, now: &Re
         }
 }
 
-/// Another call came first.
+/// The error when another call has changed the session first.
 fn changed(now: &ReasoningThread, request: &CompressionRequest) -> ToolError {
     let reason = Reason::Stale { messages: now.thread.len() };
     Refusal { reason, valid: now.thread.valid(&request.selection, 0) }.into()

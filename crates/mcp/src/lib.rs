@@ -89,7 +89,7 @@ pub async fn run(
 ) -> Result<(), HttpServerError> {
     metrics::describe();
     let mut http = config.http.clone();
-    // As in the check of origins: a page that may call may also read.
+    // As in the check of origins: a page that is allowed to call is also allowed to read.
     http.access.cors = http.access.cors.with_this_machine();
     let server = HttpServer::bind(&http)?;
     let router = router(&config, store.clone());

@@ -40,11 +40,11 @@ pub(crate) async fn create(
         (true, _) => return Err(ToolError::argument("applies_to_thread needs exactly one source")),
     };
     if applied.is_some() {
-        // Models of the thread see less of it.
+        // The session's compressions hide messages from the models of the thread.
         context.require(Permission::WriteThreads)?;
     }
     if !sources.is_empty() {
-        // Otherwise a session would show messages that its creator may not read.
+        // Otherwise a session would show messages that its creator is not allowed to read.
         context.require(Permission::ReadThreads)?;
     }
     ReasoningSession::check(&id, &agent, &sources)?;
@@ -113,7 +113,8 @@ pub(crate) async fn view(
     let id = arguments.session(context.tenant.as_ref())?;
     let shows_plan = arguments.flag("showPlan")?;
     let seen = context.store.reasoning_thread(&id, true, None).await?.ok_or_else(ToolError::no_session)?;
-    // Without JSON: clients that show their model the JSON alone would hide the view.
+    // The answer has no JSON, because clients that show their model the JSON alone would hide the
+    // view.
     Ok(ToolAnswer { text: seen.view(shows_plan), json: Value::Null })
 }
 
@@ -129,7 +130,7 @@ pub(crate) async fn append(
     let given = given.ok_or_else(|| ToolError::argument("messages is missing"))?;
     let messages = given.iter().map(new_message).collect::<Result<Vec<_>, _>>()?;
     let new = reasoning::append(messages)?;
-    // Excludes thinking alone, which takes no number.
+    // Messages with thinking alone are excluded, because they get no number.
     let count = new.messages.len() as u64;
     let digest = arguments.digest(ToolName::Append.as_str());
     let request = arguments.name("request_id")?.map(|id| RequestId { id, digest: &digest });

@@ -1,4 +1,4 @@
-//! The addresses at which clients of a protocol call.
+//! The paths that clients of each protocol call.
 
 use crate::request::{ErrorBody, RequestRejection};
 use crate::{agui, responses, ui_message};

@@ -65,8 +65,8 @@ pub struct ProtocolOutput {
 ///
 /// The same events give the same bytes on every machine: ids derive from the answer's id, and times
 /// come with the events. Only [`AnswerEvent::Complete`], [`AnswerEvent::Stopped`] and
-/// [`AnswerEvent::Failed`] write a terminal event. So it follows the commit, and a stream never
-/// ends cleanly without one.
+/// [`AnswerEvent::Failed`] write a terminal event. So a terminal event follows the commit, and a
+/// stream never ends cleanly without one.
 pub trait Protocol {
     /// Encodes the next event.
     ///
@@ -75,8 +75,8 @@ pub trait Protocol {
     /// more events are allowed.
     fn apply(&mut self, happening: AnswerEvent<'_>) -> ProtocolOutput;
 
-    /// The following events come from the history, whose pieces differ from those that a client may
-    /// have seen. No event has been passed yet.
+    /// Must be called before the first event if the events come from the history. The pieces of the
+    /// history differ from those that a client may have seen.
     fn recall(&mut self) {}
 
     /// Headers that the protocol requires, besides those of every event stream.

@@ -168,8 +168,8 @@ impl AnswerParts {
 
     fn speak<'a>(&mut self, text: &'a str, is_reasoning: bool, changes: &mut Vec<PartChange<'a>>) {
         if text.is_empty() {
-            // It also begins the next step of the history, although there is nothing to show of it
-            // yet.
+            // An empty text also begins the next step of the history, although the step has nothing
+            // to show yet.
             return self.end_step_with_results(changes);
         }
         self.begin_step(changes);

@@ -11,10 +11,10 @@
 //!   ends up to it. It rises with every end, so no id occurs twice.
 //! - each message after it is open for the client, which has seen the chunks below `next` of this
 //!   attempt, with `bytes` bytes (UTF-8) of text. If there was more than text, `reasoning` counts
-//!   its bytes, `step` is the current step of the turn, and each `call` of that step has the bytes
-//!   of its arguments and result. `f`: the final chunk was seen; `x`: there are more calls than
-//!   listed. The chunks are deleted with the commit; with these figures the rest of a message is
-//!   read from Postgres.
+//!   the bytes of reasoning, and `step` is the current step of the turn. Each `call` of that step
+//!   has the bytes of its arguments and result. `f`: the final chunk was seen; `x`: there are more
+//!   calls than listed. The chunks are deleted with the commit; with these figures the rest of a
+//!   message is read from Postgres.
 //!
 //! A plain position is a cursor too: `?after=<position of the last message in the history>`.
 //! Numbers are decimal. A cursor contains positions but no clocks or sequence numbers of a gateway,

@@ -160,7 +160,7 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
         };
         let metadata = self.outline.metadata();
         let usage = Usage::of(&calls, metadata);
-        // As in the history.
+        // The usage is added as in the history.
         let metadata = match end {
             AnswerEnd::Complete if TurnId::of_answer(&self.message).is_some() => {
                 metadata.clone().with_usage_of(&calls)

@@ -215,8 +215,8 @@ impl Native {
         out.into()
     }
 
-    /// The reader's position no longer exists: it discards everything after `cursor`, and all open
-    /// messages.
+    /// The reader's position no longer exists: the reader discards everything after `cursor`, and
+    /// all open messages.
     pub fn restart(&mut self, cursor: Cursor) -> Bytes {
         self.cursor = cursor;
         let mut out = Vec::with_capacity(128);
@@ -299,7 +299,7 @@ pub fn waiting_comment(reason: WaitReason) -> Bytes {
     format!(": waiting: {}: {}\n\n", reason.name(), reason.message()).into()
 }
 
-/// Tells that some open messages are not shown: more are open than a cursor can list.
+/// Reports that some open messages are not shown: more are open than a cursor can list.
 pub fn left_out(thread: &ThreadId) -> Bytes {
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(b"event: left_out\n");
@@ -433,7 +433,7 @@ pub struct ReadyEvent<'a> {
     after: Position,
 }
 
-/// The client's position no longer exists: it discards later messages and all open ones.
+/// The client's position no longer exists: the client discards later messages and all open ones.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RestartEvent<'a> {
     #[schema(value_type = schemas::ThreadIdSchema)]

@@ -1,10 +1,10 @@
-//! Requests of clients: the one new input of a thread, whatever their protocol wraps around it.
+//! Requests of clients. In every protocol, a request has one new input for a thread.
 //!
 //! Entry types: [`BadRequest`] and [`RequestRejection`]; each protocol has a request type of its
-//! own. The history is ours: of the messages that a client sends along only the last one is read.
-//! What cannot be done is refused with its place in the body, never left out in silence: each
-//! protocol has a table of the fields that it knows ([`Known`]), and any other is refused, too.
-//! What is asked of the model goes to the agent's workflow with the turn ([`Wanted`]).
+//! own. The server keeps the history, so only the last of the messages in a request is the input. A
+//! field that is not supported is refused with its path in the body, and is never dropped silently:
+//! each protocol has a table of the fields that it knows ([`Known`]), and unknown fields are
+//! refused, too. Parameters for the model go to the agent's workflow with the turn ([`Wanted`]).
 
 use std::borrow::Cow;
 
@@ -21,41 +21,41 @@ pub(crate) use field::{
     refused, required, shared_schemas,
 };
 
-/// Why a body cannot be taken.
+/// Why a body is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRequest {
     /// Not JSON, or not an object.
     #[error("the body must be a JSON object: {0}")]
     NotAnObject(String),
-    /// A field that must be there is not.
+    /// A required field is missing.
     #[error("`{param}` is missing")]
     Missing { param: String },
     /// A field has another type, or a value that the protocol does not have.
     #[error("`{param}` must be {expected}")]
     Invalid {
         param: String,
-        /// What it must be.
+        /// What the field must be.
         expected: &'static str,
     },
-    /// A field that names something of ours does not hold an id.
+    /// A field that must hold one of our ids does not.
     #[error("`{param}`: {source}")]
     InvalidId {
         param: String,
-        /// What is wrong with it.
+        /// What is wrong with the id.
         source: InvalidId,
     },
-    /// Metadata that cannot be kept.
+    /// Metadata that cannot be stored.
     #[error("`{param}`: {source}")]
     InvalidMetadata {
         param: String,
-        /// What is wrong with it.
+        /// What is wrong with the metadata.
         source: InvalidMetadata,
     },
-    /// The protocol has it, and it cannot be done here.
+    /// The protocol has this field or value, but it is not supported here.
     #[error("`{param}`: {why}")]
     Unsupported {
         param: String,
-        /// Why not, or what to do instead.
+        /// Why it is not supported, or what to do instead.
         why: Cow<'static, str>,
     },
     /// The last message is not the user's, so there is nothing to answer.
@@ -70,18 +70,18 @@ pub enum BadRequest {
         /// The field with the input.
         param: String,
     },
-    /// Earlier messages were sent along, but no thread was named in which they could be.
+    /// The request has earlier messages but names no thread that could contain them.
     #[error("`{param}` has earlier messages, but the request names no thread: {name}")]
     NoThread {
         /// The field with the messages.
         param: String,
-        /// How to name one.
+        /// How to name a thread.
         name: &'static str,
     },
 }
 
 impl BadRequest {
-    /// The field, as a path into the body.
+    /// The field at fault, as a path into the body.
     pub fn param(&self) -> Option<&str> {
         match self {
             Self::NotAnObject(_) => None,
@@ -97,7 +97,7 @@ impl BadRequest {
     }
 }
 
-/// A refusal, before a protocol gives it its form.
+/// A refusal, before a protocol encodes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRejection {
     /// The HTTP status.
@@ -111,7 +111,7 @@ pub struct RequestRejection {
 }
 
 impl RequestRejection {
-    /// One that no field is at fault for.
+    /// A refusal that concerns no single field.
     pub fn new(status: u16, code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { status, code: code.into(), message: message.into(), param: None }
     }
@@ -128,28 +128,28 @@ pub struct ErrorBody {
 /// What a request asks for besides an answer to its input.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Wanted {
-    /// Sampling, limits and the like, for the workflow: under the names of OpenAI's chat
-    /// completions, whatever the protocol.
+    /// Parameters for the workflow, such as sampling and limits. In all protocols they have the
+    /// names of OpenAI's chat completions.
     pub parameters: Metadata,
-    /// What the model is given besides the agent's own instructions: the agent's settings decide
-    /// about it.
+    /// Instructions for the model in addition to the agent's own. The agent's settings decide
+    /// whether they are accepted.
     pub instructions: Option<Instructions>,
-    /// Earlier messages were sent along, and no thread was named in which they could be: how that
-    /// is refused, if the agent's settings do not say that they are ignored.
+    /// The refusal of earlier messages in a request that names no thread. It does not apply if the
+    /// agent's settings ignore such messages.
     pub history: Option<BadRequest>,
 }
 
 /// Instructions of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instructions {
-    /// The first field with such a text.
+    /// The first field with instructions.
     pub param: String,
-    /// All such texts, in their order.
+    /// The texts of all these fields, in order.
     pub text: String,
 }
 
 impl Instructions {
-    /// Adds a text, which is empty in some requests.
+    /// Adds a text of instructions, which is empty in some requests.
     pub(crate) fn add(all: &mut Option<Self>, param: String, text: &str) {
         match all {
             _ if text.trim().is_empty() => {}
@@ -182,7 +182,7 @@ impl<'a> Fields<'a> {
         Self { map, path: String::new() }
     }
 
-    /// An object inside.
+    /// An object inside of the body, at this path.
     pub(crate) fn inside(path: String, value: &'a Value) -> Result<Self, BadRequest> {
         match value {
             Value::Object(map) => Ok(Self { map, path }),
@@ -222,7 +222,7 @@ impl<'a> Fields<'a> {
         value.ok_or_else(|| BadRequest::Missing { param: self.path(key) })
     }
 
-    /// An id of ours.
+    /// The id in a field, as `parse` reads it.
     pub(crate) fn id<T>(
         &self,
         key: &str,
@@ -241,7 +241,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses a field that is there and not empty.
+    /// Refuses a field that is present and not empty.
     pub(crate) fn refuse(&self, key: &str, why: &'static str) -> Result<(), BadRequest> {
         let is_empty = |value: &Value| match value {
             Value::Array(items) => items.is_empty(),
@@ -255,7 +255,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses what is not known, and what is known not to be done, and adds what is handed over to
+    /// Refuses unknown and unsupported fields, and adds the fields for the workflow to
     /// `parameters`.
     pub(crate) fn take(&self, known: &Known, parameters: &mut Map<String, Value>) -> Result<(), BadRequest> {
         for (key, value) in self.map.iter().filter(|(_, value)| !value.is_null()) {
@@ -282,7 +282,7 @@ impl<'a> Fields<'a> {
         BadRequest::Invalid { param: self.path(key), expected }
     }
 
-    /// What is handed over, as it travels.
+    /// The parameters for the workflow, as the turn carries them.
     pub(crate) fn parameters(&self, parameters: Map<String, Value>) -> Result<Metadata, BadRequest> {
         let invalid = |source| BadRequest::InvalidMetadata { param: self.path("parameters"), source };
         Metadata::new(parameters).map_err(invalid)
@@ -302,7 +302,7 @@ impl<'a> Fields<'a> {
 pub(crate) struct ContentRules {
     /// The type of a part with text, whose field is `text`.
     pub(crate) text_types: &'static [&'static str],
-    /// Types of parts that say nothing to the model, or begin of such types.
+    /// Whether a type of part is ignored, because it contains nothing for the model.
     pub(crate) ignored: fn(&str) -> bool,
 }
 

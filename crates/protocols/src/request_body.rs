@@ -1,8 +1,8 @@
-//! The bodies that clients of other protocols post, as JSON schemas with an example each: for the
+//! JSON schemas of the bodies that clients of other protocols post, each with an example, for the
 //! API document.
 //!
-//! The properties come from the tables that the parsers go by, so what is described is what is
-//! taken.
+//! The properties come from the tables that the parsers use, so the document describes what is
+//! accepted.
 
 use serde_json::{Value, json};
 
@@ -25,11 +25,11 @@ pub enum RequestBody {
 }
 
 impl RequestBody {
-    /// All of them.
+    /// The bodies of all protocols.
     pub const ALL: [Self; 5] =
         [Self::UiMessage, Self::Responses, Self::Completions, Self::Run, Self::Connect];
 
-    /// The name of its schema.
+    /// The name of the body's schema.
     pub fn name(self) -> &'static str {
         match self {
             Self::UiMessage => "UiMessageRequest",
@@ -40,7 +40,8 @@ impl RequestBody {
         }
     }
 
-    /// Its schema, and those that it refers to, by their names. Ids are in [`crate::schemas`].
+    /// The schema of the body, and the schemas to which it refers, with their names. Ids are in
+    /// [`crate::schemas`].
     pub fn schemas(self) -> impl Iterator<Item = (String, Value)> {
         shared_schemas().into_iter().chain([(self.name().to_owned(), self.schema())])
     }

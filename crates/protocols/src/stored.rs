@@ -281,7 +281,7 @@ impl ChunkWriter {
         for (call, seen) in begun.iter().zip(calls) {
             match (seen.result, &call.result) {
                 (None, _) => self.result(call, 0),
-                // Its first piece was shown as the whole result.
+                // The first piece of a withheld result was shown as the whole result.
                 (Some(_), Some(_)) if call.is_withheld => {}
                 (Some(seen), Some(result)) if seen as usize == result.len() => {}
                 (Some(seen), Some(result)) => {

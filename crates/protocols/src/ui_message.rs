@@ -209,8 +209,8 @@ impl ProtocolEncoder for UiMessageEncoder {
                 sse::data(out, &part);
             }
             // The first piece is shown at once, and usually is the whole result. If more follows,
-            // the whole result replaces it, once. It cannot be marked as `preliminary`: the first
-            // clients of version 5 refuse that.
+            // the whole result replaces it, once. The first piece cannot be marked as
+            // `preliminary`: the first clients of version 5 refuse that.
             PartChange::ResultBegan(call, piece) => {
                 sse::data(out, &result(&call.id, piece.text, piece.is_error));
             }
@@ -218,7 +218,7 @@ impl ProtocolEncoder for UiMessageEncoder {
                 sse::data(out, &result(&call.id, &whole.text, whole.is_error));
             }
             PartChange::ResultEnded(..) => {}
-            // It has its error already.
+            // This call has its error already.
             PartChange::Unanswered(call) if self.refused.contains(&call.part) => {}
             PartChange::Unanswered(call) => sse::data(out, &result(&call.id, NO_RESULT, true)),
             PartChange::Noted(message_metadata) => {

@@ -18,14 +18,14 @@ pub struct AckLog {
 /// The acknowledged chunks of one message.
 #[derive(Debug, Clone, Default)]
 pub struct AckedMessage {
-    /// By attempt and chunk id.
+    /// The acknowledged chunks, by attempt and chunk id.
     pub attempts: BTreeMap<u32, BTreeMap<u32, Acked>>,
 }
 
 #[derive(Debug, Clone)]
 pub struct Acked {
     pub chunk: Arc<Chunk>,
-    /// Stream sequences under which it is stored; several if it was sent again.
+    /// Stream sequences under which the chunk is stored; several if it was sent again.
     pub seqs: Vec<u64>,
 }
 

@@ -50,7 +50,7 @@ from_row! {
         /// Set for a message only.
         pub attempt: Option<i64>,
         pub reason: String,
-        /// Text, and what was missing.
+        /// The reason as text, and what was missing.
         pub detail: Value,
         /// The payload as received.
         pub raw: Vec<u8>,

@@ -22,8 +22,8 @@ pub async fn python(workflow: &str) -> Result<WorkflowOptions> {
     let dir = place("workflow-python", &["workflow.py", "requirements.txt"])?;
     let done = dir.join("installed");
     if !is_done(&done, &dir.join("requirements.txt"))? {
-        // Installed beside the script, which finds it there without a virtual environment: the venv
-        // package may be missing.
+        // The packages are installed beside the script, which finds them there. A virtual
+        // environment would need the venv package, which may be missing.
         let options = ["--quiet", "--upgrade", "--target", ".", "--requirement", "requirements.txt"];
         run(&dir, "python3", &[&["-m", "pip", "install"], options.as_slice()].concat()).await?;
         note_done(&done, &dir.join("requirements.txt"))?;

@@ -39,7 +39,7 @@ pub struct FleetOptions {
     pub gateways: usize,
     pub workflows: Vec<WorkflowOptions>,
     pub partitions: u16,
-    /// Additional environment of every process; overrides ours.
+    /// Additional environment of every process; overrides the environment that the fleet sets.
     pub env: Vec<(String, String)>,
     /// Additional environment of one role's processes (`worker`, `gateway`, `workflow`, `migrate`);
     /// overrides all others.
@@ -175,7 +175,7 @@ impl Fleet {
     pub async fn migrate_and_adopt(&self) -> Result<()> {
         let adopted = self.migrate_with(&["migrate", "--adopt-streams"]).await;
         match adopted {
-            // A binary from before streams had an owner.
+            // This binary is from before streams had an owner.
             Err(error) if error.to_string().contains("unexpected argument") => self.migrate().await,
             adopted => adopted,
         }

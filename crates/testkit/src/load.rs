@@ -23,7 +23,7 @@ pub struct PlannedMessage {
 /// How payloads are reordered and packed.
 #[derive(Debug, Clone, Copy)]
 pub struct Disorder {
-    /// Chunks are shuffled within windows of this many.
+    /// Chunks are shuffled within windows of this number of chunks.
     pub window: usize,
     pub duplicates: f64,
     /// The most chunks per payload.

@@ -96,7 +96,7 @@ impl ManualWorkflow {
         Ok(self.context.get_stream(subject::WORK_STREAM).await?.cached_info().state.last_sequence)
     }
 
-    /// Subscribes to the stop of a run.
+    /// Subscribes to the message that stops a run.
     pub async fn stops(&self, asked: &DeliveredRequest) -> Result<async_nats::Subscriber> {
         let subscriber = self.client.subscribe(asked.request.stop_subject.clone()).await?;
         self.client.flush().await?;

@@ -61,7 +61,7 @@ impl Prometheus {
         let server = format!("http://{}", self.addr);
         let output = Command::new(&self.promtool).args(["query", "instant", &server, query]).output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // Without any series it prints an empty line.
+        // If the query returns no series, promtool prints an empty line.
         let printed = String::from_utf8_lossy(&output.stdout);
         Ok(printed.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
     }

@@ -33,7 +33,7 @@ use tokio::{
 use crate::locked;
 use frames::{PgMessage, StatementWatch};
 
-/// These identify the statement that commits: a comment, or its first words.
+/// Markers of the statement that commits: a comment, or the first words of the statement.
 pub const COMMIT_MARKERS: [&str; 2] = ["/* antiphon:commit */", "WITH fence AS MATERIALIZED"];
 
 /// Where a connection is cut.

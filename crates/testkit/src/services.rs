@@ -138,8 +138,8 @@ impl PostgresServer {
 
     async fn start_with(find: fn() -> Result<tools::Tool>) -> Result<Self> {
         let mut options = PostgresOptions::new(blocking(find).await?.path);
-        // A database is created by copying files; otherwise checkpoints would make each one wait
-        // for the disk.
+        // Databases are created by copying files. With a smaller WAL, checkpoints would make each
+        // of these copies wait for the disk.
         options.settings.push(("max_wal_size".to_owned(), "1GB".to_owned()));
         Self::start_as(options).await
     }
@@ -253,7 +253,7 @@ impl Drop for TestDatabase {
     fn drop(&mut self) {
         let (url, statement) =
             (self.admin_url.clone(), format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
-        // A runtime cannot block on itself; the thread has its own.
+        // A runtime cannot block on itself, so the thread has its own runtime.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(execute(&url, &statement))
@@ -273,7 +273,7 @@ async fn execute(url: &str, statement: &str) -> Result<()> {
     Ok(connection.close().await?)
 }
 
-/// Several processes run it at once.
+/// Several processes run this statement at once, so the role may exist already.
 const OWNER: &str = "DO $$ BEGIN
     CREATE ROLE antiphon LOGIN PASSWORD 'antiphon' IN ROLE pg_monitor, pg_signal_backend, pg_checkpoint;
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;

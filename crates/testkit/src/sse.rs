@@ -92,8 +92,8 @@ pub enum StreamEvent {
     },
     /// The text of the message starts again.
     Reset { message: String, attempt: u32 },
-    /// The state of the client does not exist: it drops everything after a position, and everything
-    /// that is open.
+    /// The client's position no longer exists: the client drops everything after another position,
+    /// and all open messages.
     Restart { after: String },
     /// Any other event, unchanged.
     Other { name: Option<String>, data: String },
@@ -109,7 +109,7 @@ pub struct ReceivedChunk {
     pub kind: String,
     pub text: String,
     pub is_final: bool,
-    /// It contains all stored chunks of its type that the client lacks.
+    /// The chunk contains all stored chunks of its type that the client lacks.
     pub is_compacted: bool,
 }
 
@@ -155,7 +155,7 @@ impl StreamEvent {
                 let is_stopped = fields.status == "stopped";
                 Self::Complete { message: fields.message_id, position: fields.position, is_stopped }
             }
-            // A producer's own error chunk has a number; the terminal has none.
+            // A producer's own error chunk has a number; the event that ends a message has none.
             (None, "error", None) => Self::Failed {
                 message: fields.message_id,
                 position: fields.position,
@@ -361,7 +361,8 @@ impl FollowerTask {
         }
     }
 
-    /// Waits until it has a cursor: a client without one misses what ends before it reconnects.
+    /// Waits for the time to hang up, and then for a cursor: a client without a cursor misses what
+    /// ends before it reconnects.
     async fn hang_up(&self) {
         let Some(stay) = self.options.hang_up_after else { return std::future::pending().await };
         sleep(stay).await;

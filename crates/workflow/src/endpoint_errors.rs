@@ -143,7 +143,7 @@ const SLIPS: [&str; 9] = [
     "tool_parse",
     "failed_generation",
 ];
-/// The same, in messages.
+/// Phrases in messages for unusable output of the model.
 const SLIP_TEXTS: [&str; 10] = [
     "failed to generate tool_calls",
     "failed to generate tool calls",

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 /// Events that an engine may send before the writer has taken them.
 const AHEAD: usize = 256;
 
-/// A tool call, as the chunks that belong to it name it.
+/// A tool call, identified as in its chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallName {
     /// Unique within the turn.

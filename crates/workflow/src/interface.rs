@@ -1,7 +1,7 @@
 //! The interfaces of providers: the URL, headers and body of a request.
 //!
 //! Requests are built as chat completions and converted. An answer of the model that is sent back
-//! keeps what its provider needs under the key `native`, which never leaves this process.
+//! keeps its provider's own data under the key `native`, which never leaves this process.
 
 mod anthropic;
 mod google;
@@ -31,7 +31,7 @@ pub enum Interface {
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 impl Interface {
-    /// Where a model is asked; `None`: the base is no URL.
+    /// The URL for requests to a model; `None` if the base is not a URL.
     pub(crate) fn url(self, base_url: &str, model: &str) -> Option<Url> {
         let path = match self {
             Self::ChatCompletions => "chat/completions".to_owned(),
@@ -71,7 +71,7 @@ impl Interface {
         Ok(headers)
     }
 
-    /// The body of a request that is written as one of chat completions.
+    /// Converts the body of a chat completions request to this interface.
     pub(crate) fn body(self, mut chat: Value) -> Value {
         match self {
             Self::ChatCompletions => {

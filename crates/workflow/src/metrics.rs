@@ -78,7 +78,7 @@ impl TurnOutcome {
 /// How a response of the scripted HTTP server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Served {
-    /// To its end.
+    /// The response was sent to its end.
     Completed,
     /// An error that the script asked for.
     Error,

@@ -76,11 +76,11 @@ impl OpenAi {
         let mut history = messages::of_context(turn);
         let mut spent = Spent::new(self.prices.clone(), model);
         let mut known_ids = messages::call_ids(turn);
-        // Whether the model has already been told that its answer was cut off.
+        // Whether the model already knows that its answer was cut off.
         let mut is_cut_known = false;
         let budget = turn.settings.get(TurnBudget::KEY).and_then(|written| {
             let read = TurnBudget::parse(written);
-            // HTTP checks the setting, so this one was written in another way.
+            // The HTTP API checks the setting, so this value was written in another way.
             let unread = |error: &_| tracing::warn!(agent = turn.agent, %error, "turn_budget cannot be read, and bounds nothing");
             read.inspect_err(unread).ok()
         });

@@ -38,7 +38,7 @@ pub(crate) struct TurnAttempt {
     /// The client's model parameters for this turn.
     pub(crate) parameters: Map<String, Value>,
     pub(crate) correlation_id: Option<Box<str>>,
-    /// Trace of its spans and its first frame; set by the service.
+    /// Trace of the attempt's spans and of its first frame; set by the service.
     pub(crate) trace: Option<TraceContext>,
 }
 

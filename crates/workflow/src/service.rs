@@ -20,13 +20,13 @@ use crate::metrics::{self, TurnOutcome};
 use crate::request::TurnAttempt;
 use crate::writer::ChunkWriter;
 
-/// Interval at which the server is told that a request is in progress.
+/// Interval of the progress reports to the server while a request is in progress.
 const IN_PROGRESS_EVERY: Duration = Duration::from_secs(10);
-/// The same after a failure.
+/// Interval of the progress reports after a failed one.
 const IN_PROGRESS_RETRY: Duration = Duration::from_secs(1);
 /// Interval of the loop's heartbeat.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(3);
-/// How long the outcome of a request is sent after the drain has ended.
+/// Time after the end of the drain for which sending the outcome of a request is retried.
 const SETTLE_AFTER_DRAIN: Duration = Duration::from_secs(5);
 /// Delay of the redelivery when the chunks could not be stored.
 const PUBLISH_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -174,12 +174,12 @@ impl Service {
         let (events, inbox) = EngineSender::channel(slot);
         let answering = async {
             if turn.is_redelivered {
-                // If nothing is received any more, the writer has ended, and the select with it.
+                // An error means that the writer has ended, and the `select!` below with it.
                 let _ = events.send(EngineEvent::Alive).await;
                 tokio::time::sleep(STOP_WAIT).await;
             }
             let ended = self.engine.answer(turn, &events).await;
-            // An error means that the writer has ended, and the select with it.
+            // An error means that the writer has ended, and the `select!` below with it.
             let _ = events.send(EngineEvent::Ended(ended)).await;
             std::future::pending().await
         };
@@ -295,8 +295,8 @@ impl Delivery<'_> {
         *self.confirmed_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the server that the request is in progress. Returns when that has failed until the
-    /// request is redelivered.
+    /// Reports to the server that the request is in progress. Returns when no report has succeeded
+    /// for the time after which the server delivers the request again.
     async fn lost(&self) {
         let (seq, mut pause) = (self.item.seq.0, IN_PROGRESS_EVERY);
         while self.confirmed_at().elapsed() < ACK_WAIT {
@@ -315,7 +315,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Returns once the server has confirmed it.
+    /// Sends the outcome. Returns once the server has confirmed it.
     async fn send(&self, settle: Settle) {
         let mut backoff = Backoff::default();
         loop {

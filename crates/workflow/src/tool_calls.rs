@@ -109,7 +109,7 @@ impl ToolCalls {
         if let Some(seq) = self.replace(&self.place(call), &record, replaced).await? {
             return Ok(Some((seq, record)));
         }
-        // The stored record may be this one if its ack was lost.
+        // The stored record may be this attempt's own, if its acknowledgement was lost.
         let kept = self.record(call).await?.filter(|kept| kept.value.start == record.start);
         Ok(kept.map(|kept| (kept.seq, record)))
     }

@@ -44,12 +44,12 @@ pub(crate) fn chaos(args: &[String]) -> Result<i32> {
     on_own_services("chaos", args)
 }
 
-/// The same for its program `alerts`.
+/// Builds and runs the program `alerts` of the crate `chaos`.
 pub(crate) fn alerts(args: &[String]) -> Result<i32> {
     on_own_services("alerts", args)
 }
 
-/// The same for its program `restores`.
+/// Builds and runs the program `restores` of the crate `chaos`.
 pub(crate) fn restores(args: &[String]) -> Result<i32> {
     on_own_services("restores", args)
 }

@@ -132,8 +132,7 @@ fn short_docs(text: &str) -> usize {
 
 fn prose(figures: &mut Figures, text: &str) {
     let outside: Vec<&str> = text.split("```").step_by(2).collect();
-    // A line that ends within a sentence goes on in the next one: only blank lines and marks end
-    // it.
+    // A sentence continues on the next line: only blank lines and marks end a sentence.
     let mut sentence = 0;
     let mut end = |sentence: &mut usize| {
         if *sentence > 1 {

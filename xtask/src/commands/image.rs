@@ -2,8 +2,8 @@
 //! nothing else.
 //!
 //! The same sources on the same machine give the same digest: owners, modes and times of its
-//! content do not depend on the user or time of the build. It has no history, because buildah
-//! writes a digest into it that does.
+//! content do not depend on the user or time of the build. The image has no history, because
+//! buildah would write a digest into the history that depends on the user and the time.
 
 pub(crate) mod provenance;
 pub(crate) mod sbom;
@@ -115,15 +115,16 @@ fn folder_of_package(messages: &str, package: &str) -> Result<PathBuf> {
 }
 
 /// Writes an image of a binary under each of the names, and returns the folder with its parts.
-/// `is_of_checkout`: the binary is built from these sources, which the image then names, with the
-/// bill of what is linked.
+/// `is_of_checkout`: the binary is built from these sources. The image then names the sources, and
+/// contains the bill of materials.
 pub(super) fn write_image_of(binary: &Path, names: &[String], is_of_checkout: bool) -> Result<PathBuf> {
     let folder = workspace::target_dir().join("image");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     let context = folder.join("context");
-    // A build with embedded vocabularies has no folder beside it, and an empty one in the image.
+    // A binary with embedded vocabularies has no such folder beside it; the folder in the image is
+    // then empty.
     let (vocabularies, tokenizers) = (binary.with_file_name(VOCABULARIES_FOLDER), context.join("tokenizers"));
     fs::create_dir_all(&tokenizers)?;
     for file in VOCABULARIES.iter().filter(|file| vocabularies.join(file).exists()) {

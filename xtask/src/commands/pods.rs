@@ -51,7 +51,7 @@ pub(crate) fn pods(args: &[String]) -> Result<i32> {
     let tools = Tools::resolve()?;
     let mut pods = program("pods", "debug", &options.rest)?;
     tools.export(&mut pods);
-    // It creates the clients' API key, and their model.
+    // This binary creates the clients' API key, and their model.
     pods.env("ANTIPHON_BIN", &binary);
     run(pods.args(["--tag", TAGS[0], "--other-tag", TAGS[1]]))
 }

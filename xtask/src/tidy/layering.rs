@@ -131,8 +131,8 @@ pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
         .collect()
 }
 
-/// Dependencies that no file of their crate names: each is compiled for nothing, and delays what
-/// depends on the crate.
+/// Dependencies that no file of their crate names: compiling them is useless, and delays everything
+/// that depends on the crate.
 pub(super) fn unused(files: &[SourceFile]) -> Vec<RuleViolation> {
     let mut found = Vec::new();
     for manifest in files {

@@ -43,8 +43,8 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The anchors of headings as repository pages make them: lower case, without other characters than
-/// letters and digits, with hyphens for spaces.
+/// The anchors of headings as repository pages make them: lower case, only letters and digits, and
+/// hyphens in place of spaces.
 fn headings(text: &str) -> BTreeSet<String> {
     let titles = outside_of_code(text).filter_map(|(_, line)| {
         line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#'))

@@ -46,7 +46,7 @@ pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
 /// Names that [`TOO_MANY`] or more types of the workspace have.
 pub(super) fn shared(files: &[SourceFile]) -> Vec<RuleViolation> {
     let mut places: BTreeMap<&str, Vec<(&SourceFile, usize)>> = BTreeMap::new();
-    // Not those of `crates/bench/peers`, which is a separate workspace.
+    // Types of `crates/bench/peers` do not count, because it is a separate workspace.
     let is_source = |path: &str| path.starts_with("xtask/src/") || path.split('/').nth(2) == Some("src");
     for file in files.iter().filter(|file| file.has_extension(&["rs"]) && is_source(&file.path)) {
         for (index, line) in file.text.lines().enumerate() {

@@ -91,7 +91,7 @@ fn phrases(text: &str) -> impl Iterator<Item = String> {
     refused.map(|(phrase, instead)| format!("`{phrase}`: {instead}"))
 }
 
-/// The words of a text without what stands between backticks, in lower case.
+/// The words of a text in lower case, without the parts between backticks.
 fn words(text: &str) -> Vec<String> {
     let outside: Vec<&str> = text.split('`').step_by(2).collect();
     let outside = outside.join(" ` ");

@@ -111,7 +111,7 @@ fn with_inputs(mut command: Command, row: &'static ApiCommand) -> Command {
     command.about(about).long_about(text.trim().to_owned())
 }
 
-/// Tickets are only for browsers.
+/// Whether commands take this input: tickets are only for browsers.
 fn is_taken(input: &OperationInput) -> bool {
     input.name != "ticket"
 }
@@ -264,7 +264,8 @@ impl Call {
         }
     }
 
-    /// Removes the limit from the query. It counts items, which may span several pages.
+    /// Removes the limit from the query, because the limit counts items, which may span several
+    /// pages.
     fn wanted_pages(&mut self, operation: &Operation, matches: &ArgMatches) -> Pages {
         let limit = operation.inputs.iter().find(|input| input.name == LIMIT);
         let longest = limit.and_then(|input| input.maximum).unwrap_or(1);

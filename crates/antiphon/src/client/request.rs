@@ -73,8 +73,8 @@ async fn body(call: &Call, response: Response) -> Result<Vec<u8>, ExitError> {
     Ok(body)
 }
 
-/// Reads further pages until the list has the wanted number of items. Returns it, and whether there
-/// are more.
+/// Reads further pages until the list has the wanted number of items. Returns the list, and whether
+/// there are more items.
 async fn with_pages(client: &Client, call: &Call, first: Value) -> Result<(Value, bool), ExitError> {
     let (Some(pages), AnswerView::Rows(list, _) | AnswerView::RowsBelow(list, _)) =
         (call.pages, &call.command.shown)

@@ -37,7 +37,8 @@ pub(super) fn text(text: &str) -> Result<(), ExitError> {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {
-        // Lines of CSV end with both; a carriage return alone would let a text overwrite its line.
+        // Lines of CSV end with a carriage return and a line feed; a carriage return alone would
+        // let a text overwrite its line.
         let is_line_end = c == '\n' || (c == '\r' && rest.peek() == Some(&'\n'));
         plain.push(if is_unsafe(c) && !is_line_end { ' ' } else { c });
     }
@@ -70,7 +71,7 @@ fn rows(items: &Value, columns: &[&str]) -> Table {
 }
 
 /// A field, or a nested field with dots in its name. An item that is a single value is returned
-/// itself.
+/// unchanged.
 fn field<'a>(item: &'a Value, column: &str) -> &'a Value {
     match item {
         Value::Object(_) => column.split('.').fold(item, |value, name| &value[name]),

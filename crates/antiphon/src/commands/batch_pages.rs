@@ -77,8 +77,8 @@ impl<'a> BatchPages<'a> {
     fn step(&mut self, place: IndexedMessage, page: &mut Page) {
         page.messages += 1;
         let is_first = place.position == place.batch_id;
-        // A batch without its first message is still found if no other message is where that one
-        // was.
+        // A batch without its first message is still found, unless another message is in the place
+        // of the first one.
         let is_behind_first = place.is_headless && self.before.is_none_or(|before| before < place.batch_id);
         self.before = Some(place.position);
         if is_first {

@@ -73,8 +73,8 @@ impl CheckRound<'_> {
         self.numbers(thread, row.last_number).await
     }
 
-    /// A number that was given never changes. Missing numbers are given, and no number is given
-    /// twice.
+    /// Checks and repairs the numbers of messages. An assigned number never changes, missing
+    /// numbers are assigned, and no number is assigned twice.
     async fn numbers(&mut self, thread: &ThreadId, last_number: u64) -> Result<(), ExitError> {
         let faults = self.store.number_faults(thread, last_number, PAGE).await?;
         if self.options.repair && !faults.is_empty() {
@@ -131,7 +131,7 @@ impl CheckRound<'_> {
 
     async fn batch(&mut self, thread: &ThreadId, batch: &Batch) -> Result<(), ExitError> {
         let mut findings = check::examine(batch);
-        // A result without a call that already is a batch of its own stays one.
+        // A result without a call that is a separate batch already stays separate.
         findings.retain(|finding| {
             let item = batch.items().iter().find(|item| item.position == finding.message);
             finding.change.is_none() || finding.change != item.map(|item| change(item))
@@ -217,8 +217,8 @@ impl CheckRound<'_> {
     }
 }
 
-/// The changed messages, and the messages after one that leaves the batch: these are then apart
-/// from it.
+/// The changed messages, and the messages after one that leaves the batch, which are then apart
+/// from the batch.
 fn repairs(batch: &Batch, findings: &[Finding]) -> Result<Vec<RowRepair>, ExitError> {
     let leaves = |finding: &&Finding| finding.change.is_some_and(|change| change.batch_id != batch.id());
     let cut = findings.iter().filter(leaves).map(|finding| finding.message).min();

@@ -4,9 +4,9 @@
 //! 2. Owners are made to drop their state ([`Store::renounce`]), and the rows in Postgres are
 //!    deleted. Both are repeated until nothing is found. For a user, the threads are listed again
 //!    until no new one is found. For a tenant see [`tenant`].
-//! 3. A control command goes through each partition's stream. Once it is audited and the checkpoint
-//!    has passed it, nothing before it is needed. Then the subjects of the threads are purged up to
-//!    it. This is repeated until no new entries come.
+//! 3. A control command goes through each partition's stream. Once the command is audited and the
+//!    checkpoint has passed it, no earlier entry is needed. Then the subjects of the threads are
+//!    purged up to the command. This is repeated until no new entries come.
 
 mod erasing;
 mod receipt;
@@ -154,8 +154,8 @@ async fn run(
     for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
         store.mark_erased(threads, &policy.actor, &this_run, owner).await?;
     }
-    // Saved parts of an answer are found by its task. An owner that could still save some must
-    // therefore lose its partition before tasks are deleted.
+    // Saved parts of an answer are found through the task of the answer. So owners that could still
+    // save parts must lose their partitions before tasks are deleted.
     note_agents(erasing).await?;
     store.renounce(&erasing.touched()).await?;
     delete_rows(erasing).await?;
@@ -171,7 +171,7 @@ async fn run(
     streams = ErasedStreams::of_threads(bus, erasing);
     let mut cleared = streams.clear(&policy.actor, give_up_at).await?;
     requests += streams.drop_requests(false).await?;
-    // Gateways that had checked before the mark may have written since.
+    // Gateways that checked the thread before it was marked may have written since.
     delete_rows(erasing).await?;
     if let Some(owner) = owner {
         add(&mut erasing.tables, store.erase_owner(owner).await?);

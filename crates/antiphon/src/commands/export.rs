@@ -155,8 +155,8 @@ impl Exporter<'_> {
         }
     }
 
-    /// Exports batches while they follow each other. The next messages are read while these are
-    /// written.
+    /// Exports batches while they follow each other. The next messages are read while the current
+    /// ones are written.
     async fn export_in_order(
         &mut self,
         id: &ThreadId,
@@ -256,7 +256,7 @@ impl Exporter<'_> {
 /// How far batches follow each other.
 enum Reached {
     End,
-    /// Up to this position; the rest has to be assembled.
+    /// The batches follow each other up to this position; the rest has to be assembled.
     Interleaved(Option<Position>),
 }
 

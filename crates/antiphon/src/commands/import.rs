@@ -223,8 +223,8 @@ impl<'a> Importer<'a> {
                 self.totals.compactions += 1;
                 let id = compaction.id;
                 if thread.background_kind().is_some() {
-                    // From an earlier build. Such threads have no summaries, because a summary may
-                    // contain text that is left out.
+                    // The export is from an earlier build. Such threads have no summaries now,
+                    // because a summary may contain text that is left out.
                     compaction.summary = None;
                 }
                 let why = match scoped(self.store, &thread).import_compaction(&thread, &compaction).await? {
@@ -371,7 +371,7 @@ impl<'a> Importer<'a> {
         let what = format!("{line}{message}batch {batch} of thread {thread}: {why}");
         let from = lines.first().map_or(batch, |(first, _)| *first);
         self.progress.clear();
-        // Nothing after the refused batch may be written either.
+        // The batches after the refused one must not be written either.
         self.group.clear();
         self.lines.clear();
         Err(ExitError::Failed(format!("{what}; nothing from batch {from} on is written")))

@@ -148,7 +148,7 @@ pub(super) async fn import(store: &Store, options: &ImportMemory) -> Result<(), 
             Box::new(BufReader::new(file.map_err(failed)?))
         }
     };
-    // In the scope of the tenant: refused if the tenant was erased.
+    // The import runs in the scope of the tenant, so that it is refused if the tenant was erased.
     let store = &store.for_tenant(options.agent.tenant());
     if store.agent(&options.agent).await?.is_none() {
         return Err(ExitError::Failed(format!("there is no agent {}", options.agent)));

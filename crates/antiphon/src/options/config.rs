@@ -23,7 +23,7 @@ pub(crate) enum ConfigCommand {
 pub(crate) struct ConfigCheck {
     #[command(subcommand)]
     pub(crate) command: CheckedCommand,
-    // The id differs because `format` is that of the log.
+    // The argument has another id, because `format` is the id of the log's format.
     /// Output format: `table`, for people, or `json`, for programs.
     #[arg(id = "form", short = 'o', long = "format", value_enum, global = true, default_value_t = OutputFormat::Table)]
     pub(crate) format: OutputFormat,

@@ -138,7 +138,7 @@ pub(super) async fn http_config(
         idle_timeout: http.idle_timeout_seconds,
         body_timeout: http.body_timeout_seconds,
         write_timeout: http.write_timeout_seconds,
-        // On loopback no load balancer has to be waited for.
+        // On loopback there is no load balancer to wait for.
         close_delay: http.http_close_delay_seconds.unwrap_or(match addr.ip().is_loopback() {
             true => Duration::ZERO,
             false => CLOSE_DELAY,

@@ -37,7 +37,7 @@ async fn main() -> ExitCode {
         partitions: arguments.partitions,
         is_once: arguments.once,
     };
-    // On an interrupt everything that was started is dropped, which ends it.
+    // On an interrupt all processes that were started are dropped, which ends them.
     tokio::select! {
         outcome = demo::run(&options) => match outcome {
             Ok(DemoOutcome::Pass | DemoOutcome::Left) => ExitCode::SUCCESS,

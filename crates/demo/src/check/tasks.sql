@@ -11,7 +11,7 @@ WITH agents_of_demo AS (
     SELECT t.*, format('t%s-%s', lpad(to_hex(t.bucket::integer), 4, '0'), t.position) AS turn
     FROM agents_of_demo AS w JOIN agent_tasks AS t USING (bucket, agent_id)
 ), turns AS (
-    -- A turn is its batch.
+    -- Each turn is one batch.
     SELECT m.thread_id, m.batch_id, count(*) AS rows,
            min(m.position) AS first_position, max(m.position) AS last_position,
            (array_agg(m.message_id ORDER BY m.sequence_num))[1] AS input_id,
@@ -23,8 +23,8 @@ WITH agents_of_demo AS (
     FROM agents_of_demo AS w JOIN messages AS m ON m.bucket = w.bucket AND m.thread_id = w.agent_id
     GROUP BY m.thread_id, m.batch_id
 ), ended AS (
-    -- Each turn in the history with the task that it was for. Ids of answers of later runs end with
-    -- the run.
+    -- Each turn in the history, with its task. In a run after the first, the id of the answer ends
+    -- with the number of the run.
     SELECT u.*, k.task_id, k.position,
            coalesce(u.inputs = 1 AND u.is_answered AND u.answer_id ~ ('^' || k.turn || '-a[0-9]*$'), false) AS is_whole,
            lag(u.number) OVER by_place AS number_before, lag(u.last_position) OVER by_place AS end_before,

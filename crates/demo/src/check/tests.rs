@@ -136,7 +136,8 @@ async fn a_turn_that_was_done_twice_is_seen() {
                 content, metadata
          FROM messages, (VALUES ('-again')) AS v (suffix) WHERE {ADA} AND batch_id = 1070"
     );
-    // Its ids are not those of the first: it belongs to no task, and comes after later ones.
+    // The copied turn has other ids than the first, so it belongs to no task, and it comes after
+    // later turns.
     spoilt(&sql, &["1 turns are torn, 39 are whole", "1 turns are out of order"]).await;
 }
 

@@ -36,12 +36,12 @@ const IMPOSSIBLE: &str = "#impossible";
 const TRIES: usize = 500;
 
 impl DemoAgent {
-    /// The least that a task must say.
+    /// A task with only the required fields.
     pub(super) fn example(&self) -> String {
         format!(r#"{{"task_id": "any-id", "content": "{}: {}"}}"#, self.name, WORK[0])
     }
 
-    /// The payload of its task with this number, from 1.
+    /// The payload of the agent's task with this number, from 1.
     pub(super) fn task(&self, number: usize) -> Value {
         let mishap = MISHAPS.iter().find(|mishap| (mishap.agent, mishap.number) == (self.name, number));
         let work = WORK[number % WORK.len()];
@@ -86,7 +86,7 @@ pub(super) fn settings() -> Value {
     json!({"backoff_base_ms": BACKOFF_BASE_MS, "backoff_cap_ms": BACKOFF_CAP_MS})
 }
 
-/// DemoAgent and id of the tasks that must fail for good.
+/// The agent and the id of each task that must fail permanently.
 pub(crate) fn doomed(agents: &[DemoAgent]) -> Vec<(String, String)> {
     let of = |mishap: &Mishap| {
         let agent = agents.iter().find(|agent| agent.name == mishap.agent)?;

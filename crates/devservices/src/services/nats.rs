@@ -29,7 +29,7 @@ const MAX_FILE_STORE: u64 = 64 << 30;
 pub struct NatsOptions {
     /// The `nats-server` program.
     pub program: PathBuf,
-    /// The address of this machine for clients: loopback, unless they are in other networks.
+    /// The address of this machine for clients: loopback, unless the clients are in other networks.
     pub address: Ipv4Addr,
     /// If set to N, the account mapping of the deployment: `chunks.<thread>` to
     /// `chunks.<p>.<thread>`, and the same for each class of subjects.
@@ -48,8 +48,8 @@ pub struct NatsOptions {
 pub struct ClusterOptions {
     /// Port for the routes of the others.
     pub port: u16,
-    /// The addresses of all servers as this server reaches them, including its own, from which it
-    /// knows their number.
+    /// The addresses at which this server reaches all servers of the cluster. Its own address is
+    /// included, because the number of routes is the size of the cluster.
     pub routes: Vec<SocketAddr>,
 }
 

@@ -149,7 +149,7 @@ impl Postgres {
     /// that no backend finishes its work. Does nothing if it is down.
     pub fn kill(&mut self) -> Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
-        // Paused first: it must not fork while its children are counted.
+        // The postmaster is paused first: it must not fork while its children are listed.
         process::signal(child.id(), libc::SIGSTOP);
         let children = children_of(child.id());
         child.kill()?;
@@ -183,7 +183,7 @@ impl Postgres {
     /// it accepts connections.
     pub fn restart(&mut self) -> Result<()> {
         self.kill()?;
-        // Left by a killed server; our own child writes a new one.
+        // A killed server leaves this file behind; the new server writes another one.
         let _ = fs::remove_file(self.pid_file());
         let mut command = self.program("postgres")?;
         command.arg("-D").arg(self.data());

@@ -19,8 +19,8 @@ type SpawnRequest = (Command, i32, mpsc::Sender<io::Result<Child>>);
 /// signal `on_our_death` when this process dies.
 ///
 /// Linux sends that signal when the *thread* that forked ends, not the process. So one thread,
-/// which never ends, does all the forking: the thread of a test or a blocking pool would end its
-/// servers with itself.
+/// which never ends, does all the forking: otherwise the end of a test's thread, or of one of a
+/// blocking pool, would end its servers.
 pub(super) fn spawn(command: Command, on_our_death: i32) -> Result<Child> {
     static SPAWNER: OnceLock<mpsc::Sender<SpawnRequest>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {

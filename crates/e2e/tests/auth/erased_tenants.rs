@@ -88,7 +88,7 @@ async fn tenant_erased_under_load_leaves_nothing() {
     );
     assert_eq!(gate.fixture.streams_with("acme~").await.len(), 0, "{receipt}");
 
-    // They continue, and none of them is accepted.
+    // The clients continue, and none of their posts is accepted.
     let before = taken.load(Ordering::Relaxed);
     sleep(Duration::from_secs(1)).await;
     assert_eq!(taken.load(Ordering::Relaxed), before);

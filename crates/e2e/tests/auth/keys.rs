@@ -16,7 +16,7 @@ async fn keys_of_the_command_line_are_shown_once_and_end_in_seconds() {
     let made =
         gate.run(&["keys", "create-first", "the web shop", "--role", "admin", "--tenant", "acme"]).await;
     assert_eq!(made.code, Some(0), "{}", made.stderr);
-    // Nothing else, so that a shell can use the output directly.
+    // Only the key is printed, so that a shell can use the output directly.
     let key = made.stdout.strip_suffix('\n').unwrap().to_owned();
     let (id, secret) = key.strip_prefix("ant_").unwrap().split_once('_').unwrap();
     assert_eq!((id.len(), secret.len(), made.stderr.contains(secret)), (16, 64, false));
@@ -98,7 +98,7 @@ async fn making_and_ending_keys_is_in_the_audit_log() {
         [[&creator, "revoke_key", id, detail, "done"], [&creator, "make_key", id, detail, "done"]],
         "ending it again changes nothing"
     );
-    // Keys of the command line.
+    // Keys that were created on the command line.
     let by_command = gate.key(Some("acme"), "viewer", None).await;
     assert_eq!(gate.run_as(&admin, &["keys", "revoke", &by_command.credential[4..20]]).await.code, Some(0));
     let audit = admin.get(&format!("/v1/keys/{}/audit", &by_command.credential[4..20])).await.json().unwrap();
@@ -106,7 +106,7 @@ async fn making_and_ending_keys_is_in_the_audit_log() {
     assert!(entries.iter().all(|entry| entry[3] == "role viewer"), "{entries:?}");
     assert_eq!((&entries[0][0], entries[1][0].as_str()), (&creator, "cli"));
     assert_eq!(entries.iter().map(|entry| entry[1].as_str()).collect::<Vec<_>>(), ["revoke_key", "make_key"]);
-    // The secret is nowhere in it, and another tenant sees nothing of it.
+    // The audit log contains no secret, and another tenant sees nothing of the log.
     let sql = "SELECT string_agg(a::text, ' ') FROM audit_log AS a";
     let log: String = sqlx::query_scalar(sql).fetch_one(&gate.fixture.pool).await.unwrap();
     for credential in [made["key"].as_str().unwrap(), &by_command.credential, &admin.credential] {
@@ -133,8 +133,8 @@ async fn tickets_outlive_a_rotation_and_end_when_their_key_is_dropped() {
     let before = ticket().await;
     let rotated = gate.command(&["keys", "rotate", "tickets"]).await;
     assert_eq!(rotated, json!({"rotated": "tickets", "previous_counts_for_s": 3_600}));
-    // Covers the moment when the gateway learns of the new key, and the later one when it signs
-    // with it.
+    // Covers two moments: the gateway learns of the new key, and later it begins to sign with that
+    // key.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(22) {
         let now = ticket().await;

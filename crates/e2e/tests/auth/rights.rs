@@ -141,7 +141,7 @@ pub(super) const ROLES: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// Checks that the routes above are all the described ones, with the described scopes.
+/// Checks that the routes above are exactly those of the description, with the same scopes.
 pub(super) async fn matches_the_description(api: Api) {
     let description = api.call("GET", "/openapi.json", None).await.unwrap();
     let is_of = |template: &str, path: &str| {

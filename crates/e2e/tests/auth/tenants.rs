@@ -90,7 +90,7 @@ async fn tenants_do_not_know_of_each_other() {
         let messages = history["messages"].as_array().unwrap().iter();
         assert_eq!(messages.filter(|message| message["batch_type"] == "user_request").count(), 2);
     }
-    // Writing the tenant into the id does not reach its data.
+    // A tenant's name in the id gives no access to the data of that tenant.
     for path in ["/v1/threads/acme~t1", "/v1/threads/acme%7Et1/history", "/v1/agents/acme~a1"] {
         assert_eq!(default.get(path).await.status, 400, "{path}");
     }
@@ -152,7 +152,7 @@ async fn a_tenant_acts_on_nothing_of_another() {
             assert_eq!((reply.status, &reply.text), (unknown.status, &unknown.text), "{method} {path}");
             assert_eq!(reply.status, 404, "{method} {path}: {}", reply.text);
         }
-        // The other tenant may have an agent of that name, which is not this one.
+        // The other tenant may have its own agent of that name.
         foreign.ask("POST", "/v1/agents/a1/resume", None).await;
         foreign.ask("POST", "/v1/agents/a1/clear-backoff", None).await;
     }
@@ -228,7 +228,7 @@ async fn a_thread_of_the_same_name_is_another_in_every_protocol() {
     assert_eq!(other.ask("POST", "/v1/responses", Some(&own)).await.status, 200);
     sleep(A_WHILE).await;
     let after = acme.get("/v1/threads/t1/history").await.json().unwrap();
-    // Messages that follow from its own turn may have arrived since.
+    // Messages of the tenant's own turn may have arrived since.
     let theirs = |message: &Value| message["content"] == "theirs";
     assert!(!after["messages"].as_array().unwrap().iter().any(theirs), "{after}");
     for stream in [&mut by_token, &mut by_ticket, &mut by_message] {

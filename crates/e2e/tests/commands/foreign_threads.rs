@@ -119,7 +119,7 @@ async fn exports_of_chat_services_become_threads_once() {
     fixture.serve(&[]).await;
     let list = fixture.json(&format!("batches list {id}")).await;
     assert_eq!(list["batches"][0]["state"], json!("complete"));
-    // One chat of several, under a given name.
+    // One chat of several is imported under a given name.
     let claude = format!("threads import --from claude --file {}", input("claude"));
     let which = fixture.refused(&format!("{claude} --thread one")).await;
     assert!(which.starts_with("the input has 2 chats, and --thread names one thread"), "{which}");

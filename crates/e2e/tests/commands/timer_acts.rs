@@ -121,7 +121,7 @@ async fn follow_ups_are_put_off_and_cancelled_by_commands() {
     refused(&fixture, &format!("follow-ups cancel chat {unknown}"), &[], 1, "no such follow-up").await;
     refused(&fixture, &format!("follow-ups cancel other {id}"), &[], 1, "no such follow-up").await;
 
-    // A message cancels it as soon as it is accepted.
+    // A message cancels the follow-up as soon as the message is accepted.
     api.say("chat", "wait").await.unwrap();
     let asked = workflow.next(SOON).await.unwrap();
     let shown = json_of(&fixture, &format!("follow-ups show chat {id}"), &[]).await;

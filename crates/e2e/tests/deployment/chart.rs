@@ -179,7 +179,7 @@ fn pods_that_wait_for_services_are_not_killed() {
     );
 }
 
-/// The label by which the page applies them without Helm.
+/// By this label, the manifests are applied without Helm, as the page describes.
 #[test]
 fn all_but_the_test_pod_have_the_label_of_the_release() {
     for (set, _) in value_sets() {

@@ -42,7 +42,7 @@ pub(super) fn rendered_clusters() -> Vec<(String, String)> {
         assert!(output.status.success(), "{name}: {}", said(&output));
         (name, String::from_utf8(output.stdout).unwrap())
     };
-    // Each takes a third of a second.
+    // Each rendering takes a third of a second.
     let renders: Vec<_> =
         cluster_sets().into_iter().map(|set| thread::spawn(move || render_one(set))).collect();
     renders.into_iter().map(|render| render.join().unwrap()).collect()

@@ -191,7 +191,7 @@ async fn files_of_the_chart_are_what_roles_read() {
     let files = [("ANTIPHON_PRICES_FILE", prices.as_str()), ("ANTIPHON_LIMITS_FILE", limits.as_str())];
     let checked = check(&["worker"], &files).await;
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    // Each file is read for its own setting, and not by chance.
+    // Each file is valid only for its own setting.
     for swapped in [("ANTIPHON_PRICES_FILE", limits.as_str()), ("ANTIPHON_LIMITS_FILE", prices.as_str())] {
         let checked = check(&["worker"], &[swapped]).await;
         assert_eq!(checked.code, Some(2), "{swapped:?} {}", checked.stderr);

@@ -87,7 +87,7 @@ fn each_runbook_url_leads_to_the_part_of_its_alert() {
         links += 1;
     }
     assert_eq!(links, rules.matches("- alert: ").count());
-    // In a release they lead to the published page, or to the repository.
+    // In a release the links lead to the published page, or to the repository.
     let values = deploy().join("chart/values/production.yaml");
     for (url, page) in
         [("", "deploy/alerts/README.md"), ("https://wiki.example/page/", "https://wiki.example/page")]

@@ -102,7 +102,7 @@ async fn certificates_of_clients_are_shown_to_nats_and_postgres() {
         ("NATS takes no certificate", &erase, variables(None, right)),
         ("NATS takes that of others", &erase, variables(others, right)),
     ];
-    // Some wait as long as for an unreachable server, so all wait concurrently.
+    // Some runs take as long as with an unreachable server, so all of them run concurrently.
     let runs = refused.iter().map(|(_, command, env)| invoke(command, env));
     for ((what, ..), run) in refused.iter().zip(join_all(runs).await) {
         let run = run.unwrap();

@@ -26,7 +26,7 @@ use crate::api_client::SOON;
 
 /// Users of the unchanged file.
 const USERS: [&str; 6] = ["worker", "gateway", "workflow", "publisher", "integrator", "operator"];
-/// Users that it contains as examples.
+/// Users that the file contains as examples.
 const EXAMPLES: [&str; 3] = ["research", "tickets", "recorder"];
 
 /// A process that is killed when this is dropped.
@@ -52,7 +52,7 @@ impl ShippedNats {
         Self::with(&read(&deploy().join("nats.conf"))).await
     }
 
-    /// With the example users of the file: lines that begin with `#|`.
+    /// A server that also has the example users of the file: lines that begin with `#|`.
     async fn with_examples() -> Self {
         let shipped = read(&deploy().join("nats.conf"));
         let used: Vec<String> = shipped.lines().map(|line| line.replacen("#| ", "", 1)).collect();
@@ -102,7 +102,7 @@ impl ShippedNats {
         format!("nats://{role}:{}@127.0.0.1:{}", password(role), self.port.number())
     }
 
-    /// The violations that it has logged so far.
+    /// The violations that the server has logged so far.
     fn violations(&self) -> Vec<String> {
         read(&self.log).lines().filter(|line| line.contains("Violation")).map(str::to_owned).collect()
     }
@@ -143,7 +143,8 @@ fn password(role: &str) -> String {
 
 /// The publish and subscribe rights of a user according to NATS_USERS.md; `*` is any one token, and
 /// `operator` has all rights. In an account with mappings, the right is checked after a plain
-/// subject is mapped. So a user that may publish to the one subject may publish to the other.
+/// subject is mapped. So a user with the right to publish to one of the two subjects can publish to
+/// the other.
 fn rights(user: &str) -> (Vec<String>, Vec<String>) {
     let fixed: (&[&str], &[&str]) = match user {
         "worker" => (
@@ -346,7 +347,7 @@ async fn each_nats_user_may_do_what_it_is_there_for_and_nothing_else() {
             .collect();
         let refused = nats.refused(user, &operations).await;
         if user == "operator" {
-            // Everything of its own account, and nothing of the system account.
+            // The operator has all rights in its own account, and none in the system account.
             assert!(refused.is_empty(), "{refused:?}");
             continue;
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Creates threads for ann and sends a message in each, until it is stopped.
+/// Creates threads for ann and sends a message in each, until the task is stopped.
 async fn talk(api: testkit::api::Api, name: &'static str, stop: Arc<AtomicBool>) {
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -28,7 +28,7 @@ async fn user_erased_under_load_is_gone_or_pending() {
         .until("they write", SOON, async || fixture.tables_with(MARKER).await.contains_key("messages"))
         .await;
 
-    // They do not stop in time.
+    // The clients do not stop before the command ends.
     let env = [
         ("DATABASE_URL".to_owned(), fixture.database_url()),
         ("NATS_URL".to_owned(), fixture.nats.url().to_owned()),
@@ -39,7 +39,7 @@ async fn user_erased_under_load_is_gone_or_pending() {
     assert_eq!(done.code, Some(1), "{receipt} {}", done.stderr);
     assert!(!receipt["pending"].as_object().unwrap().is_empty(), "{receipt}");
 
-    // They stop while the command runs.
+    // The clients stop while the command runs.
     let stopping = tokio::spawn({
         let stop = Arc::clone(&stop);
         async move {
@@ -53,7 +53,7 @@ async fn user_erased_under_load_is_gone_or_pending() {
     for writer in writers {
         writer.await.unwrap();
     }
-    // Threads created between its last listing and now are not covered by it.
+    // The command did not cover threads that were created after its last listing.
     let receipt = fixture.command("erase --user ann --yes --wait-seconds 60").await;
     assert_eq!(fixture.tables_with(MARKER).await, BTreeMap::new(), "{receipt}");
     assert_eq!(fixture.streams_with(MARKER).await, BTreeMap::new(), "{receipt}");

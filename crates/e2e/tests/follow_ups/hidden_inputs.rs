@@ -109,7 +109,7 @@ async fn nothing_shows_the_input_of_a_follow_up_to_people() {
     fixture.until("the first answer is seen", SOON, async || last_id().is_some()).await;
     let seen = last_id().unwrap();
 
-    // One that is answered, and one that fails.
+    // One follow-up is answered, and one fails.
     fixture.restart_with_due("talk").await;
     let mut asked = workflow.next(SOON).await.unwrap();
     let turn = asked.request.turn_id.clone();
@@ -140,7 +140,7 @@ async fn nothing_shows_the_input_of_a_follow_up_to_people() {
     assert!(!live.contains(MARKER) && !live.contains(REASON) && live.contains(ANSWER), "{live}");
     assert!(fixture.events_after(Some(seen)).await.contains(ANSWER));
 
-    // Counts cover what is shown; on request everything is shown.
+    // The counts cover only what is shown. On request everything is shown.
     let history = fixture.api().history("talk").await.unwrap();
     let thread = fixture.api().thread("talk").await.unwrap();
     assert_eq!((history.len(), &thread["message_count"]), (3, &json!(3)));

@@ -57,7 +57,7 @@ async fn a_message_that_is_refused_counts_as_written() {
     let refused = fixture.api().say_with("talk", &json!({"content": "are you there?"}), &[]).await.unwrap();
     assert_eq!(refused.status, 429, "{}", refused.text);
     assert_eq!(fixture.follow_ups_shown().await, [("cancelled".to_owned(), json!("message"))]);
-    // Also if the budget is raised before the follow-up would have been due.
+    // The follow-up does not fire, even if the budget is raised before the follow-up's due time.
     let budget = json!({"tokens": 1_000, "period": "month", "agent_id": "talk"});
     fixture.api().call("PUT", "/v1/budgets/monthly", Some(&budget)).await.unwrap();
     fixture.fleet.workers[0].kill().await.unwrap();

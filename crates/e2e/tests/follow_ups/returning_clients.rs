@@ -33,7 +33,7 @@ async fn no_client_comes_back_to_a_follow_up() {
     asked.answer("Are you there?").await.unwrap();
     until_ended(&follower, &follow_up).await;
     comes_back_to(&fixture, &answer).await;
-    // Its client has only the id of its own last response.
+    // The client has only the id of its own last response.
     let next = json!({"input": "yes", "previous_response_id": format!("resp_{answer}"), "background": true});
     let response = fixture.api().call("POST", "/v1/responses", Some(&next)).await.unwrap();
     assert_eq!(response["conversation"]["id"], "talk");

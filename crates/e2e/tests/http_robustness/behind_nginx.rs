@@ -46,7 +46,8 @@ impl Viewer {
         Self { response, seen: Vec::new() }
     }
 
-    /// Reads until this has arrived. `Err` if the body ends before, with whether that was a cut.
+    /// Reads until this text has arrived. `Err` if the body ends before; the value is true if it
+    /// was cut.
     async fn until(&mut self, wanted: &str) -> Result<(), bool> {
         while !self.text().contains(wanted) {
             match timeout(LIMIT, self.response.body.read(&mut self.seen)).await.expect("nothing comes") {
@@ -75,7 +76,8 @@ async fn every_chunk_passes_at_once_and_a_cut_stays_a_cut() {
     let mut viewers =
         [Viewer::open(addrs[0], "proxied", None).await, Viewer::open(addrs[1], "proxied", None).await];
     for viewer in &mut viewers {
-        // Before there is any chunk: nginx forwards a head with the first byte of its body.
+        // The stream opens before there is any chunk: nginx forwards a head with the first byte of
+        // its body.
         viewer.until(": open\n").await.unwrap();
     }
     let mut slowest = Duration::ZERO;
@@ -94,7 +96,7 @@ async fn every_chunk_passes_at_once_and_a_cut_stays_a_cut() {
     for (version, viewer) in ["HTTP/1.0", "HTTP/1.1"].iter().zip(&mut viewers) {
         assert_eq!(viewer.until("message_complete").await, Err(true), "a clean end behind {version}");
     }
-    // At the other gateway each continues where it was.
+    // At the other gateway each viewer continues where it was.
     fixture.send_part(&message, 20..message.chunks.len()).await;
     for viewer in &viewers {
         let mut resumed = Viewer::open(addrs[2], "proxied", Some(&viewer.last_id())).await;

@@ -46,7 +46,7 @@ async fn two_thousand_viewers_come_and_come_again() {
     let held = Held::by(&fixture.fleet.gateways[gateway]);
     println!("{CROWD} streams in {:?}, {held:?}", began.elapsed());
     assert!(held.files >= before.files + CROWD);
-    // 18 KiB per stream, of which hyper's buffers are sixteen.
+    // 18 KiB per stream, 16 of which are hyper's buffers.
     assert!(held.rss_mb < before.rss_mb + 48, "before {before:?}, with {CROWD} streams {held:?}");
     fixture.send(&short("crowd", "m-1", 1)).await;
     let mut cursor = None;
@@ -55,7 +55,7 @@ async fn two_thousand_viewers_come_and_come_again() {
         cursor = text.lines().rev().find_map(|line| line.strip_prefix("id: ")).map(str::to_owned);
     }
     drop(all);
-    // All at once, from their cursors; new messages have arrived since.
+    // All streams reconnect at once with their cursors; new messages have arrived since.
     fixture.send(&short("crowd", "m-2", 2)).await;
     fixture.until_ended(LIMIT).await;
     let began = Instant::now();

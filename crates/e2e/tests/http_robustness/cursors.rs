@@ -17,7 +17,8 @@ async fn refusal(addr: SocketAddr, thread: &str, cursor: &str) -> (u16, String) 
 async fn a_wrong_cursor_is_refused_with_its_reason() {
     let mut fixture = Fixture::with(impatient).await;
     let addr = fixture.fleet.gateway_addrs()[0];
-    // One of another bucket, and one whose positions look like those of mine.
+    // The cursor of a thread in another bucket, and that of a thread whose positions look like
+    // those of `mine`.
     let twin = twin_of("mine");
     let yours = committed(&mut fixture, "yours").await;
     let twins = committed(&mut fixture, &twin).await;
@@ -72,8 +73,8 @@ async fn a_wrong_cursor_is_refused_with_its_reason() {
     assert_eq!(status_of(addr, "mine", &twins).await, 200);
 }
 
-/// Positions belong to the thread and are no clocks: a position of an owner whose clock was an hour
-/// ahead is valid.
+/// A position belongs to its thread and is not compared with a clock: one that an owner gave while
+/// its clock was an hour ahead is valid.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_position_from_a_clock_that_is_ahead_is_a_position() {
     let mut fixture = Fixture::with(impatient).await;
@@ -132,7 +133,7 @@ async fn what_was_committed_a_moment_ago_is_not_the_future() {
         fixture.send(&short("fresh", &format!("m-{salt}"), salt)).await;
         follower.wait(LIMIT, |progress| progress.terminals == salt + 1).await.unwrap();
         let id = follower.inspect(|all| all[0].events.last().and_then(|last| last.id.clone())).unwrap();
-        // At the gateway that knows nothing of the thread, as fast as a client can.
+        // The client reconnects as fast as it can, at a gateway that knows nothing of the thread.
         let response =
             http::open(gateways[1], "/v1/threads/fresh/events", &[("last-event-id", &id)]).await.unwrap();
         assert_eq!(response.status, 200, "{id}");

@@ -1,4 +1,4 @@
-//! A gateway that is stopped while clients follow, send requests, and are about to.
+//! A gateway that is stopped while clients follow a thread, send requests, or are about to.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -43,7 +43,7 @@ async fn a_drain_ends_every_client_in_its_own_form() {
     let mut viewer = link.get("/v1/threads/chat/events").await;
     let mut seen = String::new();
     until(viewer.body_mut(), &mut seen, "\"chunk_id\":2").await.unwrap();
-    // One sends nothing yet, and one is in the middle of its head.
+    // One client has sent nothing yet, and one is in the middle of its head.
     let mut late = TcpStream::connect(addr).await.unwrap();
     let mut half = TcpStream::connect(addr).await.unwrap();
     half.write_all(b"GET /v1/threads/chat/events HTTP/1.1\r\nhost: localhost\r\n").await.unwrap();
@@ -72,7 +72,7 @@ async fn a_drain_ends_every_client_in_its_own_form() {
     until(viewer.body_mut(), &mut seen, "event: drain").await.unwrap();
     let end = timeout(LIMIT, viewer.body_mut().data()).await.unwrap().expect("a clean end").unwrap_err();
     assert!(end.is_reset(), "{end}");
-    // GOAWAY, and nothing broke.
+    // The connection ended by GOAWAY, without an error.
     timeout(LIMIT, link.connection).await.unwrap().unwrap().unwrap();
     let status = fixture.fleet.gateways[0].ended(LIMIT).await.unwrap();
     println!("the gateway ended after {:?}", began.elapsed());

@@ -206,7 +206,7 @@ fn judge(name: &str, said: &Said, statuses: &[u16]) {
     let status = said.status().unwrap_or(0);
     assert!(statuses.contains(&status), "{name}: {shown}");
     assert!(said.answers() <= 1, "{name}: {shown}");
-    // What hyper cannot parse it refuses without a body.
+    // If hyper cannot parse a request, it refuses the request without a body.
     if status >= 400 && !said.body().is_empty() {
         assert!(said.has("content-type: application/problem+json"), "{name}: {shown}");
         let problem: Value = serde_json::from_str(said.body()).unwrap();
@@ -274,14 +274,14 @@ async fn a_viewer_that_takes_nothing_is_cut_and_its_lag_is_small() {
         quick.wait(LIMIT, |progress| progress.terminals == sent).await.unwrap();
     }
     println!("cut after {} KB", sent * 16);
-    // 64 KiB of lag, and what hyper and the kernel buffer: 64 KiB, and 16 more in flight.
+    // 64 KiB of lag, 64 KiB in the buffers of hyper and the kernel, and 16 KiB more in flight.
     assert!(sent * 16 <= 400, "{sent} messages of 16 KB");
     let said = rest(&mut slow).await;
     assert!(!said.text.ends_with("0\r\n\r\n"), "a clean end");
     fixture.audit(vec![quick]).await;
 }
 
-/// It reconnects with its cursor, and has lost and repeated nothing; other clients are not
+/// The viewer reconnects with its cursor, and has lost and repeated nothing; other clients are not
 /// affected.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_viewer_that_is_cut_for_its_lag_goes_on_where_it_was() {
@@ -314,13 +314,14 @@ async fn what_the_standard_allows_works() {
     let fixture = Fixture::with(impatient).await;
     let addr = fixture.fleet.gateway_addrs()[0];
     fixture.until_owned("none").await;
-    // Three at once, answered in order.
+    // Three requests at once are answered in order.
     let live = "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let three = format!("{live}GET /v1/threads/none HTTP/1.1\r\nhost: localhost\r\n\r\n{live}");
     let said = shout(addr, three.as_bytes()).await;
     let statuses: Vec<_> = said.text.split("HTTP/1.1 ").skip(1).map(|part| part[..3].to_owned()).collect();
     assert_eq!(statuses, ["200", "404", "200"], "{said:?}");
-    // With both a length and chunks, the chunks count, and what comes after them is no request.
+    // If a request has both a length and chunks, the chunks count. The bytes after them are not
+    // read as a request.
     let both = format!(
         "POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\n{JSON}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{live}"
     );

@@ -45,7 +45,7 @@ pub(super) async fn until(body: &mut RecvStream, all: &mut String, wanted: &str)
     Ok(())
 }
 
-/// How a stream ends whose window is no longer released.
+/// How a stream ends when its window is no longer released.
 async fn end_of(body: &mut RecvStream) -> Result<(), Option<Reason>> {
     loop {
         match timeout(LIMIT, body.data()).await.expect("it goes on for ever") {

@@ -62,7 +62,7 @@ async fn flood(
     pieces: u32,
 ) -> (u32, Vec<Frame>) {
     let (mut reader, mut writer) = TcpStream::connect(addr).await.unwrap().into_split();
-    // When the writer is dropped at its end, the gateway sees the end of the input.
+    // The writer is dropped at the end of this block; then the gateway sees the end of the input.
     let write = async move {
         writer.write_all(&[PREFACE, begin].concat()).await.unwrap();
         for number in 0..pieces {

@@ -88,7 +88,8 @@ async fn change(fixture: &Fixture, partitions: u16, rng: &mut StdRng, kills: u32
                 }
                 sleep(Duration::from_millis(any % 120)).await;
             }
-            // Not at a fixed time: a machine may be too fast or too slow for any.
+            // The kill comes at no fixed time, because a machine may be too fast or too slow for
+            // it.
             4..=6 => while !has_moved_some(fixture).await {},
             _ => sleep(Duration::from_secs(40)).await,
         }
@@ -108,8 +109,8 @@ async fn is_moving(pool: &PgPool) -> bool {
     sqlx::query_scalar(sql).fetch_one(pool).await.unwrap()
 }
 
-/// Whether entries of the first stream have been moved, with which every change begins. It is one
-/// small query, because the other streams follow at once.
+/// Whether entries of the first stream, with which every change begins, have been moved. The check
+/// is one small query, because the other streams follow at once.
 async fn has_moved_some(fixture: &Fixture) -> bool {
     let sql = "SELECT ends[1] FROM partition_change WHERE ends IS NOT NULL AND NOT is_moved";
     let end: Option<i64> = sqlx::query_scalar(sql).fetch_optional(&fixture.pool).await.unwrap();

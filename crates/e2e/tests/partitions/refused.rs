@@ -134,11 +134,11 @@ async fn account_mapping_of_another_number_keeps_streams_closed() {
     assert_eq!(letters, 0);
 }
 
-/// Streams that were created before the server ran out of space would keep theirs reserved.
+/// Streams that were created before the server ran out of space would keep their space reserved.
 #[tokio::test(flavor = "multi_thread")]
 async fn change_without_room_leaves_no_streams_behind() {
-    // The present ten streams and that of tool calls, which is a quarter of the others, and three
-    // of the eight that a change to 16 creates.
+    // Space for the ten present streams, for the stream of tool calls, which has a quarter of their
+    // size, and for three more. A change to 16 creates eight streams.
     let storage = 13 * super::STREAM_BYTES as u64 + super::STREAM_BYTES as u64 / 4 + (1 << 20);
     let nats = NatsServer::start_with_storage(storage).await.unwrap();
     let database = testkit::services::TestDatabase::create().await.unwrap();

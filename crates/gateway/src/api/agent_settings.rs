@@ -89,7 +89,7 @@ pub(crate) fn checked(settings: Option<Map<String, Value>>) -> Result<Map<String
     if let Some(budget) = said(TurnBudget::KEY) {
         TurnBudget::parse(budget).map_err(|error| invalid(format!("settings.{error}")))?;
     }
-    // jsonb also refuses what metadata may not contain.
+    // Settings are stored as jsonb, which refuses the same values that metadata must not contain.
     Metadata::new(settings.clone())
         .map_err(|error| invalid(error.to_string().replace("metadata", "settings")))?;
     Ok(settings)

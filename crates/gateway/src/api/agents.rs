@@ -114,8 +114,8 @@ pub(crate) async fn get(
     }))
 }
 
-/// The reason why the agent's first task does not start. Without its owner only stored data is
-/// known.
+/// The reason why the agent's first task does not start. While the agent's owner does not answer,
+/// only stored data is known.
 fn waiting(context: &Backend, row: &AgentRow, explained: Option<&QueueStatus>) -> Option<ReasonView> {
     let until = row.backoff_next_run_at.filter(|_| row.backoff_left_ms.is_some());
     match explained {
@@ -158,10 +158,10 @@ pub(crate) async fn list(
         .map(|id| path::id("next", &id, |id| AgentId::queue_of_tenant(ctx.tenant(), id)))
         .transpose()?;
     let limit = query::limit(query.limit.as_deref())?;
-    // No id in the request names a tenant. On an insecure gateway, too, these are the agents of one
-    // tenant.
+    // The request contains no id that names a tenant, so the query is restricted to the caller's
+    // tenant, even on an insecure gateway.
     let (tenant, after) = (ctx.tenant(), after.as_ref());
-    // One tenant's page may have to skip the agents of all others.
+    // The query for one tenant's page may have to skip the agents of all other tenants.
     let agents = ctx.read(move |store| async move {
         store.for_tenant(tenant.cloned()).agents(waiting, after, limit + 1).await
     });

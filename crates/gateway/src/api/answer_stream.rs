@@ -24,14 +24,14 @@ pub(crate) async fn watch(
 ) -> Result<SendQueueBody, Problem> {
     let (backend, is_brought) = (ctx.backend()?, after.is_some());
     let after = match (after, subscription.until()) {
-        // Whatever happens to the answer happens after this position.
+        // All events of the answer come after this position.
         (None, Some(answer)) => Some(Cursor::at(store_reads::before(backend.store(), thread, answer).await?)),
         (after, _) => after,
     };
     let (send_queue, mut body, place) = ctx.send_queue(connection)?;
     let (permit, verdict) =
         ctx.feeds()?.subscribe(thread, send_queue, after, subscription).map_err(response::refused)?;
-    // When the body is dropped with an error, it frees the place.
+    // When the body is dropped because of an error, it frees the place of the subscriber.
     body.keep(permit, place);
     if is_brought {
         response::until_verdict(verdict).await?;

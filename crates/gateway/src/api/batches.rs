@@ -59,7 +59,8 @@ pub(crate) async fn list(
     let (thread, before) = (ctx.thread(&thread)?, query::position("next", query.next)?);
     let parent = query::position("parent_batch", query.parent_batch)?;
     let (limit, backend) = (query::limit(query.limit.as_deref())?, ctx.backend()?);
-    // Before the read of the store, which thus finds a turn that is committed meanwhile.
+    // The owner is asked before the store is read: a turn that is committed in between is then
+    // found in the store.
     let (owner_status, running) = match before {
         None => open_batch::ask(backend, &thread).await,
         Some(_) => (None, None),
@@ -80,8 +81,8 @@ pub(crate) async fn list(
         Some(ids) => ids,
         None => threads::check_begun(backend, &thread).await.map(|()| Vec::new())?,
     };
-    // A turn that continues a batch has the parent of that batch, as the batch's first message
-    // names it.
+    // A turn that continues a batch has the same parent as that batch. The first message of the
+    // batch names the parent.
     let goes_on_with = |running: &RunningBatch| running.continues().is_some_and(|batch| ids.contains(&batch));
     let is_within = |running: &RunningBatch| running.parent() == parent || goes_on_with(running);
     let running = running.filter(|running| parent.is_none() || is_within(running));
@@ -189,10 +190,11 @@ pub(crate) struct BatchOfThread {
     batch: BatchView,
 }
 
-/// Maximum number of messages that one request reads; each thread counts as some messages, too.
+/// Maximum number of messages that one request reads. Each thread counts as `READ_OF_THREAD`
+/// additional messages.
 const MOST_READ: usize = 5_000;
 const READ_OF_THREAD: usize = 50;
-/// Batches that are read at once.
+/// Number of batches that are read at once.
 const BATCHES_AT_ONCE: u32 = 50;
 const THREADS_AT_ONCE: u32 = 100;
 
@@ -234,7 +236,7 @@ pub(crate) async fn incomplete_of_agent(
             return page(found, Some((thread, before)));
         }
         let ids = store.batch_ids(&thread, Some(before), BATCHES_AT_ONCE).await?.unwrap_or_default();
-        // Also counted for a thread without batches: the query itself has a cost.
+        // A thread without batches counts, too, because the query itself has a cost.
         read += READ_OF_THREAD;
         let Some(oldest) = ids.last().copied() else { continue };
         let messages = store.batches(&thread, &ids).await?;
@@ -252,7 +254,7 @@ pub(crate) async fn incomplete_of_agent(
     }
 }
 
-/// Parses `next`: a thread, and the batch of it before which the page begins.
+/// Parses `next`: a thread, and one of its batches. The page begins before that batch.
 fn place(ctx: &RequestContext, next: &str) -> Result<(ThreadId, Position), Problem> {
     let invalid = || Problem::new(ErrorCode::InvalidId, "next: no page ended like this");
     let (thread, before) = next.rsplit_once('.').ok_or_else(invalid)?;

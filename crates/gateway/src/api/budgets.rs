@@ -22,8 +22,8 @@ use crate::commands::control;
 /// Longest `user_id`, bytes.
 const MOST_USER_BYTES: usize = 256;
 
-/// A budget: a limit in `tokens` or as a `cost`, for one agent, for one user, or without either for
-/// the whole tenant.
+/// A budget: a limit in `tokens` or as a `cost`. It applies to one agent or one user, or to the
+/// whole tenant if neither is given.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BudgetBody {
@@ -40,7 +40,8 @@ pub(crate) struct BudgetBody {
     /// The time zone in which the day or month begins: a zone of the IANA database.
     #[schema(default = "UTC")]
     pub(crate) time_zone: Option<String>,
-    /// The agent whose calls count; without it and `user_id` those of the whole tenant.
+    /// The agent whose calls count. Without this and `user_id`, the calls of the whole tenant
+    /// count.
     #[schema(value_type = Option<schemas::AgentIdSchema>)]
     pub(crate) agent_id: Option<String>,
     /// The user whose calls count: `user_id` in the metadata of threads.
@@ -67,7 +68,7 @@ pub(crate) struct BudgetsQuery {
 pub(crate) struct BudgetView {
     #[schema(value_type = schemas::BudgetNameSchema)]
     name: String,
-    /// Whose calls count: `tenant`, `agent` or `user`.
+    /// The scope of the calls that count: `tenant`, `agent` or `user`.
     scope: &'static str,
     #[schema(value_type = Option<schemas::AgentIdSchema>, required)]
     agent_id: Option<String>,
@@ -203,7 +204,7 @@ pub(crate) async fn put(
     }
     let budget = body.budget(ctx.tenant(), store.prices().is_some()).map_err(invalid)?;
     let command = control::new_id()?;
-    // What has been used in the current period counts already.
+    // Usage before this change counts, too, if it is in the current period.
     if !store.put_budget(ctx.tenant(), &name, &budget, &command, &actor).await? {
         let detail = format!("the tenant has {} budgets, which is as many as it may", store::MOST_BUDGETS);
         return Err(Problem::new(ErrorCode::TooManyBudgets, detail));
@@ -236,7 +237,7 @@ pub(crate) async fn audit(
     let (name, backend) = (name_of(&name)?, ctx.backend()?);
     let subject = budget_subject(ctx.tenant(), &name);
     let page = audit::audit(&ctx, &subject, name.as_str(), query).await?;
-    // The log outlasts the budget.
+    // The log remains after the budget is deleted.
     if page.is_empty() && backend.store().budget(ctx.tenant(), &name).await?.is_none() {
         return Err(unknown());
     }

@@ -114,7 +114,8 @@ fn letter_id(text: &str) -> Result<DeadLetterId, Problem> {
     DeadLetterId::parse(text).ok_or_else(|| Problem::new(ErrorCode::InvalidId, detail))
 }
 
-/// The letter, if it is the tenant's. One whose owner is unknown is the default tenant's.
+/// The letter, if it belongs to the tenant. A letter without a known owner belongs to the default
+/// tenant.
 async fn own_letter(ctx: &RequestContext, id: &DeadLetterId) -> Result<StoredDeadLetter, Problem> {
     let letter = ctx.store()?.dead_letter(id).await?.ok_or_else(unknown)?;
     if letter.tenant() == ctx.tenant().map(Tenant::as_str) { Ok(letter) } else { Err(unknown()) }
@@ -152,11 +153,12 @@ pub(crate) async fn replay(
         }
         ReplayClaim::Unknown => return Err(unknown()),
     };
-    // The number of partitions may be another one by now, or the publisher did not know it.
+    // The number of partitions may have changed, or the publisher may not have known it.
     let place = wire::subject::in_fleet(backend.count, &subject);
     let subject = place.as_ref().map_or(&subject, |(_, subject)| subject);
-    // Who fails between this and the next line and tries again within two minutes puts nothing into
-    // the stream; later, the ids in the payload see to it.
+    // If the process fails between this statement and the next, a retry within two minutes stores
+    // nothing: the stream drops the repeated publication. After that, the ids in the payload
+    // prevent a second effect.
     let publication = format!("replay.{}", id.text());
     // The claim lasts for a minute, so a retry before then is refused as busy.
     let stored = publish::publish_again(backend, subject, letter.raw.clone(), &publication)

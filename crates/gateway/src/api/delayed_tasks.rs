@@ -57,7 +57,8 @@ fn unknown() -> Problem {
     Problem::new(ErrorCode::UnknownTask, "the agent has no such task that waits for its time")
 }
 
-/// Stores a task that was sent with `not_before` and tells its owner. Returns the URL of the task.
+/// Stores a task that was sent with `not_before` and notifies its owner. Returns the URL of the
+/// task.
 pub(crate) async fn delay(
     ctx: &RequestContext,
     task: Task,
@@ -124,7 +125,7 @@ pub(crate) async fn get(
     Ok(json_no_store(DelayedTaskView::from(&delayed)))
 }
 
-/// Executed by the owner, because only it knows what fires at this moment.
+/// The owner executes the deletion, because only the owner knows what fires at this moment.
 pub(crate) async fn delete(
     ctx: RequestContext,
     PathParam((agent, task)): PathParam<(String, String)>,

@@ -47,8 +47,8 @@ pub(crate) async fn stream_events(
     let thread = ctx.thread(&thread)?;
     ctx.check_follows(&thread)?;
     let backend = ctx.backend()?;
-    // Counted before anything is read: a stream is not counted as a request, so only this bounds
-    // its reads.
+    // The opening is counted before anything is read: a stream does not count as a request, so only
+    // this count bounds its reads.
     ctx.count_opening()?;
     let (send_queue, mut body, place) = ctx.send_queue(connection)?;
     let cursor = match resume::last_event_id(&headers)? {
@@ -67,8 +67,8 @@ pub(crate) async fn stream_events(
     Ok(response::stream(body))
 }
 
-/// The cursor to start from. With `message`, the reader waits for that message and has nothing of
-/// it: it is shown whole, even if it has ended, and so is what ends after it.
+/// The cursor to start from. With `message`, the reader has received nothing of that message: the
+/// stream shows it whole, even if it has ended, and then every message that ends after it.
 async fn cursor_of(
     backend: &Backend,
     thread: &ThreadId,

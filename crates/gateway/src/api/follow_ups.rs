@@ -74,9 +74,9 @@ pub(crate) struct FollowUpView {
     /// When the follow-up fired or ended; null while it waits.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     ended_at: Option<String>,
-    /// The rule or event that ended it, or keeps it waiting: a rule's name, `message`, `client`,
-    /// `snooze`, `replaced`, `nothing_to_say`, or the code of its turn's failure. Null when there
-    /// is none.
+    /// The rule or event that ended the follow-up or keeps it waiting: a rule's name, `message`,
+    /// `client`, `snooze`, `replaced`, `nothing_to_say`, or the code of its turn's failure. Null
+    /// when there is none.
     #[schema(required)]
     decided_by: Option<String>,
     /// The turn that the follow-up opened; null when it has not fired.
@@ -91,8 +91,8 @@ pub(crate) struct FollowUpDetail {
     #[serde(flatten)]
     follow_up: FollowUpView,
     /// What would happen to a waiting follow-up if it were due now: `fire`, `refused`, `later`, or
-    /// `superseded` by a message. Null for one that no longer waits. A message that is not in the
-    /// history yet counts while its thread has an owner.
+    /// `superseded` by a message. Null for a follow-up that no longer waits. While the thread has
+    /// an owner, a message that is not in the history yet also counts.
     #[schema(value_type = Option<schemas::VerdictSchema>, required)]
     verdict: Option<&'static str>,
     /// The rules in the order in which they are checked; those after a rule that refused were not
@@ -107,7 +107,7 @@ struct RuleView {
     rule: &'static str,
     #[schema(value_type = schemas::RuleOutcomeSchema)]
     outcome: &'static str,
-    /// Until when the rule delays the follow-up; null unless it does.
+    /// The time until which the rule delays the follow-up; null if there is no delay.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     until: Option<String>,
 }
@@ -167,8 +167,8 @@ pub(crate) async fn get(
     Ok(json_no_store(FollowUpDetail::new(&row, found.into_iter().flatten().next().as_ref(), has_open_input)))
 }
 
-/// Whether a person's input waits or is in progress in the thread; `None` when its owner, which
-/// alone knows, does not answer.
+/// Whether a person's input waits or is in progress in the thread; `None` when the thread's owner
+/// does not answer, because only the owner knows.
 async fn has_open_input(backend: &Backend, thread: &ThreadId) -> Option<bool> {
     let about = QueryTarget::Thread(thread.clone());
     let status = owner_query::explain(backend, thread.bucket(), &about).await?;
@@ -176,8 +176,8 @@ async fn has_open_input(backend: &Backend, thread: &ThreadId) -> Option<bool> {
 }
 
 impl FollowUpDetail {
-    /// `now`: the data that decides about it at the moment. `has_open_input`: a person's input
-    /// waits or is in progress in its thread.
+    /// `now`: the current data on which the decision depends.
+    /// `has_open_input`: a person's input waits or is in progress in the thread.
     pub(crate) fn new(row: &FollowUpRow, now: Option<&DueTimer>, has_open_input: bool) -> Self {
         let follow_up = FollowUpView::from(row);
         match now.filter(|_| row.status == TimerStatus::Pending) {
@@ -190,12 +190,12 @@ impl FollowUpDetail {
     }
 }
 
-/// What would happen to it if it were due now.
+/// What would happen to the follow-up if it were due now.
 fn verdict_now(
     due: &DueTimer,
     has_open_input: bool,
 ) -> (&'static str, [RuleCheck; RestraintRule::ALL.len()]) {
-    // Invalid rules count as none; its owner does the same.
+    // Invalid rules are ignored, as the owner of the thread ignores them.
     let rules = due.follow_up_rules().unwrap_or(FollowUpRules::OFF);
     let facts = FollowUpFacts { has_open_input, ..due.follow_up_facts(&rules) };
     let verdict = match decide_follow_up(&rules, &facts) {
@@ -208,14 +208,14 @@ fn verdict_now(
     (verdict, check_rules(&rules, &facts))
 }
 
-/// The outcome of the rules for a decided follow-up: it fires only if all of them pass, and the
-/// first refusal ends it. One that has fired is withdrawn by a rule that refuses it when its turn
-/// begins.
+/// The outcome of each rule for a decided follow-up. A follow-up fires only if all rules pass; the
+/// first rule that refuses ends it. A follow-up that has fired is withdrawn if a rule refuses it
+/// when its turn begins.
 fn rules_then(row: &FollowUpRow) -> Vec<RuleView> {
     let passes = |rule: RestraintRule| RuleCheck { rule, outcome: RuleOutcome::Passes };
     let refused = row.ended_by.as_deref().and_then(RestraintRule::from_name);
     match (row.status, refused) {
-        // The rule only delayed this one, before it fired.
+        // A named rule only delayed this follow-up before it fired.
         (TimerStatus::Fired, _) => RestraintRule::ALL.into_iter().map(passes).map(RuleView::from).collect(),
         (TimerStatus::Withdrawn, refused) => {
             let outcome = |rule: RestraintRule| match Some(rule) == refused {
@@ -295,8 +295,8 @@ async fn call_off(
     act(backend, actor, thread, timer, ControlKind::CancelTimer(timer.clone()), TimerStatus::Cancelled).await
 }
 
-/// Executed by the owner, because only it knows what fires at this moment. The result is what is
-/// stored afterwards.
+/// The owner executes the command, because only the owner knows what fires at this moment. Returns
+/// the follow-up as it is stored afterwards.
 async fn act(
     backend: &Backend,
     actor: String,

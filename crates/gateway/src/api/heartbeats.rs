@@ -26,8 +26,8 @@ use crate::commands::{digest_name, owner_query, publish, submit};
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HeartbeatBody {
-    /// An id of the request: a repeated one for the same batch yields the same continuation and its
-    /// first response. Generated when absent.
+    /// An id of the request: a repeated request with the same id and batch yields the same
+    /// continuation and its first response. Generated when absent.
     #[schema(value_type = Option<schemas::RequestIdSchema>)]
     request_id: Option<String>,
 }

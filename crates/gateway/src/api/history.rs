@@ -52,9 +52,9 @@ pub(crate) struct HistoryPage {
 /// Maximum number of messages of a page that consists of one batch.
 const LONGEST: u32 = 1_000;
 
-/// The whole batches that fit the limit, and whether there are more. If there are further messages,
-/// one of them was read, at the far end. An input is never shown without its answer. `None`: not
-/// even one batch fits.
+/// Returns the whole batches that fit the limit, and whether there are more; `None` if not even one
+/// batch fits. An input is never shown without its answer. If there are further messages,
+/// `messages` holds one of them, at the far end.
 fn whole_batches(
     mut messages: Vec<StoredMessage>,
     limit: usize,

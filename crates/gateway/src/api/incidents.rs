@@ -87,7 +87,8 @@ impl From<IncidentRow> for IncidentView {
     }
 }
 
-/// Partitions hold what all tenants have: the default tenant operates the installation.
+/// Partitions hold the data of all tenants, so only the default tenant, which operates the
+/// installation, has access.
 fn check_operates_installation(ctx: &RequestContext) -> Result<(), Problem> {
     match ctx.tenant() {
         None => Ok(()),

@@ -33,7 +33,7 @@ pub(crate) struct KeyBody {
     name: String,
     #[schema(value_type = schemas::CredentialRole)]
     role: String,
-    /// The scopes of the role to which the key is restricted; by default all of them.
+    /// Restricts the key to these scopes of its role; by default the key has all of them.
     #[schema(value_type = Option<Vec<schemas::ScopeSchema>>)]
     scopes: Option<Vec<String>>,
     /// The key's lifetime in seconds. A key never expires later than the credential that makes it.

@@ -46,7 +46,8 @@ pub(crate) struct FactsQuery {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForgetQuery {
-    /// `true`: the facts that this one replaced apply again. Otherwise they are forgotten with it.
+    /// `true`: the facts that this one replaced apply again. Otherwise those facts are forgotten,
+    /// too.
     #[param(default = "false", pattern = "^(true|false)$")]
     restore: Option<String>,
 }

@@ -79,7 +79,8 @@ impl RunningBatch {
         };
         let mut shown = BatchView::new(batch, now, i64::MAX / 2);
         (shown.state, shown.abandoned_since) = ("open", None);
-        // A stored answer without a reason counts as stopped by itself; this one has not ended.
+        // A stored answer without a reason counts as one that ended by itself, but this answer has
+        // not ended.
         shown.finish_reason = None;
         shown.batch_id = continued;
         let mut whole = WholeBatch::new(shown, batch, messages);
@@ -97,7 +98,7 @@ impl RunningBatch {
         Ok(whole)
     }
 
-    /// Its messages, following the `stored` ones of the batch `continued`.
+    /// The messages of the turn, after the `stored` messages of the batch `continued`.
     fn items(&self, stored: usize, continued: Option<Position>) -> Vec<Item> {
         let place = |number: usize| Position::from_stored(FIRST_PLACE.saturating_add(number as i64));
         let item = |(number, message): (usize, &model::OpenBatchMessage)| Item {

@@ -94,9 +94,9 @@ fn answered(outcome: Result<Response, Problem>, error_body: fn(&RequestRejection
 
 /// The state of an answer.
 pub(crate) enum TurnAnswer {
-    /// It is in progress.
+    /// The answer is in progress.
     Live(SendQueueBody),
-    /// It is in the history.
+    /// The answer is in the history.
     Stored(StoredAnswer),
     /// The turn failed.
     Failed(StreamError),
@@ -191,7 +191,7 @@ pub(crate) async fn open_answer(
     thread: &ThreadId,
     is_wanted: impl Fn(&TurnId) -> bool,
 ) -> Result<Option<MessageId>, Problem> {
-    // Most clients that come back find it at once.
+    // Most returning clients find their answer with this first query.
     let about = QueryTarget::Thread(thread.clone());
     if let Some(explained) = owner_query::explain(backend, thread.bucket(), &about).await
         && let Some(found) = answer_among(backend, thread, &explained, &is_wanted).await?
@@ -254,7 +254,7 @@ fn only_end(mut fold: impl Protocol, end: AnswerEvent<'_>) -> Vec<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeats {
     Same,
-    /// It would open another turn.
+    /// The repeated request would open another turn.
     Another,
 }
 
@@ -263,7 +263,7 @@ impl Repeats {
         if key.is_some() { Self::Same } else { Self::Another }
     }
 
-    /// The response when a turn in progress was not waited for.
+    /// The response when the gateway stops before a turn in progress has ended.
     pub(crate) fn cut(self, thread: &ThreadId, message: &MessageId) -> Problem {
         match self {
             Self::Same => Problem::from(ErrorCode::StreamAborted),
@@ -293,8 +293,8 @@ impl Repeats {
     }
 }
 
-/// The fold at its end, for a client that waits for the whole answer; `None` when it was not waited
-/// for.
+/// Returns the fold at the end of the answer, for a client that waits for the whole answer; `None`
+/// if the stream was cut before the end.
 pub(crate) async fn collect_answer<P: Protocol>(
     mut fold: P,
     message: &MessageId,

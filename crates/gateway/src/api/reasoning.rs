@@ -169,7 +169,7 @@ pub(crate) async fn get(
     Ok(json_no_store(session_view(&seen, &log)))
 }
 
-/// One message whole, whether it is visible or was compressed.
+/// One whole message, whether it is visible or compressed.
 pub(crate) async fn message(
     ctx: RequestContext,
     PathParam((session, number)): PathParam<(String, u64)>,
@@ -200,7 +200,8 @@ pub(crate) async fn undo(
     let (actor, store) = (ctx.actor(&headers)?, ctx.store()?);
     let unknown = || Problem::from(ErrorCode::UnknownSession);
     let before = store.reasoning_thread(&id, false, None).await?.ok_or_else(unknown)?;
-    // Models of the session's thread see its compressions, as over MCP.
+    // Models of the session's thread see its compressions, so this needs the same permission as
+    // over MCP.
     if before.session.applies_to.is_some() && !ctx.principal().has_permission(Permission::WriteThreads) {
         let detail = "the session applies to a thread: the credential also needs threads:write";
         return Err(Problem::new(ErrorCode::InsufficientScope, detail));

@@ -191,7 +191,7 @@ pub(crate) async fn put(
     Ok((status, json_no_store(view)).into_response())
 }
 
-/// Stores a valid schedule and tells its owner. Returns its version and its view.
+/// Stores a valid schedule and notifies its owner. Returns its version and its view.
 async fn store_checked(
     backend: &Backend,
     actor: String,
@@ -201,7 +201,8 @@ async fn store_checked(
 ) -> Result<(u64, ScheduleView), Problem> {
     let store = backend.store();
     let (schedule, occurrences) = checked(body, store.database_time().await?)?;
-    // A schedule does not create an agent: one for a misspelt name would make tasks for ever.
+    // A schedule does not create its agent: a schedule under a misspelt name would create tasks
+    // forever.
     store.agent(agent).await?.ok_or_else(agents::unknown)?;
     let command = control::new_id()?;
     let put = PutSchedule {
@@ -230,7 +231,7 @@ async fn store_checked(
 /// The refusal of an operation on an erased agent.
 pub(crate) async fn erased(backend: &Backend, agent: &AgentId) -> Problem {
     let refused = submit::refuse_erased(backend, &agent.thread()).await;
-    // It has been named again since.
+    // The agent has been named again since the erasure.
     refused.err().unwrap_or_else(|| Problem::from(ErrorCode::AgentChanged))
 }
 
@@ -274,7 +275,7 @@ async fn drop_stored(
 }
 
 impl ScheduleView {
-    /// `now`: by the database's clock.
+    /// `now` is the time of the database's clock.
     pub(crate) fn new(row: &ScheduleRow, now: Timestamp) -> Self {
         let schedule = &row.schedule;
         let at = schedule.at.and_then(views::rfc3339);

@@ -126,8 +126,8 @@ pub(crate) async fn get(
     let mut row = backend.store().thread(&thread).await?;
     let mut explained = ask(backend, &thread).await;
     if row.is_none() && !is_begun(explained.as_ref()) {
-        // A thread that no request created is written with the end of its first turn, and an input
-        // is stored before its owner has read it.
+        // The first query can miss a new thread: a thread that no request created is stored with
+        // the end of its first turn, and an input is stored before its owner has read it.
         tokio::time::sleep(SECOND_LOOK).await;
         (row, explained) = (backend.store().thread(&thread).await?, ask(backend, &thread).await);
         if row.is_none() && !is_begun(explained.as_ref()) {
@@ -138,8 +138,8 @@ pub(crate) async fn get(
     Ok(json_no_store(ThreadDetail::new(backend, shown, explained.as_ref())))
 }
 
-/// For a thread unknown to the store: fails unless its first turn is in progress or waits. There is
-/// nothing to show yet then.
+/// For a thread unknown to the store: fails unless the thread's first turn waits or is in progress.
+/// In that case there is nothing to show yet.
 pub(crate) async fn check_begun(backend: &Backend, thread: &ThreadId) -> Result<(), Problem> {
     if is_begun(ask(backend, thread).await.as_ref()) {
         return Ok(());

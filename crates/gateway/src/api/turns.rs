@@ -103,7 +103,7 @@ pub(crate) struct TurnFollowUp {
     armed_by: String,
 }
 
-/// The state that the owner knows, otherwise the stored one.
+/// Returns the state from the owner, or else the stored state.
 pub(crate) async fn get(
     ctx: RequestContext,
     PathParam(turn): PathParam<String>,
@@ -151,7 +151,7 @@ pub(crate) async fn get(
             let (stored, times) = backend.store().timed_turn(&thread, &turn).await?.unzip();
             let found = match stored {
                 Some(TurnState::Failed { run }) => Some(shown(&thread, "failed", run, None)),
-                // Only its owner could tell whether it runs or waits.
+                // Only the owner of the turn knows whether the turn runs or waits.
                 Some(TurnState::Open { run }) => {
                     Some(shown(&thread, "waiting", run, Some(WaitReason::CatchingUp)))
                 }
@@ -163,7 +163,7 @@ pub(crate) async fn get(
                         ..shown(&thread, "completed", run, None)
                     })
                 }
-                // It was dropped or erased between the two reads.
+                // The turn was dropped or erased between the two reads.
                 Some(TurnState::Dropped) | None => None,
             };
             if let Some(found) = found {
@@ -182,7 +182,7 @@ pub(crate) async fn get(
     }
 }
 
-/// Adds the turn's follow-up, if it is one that is still known.
+/// Adds the follow-up that opened the turn, if it is still known.
 async fn show(
     ctx: &RequestContext,
     thread: &ThreadId,
@@ -218,7 +218,7 @@ pub(crate) async fn stop(
 }
 
 /// Only the owner knows the thread of a turn that has just begun, and without the thread a command
-/// has no subject. This waits for an owner longer than a takeover lasts.
+/// has no subject. So this waits for an owner, for longer than a takeover lasts.
 pub(crate) async fn thread_of(ctx: &RequestContext, turn: &TurnId) -> Result<ThreadId, Problem> {
     look_for(ctx, turn, &PAUSES).await
 }
@@ -241,7 +241,7 @@ async fn look_for(ctx: &RequestContext, turn: &TurnId, pauses: &[Duration]) -> R
             Some(active) => Some(active.thread),
             None => backend.store().thread_of_open_turn(turn).await?,
         };
-        // A turn of another tenant takes as long to refuse as one that does not exist.
+        // A turn of another tenant is refused after the same time as a turn that does not exist.
         if let Some(thread) = found.and_then(|thread| ctx.in_own_tenant(thread)) {
             return Ok(thread);
         }

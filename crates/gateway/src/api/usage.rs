@@ -64,7 +64,7 @@ pub(crate) struct SummedUsage {
     /// What the calls were for: `turn`, `follow_up`, `summary` or `memory`.
     #[schema(required)]
     kind: Option<String>,
-    /// Why the answers ended; null for answers that failed, too.
+    /// Why the answers ended; also null for answers that failed.
     #[schema(required)]
     finish_reason: Option<String>,
     /// Number of model calls.
@@ -132,8 +132,8 @@ impl UsageReport {
         by: &[UsageGroup],
     ) -> Result<Option<Self>, StoreError> {
         let sums = store.usage(from, to, by, MOST_GROUPS + 1).await?;
-        // After the sums: days rolled up in between are then reported as such, and never the
-        // reverse.
+        // Read after the sums: a day that is rolled up between the two reads is reported as rolled
+        // up. In the reverse order a rolled-up day could be reported as having details.
         let details_from = store.usage_details_from().await?;
         let currency = store.prices().map(|prices| prices.currency.clone());
         let usage: Vec<SummedUsage> = sums.into_iter().map(SummedUsage::from).collect();
@@ -196,7 +196,8 @@ impl UsageReport {
     }
 }
 
-/// A text as a CSV field. An unknown value is nothing, which differs from an empty text.
+/// A text as a CSV field. An unknown value becomes an empty field without quotes; an empty text has
+/// quotes.
 fn quoted(text: Option<&str>) -> String {
     text.map(|text| format!("\"{}{}\"", no_formula(text), text.replace('"', "\"\""))).unwrap_or_default()
 }

@@ -46,7 +46,7 @@ pub(crate) struct ThreadView {
     pub(crate) created_at: Option<String>,
 }
 
-/// The view within the thread's tenant.
+/// The view for clients of the thread's tenant.
 impl From<&ThreadRow> for ThreadView {
     fn from(row: &ThreadRow) -> Self {
         let named = &row.named;
@@ -141,7 +141,7 @@ impl From<StoredMessage> for MessageView {
     }
 }
 
-/// Adds to answers the facts remembered since.
+/// Adds to each answer the facts that were remembered since.
 pub(crate) fn add_remembered(messages: &mut [MessageView], mut facts: RememberedFacts) {
     for message in messages {
         if let Some(facts) = facts.remove(message.message_id.as_str()) {
@@ -150,8 +150,8 @@ pub(crate) fn add_remembered(messages: &mut [MessageView], mut facts: Remembered
     }
 }
 
-/// Removes from messages what people are not shown: calls and results of the agent's reasoning
-/// tools and memory searches.
+/// Removes the parts of messages that people are not shown: calls and results of the agent's
+/// reasoning tools and memory searches.
 pub(crate) fn withhold(messages: &mut [StoredMessage]) {
     let mut ids = HashMap::new();
     for StoredMessage { item, .. } in messages {
@@ -252,7 +252,7 @@ pub(crate) struct TurnView {
 }
 
 /// What the services of the workflow have done with the request of a turn, as far as known. NATS
-/// does not tell which service it was.
+/// does not report which service it was.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RequestView {
     /// Number of deliveries of the request; 0: none, or unknown.
@@ -365,8 +365,8 @@ impl ReasonView {
         Self { reason: reason.name(), until, message: reason.message() }
     }
 
-    /// The reason for a turn in progress. One that waits for its request does so until the turn
-    /// fails.
+    /// The reason why a turn in progress waits. A turn that waits for its request waits until the
+    /// turn fails.
     fn of_request(context: &Backend, reason: WaitReason, fails_ms: Option<i64>) -> Self {
         let is_of_request = matches!(
             reason,
@@ -377,12 +377,12 @@ impl ReasonView {
         Self { until: waits.until.or(fails_at), ..waits }
     }
 
-    /// The stored reason that the agent is paused.
+    /// The reason of a paused agent, from stored data.
     pub(crate) fn paused() -> Self {
         Self { reason: WaitReason::Paused.name(), until: None, message: WaitReason::Paused.message() }
     }
 
-    /// The stored reason that the agent backs off.
+    /// The reason of an agent that backs off, from stored data.
     pub(crate) fn backoff(until: Option<String>) -> Self {
         let reason = WaitReason::Backoff { for_ms: 0 };
         Self { reason: reason.name(), until, message: reason.message() }

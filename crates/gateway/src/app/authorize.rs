@@ -22,8 +22,8 @@ use crate::app::state::{AppState, Authenticated};
 struct RequireScope {
     state: AppState,
     scope: Permission,
-    /// The events of a thread: a ticket opens them, and they do not count as requests, because a
-    /// browser gives up for good when it is refused.
+    /// The route streams the events of a thread. A ticket opens it, and it does not count as a
+    /// request, because a browser that is refused once never tries again.
     is_stream: bool,
     /// Error body of a refusal; `None`: problem+json.
     form: Option<fn(&RequestRejection) -> ErrorBody>,
@@ -105,7 +105,7 @@ impl RequireScope {
     }
 }
 
-/// `ticket=…`; its alphabet requires no escapes.
+/// The value of `ticket=…` in the query. Its alphabet requires no escapes.
 fn ticket_in(uri: &Uri) -> Option<&str> {
     uri.query()?.split('&').find_map(|part| part.strip_prefix("ticket="))
 }

@@ -27,8 +27,8 @@ use crate::streaming::registry::FeedRegistry;
 use crate::streaming::send_queue::{SendQueue, SendQueueBody};
 
 /// The beginning of every stream. The reconnect delay is long enough for a load balancer to notice
-/// a gateway that is gone, and short enough for a reader to wait. It is a line of the first event:
-/// some clients take lines without data for an event without data.
+/// a gateway that is gone, and short enough for a reader to wait. The delay is a line of the first
+/// event, because some clients would treat a block without data as an event.
 const FIRST: [&[u8]; 2] = [native::OPEN, b"retry: 1000\n"];
 
 /// The context of a request; every id resolves within the tenant of the caller.
@@ -49,8 +49,8 @@ impl FromRequestParts<AppState> for RequestContext {
             return Err(Problem::new(ErrorCode::InternalError, detail));
         };
         let feeds = state.feeds.get().map(|feeds| match principal.source() {
-            // No row-level security, which costs each statement two round trips: the ids alone keep
-            // to the default tenant.
+            // Row-level security is not used here, because it costs each statement two round trips.
+            // The ids alone restrict access to the default tenant.
             CredentialSource::Insecure => feeds.clone(),
             CredentialSource::Key { .. } | CredentialSource::Jwt | CredentialSource::Ticket { .. } => {
                 feeds.of_tenant(principal.tenant().tenant().cloned())
@@ -82,7 +82,7 @@ impl RequestContext {
         Ok(self.backend()?.read(read).await?)
     }
 
-    /// The same for data that may not exist: the primary decides whether it does.
+    /// The same for data that may not exist: the primary decides whether the data exists.
     pub(crate) async fn read_known<T, F>(&self, read: impl Fn(Store) -> F) -> Result<Option<T>, Problem>
     where
         F: Future<Output = Result<Option<T>, StoreError>>,
@@ -102,7 +102,7 @@ impl RequestContext {
         self.thread_in("thread", name)
     }
 
-    /// The same for a name in the field `field`.
+    /// The thread with the name that the request's `field` contains.
     pub(crate) fn thread_in(&self, field: &str, name: &str) -> Result<ThreadId, Problem> {
         path::id(field, name, |name| ThreadId::of_tenant(self.tenant(), name))
     }
@@ -117,7 +117,7 @@ impl RequestContext {
         path::id("agent", name, |name| AgentId::queue_of_tenant(self.tenant(), name))
     }
 
-    /// The same for a name in the field `field`.
+    /// The agent with the name that the request's `field` contains.
     pub(crate) fn agent_in(&self, field: &str, name: &str) -> Result<AgentId, Problem> {
         path::id(field, name, |name| AgentId::of_tenant(self.tenant(), name))
     }

@@ -21,9 +21,9 @@ pub(crate) async fn explain(context: &Backend, bucket: Bucket, about: &QueryTarg
     context.query_owner(partition, query, OWNER_QUERY_TIMEOUT, wire::status::decode_reply).await
 }
 
-/// The owner's state of a thread once it has read everything stored at the time of the query. It
-/// thus includes everything that was acknowledged to a client. If the owner dies, this waits for
-/// longer than a takeover lasts.
+/// The owner's state of a thread once the owner has read everything stored at the time of the
+/// query. The state thus includes everything that was acknowledged to a client. If the owner dies,
+/// this waits for longer than a takeover lasts.
 ///
 /// # Errors
 /// No worker owns the thread, its owner does not reach the stored entries in time, or NATS does not

@@ -56,15 +56,16 @@ pub(crate) async fn publish_control(context: &Backend, act: &Control) -> Result<
     store(context, "act", &subject, payload).await
 }
 
-/// Decodes what is to be sent as its owner will: what the owner would refuse is not sent.
+/// Decodes a payload as its owner will, so that nothing is sent that the owner would refuse.
 fn decoded(context: &Backend, bucket: Bucket, subject: &str, payload: &Bytes) -> Result<Decoded, Problem> {
     let limits = DecodeLimits { chunk_bytes: NO_CHUNKS, partitions: context.count };
     let p = bucket.partition(context.count);
     wire::decode_entry(p, subject, Some(CONTENT_TYPE_PROTOBUF), payload, &limits).map_err(Problem::of_command)
 }
 
-/// Stores the payload of a dead letter again: as it came, so that its encoding is found out as it
-/// was then. The stream drops a repetition with the same `id` within its duplicate window.
+/// Stores the payload of a dead letter again. The payload is unchanged, so its encoding is detected
+/// as it was the first time. The stream drops a repetition with the same id within its duplicate
+/// window.
 pub(crate) async fn publish_again(
     context: &Backend,
     subject: &str,
@@ -97,7 +98,7 @@ fn stored_or_refused(
     tracing::warn!(subject, kind, %error, "an order could not be stored");
     Err(match (&error, error.disposition()) {
         (BusError::TooLarge(_), _) => Problem::new(ErrorCode::InputTooLarge, error.to_string()),
-        // Usually a full stream: its publishers get an error, nothing is dropped.
+        // Usually the stream is full: publishers get an error, and nothing is dropped.
         (BusError::JetStream { .. }, _) | (_, Disposition::Reject | Disposition::Fatal) => {
             Problem::from(ErrorCode::StreamFull)
         }

@@ -75,9 +75,10 @@ pub(crate) fn answer_of(submission: &Submission) -> Result<MessageId, Problem> {
     Ok(submission.turn().answer(run))
 }
 
-/// Reads what decides about an input, and takes its key. While Postgres is unavailable, cached
-/// settings decide, and the input needs only NATS. The turn id still comes from the key, so the
-/// same input is the same turn; but a key used with another input goes unnoticed.
+/// Reads the settings that decide about an input, and claims its key. While Postgres is
+/// unavailable, cached settings decide, and the input needs only NATS. The turn id is still derived
+/// from the key, so the same input is the same turn. The reuse of a key with another input is then
+/// not detected.
 pub(crate) async fn resolve(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let context = backend;
     let known = context.settings_cache.get(&input.thread, input.agent.as_ref(), context.now());
@@ -138,12 +139,13 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let policy = input.policy.unwrap_or(settings.policy);
     refuse_unless_allowed(&input.parameters, &settings)?;
     refuse_unknown_parent(store, &input.thread, &input.metadata).await?;
-    // A refused person has written as well, so the thread's follow-up is superseded.
+    // The person has written even if the input is refused, so the thread's follow-up is superseded.
     if !settings.follow_up.is_empty() {
         store.supersede_follow_up(&input.thread).await?;
     }
     refuse_while_backing_off(&agent, &admission)?;
-    // An input that was accepted before may come again, and waits until the budget's next period.
+    // An input that was accepted before is not refused when it is sent again; it waits until the
+    // budget's next period.
     if admission.has_budgets && !is_claimed {
         refuse_over_budget(backend, &input.thread, &agent).await?;
     }
@@ -158,8 +160,8 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
 }
 
-/// The input of a heartbeat for a thread that is not busy. It is refused like a message of a
-/// person, and when a turn begins in the meantime.
+/// The input of a heartbeat for a thread that is not busy. It is refused like a person's message,
+/// and also when a turn begins in the meantime.
 pub(crate) async fn heartbeat(
     backend: &Backend,
     thread: &ThreadId,
@@ -219,8 +221,8 @@ fn opened(input: &Input, turn: TurnId, busy_policy: BusyPolicy, settings: Thread
     }
 }
 
-/// The part of the setting that travels with the input: what arms a follow-up after its turn.
-/// Values that cannot be kept count as absent.
+/// The part of the setting `follow_ups` that is sent with the input and arms a follow-up after its
+/// turn. Values that cannot be stored count as absent.
 fn follow_ups(settings: &Map<String, Value>) -> Metadata {
     let said = settings.get("follow_ups").and_then(Value::as_object);
     let Some(said) = said.filter(|said| said.get("enabled") == Some(&Value::Bool(true))) else {
@@ -291,8 +293,8 @@ pub(crate) async fn refuse_erased(backend: &Backend, thread: &ThreadId) -> Resul
     Err(Problem::new(ErrorCode::ThreadErased, detail))
 }
 
-/// The refusal to name a thread again before its erasure is complete: erased data could come into
-/// the new one.
+/// The refusal to name a thread again before its erasure is complete: erased data could get into
+/// the new thread.
 pub(crate) fn being_erased() -> Problem {
     let detail = "the thread is being erased, or its erasure was interrupted; it can be created again once `antiphon threads erase --yes` has ended with nothing pending";
     Problem::new(ErrorCode::ThreadErased, detail)
@@ -359,7 +361,8 @@ fn refuse_unless_allowed(asked: &TurnParameters, settings: &ThreadSettings) -> R
 /// Refuses an input whose parent batch does not exist.
 async fn refuse_unknown_parent(store: &Store, thread: &ThreadId, metadata: &Metadata) -> Result<(), Problem> {
     let Some(named) = metadata.get("parent_batch") else { return Ok(()) };
-    // In canonical form: a list of the batches within a batch finds no other form.
+    // The parent must be in canonical form: the list of batches with a given parent finds no other
+    // form.
     let position = |text: &str| text.parse().ok().filter(|it: &i64| *it > 0 && it.to_string() == text);
     let parent = named.as_str().and_then(position);
     let is_there = match parent {
@@ -400,10 +403,11 @@ async fn refuse_over_budget(backend: &Backend, thread: &ThreadId, agent: &AgentI
     Err(Problem::of_budget(budget, seconds))
 }
 
-/// Refuses the input when another turn is in progress or waits; true when that turn is this one,
-/// which came before.
+/// Refuses the input when another turn is in progress or waits. Returns true when the turn in
+/// progress or waiting is the input's own, from an earlier request.
 async fn is_under_way(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Result<bool, Problem> {
-    // Without an answer the owner decides, by the policy that travels with the input.
+    // If the owner does not answer now, it decides later, by the policy that is sent with the
+    // input.
     let about = QueryTarget::Thread(thread.clone());
     let Some(explained) = owner_query::explain(backend, thread.bucket(), &about).await else {
         return Ok(false);

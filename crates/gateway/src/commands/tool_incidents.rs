@@ -84,7 +84,7 @@ pub(crate) async fn decide(
         let store = backend.store();
         store.log_act(thread.as_str(), command, actor, "decide_tool_call", turn.as_str(), detail).await
     };
-    // Before the decision, so that no decision lacks its audit entry.
+    // The audit entry is written before the decision, so that no decision lacks one.
     audit(&command, &detail).await?;
     for _ in 0..STORE_TRIES {
         let incident = ToolIncident {
@@ -101,8 +101,8 @@ pub(crate) async fn decide(
             tracing::info!(%thread, %turn, call, actor, detail, "a tool call of unknown outcome was decided");
             return Ok(FoundIncident { place: found.place, incident, seq });
         }
-        // The service stored it again, another person decided, or the acknowledgement of this
-        // decision was lost.
+        // The service stored the incident again, another person decided, or the acknowledgement of
+        // this decision was lost.
         found = self::found(backend, &subject).await?.ok_or_else(unknown)?;
         match &found.incident.decision {
             None => {}

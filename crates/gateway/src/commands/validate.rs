@@ -20,8 +20,8 @@ pub(crate) struct TurnParameters {
     pub(crate) values: Metadata,
     /// The field with the instructions; the agent's settings decide whether it is allowed.
     pub(crate) instructions: Option<String>,
-    /// The refusal of earlier messages that are in no thread, unless the agent's settings accept
-    /// them.
+    /// The refusal of earlier messages that belong to no thread. It applies unless the agent's
+    /// settings accept such messages.
     pub(crate) history: Option<BadRequest>,
 }
 

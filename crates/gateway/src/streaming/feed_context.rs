@@ -26,7 +26,7 @@ pub(crate) struct FeedContext {
     pub(crate) backend: Arc<Backend>,
     feeds: Arc<Mutex<HashMap<ThreadId, FeedEntry>>>,
     drain_notices_sent: Arc<AtomicU32>,
-    /// Messages of owners reach this gateway.
+    /// True once messages of owners reach this gateway.
     is_listening: Arc<watch::Sender<bool>>,
     /// Threads that have no feed any more, but whose owners may still send frames.
     unfollowed: Arc<Mutex<HashSet<ThreadId>>>,
@@ -63,8 +63,9 @@ impl FeedContext {
         Self { backend: Arc::new(backend), ..self.clone() }
     }
 
-    /// Delay in ms after which a drained client should reconnect. The notices are spread already,
-    /// so this only separates those of one millisecond: for readers it is a silence.
+    /// Delay in ms after which a drained client should reconnect. The notices are already spread
+    /// over time, so this only separates clients whose notices share a millisecond. Readers receive
+    /// nothing during the delay.
     pub(crate) fn retry_ms(&self) -> u32 {
         100 + self.drain_notices_sent.fetch_add(1, Ordering::Relaxed).wrapping_mul(997) % 400
     }
@@ -136,8 +137,8 @@ impl FeedContext {
         taken.into_iter().filter(|thread| !feeds.contains_key(thread)).collect()
     }
 
-    /// Forgets threads whose owners need not be told: an owner stops by itself when this gateway
-    /// stops asking it.
+    /// Forgets threads whose owners need no notification: an owner stops sending by itself when
+    /// this gateway stops querying it.
     pub(crate) fn keep_unfollowed(&self, is_asked: impl Fn(PartitionId) -> bool) {
         self.unfollowed().retain(|thread| is_asked(self.backend.partition_of(thread)));
     }

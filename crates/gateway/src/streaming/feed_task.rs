@@ -27,11 +27,11 @@ use crate::streaming::send_queue::SendQueue;
 use crate::streaming::store_reads::{self, Fetched};
 use crate::streaming::subscriber::{FeedCommand, PartitionSignal, Subscriber};
 
-/// Delay between the departure of a subscriber and the cleanup, which covers all that left
-/// meanwhile.
+/// Delay between the departure of a subscriber and the cleanup, which covers all subscribers that
+/// left in the meantime.
 const FORGET_DELAY: Duration = Duration::from_millis(100);
-/// Maximum time a feed that has received nothing outlives its last subscriber: its thread may not
-/// exist.
+/// Maximum time that a feed which has received nothing is kept after its last subscriber has left:
+/// the thread may not exist.
 const SILENT_LINGER_MS: i64 = 100;
 /// Maximum number of commands (mostly frames) taken in before their events are sent to the
 /// subscribers.
@@ -51,7 +51,7 @@ struct FeedTask {
     context: FeedContext,
     thread: ThreadId,
     feed: Feed,
-    /// Signals the owners that this feed learns of to all feeds of its partition.
+    /// Announces each owner that this feed learns of to all feeds of the partition.
     of_partition: watch::Sender<PartitionSignal>,
     subscribers: Vec<Subscriber>,
     waiting: WaitingSubscribers<Subscriber>,
@@ -68,9 +68,9 @@ struct FeedTask {
     departures: Arc<Notify>,
     forget_at: Option<Instant>,
     idle_since: Option<Timestamp>,
-    /// Something of the thread has arrived while it was followed.
+    /// True once something of the thread has arrived at this feed.
     has_shown: bool,
-    /// Subscribers have been told that some open messages are not shown.
+    /// Subscribers have been notified that some open messages are not shown.
     has_left_out: bool,
     /// During a drain: the time of each subscriber's notice, in descending order (the next one is
     /// last).
@@ -142,8 +142,8 @@ impl FeedTask {
         }
     }
 
-    /// Boxed instead of an `async fn`: that would hold its arguments twice, and every function that
-    /// the future passes through on its way into a task reserves room for it.
+    /// Boxed instead of an `async fn`, whose future would hold its arguments twice. Every function
+    /// that passes the future on its way into a task would reserve room for it.
     fn drive<'a>(
         self,
         commands: &'a mut mpsc::Receiver<FeedCommand>,
@@ -207,7 +207,7 @@ impl FeedTask {
         }
     }
 
-    /// The next time at which something is due that no event triggers.
+    /// The next time at which work is due that no event triggers.
     fn poll_timeout(&self) -> Option<Instant> {
         let retire_at = self.idle_since.map(|at| at.plus_ms(self.linger_ms()));
         let due = [self.feed.poll_timeout(), self.waiting.poll_timeout(&self.feed), retire_at];
@@ -234,7 +234,7 @@ impl FeedTask {
             }
         };
         if let Some(drain_notices) = &mut self.drain_notices {
-            // It joined before the drain.
+            // This subscriber joined before the drain.
             drain_notices
                 .push((self.context.drain_notice_at(subscriber.has_end()), subscriber.send_queue.clone()));
             drain_notices.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
@@ -255,8 +255,8 @@ impl FeedTask {
         }
     }
 
-    /// Tells the subscribers why an answer has not come yet. Nothing is kept: owners repeat a
-    /// notice while it holds.
+    /// Tells the subscribers why an answer has not come yet. The notice is not stored: owners
+    /// repeat it while it applies.
     fn report(&mut self, notice: &WaitNotice) {
         let (message, reason) = (notice.message.clone(), notice.reason);
         let encoded = native::waiting(&self.thread, &message, reason);
@@ -502,8 +502,8 @@ impl FeedTask {
         }
     }
 
-    /// Spreads the drain notices over time, for clients sent away together would return together. A
-    /// subscriber is shown new events until its notice.
+    /// Spreads the drain notices over time, because clients that are sent away together return
+    /// together. A subscriber is shown new events until its notice.
     fn begin_drain(&mut self) {
         let all = self.subscribers.iter().chain(self.waiting.viewers());
         let drain_notices = all.map(|subscriber| {

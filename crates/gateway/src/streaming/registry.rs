@@ -36,7 +36,7 @@ const FEED_QUEUE: usize = 1_024;
 #[derive(Clone)]
 pub(crate) struct FeedRegistry {
     context: FeedContext,
-    /// By partition: signals for all of its feeds.
+    /// The signals for all feeds of a partition, by partition.
     signal: Arc<Vec<watch::Sender<PartitionSignal>>>,
 }
 
@@ -46,8 +46,8 @@ impl FeedRegistry {
         Self { context: FeedContext::new(backend), signal }
     }
 
-    /// A registry that reads and writes on behalf of a tenant, under row-level security. It shares
-    /// the feeds.
+    /// A registry that shares the feeds, and reads and writes on behalf of a tenant, under
+    /// row-level security.
     pub(crate) fn of_tenant(&self, tenant: Option<Tenant>) -> Self {
         let backend = self.context.backend.of_tenant(tenant);
         Self { context: self.context.with_backend(backend), signal: Arc::clone(&self.signal) }
@@ -76,8 +76,8 @@ impl FeedRegistry {
         spawn_named("subscribe", async move {
             let send_queue = subscriber.send_queue.clone();
             let joined = async {
-                // On the heap: most subscribers have no cursor, and all that wait for one feed wait
-                // here.
+                // Boxed: most subscribers have no cursor and need no room for this future, while
+                // all subscribers that wait for one feed wait here.
                 if subscriber.cursor.is_some()
                     && !Box::pin(catch_up_from_store(&context, &thread, &mut subscriber)).await
                 {
@@ -129,9 +129,10 @@ impl FeedRegistry {
         Ok((permit, commands))
     }
 
-    /// Passes frames to their feeds and detects what no frame shows: a lost last frame of a thread,
-    /// and a new owner. A new owner knows no followers, and frames of the previous one may be lost.
-    /// A missing reply delays nothing: each owner is asked again after the interval.
+    /// Passes frames to their feeds, and detects two conditions that no frame shows: the last frame
+    /// of a thread was lost, or a partition has a new owner. A new owner knows no followers, and
+    /// frames of the previous owner may be lost. A missing reply delays nothing: each owner is
+    /// asked again after the interval.
     pub(crate) async fn watch(self, heartbeat: Heartbeat) {
         let mut watch = OwnerWatch::default();
         let mut replies = FuturesUnordered::new();
@@ -183,7 +184,7 @@ impl FeedRegistry {
         let feeds = self.context.feeds();
         for (thread, frame) in frames {
             match feeds.get(&thread) {
-                // A missing frame shows by its number.
+                // If the frame is dropped, the feed detects the gap in the frame numbers.
                 Some(entry) => {
                     if entry.commands.try_send(FeedCommand::Frame(frame)).is_err() {
                         metrics::frame_dropped();
@@ -227,7 +228,7 @@ impl FeedRegistry {
         (p, self.context.backend.query_owner(p, question, OWNER_CHECK_TIMEOUT, decode).await)
     }
 
-    /// Tells the feeds up to which frame their owner has sent.
+    /// Notifies each feed of the last frame that its owner has sent.
     fn notify_sent(&self, p: PartitionId, epoch: u64, threads: &[(ThreadId, u64)]) {
         let feeds = self.context.feeds();
         for (thread, number) in threads {
@@ -250,8 +251,8 @@ impl FeedRegistry {
     }
 }
 
-/// Sends a subscriber page by page what has been committed since its cursor, until the rest fits
-/// one page. False when nothing is left to do for it.
+/// Sends a subscriber, page by page, the messages that were committed since its cursor, until the
+/// rest fits one page. Returns false when nothing is left to do for the subscriber.
 async fn catch_up_from_store(context: &FeedContext, thread: &ThreadId, subscriber: &mut Subscriber) -> bool {
     let Some(cursor) = subscriber.cursor.take() else { return true };
     let mut native = Native::new(thread.clone(), cursor);
@@ -268,7 +269,8 @@ async fn catch_up_from_store(context: &FeedContext, thread: &ThreadId, subscribe
                 CatchUp::Events(events) => {
                     metrics::events(events.len() as u64);
                     subscriber.send_queue.push_first(events);
-                    // The response must begin: before that nothing is taken from the queue.
+                    // The response must begin first: nothing is taken from the queue before it
+                    // begins.
                     subscriber.accept();
                     subscriber.send_queue.drained().await;
                 }

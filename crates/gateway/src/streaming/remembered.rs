@@ -9,8 +9,8 @@ use store::{AnswerFact, Store, StoreError};
 /// Remembered facts by the id of the answer.
 pub(crate) type RememberedFacts = HashMap<MessageId, Vec<RememberedFact>>;
 
-/// Runs of a turn whose facts are shown with its answer: a tool may remember in a run that fails
-/// afterwards.
+/// Number of runs of a turn whose facts are shown with its answer: a tool may store a fact in a run
+/// that fails afterwards.
 const MOST_RUNS: u32 = 8;
 
 /// The current facts remembered since one answer.
@@ -40,8 +40,8 @@ pub(crate) async fn of_answers<'a>(
     Ok(found)
 }
 
-/// The ids under which facts of an answer were noted: its own, and those of earlier runs of its
-/// turn.
+/// The ids under which facts of an answer were stored: the answer's own id, and the ids of earlier
+/// runs of its turn.
 fn noted_with(answer: &MessageId) -> Vec<(MessageId, &MessageId)> {
     match TurnId::of_answer(answer) {
         Some((turn, run)) => {

@@ -10,7 +10,8 @@ use store::{PositionLookup, Store, StoreError};
 use crate::backend::Backend;
 use axum::http::HeaderMap;
 
-/// Maximum time to look up a cursor's position in the store. Streams begin without it.
+/// Maximum time to look up a cursor's position in the store. After that, the stream begins without
+/// the check.
 const POSITION_LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest expected clock skew in the fleet.
 const SKEW_MS: i64 = 60_000;
@@ -67,7 +68,8 @@ async fn check_position(
     Ok(match store.find_position(thread, base).await? {
         PositionLookup::Found => Ok(()),
         _ if is_in_the_future(base) => Err(ahead()),
-        // Imported messages may have positions of no bucket, but those would have been found.
+        // The position of an imported message may belong to no bucket, but the lookup would have
+        // found that message.
         _ if base.bucket() != thread.bucket() => Err(unknown()),
         PositionLookup::Ahead => Err(ahead()),
         PositionLookup::Missing if forgets(store, thread).await? => Ok(()),
@@ -75,15 +77,16 @@ async fn check_position(
     })
 }
 
-/// Whether the thread's agent deletes old messages, so that a client may know more than there is.
+/// Whether the thread's agent deletes old messages, so that a client may know a message that no
+/// longer exists.
 async fn forgets(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
     let named = store.thread(thread).await?.and_then(|row| row.named.agent);
     let admission = store.agent_admission(&named.unwrap_or_else(|| thread.agent())).await?;
     Ok(admission.settings.contains_key("retention"))
 }
 
-/// Reads the header, which beats the query: a browser sends it by itself when it reconnects to the
-/// same address.
+/// Reads the header, which takes precedence over the query parameter: a browser sends the header by
+/// itself when it reconnects to the same address.
 pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Problem> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let text = value.to_str().map_err(|_| bad_cursor("Last-Event-ID is not ASCII text".to_owned()))?;

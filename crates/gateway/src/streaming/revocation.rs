@@ -12,7 +12,7 @@ use protocols::native;
 
 use crate::streaming::send_queue::SendQueue;
 
-/// Number of streams kept before ended ones are looked for.
+/// Minimum number of streams before ended ones are removed.
 const FEW: usize = 64;
 
 /// The open streams of a gateway. Cheap to clone.

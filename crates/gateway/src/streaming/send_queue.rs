@@ -57,7 +57,8 @@ struct Queue {
     free: usize,
     state: QueueState,
     waker: Option<Waker>,
-    /// A task waits until the queue is empty. This is rare; otherwise no notification is needed.
+    /// A task waits until the queue is empty. This is rare, and without such a task no notification
+    /// is needed.
     is_awaited: bool,
 }
 
@@ -65,9 +66,9 @@ struct Queue {
 enum QueueState {
     #[default]
     Open,
-    /// Takes nothing more and closes when it is empty. It ends cleanly when the subscriber wanted
-    /// one message and has its end; otherwise (after a last event) it is cut once that event had
-    /// time to leave.
+    /// Accepts nothing more and closes when it is empty. The stream ends cleanly if the subscriber
+    /// wanted one message and has its end. Otherwise, it is cut after its last event, once that
+    /// event has had time to leave.
     Closing { is_clean: bool },
     /// Cut, or the client is gone.
     Closed,
@@ -281,7 +282,7 @@ pub(crate) struct SendQueueBody {
     shared: Arc<SharedQueue>,
     /// Its place among the subscribers of the thread, and among the streams of the tenant.
     _permits: Option<(SubscriberPermit, Option<TenantStreamPermit>)>,
-    /// Not reset with each write: when it fires it compares with `written_at`.
+    /// The timer is not reset with each write; when it fires, it is compared with `written_at`.
     heartbeat: Pin<Box<Sleep>>,
     /// The last event has been taken; the connection is cut when `heartbeat` fires.
     is_leaving: bool,
@@ -341,8 +342,8 @@ impl SendQueueBody {
         if taken.is_none() {
             if state != QueueState::Open {
                 if !std::mem::replace(&mut self.is_leaving, true) {
-                    // Taken bytes are written while more is awaited; on an error the connection is
-                    // dropped.
+                    // Bytes that were taken are written while the body waits for more. An error
+                    // would drop the connection first.
                     self.heartbeat.as_mut().reset(Instant::now() + LAST_EVENT);
                 }
                 std::task::ready!(self.heartbeat.as_mut().poll(context));

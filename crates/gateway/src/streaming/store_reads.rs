@@ -32,7 +32,7 @@ pub(crate) async fn before(
     thread: &ThreadId,
     message: &MessageId,
 ) -> Result<Position, StoreError> {
-    // In this order: what ends in between is above the tip.
+    // The tip is read first: a message that ends between the two reads is above the tip.
     let tip = tip(store, thread).await?;
     match store.end_of(thread, message).await? {
         Some(end) => last(store, thread, Position::from_stored(end.get() - 1)).await,

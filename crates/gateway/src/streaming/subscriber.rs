@@ -28,7 +28,8 @@ pub(crate) enum FeedCommand {
 pub(crate) struct Subscriber {
     /// Delivers its events.
     pub(crate) send_queue: SendQueue,
-    /// It gets what comes strictly after; `None`: what is open, and what comes next.
+    /// The subscriber gets the events strictly after this cursor; `None`: the open messages and all
+    /// later events.
     pub(crate) cursor: Option<Cursor>,
     /// The part of the thread that it wants.
     pub(crate) subscription: Subscription,

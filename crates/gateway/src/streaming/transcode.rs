@@ -42,7 +42,7 @@ impl<P: Protocol> Transcoder<P> {
         self.fold
     }
 
-    /// The next events, for a client that streams.
+    /// Applies the next events, for a client that streams.
     fn apply(&mut self, events: &[Arc<FeedEvent>]) -> ProtocolOutput {
         let (mut out, mut then) = (Vec::new(), StreamAction::Continue);
         for event in events {
@@ -56,8 +56,8 @@ impl<P: Protocol> Transcoder<P> {
         ProtocolOutput { bytes, then }
     }
 
-    /// The next events, for a response that is sent whole: there is no connection to cut, and the
-    /// fold restarts with each attempt. True at the end.
+    /// Applies the next events for a response that is sent whole: there is no connection to cut,
+    /// and the fold restarts with each attempt. Returns true at the end of the answer.
     ///
     /// # Errors
     /// The store went back in time: the fold's input is void.
@@ -119,7 +119,7 @@ pub(crate) fn transcode_stored<P: Protocol>(fold: &mut P, answer: &StoredAnswer)
 /// Collects events until the end of the answer.
 ///
 /// # Errors
-/// The stream was cut before.
+/// The stream was cut before the end.
 pub(crate) async fn collect_until_end<P: Protocol>(
     mut send_queue: SendQueueBody,
     transcoder: &mut Transcoder<P>,

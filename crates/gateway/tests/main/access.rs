@@ -33,7 +33,8 @@ async fn pages_read_why_they_are_refused() {
         let allowed = refused.header("access-control-allow-origin");
         assert_eq!((refused.status, allowed), (status, Some(ORIGIN)), "{host}");
     }
-    // A client of a protocol gets its refusal in that protocol's form, wherever it comes from.
+    // A client of a protocol gets its refusal in that protocol's form, wherever the refusal comes
+    // from.
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let refused = exchange(fixture.gateways[0], head.as_bytes()).await;
     assert_eq!(
@@ -126,8 +127,8 @@ async fn guesses_behind_a_proxy_are_counted_by_client() {
     let spoofed =
         |n: usize| vec![format!("10.0.0.{}, 198.51.100.{}", n % 200, n % 250), "203.0.113.5".to_owned()];
     assert!(guess(gateway, PROXY, spoofed).await > 100, "every guess counts for the client");
-    // A key that is new to the gateway: from the guesser it would be one more guess, from others it
-    // is not.
+    // The key is new to the gateway. From the client that guesses it would count as one more guess;
+    // from other clients it does not.
     assert_eq!(forwarded(gateway, PROXY, &["203.0.113.6"], &new).await, 200);
     let at_once: Vec<u16> = stream::iter((0..20).map(|n| {
         let client = format!("2001:db8:0:{n}::1");
@@ -214,7 +215,8 @@ async fn stream_without_a_place_reads_nothing() {
     };
     let first = open("").await;
     assert_eq!(first.status, 200);
-    // The thread has neither, which a read of the store would show.
+    // The thread has neither this position nor this message. A request that read the store would
+    // report that instead.
     for query in ["?after=7", "?message=none"] {
         assert_eq!(open(query).await.status, 429, "{query}");
     }
@@ -240,8 +242,8 @@ async fn guessing_keys_locks_out_no_other_client() {
     let most = 201 + began.elapsed().as_millis() / 20;
     let answered = guessed.iter().filter(|status| **status == 401).count() as u128;
     assert!((200..=most).contains(&answered), "{answered} of {}, at most {most}", guessed.len());
-    // A key that existed at the start is used for the first time from the same address, a new one
-    // from another.
+    // A key that existed at the start is used for the first time from the same address, and a new
+    // key from another address.
     let new = stored(&fixture).await;
     assert_eq!(statuses(fixture.gateways[0], [127, 0, 0, 2], &[known]).await, [200]);
     assert_eq!(statuses(fixture.gateways[0], [127, 0, 0, 1], &[new]).await, [200]);
@@ -259,7 +261,7 @@ async fn a_provider_that_hangs_makes_no_gateway_look_dead() {
     let asked = tokio::time::timeout(Duration::from_secs(10), provider.accept()).await;
     let (_silent, _) = asked.expect("the provider is asked").unwrap();
     let began = Instant::now();
-    // As long as the provider is waited for, and the pause before.
+    // Covers the timeout of the request to the provider, and the pause before it.
     while began.elapsed() < Duration::from_secs(12) {
         assert!(health.livez().ok, "{}", health.livez().body);
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -62,7 +62,7 @@ impl Client {
             if let Some(id) = field("id: ") {
                 self.last_id = Some(id.to_owned());
             }
-            // Every stream without a cursor begins with it.
+            // Every stream without a cursor begins with `ready`.
             if field("event: ") != Some("ready") {
                 return short(field("event: "), &serde_json::from_str(data).unwrap());
             }

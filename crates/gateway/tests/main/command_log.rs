@@ -1,5 +1,5 @@
 //! Plays the owner for turns, tasks and control commands: reads what gateways put into the stream,
-//! and acts as a test tells it.
+//! and acts as a test specifies.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

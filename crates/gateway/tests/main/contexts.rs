@@ -7,7 +7,7 @@ use testkit::http;
 use crate::fixture::Fixture;
 use crate::sending::{bare, send};
 
-/// `t1`: three turns; the second has a call that was never answered, the third one that was.
+/// `t1`: three turns; the second has a call without a result, the third a call with one.
 async fn fixture() -> Fixture {
     let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
     let turn = |unique: &str| TurnId::foreground(&ThreadId::parse("t1").unwrap(), unique).unwrap();

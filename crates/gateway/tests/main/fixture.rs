@@ -44,7 +44,7 @@ pub(crate) struct Fixture {
 #[derive(Debug)]
 pub(crate) struct PartitionState {
     epoch: u64,
-    /// The number of the last frame, and of the last one of each thread.
+    /// The number of the last frame; `last` has the number of each thread's last frame.
     number: u64,
     last: HashMap<ThreadId, u64>,
     open: BTreeMap<(ThreadId, MessageId), PartialText>,
@@ -129,7 +129,7 @@ impl Fixture {
         Self::with_limits(limits, HttpLimits::default(), gateways).await
     }
 
-    /// With these limits of connections.
+    /// A fixture whose gateways have these limits of connections.
     pub(crate) async fn with_http(http: HttpLimits, gateways: usize) -> Self {
         Self::with_limits(GatewayLimits::default(), http, gateways).await
     }
@@ -201,7 +201,7 @@ impl Fixture {
         self.publish(&frame).await;
     }
 
-    /// Publishes a frame under the number that it has.
+    /// Publishes a frame, whose number is already set.
     pub(crate) async fn publish(&self, frame: &LiveFrame) {
         for id in &self.ids {
             let mut batch = FrameBatch::default();
@@ -269,7 +269,7 @@ impl Fixture {
             position: Position::from_stored(position),
             batch_id: Position::from_stored(position),
             sequence_num: 0,
-            // It is not the answer of a turn.
+            // The message is not the answer of a turn.
             batch_type: BatchType::SystemTrigger,
         };
         let message = Message {

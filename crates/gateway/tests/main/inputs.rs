@@ -325,8 +325,8 @@ async fn without_nats_nothing_is_half_done() {
     let streamed = [JSON, ("accept", "text/event-stream")];
     let away = send_with(gateway, "POST", MESSAGES, &streamed, body.as_bytes()).await;
     assert_eq!(away.problem(), (503, "nats_unavailable".to_owned(), true));
-    // OpenAI's library repeats a request by itself, and without a key. It must not do so here, for
-    // the first one may have been stored.
+    // OpenAI's library repeats a request by itself, and without a key. It must not do so here,
+    // because the first request may have been stored.
     let body_of_library = json!({"model": "t1", "metadata": {"thread_id": "t1"}, "messages": [{"role": "user", "content": "x"}]});
     for (key, code, again, pause) in [
         (None, "input_unconfirmed", Some("false"), None),
@@ -386,7 +386,7 @@ async fn inline_stream_ends_cleanly_with_the_answer() {
     let _owner = fixture.owner(1, vec![("other", 0, "eins ")]).await;
     let orders = quiet(&fixture).await;
     let playing = async {
-        // At once: nothing may be missed between the input and the subscription.
+        // Sent at once: the stream must miss nothing between the input and the subscription.
         let opened = orders.turn(0).await;
         let answer = opened.turn.answer(0);
         fixture.send(answer.as_str(), 0, "one two ").await;
@@ -397,8 +397,8 @@ async fn inline_stream_ends_cleanly_with_the_answer() {
         fixture.send("other", 2, "drei.").await;
     };
     let ((turn, events, is_whole), ()) = tokio::join!(in_line(&fixture, None), playing);
-    // What was published before the owner was queried comes message by message or, if it has ended,
-    // in one piece.
+    // Text that was published before the owner was queried arrives in chunks or, if its message has
+    // ended, in one piece.
     let text = |message: &str| {
         let of_it =
             events.iter().filter(|event| event["message_id"] == message && event["chunk_type"] == "content");
@@ -449,8 +449,8 @@ async fn an_end_that_was_never_sent_is_found_in_the_store() {
     assert!(is_whole);
 }
 
-/// In protocols with steps, a stored text in one piece would be another answer: it comes from the
-/// store as a whole, and the stream ends as any other.
+/// A protocol with steps would show a stored text in one piece as another answer. So the whole
+/// answer is read from the store, and the stream ends as usual.
 #[tokio::test(flavor = "multi_thread")]
 async fn answer_only_in_the_store_is_whole_in_every_protocol() {
     for (path, body, texts, end) in [
@@ -488,7 +488,7 @@ async fn answer_only_in_the_store_is_whole_in_every_protocol() {
     }
 }
 
-/// A run has failed, as its owner writes it; its end is not sent.
+/// Stores the failure of a run as its owner does; the end of the run is not sent.
 pub(crate) async fn fail(fixture: &Fixture, turn: &TurnId, run: u32) {
     let answer = turn.answer(run);
     let position = fixture.next_failure();
@@ -544,7 +544,7 @@ async fn the_same_key_in_line_gets_the_answer_that_is_there() {
         (short(&events, &name).as_str(), is_whole),
         ("T-a1:Let me see. |T-a1:It is 5.|T-a1:|T-a1!", true)
     );
-    // Its first run is known to have failed, and how; the second comes after it.
+    // The stream shows how the first run failed, and then the second run.
     let mut late = Client::at(fixture.gateways[0], first["events_url"].as_str().unwrap(), None).await;
     assert_eq!(late.next().await, format!("{turn}-a?deadline"));
     late.until(&format!("{turn}-a1!")).await;

@@ -98,8 +98,7 @@ async fn a_head_that_never_ends_is_not_waited_for() {
     assert!((9..14).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
 }
 
-/// Everything received within some time after a request head, which is sent with the bytes after
-/// it.
+/// Everything that is received within this time.
 async fn read_for(stream: &mut TcpStream, time: Duration) -> String {
     let mut bytes = Vec::new();
     let _ = tokio::time::timeout(time, stream.read_to_end(&mut bytes)).await;

@@ -47,7 +47,7 @@ async fn dead_letters_are_shown_whole_replayed_once_and_dropped() {
         let reply = post(gateway, &format!("{letter}/replay"), &json!({})).await;
         assert_eq!(refused(&reply), (status, code.to_owned()), "{letter}");
     }
-    // Another request is replaying it.
+    // Another request is replaying the letter.
     fixture.write("UPDATE dead_letters SET claimed_at = now() WHERE key = 's:7'").await;
     let busy = post(gateway, &format!("{entry}/replay"), &json!({})).await;
     assert_eq!((busy.problem().1.as_str(), busy.header("retry-after")), ("dead_letter_busy", Some("60")));

@@ -61,7 +61,7 @@ fn requests(thread: &str, more: [Value; 5]) -> [(&'static str, String, Value); 5
     })
 }
 
-/// The status of the response, which may be a stream that goes on.
+/// The status of the response, which may be a stream that does not end.
 async fn begin(fixture: &Fixture, path: &str, body: &Value) -> u16 {
     let body = body.to_string();
     let length = body.len();
@@ -169,7 +169,8 @@ async fn the_agents_settings_decide_about_a_history_without_a_thread() {
         let opened = orders.turn(n).await;
         assert_eq!((&*opened.content, opened.agent.as_str()), ("c", "ann"), "{path}");
     }
-    // Imported once, however often the request comes; the client's instructions are not part of it.
+    // The history is imported once, even if the request is repeated. The client's instructions are
+    // not part of it.
     let settings = json!({"client_history": "import", "client_instructions": "append"});
     let put = json!({"workflow": "default", "settings": settings});
     assert_eq!(send(fixture.gateways[0], "PUT", "/v1/agents/ann", &put).await.status, 200);

@@ -73,7 +73,7 @@ async fn a_lost_end_and_lost_text_are_found_in_the_store() {
     if !seen.contains("b?stalled") {
         assert_eq!(viewer.next().await, "b?stalled");
     }
-    // Frames of a former owner, and frames that were overtaken by what was read.
+    // Frames of a former owner, and frames that are older than what the feed has read.
     for (epoch, number) in [(0, 99), (1, 1)] {
         for frame in
             [fixture.frame("a", 0, 0, "one two three."), fixture.end("a", 3, 5, MessageOutcome::Complete)]
@@ -92,7 +92,7 @@ async fn messages_of_a_lost_owner_are_shown_after_takeover() {
     let mut viewer = Client::open(fixture.gateways[0], None).await;
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     drop(first_owner);
-    // Committed, but neither its chunks nor its end were sent.
+    // The message is committed, but neither its chunks nor its end were sent.
     fixture.commit_unheard("a", 5, "whole text").await;
     let _second = fixture.owner(2, vec![]).await;
     // A text from the store is followed by the final chunk, which carries the metadata.
@@ -105,7 +105,7 @@ async fn viewers_restart_when_the_store_has_lost_an_end() {
     let first_owner = fixture.owner(1, vec![]).await;
     let mut viewer = Client::open(fixture.gateways[0], None).await;
     settle().await;
-    // What is older than the largest clock skew is unaffected.
+    // Positions older than the largest clock skew are unaffected.
     let now = Timestamp(runtime::system_time_ms());
     let at = |ms| Positions::above(Timestamp(0)).next(fixture.thread.bucket(), now.plus_ms(ms)).get();
     let (a, b, again) = (at(-61_000), at(-2), at(-1));
@@ -129,7 +129,8 @@ async fn viewers_restart_when_the_store_has_lost_an_end() {
     }
 }
 
-/// This tells an owner of an earlier epoch, from which the feed accepts nothing, of its successor.
+/// The epoch in the query informs an earlier owner, whose frames the feed rejects, that it has a
+/// successor.
 #[tokio::test(flavor = "multi_thread")]
 async fn owners_are_asked_with_the_epoch_that_a_feed_has_taken() {
     let fixture = Fixture::new().await;
@@ -178,7 +179,7 @@ async fn a_viewer_resumes_at_another_gateway_without_loss_or_repeat() {
     assert_eq!(seen.matches('!').count(), 71);
     fixture.send("open", 3, "vier.").await;
     assert_eq!(resumed.next().await, "open:vier.");
-    // By position alone, as after reading the history.
+    // Resumes by position alone, like a client that has read the history.
     let mut by_position = Client::open(fixture.gateways[0], Some("78")).await;
     let seen = by_position.until("open:vier.").await;
     assert_eq!(seen, "m69:text 69|m69:|m69!|open:eins |open:zwei |open:drei |open:vier.");
@@ -234,7 +235,7 @@ async fn resumed_client_gets_a_failure_in_its_position() {
     for gateway in &fixture.gateways {
         let mut back = Client::open(*gateway, last_id.as_deref()).await;
         assert_eq!(back.until("c!").await, "a:text|a:|a!|b?stalled|c:more|c:|c!");
-        // After the failure, whose position is the id of its event.
+        // The client resumes after the failure: the event of a failure has its position as the id.
         let mut later = Client::open(*gateway, Some("6")).await;
         assert_eq!(later.until("c!").await, "c:more|c:|c!");
     }
@@ -244,11 +245,11 @@ async fn resumed_client_gets_a_failure_in_its_position() {
 async fn a_client_that_is_far_behind_begins_at_once() {
     let fixture = Fixture::with(GatewayLimits::default(), 1).await;
     let _owner = fixture.owner(1, vec![]).await;
-    // More than a feed sends to those that join it.
+    // More messages than a feed sends to a subscriber that joins it.
     for position in 5..45 {
         fixture.commit_unheard(&format!("m{position}"), position, "text").await;
     }
-    // Before it would be let in unchecked.
+    // The stream begins before the timeout after which it would begin unchecked.
     let opened = timeout(Duration::from_secs(1), Client::open(fixture.gateways[0], Some("5"))).await;
     let mut back = opened.expect("the stream has not begun");
     let all = back.until("m44!").await;
@@ -269,7 +270,7 @@ async fn unknown_cursor_is_refused_by_an_owner_that_is_current() {
     assert_eq!(refused("5~ghost.0.3.9").await, 404);
     assert_eq!(refused("5~open.0.9.99").await, 409);
     assert_eq!(refused("5~open.4.0.0").await, 409);
-    // More of a message than is stored of it.
+    // The cursor claims more of a message than is stored.
     assert_eq!(refused("0~a.0.3.99").await, 409);
     let mut known = Client::open(fixture.gateways[0], Some("5~open.0.1.4")).await;
     assert_eq!(known.next().await, "open:two ");

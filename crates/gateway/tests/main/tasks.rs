@@ -33,7 +33,8 @@ async fn a_task_is_in_the_stream_when_it_is_accepted() {
     );
     let unnamed = post(gateway, TASKS, &json!({"content": "x"})).await;
     assert_eq!(unnamed.json()["task_id"], orders.task(1).await.id.as_str());
-    // What the owner has written is recognised, whatever form its numbers came in.
+    // A task that the owner has stored is recognised, whatever the form of the numbers in the
+    // request.
     let digest = i64::from_ne_bytes(task.digest().to_ne_bytes());
     fixture
         .write(&format!(

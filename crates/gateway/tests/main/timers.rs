@@ -105,7 +105,7 @@ async fn follow_ups_are_listed_with_what_became_of_them() {
     assert_eq!((&fired["trigger_type"], &fired["reason"]), (&json!("check_in"), &json!("quiet")));
     assert!(fired["armed_by"].as_str().unwrap().ends_with("-x") && fired["due_at"].is_string());
 
-    // Why did you write to me?
+    // Each follow-up shows why the agent wrote first.
     let show = async |position: i64| {
         let shown = http::get_json(gateway, &format!("{FOLLOW_UPS}/{}", timer(position))).await.unwrap();
         let rule =
@@ -123,7 +123,7 @@ async fn follow_ups_are_listed_with_what_became_of_them() {
     assert_eq!(show(13).await, (Value::Null, refused_by.to_owned()));
     let unknown = bare(gateway, "GET", &format!("{FOLLOW_UPS}/{}", timer(99))).await;
     assert_eq!(problem(&unknown), refused(404, "unknown_follow_up"));
-    // It is not found from another thread of the same bucket either.
+    // A follow-up is not found through another thread of the same bucket either.
     let elsewhere = format!("/v1/threads/t2/follow-ups/{}", timer(12));
     assert_eq!(problem(&bare(gateway, "GET", &elsewhere).await), refused(404, "unknown_follow_up"));
 }
@@ -151,7 +151,7 @@ async fn a_dry_run_says_which_rule_is_against_a_follow_up_now() {
     assert_eq!(put.status, 201);
     let shown = show().await;
     assert_eq!((&shown["verdict"], against(&shown)), (&json!("fire"), vec![]));
-    // One has been sent since, and was the last one allowed.
+    // Another follow-up has fired since, and it was the last one allowed.
     follow_ups_fired(&fixture, 11).await;
     let shown = show().await;
     assert_eq!(shown["verdict"], "refused");
@@ -182,7 +182,7 @@ async fn follow_ups_fired(fixture: &Fixture, position: i64) {
         .await;
 }
 
-/// Sets a timer's state when its cancelling is audited: the scripted owner writes only the audit.
+/// Sets a timer's state when its cancellation is audited: the scripted owner writes only the audit.
 fn ends_as(state: &str) -> String {
     format!(
         "CREATE OR REPLACE FUNCTION ends() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -224,7 +224,8 @@ async fn follow_ups_are_snoozed_and_cancelled_through_the_stream() {
 
     let cancel =
         async |position: i64| bare(gateway, "DELETE", &format!("{FOLLOW_UPS}/{}", timer(position))).await;
-    // Its owner has let it fire meanwhile, so it is not cancelled, whatever the audit says.
+    // The owner has let the follow-up fire in the meantime, so it is not cancelled, whatever the
+    // audit log contains.
     fixture.write(&ends_as("fired")).await;
     assert_eq!(problem(&cancel(12).await), refused(409, "follow_up_ended"));
     fixture.write(&ends_as("cancelled")).await;
@@ -275,7 +276,7 @@ async fn schedules_are_put_shown_and_deleted() {
     let occurrences = shown["next_occurrences"].as_array().unwrap();
     assert_eq!((occurrences.len(), &occurrences[0]), (5, &shown["next_at"]));
     assert_eq!(orders.act(0).await.kind, ControlKind::PutSchedule(ScheduleName::parse("daily").unwrap()));
-    // As its owner finds it.
+    // The due time as the owner of the schedule reads it.
     let pending = "SELECT timer_id FROM timers WHERE state = 'pending' AND kind = 'schedule' AND body ->> 'schedule' = 'daily'";
     let first = fixture.texts(pending).await;
     let due = fixture
@@ -412,7 +413,7 @@ async fn tasks_wait_for_their_time() {
         let body = json!({"content": "x", "not_before": bad});
         assert_eq!(problem(&post(body).await), refused(400, "invalid_not_before"));
     }
-    // As its owner finds it.
+    // The due time as the owner of the task reads it.
     let due = fixture
         .store
         .due_timers(None, &[TimerId::of_task(&agent, &id("k1"))])

@@ -120,7 +120,7 @@ async fn an_implicit_thread_is_known_by_its_first_turn() {
     let expected = json!({"thread_id": "t1", "agent_id": "t1", "busy_policy": "enqueue", "metadata": {},
         "message_count": 0, "last_position": null, "created_at": null, "owner_status": "available", "waiting_turns": [], "open_messages": []});
     assert_eq!(begun, expected);
-    // Only a message without a turn, which waits for a chunk.
+    // The thread has only a message without a turn, which waits for a chunk.
     let open = OpenMessageStatus {
         message: MessageId::parse("m-7").unwrap(),
         expected: 1,
@@ -136,7 +136,7 @@ async fn an_implicit_thread_is_known_by_its_first_turn() {
     let expected = json!([{"message_id": "m-7", "expected": 1, "received": 2, "released": 1,
         "missing": [{"first": 1, "last": 1}], "until": null}]);
     assert_eq!(waits["open_messages"], expected);
-    // Its first turn has failed: there is no row of the thread then.
+    // The first turn of the thread has failed: such a thread has no row.
     *owner.explanation.lock().unwrap() = idle();
     fail(&fixture, &turn("a"), 0).await;
     assert_eq!(bare(gateway, "GET", "/v1/threads/t1").await.json()["message_count"], 0);
@@ -188,7 +188,7 @@ async fn a_stop_waits_for_the_owner_of_its_turn() {
     assert_eq!(unread.problem(), (503, "partition_unavailable".to_owned(), true));
 }
 
-/// As after a takeover, while the last inputs wait for the store.
+/// The situation after a takeover, while the last inputs wait for the store.
 #[tokio::test(flavor = "multi_thread")]
 async fn owner_that_is_behind_does_not_report_an_idle_thread() {
     let limits = gateway::GatewayLimits { owner_timeout_ms: 1_000, ..gateway::GatewayLimits::default() };
@@ -222,7 +222,7 @@ async fn a_turn_is_stopped_by_its_owner() {
         );
     }
     *owner.explanation.lock().unwrap() = under_way(None, vec![]);
-    // No owner executes it yet.
+    // No owner executes the command yet.
     let pending = bare(gateway, "POST", &path).await;
     assert_eq!((pending.status, &pending.json()["status"]), (202, &json!("pending")));
     let orders = CommandLog::read(&fixture, |act| {

@@ -75,7 +75,7 @@ async fn reports_leave_connections_to_other_requests() {
     let mut lock = pool.begin().await.unwrap();
     sqlx::raw_sql("LOCK TABLE usage").execute(&mut *lock).await.unwrap();
     let path = "/v1/usage?from=2026-11-22T00:00:00Z&to=2026-11-24T00:00:00Z";
-    // More than there are connections.
+    // More reports than there are database connections.
     let reports = join_all((0..12).map(|_| bare(gateway, "GET", path)));
     let other = async {
         tokio::time::sleep(Duration::from_millis(500)).await;

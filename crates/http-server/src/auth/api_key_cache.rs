@@ -155,8 +155,8 @@ impl ApiKeyCache {
         }
         let cache = self.clone();
         let read = async move {
-            // Created in the task: a stopping runtime drops the rest at once, while the state is
-            // locked here.
+            // Created inside the task, because dropping it locks the state. A stopping runtime
+            // drops the task at once, while the state is still locked here.
             let _listed = Listed(cache.clone(), id);
             // The semaphore is never closed; even without a permit the key would be read.
             let _turn = if is_guess { Some(cache.guessing.acquire().await) } else { None };
@@ -202,8 +202,8 @@ impl ApiKeyCache {
         Ok(())
     }
 
-    /// Reads these keys again in one statement: however many there are, an unavailable store is
-    /// waited for once.
+    /// Reads these keys again in one statement, so that an unavailable store is waited for only
+    /// once.
     pub(crate) async fn read_again(&self, store: &Store, ids: &HashSet<KeyId>, now: Timestamp) {
         let stale: Vec<_> = {
             let state = self.state();
@@ -332,7 +332,8 @@ mod tests {
     async fn all_who_ask_at_once_for_a_key_wait_for_one_read() {
         let cache = ApiKeyCache::default();
         let reads = Arc::new(AtomicUsize::new(0));
-        // Never seen, then idle for longer than the cached value is usable without the store.
+        // At first the key is unknown; then it has been idle for longer than a cached value is
+        // usable without the store.
         for now in [Timestamp(0), Timestamp(STALE_MS)] {
             reads.store(0, Ordering::Relaxed);
             let ask = |_| {

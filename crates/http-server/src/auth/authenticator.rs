@@ -177,7 +177,7 @@ impl Authenticator {
         let (false, Some(store)) = (keys.is_empty(), store) else { return Err(starting) };
         let refused = |error: TicketError| AuthError::Refused(error.to_string());
         let principal = ticket::check(text, &keys, now).map_err(refused)?;
-        // While the validity of its key cannot be checked, the ticket opens nothing.
+        // A ticket is refused while the validity of its key cannot be checked.
         match self.ended(store, &principal, now).await? {
             Some(why) => Err(AuthError::Refused(why.to_owned())),
             None => Ok(principal),

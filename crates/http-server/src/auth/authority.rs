@@ -12,7 +12,7 @@ pub(crate) struct Authority {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum HostName {
-    /// In lower case.
+    /// A host name in lower case.
     Name(String),
     Address(IpAddr),
 }

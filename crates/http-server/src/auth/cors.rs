@@ -62,8 +62,8 @@ mod tests {
 
     use super::*;
 
-    /// Headers of requests or for proxies, names of encodings and of extensions of OpenAPI: pages
-    /// never read them from a response.
+    /// Names that pages never read from a response: headers of requests, headers for proxies,
+    /// encodings, and extensions of OpenAPI.
     const NOT_READ: [&str; 5] =
         ["x-antiphon-actor", "x-forwarded-for", "x-accel-buffering", "x-gzip", "x-error-codes"];
 

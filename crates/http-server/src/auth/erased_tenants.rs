@@ -1,7 +1,7 @@
 //! Tenants marked as erased, as read a few seconds ago.
 //!
-//! Refuses requests of erased tenants before anything else is done, including those that need no
-//! statement. Requests that pass are refused by the store
+//! Refuses requests of erased tenants before anything else is done, including requests that need no
+//! database statement. Requests that pass are refused by the store
 //! ([`StoreError::TenantErased`](store::StoreError)), or dropped by the owner of their partition.
 
 use std::collections::HashSet;

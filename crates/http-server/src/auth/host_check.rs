@@ -43,7 +43,7 @@ fn values(request: &Request, name: HeaderName) -> impl Iterator<Item = &str> {
 fn check_host(request: &Request) -> Result<Option<Authority>, Problem> {
     let refused = |detail| Err(Problem::new(ErrorCode::InvalidHost, detail));
     let hosts = values(request, header::HOST).count();
-    // HTTP/2 has the authority instead.
+    // A request over HTTP/2 has an authority instead of this header.
     let is_named = hosts > 0 || request.version() != Version::HTTP_11;
     if hosts > 1 || !is_named {
         return refused("a request must name its host once");
@@ -71,8 +71,8 @@ fn check_origin(request: &Request) -> Result<Option<Origin>, Problem> {
     }
 }
 
-/// Refuses requests to a host other than this machine, and those of pages of origins that may not
-/// read responses.
+/// Refuses requests to a host other than this machine, and requests from pages whose origin is not
+/// allowed to read responses.
 fn check_loopback(
     request: &Request,
     host: Option<&Authority>,

@@ -52,7 +52,7 @@ impl Drop for UnderWay {
 enum KeySource {
     Url(Client, Box<Url>),
     File(PathBuf),
-    /// There is nothing to fetch.
+    /// A shared secret, so there is nothing to fetch.
     Secret(Vec<u8>),
 }
 
@@ -123,8 +123,8 @@ impl JwksClient {
     }
 
     /// The fetch in progress, or a new one; `None` when it is too early for another. It runs in a
-    /// separate task: the gate allows one fetch in half a minute, many requests wait for it, and
-    /// one that is cancelled must not cancel the fetch.
+    /// separate task: the gate allows one fetch in half a minute, many requests wait for it, and a
+    /// request that is cancelled must not cancel the fetch.
     fn fetching(&self, why: RefreshReason, now: Timestamp) -> Option<Fetching> {
         let mut fetching = self.source.fetching();
         if fetching.is_none() && self.gate().may_fetch(why, now) {
@@ -212,8 +212,8 @@ async fn document(client: &Client, url: &Url) -> Result<Vec<u8>, String> {
     tokio::time::timeout(FETCH_TIMEOUT, fetched).await.unwrap_or_else(|_| Err("it takes too long".to_owned()))
 }
 
-/// Fetched over TLS or from this machine only: the caller that can change the document in transit
-/// can issue tokens.
+/// Whether the document can be fetched from this URL: over TLS, or from this machine. A party that
+/// can change the document in transit can issue tokens.
 fn is_safe(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
@@ -331,7 +331,7 @@ mod tests {
         idp.says(&[("a", &first)]);
         let provider = idp.provider();
         let now = Timestamp(1_800_000_000_000);
-        // The first keys, too.
+        // The first fetch of the keys is shared, too.
         let first_token = token("a", &first, now);
         for verified in join_all((0..20).map(|_| provider.verify(&first_token, now))).await {
             assert!(verified.is_ok(), "{verified:?}");
@@ -355,7 +355,7 @@ mod tests {
         idp.says(&[("b", &second)]);
         let later = now.plus_ms(31_000);
         let token = token("b", &second, later);
-        // It asks once, and is dropped before there can be an answer.
+        // The request starts a fetch and is dropped before the provider can answer.
         let mut asking = Box::pin(provider.verify(&token, later));
         std::future::poll_fn(|context| {
             assert!(asking.as_mut().poll(context).is_pending());

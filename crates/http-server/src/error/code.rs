@@ -6,7 +6,7 @@
 use axum::http::StatusCode;
 use protocols::request::BadRequest;
 
-/// What the table says of a code.
+/// One row of the table: a code and its properties.
 struct CodeRow {
     name: &'static str,
     status: StatusCode,
@@ -17,7 +17,7 @@ struct CodeRow {
 /// The same request fails again.
 const NEVER: Option<u32> = None;
 
-/// The same request may succeed after this many seconds. A problem may know a longer pause.
+/// The same request may succeed after this many seconds. A problem may set a longer pause.
 const fn after(seconds: u32) -> Option<u32> {
     Some(seconds)
 }
@@ -31,7 +31,7 @@ macro_rules! error_codes {
         }
 
         impl ErrorCode {
-            /// All of them, by their names.
+            /// All codes, sorted by name.
             pub const ALL: &'static [Self] = &[$(Self::$code),+];
 
             const fn row(self) -> CodeRow {
@@ -224,7 +224,7 @@ error_codes! {
 }
 
 impl ErrorCode {
-    /// For programs; it never changes.
+    /// The name of the code for programs, which never changes.
     pub const fn name(self) -> &'static str {
         self.row().name
     }
@@ -238,7 +238,7 @@ impl ErrorCode {
         self.row().retry_after_s
     }
 
-    /// One sentence for people.
+    /// The meaning of the code: one sentence for people.
     pub const fn meaning(self) -> &'static str {
         self.row().meaning
     }

@@ -25,7 +25,8 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for QueryPa
     }
 }
 
-/// Digits only: a position is an opaque value from a response, not computed by the reader.
+/// Parses a position, which has digits only: clients take positions from responses and never
+/// compute them.
 pub fn position(name: &str, text: Option<String>) -> Result<Option<Position>, Problem> {
     let Some(text) = text else { return Ok(None) };
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

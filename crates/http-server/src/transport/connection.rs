@@ -48,7 +48,7 @@ const HTTP2_STREAMS: u32 = 256;
 /// Bytes of bodies that a peer may send before they are read: per stream, and per connection.
 const HTTP2_STREAM_WINDOW: u32 = 64 * 1024;
 const HTTP2_CONNECTION_WINDOW: u32 = 256 * 1024;
-/// A peer that answers no ping for the same time again is gone.
+/// Interval between pings. A peer that does not answer a ping within the same time is gone.
 const HTTP2_PING_EVERY: Duration = Duration::from_secs(20);
 /// During a drain, time for a connection to send its first head.
 const LATE_HEAD: Duration = Duration::from_secs(1);
@@ -75,9 +75,9 @@ pub(crate) struct ConnectionContext {
     pub(crate) trusted_proxies: TrustedProxies,
     /// Requests that may be in progress on HTTP/2 connections.
     pub(crate) streams: Arc<Semaphore>,
-    /// Nothing new is begun.
+    /// When cancelled, connections begin nothing new.
     pub(crate) drain: CancellationToken,
-    /// Everything still open is dropped.
+    /// When cancelled, everything that is still open is dropped.
     pub(crate) abort: CancellationToken,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct ConnectionContext {
 pub(crate) async fn serve(shared: Arc<ConnectionContext>, stream: TcpStream, peer: IpAddr) {
     metrics::connections(1.0);
     let cut = shared.abort.child_token();
-    // Responses over HTTP/2 are separate tasks.
+    // Responses over HTTP/2 are separate tasks, which this guard ends with the connection.
     let _ends = cut.clone().drop_guard();
     let mut io = TimeoutStream::new(stream, shared.limits.write_timeout);
     // Boxed so that it can be freed: most connections are idle, so each must stay small.
@@ -139,8 +139,8 @@ impl ConnectionContext {
         if !self.drain.is_cancelled() {
             return Ok(response);
         }
-        // The stream would be cut at once. An input without a key may be stored: its sender must
-        // learn the turn.
+        // A drain would cut the stream at once, so a repeatable request is refused instead. An
+        // input without a key may be stored already: its sender must learn the turn.
         if is_repeatable && is_stream(&response) {
             response = (self.refuse)(Refusal::Draining, &uri, origin.as_ref());
         }
@@ -156,8 +156,8 @@ impl ConnectionContext {
         self.trusted_proxies.client(peer, forwarded)
     }
 
-    /// A request on a connection that serves one after the other. Connections of a trusted proxy
-    /// are not counted, so each of their requests takes a place instead.
+    /// Answers a request on a connection that serves one request after the other. Connections of a
+    /// trusted proxy are not counted, so each of their requests takes a place instead.
     async fn answer_http1(
         &self,
         request: hyper::Request<Incoming>,
@@ -235,7 +235,7 @@ async fn http1(
     });
     let mut served = http1::Builder::new()
         .timer(HeaderTimer { has_read: io.has_read(), head_timeout: shared.limits.head_timeout })
-        // Counted from the end of the previous request.
+        // This timeout counts from the end of the previous request.
         .header_read_timeout(shared.limits.idle_timeout)
         .max_buf_size(HTTP1_BUFFER)
         .serve_connection(TokioIo::new(io), service);

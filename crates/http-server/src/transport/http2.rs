@@ -53,8 +53,8 @@ pub(crate) struct ResponseExecutor {
 }
 
 impl ResponseExecutor {
-    /// Runs responses that end with `connection`, and whose peers may accept nothing for at most
-    /// `timeout`.
+    /// Runs responses that end with `connection`. A response is cut when its peer has accepted
+    /// nothing for `timeout`.
     pub(crate) fn new(connection: CancellationToken, timeout: Duration) -> Self {
         Self { connection, timeout, open: Arc::default() }
     }
@@ -78,7 +78,8 @@ where
             let _counted = counted;
             let mut response = pin!(OWN.scope(handle, response));
             tokio::select! {
-                // The response before the stall check, which looks at what the response did.
+                // The response is polled before the stall check, which depends on what the response
+                // did.
                 biased;
                 () = response.as_mut() => {}
                 () = WakeGated::new(cut.cancelled()) => {}
@@ -104,7 +105,7 @@ impl Drop for Counted {
     }
 }
 
-/// Since when the last piece of a body waits for the peer's window.
+/// The time since which the last piece of a body has been waiting for the peer's window.
 #[derive(Debug, Clone, Default)]
 struct BodyProgress(Arc<Mutex<Option<Instant>>>);
 

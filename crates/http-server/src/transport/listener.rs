@@ -21,7 +21,8 @@ use crate::transport::trusted_proxies::TrustedProxies;
 
 /// Small, because buffers between the gateway and the client hide how far it lags.
 const SEND_BUFFER: u32 = 256 * 1024;
-/// Bytes that the kernel takes beyond those in flight: the rest waits where it counts as lag.
+/// Bytes that the kernel accepts beyond those in flight. The rest waits in the send queue, where it
+/// counts as lag.
 #[cfg(target_os = "linux")]
 const NOT_SENT: u32 = 16 * 1024;
 const BACKLOG: u32 = 1_024;
@@ -38,7 +39,7 @@ pub(crate) struct ConnectionBounds {
 pub(crate) fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
-    // Accepted sockets inherit it.
+    // Accepted sockets inherit the size of the buffer.
     socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.bind(addr)?;
     socket.listen(BACKLOG)
@@ -79,8 +80,8 @@ pub(crate) async fn serve(
         spawn_named("http connection", tracker.track_future(served));
     };
     loop {
-        // Taken before a connection: beyond the limit, clients wait in the backlog and use no
-        // memory here.
+        // The place is taken before a connection is accepted: beyond the limit, clients wait in the
+        // backlog and use no memory here.
         let place = tokio::select! {
             place = Arc::clone(&places).acquire_owned() => place,
             () = drain.cancelled() => break,
@@ -99,7 +100,8 @@ pub(crate) async fn serve(
             }
         }
     }
-    // A client in the backlog may have sent a head already: closing the listener would reset it.
+    // A client in the backlog may have sent a head already: closing the listener would reset the
+    // connection.
     let rest = async {
         while let Ok(place) = Arc::clone(&places).try_acquire_owned()
             && let Ok((stream, addr)) = listener.accept().await
@@ -126,7 +128,7 @@ async fn serve_one(
     connection::serve(shared, stream, peer).await;
 }
 
-/// Resets the connection, so that no state of it remains.
+/// Resets the connection, so that the kernel keeps no state of it.
 fn reset(stream: &TcpStream, addr: SocketAddr) {
     metrics::connection_rejected();
     tracing::debug!(%addr, "the peer has as many connections as it may have");

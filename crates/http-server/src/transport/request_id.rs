@@ -20,7 +20,7 @@ const MAX_LEN: usize = 128;
 /// Uses the client's id, or makes one.
 pub async fn identify(request: Request, next: Next) -> Response {
     let id = said(request.headers()).unwrap_or_else(made);
-    // An error span, so that every line that passes the log's filter has it.
+    // The span has the level error, so that every line that passes the log's filter has the span.
     let trace_id = runtime::traces::current().map(|trace| trace.trace_id());
     let span = tracing::error_span!("request", request_id = id.to_str().unwrap_or_default(), trace_id);
     // Without the query, which may hold a ticket.

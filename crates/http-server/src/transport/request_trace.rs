@@ -43,7 +43,7 @@ fn begin(request: &Request, route: &str) -> Span {
     if span.is_recorded() {
         span.set("http.request.method", method.to_owned());
         span.set("url.scheme", "http");
-        // Without its query, which may hold a ticket.
+        // The path is recorded without the query, which may hold a ticket.
         span.set("url.path", request.uri().path().to_owned());
         if !route.is_empty() {
             span.set("http.route", route.to_owned());

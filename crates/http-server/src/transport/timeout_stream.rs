@@ -112,7 +112,7 @@ impl TimeoutStream {
         self.has_read.clone()
     }
 
-    /// Is notified of each flush.
+    /// The handover of this connection, which is notified of each flush.
     pub(crate) fn handover(&self) -> StreamHandover {
         self.handover.clone()
     }
@@ -125,7 +125,8 @@ impl TimeoutStream {
         self.resets = resets;
     }
 
-    /// To be called before anything is written of a body that must not end by itself.
+    /// Sets how the socket is closed. Must be called before the first bytes are written of a body
+    /// that only the end of the connection terminates.
     fn apply_close_mode(&mut self) {
         if !self.resets && self.ends.0.load(Ordering::Relaxed) {
             self.set_resets(true);
@@ -173,8 +174,8 @@ impl AsyncRead for TimeoutStream {
             buffer.put_slice(&self.ahead[self.given..self.given + length]);
             self.given += length;
             self.has_read.note(true);
-            // Together with what follows: after a short read hyper doubles its buffer for every
-            // connection.
+            // The bytes read so far are passed on together with those that follow: after a short
+            // read, hyper would double the buffer of every connection.
             return match Pin::new(&mut self.stream).poll_read(context, buffer) {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(())),

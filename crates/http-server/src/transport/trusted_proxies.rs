@@ -44,8 +44,8 @@ impl TrustedProxies {
     /// The client of a request from `peer`. `forwarded` has the values of all its `X-Forwarded-For`
     /// headers, in order.
     ///
-    /// It is the first address from the right that is no trusted proxy. An unreadable entry ends
-    /// the search: the client is then the proxy that passed it on.
+    /// The client is the first address from the right that is not a trusted proxy. An unreadable
+    /// entry ends the search: the client is then the proxy that passed it on.
     pub fn client<'a>(&self, peer: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'a [u8]>) -> IpAddr {
         let mut client = peer.to_canonical();
         let hops = forwarded.rev().flat_map(|value| value.rsplit(|byte| *byte == b','));
@@ -104,8 +104,8 @@ impl Network {
     }
 }
 
-/// Parses `1.2.3.4`, `::1` or `[::1]`, each but the second with an optional port, as proxies write
-/// it.
+/// Parses an address as proxies write it: `1.2.3.4`, `::1` or `[::1]`. The first and the last form
+/// can have a port.
 fn address(hop: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(hop).ok()?.trim_matches([' ', '\t']);
     let is_port = |port: &str| port.parse::<u16>().is_ok() && port.bytes().all(|byte| byte.is_ascii_digit());
@@ -196,7 +196,7 @@ mod tests {
             (&["2001:db8::5"], "2001:db8::5"),
             (&["::ffff:198.51.100.1"], "198.51.100.1"),
             (&["\t 198.51.100.1 "], "198.51.100.1"),
-            // All are proxies: the furthest one counts.
+            // All addresses are those of proxies: the furthest one counts.
             (&["10.0.0.9, 10.0.0.8"], "10.0.0.9"),
         ] {
             assert_eq!(client("10.0.0.1", headers), expected, "{headers:?}");

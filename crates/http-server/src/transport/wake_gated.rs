@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Polls the future only when it was woken itself, not whenever its task was. To check whether a
-/// token was cancelled takes a lock, which a connection would do with every event that it writes.
-/// This checks one flag instead.
+/// Polls the future only when it was woken itself, not whenever its task was woken. Checking
+/// whether a token was cancelled takes a lock, which a connection would take with every event that
+/// it writes. This type checks one flag instead.
 #[derive(Debug)]
 pub(crate) struct WakeGated<F> {
     future: Pin<Box<F>>,
@@ -48,7 +48,7 @@ impl Wake for WakeFlag {
 
 impl<F: Future> WakeGated<F> {
     pub(crate) fn new(future: F) -> Self {
-        // Set, because the future has not been polled yet.
+        // The flag is set because the future has not been polled yet.
         let flag = Arc::new(WakeFlag { has_rung: AtomicBool::new(true), task: Mutex::new(None) });
         let waker = Waker::from(Arc::clone(&flag));
         Self { future: Box::pin(future), flag, waker, task: None }

@@ -72,7 +72,7 @@ pub(crate) const FIELDS: &Known = &[
     refused("web_search_options", NOT_HERE),
 ];
 
-/// Of `stream_options`; noise against those who measure the lengths of events is never added.
+/// Fields of `stream_options`. Events never get padding that hides their lengths.
 const STREAM_OPTIONS: &Known = &[
     only("include_obfuscation", &["false"], NOT_HERE),
     read("include_usage", ReadShape::Flag, "Whether the stream ends with the usage of tokens."),

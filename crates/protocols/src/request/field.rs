@@ -1,7 +1,7 @@
-//! The fields of requests: what is done with each, and what it must be, for the parsers and for the
-//! JSON schemas of the API document.
+//! The fields of requests: how each is handled, and which values it can have. Parsers and the JSON
+//! schemas of the API document use them.
 //!
-//! A protocol has one table of its fields ([`Known`]). What is in no table is refused.
+//! Each protocol has one table of its fields ([`Known`]). A field that is in no table is refused.
 
 use serde_json::{Map, Value, json};
 
@@ -17,19 +17,19 @@ pub(crate) struct Field {
 /// The fields of an object that are known.
 pub(crate) type Known = [Field];
 
-/// What is done with a field.
+/// How a field is handled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Use {
-    /// It is read; its value may be refused.
+    /// The field is read; its value may be refused.
     Read(ReadShape),
-    /// It is read, and must be there.
+    /// The field is read, and it is required.
     Required(ReadShape),
-    /// Handed over to the workflow under this name, if it is of that shape.
+    /// The field is passed to the workflow under this name, if its value has this shape.
     Handed(&'static str, FieldShape),
-    /// Taken when it says what is done anyway, with one of these values as JSON. Otherwise: why
-    /// not.
+    /// The field is accepted only with one of these values (as JSON), which ask for the only
+    /// supported behaviour. The text is the reason why other values are refused.
     Only(&'static [&'static str], &'static str),
-    /// Refused unless it is empty, and why.
+    /// The field is refused unless it is empty; the text is the reason.
     Refused(&'static str),
 }
 
@@ -45,7 +45,7 @@ pub(crate) const fn handed(name: &'static str, shape: FieldShape, about: &'stati
     handed_as(name, name, shape, about)
 }
 
-/// Handed over under the name `to`.
+/// A field that is passed to the workflow under the name `to`.
 pub(crate) const fn handed_as(
     name: &'static str,
     to: &'static str,
@@ -63,14 +63,14 @@ pub(crate) const fn refused(name: &'static str, why: &'static str) -> Field {
     Field { name, used: Use::Refused(why), about: why }
 }
 
-/// What a value must be that is read. The parser of the protocol checks it.
+/// The shape of a value that is read. The parser of the protocol checks it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ReadShape {
     Flag,
-    /// It may be empty.
+    /// A text, which may be empty.
     Text,
     OneOf(&'static [&'static str]),
-    /// A version 1.
+    /// The version number 1.
     Version,
     /// The id of a thread.
     Thread,
@@ -78,7 +78,7 @@ pub(crate) enum ReadShape {
     Agent,
     /// The id of a thread, alone or in an object.
     Conversation,
-    /// Messages, whose text is in the field of this name.
+    /// Messages. The text of a message is in the field of this name.
     Messages(&'static str),
     /// A text, or messages.
     Input,
@@ -91,17 +91,17 @@ pub(crate) enum ReadShape {
     Fields(&'static Known),
 }
 
-/// What a value must be that is handed over.
+/// The shape of a value that is passed to the workflow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum FieldShape {
-    /// A number from the first to the second; in words.
+    /// A number between the first two values; the text describes the range.
     Number(f64, f64, &'static str),
     /// A whole number above 0.
     Count,
     Integer,
     Flag,
     Text,
-    /// One of these texts; in words.
+    /// One of these texts; the second field describes them.
     OneOf(&'static [&'static str], &'static str),
     /// A text, or one to four of them.
     Texts,
@@ -143,7 +143,7 @@ impl FieldShape {
         }
     }
 
-    /// Without `null`, which is the same as nothing.
+    /// The schema without `null`, which counts as absent.
     fn schema(self) -> Value {
         match self {
             Self::Number(from, to, _) => json!({ "type": "number", "minimum": from, "maximum": to }),
@@ -197,7 +197,7 @@ impl ReadShape {
 }
 
 impl Field {
-    /// Its name, and its schema.
+    /// The name and the schema of the field.
     fn property(&self) -> (String, Value) {
         let (mut schema, about) = match self.used {
             Use::Required(shape) => (shape.schema(), self.about.to_owned()),
@@ -223,16 +223,16 @@ pub(crate) fn object_schema(about: &str, known: &Known) -> Value {
     json!({ "type": "object", "description": about, "required": required, "properties": properties })
 }
 
-/// The name of the schema of what a refused field may hold.
+/// Name of the schema for the values that a refused field may have.
 const EMPTY: &str = "EmptyValue";
 
-/// What the schemas of fields refer to, besides ids.
+/// The schemas to which the schemas of fields refer, besides those of ids.
 pub(crate) fn shared_schemas() -> [(String, Value); 3] {
     let of_messages = |content| (messages_name(content).to_owned(), messages(content));
     [(EMPTY.to_owned(), empty_schema()), of_messages(CONTENT), of_messages(PARTS)]
 }
 
-/// What counts as empty.
+/// The schema of values that count as empty.
 fn empty_schema() -> Value {
     json!({
         "description": "Nothing: a field that is not supported may be sent like this.",
@@ -245,7 +245,7 @@ fn empty_schema() -> Value {
     })
 }
 
-/// Makers of clients know enumerations of texts and of numbers alone.
+/// Generators of clients support only enumerations of texts or of numbers.
 fn only_schema(values: Vec<Value>) -> Value {
     match values.as_slice() {
         [Value::Array(items)] => json!({
@@ -260,7 +260,7 @@ fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-/// `null` is the same as nothing.
+/// Adds `null` to a schema, because `null` counts as absent.
 fn or_null(mut schema: Value) -> Value {
     let kinds = match schema.get("type") {
         Some(Value::String(kind)) => vec![kind.clone(), "null".to_owned()],
@@ -284,7 +284,7 @@ fn or_null(mut schema: Value) -> Value {
 
 /// The field of a message with its text.
 pub(crate) const CONTENT: &str = "content";
-/// The same in the AI SDK.
+/// The same field in the AI SDK.
 pub(crate) const PARTS: &str = "parts";
 
 fn messages_name(content: &str) -> &'static str {
@@ -310,19 +310,19 @@ pub(crate) const PENALTY: FieldShape = FieldShape::Number(-2.0, 2.0, "a number f
 pub(crate) const TEMPERATURE: FieldShape = FieldShape::Number(0.0, 2.0, "a number from 0 to 2");
 pub(crate) const PROBABILITY: FieldShape = FieldShape::Number(0.0, 1.0, "a number from 0 to 1");
 pub(crate) const VERBOSITY: FieldShape = FieldShape::OneOf(&["low", "medium", "high"], "low, medium or high");
-/// A call that has to be made would be made in every step.
+/// Choices that force a call are refused, because the model would call the tool in every step.
 pub(crate) const TOOL_CHOICE: FieldShape = FieldShape::OneOf(
     &["auto", "none"],
     "auto or none: tools belong to the agent's workflow and are called there",
 );
 
-/// Why a choice is refused that belongs to the operator.
+/// Reason for refusing a setting that belongs to the operator.
 pub(crate) const SETTINGS: &str = "it belongs to the agent's settings";
-/// Why tools of the client are.
+/// Reason for refusing tools of the client.
 pub(crate) const TOOLS: &str = "tools belong to the agent's workflow and are called there";
-/// Why what is not there is.
+/// Reason for refusing an unsupported field.
 pub(crate) const NOT_HERE: &str = "not supported";
-/// Why a request not to keep it is.
+/// Reason for refusing a request not to store its content.
 pub(crate) const KEPT: &str = "what is said in a thread is always kept";
 
 pub(crate) const LAST_MESSAGE: &str = "The last message is the new input. The history is kept here; of earlier messages \

@@ -422,7 +422,7 @@ fn said(known: &Known, field: &str) -> String {
     }
 }
 
-/// In the order of the README's columns.
+/// The tables in the order of the README's columns.
 const TABLES: [&Known; 4] = [
     chat_completions::request::FIELDS,
     responses::request::FIELDS,

@@ -99,14 +99,14 @@ pub(crate) const FIELDS: &Known = &[
     USER,
 ];
 
-/// Of `stream_options`; noise against those who measure the lengths of events is never added.
+/// Fields of `stream_options`. Events never get padding that hides their lengths.
 const STREAM_OPTIONS: &Known = &[only("include_obfuscation", &["false"], NOT_HERE)];
-/// Of `text`.
+/// Fields of `text`.
 const TEXT: &Known = &[
     read("format", ReadShape::Format, "Format of the answer."),
     handed("verbosity", VERBOSITY, "Length of the answer."),
 ];
-/// Of `reasoning`.
+/// Fields of `reasoning`.
 const REASONING: &Known = &[
     handed_as(
         "effort",

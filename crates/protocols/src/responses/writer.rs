@@ -307,7 +307,7 @@ impl ResponseEncoder {
         self.output.len() - 1
     }
 
-    /// Searches from the end, because it is usually the last one.
+    /// Searches from the end, because the entry is usually the last one.
     fn find(&self, part: u32) -> Option<usize> {
         self.output.iter().rposition(|entry| entry.part == part)
     }

@@ -41,7 +41,7 @@ pub struct Regenerated {
 const RULES: ContentRules =
     ContentRules { text_types: &["text"], ignored: |kind| kind.starts_with("data-") || kind == "step-start" };
 
-/// Every field that there is.
+/// Every field that the request can have.
 pub(crate) const FIELDS: &Known = &[
     read("agent", ReadShape::Agent, "The agent that answers. Default: the one that answered before."),
     required("id", ReadShape::Thread, "The thread."),

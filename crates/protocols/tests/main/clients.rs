@@ -17,7 +17,7 @@ use crate::scenarios::{self, End, Scenario, encode_all};
 /// Number of random answers of producers that follow no rule.
 const RANDOM: u64 = 300;
 
-/// One test, because two would install at the same time.
+/// One test, because two tests would install the clients at the same time.
 #[test]
 fn the_real_clients_understand_it() {
     let installed = workspace::target_dir().join("clients/protocols");

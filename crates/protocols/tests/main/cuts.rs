@@ -103,7 +103,7 @@ fn cursor_beyond_the_response_gets_the_end() {
     }
 }
 
-/// Last events of their streams: their numbers, and the final response.
+/// The numbers and the final responses of events, each of which is the last one of its stream.
 fn ends(events: &[(u64, String)]) -> Vec<(u64, String)> {
     let end =
         |(number, text): &(u64, String)| (*number, text.split_once("\"response\":").unwrap().1.to_owned());
@@ -138,8 +138,8 @@ fn another_attempt_cuts_what_was_shown() {
         assert_eq!(cut.then, if has_no_resume { StreamAction::Close } else { StreamAction::Abort }, "{name}");
         assert_eq!(cut.bytes.starts_with(b"data: {\"error\":"), has_no_resume, "{name}");
         assert_eq!(cut.bytes.is_empty(), !has_no_resume, "{name}");
-        // The encoder continues for a client that waits for the whole; a client that reconnects
-        // gets the same.
+        // The encoder continues for a client that waits for the whole answer. A client that
+        // reconnects gets the same bytes.
         let again = encode_all(&mut *protocol, &scenario.events());
         assert!(again == encode_all(&mut *encoders::of(name), &scenario.events()), "{name}");
     }

@@ -8,7 +8,7 @@ use protocols::{
     ProtocolOutput, Responses, StreamAction, UiMessage, chat_completions, responses,
 };
 
-/// Including the native one, which has its own connection and cursor.
+/// All protocols, including the native one, which has its own connection and cursor.
 pub(crate) const ALL: [&str; 6] = ["native", NAMES[0], NAMES[1], NAMES[2], NAMES[3], NAMES[4]];
 
 pub(crate) const NAMES: [&str; 5] =

@@ -93,7 +93,7 @@ fn joined<'a>(chunks: impl Iterator<Item = &'a Chunk>, ending: Ending) -> Vec<Tu
     fold_turn(&chunks, ending).unwrap()
 }
 
-/// The messages without the places of their chunks, of which a history has fewer.
+/// The messages without the positions of their chunks, because a history has fewer chunks.
 fn without_chunks(messages: &[TurnMessage]) -> Vec<TurnMessage> {
     messages.iter().cloned().map(|message| TurnMessage { chunks: None, ..message }).collect()
 }

@@ -50,8 +50,8 @@ pub(crate) fn encode_all(protocol: &mut dyn Protocol, happenings: &[AnswerEvent<
     outputs.iter().flat_map(|output| output.bytes.to_vec()).collect()
 }
 
-/// `text`, `think:…`, `call:id:args`, `done:id:args` (the last piece), `result:id:text`,
-/// `fault:id:text` (a failed result), `note:json`. A keep-alive is `note:{}`.
+/// Builds chunks from words: `text`, `think:…`, `call:id:args`, `done:id:args` (the last piece),
+/// `result:id:text`, `fault:id:text` (a failed result), `note:json`. A keep-alive is `note:{}`.
 fn chunks(script: &[&str], last: Value) -> Vec<Chunk> {
     let mut chunks: Vec<Chunk> = (0..).zip(script).map(|(id, word)| chunk(id, word)).collect();
     if !last.is_null() {

@@ -106,7 +106,7 @@ from_row! {
     pub struct StoredAct {
         /// The agent or thread that was concerned.
         pub subject_id: String,
-        /// Who did it.
+        /// The actor of the action.
         pub actor: String,
         pub action: String,
         /// The task or turn.

@@ -25,7 +25,8 @@ pub(super) struct Program {
     pub(super) binary: PathBuf,
     pub(super) arguments: Vec<OsString>,
     pub(super) dir: Option<PathBuf>,
-    /// It serves `/readyz`. A program without it counts as ready while it runs.
+    /// The program serves `/readyz`. A program that does not serve it counts as ready while it
+    /// runs.
     pub(super) has_probes: bool,
 }
 
@@ -58,7 +59,7 @@ impl Process {
     ) -> Result<Self> {
         let (http, metrics) = (Port::reserve()?, Port::reserve()?);
         env.push(("ANTIPHON_HTTP_ADDR".to_owned(), local(&http).to_string()));
-        // Only `antiphon all` and `antiphon mcp` serve it.
+        // Only `antiphon all` and `antiphon mcp` listen on this address.
         env.push(("ANTIPHON_MCP_ADDR".to_owned(), "127.0.0.1:0".to_owned()));
         env.push(("ANTIPHON_METRICS_ADDR".to_owned(), local(&metrics).to_string()));
         if !env.iter().any(|(name, _)| name == "ANTIPHON_INSECURE") {

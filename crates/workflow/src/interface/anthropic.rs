@@ -6,9 +6,9 @@ use super::request::{
     NATIVE, arguments_of, copy, functions_of, instructions_of, limit_of, list_of, name_of, text_of,
 };
 
-/// The interface requires a limit. This default is what all its models can write.
+/// The interface requires a limit. This default is within the limits of all its models.
 const DEFAULT_LIMIT: u64 = 8_192;
-/// The same with thinking: what all models that think can write.
+/// The default with thinking: within the limits of all models that think.
 const DEFAULT_LIMIT_WITH_THINKING: u64 = 32_000;
 /// Minimum thinking budget in tokens that the interface accepts.
 const LEAST_THINKING: u64 = 1_024;

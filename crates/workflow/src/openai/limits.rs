@@ -101,7 +101,7 @@ const LARGEST_DEBT_MINUTES: f64 = 60.0;
 struct Bucket {
     most: f64,
     level: Mutex<(f64, Instant)>,
-    /// Callers take in the order in which they wait.
+    /// Makes callers take their amounts in the order in which they wait.
     queue: tokio::sync::Mutex<()>,
 }
 
@@ -210,7 +210,7 @@ mod tests {
         let limiter = Limiter::new(limits);
         limiter.admit(600).await.refused();
         let begun = Instant::now();
-        // It takes the tokens, and is dropped while it waits for its call slot.
+        // This call takes the tokens, and is dropped while it waits for its slot.
         let dropped = tokio::time::timeout(Duration::from_secs(1), limiter.admit(600)).await;
         assert!(dropped.is_err());
         limiter.admit(600).await;

@@ -61,10 +61,11 @@ pub(super) fn call_ids(turn: &TurnAttempt) -> HashSet<String> {
 
 /// The instructions of the agent's `system` and of the client, then the context.
 ///
-/// Facts and the summary of earlier turns were written by models from what anybody wrote, so they
-/// are quoted in user messages. The summary precedes the first user message and the facts precede
-/// the last one, so that the prefix stays the same from turn to turn. If there is a user message,
-/// no message is added, because some endpoints refuse two consecutive messages of one role.
+/// Models wrote the facts and the summary of earlier turns from text that anyone may have written,
+/// so both are quoted in user messages. The summary precedes the first user message and the facts
+/// precede the last one, so that the prefix stays the same from turn to turn. If there is a user
+/// message, no message is added, because some endpoints refuse two consecutive messages of one
+/// role.
 pub(super) fn of_context(turn: &TurnAttempt) -> Vec<Value> {
     let system = |text: &str| json!({"role": "system", "content": text});
     let instructions = [turn.text_setting("system"), turn.instructions()].into_iter().flatten().map(system);

@@ -108,7 +108,8 @@ async fn read(
     sender: &EngineSender,
 ) -> Result<Option<Failure>, ReceiverDropped> {
     let mut length = 0;
-    // Set when the answer ends. Further output extends it; keep-alives of the endpoint do not.
+    // The deadline is set when the answer ends. Further output extends it; keep-alives of the
+    // endpoint do not.
     let mut deadline = None;
     loop {
         let next = if reader.is_ending() {

@@ -24,9 +24,9 @@ impl Retries {
 
     /// The delay before the next try; `None`: no retry. `random`: from 0 to 1.
     ///
-    /// `failure` is an error of the status or the connection, before the model produced output.
-    /// Silence is not retried, because it has taken long enough. Invalid output of the model is
-    /// left to the next run of the turn.
+    /// `failure` is an error of the status or the connection, before the model produced output. A
+    /// timeout is not retried, because the call has taken too long already. Invalid output of the
+    /// model is left to the next run of the turn.
     pub(super) fn next(&mut self, failure: &Failure, random: f64) -> Option<Duration> {
         let is_left = matches!(failure.code.as_str(), "upstream_timeout" | "model_error");
         if failure.class != ErrorClass::Transient || is_left {
@@ -34,7 +34,8 @@ impl Retries {
         }
         let backoff = (FIRST_DELAY * 2_u32.saturating_pow(self.made)).min(LONGEST_DELAY);
         let delay = match failure.retry_after {
-            // Never sooner than asked, and spread over time.
+            // The retry never comes sooner than the endpoint asks, and retries are spread over
+            // time.
             Some(after) => after + backoff.mul_f64(random / 2.0),
             None => backoff.mul_f64(0.5 + random / 2.0),
         };

@@ -61,7 +61,7 @@ pub(super) fn read(value: &Value, state: &mut AnthropicState, deviations: &mut D
             said.is_whole = true;
         }
         "content_block_start" => {
-            // Without an index it is the next block.
+            // An event without an index begins the next block.
             let index = index.unwrap_or_else(|| state.last.map_or(0, |last| last + 1));
             block(&value["content_block"], index, state, &mut said.pieces, deviations);
         }

@@ -1,8 +1,8 @@
 //! Assembles the arguments of one call and decides what they mean at the end.
 //!
-//! Endpoints send them in pieces, whole, whole with each piece, or as `{}` first and the real ones
-//! later. A piece that repeats earlier text can be read in two ways. Both readings are kept until
-//! one of them can no longer be JSON.
+//! Endpoints send arguments in pieces, as a whole, or as a whole with each piece. Some first send
+//! `{}` and later the real arguments. A piece that repeats earlier text can be read in two ways.
+//! Both readings are kept until one of them can no longer be JSON.
 
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
@@ -21,7 +21,7 @@ const LONGEST_LITERAL: usize = 64;
 pub(super) enum ArgumentsState {
     Empty,
     Open,
-    /// They are a complete value.
+    /// The arguments are a complete value.
     Whole,
 }
 
@@ -58,7 +58,8 @@ impl Arguments {
         }
     }
 
-    /// Whether it is a placeholder for arguments that follow, or for none.
+    /// Whether the arguments so far are a placeholder for arguments that follow, or mean that there
+    /// are none.
     pub(super) fn is_placeholder(&self) -> bool {
         matches!(self.first().trim(), "{}" | "null" | "\"\"" | "[]")
     }
@@ -86,7 +87,7 @@ impl Arguments {
         self.replaced.as_ref().is_some_and(|shown| !has_grown(shown))
     }
 
-    /// Whether part of them was passed on.
+    /// Whether part of the arguments was passed on.
     pub(super) fn is_said(&self) -> bool {
         self.said > 0
     }

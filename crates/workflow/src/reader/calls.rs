@@ -1,8 +1,8 @@
 //! Assembles tool calls from the pieces of a stream.
 //!
-//! A piece's call follows from all of its fields: id, index, name, place in its list, and whether
-//! it can continue the arguments so far. No single field can be trusted. Endpoints give all calls
-//! one index, give each piece an index or id of its own, or send one call several times.
+//! All properties of a piece decide to which call it belongs: id, index, name, place in its list,
+//! and whether it can continue the arguments so far. No single field can be trusted. Endpoints give
+//! all calls one index, give each piece an index or id of its own, or send one call several times.
 
 use std::collections::HashSet;
 
@@ -75,7 +75,7 @@ impl CallDelta {
         is_call.then_some(piece)
     }
 
-    /// Whether it has no field, except perhaps an index.
+    /// Whether the piece has no field, except perhaps an index.
     fn is_blank(&self) -> bool {
         *self == Self { index: self.index, ..Self::default() }
     }
@@ -182,7 +182,7 @@ impl<'a> Calls<'a> {
 
     fn add_piece(&mut self, piece: CallDelta, shown: &mut ShownCalls, deviations: &mut Deviations) {
         if piece.is_blank() {
-            // Some endpoints send it with each text. Within a call it adds nothing.
+            // Some endpoints send a blank piece with each text. Within a call it adds nothing.
             deviations.note_if(self.calls.is_empty(), Deviation::CallShape);
             return;
         }
@@ -255,7 +255,8 @@ impl<'a> Calls<'a> {
         (0..count).filter_map(show).collect()
     }
 
-    /// The rest of complete calls that were shown as they grew: later output is shown after it.
+    /// The rest of complete calls that were shown as they grew: later output is shown after that
+    /// rest.
     fn finish_begun(&mut self) -> ShownCalls {
         let is_begun = |calls: &Self, place: usize| {
             let arguments = &calls.calls[place].arguments;
@@ -359,8 +360,8 @@ impl<'a> Calls<'a> {
             return if is_same { (place, by_index.is_none_or(|at| at == place)) } else { (new, true) };
         }
         let Some(place) = by_index.or(self.last) else { return (new, true) };
-        // A complete call does not continue with a piece that begins no value; a call being written
-        // does.
+        // A piece that begins no value does not continue a complete call; it continues a call that
+        // is being written.
         let begins_nothing =
             piece.name.is_empty() && !piece.arguments.trim().is_empty() && !opens(&piece.arguments);
         let is_open = |last: &usize| self.is_whole(place) && !self.is_whole(*last);
@@ -389,7 +390,8 @@ impl<'a> Calls<'a> {
                     && !call.arguments.is_placeholder()
                     && !call.arguments.is_repeated_by(&piece.arguments)
                     && !call.arguments.is_grown_by(&piece.arguments);
-                // With the same index as well, it is the same call, whatever it contains.
+                // A piece that also has the same index belongs to the same call, whatever it
+                // contains.
                 let is_same_index = piece.index.is_some_and(|index| call.indexes.has(&index));
                 let is_replaced = is_same_index && !self.in_list.contains(&place);
                 call.tool == piece.name && (is_replaced || !is_other_call)
@@ -399,8 +401,8 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// Whether a piece with an unknown or no id continues this call, whose index it has or which it
-    /// follows.
+    /// Whether a piece with an unknown id or none continues this call. The piece has the index of
+    /// this call, or follows its last piece.
     fn goes_on(&self, place: usize, piece: &CallDelta, has_index: bool) -> bool {
         let call = &self.calls[place];
         let (arguments, state) = (&call.arguments, call.arguments.state());

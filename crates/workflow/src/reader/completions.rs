@@ -16,7 +16,8 @@ pub(super) struct Said {
     pub(super) pieces: Vec<ContentPiece>,
     /// A whole message, of which only the new part is added.
     pub(super) message: Option<Vec<ContentPiece>>,
-    /// The message may be a piece: it replaces the delta in a chunk and does not end.
+    /// The message may be a piece: it is in a chunk in place of the delta, and the chunk has no
+    /// finish reason.
     pub(super) is_piece: bool,
     pub(super) finish: Option<Finish>,
     pub(super) model: Option<String>,
@@ -41,7 +42,7 @@ const USAGE: [&str; 7] = [
 ];
 /// Maximum depth of such an object.
 const DEEPEST_USAGE: u32 = 5;
-/// Output of the model, and long values without counts.
+/// Keys that are not searched for counts: output of the model, and long values.
 const NO_USAGE: [&str; 5] = ["content", "tool_calls", "logprobs", "arguments", "args"];
 
 /// The token counts in an event. OpenAI has them at the top, others in the choice or under another
@@ -62,7 +63,7 @@ fn find_usage(value: &Value, is_within: bool, depth: u32, found: &mut TokenCount
         Value::Object(map) => {
             for (key, value) in map.iter().filter(|(key, _)| !NO_USAGE.contains(&key.as_str())) {
                 let name = plain_name(key);
-                // Details of a count, which are read with its object.
+                // The value holds details of a count, which are read with the object of the count.
                 if is_within && (name.ends_with("details") || name.starts_with("cache")) {
                     continue;
                 }
@@ -110,7 +111,7 @@ pub(super) fn error(name: &str, value: &Value) -> Option<Value> {
     is_error.then(|| value.clone())
 }
 
-/// MiniMax's status format.
+/// Whether a status in MiniMax's format is an error.
 fn is_refused(status: &Value) -> bool {
     status["status_code"].as_i64().is_some_and(|code| code != 0)
 }

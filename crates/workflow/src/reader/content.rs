@@ -51,8 +51,8 @@ fn part(
     let is_thought =
         kind.contains("think") || kind.contains("reason") || part.get("thought") == Some(&Value::Bool(true));
     if is_thought {
-        // A signature or an empty part has no text. One beside a thought is another thought, or the
-        // same.
+        // A signature or an empty part has no text. A text beside a thought is another thought, or
+        // the same one.
         let thought = filled(part, &THOUGHTS).and_then(text_in);
         let beside = part
             .get("text")

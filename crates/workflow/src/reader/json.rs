@@ -21,8 +21,8 @@ pub(super) fn read(bytes: &[u8]) -> Option<(Value, bool)> {
     }
 }
 
-/// Reads an object that lacks only its last bracket. More must not be missing, because text could
-/// be lost.
+/// Reads an object that lacks only its last bracket. An object that lacks more is not read, because
+/// text could be lost.
 pub(super) fn read_unclosed(bytes: &[u8]) -> Option<Value> {
     let bytes = bytes.trim_ascii_end();
     let ends_a_value = bytes.last().is_some_and(|byte| b"}]".contains(byte));

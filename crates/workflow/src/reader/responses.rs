@@ -40,7 +40,7 @@ struct ItemSaid {
     reasoning: String,
     has_arguments: bool,
     is_call: bool,
-    /// Its reasoning is sent back.
+    /// The reasoning of the item is sent back.
     is_kept: bool,
 }
 
@@ -215,7 +215,7 @@ fn item(
         "reasoning" if is_done => {
             let whole = if texts("content").is_empty() { texts("summary") } else { texts("content") };
             let known = state.item(index, Kind::Reasoning);
-            // Of two forms of the same reasoning the first one is shown.
+            // If the same reasoning comes in two forms, the first one is shown.
             let more = if known.reasoning.is_empty() {
                 rest(whole, &mut known.reasoning, deviations)
             } else {

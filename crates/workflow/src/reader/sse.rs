@@ -63,7 +63,7 @@ impl EventFold {
     /// last event.
     pub(super) fn end(&mut self, deviations: &mut Deviations) -> VecDeque<Event> {
         let line = std::mem::take(&mut self.line);
-        // Without a colon it is the beginning of a field's name, or of a comment.
+        // A last line without a colon is the beginning of a field's name, or of a comment.
         if line.contains(&b':') || line.starts_with(b"{") || line.starts_with(b"[") || !self.bare.is_empty() {
             self.line(&line, deviations);
         }

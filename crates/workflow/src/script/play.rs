@@ -125,7 +125,7 @@ impl Playing<'_> {
         Ok(())
     }
 
-    /// A character counts as a token: any number that is the same each time will do.
+    /// Each character counts as a token; any number that is the same each time would do.
     fn metadata(&self, scenario: &Scenario) -> Map<String, Value> {
         let metadata = json!({
             "model": "scripted", "scenario": scenario.name, "finish_reason": "stop", "tokens_used": self.chars,

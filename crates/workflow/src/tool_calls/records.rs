@@ -143,7 +143,7 @@ impl ToolCalls {
         Ok(Some(LastEntry { seq: entry.seq, value }))
     }
 
-    /// `None`: something else was stored since.
+    /// Replaces an entry; `None` if something else was stored since.
     pub(super) async fn replace<T: Serialize>(
         &self,
         place: &str,

@@ -90,9 +90,9 @@ impl ToolCalls {
         }
     }
 
-    /// The record of a call that the stream has lost, from its younger incident. If a person had
-    /// the call repeated, it is unknown whether that happened: that is a new start, about which a
-    /// person decides.
+    /// Rebuilds the record of a call, which the stream has lost, from the call's younger incident.
+    /// If a person had decided to repeat the call, it is unknown whether that happened. The
+    /// repetition then counts as a new start, about which a person decides.
     pub(super) async fn known_by_incident(
         &self,
         call: &WantedCall<'_>,

@@ -1,7 +1,7 @@
 //! Tools of a Model Context Protocol server, over streamable HTTP.
 //!
-//! A server that cannot be reached is an error of its tools, never of a turn: the model gets it as
-//! a result, as from any other tool.
+//! A server that cannot be reached is an error of its tools, never of a turn: the model gets the
+//! error as a result, as from any other tool.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ impl McpServer {
     ) -> ToolOutcome {
         let tool = self.0.state.lock().await.tools.iter().find(|tool| tool.name == name).cloned();
         let not_run = |why: String| ToolOutcome::NotRun(ToolResult::error(why));
-        // Another turn may have read a newer list since this one found the tool.
+        // Another turn may have read a newer list since this turn found the tool.
         let Some(tool) = tool else { return not_run(format!("there is no tool {name:?}")) };
         if has_memory_scope(&tool) && turn.thread.background_kind().is_some() {
             return not_run(
@@ -278,7 +278,8 @@ mod tests {
                 found,
                 vec!["text"],
             ),
-            // These are not memory tools: one of another server, and another tool.
+            // These are not memory tools: the first belongs to another server, and the second is
+            // another tool.
             ("memory_search", &["text"], asked.clone(), vec!["text"]),
             ("frs_create_session", &all[..], asked.clone(), all.clone()),
         ] {

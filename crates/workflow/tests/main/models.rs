@@ -283,7 +283,7 @@ async fn a_call_is_made_again_before_the_model_has_begun() -> Result<()> {
         let end = hint(chunks.last().context("a last one")?)?;
         assert_eq!((name, end), (name, (class, None, code.to_owned())));
     }
-    // One cut of "torn", and the first and at least two more of "cut".
+    // "torn" is cut once; "cut" is cut the first time and at least two more times.
     assert!(upstream.counts.cut() >= 4, "{} cut", upstream.counts.cut());
     assert_eq!(upstream.counts.completed(), 2);
     Ok(())

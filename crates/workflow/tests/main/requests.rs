@@ -168,8 +168,8 @@ async fn a_drain_finishes_what_it_can_and_hands_back_the_rest() -> Result<()> {
     Ok(())
 }
 
-/// The server cannot be told that a request is handed back, and a process that is stopping has no
-/// time to wait for it.
+/// Without NATS, the service cannot hand a request back, and a process that is stopping has no time
+/// to wait for NATS.
 #[tokio::test]
 async fn a_drain_ends_while_nats_is_away() -> Result<()> {
     let fixture = Fixture::new().await?;

@@ -90,7 +90,8 @@ async fn a_delivery_after_the_first_listens_before_it_calls_a_model() -> Result<
     let fixture = Fixture::new().await?;
     let upstream = Upstream::new(&steps(json!([{"text": {"content": "hi"}}]))).await?;
     let mut asked = request("t1", "x");
-    // Its first delivery went to a service that died; a later one begins despite the expiry.
+    // The first delivery of the request went to a service that died. A later delivery begins
+    // despite the expiry.
     asked["expires_at"] = json!("2026-01-01T00:00:00Z");
     fixture.publish(&asked).await?;
     fixture.take_and_give_back().await?;

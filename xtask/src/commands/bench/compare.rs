@@ -95,7 +95,7 @@ struct ComparedFigure {
     bench: String,
     what: String,
     unit: String,
-    /// Of the other binary, and of this one.
+    /// Values of the other binary, and of this one.
     values: [Vec<f64>; 2],
 }
 
@@ -143,7 +143,7 @@ impl ComparisonTable {
         }
     }
 
-    /// The lines for figures that both have.
+    /// The lines of the figures that both binaries have.
     fn lines(&self, commit: &str) -> Vec<[String; 6]> {
         let head = ["bench", "what", "unit", commit, "this", "this / other"].map(str::to_owned);
         std::iter::once(head).chain(self.figures.iter().filter_map(ComparedFigure::cells)).collect()

@@ -10,8 +10,8 @@ pub(super) struct BenchForm {
     quick: &'static [&'static str],
     /// Arguments that select the parts for the table of all goals.
     judged: &'static [&'static str],
-    /// Arguments that select the parts which measure the program in `ANTIPHON_BIN`; `None`: there
-    /// are none, because it calls the crates.
+    /// Arguments that select the parts which measure the program in `ANTIPHON_BIN`; `None`: the
+    /// benchmark calls the crates and measures no program.
     compared: Option<&'static [&'static str]>,
 }
 
@@ -45,7 +45,7 @@ pub(super) const FORMS: &[BenchForm] = &[
         name: "tasks",
         short: &["--agents", "500", "--rounds", "1", "--seconds", "10"],
         quick: &["--quick"],
-        // Without the crate that does fourteen tasks per second, and without the parts with the
+        // This leaves out the crate that does fourteen tasks per second, and the parts with the
         // longest queues.
         judged: &["--rows", "a,b,c,g", "--only", "antiphon,raw,graphile-worker,batched,river"],
         compared: Some(&["--rows", "b", "--only", "antiphon"]),

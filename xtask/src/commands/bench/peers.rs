@@ -25,8 +25,8 @@ pub(super) fn install_queues() -> Result<()> {
     let source = workspace::root().join("crates/bench/peers");
     let target = target();
     say("peers from the crate registry, and our worker beside them: release build");
-    // Not --locked: our own crates are in it, and their dependencies change. The peers' versions
-    // are exact.
+    // Not --locked: the lock file includes our own crates, whose dependencies change. The peers'
+    // versions are exact.
     let mut build = cargo(&["build", "--release", "--bins"]);
     build.current_dir(&source).env("CARGO_TARGET_DIR", target.join("cargo"));
     ensure!(run(&mut build)? == 0, "the peers from the crate registry were not built");

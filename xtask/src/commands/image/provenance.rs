@@ -19,7 +19,7 @@ pub(super) fn source() -> Option<String> {
     public_address(&git(&["remote", "get-url", "origin"])?)
 }
 
-/// The address without a login; a local path is useless elsewhere.
+/// The address without a login; `None` for a local path, which is useless elsewhere.
 fn public_address(url: &str) -> Option<String> {
     let rest = url.strip_prefix("https://")?;
     let (_, host_and_path) = rest.split_once('@').unwrap_or(("", rest));

@@ -9,7 +9,7 @@ use wire::subject;
 
 use crate::mapping::WrongMapping;
 
-/// Fill levels of a stream in percent: from `FILLING` it is a warning, from `FULL` a problem.
+/// Fill levels of a stream in percent: from `FILLING` on a warning, from `FULL` on a problem.
 const FILLING: u64 = 80;
 const FULL: u64 = 98;
 /// Maximum number of entries after the checkpoint of one partition.

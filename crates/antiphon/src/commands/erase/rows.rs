@@ -35,7 +35,8 @@ pub(super) async fn note_agents(erasing: &mut Erasing<'_>) -> Result<(), ExitErr
     for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
         let agents = erasing.store.agents_of_threads(threads).await?;
         erasing.store.note_agents(threads, &agents).await?;
-        // Tasks that follow their turns may still be on their way to empty queues.
+        // Tasks that follow turns of these threads may still be on their way to queues that are
+        // empty now.
         let queues = agents.iter().flat_map(|agent| {
             [TaskKind::WorkRequest, TaskKind::Memory, TaskKind::Compaction].map(|kind| agent.queue_of(kind))
         });

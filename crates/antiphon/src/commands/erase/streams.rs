@@ -107,9 +107,9 @@ impl<'a> ErasedStreams<'a> {
         Ok(ends)
     }
 
-    /// Deletes turn requests of the threads, and of tasks that follow their turns. With `of_agents`
-    /// also all requests of agents whose threads had text of them: their owners ask again, with
-    /// other contexts.
+    /// Deletes turn requests of the threads, and of tasks that follow turns of the threads. With
+    /// `of_agents`, it also deletes all requests of agents that may hold text of the threads. The
+    /// owners then request these turns again, with other contexts.
     pub(super) async fn drop_requests(&self, of_agents: bool) -> Result<u64, ExitError> {
         let Some(bus) = self.bus else { return Ok(0) };
         let (mut dropped, mut from) = (0, Seq(1));
@@ -180,7 +180,7 @@ impl<'a> ErasedStreams<'a> {
         Ok(left)
     }
 
-    /// Returns `None` when nothing is left, otherwise the reason.
+    /// Returns `None` when nothing is left, otherwise the reason why something is.
     async fn clear_partition(
         &self,
         bus: &Bus,
@@ -230,8 +230,8 @@ impl<'a> ErasedStreams<'a> {
                 thread
                     .or_else(|| self.agents.iter().find(|agent| is_here(agent.as_str())).map(AgentId::thread))
             }
-            // A name of the default tenant that has no other use: subjects named after the tenant
-            // would have to be purged too.
+            // A name of the default tenant that has no other use. Subjects named after the erased
+            // tenant would have to be purged, too.
             Scope::Tenant(_) => {
                 let mut names = (0_u32..).map(|number| format!("erasing-{number}"));
                 names.find(|name| is_here(name)).and_then(|name| ThreadId::parse(&name).ok())
@@ -359,7 +359,7 @@ fn origin_of_dead_task(partition: PartitionId, entry: &StoredEntry) -> Option<Th
     model::origin(&agent, kind, &metadata)
 }
 
-/// The threads of a tenant that only streams know of.
+/// The threads of a tenant that exist only in streams.
 pub(super) async fn threads_of_tenant(
     bus: &Bus,
     store: &Store,
@@ -383,14 +383,15 @@ pub(super) async fn threads_of_tenant(
     Ok(threads)
 }
 
-/// All that is known of tool calls: subjects, with how many entries they have.
+/// The subjects of all tool calls and their incidents, with the number of entries.
 async fn tool_calls(bus: &Bus) -> Result<BTreeMap<String, u64>, ExitError> {
     let mut calls = bus.subjects(subject::TOOL_CALLS_STREAM, subject::ALL_TOOL_CALLS).await?;
     calls.extend(bus.subjects(subject::TOOL_CALLS_STREAM, subject::ALL_TOOL_INCIDENTS).await?);
     Ok(calls)
 }
 
-/// Dead letters that are tasks which follow turns of these threads: only their payload says so.
+/// Deletes dead letters that are tasks which follow turns of these threads. Only the payload of a
+/// dead letter shows this.
 pub(super) async fn drop_dead_tasks(erasing: &mut Erasing<'_>) -> Result<u64, ExitError> {
     let (mut after, mut dropped) = ((0, String::new()), 0);
     loop {
@@ -398,7 +399,8 @@ pub(super) async fn drop_dead_tasks(erasing: &mut Erasing<'_>) -> Result<u64, Ex
         let Some((bucket, key, ..)) = page.last() else { break };
         after = (*bucket, key.clone());
         for (bucket, key, subject, raw) in page {
-            // As it would be read today: the number of partitions may have been another one.
+            // The letter is decoded as it would be today, because the number of partitions may have
+            // changed.
             let place = subject::in_fleet(erasing.partitions, &subject);
             let (partition, subject) = place.unwrap_or((PartitionId(bucket), subject));
             let entry = StoredEntry { seq: Seq(0), subject, payload: Bytes::from(raw) };

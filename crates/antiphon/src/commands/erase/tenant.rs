@@ -24,7 +24,8 @@ use crate::options::ErasePolicy;
 
 /// Pause between two attempts to write the mark, and between two lists.
 const PAUSE: Duration = Duration::from_millis(250);
-/// After this time gateways have read the mark, and what they accepted before it is in the streams.
+/// After this time gateways have read the mark, and everything that they accepted before is in the
+/// streams.
 const SETTLED: Duration = Duration::from_secs(4);
 
 pub(super) async fn run(

@@ -17,7 +17,7 @@ use crate::output::eprint_line;
 
 /// Maximum size in bytes of an input of another system, which is read as a whole.
 const MAX_BYTES: u64 = 1 << 30;
-/// Notes that are printed for one thread; further ones are only counted.
+/// Maximum number of notes that are printed for one thread; further ones are only counted.
 const MAX_NOTES: usize = 50;
 /// Chats that an error lists.
 const MAX_LISTED: usize = 10;

@@ -28,7 +28,8 @@ pub(super) struct SessionImporter {
 #[derive(Debug)]
 struct OpenSession {
     id: ReasoningSessionId,
-    /// In the scope of the session's tenant: writes are refused once the tenant is erased.
+    /// The store in the scope of the session's tenant: writes are refused once the tenant is
+    /// erased.
     store: Store,
     session: Map<String, Value>,
     /// The session existed before, and stays unchanged.

@@ -70,8 +70,8 @@ pub(super) enum ChangeStart {
     Nothing,
 }
 
-/// Whether the change has to be begun, continued, or was already made. A job that is repeated after
-/// its success succeeds again.
+/// Whether the change has to begin, has to continue, or was already made. A job that is repeated
+/// after its success succeeds again.
 ///
 /// # Errors
 /// Another change is in progress.
@@ -113,7 +113,7 @@ impl ChangeRun<'_> {
         for status in self.store.partitions_status().await? {
             self.check_stream(&status).await?;
         }
-        // This shows now whether there is room for the new streams.
+        // The streams are created now to find out whether there is room for them.
         let options =
             StreamOptions { owner: StreamOwner::Installation(self.installation.clone()), ..options };
         self.make_streams(to, &options).await?;
@@ -169,8 +169,8 @@ impl ChangeRun<'_> {
         }
     }
 
-    /// The stream's owner has to record what the stream has lost: after the change the loss could
-    /// not be named any more.
+    /// Fails if the stream has lost something that its owner has not recorded, because the loss
+    /// cannot be described after the change.
     async fn check_stream(&self, status: &PartitionStatus) -> Result<(), ExitError> {
         let partition = status.partition;
         let mut marks = Vec::new();
@@ -198,8 +198,8 @@ impl ChangeRun<'_> {
             None => self.close(change).await?,
         };
         let mut mover = Mover::new(self.bus, change, &ends).await?;
-        // An interrupted run may have left consumers that have read a part. The higher epoch keeps
-        // them apart from those of this run.
+        // An interrupted run may have left consumers that have read a part of a stream. The higher
+        // epoch distinguishes the consumers of this run from them.
         self.store.raise_epochs_of_change().await?;
         for source in self.sources(change, &ends).await? {
             mover.move_source(&source).await?;

@@ -3,7 +3,7 @@
 //! Every entry after a checkpoint is appended to the stream of its key under the new number, even
 //! if its partition stays the same. Splitting, merging and keeping follow the same rule. The old
 //! streams are read one after the other, each in its order, so the place of an entry depends on
-//! nothing else. An interrupted move therefore recognizes what it has done.
+//! nothing else. A repeated run therefore recognizes what an interrupted one has moved.
 
 use model::{PartitionCount, PartitionId, Seq};
 use wire::subject;

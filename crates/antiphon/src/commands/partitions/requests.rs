@@ -45,7 +45,7 @@ pub(super) async fn readdress(bus: &Bus, count: PartitionCount) -> Result<u64, E
 
 /// Publishes under the id that a new owner would use, so that the owner's repeated request is
 /// dropped as a duplicate. After a quick change back, the id is still taken by an earlier request
-/// that no longer exists. Then it publishes without an id.
+/// that no longer exists. In that case the request is published without an id.
 async fn publish(bus: &Bus, subject: &str, request: &Value) -> Result<(), ExitError> {
     let payload = Bytes::from(request.to_string());
     let json = Some(wire::CONTENT_TYPE_JSON);
@@ -74,7 +74,8 @@ fn run_of(entry: &StoredEntry) -> (String, String) {
     (request["turn_id"].to_string(), request["run"].to_string())
 }
 
-/// The request with the right subject, as a later attempt; `None` if its subject is already right.
+/// The request with the corrected subject and a higher attempt number; `None` if its subject is
+/// already right.
 fn readdressed(count: PartitionCount, request: &Value) -> Option<Value> {
     let old = request["subject"].as_str()?;
     let (_, new) = subject::in_fleet(count, old).filter(|(_, new)| new != old)?;

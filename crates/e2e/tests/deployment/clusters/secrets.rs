@@ -1,4 +1,4 @@
-//! Pods restart if a secret that they read has changed, and no others.
+//! Pods restart if a secret that they read has changed; other pods do not.
 
 use std::net::SocketAddr;
 

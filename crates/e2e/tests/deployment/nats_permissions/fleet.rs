@@ -55,8 +55,8 @@ async fn a_fleet_works_with_the_nats_users_of_its_roles() {
     assert_eq!(nats.violations(), [""; 0]);
 }
 
-/// Each runs as the user of its own workflow, which may neither create a consumer nor touch that of
-/// the other.
+/// Each service runs as the user of its own workflow, which is not allowed to create a consumer or
+/// to use the consumer of the other workflow.
 #[tokio::test(flavor = "multi_thread")]
 async fn example_services_answer_as_the_nats_users_of_their_workflows() {
     let (nats, database) = (ShippedNats::with_examples().await, TestDatabase::create().await.unwrap());

@@ -1,6 +1,6 @@
 //! The effect of a stolen password of a publisher or a workflow service. Forged entries of each
-//! kind only make dead letters, and no JetStream reply goes to a subject to which its user may not
-//! publish.
+//! kind only make dead letters, and no JetStream reply goes to a subject to which its user is not
+//! allowed to publish.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -148,7 +148,7 @@ impl Scene {
         Self { nats, fleet, pool: database.pool().await.unwrap(), _database: database }
     }
 
-    /// Stores an entry as a user, or panics because there is no answer.
+    /// Stores an entry as a user; panics if there is no answer.
     async fn store(&self, client: &Client, subject: &str, payload: Bytes) {
         let stored = jetstream::new(client.clone()).publish(subject.to_owned(), payload).await.unwrap();
         timeout(SOON, stored.into_future())
@@ -352,7 +352,8 @@ async fn replies_of_jetstream_do_not_reach_the_fleet() {
 }
 
 /// NATS cannot prevent a workflow service, which shares the fleet's account, from directing an
-/// acknowledgement to any subject. It cannot choose the content, and the receivers ignore it.
+/// acknowledgement to any subject. The service cannot choose the content, and the receivers ignore
+/// the acknowledgement.
 #[tokio::test(flavor = "multi_thread")]
 async fn acknowledgements_sent_into_the_fleet_do_nothing() {
     let scene = Scene::new().await;

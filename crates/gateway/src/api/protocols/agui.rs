@@ -72,8 +72,8 @@ async fn follow(posted: ProtocolRequest) -> Result<Response, Problem> {
     Ok(stream(AgUi::new(thread, run, message.clone()), message, answer))
 }
 
-/// The answer of the turn that a run opened. Clients that come back name the run that they began,
-/// or a new name for the connection, for which there is no turn.
+/// The answer of the turn that a run opened. Returning clients send the id of the run that they
+/// began, or a new id for the connection, which has no turn.
 async fn named(
     ctx: &RequestContext,
     connection: ConnectionHandle,
@@ -85,7 +85,7 @@ async fn named(
     let Some(claim) = backend.store().key_claim(thread, &key).await? else { return Ok(None) };
     let mut state = backend.store().turn_state(thread, &claim.turn).await?;
     if state.is_none() && !is_known(backend, thread, &claim.turn).await? {
-        // It has ended meanwhile, or its gateway died before it began.
+        // The turn has ended in the meantime, or its gateway died before the turn began.
         state = backend.store().turn_state(thread, &claim.turn).await?;
         if state.is_none() {
             return Ok(None);
@@ -95,7 +95,7 @@ async fn named(
     enter(ctx, connection, thread, known, Repeats::Same).await.map(Some)
 }
 
-/// Whether a turn of which nothing is stored is in progress or waits.
+/// Whether a turn that is not in the store is in progress or waits.
 async fn is_known(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Result<bool, Problem> {
     let explained = owner_query::explain_up_to_date(backend, thread).await?;
     Ok(owner_query::has_turn(&explained, turn))

@@ -66,8 +66,8 @@ pub(crate) fn read(backend: &Backend, thread: &ThreadId, body: &[u8]) -> Result<
     Ok(foreign::assign_positions(thread, messages, now).items)
 }
 
-/// Writes the messages, if there are any, unless the thread has messages: then the request was
-/// repeated.
+/// Writes the messages, if there are any. If the thread has messages already, the request was
+/// repeated, and nothing is written.
 pub(crate) async fn write(
     backend: &Backend,
     thread: &ThreadId,
@@ -89,7 +89,7 @@ pub(crate) async fn write(
     }
     match backend.store().import_batches(thread, items, &[]).await? {
         ImportOutcome::Stored(_) => Ok(()),
-        // The same request was faster.
+        // A concurrent copy of the same request has written the messages.
         _ if backend.store().thread(thread).await?.is_some_and(|row| row.messages > 0) => Ok(()),
         _ => Err(refused("messages".to_owned(), "the earlier messages cannot be kept".to_owned()).into()),
     }

@@ -18,7 +18,7 @@ pub(crate) struct Last {
     pub(crate) at: Timestamp,
 }
 
-/// `None` in a thread in which no person was answered yet.
+/// The last outcome; `None` if no person has been answered in the thread yet.
 pub(crate) async fn answer(backend: &Backend, thread: &ThreadId) -> Result<Option<Last>, Problem> {
     let store = backend.store();
     let answered = store.last_answer(thread, true).await?;

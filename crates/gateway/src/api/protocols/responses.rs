@@ -32,7 +32,8 @@ use crate::commands::validate::TurnParameters;
 use crate::commands::{control, owner_query};
 use crate::streaming::store_reads;
 
-/// Number of checks whether a cancelled response has ended, so that it can be shown as it ended.
+/// Number of checks whether a cancelled response has ended, so that the reply can show its final
+/// state.
 const CANCEL_LOOKS: u32 = 20;
 const CANCEL_PAUSE: Duration = Duration::from_millis(100);
 
@@ -62,7 +63,7 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, Problem> {
     };
     let submission = resolve(&ctx, &input).await?;
     if request.follows == Follows::Nothing {
-        // So that every gateway knows the agent of the thread.
+        // Stored so that every gateway knows the agent of the thread.
         let agent = request.agent.clone();
         let new = NewThread { thread: thread.clone(), agent, policy: None, metadata: Metadata::EMPTY };
         if backend.store().upsert_thread(&new).await? == NamedThread::BeingErased {
@@ -126,7 +127,8 @@ async fn place(
     if let Some(key) = key
         && backend.store().key_claim(&thread, key).await?.is_some()
     {
-        // The request is repeated: what was the last response then may no longer be.
+        // The request is a repetition: the response that it follows was the last one then, but need
+        // not be the last one now.
         return Ok(thread);
     }
     if last_turn(backend, &thread).await?.as_ref() != Some(&turn) {
@@ -252,7 +254,7 @@ async fn thread_of(ctx: &RequestContext, turn: &TurnId, message: &MessageId) -> 
         Ok(thread) => return Ok(thread),
         Err(problem) => problem,
     };
-    // It may have ended meanwhile.
+    // The turn may have ended in the meantime.
     let found = store.thread_of_turn(turn, message).await?.and_then(|thread| ctx.in_own_tenant(thread));
     found.ok_or(problem)
 }
@@ -272,8 +274,8 @@ async fn ended(
     Ok(failure.map(TurnAnswer::of_failure))
 }
 
-/// The options of the stored request. For an input of another protocol or an old one, which has
-/// none stored: those that are known.
+/// The options of the stored request. An input of another protocol, or an old one, has no stored
+/// options: then the result has the options that are known.
 async fn known_terms(
     backend: &Backend,
     thread: &ThreadId,
@@ -311,7 +313,7 @@ fn terms(
     }
 }
 
-/// The agent of the thread, by the name that clients know.
+/// The name by which clients know the agent of the thread.
 async fn model_of(backend: &Backend, thread: &ThreadId) -> Result<String, Problem> {
     let row = backend.store().thread(thread).await?;
     let agent: Option<AgentId> = row.and_then(|row| row.named.agent);
@@ -328,8 +330,8 @@ async fn under_way(backend: &Backend, terms: ResponseOptions, turn: &TurnId) -> 
     Responses::under_way(terms, is_running)
 }
 
-/// Turns without an idempotency key have the time in their id (a UUID of version 7); for others it
-/// is unknown, 0.
+/// When the turn was opened. The id of a turn without an idempotency key contains the time (a UUID
+/// of version 7). For other turns the time is unknown: 0.
 fn opened_at(turn: &TurnId) -> Timestamp {
     let unique = turn.as_str().split_once('-').map(|(_, unique)| unique).unwrap_or_default();
     let id = Uuid::try_parse(unique).ok().filter(|id| id.get_version_num() == 7);

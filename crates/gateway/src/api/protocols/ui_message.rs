@@ -32,9 +32,9 @@ use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
 use crate::streaming::store_reads;
 
-/// An answer that ended within this time is sent again to a client that comes back, in ms: the
-/// client may have seen only a part. Clients ask within seconds of a cut; one that has the whole
-/// answer gets the same under the same id.
+/// An answer is sent again to a returning client for this time (ms) after its end, because the
+/// client may have seen only a part. Clients return within seconds of a cut. A client that has the
+/// whole answer receives the same message under the same id.
 const LATELY_MS: i64 = 120_000;
 
 pub(crate) async fn post(
@@ -90,7 +90,7 @@ async fn retry(
     let is_meant = match &regenerated.message {
         None => true,
         Some(name) if *name == *failed.turn.answer(failed.run).as_str() => true,
-        // Or the input, by the name that the client gave it.
+        // The name may also be the client's id of the input.
         Some(name) => match client_idempotency_key("ui", Some(name)) {
             Some(key) => {
                 backend.store().key_claim(thread, &key).await?.is_some_and(|claim| claim.turn == failed.turn)

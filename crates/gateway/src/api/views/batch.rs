@@ -16,11 +16,11 @@ const PREVIEW_CHARS: usize = 120;
 /// A batch, without its messages.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BatchView {
-    /// Null while its first turn is under way: it is given with the commit.
+    /// Null while the first turn of the batch is in progress: the commit assigns the id.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub(crate) batch_id: Option<Position>,
-    /// Its first turn, which names the batch before and after its commit; null where no turn has
-    /// begun it.
+    /// The first turn of the batch. It identifies the batch before and after the commit; null where
+    /// the batch began without a turn.
     #[schema(value_type = Option<schemas::TurnIdSchema>, required)]
     pub(crate) turn_id: Option<String>,
     #[schema(value_type = Option<schemas::BatchTypeSchema>, required)]
@@ -37,7 +37,7 @@ pub(crate) struct BatchView {
     pub(crate) parent_batch: Option<Position>,
     pub(crate) message_count: usize,
     pub(crate) tokens: u64,
-    /// Why its last answer ended; null while it has none.
+    /// Why the last answer of the batch ended; null while there is none.
     #[schema(value_type = Option<protocols::schemas::FinishReasonSchema>, required)]
     pub(crate) finish_reason: Option<&'static str>,
     /// Total use of the model calls of all its answers, where known.
@@ -107,13 +107,13 @@ pub(crate) struct WholeBatch {
     pub(crate) batch: BatchView,
     pub(crate) calls: Vec<CallView>,
     pub(crate) messages: Vec<MessageView>,
-    /// While it is open: its texts are longer than one answer may be, and their ends are left out.
+    /// For an open batch: its texts exceed the limit of one answer, so their ends are left out.
     pub(crate) is_cut: bool,
 }
 
 impl WholeBatch {
-    /// The batch as it is shown, and the messages of it as they are stored; without those that the
-    /// system made up itself.
+    /// `shown`: the batch as clients see it. `messages`: its stored messages; those that the system
+    /// generated are left out.
     pub(crate) fn new(shown: BatchView, batch: &Batch, messages: Vec<StoredMessage>) -> Self {
         let messages = messages.into_iter().filter(|message| !message.item.is_synthetic());
         Self {
@@ -130,7 +130,7 @@ impl WholeBatch {
 pub(crate) struct CallView {
     pub(crate) tool_call_id: String,
     pub(crate) name: String,
-    /// Null while its turn is under way.
+    /// Null while the turn of the call is in progress.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub(crate) call_at: Option<Position>,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]

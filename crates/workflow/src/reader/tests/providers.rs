@@ -475,7 +475,7 @@ fn recorded_chunks_of_other_interfaces_are_read() {
     let (_, parallel) = read_file(Responses, "openai-responses/parallel-tool-call-wrapper.1.jsonl");
     assert_eq!(parallel.reply.calls.len(), 1, "{parallel:?}");
     assert_eq!(&*parallel.reply.calls[0].name.tool, "parallel");
-    // Two of its events lack their last bracket.
+    // Two events of this response lack their last bracket.
     assert!(parallel.outcome.is_ok() && parallel.reply.deviations.has(Deviation::InvalidJson));
     let (_, failed) = read_file(Responses, "openai-responses/openai-error.1.jsonl");
     assert_eq!(failed.outcome.unwrap_err().class, model::ErrorClass::Auth, "the account is spent");

@@ -15,7 +15,7 @@ fn count(count: u64) -> PartitionCount {
 fn entries(from: PartitionCount, many: u64) -> Vec<(PartitionId, String, u64)> {
     let mut entries: Vec<_> = (0..many)
         .map(|number| {
-            // As good as any random order, and reproducible.
+            // This order is as good as a random one, and reproducible.
             let (key, kind) =
                 (number.wrapping_mul(2_654_435_761) % 40, ["chunks", "tasks"][(number % 2) as usize]);
             let key = format!("key-{key}");

@@ -319,10 +319,10 @@ impl Partition {
         tick.into_iter().chain(timer).min()
     }
 
-    /// True if the action to start the turn has been returned and the turn has not ended.
+    /// True if the action to start the turn has been returned and its end is not committed. Until
+    /// then it keeps its place under limits: the commit says how many tokens it used.
     pub fn is_active(&self, turn: &TurnId) -> bool {
-        let found = self.table.turns.get(turn);
-        found.is_some_and(|turn| matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running))
+        self.table.turns.get(turn).is_some_and(|turn| turn.phase != TurnPhase::Waiting)
     }
 
     pub fn stats(&mut self, now: Timestamp) -> Stats {

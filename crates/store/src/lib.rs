@@ -1,13 +1,13 @@
-//! Postgres: every query and transaction of Antiphon; embeds `migrations/`.
+//! All access to Postgres: every query and transaction of Antiphon; embeds `migrations/`.
 //!
-//! [`Store`] reads and keeps leases over a small pool. A [`CommitWriter`] holds one connection and
-//! applies [`partition::Commit`]s. [`migrate`] lays out a database.
+//! [`Store`] reads, and maintains leases, over a small pool. A [`CommitWriter`] holds one
+//! connection and applies [`partition::Commit`]s. [`migrate`] lays out a database.
 //!
 //! Invariants: an operation writes with one statement, so it applies whole or not at all. Some
 //! operations read first, and try again when another change came in between. Only `row_security`
-//! opens a transaction around another statement, and none leaves this crate. Database work runs in
-//! its own tasks, so that dropping a future never cancels it half-way. Only the database clock
-//! decides about leases and ages.
+//! opens a transaction around another statement, and no transaction is visible outside this crate.
+//! Database work runs in its own tasks, so that dropping a future never cancels it half-way. Only
+//! the database clock decides about leases and ages.
 
 mod api;
 mod budgets;

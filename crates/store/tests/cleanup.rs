@@ -1,4 +1,4 @@
-//! Records kept for people: retention, erasure and replay.
+//! Records that are kept for people: retention, erasure and replay.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ async fn everything_kept_has_a_bound_in_age_and_in_bytes() {
         )
         .await;
     let age = |days: u32| CleanupLimit::Age(DAY * days);
-    // Failed ones go with their marks and their ids: nothing becomes pending or completed by it.
+    // Failed tasks are deleted with their marks and ids, so that none becomes pending or completed.
     assert_eq!(beyond(&store, CleanupKind::FailedTasks, age(5)).await, 1);
     assert_eq!(database.number("SELECT count(*) FROM tasks WHERE position = 2").await, 0);
     assert_eq!(database.number("SELECT count(*) FROM task_ids WHERE position = 2").await, 0);
@@ -72,7 +72,7 @@ async fn everything_kept_has_a_bound_in_age_and_in_bytes() {
     assert_eq!(beyond(&store, CleanupKind::DeadLetters, CleanupLimit::Bytes(50_000)).await, 0);
     assert_eq!(beyond(&store, CleanupKind::Audit, age(30)).await, 31);
     assert_eq!(beyond(&store, CleanupKind::ErasedThreads, age(90)).await, 511);
-    // One that is not erased to its end stays marked.
+    // A tenant that is not completely erased stays marked.
     assert_eq!(beyond(&store, CleanupKind::ErasedTenants, age(90)).await, 1);
     let bytes = store.cleanup_bytes().await.unwrap();
     assert!(bytes.len() == 7 && bytes.iter().all(|(_, bytes)| *bytes > 0), "{bytes:?}");
@@ -128,7 +128,7 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     assert_eq!(store.erase_some(&[thread("t")]).await.unwrap()["messages"], 1);
     assert_eq!(database.number("SELECT count(*) FROM messages").await, 0);
 
-    // Owners that still hold such text in memory cannot write it either.
+    // Owners that still hold text of the erased thread in memory cannot write it either.
     let owner = Owner::new(&store, "a").await;
     let mut late = owner.empty();
     let following = |id: &str, position: i64, origin: &str| {
@@ -161,7 +161,8 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     database.execute("DELETE FROM threads").await;
     let named =
         store::NewThread { thread: thread("t"), agent: None, policy: None, metadata: model::Metadata::EMPTY };
-    // Not before everything is erased, and not because an earlier run has finished.
+    // The thread can be created neither before everything is erased nor because an earlier run has
+    // finished.
     let settings = store::PutAgent {
         agent: thread("t").agent(),
         workflow: model::WorkflowName::parse("default").unwrap(),
@@ -199,13 +200,13 @@ async fn an_interrupted_erasing_of_an_owner_is_found_again() {
     assert_eq!(found(store::ErasedOwner::Tenant(None)).await, [thread("t1"), thread("t2")]);
     let marks = database.rows("SELECT e::text AS row FROM erased_threads AS e").await;
     assert!(!marks.concat().contains("ann"), "the name itself is not kept: {marks:?}");
-    // A run for another reason, which is interrupted as well.
+    // A run for another reason that is also interrupted.
     store.mark_erased(&[thread("t1")], "op", "run-3", None).await.unwrap();
     assert_eq!(found(ann.clone()).await, [thread("t1")]);
     store.finish_erasing(&[thread("t1")], "run-3").await.unwrap();
     assert_eq!(found(ann).await, []);
     assert_eq!(found(store::ErasedOwner::Tenant(None)).await, [thread("t2")]);
-    // Created again by a build that does not know of it.
+    // A build that does not know the user mark has created the threads again.
     database.execute("UPDATE erased_threads SET recreated_at = clock_timestamp()").await;
     assert_eq!(found(other).await, []);
     assert_eq!(found(store::ErasedOwner::Tenant(None)).await, []);

@@ -1,4 +1,4 @@
--- $1 whether to include acknowledged incidents.
+-- $1 true to include acknowledged incidents.
 SELECT partition_id, kind, incarnation, first_seq, last_seq, detail,
        to_char(detected_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS detected_at,
        to_char(acknowledged_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS acknowledged_at,

@@ -1,4 +1,4 @@
--- The rights of the three roles of deploy/postgres-roles.sql, if they exist. `antiphon migrate`
+-- Grants rights to the three roles of deploy/postgres-roles.sql, if they exist. `antiphon migrate`
 -- runs this after the migrations, so that new tables are covered. It is one transaction, so that no
 -- process loses its rights in between.
 DO $$
@@ -30,7 +30,7 @@ DECLARE
     ];
     entry text[];
 BEGIN
-    -- Two concurrent migrations would change the same catalog rows.
+    -- Without the lock, two concurrent migrations would change the same catalog rows.
     PERFORM pg_advisory_xact_lock(hashtextextended('antiphon grants', 0));
     FOREACH name IN ARRAY ARRAY['antiphon_gateway', 'antiphon_worker', 'antiphon_operator'] LOOP
         CONTINUE WHEN to_regrole(name) IS NULL;

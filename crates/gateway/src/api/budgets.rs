@@ -206,7 +206,8 @@ pub(crate) async fn put(
     let command = control::new_id()?;
     // Usage before this change counts, too, if it is in the current period.
     if !store.put_budget(ctx.tenant(), &name, &budget, &command, &actor).await? {
-        let detail = format!("the tenant has {} budgets, which is as many as it may", store::MOST_BUDGETS);
+        let detail =
+            format!("the tenant already has {} budgets, the maximum: delete one first", store::MOST_BUDGETS);
         return Err(Problem::new(ErrorCode::TooManyBudgets, detail));
     }
     let row = store.budget(ctx.tenant(), &name).await?.ok_or_else(unknown)?;

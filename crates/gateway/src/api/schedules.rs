@@ -216,8 +216,10 @@ async fn store_checked(
     let version = match store.put_schedule(&put).await? {
         PutOutcome::Stored(version) => version,
         PutOutcome::Full => {
-            let detail =
-                format!("the agent has {} schedules, which is as many as it may", store::MOST_SCHEDULES);
+            let detail = format!(
+                "the agent already has {} schedules, the maximum: delete one first",
+                store::MOST_SCHEDULES
+            );
             return Err(Problem::new(ErrorCode::TooManySchedules, detail));
         }
         PutOutcome::Erased => return Err(erased(backend, agent).await),

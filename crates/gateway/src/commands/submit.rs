@@ -349,7 +349,7 @@ fn same(claim: KeyClaim, digest: &[u8]) -> Result<TurnId, Problem> {
 /// Refuses what the agent's settings do not allow its clients.
 fn refuse_unless_allowed(asked: &TurnParameters, settings: &ThreadSettings) -> Result<(), Problem> {
     if let Some(param) = asked.instructions.clone().filter(|_| !settings.appends_instructions) {
-        let why = "instructions are said by the agent's setting `system`, unless its setting `client_instructions` is `append`";
+        let why = "the agent's setting `system` holds its instructions; set `client_instructions` to `append` to accept those of clients";
         return Err(BadRequest::Unsupported { param, why: why.into() }.into());
     }
     match &asked.history {

@@ -98,14 +98,12 @@ pub struct Partition {
     last_stored_at: Timestamp,
     /// True once the reader has seen everything under this epoch.
     has_caught_up: bool,
-    /// Last entry read when the reader caught up. Commands up to it are decided before any turn
-    /// starts.
+    /// Last entry read when the reader caught up. Commands up to it are decided before turns start.
     begins_after: Seq,
     /// First item that has to wait in the stream.
     deferring: Option<EntryPlace>,
-    /// Chunks before this place in its frame have been taken, although the entry is read again for
-    /// a chunk that had to wait. Otherwise messages that ended meanwhile would use up that chunk's
-    /// room each time.
+    /// Chunks before this place in its frame have been taken. The entry is read again for a chunk
+    /// that had to wait, and messages that ended meanwhile must not use up its room each time.
     resumes_at: EntryPlace,
     /// Checkpoint of the last commit returned.
     checkpoint: Seq,
@@ -514,8 +512,7 @@ impl Partition {
             if open.turn.as_ref().is_some_and(|turn| blocked_turns.contains(&turn.id)) {
                 continue;
             }
-            // The missing chunk may be unread in the stream, because it came while nothing was
-            // read.
+            // The missing chunk may be unread in the stream: it came while nothing was read.
             if open.is_restored && !self.has_caught_up {
                 continue;
             }

@@ -11,6 +11,8 @@ pub(crate) enum ExitError {
     Configuration(String),
     /// A service or task that the process needs has failed.
     Failed(String),
+    /// The reader of the output has closed it, as `head` does when it has enough.
+    OutputClosed,
 }
 
 impl From<StoreError> for ExitError {

@@ -15,6 +15,7 @@ mod backend;
 mod background;
 mod commands;
 mod config;
+mod document;
 mod metrics;
 mod openapi;
 mod router;
@@ -41,8 +42,8 @@ use crate::streaming::revocation::OpenStreams;
 
 pub use crate::api::views::KeyView;
 pub use crate::config::{GatewayConfig, GatewayLimits, ReplicaConfig};
+pub use crate::document::described as openapi_document;
 pub use crate::metrics::METRICS;
-pub use crate::openapi::document::described as openapi_document;
 
 /// The readiness condition of a gateway.
 pub const READINESS: &str = "gateway";

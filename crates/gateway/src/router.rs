@@ -15,7 +15,7 @@ use runtime::Health;
 
 use crate::app::authorize::Scopes;
 use crate::app::state::AppState;
-use crate::openapi::document;
+use crate::document;
 
 /// Routes whose requests wait for agents.
 const WAITING: WaitingRoutes = &[

@@ -42,9 +42,10 @@ const MODULES: &[(&str, Floors)] = &[
             ("commands", &["backend", "metrics", "settings_cache"]),
             ("app", &["backend", "config", "streaming"]),
             ("background", &["app"]),
-            ("api", &["app", "backend", "commands", "metrics", "streaming"]),
-            ("openapi", &["api", "app"]),
-            ("router", &["app", "openapi"]),
+            ("openapi", &["app", "commands"]),
+            ("api", &["app", "backend", "commands", "metrics", "openapi", "streaming"]),
+            ("document", &["api", "openapi"]),
+            ("router", &["app", "document"]),
         ],
     ),
 ];

@@ -9,14 +9,68 @@ use http_server::extract::query;
 use http_server::extract::query::QueryParams;
 use model::Tenant;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use store::{DeadLetterCursor, DeadLetterId, ReplayClaim, StoredDeadLetter};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
-use crate::api::{schemas, views};
+use crate::api::views;
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, publish};
+use crate::openapi::error_codes::PUBLISH;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::AGENTS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::get(
+            "/v1/dead-letters",
+            "listDeadLetters",
+            "List dead letters: inputs that could not be processed, with the reason",
+            list,
+        )
+        .tag(AGENTS)
+        .scope(Scope::ReadDeadLetters)
+        .query::<DeadLettersQuery>()
+        .response::<DeadLettersPage>(
+            200,
+            "Dead letters, newest first",
+            json!({ "dead_letters": [dead_letter_example()], "next": "1795000000000000:entry:3:7f3a:17" }),
+        )
+        .errors(&[ErrorCode::InvalidLimit, ErrorCode::InvalidId]),
+        Operation::get("/v1/dead-letters/{letter}", "showDeadLetter", "Show a dead letter with its whole payload", get)
+            .tag(AGENTS)
+            .scope(Scope::ReadDeadLetters)
+            .response::<WholeDeadLetter>(200, "The dead letter", whole_dead_letter_example())
+            .errors(&[ErrorCode::UnknownDeadLetter]),
+        Operation::post(
+            "/v1/dead-letters/{letter}/replay",
+            "replayDeadLetter",
+            "Replay a dead letter: publish its payload to its stream again",
+            replay,
+        )
+        .tag(AGENTS)
+        .description("A dead letter is replayed once, and the ids in its payload ensure that it is processed once. Failed messages cannot be replayed.")
+        .scope(Scope::OperateDeadLetters)
+        .actor_header()
+        .no_body()
+        .response::<ReplayedDeadLetter>(
+            200,
+            "The payload is in the stream",
+            json!({ "id": "entry:3:7f3a:17", "replayed": true, "stream": "PARTITION_3", "stream_seq": 18 }),
+        )
+        .errors(&PUBLISH)
+        .errors(&[ErrorCode::InputTooLarge, ErrorCode::UnknownDeadLetter, ErrorCode::DeadLetterReplayed, ErrorCode::DeadLetterBusy, ErrorCode::DeadLetterNotReplayable]),
+        Operation::delete("/v1/dead-letters/{letter}", "dropDeadLetter", "Delete a dead letter", delete)
+            .tag(AGENTS)
+            .scope(Scope::OperateDeadLetters)
+            .actor_header()
+            .no_body()
+            .response::<DroppedDeadLetter>(200, "Deleted", json!({ "id": "entry:3:7f3a:17", "dropped": true }))
+            .errors(&[ErrorCode::UnknownDeadLetter]),
+    ]
+}
 
 /// Bytes of a payload shown in the list.
 const PREVIEW_BYTES: usize = 2_048;
@@ -225,4 +279,19 @@ impl From<StoredDeadLetter> for DeadLetter {
             replayed_at: letter.replayed_at.and_then(views::rfc3339),
         }
     }
+}
+
+fn dead_letter_example() -> Value {
+    json!({
+        "id": "entry:3:7f3a:17", "kind": "entry", "partition": 3, "stream_seq": 17, "subject": "chunks.3.hello", "thread_id": "hello",
+        "message_id": null, "reason": "malformed", "detail": { "text": "it is neither JSON nor protobuf" }, "bytes": 4,
+        "preview": "oops", "created_at": "2026-11-22T11:49:44.123Z", "replayed_at": null,
+    })
+}
+
+fn whole_dead_letter_example() -> Value {
+    let mut letter = dead_letter_example();
+    letter["text"] = json!("oops");
+    letter["hex"] = json!("6f6f7073");
+    letter
 }

@@ -8,12 +8,34 @@ use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use model::Position;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use utoipa::ToSchema;
 
 use crate::api::respond::json_no_store;
-use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, submit};
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::THREADS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let place = || json!({ "type": "string", "format": "uri-reference" });
+    vec![
+        Operation::post("/v1/threads/{thread}/fork", "forkThread", "Fork a thread: copy all of it, or up to a batch", create)
+            .tag(THREADS)
+            .description("Copies complete batches, with the compactions in effect at that point. The original is unchanged.")
+            .scope(Scope::WriteThreads)
+            .actor_header()
+            .body::<ForkBody>(json!({ "thread_id": "hello-2", "at": "7524873984012345344" }))
+            .response::<ForkedThread>(
+                201,
+                "The copy",
+                json!({ "thread_id": "hello-2", "forked_from": "hello", "at": "7524873984012345344", "message_count": 2 }),
+            )
+            .with_header("Location", "The URL of the thread.", place())
+            .errors(&[ErrorCode::UnknownThread, ErrorCode::UnknownBatch, ErrorCode::InvalidPosition, ErrorCode::ThreadExists, ErrorCode::ThreadErased]),
+    ]
+}
 
 /// A request to copy a thread.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -7,17 +7,47 @@ use http_server::extract::query;
 use http_server::extract::query::QueryParams;
 use model::{Role, ThreadId};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
-use crate::api::schemas;
 use crate::api::threads;
 use crate::api::views;
 use crate::api::views::MessageView;
 use crate::app::request_context::RequestContext;
+use crate::openapi::examples::message_example;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::THREADS;
 use crate::streaming::remembered;
 use crate::streaming::remembered::RememberedFacts;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::get(
+            "/v1/threads/{thread}/history",
+            "showHistory",
+            "List the committed messages of a thread",
+            list,
+        )
+        .tag(THREADS)
+        .scope(Scope::ReadThreads)
+        .query::<HistoryQuery>()
+        .response::<HistoryPage>(
+            200,
+            "Messages, oldest first",
+            json!({ "thread_id": "hello", "messages": [message_example()], "next": null }),
+        )
+        .errors(&[
+            ErrorCode::UnknownThread,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::InvalidPosition,
+            ErrorCode::InvalidLimit,
+            ErrorCode::InvalidRange,
+        ]),
+    ]
+}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -11,6 +11,7 @@ pub(crate) mod last;
 pub(crate) mod models;
 pub(crate) mod responses;
 pub(crate) mod ui_message;
+
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -35,11 +36,45 @@ use crate::backend::Backend;
 use crate::commands::submit;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::{digest_name, owner_query, publish, validate};
+use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
+use crate::openapi::events::Stream;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::response::ResponseSpec;
 use crate::streaming::response;
 use crate::streaming::send_queue::SendQueueBody;
 use crate::streaming::store_reads;
 use crate::streaming::transcode;
 use crate::streaming::transcode::Transcoder;
+
+/// What a message may lead to, in whatever protocol.
+const OPENED: [ErrorCode; 7] = [
+    ErrorCode::AgentBackingOff,
+    ErrorCode::BudgetExceeded,
+    ErrorCode::ThreadBusy,
+    ErrorCode::ThreadErased,
+    ErrorCode::IdempotencyKeyReused,
+    ErrorCode::TurnDeleted,
+    ErrorCode::TurnDropped,
+];
+
+impl Operation {
+    /// Opens a turn, as a message does.
+    pub(super) fn opens(self) -> Self {
+        self.scope(Scope::WriteThreads)
+            .input_headers()
+            .errors(&INPUT)
+            .errors(&PUBLISH)
+            .errors(&STREAM)
+            .errors(&OPENED)
+            .errors(&[ErrorCode::InvalidParameters, ErrorCode::ParametersTooLarge, ErrorCode::StreamAborted])
+            .errors(&[ErrorCode::AnswerGoesOn, ErrorCode::InputUnconfirmed])
+    }
+
+    /// The answer is a stream of these events.
+    pub(super) fn streams(self, text: &'static str, events: Stream) -> Self {
+        self.response_with(ResponseSpec::stream(text, &events)).with_schemas_of(events)
+    }
+}
 
 /// Longest client id that becomes the key of an input.
 const MAX_KEY: usize = 200;

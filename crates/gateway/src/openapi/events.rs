@@ -8,7 +8,7 @@ use protocols::{agui, chat_completions, native, responses, ui_message};
 use serde_json::{Map, Value, json};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::api::schemas;
+use crate::openapi::schemas;
 
 /// The events of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,13 +12,13 @@ use serde_json::{Map, Value, json};
 use utoipa::openapi::path::ParameterIn;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::schemas;
 use crate::app::authorize::Scopes;
 use crate::app::state::AppState;
 use crate::openapi::error_codes;
 use crate::openapi::events::Stream;
 use crate::openapi::refusals::Refusals;
 use crate::openapi::response::{Errors, ResponseSpec};
+use crate::openapi::schemas;
 
 /// The name of the one security scheme.
 pub(crate) const BEARER: &str = "bearer";

@@ -26,7 +26,7 @@ use tower::Service;
 
 use crate::app::state::AppState;
 use crate::config::GatewayLimits;
-use crate::openapi::document::operations;
+use crate::document::{document, operations};
 use crate::openapi::refusals::{CODES, Refusals, shared};
 use crate::openapi::response::PROBLEM;
 use crate::router::router;
@@ -116,7 +116,7 @@ const MOST_BYTES: usize = 3_300;
 
 #[test]
 fn every_operation_refers_to_all_of_its_codes() {
-    let bytes = crate::openapi::document::document();
+    let bytes = document();
     let document: Value = serde_json::from_slice(&bytes).unwrap();
     let names = |list: &Value| -> BTreeSet<String> {
         let list = list.as_array().into_iter().flatten();
@@ -168,7 +168,7 @@ fn every_operation_has_a_name_of_its_own_a_tag_and_answers() {
 
 #[test]
 fn everything_that_is_referred_to_is_there() {
-    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let document: Value = serde_json::from_slice(&document()).unwrap();
     let text = document.to_string();
     for reference in text.split("\"$ref\":\"#/components/schemas/").skip(1) {
         let (name, _) = reference.split_once('"').unwrap();
@@ -204,7 +204,7 @@ fn arrays_of_anything(schema: &Value, place: &str, found: &mut Vec<String>) {
 /// Makers of clients refuse one that does not.
 #[test]
 fn every_array_says_of_what() {
-    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let document: Value = serde_json::from_slice(&document()).unwrap();
     let mut found = Vec::new();
     arrays_of_anything(&document, "", &mut found);
     assert!(found.is_empty(), "{found:#?}");
@@ -278,7 +278,7 @@ fn native_events() -> Vec<(String, Value)> {
 
 #[test]
 fn event_schemas_and_encoded_events_have_the_same_fields() {
-    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let document: Value = serde_json::from_slice(&document()).unwrap();
     let mut seen = BTreeMap::<&str, BTreeSet<String>>::new();
     for (name, data) in native_events() {
         let kind = schema_of(&name, &data);
@@ -302,7 +302,7 @@ fn event_schemas_and_encoded_events_have_the_same_fields() {
 /// several variants, and leaves the variant out.
 #[test]
 fn variants_have_no_anonymous_objects() {
-    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let document: Value = serde_json::from_slice(&document()).unwrap();
     let schemas = document["components"]["schemas"].as_object().unwrap();
     let mut seen = 0;
     for (name, schema) in schemas {
@@ -409,7 +409,7 @@ fn reconciled(body: RequestBody, mut value: Value) -> Value {
 
 #[test]
 fn a_body_with_every_described_field_is_taken() {
-    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let document: Value = serde_json::from_slice(&document()).unwrap();
     for body in RequestBody::ALL {
         let schema = &document["components"]["schemas"][body.name()];
         let all = reconciled(body, value_of(schema, &document));
@@ -421,7 +421,7 @@ fn a_body_with_every_described_field_is_taken() {
 /// The description and the parser know the same fields.
 #[test]
 fn every_field_is_described_where_it_is_taken_and_nowhere_else() {
-    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let document: Value = serde_json::from_slice(&document()).unwrap();
     let fields = |body: RequestBody| {
         document["components"]["schemas"][body.name()]["properties"].as_object().unwrap().keys().cloned()
     };

@@ -1,10 +1,10 @@
 //! What the API is, as OpenAPI 3.1: made from the types that requests are read into and answers are
 //! written from.
 //!
-//! Entry: [`document`]. An operation is a value ([`Operation`]); the modules below hold one for
-//! every route, with its handler and its scope, of which the router is made, and with the codes of
-//! all errors that it can give. The schemas of bodies, queries and answers are derived from the
-//! types of the handlers.
+//! Entry: [`document`]. An operation is a value ([`Operation`]). The file of a resource has one for
+//! each of its handlers, with the scope and the codes of all errors that it can give; the router is
+//! made of the same values. The schemas of bodies, queries and answers are derived from the types
+//! of the handlers.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,18 +14,20 @@ use axum::response::Response;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use crate::api::protocols::{agui, completions, models, responses, ui_message};
+use crate::api::{
+    agents, audit, batches, budgets, context, dead_letters, delayed_tasks, docs, events, failed_turns,
+    follow_ups, forks, heartbeats, history, incidents, keys, memory, messages, notes, reasoning, schedules,
+    service_info, tasks, threads, tickets, tool_incidents, turns, usage,
+};
 use crate::openapi::events::Stream;
-use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::operation::{self, Operation, Scope};
 use crate::openapi::refusals::Refusals;
 use crate::openapi::tags::TAGS;
-use crate::openapi::{
-    agents, budgets, gateway, incidents, keys, memory, operation, pages, protocols, reasoning, tasks,
-    threads, timers, tool_incidents,
-};
 
 /// Answers with it.
 pub(crate) async fn get() -> Response {
-    pages::served("application/json", document())
+    docs::served("application/json", document())
 }
 
 /// The description as JSON.
@@ -37,19 +39,41 @@ pub(crate) fn document() -> Bytes {
 /// The operations of all resources.
 pub(crate) fn operations() -> Vec<Operation> {
     let all = [
-        gateway::operations(),
-        threads::operations(),
         agents::operations(),
-        tasks::operations(),
-        timers::operations(),
-        tool_incidents::operations(),
-        memory::operations(),
+        agui::operations(),
+        audit::operations(),
+        batches::operations(),
         budgets::operations(),
-        keys::operations(),
-        reasoning::operations(),
+        completions::operations(),
+        context::operations(),
+        dead_letters::operations(),
+        delayed_tasks::operations(),
+        docs::operations(),
+        events::operations(),
+        failed_turns::operations(),
+        follow_ups::operations(),
+        forks::operations(),
+        heartbeats::operations(),
+        history::operations(),
         incidents::operations(),
+        keys::operations(),
+        memory::operations(),
+        messages::operations(),
+        models::operations(),
+        notes::operations(),
+        reasoning::operations(),
+        responses::operations(),
+        schedules::operations(),
+        service_info::operations(),
+        tasks::operations(),
+        threads::operations(),
+        tickets::operations(),
+        tool_incidents::operations(),
+        turns::operations(),
+        ui_message::operations(),
+        usage::operations(),
     ];
-    all.into_iter().flatten().chain(protocols::operations()).collect()
+    all.into_iter().flatten().collect()
 }
 
 /// The description. It is made of the types of the handlers, so no server is asked for it.
@@ -141,3 +165,6 @@ Resources of other tenants appear not to exist. The events of a thread can also 
 fn scopes() -> String {
     Scope::ALL.map(|scope| format!("* `{}`: {}", scope.scope(), operation::meaning(scope))).join("\n")
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,9 +35,9 @@ pub struct IncidentRow {
 }
 
 impl Store {
-    /// Lists incidents, the newest first; only unacknowledged ones unless `all`.
-    pub async fn incidents(&self, all: bool) -> Result<Vec<IncidentRow>, StoreError> {
-        let statement = sqlx::query(include_str!("incidents/list.sql")).bind(all);
+    /// Lists at most `limit` incidents, the newest first; only unacknowledged ones unless `all`.
+    pub async fn incidents(&self, all: bool, limit: u32) -> Result<Vec<IncidentRow>, StoreError> {
+        let statement = sqlx::query(include_str!("incidents/list.sql")).bind(all).bind(i64::from(limit));
         self.rows(statement).await?.iter().map(incident).collect()
     }
 

@@ -220,10 +220,10 @@ async fn a_gateway_does_its_work_under_its_role() {
     database
         .execute("INSERT INTO incidents (partition_id, incarnation, first_seq, kind, detail) VALUES (1, 's', 1, 'entries_gone', '')")
         .await;
-    assert!(acme.incidents(true).await.unwrap().is_empty());
+    assert!(acme.incidents(true, 100).await.unwrap().is_empty());
     assert_eq!(acme.acknowledge_incidents(None, &command(), "ann").await.unwrap(), 0);
     let default = store.for_tenant(None);
-    assert_eq!(default.incidents(false).await.unwrap().len(), 1);
+    assert_eq!(default.incidents(false, 100).await.unwrap().len(), 1);
     assert_eq!(default.acknowledge_incidents(None, &command(), "ann").await.unwrap(), 1);
     // A dead letter of a subject that names no thread belongs to the default tenant.
     database

@@ -76,7 +76,7 @@ async fn incidents_are_acknowledged_by_partition_or_all() {
         )
         .await;
     let path = "/v1/incidents/acknowledge";
-    for partition in ["-1", "some", "99999", ""] {
+    for partition in ["-1", "some", "99999", "1024", "32768", "65535", ""] {
         let reply = post(gateway, path, &json!({ "partition": partition })).await;
         assert_eq!(refused(&reply), (400, "invalid_body".to_owned()), "{partition}");
     }
@@ -86,5 +86,9 @@ async fn incidents_are_acknowledged_by_partition_or_all() {
     assert_eq!(post(gateway, path, &json!({"partition": "all"})).await.json(), json!({"acknowledged": 1}));
     assert_eq!(post(gateway, path, &json!({"partition": "all"})).await.json(), json!({"acknowledged": 0}));
     let all = bare(gateway, "GET", "/v1/incidents?all=true").await.json();
-    assert_eq!(all["incidents"].as_array().unwrap().len(), 2);
+    assert_eq!((all["incidents"].as_array().unwrap().len(), &all["has_more"]), (2, &json!(false)));
+    let newest = bare(gateway, "GET", "/v1/incidents?all=true&limit=1").await.json();
+    assert_eq!((newest["incidents"].as_array().unwrap().len(), &newest["has_more"]), (1, &json!(true)));
+    let none = bare(gateway, "GET", "/v1/incidents?limit=0").await;
+    assert_eq!(refused(&none), (400, "invalid_limit".to_owned()));
 }

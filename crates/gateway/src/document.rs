@@ -6,7 +6,8 @@
 //! made of the same values. The schemas of bodies, queries and answers are derived from the types
 //! of the handlers.
 
-use std::cmp::Reverse;
+mod components;
+
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -20,7 +21,6 @@ use crate::api::{
     follow_ups, forks, heartbeats, history, incidents, keys, memory, messages, notes, reasoning, schedules,
     service_info, tasks, threads, tickets, tool_incidents, turns, usage,
 };
-use crate::openapi::events::Stream;
 use crate::openapi::operation::{self, Operation, Scope};
 use crate::openapi::refusals::Refusals;
 use crate::openapi::tags::TAGS;
@@ -94,8 +94,7 @@ pub fn described() -> Value {
         } },
     });
     refusals.add_to_components(&mut components);
-    components["examples"] = json!(Stream::Native.shared_examples());
-    components["parameters"] = Value::Object(shared_parameters(&mut paths));
+    components::share(paths.values_mut().flat_map(Map::values_mut).collect(), &mut components);
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -110,42 +109,6 @@ pub fn described() -> Value {
         "paths": paths,
         "components": components,
     })
-}
-
-/// Moves parameters of several operations to the components, by their names. Of several with one
-/// name, the most frequent has it; others are moved if their schemas have names.
-fn shared_parameters(paths: &mut BTreeMap<&'static str, Map<String, Value>>) -> Map<String, Value> {
-    let operations = || paths.values().flat_map(Map::values);
-    let mut counts = BTreeMap::<String, (usize, &Value)>::new();
-    let lists = operations().filter_map(|operation| operation.get("parameters")?.as_array());
-    for parameter in lists.flatten() {
-        counts.entry(parameter.to_string()).or_insert((0, parameter)).0 += 1;
-    }
-    let mut repeated: Vec<_> = counts.into_values().filter(|(count, _)| *count > 1).collect();
-    repeated.sort_by_key(|(count, _)| Reverse(*count));
-    let mut shared = Map::new();
-    for (_, parameter) in repeated {
-        let free = names_of(parameter).into_iter().find(|name| !shared.contains_key(name));
-        if let Some(name) = free {
-            shared.insert(name, parameter.clone());
-        }
-    }
-    let of_operations = paths.values_mut().flat_map(Map::values_mut);
-    let lists = of_operations.filter_map(|operation| operation.get_mut("parameters")?.as_array_mut());
-    for parameter in lists.flatten() {
-        let name = names_of(parameter).into_iter().find(|name| shared.get(name) == Some(parameter));
-        if let Some(name) = name {
-            *parameter = json!({ "$ref": format!("#/components/parameters/{name}") });
-        }
-    }
-    shared
-}
-
-/// How a component may be named.
-fn names_of(parameter: &Value) -> Vec<String> {
-    let name = parameter["name"].as_str().unwrap_or_default();
-    let schema = parameter["schema"]["$ref"].as_str().and_then(|schema| schema.rsplit('/').next());
-    [name.to_owned()].into_iter().chain(schema.map(|schema| format!("{name}-{schema}"))).collect()
 }
 
 const INTRODUCTION: &str = "\

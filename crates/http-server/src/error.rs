@@ -55,7 +55,13 @@ pub enum Retry {
 
 /// What is wrong with a request, and whether to try again.
 #[derive(Serialize, ToSchema)]
-#[schema(as = Problem)]
+#[schema(
+    as = Problem,
+    examples(json!({
+        "type": "about:blank", "title": "Too Many Requests", "status": 429, "code": ErrorCode::RateLimited.name(),
+        "retryable": true, "detail": ErrorCode::RateLimited.meaning(),
+    }))
+)]
 pub struct ProblemBody<'a> {
     /// `about:blank`: the status and the code say all.
     #[serde(rename = "type")]

@@ -23,7 +23,6 @@ use crate::app::state::AppState;
 use crate::backend::Backend;
 use crate::commands::owner_query::OwnerStatus;
 use crate::commands::{control, owner_query, submit};
-use crate::openapi::examples::active_turn_example;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::schemas;
 use crate::openapi::tags::AGENTS;
@@ -227,8 +226,7 @@ pub(crate) async fn list(
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AgentsPage {
     agents: Vec<AgentView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -363,7 +361,7 @@ fn agent_example() -> Value {
 fn agent_now_example() -> Value {
     let mut agent = agent_example();
     agent["owner_status"] = json!("available");
-    agent["active_turn"] = active_turn_example();
+    agent["active_turn"] = Value::Null;
     agent["waiting"] = json!({
         "reason": "backoff", "until": "2026-11-22T11:50:44.123Z",
         "message": WaitReason::Backoff { for_ms: 0 }.message(),

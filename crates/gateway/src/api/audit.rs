@@ -24,7 +24,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .tag(AGENTS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()
-            .response::<AuditPage>(200, "Entries of the audit log, newest first", audit_example("ann"))
+            .response::<AuditPage>(200, "Entries of the audit log, newest first", page_example())
             .errors(&[ErrorCode::UnknownAgent, ErrorCode::InvalidLimit]),
         Operation::get(
             "/v1/threads/{thread}/audit",
@@ -35,7 +35,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         .tag(THREADS)
         .scope(Scope::ReadAudit)
         .query::<AuditQuery>()
-        .response::<AuditPage>(200, "Entries of the audit log, newest first", audit_example("hello"))
+        .response::<AuditPage>(200, "Entries of the audit log, newest first", page_example())
         .errors(&[
             ErrorCode::UnknownThread,
             ErrorCode::PartitionUnavailable,
@@ -60,8 +60,7 @@ pub(crate) struct AuditPage {
     /// The id of the thread or agent, or the name of the budget or key, that the log is about.
     subject_id: String,
     entries: Vec<AuditEntry>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -153,11 +152,12 @@ impl From<AuditRow> for AuditEntry {
     }
 }
 
-fn audit_example(subject: &str) -> Value {
+/// The example of every audit log.
+pub(crate) fn page_example() -> Value {
     let act = json!({
-        "command_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "actor": "ann@example.org", "action": "stop_turn",
-        "target": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "detail": null, "status": "done", "error": null,
+        "command_id": "0198c4d2e5f5", "actor": "ann@example.org", "action": "stop_turn",
+        "target": "u01f3-0198c4d2e5f5", "detail": null, "status": "done", "error": null,
         "created_at": "2026-11-22T11:49:44.123Z",
     });
-    json!({ "subject_id": subject, "entries": [act], "next": null })
+    json!({ "subject_id": "hello", "entries": [act], "next": null })
 }

@@ -108,8 +108,7 @@ pub(crate) struct BatchesPage {
     #[schema(value_type = Option<schemas::OwnerStatusSchema>, required)]
     owner_status: Option<&'static str>,
     batches: Vec<BatchView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -335,7 +334,7 @@ fn incomplete_example() -> Value {
 
 fn batch_example() -> Value {
     json!({
-        "batch_id": "7524873984012345344", "turn_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "batch_type": "user_request", "state": "complete",
+        "batch_id": "7524873984012345344", "turn_id": "u01f3-0198c4d2e5f5", "batch_type": "user_request", "state": "complete",
         "incomplete_code": null, "incomplete": null, "abandoned_since": null, "parent_batch": null, "message_count": 2, "tokens": 12,
         "finish_reason": "stop", "usage": {"input_tokens": 120, "output_tokens": 3},
         "input": "How is the weather?", "created_at": "2026-11-22T11:49:44.123Z", "started_at": "2026-11-22T11:49:44.125Z",

@@ -64,7 +64,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .tag(BUDGETS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()
-            .response::<AuditPage>(200, "Entries of the audit log, newest first", log_example())
+            .response::<AuditPage>(200, "Entries of the audit log, newest first", audit::page_example())
             .errors(&[ErrorCode::UnknownBudget, ErrorCode::InvalidLimit]),
     ]
 }
@@ -156,8 +156,7 @@ pub(crate) struct BudgetView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BudgetsPage {
     budgets: Vec<BudgetView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -337,11 +336,4 @@ fn budget_example() -> Value {
         "period_start": "2026-11-21T23:00:00Z", "resets_at": "2026-11-22T23:00:00Z", "version": 1,
         "created_at": "2026-11-22T11:49:44.123Z", "updated_at": "2026-11-22T11:49:44.123Z",
     })
-}
-
-fn log_example() -> Value {
-    json!({ "subject_id": "ann-daily", "next": null, "entries": [{
-        "command_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "actor": "ada", "action": "put_budget", "target": "ann-daily",
-        "detail": null, "status": "done", "error": null, "created_at": "2026-11-22T11:49:44.123Z",
-    }] })
 }

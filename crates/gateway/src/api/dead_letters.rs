@@ -90,8 +90,7 @@ pub(crate) struct DeadLettersQuery {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeadLettersPage {
     dead_letters: Vec<DeadLetter>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 

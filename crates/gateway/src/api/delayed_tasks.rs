@@ -80,8 +80,7 @@ pub(crate) struct DelayedTasksPage {
     #[schema(value_type = schemas::AgentIdSchema)]
     agent_id: String,
     delayed_tasks: Vec<DelayedTaskView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 

@@ -81,8 +81,7 @@ pub(crate) struct FailedTurns {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     failed_turns: Vec<FailedTurn>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -185,8 +184,8 @@ impl From<FailedTurnRow> for FailedTurn {
 
 fn failed_turns_example() -> Value {
     let failed = json!({
-        "turn_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "agent_id": "ann", "run": 0,
-        "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "content": "How is the weather?", "metadata": {},
+        "turn_id": "u01f3-0198c4d2e5f5", "agent_id": "ann", "run": 0,
+        "message_id": "u01f3-0198c4d2e5f5-a", "content": "How is the weather?", "metadata": {},
         "code": "deadline", "message": "the workflow made no progress within its deadline", "retryable": true, "partial": "Sun",
         "failed_at": "2026-11-22T11:49:44.123Z",
     });

@@ -90,8 +90,7 @@ pub(crate) struct FollowUpsPage {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     follow_ups: Vec<FollowUpView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -399,7 +398,7 @@ impl From<RuleCheck> for RuleView {
 fn follow_up_example() -> Value {
     json!({
         "follow_up_id": "f01f3-7524873984012345345", "agent_id": "ann", "status": "pending", "trigger_type": "question_unanswered",
-        "reason": "asked for the city", "source": "hint", "armed_by": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610",
+        "reason": "asked for the city", "source": "hint", "armed_by": "u01f3-0198c4d2e5f5",
         "armed_at": "2026-11-22T11:49:44.123Z", "due_at": "2026-11-22T11:54:44.123Z", "ended_at": null, "decided_by": null,
         "turn_id": null,
     })

@@ -74,8 +74,7 @@ pub(crate) struct HistoryPage {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     messages: Vec<MessageView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .tag(KEYS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()
-            .response::<AuditPage>(200, "Entries of the audit log, newest first", log_example())
+            .response::<AuditPage>(200, "Entries of the audit log, newest first", audit::page_example())
             .errors(&[ErrorCode::UnknownKey, ErrorCode::InvalidLimit]),
     ]
 }
@@ -107,8 +107,7 @@ pub(crate) struct MadeKey {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct KeysPage {
     keys: Vec<KeyView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -231,13 +230,6 @@ fn key_example() -> Value {
         "revoked_by": null,
         "last_used_at": null,
     })
-}
-
-fn log_example() -> Value {
-    json!({ "subject_id": "0123456789abcdef", "next": null, "entries": [{
-        "command_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "actor": "key:fedcba9876543210/ada", "action": "make_key",
-        "target": "0123456789abcdef", "detail": "role operator", "status": "done", "error": null, "created_at": "2026-11-22T11:49:44.123Z",
-    }] })
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .response::<NoteAccepted>(
                 202,
                 "Stored durably",
-                json!({ "message_id": "note-0198c4d2e5f57a60b1d3c8a94e27f610", "thread_id": "hello" }),
+                json!({ "message_id": "note-0198c4d2e5f5", "thread_id": "hello" }),
             )
             .errors(&PUBLISH)
             .errors(&INPUT)

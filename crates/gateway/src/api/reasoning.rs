@@ -113,8 +113,7 @@ pub(crate) struct ReasoningSessionView {
     head_layer: u64,
     /// Compressions, newest first.
     layers: Vec<ReasoningLayerView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 

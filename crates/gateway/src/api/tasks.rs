@@ -191,8 +191,7 @@ pub(crate) struct TasksPage {
     #[schema(value_type = schemas::QueueIdSchema)]
     agent_id: String,
     tasks: Vec<TaskView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
 use http_server::extract::body::{JsonBody, MaxBodySize};
 use http_server::extract::path::PathParam;
-use model::{BusyPolicy, QueryTarget, QueueStatus, ThreadId, TimerId};
+use model::{BusyPolicy, QueryTarget, QueueStatus, ThreadId, TimerId, WaitReason};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use store::{NamedThread, NewThread};
@@ -21,7 +21,6 @@ use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::owner_query::OwnerStatus;
 use crate::commands::{owner_query, submit, validate};
-use crate::openapi::examples::active_turn_example;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::schemas;
 use crate::openapi::tags::THREADS;
@@ -246,4 +245,14 @@ fn thread_now_example() -> Value {
         "until": "2026-11-22T11:50:14.123Z",
     }]);
     thread
+}
+
+fn active_turn_example() -> Value {
+    json!({
+        "turn_id": "u01f3-0198c4d2e5f5", "thread_id": "hello", "run": 0,
+        "message_id": "u01f3-0198c4d2e5f5-a", "idle_ms": 40,
+        "fails_at": "2026-11-22T11:51:44.123Z",
+        "request": {"deliveries": 0, "handed_back": 0, "again_at": null, "alive_at": null},
+        "waiting": {"reason": "no_workflow", "until": "2026-11-22T11:51:44.123Z", "message": WaitReason::NoWorkflow.message()},
+    })
 }

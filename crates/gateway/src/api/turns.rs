@@ -281,7 +281,7 @@ async fn look_for(ctx: &RequestContext, turn: &TurnId, pauses: &[Duration]) -> R
 }
 
 fn turn_example() -> Value {
-    let turn = "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610";
+    let turn = "u01f3-0198c4d2e5f5";
     json!({
         "turn_id": turn, "thread_id": "hello", "state": "running", "run": 0, "message_id": format!("{turn}-a"),
         "waiting": {"reason": "no_workflow", "until": null, "message": WaitReason::NoWorkflow.message()},

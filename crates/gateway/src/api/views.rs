@@ -423,8 +423,7 @@ impl From<&ControlOutcome> for ControlResult {
 impl Operation {
     /// The answers of an act.
     pub(crate) fn acts(self) -> Self {
-        let act =
-            |status: &str| json!({ "command_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "status": status });
+        let act = |status: &str| json!({ "command_id": "0198c4d2e5f5", "status": status });
         self.response::<ControlResult>(200, "Done, or rejected by the owner", act("done"))
             .response::<ControlResult>(
                 202,

@@ -114,6 +114,56 @@ fn every_code_is_one_of_an_operation() {
 /// makers of clients.
 const MOST_BYTES: usize = 3_300;
 
+/// The same for the whole document.
+const MOST_BYTES_OF_ALL: usize = 250_000;
+
+#[test]
+fn the_document_is_small() {
+    let bytes = document().len();
+    assert!(
+        bytes < MOST_BYTES_OF_ALL,
+        "the document has {bytes} bytes: let operations refer to what they have in common"
+    );
+}
+
+/// Calls `check` with each part that operations have, by its kind.
+fn for_each_part(operation: &Value, check: &mut impl FnMut(&str, &Value)) {
+    let mut all = |kind: &str, parts: &Value| {
+        let parts: Vec<&Value> = match parts {
+            Value::Array(parts) => parts.iter().collect(),
+            Value::Object(parts) => parts.values().collect(),
+            _ => Vec::new(),
+        };
+        parts.into_iter().for_each(|part| check(kind, part));
+    };
+    all("parameters", &operation["parameters"]);
+    all("responses", &operation["responses"]);
+    all("requestBodies", &json!([operation["requestBody"]]));
+}
+
+/// What two operations have in common is a component, unless another one has its name.
+#[test]
+fn repeated_parts_are_components() {
+    let document: Value = serde_json::from_slice(&document()).unwrap();
+    let mut seen = BTreeMap::<String, usize>::new();
+    let mut references = 0;
+    for operation in
+        document["paths"].as_object().unwrap().values().flat_map(|item| item.as_object().unwrap())
+    {
+        for_each_part(operation.1, &mut |kind, part| match part.get("$ref") {
+            Some(reference) => {
+                let place = reference.as_str().unwrap();
+                assert!(place.starts_with(&format!("#/components/{kind}/")), "{place} is no {kind}");
+                references += 1;
+            }
+            None => *seen.entry(part.to_string()).or_default() += 1,
+        });
+    }
+    assert!(references > 300, "{references}");
+    let repeated = seen.iter().filter(|(part, count)| **count > 1 && part.len() > 150);
+    assert_eq!(repeated.collect::<Vec<_>>(), []);
+}
+
 #[test]
 fn every_operation_refers_to_all_of_its_codes() {
     let bytes = document();
@@ -170,9 +220,9 @@ fn every_operation_has_a_name_of_its_own_a_tag_and_answers() {
 fn everything_that_is_referred_to_is_there() {
     let document: Value = serde_json::from_slice(&document()).unwrap();
     let text = document.to_string();
-    for reference in text.split("\"$ref\":\"#/components/schemas/").skip(1) {
-        let (name, _) = reference.split_once('"').unwrap();
-        assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
+    for reference in text.split("\"$ref\":\"#").skip(1) {
+        let (place, _) = reference.split_once('"').unwrap();
+        assert!(document.pointer(place).is_some(), "{place}");
     }
 }
 
@@ -240,8 +290,7 @@ fn native_events() -> Vec<(String, Value)> {
     let stalled = StreamError::new("stalled", "gone", true);
     let report =
         model::AnswerReport { finish_reason: Some(model::FinishReason::Length), usage: Some(Box::default()) };
-    let (thread, turn) =
-        (ThreadId::parse("t").unwrap(), TurnId::parse("u01f3-0198c4d2e5f57a60b1d3c8a94e27f610").unwrap());
+    let (thread, turn) = (ThreadId::parse("t").unwrap(), TurnId::parse("u01f3-0198c4d2e5f5").unwrap());
     let waiting = protocols::native::waiting(&thread, &turn.answer(0), WaitReason::NoWorkflow);
     let fact = protocols::native::RememberedFact::new(
         &model::AgentId::parse("ann").unwrap(),

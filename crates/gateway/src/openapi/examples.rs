@@ -1,10 +1,9 @@
 //! Examples that several resources show.
 
-use model::WaitReason;
 use serde_json::{Value, json};
 
 pub(crate) fn accepted_example() -> Value {
-    let turn = "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610";
+    let turn = "u01f3-0198c4d2e5f5";
     json!({
         "turn_id": turn, "thread_id": "hello", "run": 0, "message_id": format!("{turn}-a"),
         "input_message_id": format!("{turn}-u"), "stop_url": format!("/v1/turns/{turn}/stop"),
@@ -12,19 +11,9 @@ pub(crate) fn accepted_example() -> Value {
     })
 }
 
-pub(crate) fn active_turn_example() -> Value {
-    json!({
-        "turn_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "thread_id": "hello", "run": 0,
-        "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "idle_ms": 40,
-        "fails_at": "2026-11-22T11:51:44.123Z",
-        "request": {"deliveries": 0, "handed_back": 0, "again_at": null, "alive_at": null},
-        "waiting": {"reason": "no_workflow", "until": "2026-11-22T11:51:44.123Z", "message": WaitReason::NoWorkflow.message()},
-    })
-}
-
 pub(crate) fn message_example() -> Value {
     json!({
-        "position": "7524873984012345345", "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a",
+        "position": "7524873984012345345", "message_id": "u01f3-0198c4d2e5f5-a",
         "batch_id": "7524873984012345344", "sequence_num": 1, "number": 2, "batch_type": "user_request", "role": "assistant",
         "content": "Sunny.", "tool_calls": null, "tool_call_id": null, "metadata": {}, "token_count": 3,
         "finish_reason": "stop", "usage": {"input_tokens": 120, "output_tokens": 3, "cached_tokens": 64},

@@ -88,8 +88,11 @@ fn name_of(status: StatusCode) -> String {
 
 fn response(form: Errors, codes: &BTreeSet<ErrorCode>) -> Value {
     let names: Vec<_> = codes.iter().map(|code| code.name()).collect();
-    let line =
-        |code: &ErrorCode| format!("* {} `{}`: {}", code.status().as_u16(), code.name(), code.meaning());
+    let has_statuses = codes.first().map(|code| code.status()) != codes.last().map(|code| code.status());
+    let line = |code: &ErrorCode| {
+        let status = if has_statuses { format!("{} ", code.status().as_u16()) } else { String::new() };
+        format!("* {status}`{}`: {}", code.name(), code.meaning())
+    };
     let lines: Vec<_> = codes.iter().map(line).collect();
     let of_codes = json!({
         "allOf": [reference("schemas", "Problem")],
@@ -115,8 +118,7 @@ fn response(form: Errors, codes: &BTreeSet<ErrorCode>) -> Value {
             (protocols, reference("schemas", "Problem"), Some((JSON, media)))
         }
     };
-    let example = codes.first().copied().map(problem);
-    let mut content = json!({ PROBLEM: { "schema": schema, "example": example } });
+    let mut content = json!({ PROBLEM: { "schema": schema } });
     if let Some((kind, media)) = media {
         content[kind] = media;
     }
@@ -147,17 +149,6 @@ fn headers(codes: &BTreeSet<ErrorCode>) -> Map<String, Value> {
 
 fn reference(kind: &str, name: &str) -> Value {
     json!({ "$ref": format!("#/components/{kind}/{name}") })
-}
-
-fn problem(code: ErrorCode) -> Value {
-    json!({
-        "type": "about:blank",
-        "title": code.status().canonical_reason(),
-        "status": code.status().as_u16(),
-        "code": code.name(),
-        "retryable": code.retry_after_s().is_some(),
-        "detail": code.meaning(),
-    })
 }
 
 fn wrapped(code: ErrorCode) -> Value {

@@ -113,7 +113,7 @@ fn named(ctx: &RequestContext, headers: &HeaderMap) -> Result<Option<ThreadId>, 
 
 fn completion_example() -> Value {
     json!({
-        "id": "chatcmpl-u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "object": "chat.completion",
+        "id": "chatcmpl-u01f3-0198c4d2e5f5-a", "object": "chat.completion",
         "created": 1_795_348_184, "model": "ann",
         "choices": [{
             "index": 0, "message": { "role": "assistant", "content": "Sunny.", "refusal": null }, "logprobs": null,

@@ -401,7 +401,7 @@ fn opened_at(turn: &TurnId) -> Timestamp {
 
 fn response_example() -> Value {
     json!({
-        "id": "resp_u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "object": "response", "created_at": 1_795_348_184,
+        "id": "resp_u01f3-0198c4d2e5f5-a", "object": "response", "created_at": 1_795_348_184,
         "status": "completed", "background": false, "conversation": { "id": "hello" }, "error": null,
         "incomplete_details": null, "instructions": null, "max_output_tokens": null, "metadata": {}, "model": "ann",
         "output": [{

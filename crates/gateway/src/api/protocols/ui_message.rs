@@ -305,7 +305,7 @@ pub(crate) async fn stop(
 
 fn ui_message_example() -> Value {
     json!({
-        "id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "role": "assistant",
+        "id": "u01f3-0198c4d2e5f5-a", "role": "assistant",
         "parts": [{ "type": "step-start" }, { "type": "text", "text": "Sunny.", "state": "done" }],
     })
 }

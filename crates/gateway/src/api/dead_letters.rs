@@ -7,7 +7,6 @@ use http_server::extract::body::NoBody;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
-use model::Tenant;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{DeadLetterCursor, DeadLetterId, ReplayClaim, StoredDeadLetter};
@@ -170,7 +169,7 @@ fn letter_id(text: &str) -> Result<DeadLetterId, Problem> {
 /// The letter, if it is the tenant's. One whose owner is unknown is the default tenant's.
 async fn own_letter(ctx: &RequestContext, id: &DeadLetterId) -> Result<StoredDeadLetter, Problem> {
     let letter = ctx.store()?.dead_letter(id).await?.ok_or_else(unknown)?;
-    if letter.tenant() == ctx.tenant().map(Tenant::as_str) { Ok(letter) } else { Err(unknown()) }
+    if ctx.owns(letter.tenant()) { Ok(letter) } else { Err(unknown()) }
 }
 
 pub(crate) async fn get(
@@ -190,24 +189,23 @@ pub(crate) async fn replay(
     _: NoBody,
 ) -> Result<Response, Problem> {
     let (id, actor, backend) = (letter_id(&letter)?, ctx.actor(&headers)?, ctx.backend()?);
-    let Some(subject) = own_letter(&ctx, &id).await?.subject.filter(|_| id.kind == "entry") else {
+    let letter = own_letter(&ctx, &id).await?;
+    let Some(subject) = letter.subject.as_deref().filter(|_| id.kind == "entry") else {
         let detail = "only entries with a subject are replayed; clients of a message that failed were told so, and what it lacks is still missing";
         return Err(Problem::new(ErrorCode::DeadLetterNotReplayable, detail));
     };
-    let letter = match backend.store().claim_replay(&id).await? {
-        ReplayClaim::Claimed(letter) => letter,
-        ReplayClaim::Replayed => {
-            return Err(Problem::from(ErrorCode::DeadLetterReplayed));
-        }
+    match backend.store().claim_replay(&id).await? {
+        ReplayClaim::Claimed => {}
+        ReplayClaim::Replayed => return Err(Problem::from(ErrorCode::DeadLetterReplayed)),
         ReplayClaim::Busy => {
             let detail = "the dead letter is being replayed; look again in a minute";
             return Err(Problem::new(ErrorCode::DeadLetterBusy, detail));
         }
         ReplayClaim::Unknown => return Err(unknown()),
-    };
+    }
     // The number of partitions may be another one by now, or the publisher did not know it.
-    let place = wire::subject::in_fleet(backend.count, &subject);
-    let subject = place.as_ref().map_or(&subject, |(_, subject)| subject);
+    let place = wire::subject::in_fleet(backend.count, subject);
+    let subject = place.as_ref().map_or(subject, |(_, subject)| subject.as_str());
     // Who fails between this and the next line and tries again within two minutes puts nothing into
     // the stream; later, the ids in the payload see to it.
     let publication = format!("replay.{}", id.text());
@@ -215,7 +213,7 @@ pub(crate) async fn replay(
     let stored = publish::publish_again(backend, subject, letter.raw.clone(), &publication)
         .await
         .map_err(|problem| problem.retry_after(CLAIM_SECONDS))?;
-    let replayed = backend.store().replayed(&id, &control::new_id()?, &actor).await?;
+    let replayed = backend.store().replayed(&letter, &control::new_id()?, &actor).await?;
     tracing::info!(letter = id.text(), actor, "a dead letter was replayed");
     let (stream, stream_seq) = (stored.stream, stored.seq.0);
     Ok(json_no_store(ReplayedDeadLetter { id: id.text(), replayed, stream, stream_seq }))
@@ -228,8 +226,8 @@ pub(crate) async fn delete(
     _: NoBody,
 ) -> Result<Response, Problem> {
     let (id, actor) = (letter_id(&letter)?, ctx.actor(&headers)?);
-    own_letter(&ctx, &id).await?;
-    if !ctx.store()?.drop_dead_letter(&id, &control::new_id()?, &actor).await? {
+    let letter = own_letter(&ctx, &id).await?;
+    if !ctx.store()?.drop_dead_letter(&letter, &control::new_id()?, &actor).await? {
         return Err(unknown());
     }
     tracing::info!(letter = id.text(), actor, "a dead letter was dropped");

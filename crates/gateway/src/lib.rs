@@ -36,7 +36,7 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::state::AppState;
-use crate::backend::Backend;
+use crate::backend::{Backend, BackendParts};
 use crate::streaming::registry::FeedRegistry;
 use crate::streaming::revocation::OpenStreams;
 
@@ -115,9 +115,17 @@ impl Gateway {
             let installation = store.of_installation();
             let count = background::partition_count(&installation).await;
             background::secure(&installation, &state, !is_insecure).await;
-            let backend = Backend::new(self.id, bus, store, clock, count, limits, stop)
-                .with_drain_time(drain_time)
-                .with_embeddings(self.embeddings);
+            let backend = Backend::new(BackendParts {
+                id: self.id,
+                bus,
+                store,
+                clock,
+                count,
+                limits,
+                drain: stop,
+                drain_time,
+                embeddings: self.embeddings,
+            });
             let feeds = FeedRegistry::new(backend.clone());
             if state.feeds.set(feeds.clone()).is_ok() {
                 tracing::info!(partitions = count.get(), "the gateway is ready");

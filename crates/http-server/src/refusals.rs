@@ -16,7 +16,11 @@ use crate::transport::connection::{Refusal, Refuse};
 pub const DRAINING: &str = "this gateway is about to stop; try again";
 
 /// Checks Host and Origin before anything else of a request is read.
-pub async fn check_head(State(policy): State<Arc<HostPolicy>>, request: Request, next: Next) -> Response {
+pub(crate) async fn check_head(
+    State(policy): State<Arc<HostPolicy>>,
+    request: Request,
+    next: Next,
+) -> Response {
     match policy.check(&request) {
         Ok(()) => next.run(request).await,
         Err(problem) => {

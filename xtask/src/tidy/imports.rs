@@ -24,10 +24,11 @@ const MODULES: &[(&str, Floors)] = &[
             ("config", &["auth", "transport"]),
             ("protected_resource", &["auth", "error"]),
             ("refusals", &["auth", "error", "transport"]),
+            ("layers", &["auth", "refusals", "transport"]),
             ("server", &["auth", "config", "metrics", "refusals", "transport"]),
             (
                 "role_server",
-                &["auth", "config", "error", "protected_resource", "refusals", "server", "transport"],
+                &["auth", "config", "error", "layers", "protected_resource", "server", "transport"],
             ),
         ],
     ),

@@ -27,7 +27,7 @@ pub use crate::config::{HttpConfig, HttpServerError};
 pub use crate::layers::with_layers;
 pub use crate::metrics::METRICS;
 pub use crate::protected_resource::ProtectedResource;
-pub use crate::refusals::{DRAINING, refusal_at};
+pub use crate::refusals::refusal_at;
 pub use crate::role_server::{AuthenticatedCaller, AuthenticationError, CallerAuthenticator, CallerError};
 pub use crate::server::HttpServer;
 pub use crate::transport::limits::HttpLimits;

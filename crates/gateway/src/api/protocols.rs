@@ -14,7 +14,7 @@ pub(crate) mod ui_message;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use feed::Subscription;
@@ -360,9 +360,9 @@ pub(crate) async fn collect_answer<P: Protocol>(
 
 /// The response about a failed turn, for a client that waited for the whole answer.
 fn failed(failure: &StreamError, error_body: fn(&RequestRejection) -> ErrorBody) -> Response {
-    http_server::metrics::http_error("turn_failed");
+    ErrorCode::TurnFailed.count();
     let again = if failure.is_retryable { Retry::Maybe } else { Retry::Never };
-    let status = StatusCode::BAD_GATEWAY.as_u16();
+    let status = ErrorCode::TurnFailed.status().as_u16();
     error::in_form(
         &RequestRejection::new(status, failure.code.clone(), failure.text.clone()),
         again,

@@ -99,9 +99,14 @@ async fn everything_described_is_answered_by_its_own_handler() {
 }
 
 /// No operation answers with them: no operation has that method, only servers of other roles have a
-/// time limit, and commands are checked earlier, with codes of their own.
-const OUTSIDE: [ErrorCode; 3] =
-    [ErrorCode::InvalidCommand, ErrorCode::MethodNotAllowed, ErrorCode::RequestTimeout];
+/// time limit, commands are checked earlier, with codes of their own, and a failed turn is reported
+/// with the code of its failure.
+const OUTSIDE: [ErrorCode; 4] = [
+    ErrorCode::InvalidCommand,
+    ErrorCode::MethodNotAllowed,
+    ErrorCode::RequestTimeout,
+    ErrorCode::TurnFailed,
+];
 
 #[test]
 fn every_code_is_one_of_an_operation() {

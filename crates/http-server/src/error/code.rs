@@ -192,6 +192,8 @@ error_codes! {
         "the turn of this key has ended, and the retention of its agent has deleted it";
     TurnDropped => "turn_dropped", GONE, NEVER, "the turn of this key failed, and an operator dropped it";
     TurnEnded => "turn_ended", CONFLICT, NEVER, "the turn has ended";
+    TurnFailed => "turn_failed", BAD_GATEWAY, NEVER,
+        "the turn failed; clients are shown the code of its failure";
     Unauthenticated => "unauthenticated", UNAUTHORIZED, NEVER, "there is no credential, or it is not valid";
     UnexpectedBody => "unexpected_body", BAD_REQUEST, NEVER, "this request takes no body";
     UnknownAddress => "unknown_address", NOT_FOUND, NEVER, "there is nothing at this address";

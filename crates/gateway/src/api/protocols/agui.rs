@@ -21,7 +21,7 @@ use crate::commands::validate::TurnParameters;
 use crate::openapi::error_codes::STREAM;
 use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};
-use crate::openapi::response::{Errors, ResponseSpec};
+use crate::openapi::response::ResponseSpec;
 use crate::openapi::tags::AG_UI;
 
 pub(crate) fn operations() -> Vec<Operation> {
@@ -44,7 +44,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         .errors(&STREAM)
         .errors(&[ErrorCode::PartitionUnavailable]),
     ];
-    all.map(|operation| operation.tag(AG_UI).error_format(Errors::RunError)).into()
+    all.map(|operation| operation.tag(AG_UI)).into()
 }
 
 pub(crate) async fn post(

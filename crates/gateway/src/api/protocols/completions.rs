@@ -19,7 +19,6 @@ use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
 use crate::openapi::events::Stream;
 use crate::openapi::operation::Operation;
-use crate::openapi::response::Errors;
 use crate::openapi::tags::OPENAI;
 
 pub(crate) fn operations() -> Vec<Operation> {
@@ -39,7 +38,7 @@ pub(crate) fn operations() -> Vec<Operation> {
     .or_streams(Stream::Completions)
     .with_header("X-Antiphon-Thread", "The thread.", json!({ "type": "string" }))
     .response::<ApiError<'_>>(502, "The turn failed", failed)];
-    all.map(|operation| operation.tag(OPENAI).error_format(Errors::Wrapped)).into()
+    all.map(|operation| operation.tag(OPENAI)).into()
 }
 
 /// Header that names the thread of a completion, as `metadata.thread_id` does.

@@ -15,7 +15,6 @@ use crate::api::agents;
 use crate::api::respond::json_no_store;
 use crate::app::request_context::RequestContext;
 use crate::openapi::operation::{Operation, Scope};
-use crate::openapi::response::Errors;
 use crate::openapi::schemas;
 use crate::openapi::tags::OPENAI;
 
@@ -35,7 +34,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .response::<ModelView>(200, "The model", model_example())
             .errors(&[ErrorCode::UnknownAgent]),
     ];
-    all.map(|operation| operation.tag(OPENAI).error_format(Errors::Wrapped)).into()
+    all.map(|operation| operation.tag(OPENAI)).into()
 }
 
 /// Models on a page. OpenAI's libraries request only one page.

@@ -35,7 +35,6 @@ use crate::commands::{control, owner_query};
 use crate::openapi::error_codes::{PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};
-use crate::openapi::response::Errors;
 use crate::openapi::schemas;
 use crate::openapi::tags::OPENAI;
 use crate::streaming::store_reads;
@@ -88,7 +87,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             ErrorCode::StreamAborted,
         ]),
     ];
-    all.map(|operation| operation.tag(OPENAI).error_format(Errors::Wrapped)).into()
+    all.map(|operation| operation.tag(OPENAI)).into()
 }
 
 /// Number of checks whether a cancelled response has ended, so that it can be shown as it ended.

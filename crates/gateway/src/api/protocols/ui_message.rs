@@ -33,7 +33,7 @@ use crate::commands::validate::TurnParameters;
 use crate::openapi::error_codes::STREAM;
 use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};
-use crate::openapi::response::{Errors, ResponseSpec};
+use crate::openapi::response::ResponseSpec;
 use crate::openapi::schemas;
 use crate::openapi::tags::AI_SDK;
 use crate::streaming::store_reads;
@@ -101,7 +101,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         .response_with(ResponseSpec::nothing("The answer is neither in progress nor pending"))
         .errors(&[ErrorCode::PartitionUnavailable, ErrorCode::MissingRequiredParameter]),
     ];
-    all.map(|operation| operation.tag(AI_SDK).error_format(Errors::Text)).into()
+    all.map(|operation| operation.tag(AI_SDK)).into()
 }
 
 /// An answer that ended within this time is sent again to a client that comes back, in ms: the

@@ -4,11 +4,11 @@ use auth::Permission;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::NoBody;
+use http_server::extract::body::{MaxBodySize, OptionalJsonBody};
 use http_server::extract::path::{self, PathParam};
 use http_server::extract::query::{self, QueryParams};
-use model::{Position, ReasoningSessionId};
-use reasoning::{SessionMessage, message_id};
+use model::{CommandId, Position};
+use reasoning::{Reason, Refusal, SessionMessage, message_id};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{
@@ -80,8 +80,13 @@ pub(crate) fn operations() -> Vec<Operation> {
         .description("The replaced messages return to the agent's view and to the contexts of the thread that the session applies to.")
         .scope(Scope::WriteReasoning)
         .actor_header()
-        .no_body()
-        .response::<UndoneCompression>(200, "Undone", json!({ "session_id": "s1", "undone": "rm-4" }))
+        .optional_body::<UndoBody>(json!({ "summary_id": "rm-4", "request_id": "r-1" }))
+        .response::<UndoneCompression>(
+            200,
+            "Undone",
+            json!({ "session_id": "s1", "undone": "rm-4", "repeated": false }),
+        )
+        .errors(&[ErrorCode::InvalidId, ErrorCode::RequestIdReused])
         .errors(&[ErrorCode::UnknownSession, ErrorCode::NoCompression, ErrorCode::SessionChanged, ErrorCode::CompressionNotApplied]),
     ]
 }
@@ -224,7 +229,7 @@ pub(crate) async fn get(
     PathParam(session): PathParam<String>,
     QueryParams(page): QueryParams<ReasoningQuery>,
 ) -> Result<Response, Problem> {
-    let id = path::id("session", &session, |name| ReasoningSessionId::of_tenant(ctx.tenant(), name))?;
+    let id = ctx.reasoning_session(&session)?;
     let limit = query::limit(page.limit.as_deref())?;
     let wrong = |error: InvalidDiscardedCursor| Problem::new(ErrorCode::InvalidId, format!("next: {error}"));
     let from = page.next.map(|next| next.parse::<DiscardedCursor>().map_err(wrong)).transpose()?;
@@ -240,11 +245,26 @@ pub(crate) async fn message(
     ctx: RequestContext,
     PathParam((session, number)): PathParam<(String, u64)>,
 ) -> Result<Response, Problem> {
-    let id = path::id("session", &session, |name| ReasoningSessionId::of_tenant(ctx.tenant(), name))?;
+    let id = ctx.reasoning_session(&session)?;
     let unknown = || Problem::from(ErrorCode::UnknownSession);
     let read = ctx.store()?.reasoning_message(&id, number).await?.ok_or_else(unknown)?;
     let none = || Problem::from(ErrorCode::UnknownMessage);
     Ok(json_no_store(message_view(read.message.ok_or_else(none)?)))
+}
+
+/// Which compression to undo.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UndoBody {
+    /// The summary message of the compression. If another one is the newest, nothing is undone.
+    summary_id: Option<String>,
+    /// An id of the request, chosen by the client: a repeated request undoes no other compression.
+    #[schema(value_type = Option<schemas::RequestIdSchema>)]
+    request_id: Option<String>,
+}
+
+impl MaxBodySize for UndoBody {
+    const MAX_BYTES: usize = 4 << 10;
 }
 
 /// An undone compression.
@@ -253,6 +273,8 @@ pub(crate) struct UndoneCompression {
     session_id: String,
     /// The id of its summary message.
     undone: String,
+    /// Whether a request with the same `request_id` undid it before.
+    repeated: bool,
 }
 
 /// Undoes the newest compression.
@@ -260,10 +282,11 @@ pub(crate) async fn undo(
     ctx: RequestContext,
     PathParam(session): PathParam<String>,
     headers: HeaderMap,
-    _: NoBody,
+    OptionalJsonBody(body): OptionalJsonBody<UndoBody>,
 ) -> Result<Response, Problem> {
-    let id = path::id("session", &session, |name| ReasoningSessionId::of_tenant(ctx.tenant(), name))?;
-    let (actor, store) = (ctx.actor(&headers)?, ctx.store()?);
+    let (id, actor, store) = (ctx.reasoning_session(&session)?, ctx.actor(&headers)?, ctx.store()?);
+    let once = body.request_id.map(|id| path::id("request_id", &id, CommandId::parse)).transpose()?;
+    let once = once.as_ref().map(CommandId::as_str);
     let unknown = || Problem::from(ErrorCode::UnknownSession);
     let before = store.reasoning_thread(&id, false, None).await?.ok_or_else(unknown)?;
     // Models of the session's thread see its compressions, as over MCP.
@@ -271,24 +294,38 @@ pub(crate) async fn undo(
         let detail = "the session applies to a thread: the credential also needs threads:write";
         return Err(Problem::new(ErrorCode::InsufficientScope, detail));
     }
-    let seen = store.restorable_reasoning(&id).await?.ok_or_else(unknown)?;
-    let summary = seen
-        .summary
-        .ok_or_else(|| Problem::new(ErrorCode::NoCompression, "the session has no compression to undo"))?;
-    if !store.undo_reasoning(&id, &seen, None, &actor).await? {
-        let detail = "the session has changed meanwhile: look at it again";
-        return Err(Problem::new(ErrorCode::SessionChanged, detail));
-    }
-    let now = store.reasoning_thread(&id, false, None).await?.ok_or_else(unknown)?;
-    if let Some(thread) = &now.session.applies_to
+    let undone = store.undo_newest_reasoning(&id, body.summary_id.as_deref(), once, &actor).await?;
+    let undone = undone.ok_or_else(unknown)?.map_err(|refusal| refused(&refusal))?;
+    if let Some(thread) = &undone.now.session.applies_to
         && let Err(error) = store.apply_reasoning(&id, thread, &actor).await
     {
         tracing::warn!(%error, session = id.as_str(), "a compression was undone and is not applied to its thread yet");
-        let detail = "the compression was undone, but the contexts of its thread have not changed yet. The next change of the session \
-                      updates them; do not repeat the request, which would undo one more";
+        let next = match once {
+            Some(_) => "Repeat the request with the same request_id, which updates them",
+            None => {
+                "The next change of the session updates them; do not repeat the request, which would undo one more"
+            }
+        };
+        let detail = format!(
+            "the compression was undone, but the contexts of its thread have not changed yet. {next}"
+        );
         return Err(Problem::new(ErrorCode::CompressionNotApplied, detail));
     }
-    Ok(json_no_store(UndoneCompression { session_id: id.name().to_owned(), undone: message_id(summary) }))
+    Ok(json_no_store(UndoneCompression {
+        session_id: id.name().to_owned(),
+        undone: undone.summary_id,
+        repeated: undone.is_repeated,
+    }))
+}
+
+fn refused(refusal: &Refusal) -> Problem {
+    let code = match refusal.reason {
+        Reason::NothingToUndo => ErrorCode::NoCompression,
+        Reason::RequestReused(_) => ErrorCode::RequestIdReused,
+        // What is left of an undo: another compression is the newest.
+        _ => ErrorCode::SessionChanged,
+    };
+    Problem::new(code, refusal.to_string())
 }
 
 fn session_view(seen: &ReasoningThread, log: &DiscardedPage) -> ReasoningSessionView {

@@ -267,6 +267,15 @@ impl Operation {
         self.errors(&error_codes::BODY)
     }
 
+    /// A JSON body that may be left out.
+    pub(crate) fn optional_body<T: ToSchema>(self, example: Value) -> Self {
+        let mut operation = self.body::<T>(example);
+        if let Some(body) = &mut operation.body {
+            body.is_required = false;
+        }
+        operation
+    }
+
     /// The body of another protocol.
     pub(crate) fn reads(mut self, request: RequestBody) -> Self {
         for reference in [Self::take::<schemas::ThreadIdSchema>, Self::take::<schemas::AgentIdSchema>] {

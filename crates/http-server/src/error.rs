@@ -120,9 +120,7 @@ impl Problem {
         }
         tracing::warn!(%error, "the store did not answer a request");
         match (error, error.disposition()) {
-            (StoreError::Busy, _) => {
-                Self::new(ErrorCode::DatabaseBusy, "too many reports are being read at the moment")
-            }
+            (StoreError::Busy, _) => Self::from(ErrorCode::DatabaseBusy),
             (StoreError::Stopping, _) | (_, Disposition::Retry | Disposition::TooSlow) => {
                 Self::from(ErrorCode::DatabaseUnavailable)
             }

@@ -39,7 +39,7 @@ pub mod ui_message;
 mod usage;
 pub mod withheld;
 
-pub use addresses::error_body_at;
+pub use addresses::ErrorForm;
 pub use agui::AgUi;
 pub use answer_event::{AnswerEvent, Protocol, ProtocolOutput, StreamAction};
 pub use chat_completions::ChatCompletions;

@@ -99,7 +99,7 @@ pub struct StoredDeadLetter {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplayClaim {
     /// The claim belongs to the caller for a minute.
-    Claimed(Box<StoredDeadLetter>),
+    Claimed,
     /// The dead letter has been replayed already.
     Replayed,
     /// Another caller is about to replay it.
@@ -150,61 +150,52 @@ impl Store {
     /// Claims a dead letter for a replay. No other caller can claim it for a minute. After
     /// [`Store::replayed`] it cannot be claimed at all.
     pub async fn claim_replay(&self, id: &DeadLetterId) -> Result<ReplayClaim, StoreError> {
-        let statement = sqlx::query(
-            "UPDATE dead_letters SET claimed_at = clock_timestamp()
-             WHERE bucket = $1 AND kind = $2 AND key = $3 AND replayed_at IS NULL
-               AND (claimed_at IS NULL OR claimed_at < clock_timestamp() - interval '1 minute')
-             RETURNING *, antiphon_dead_letter_owner(thread_id, subject) AS owner,
-                       (extract(epoch FROM created_at) * 1000000)::bigint AS created_us,
-                       (extract(epoch FROM replayed_at) * 1000)::bigint AS replayed_ms",
-        );
-        if let Some(row) = self.rows(bound(statement, id)).await?.first() {
-            return Ok(ReplayClaim::Claimed(Box::new(dead_letter(row)?)));
-        }
-        Ok(match self.dead_letter(id).await? {
-            None => ReplayClaim::Unknown,
-            Some(letter) if letter.replayed_at.is_some() => ReplayClaim::Replayed,
-            Some(_) => ReplayClaim::Busy,
+        let statement = sqlx::query(include_str!("dead_letters/claim.sql"));
+        let rows = self.rows(bound(statement, id)).await?;
+        let Some(row) = rows.first() else { return Ok(ReplayClaim::Unknown) };
+        Ok(match (row.try_get("is_claimed")?, row.try_get("is_replayed")?) {
+            (true, _) => ReplayClaim::Claimed,
+            (false, true) => ReplayClaim::Replayed,
+            (false, false) => ReplayClaim::Busy,
         })
     }
 
     /// Marks a dead letter as replayed and writes the audit entry, once.
     pub async fn replayed(
         &self,
-        id: &DeadLetterId,
+        letter: &StoredDeadLetter,
         act: &CommandId,
         actor: &str,
     ) -> Result<bool, StoreError> {
         let statement = sqlx::query(include_str!("dead_letters/replayed.sql"));
-        self.audited(statement, id, act, actor).await
+        self.audited(statement, letter, act, actor).await
     }
 
     /// Drops a dead letter and writes the audit entry. Returns false if it does not exist.
     pub async fn drop_dead_letter(
         &self,
-        id: &DeadLetterId,
+        letter: &StoredDeadLetter,
         act: &CommandId,
         actor: &str,
     ) -> Result<bool, StoreError> {
         let statement = sqlx::query(include_str!("dead_letters/drop.sql"));
-        self.audited(statement, id, act, actor).await
+        self.audited(statement, letter, act, actor).await
     }
 
     async fn audited(
         &self,
         statement: crate::statement::Statement,
-        id: &DeadLetterId,
+        letter: &StoredDeadLetter,
         act: &CommandId,
         actor: &str,
     ) -> Result<bool, StoreError> {
-        let owner = self.dead_letter(id).await?.and_then(|letter| letter.owner);
-        let owner = owner.unwrap_or_else(|| UNKNOWN_OWNER.to_owned());
-        let statement = bound(statement, id)
-            .bind(Bucket::of_key(&owner).get() as i16)
-            .bind(owner)
+        let owner = letter.owner.as_deref().unwrap_or(UNKNOWN_OWNER);
+        let statement = bound(statement, &letter.id)
+            .bind(Bucket::of_key(owner).get() as i16)
+            .bind(owner.to_owned())
             .bind(act.to_string())
             .bind(actor.to_owned())
-            .bind(id.text());
+            .bind(letter.id.text());
         Ok(count(&self.rows(statement).await?)? > 0)
     }
 }

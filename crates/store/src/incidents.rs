@@ -36,8 +36,8 @@ pub struct IncidentRow {
 
 impl Store {
     /// Lists incidents, newest first. Without `all`, lists only unacknowledged ones.
-    pub async fn incidents(&self, all: bool) -> Result<Vec<IncidentRow>, StoreError> {
-        let statement = sqlx::query(include_str!("incidents/list.sql")).bind(all);
+    pub async fn incidents(&self, all: bool, limit: u32) -> Result<Vec<IncidentRow>, StoreError> {
+        let statement = sqlx::query(include_str!("incidents/list.sql")).bind(all).bind(i64::from(limit));
         self.rows(statement).await?.iter().map(incident).collect()
     }
 

@@ -81,7 +81,7 @@ pub use partitions::PartitionStatus;
 pub use reasoning_sessions::{
     Appended, CreatedReasoning, DiscardedCursor, DiscardedLayer, DiscardedMessage, DiscardedPage,
     EarlierCompression, EarlierReturn, InvalidDiscardedCursor, ReadReasoningMessage, ReasoningRows,
-    ReasoningThread, RequestId, Restorable,
+    ReasoningThread, RequestId, Restorable, UndoneReasoning,
 };
 pub use repair::{NumberFault, RowRepair};
 pub use replica::{Replica, ReplicaState};

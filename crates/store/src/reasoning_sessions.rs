@@ -9,6 +9,7 @@ mod changes;
 mod export_import;
 mod log;
 mod shown;
+mod undo;
 mod values;
 
 use model::{AgentId, Position, ReasoningSessionId, ThreadId, Timestamp};
@@ -34,6 +35,7 @@ pub use log::{
     DiscardedCursor, DiscardedLayer, DiscardedMessage, DiscardedPage, InvalidDiscardedCursor,
     ReadReasoningMessage,
 };
+pub use undo::UndoneReasoning;
 
 /// Maximum number of base messages of a session.
 const MAX_BASE_MESSAGES: i64 = 10_000;

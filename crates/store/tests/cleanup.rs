@@ -92,16 +92,14 @@ async fn a_dead_letter_is_replayed_once_and_audited() {
     assert!(page.iter().all(|letter| letter.id != rest[0].id));
     assert!(store.list_dead_letters(Some("gap_timeout"), None, 9).await.unwrap().is_empty());
 
-    let id = &rest[0].id;
-    assert!(
-        matches!(store.claim_replay(id).await.unwrap(), ReplayClaim::Claimed(letter) if letter.id == *id)
-    );
+    let (letter, id) = (&rest[0], &rest[0].id);
+    assert_eq!(store.claim_replay(id).await.unwrap(), ReplayClaim::Claimed);
     assert_eq!(store.claim_replay(id).await.unwrap(), ReplayClaim::Busy);
-    assert!(store.replayed(id, &act("c1"), "ada").await.unwrap());
-    assert!(!store.replayed(id, &act("c2"), "ada").await.unwrap());
+    assert!(store.replayed(letter, &act("c1"), "ada").await.unwrap());
+    assert!(!store.replayed(letter, &act("c2"), "ada").await.unwrap());
     assert_eq!(store.claim_replay(id).await.unwrap(), ReplayClaim::Replayed);
-    assert!(store.drop_dead_letter(id, &act("c3"), "bob").await.unwrap());
-    assert!(!store.drop_dead_letter(id, &act("c4"), "bob").await.unwrap());
+    assert!(store.drop_dead_letter(letter, &act("c3"), "bob").await.unwrap());
+    assert!(!store.drop_dead_letter(letter, &act("c4"), "bob").await.unwrap());
     assert_eq!(store.claim_replay(id).await.unwrap(), ReplayClaim::Unknown);
     let audit = store.control_log("t", None, 9).await.unwrap();
     let mut done: Vec<_> = audit.iter().map(|row| (row.action.as_str(), row.actor.as_str())).collect();

@@ -42,7 +42,7 @@ async fn count(database: &Database, of: &str) -> i64 {
 
 /// Partition, kind and range of each incident, and whether it is unacknowledged.
 async fn incidents(store: &Store) -> Vec<String> {
-    let mut all = store.incidents(true).await.unwrap();
+    let mut all = store.incidents(true, 100).await.unwrap();
     all.sort_by_key(|incident| (incident.partition, incident.first));
     let lines = all.iter().map(|it| {
         let last = it.last.map(|last| last.to_string()).unwrap_or_default();
@@ -227,6 +227,8 @@ async fn lost_entries_are_recorded_with_the_commit_passing_them() {
     }
     let named = ["0 entries_gone stream-1 4..9 open", "0 entries_gone stream-1 12..12 open"];
     assert_eq!(incidents(&store).await, named);
+    let newest = store.incidents(false, 1).await.unwrap();
+    assert_eq!((newest.len(), newest[0].partition), (1, PartitionId(0)));
     let known = owner.applied().await;
     assert_eq!(store.renew("a", TTL, &[known]).await.unwrap()[0].incidents, 2);
     let grant = store.reclaim("a", &known, 0, TTL).await.unwrap().unwrap().grant;
@@ -235,8 +237,8 @@ async fn lost_entries_are_recorded_with_the_commit_passing_them() {
     let act = model::CommandId::parse("c").unwrap();
     assert_eq!(store.acknowledge_incidents(Some(PartitionId(1)), &act, "ann").await.unwrap(), 0);
     assert_eq!(store.acknowledge_incidents(None, &act, "ann").await.unwrap(), 2);
-    assert_eq!(store.incidents(false).await.unwrap(), []);
-    let all = store.incidents(true).await.unwrap();
+    assert_eq!(store.incidents(false, 100).await.unwrap(), []);
+    let all = store.incidents(true, 100).await.unwrap();
     assert!(all.iter().all(|it| it.acknowledged.as_ref().is_some_and(|(_, by)| by == "ann")), "{all:?}");
     assert_eq!(store.renew("a", TTL, &[Applied::from(&grant)]).await.unwrap()[0].incidents, 0);
     // The same loss happens again and is not acknowledged yet.

@@ -8,8 +8,8 @@ use model::{AgentId, Position, ReasoningSessionId, Tenant, ThreadId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use reasoning::{
-    CompressionRequest, ContextSource, DISCARDED_SHOWN_CHARS, NewMessage, PlanItem, PlanState, ReasoningRole,
-    ReasoningThreadStack, Selection, SessionCall, append, compress, message_id, restorable,
+    CompressionRequest, ContextSource, DISCARDED_SHOWN_CHARS, NewMessage, PlanItem, PlanState, Reason,
+    ReasoningRole, ReasoningThreadStack, Selection, SessionCall, append, compress, message_id, restorable,
 };
 use store::{
     Appended, CleanupKind, CleanupLimit, CreatedReasoning, DiscardedMessage, EarlierReturn, ErasedOwner,
@@ -467,6 +467,30 @@ async fn an_undo_that_is_sent_twice_takes_one_back() {
     assert_eq!((restored().await, restored().await), (Some(0), None));
     let earlier = EarlierReturn { is_undo: false, oldest: None };
     assert_eq!(store.earlier_return(&id, "c").await.unwrap(), Some(earlier));
+}
+
+#[tokio::test]
+async fn the_newest_compression_is_undone_once_for_each_request() {
+    let (_database, store) = Database::new(1).await;
+    let id = made(&store, "s").await;
+    appended(&store, &id, (0..4).map(|_| user("x")).collect()).await;
+    for summary in ["first", "second"] {
+        compressed(&store, &seen(&store, &id).await, &range(1, 2, summary)).await.unwrap();
+    }
+    let undo = async |wanted, request| {
+        let undone = store.undo_newest_reasoning(&id, wanted, request, "test").await.unwrap().unwrap();
+        undone.map(|undone| (undone.summary_id, undone.is_repeated, undone.now.head)).map_err(|it| it.reason)
+    };
+    assert_eq!(undo(Some("rm-5"), None).await, Err(Reason::NotNewest("rm-5".to_owned())));
+    let (summary, is_repeated, head) = undo(Some("rm-6"), Some("r")).await.unwrap();
+    assert_eq!((summary.as_str(), is_repeated), ("rm-6", false));
+    for wanted in [None, Some("rm-6")] {
+        assert_eq!(undo(wanted, Some("r")).await, Ok(("rm-6".to_owned(), true, head)));
+    }
+    assert_eq!(undo(Some("rm-5"), Some("r")).await, Err(Reason::RequestReused("r".to_owned())));
+    assert_eq!(undo(None, Some("q")).await, Ok(("rm-5".to_owned(), false, 0)));
+    assert_eq!(undo(None, None).await, Err(Reason::NothingToUndo));
+    assert_eq!(store.undo_newest_reasoning(&session("none"), None, None, "test").await.unwrap(), None);
 }
 
 #[tokio::test]

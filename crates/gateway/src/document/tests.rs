@@ -26,7 +26,7 @@ use tower::Service;
 
 use crate::app::state::AppState;
 use crate::config::GatewayLimits;
-use crate::openapi::document::operations;
+use crate::document::{document, operations};
 use crate::openapi::refusals::{CODES, Refusals, shared};
 use crate::openapi::response::PROBLEM;
 use crate::router::router;
@@ -99,9 +99,14 @@ async fn everything_described_is_answered_by_its_own_handler() {
 }
 
 /// No operation answers with them: no operation has that method, only servers of other roles have a
-/// time limit, and commands are checked earlier, with codes of their own.
-const OUTSIDE: [ErrorCode; 3] =
-    [ErrorCode::InvalidCommand, ErrorCode::MethodNotAllowed, ErrorCode::RequestTimeout];
+/// time limit, commands are checked earlier, with codes of their own, and a failed turn is reported
+/// with the code of its failure.
+const OUTSIDE: [ErrorCode; 4] = [
+    ErrorCode::InvalidCommand,
+    ErrorCode::MethodNotAllowed,
+    ErrorCode::RequestTimeout,
+    ErrorCode::TurnFailed,
+];
 
 #[test]
 fn every_code_is_one_of_an_operation() {
@@ -114,9 +119,59 @@ fn every_code_is_one_of_an_operation() {
 /// makers of clients.
 const MOST_BYTES: usize = 3_300;
 
+/// The same for the whole document.
+const MOST_BYTES_OF_ALL: usize = 250_000;
+
+#[test]
+fn the_document_is_small() {
+    let bytes = document().len();
+    assert!(
+        bytes < MOST_BYTES_OF_ALL,
+        "the document has {bytes} bytes: let operations refer to what they have in common"
+    );
+}
+
+/// Calls `check` with each part that operations have, by its kind.
+fn for_each_part(operation: &Value, check: &mut impl FnMut(&str, &Value)) {
+    let mut all = |kind: &str, parts: &Value| {
+        let parts: Vec<&Value> = match parts {
+            Value::Array(parts) => parts.iter().collect(),
+            Value::Object(parts) => parts.values().collect(),
+            _ => Vec::new(),
+        };
+        parts.into_iter().for_each(|part| check(kind, part));
+    };
+    all("parameters", &operation["parameters"]);
+    all("responses", &operation["responses"]);
+    all("requestBodies", &json!([operation["requestBody"]]));
+}
+
+/// What two operations have in common is a component, unless another one has its name.
+#[test]
+fn repeated_parts_are_components() {
+    let document: Value = serde_json::from_slice(&document()).unwrap();
+    let mut seen = BTreeMap::<String, usize>::new();
+    let mut references = 0;
+    for operation in
+        document["paths"].as_object().unwrap().values().flat_map(|item| item.as_object().unwrap())
+    {
+        for_each_part(operation.1, &mut |kind, part| match part.get("$ref") {
+            Some(reference) => {
+                let place = reference.as_str().unwrap();
+                assert!(place.starts_with(&format!("#/components/{kind}/")), "{place} is no {kind}");
+                references += 1;
+            }
+            None => *seen.entry(part.to_string()).or_default() += 1,
+        });
+    }
+    assert!(references > 300, "{references}");
+    let repeated = seen.iter().filter(|(part, count)| **count > 1 && part.len() > 150);
+    assert_eq!(repeated.collect::<Vec<_>>(), []);
+}
+
 #[test]
 fn every_operation_refers_to_all_of_its_codes() {
-    let bytes = crate::openapi::document::document();
+    let bytes = document();
     let document: Value = serde_json::from_slice(&bytes).unwrap();
     let names = |list: &Value| -> BTreeSet<String> {
         let list = list.as_array().into_iter().flatten();
@@ -168,11 +223,11 @@ fn every_operation_has_a_name_of_its_own_a_tag_and_answers() {
 
 #[test]
 fn everything_that_is_referred_to_is_there() {
-    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let document: Value = serde_json::from_slice(&document()).unwrap();
     let text = document.to_string();
-    for reference in text.split("\"$ref\":\"#/components/schemas/").skip(1) {
-        let (name, _) = reference.split_once('"').unwrap();
-        assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
+    for reference in text.split("\"$ref\":\"#").skip(1) {
+        let (place, _) = reference.split_once('"').unwrap();
+        assert!(document.pointer(place).is_some(), "{place}");
     }
 }
 
@@ -204,7 +259,7 @@ fn arrays_of_anything(schema: &Value, place: &str, found: &mut Vec<String>) {
 /// Makers of clients refuse one that does not.
 #[test]
 fn every_array_says_of_what() {
-    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let document: Value = serde_json::from_slice(&document()).unwrap();
     let mut found = Vec::new();
     arrays_of_anything(&document, "", &mut found);
     assert!(found.is_empty(), "{found:#?}");
@@ -240,8 +295,7 @@ fn native_events() -> Vec<(String, Value)> {
     let stalled = StreamError::new("stalled", "gone", true);
     let report =
         model::AnswerReport { finish_reason: Some(model::FinishReason::Length), usage: Some(Box::default()) };
-    let (thread, turn) =
-        (ThreadId::parse("t").unwrap(), TurnId::parse("u01f3-0198c4d2e5f57a60b1d3c8a94e27f610").unwrap());
+    let (thread, turn) = (ThreadId::parse("t").unwrap(), TurnId::parse("u01f3-0198c4d2e5f5").unwrap());
     let waiting = protocols::native::waiting(&thread, &turn.answer(0), WaitReason::NoWorkflow);
     let fact = protocols::native::RememberedFact::new(
         &model::AgentId::parse("ann").unwrap(),
@@ -278,7 +332,7 @@ fn native_events() -> Vec<(String, Value)> {
 
 #[test]
 fn event_schemas_and_encoded_events_have_the_same_fields() {
-    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let document: Value = serde_json::from_slice(&document()).unwrap();
     let mut seen = BTreeMap::<&str, BTreeSet<String>>::new();
     for (name, data) in native_events() {
         let kind = schema_of(&name, &data);
@@ -302,7 +356,7 @@ fn event_schemas_and_encoded_events_have_the_same_fields() {
 /// several variants, and leaves the variant out.
 #[test]
 fn variants_have_no_anonymous_objects() {
-    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let document: Value = serde_json::from_slice(&document()).unwrap();
     let schemas = document["components"]["schemas"].as_object().unwrap();
     let mut seen = 0;
     for (name, schema) in schemas {
@@ -409,7 +463,7 @@ fn reconciled(body: RequestBody, mut value: Value) -> Value {
 
 #[test]
 fn a_body_with_every_described_field_is_taken() {
-    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let document: Value = serde_json::from_slice(&document()).unwrap();
     for body in RequestBody::ALL {
         let schema = &document["components"]["schemas"][body.name()];
         let all = reconciled(body, value_of(schema, &document));
@@ -421,7 +475,7 @@ fn a_body_with_every_described_field_is_taken() {
 /// The description and the parser know the same fields.
 #[test]
 fn every_field_is_described_where_it_is_taken_and_nowhere_else() {
-    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let document: Value = serde_json::from_slice(&document()).unwrap();
     let fields = |body: RequestBody| {
         document["components"]["schemas"][body.name()]["properties"].as_object().unwrap().keys().cloned()
     };

@@ -1,12 +1,13 @@
 //! What the API is, as OpenAPI 3.1: made from the types that requests are read into and answers are
 //! written from.
 //!
-//! Entry: [`document`]. An operation is a value ([`Operation`]); the modules below hold one for
-//! every route, with its handler and its scope, of which the router is made, and with the codes of
-//! all errors that it can give. The schemas of bodies, queries and answers are derived from the
-//! types of the handlers.
+//! Entry: [`document`]. An operation is a value ([`Operation`]). The file of a resource has one for
+//! each of its handlers, with the scope and the codes of all errors that it can give; the router is
+//! made of the same values. The schemas of bodies, queries and answers are derived from the types
+//! of the handlers.
 
-use std::cmp::Reverse;
+mod components;
+
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -14,18 +15,19 @@ use axum::response::Response;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use crate::openapi::events::Stream;
-use crate::openapi::operation::{Operation, Scope};
+use crate::api::protocols::{agui, completions, models, responses, ui_message};
+use crate::api::{
+    agents, audit, batches, budgets, context, dead_letters, delayed_tasks, docs, events, failed_turns,
+    follow_ups, forks, heartbeats, history, incidents, keys, memory, messages, notes, reasoning, schedules,
+    service_info, tasks, threads, tickets, tool_incidents, turns, usage,
+};
+use crate::openapi::operation::{self, Operation, Scope};
 use crate::openapi::refusals::Refusals;
 use crate::openapi::tags::TAGS;
-use crate::openapi::{
-    agents, budgets, gateway, incidents, keys, memory, operation, pages, protocols, reasoning, tasks,
-    threads, timers, tool_incidents,
-};
 
 /// Answers with it.
 pub(crate) async fn get() -> Response {
-    pages::served("application/json", document())
+    docs::served("application/json", document())
 }
 
 /// The description as JSON.
@@ -37,19 +39,41 @@ pub(crate) fn document() -> Bytes {
 /// The operations of all resources.
 pub(crate) fn operations() -> Vec<Operation> {
     let all = [
-        gateway::operations(),
-        threads::operations(),
         agents::operations(),
-        tasks::operations(),
-        timers::operations(),
-        tool_incidents::operations(),
-        memory::operations(),
+        agui::operations(),
+        audit::operations(),
+        batches::operations(),
         budgets::operations(),
-        keys::operations(),
-        reasoning::operations(),
+        completions::operations(),
+        context::operations(),
+        dead_letters::operations(),
+        delayed_tasks::operations(),
+        docs::operations(),
+        events::operations(),
+        failed_turns::operations(),
+        follow_ups::operations(),
+        forks::operations(),
+        heartbeats::operations(),
+        history::operations(),
         incidents::operations(),
+        keys::operations(),
+        memory::operations(),
+        messages::operations(),
+        models::operations(),
+        notes::operations(),
+        reasoning::operations(),
+        responses::operations(),
+        schedules::operations(),
+        service_info::operations(),
+        tasks::operations(),
+        threads::operations(),
+        tickets::operations(),
+        tool_incidents::operations(),
+        turns::operations(),
+        ui_message::operations(),
+        usage::operations(),
     ];
-    all.into_iter().flatten().chain(protocols::operations()).collect()
+    all.into_iter().flatten().collect()
 }
 
 /// The description. It is made of the types of the handlers, so no server is asked for it.
@@ -70,8 +94,7 @@ pub fn described() -> Value {
         } },
     });
     refusals.add_to_components(&mut components);
-    components["examples"] = json!(Stream::Native.shared_examples());
-    components["parameters"] = Value::Object(shared_parameters(&mut paths));
+    components::share(paths.values_mut().flat_map(Map::values_mut).collect(), &mut components);
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -86,42 +109,6 @@ pub fn described() -> Value {
         "paths": paths,
         "components": components,
     })
-}
-
-/// Moves parameters of several operations to the components, by their names. Of several with one
-/// name, the most frequent has it; others are moved if their schemas have names.
-fn shared_parameters(paths: &mut BTreeMap<&'static str, Map<String, Value>>) -> Map<String, Value> {
-    let operations = || paths.values().flat_map(Map::values);
-    let mut counts = BTreeMap::<String, (usize, &Value)>::new();
-    let lists = operations().filter_map(|operation| operation.get("parameters")?.as_array());
-    for parameter in lists.flatten() {
-        counts.entry(parameter.to_string()).or_insert((0, parameter)).0 += 1;
-    }
-    let mut repeated: Vec<_> = counts.into_values().filter(|(count, _)| *count > 1).collect();
-    repeated.sort_by_key(|(count, _)| Reverse(*count));
-    let mut shared = Map::new();
-    for (_, parameter) in repeated {
-        let free = names_of(parameter).into_iter().find(|name| !shared.contains_key(name));
-        if let Some(name) = free {
-            shared.insert(name, parameter.clone());
-        }
-    }
-    let of_operations = paths.values_mut().flat_map(Map::values_mut);
-    let lists = of_operations.filter_map(|operation| operation.get_mut("parameters")?.as_array_mut());
-    for parameter in lists.flatten() {
-        let name = names_of(parameter).into_iter().find(|name| shared.get(name) == Some(parameter));
-        if let Some(name) = name {
-            *parameter = json!({ "$ref": format!("#/components/parameters/{name}") });
-        }
-    }
-    shared
-}
-
-/// How a component may be named.
-fn names_of(parameter: &Value) -> Vec<String> {
-    let name = parameter["name"].as_str().unwrap_or_default();
-    let schema = parameter["schema"]["$ref"].as_str().and_then(|schema| schema.rsplit('/').next());
-    [name.to_owned()].into_iter().chain(schema.map(|schema| format!("{name}-{schema}"))).collect()
 }
 
 const INTRODUCTION: &str = "\
@@ -141,3 +128,6 @@ Resources of other tenants appear not to exist. The events of a thread can also 
 fn scopes() -> String {
     Scope::ALL.map(|scope| format!("* `{}`: {}", scope.scope(), operation::meaning(scope))).join("\n")
 }
+
+#[cfg(test)]
+mod tests;

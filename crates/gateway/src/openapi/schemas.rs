@@ -13,7 +13,7 @@ use scheduling::schedule::{MissedRule, OverlapRule};
 use serde_json::json;
 use store::{TaskStatus, TimerStatus};
 use utoipa::openapi::KnownFormat;
-use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, Type};
+use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, SchemaType, Type};
 
 use crate::commands::control;
 use crate::commands::owner_query::OwnerStatus;
@@ -133,7 +133,7 @@ schema! {
 
 schema! {
     /// The id of a control command.
-    CommandIdSchema as "ActName", id("0198c4d2e5f57a60b1d3c8a94e27f610")
+    CommandIdSchema as "ActName", id("0198c4d2e5f5")
 }
 
 schema! {
@@ -183,7 +183,7 @@ schema! {
             r"(\.[0-9]{1,19}\.[0-9]{1,10}(\.[0-9]{1,19}(-[0-9]{1,19})?){0,8})?(\.x)?(\.f)?)*$",
         ),
         protocols::cursor::MAX_LEN,
-        "7524873984012345344~u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a.0.12.480",
+        "7524873984012345344~u01f3-0198c4d2e5f5-a.0.12.480",
     )
 }
 
@@ -240,6 +240,11 @@ schema! {
 schema! {
     /// The maximum number of items of a page.
     Limit as "Limit", number(1, query::MAX_LIMIT.into()).default(Some(query::DEFAULT_LIMIT.into())).build()
+}
+
+schema! {
+    /// Value of `next` for the next page; null on the last page.
+    NextPage as "NextPage", ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::String, Type::Null])).build()
 }
 
 schema! {

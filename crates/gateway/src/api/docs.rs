@@ -5,14 +5,37 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
 use http_server::extract::path::PathParam;
+use serde_json::json;
+
+use crate::openapi::operation::Operation;
+use crate::openapi::response::ResponseSpec;
+use crate::openapi::tags::GATEWAY;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let policy = json!({ "type": "string" });
+    vec![
+        Operation::get("/docs", "docs", "Show this API description as a page", page)
+            .tag(GATEWAY)
+            .description("The page loads everything from this gateway.")
+            .response_with(ResponseSpec::text(200, "The page", "text/html"))
+            .with_header("Content-Security-Policy", "Allows content of this gateway only.", policy),
+        Operation::get("/docs/{file}", "docsFile", "Get a file of the page", file)
+            .tag(GATEWAY)
+            .response_with(
+                ResponseSpec::text(200, "A file", "text/javascript")
+                    .or("text/css", json!({ "type": "string" })),
+            )
+            .errors(&[ErrorCode::NotAcceptable, ErrorCode::InvalidId]),
+    ]
+}
 
 /// The page may load and ask this gateway only. The viewer sets styles of single elements; it has
 /// pictures in its own files.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-const PAGE: &str = include_str!("pages/index.html");
-const START: &str = include_str!("pages/start.js");
+const PAGE: &str = include_str!("docs/index.html");
+const START: &str = include_str!("docs/start.js");
 const VIEWER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui-bundle.js.gz"));
 const STYLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui.css.gz"));
 

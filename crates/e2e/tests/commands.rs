@@ -545,7 +545,7 @@ async fn wrong_words_end_with_one_line() {
 async fn incidents_are_listed_until_acknowledged() {
     let mut fixture = CommandFixture::new().await;
     fixture.serve(&[]).await;
-    assert_eq!(fixture.json("incidents list").await, json!({"incidents": []}));
+    assert_eq!(fixture.json("incidents list").await, json!({"incidents": [], "has_more": false}));
     fixture.execute(
         "INSERT INTO incidents (partition_id, incarnation, first_seq, kind, last_seq, detail, detected_at) VALUES
          (3, 's', 41, 'entries_gone', 57, 'gone', '2026-01-02T03:04:05Z'),
@@ -564,7 +564,7 @@ async fn incidents_are_listed_until_acknowledged() {
     let left = fixture.json("incidents list").await;
     assert_eq!(left["incidents"].as_array().unwrap().len(), 1);
     assert_eq!(fixture.json("incidents acknowledge all").await, json!({"acknowledged": 1}));
-    assert_eq!(fixture.json("incidents list").await, json!({"incidents": []}));
+    assert_eq!(fixture.json("incidents list").await, json!({"incidents": [], "has_more": false}));
     let all = fixture.json("incidents list --all").await;
     assert_eq!(all["incidents"][0]["acknowledged_by"], "ann");
     assert_eq!(fixture.invoke("incidents acknowledge some").await.code, Some(2));

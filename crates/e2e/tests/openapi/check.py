@@ -94,7 +94,8 @@ WRITTEN = {
     "chat_completions": ("post", "/v1/chat/completions"),
 }
 for folder, (method, path) in WRITTEN.items():
-    schema = resolved(document["paths"][path][method]["responses"]["200"]["content"]["text/event-stream"]["schema"])
+    answer = resolved(document["paths"][path][method]["responses"]["200"])
+    schema = resolved(answer["content"]["text/event-stream"]["schema"])
     said = {"anyOf": list(contents(schema))}
     before = checked
     for file in sorted(pathlib.Path(sys.argv[2], folder).glob("*.txt")):

@@ -1,6 +1,6 @@
 //! Converts a context to the messages of a provider.
 //!
-//! [`view`] repairs what a provider would refuse: only in what is shown, never in what is stored,
+//! [`view()`] repairs what a provider would refuse: only in what is shown, never in what is stored,
 //! and it lists every repair. Its messages are the same for all providers; [`openai()`] and
 //! [`anthropic()`] write them in their formats.
 //!

@@ -2,7 +2,7 @@
 //! summary in place, and undoes that exactly.
 //!
 //! Entry points: [`ShownThread`] is the shown part of a session, [`render`] formats it for a model,
-//! [`compress`] validates a compression, [`append`] validates new messages.
+//! [`compress()`] validates a compression, [`append()`] validates new messages.
 //! [`ReasoningThreadStack`] is a whole session in memory: the reference for what a store does with
 //! these decisions.
 //!

@@ -2,7 +2,7 @@
 //!
 //! While a mark exists nothing can be written for the tenant. Statements in its scope are refused
 //! ([`crate::Store::for_tenant`]), and owners drop what they read for it from streams. A mark is
-//! deleted when an operator reopens the name, or by age ([`crate::Kept::ErasedTenants`]).
+//! deleted when an operator reopens the name, or by age ([`crate::CleanupKind::ErasedTenants`]).
 
 use model::{Tenant, Timestamp};
 use sqlx::postgres::PgRow;

@@ -9,7 +9,7 @@ mod imports;
 mod layering;
 mod links;
 mod names;
-mod prose;
+pub(crate) mod prose;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! Folds chunks into messages, and turns messages into batches, contexts, compactions and exports.
 //!
-//! Entry points: [`fold()`] folds a bare stream, [`fold_turn`] the answer of a turn. [`group`] forms
-//! batches, and [`Batch::state`] decides their completeness. [`context::Builder`] builds a model's
-//! context, and [`render`] formats it for a provider. [`compaction::plan`] and
+//! Entry points: [`fold()`] folds a bare stream, [`fold_turn`] the answer of a turn. [`group`]
+//! forms batches, and [`Batch::state`] decides their completeness. [`context::Builder`] builds a
+//! model's context, and [`render`] formats it for a provider. [`compaction::plan`] and
 //! [`retention::RetentionEvaluator`] select what is removed. [`export_import`] reads and writes
 //! exports, and [`foreign`] the messages of other systems.
 //!

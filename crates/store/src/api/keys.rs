@@ -112,8 +112,8 @@ impl Store {
     }
 
     /// Revokes a key of this tenant, with a `revoke_key` entry in the audit log, and returns the
-    /// revoked key. A key that is revoked already stays as it is, without another entry. `None` when
-    /// the tenant has no such key.
+    /// revoked key. A key that is revoked already stays as it is, without another entry. `None`
+    /// when the tenant has no such key.
     pub async fn revoke_key(
         &self,
         id: KeyId,

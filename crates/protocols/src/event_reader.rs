@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_above_the_limit_is_refused_in_one_line_or_in_several() {
+    fn an_event_above_the_limit_is_refused_however_it_is_written() {
         let event = SseItem::Event { id: None, name: None, data: "1234567\n90".into() };
         for (bytes, expected) in [
             ("data: 1234567\ndata: 90\n\n".to_owned(), Ok(vec![event])),

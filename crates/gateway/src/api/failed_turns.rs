@@ -34,7 +34,7 @@ pub(crate) struct FailedQuery {
 
 /// A page of a thread's failed turns, ordered by id.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct FailedTurns {
+pub(crate) struct FailedTurnsPage {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     failed_turns: Vec<FailedTurn>,
@@ -89,7 +89,7 @@ pub(crate) async fn list(
     };
     let next = query::next(&mut failed, limit, |last| last.opened.turn.as_str().to_owned());
     let failed_turns = failed.into_iter().map(FailedTurn::from).collect();
-    Ok(json_no_store(FailedTurns { thread_id: thread.name().to_owned(), failed_turns, next }))
+    Ok(json_no_store(FailedTurnsPage { thread_id: thread.name().to_owned(), failed_turns, next }))
 }
 
 /// Opens the turn again as its next run. A repeated request yields the same run.

@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::refusals::Refusals;
+use crate::openapi::schema::open_free_objects;
 use crate::openapi::tags::TAGS;
 use crate::openapi::{
     agents, budgets, gateway, incidents, keys, memory, operation, pages, protocols, reasoning, tasks,
@@ -72,7 +73,7 @@ pub fn described() -> Value {
     refusals.add_to_components(&mut components);
     components["examples"] = json!(Stream::Native.shared_examples());
     components["parameters"] = Value::Object(shared_parameters(&mut paths));
-    json!({
+    let mut description = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Antiphon",
@@ -85,7 +86,9 @@ pub fn described() -> Value {
         "tags": TAGS.map(|(name, text)| json!({ "name": name, "description": text })),
         "paths": paths,
         "components": components,
-    })
+    });
+    open_free_objects(&mut description);
+    description
 }
 
 /// Moves parameters of several operations to the components, by their names. Of several with one

@@ -169,7 +169,7 @@ fn of_openai() -> Vec<Operation> {
                 ErrorCode::PartitionUnavailable,
             ]),
         Operation::get(
-            "/v1/responses/{response}",
+            "/v1/responses/{response_id}",
             "showResponse",
             "Show a response, or stream it again",
             responses::get,
@@ -186,7 +186,7 @@ fn of_openai() -> Vec<Operation> {
             ErrorCode::StreamAborted,
         ]),
         Operation::post(
-            "/v1/responses/{response}/cancel",
+            "/v1/responses/{response_id}/cancel",
             "cancelResponse",
             "Stop the turn of a response",
             responses::cancel,

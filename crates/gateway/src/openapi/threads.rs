@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::api::audit::{AuditPage, AuditQuery};
 use crate::api::batches::{BatchesPage, BatchesQuery};
-use crate::api::context::{Compactions, ContextQuery, ContextView, Undone};
+use crate::api::context::{CompactionsPage, ContextQuery, ContextView, Undone};
 use crate::api::events::EventsQuery;
-use crate::api::failed_turns::{FailedQuery, FailedTurns};
+use crate::api::failed_turns::{FailedQuery, FailedTurnsPage};
 use crate::api::forks::{ForkBody, ForkedThread};
 use crate::api::heartbeats::HeartbeatBody;
 use crate::api::history::{HistoryPage, HistoryQuery};
@@ -268,7 +268,7 @@ fn of_what_is_written() -> Vec<Operation> {
         )
         .tag(THREADS)
         .scope(Scope::ReadThreads)
-        .response::<Compactions>(
+        .response::<CompactionsPage>(
             200,
             "Compactions, newest first",
             json!({ "thread_id": "hello", "compactions": [compaction()] }),
@@ -314,7 +314,7 @@ fn of_turns() -> Vec<Operation> {
             .tag(TURNS)
             .scope(Scope::ReadThreads)
             .query::<FailedQuery>()
-            .response::<FailedTurns>(200, "Failed turns, ordered by id", failed_turns())
+            .response::<FailedTurnsPage>(200, "Failed turns, ordered by id", failed_turns())
             .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable, ErrorCode::InvalidLimit]),
         Operation::post("/v1/threads/{thread}/failed-turns/{turn}/retry", "retryFailedTurn", "Retry a failed turn", failed_turns::retry)
             .tag(TURNS)

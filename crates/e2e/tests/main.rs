@@ -64,6 +64,7 @@ mod replicas;
 mod resent_inputs;
 mod restores;
 mod resumes;
+mod settings;
 mod stopped_calls;
 mod streams;
 mod subscribers;

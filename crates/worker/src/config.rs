@@ -30,8 +30,8 @@ pub struct WorkerConfig {
     /// Maximum bytes of open messages of the whole worker. Beyond it new messages wait in the
     /// stream; beyond twice the limit the largest are dropped and read again later.
     pub buffer_bytes: usize,
-    /// Bytes of cached ends of threads and their JSON, so that the next turns read and encode only
-    /// new messages.
+    /// Maximum size in bytes of the cache of ends of threads with their JSON. The next turn of a
+    /// cached thread reads and encodes only new messages.
     pub thread_cache_bytes: usize,
     /// Number of connections that commit.
     pub writers: usize,
@@ -66,7 +66,9 @@ impl WorkerConfig {
             chunk_bytes: 64 << 10,
             open_messages: 10_000,
             buffer_bytes: 256 << 20,
+            // A quarter of the default for open messages, which matter more.
             thread_cache_bytes: 64 << 20,
+            // Commits are batched: few connections suffice, and Postgres keeps its own for others.
             writers: 2,
             stream_retain: Duration::from_secs(60),
             cleanup: CleanupConfig::default(),

@@ -36,6 +36,7 @@ mod follow_ups;
 mod following;
 mod full_streams;
 mod fuzz;
+mod generated_clients;
 mod handover;
 mod heartbeats;
 mod http_robustness;

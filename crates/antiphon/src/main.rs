@@ -15,6 +15,8 @@ mod output;
 #[cfg(test)]
 mod reference_tests;
 mod roles;
+#[cfg(test)]
+mod settings_tests;
 mod workflow_role;
 
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! Folds chunks into messages. Turns messages into batches, contexts, compactions and exports.
 //!
-//! Entry points: [`fold`] folds a message without a turn, [`fold_turn`] the answer of a turn.
+//! Entry points: [`fold()`] folds a message without a turn, [`fold_turn`] the answer of a turn.
 //! [`group`] forms batches, and [`Batch::state`] decides whether they are complete.
 //! [`context::Builder`] builds a model's context, and [`render`] formats it for a provider.
 //! [`compaction::plan`] and [`retention::RetentionEvaluator`] select what is removed.

@@ -1,6 +1,6 @@
 //! Converts a context to the messages of a provider.
 //!
-//! [`view`] repairs what a provider would refuse, and lists every repair. It changes only the
+//! [`view()`] repairs what a provider would refuse, and lists every repair. It changes only the
 //! messages for the provider, never the stored ones. Its messages are the same for all providers;
 //! [`openai()`] and [`anthropic()`] write them in their formats.
 //!

@@ -119,7 +119,7 @@ async fn known(fixture: &Fixture) -> Value {
         "turn": [turn.id, failed.id],
         "batch": [history[0]["batch_id"]],
         "message": [turn.answer, failed.answer],
-        "response": [format!("resp_{}", turn.answer), format!("resp_{}", failed.answer)],
+        "response_id": [format!("resp_{}", turn.answer), format!("resp_{}", failed.answer)],
         "file": ["swagger-ui.js", "swagger-ui.css", "start.js"],
     })
 }

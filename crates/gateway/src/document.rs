@@ -23,6 +23,7 @@ use crate::api::{
 };
 use crate::openapi::operation::{self, Operation, Scope};
 use crate::openapi::refusals::Refusals;
+use crate::openapi::schema::open_free_objects;
 use crate::openapi::tags::TAGS;
 
 /// Answers with it.
@@ -95,7 +96,7 @@ pub fn described() -> Value {
     });
     refusals.add_to_components(&mut components);
     components::share(paths.values_mut().flat_map(Map::values_mut).collect(), &mut components);
-    json!({
+    let mut description = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Antiphon",
@@ -108,7 +109,9 @@ pub fn described() -> Value {
         "tags": TAGS.map(|(name, text)| json!({ "name": name, "description": text })),
         "paths": paths,
         "components": components,
-    })
+    });
+    open_free_objects(&mut description);
+    description
 }
 
 const INTRODUCTION: &str = "\

@@ -2,7 +2,7 @@
 //! summary in place, and can undo that exactly.
 //!
 //! Entry points: [`ShownThread`] is the shown part of a session, [`render`] formats it for a model,
-//! [`compress`] validates a compression, [`append`] validates new messages.
+//! [`compress()`] validates a compression, [`append()`] validates new messages.
 //! [`ReasoningThreadStack`] is a whole session in memory: the reference for how a store applies
 //! these decisions.
 //!

@@ -1,7 +1,7 @@
 //! All access to Postgres: every query and transaction of Antiphon; embeds `migrations/`.
 //!
 //! [`Store`] reads, and maintains leases, over a small pool. A [`CommitWriter`] holds one
-//! connection and applies [`partition::Commit`]s. [`migrate`] lays out a database.
+//! connection and applies [`partition::Commit`]s. [`migrate()`] lays out a database.
 //!
 //! Invariants: an operation writes with one statement, so it applies whole or not at all. Some
 //! operations read first, and try again when another change came in between. Only `row_security`

@@ -190,7 +190,7 @@ impl Store {
         self.rows(sqlx::query("SELECT 1")).await.map(drop)
     }
 
-    /// The number of partitions of the database; `None` before the first [`crate::migrate`].
+    /// The number of partitions of the database; `None` before the first [`crate::migrate()`].
     pub async fn partition_count(&self) -> Result<Option<PartitionCount>, StoreError> {
         match self.of_installation().rows(sqlx::query("SELECT partitions FROM installation")).await {
             Ok(rows) => rows.first().map(count_of).transpose(),

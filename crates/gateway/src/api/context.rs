@@ -53,7 +53,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         )
         .tag(THREADS)
         .scope(Scope::ReadThreads)
-        .response::<Compactions>(
+        .response::<CompactionsPage>(
             200,
             "Compactions, newest first",
             json!({ "thread_id": "hello", "compactions": [compaction_example()] }),
@@ -216,7 +216,7 @@ pub(crate) struct ListedCompaction {
 
 /// All compactions of a thread, newest first.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Compactions {
+pub(crate) struct CompactionsPage {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     compactions: Vec<ListedCompaction>,
@@ -319,7 +319,7 @@ pub(crate) async fn compactions(
         actor: one.actor,
         created_at: views::rfc3339(one.created_at),
     });
-    Ok(json_no_store(Compactions { thread_id: thread.name().to_owned(), compactions: listed.collect() }))
+    Ok(json_no_store(CompactionsPage { thread_id: thread.name().to_owned(), compactions: listed.collect() }))
 }
 
 /// Undoes the newest compaction.

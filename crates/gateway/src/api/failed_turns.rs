@@ -34,7 +34,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .tag(TURNS)
             .scope(Scope::ReadThreads)
             .query::<FailedQuery>()
-            .response::<FailedTurns>(200, "Failed turns, ordered by id", failed_turns_example())
+            .response::<FailedTurnsPage>(200, "Failed turns, ordered by id", failed_turns_example())
             .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable, ErrorCode::InvalidLimit]),
         Operation::post(
             "/v1/threads/{thread}/failed-turns/{turn}/retry",
@@ -77,7 +77,7 @@ pub(crate) struct FailedQuery {
 
 /// A page of a thread's failed turns, ordered by id.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct FailedTurns {
+pub(crate) struct FailedTurnsPage {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     failed_turns: Vec<FailedTurn>,
@@ -131,7 +131,7 @@ pub(crate) async fn list(
     };
     let next = query::next(&mut failed, limit, |last| last.opened.turn.as_str().to_owned());
     let failed_turns = failed.into_iter().map(FailedTurn::from).collect();
-    Ok(json_no_store(FailedTurns { thread_id: thread.name().to_owned(), failed_turns, next }))
+    Ok(json_no_store(FailedTurnsPage { thread_id: thread.name().to_owned(), failed_turns, next }))
 }
 
 /// Opens the turn again as its next run. A repeated request yields the same run.

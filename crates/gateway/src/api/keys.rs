@@ -191,7 +191,7 @@ pub(crate) async fn revoke(
     let (store, actor) = (ctx.store()?, ctx.actor(&headers)?);
     // Restricted to this tenant, even if the database's role bypasses row-level security.
     let command = control::new_id()?;
-    let revoked = store.revoke_key(id, Some(ctx.principal().tenant()), &command, &actor).await?;
+    let revoked = store.revoke_key(id, ctx.principal().tenant(), &command, &actor).await?;
     let row = revoked.ok_or_else(unknown)?;
     tracing::info!(key = %id, actor, "an API key was revoked");
     Ok(json_no_store(KeyView::from(&row)))

@@ -176,7 +176,7 @@ impl Operation {
                 "budget" => self.schema::<schemas::BudgetNameSchema>(),
                 "batch" if self.path.ends_with("{batch}") => self.schema::<schemas::BatchNameSchema>(),
                 "batch" => self.schema::<schemas::PositionSchema>(),
-                "response" => self.schema::<schemas::ResponseIdSchema>(),
+                "response_id" => self.schema::<schemas::ResponseIdSchema>(),
                 "key" => self.schema::<schemas::KeyIdSchema>(),
                 _ => json!({ "type": "string", "minLength": 1 }),
             };

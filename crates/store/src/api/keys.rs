@@ -112,17 +112,17 @@ impl Store {
         self.rows(statement).await?.iter().map(key_row).collect()
     }
 
-    /// Revokes a key (of this tenant, if one is named), adds a `revoke_key` entry to the audit log,
-    /// and returns the revoked key. If the key is revoked already, nothing changes and no entry is
-    /// added. Returns `None` if no such key is visible to this handle.
+    /// Revokes a key of this tenant, with a `revoke_key` entry in the audit log, and returns the
+    /// revoked key. A key that is revoked already stays as it is, without another entry. `None`
+    /// when the tenant has no such key.
     pub async fn revoke_key(
         &self,
         id: KeyId,
-        of: Option<&TenantName>,
+        tenant: &TenantName,
         command: &CommandId,
         actor: &str,
     ) -> Result<Option<KeyRow>, StoreError> {
-        let Some(row) = self.key(id).await?.filter(|row| of.is_none_or(|of| *of == row.key.tenant)) else {
+        let Some(row) = self.key(id).await?.filter(|row| row.key.tenant == *tenant) else {
             return Ok(None);
         };
         let subject = key_subject(row.key.tenant.tenant(), id);

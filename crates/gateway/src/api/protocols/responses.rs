@@ -53,7 +53,7 @@ pub(crate) fn operations() -> Vec<Operation> {
                 ErrorCode::PartitionUnavailable,
             ]),
         Operation::get(
-            "/v1/responses/{response}",
+            "/v1/responses/{response_id}",
             "showResponse",
             "Show a response, or stream it again",
             get,
@@ -70,7 +70,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             ErrorCode::StreamAborted,
         ]),
         Operation::post(
-            "/v1/responses/{response}/cancel",
+            "/v1/responses/{response_id}/cancel",
             "cancelResponse",
             "Stop the turn of a response",
             cancel,

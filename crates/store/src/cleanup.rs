@@ -29,6 +29,8 @@ pub enum CleanupKind {
     /// Marks of erased tenants, once nothing of them is left. After that the tenant's name can be
     /// used again.
     ErasedTenants,
+    /// Erasures that have ended, with their receipts.
+    Erasures,
     /// Ids by which repeated tasks are recognized. Those of pending and failed tasks stay:
     /// operators name tasks by them, and a pending task must not be queued twice.
     TaskIds,
@@ -100,7 +102,7 @@ impl CleanupTable {
 
 impl CleanupKind {
     /// Every kind, in the order of their names in the manual.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::CompletedTasks,
         Self::FailedTasks,
         Self::FailedTurns,
@@ -108,6 +110,7 @@ impl CleanupKind {
         Self::Audit,
         Self::ErasedThreads,
         Self::ErasedTenants,
+        Self::Erasures,
         Self::TaskIds,
         Self::IdempotencyKeys,
         Self::FailedMessages,
@@ -135,6 +138,7 @@ impl CleanupKind {
             Self::Audit => "audit",
             Self::ErasedThreads => "erased_threads",
             Self::ErasedTenants => "erased_tenants",
+            Self::Erasures => "erasures",
             Self::TaskIds => "task_ids",
             Self::IdempotencyKeys => "idempotency_keys",
             Self::FailedMessages => "failed_messages",
@@ -206,6 +210,10 @@ impl CleanupKind {
             Self::ErasedTenants => CleanupTable {
                 only: "t.erasing IS NULL",
                 ..CleanupTable::sized("erased_tenants", "erased_at", "pg_column_size(t.*)")
+            },
+            Self::Erasures => CleanupTable {
+                only: "t.ended_at IS NOT NULL",
+                ..CleanupTable::sized("erasures", "ended_at", "pg_column_size(t.*)")
             },
             Self::TaskIds => CleanupTable {
                 only: "EXISTS (SELECT FROM agents AS a

@@ -59,6 +59,7 @@ impl Default for CleanupConfig {
             sized(Kind::Audit, 365, 1_024),
             sized(Kind::ErasedThreads, 90, 64),
             sized(Kind::ErasedTenants, 90, 64),
+            sized(Kind::Erasures, 90, 64),
             aged(Kind::TaskIds, 7),
             aged(Kind::IdempotencyKeys, 1),
             // How long a client may be away and still learn that a message failed meanwhile.

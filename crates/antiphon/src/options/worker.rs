@@ -191,11 +191,12 @@ pub(crate) struct CleanupSettings {
     /// Maximum size in bytes of the audit log.
     #[arg(long, env = "ANTIPHON_AUDIT_LOG_MAX_BYTES", default_value_t = 1 << 30)]
     audit_log_max_bytes: u64,
-    /// Time in days for which erased threads and erased tenants are remembered; after it data for
-    /// one is accepted as new.
+    /// Time in days for which erased threads and erased tenants are remembered, and receipts of
+    /// erasures are kept; after it data for one is accepted as new.
     #[arg(long, env = "ANTIPHON_ERASED_THREADS_MAX_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     erased_threads_max_days: u32,
-    /// Maximum size in bytes of the marks of erased threads, and of those of erased tenants.
+    /// Maximum size in bytes of the marks of erased threads, of those of erased tenants, and of
+    /// receipts of erasures.
     #[arg(long, env = "ANTIPHON_ERASED_THREADS_MAX_BYTES", default_value_t = 64 << 20)]
     erased_threads_max_bytes: u64,
 }
@@ -211,6 +212,7 @@ impl CleanupSettings {
             (CleanupKind::Audit, self.audit_log_max_days, self.audit_log_max_bytes),
             (CleanupKind::ErasedThreads, self.erased_threads_max_days, self.erased_threads_max_bytes),
             (CleanupKind::ErasedTenants, self.erased_threads_max_days, self.erased_threads_max_bytes),
+            (CleanupKind::Erasures, self.erased_threads_max_days, self.erased_threads_max_bytes),
         ] {
             config.set(CleanupRule::new(kind, days, Some(bytes)));
         }

@@ -4,7 +4,9 @@
 //! it, [`run`] sends it. A command is a row of [`table::COMMANDS`]. Its arguments and help texts
 //! come from the OpenAPI document of the gateway crate. No command here opens the database or NATS.
 
+mod answers;
 mod arguments;
+mod awaited;
 mod description;
 mod refusal;
 mod request;
@@ -13,5 +15,5 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::answers::run;
 pub(crate) use self::arguments::{ApiServer, Call, with_commands};
-pub(crate) use self::request::run;

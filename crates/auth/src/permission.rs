@@ -38,11 +38,13 @@ pub enum Permission {
     ReadFleet,
     /// Acknowledge incidents of the installation.
     OperateFleet,
+    /// Erase threads and users, and read the receipts; tenants too, in the default tenant.
+    EraseData,
 }
 
 impl Permission {
     /// The list of all permissions.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::ReadThreads,
         Self::WriteThreads,
         Self::ReadAgents,
@@ -59,6 +61,7 @@ impl Permission {
         Self::WriteMemory,
         Self::ReadFleet,
         Self::OperateFleet,
+        Self::EraseData,
     ];
 
     /// Name as a scope.
@@ -80,6 +83,7 @@ impl Permission {
             Self::WriteMemory => "memory:write",
             Self::ReadFleet => "fleet:read",
             Self::OperateFleet => "fleet:operate",
+            Self::EraseData => "data:erase",
         }
     }
 

@@ -469,13 +469,13 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
     .await;
     let kept = "SELECT * FROM messages WHERE thread_id = 'other' ORDER BY position";
     let before = fixture.rows(kept).await;
-    let dry = fixture.json("threads erase long --database-only").await;
+    let dry = fixture.json("erase --thread long --database-only").await;
     assert_eq!(
         (&dry["erased"], &dry["tables"]["messages"], &dry["tables"]["dead_letters"]),
         (&json!(false), &json!(1801), &json!(2))
     );
     assert_eq!(fixture.number("SELECT count(*) FROM messages WHERE thread_id = 'long'").await, 1801);
-    let receipt = fixture.json("threads erase long --database-only --yes --actor ada").await;
+    let receipt = fixture.json("erase --thread long --database-only --yes --actor ada").await;
     assert_eq!((&receipt["actor"], &receipt["erased"]), (&json!("ada"), &json!(true)));
     assert!(receipt["erased_at"].is_string());
     // Every table with threads is on the receipt, and has no row of this thread.
@@ -498,12 +498,12 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
     assert_eq!(fixture.rows(kept).await, before);
     assert_eq!(fixture.number("SELECT count(*) FROM compactions").await, 1);
     assert_eq!(
-        fixture.json("threads erase long --database-only --yes").await["tables"],
+        fixture.json("erase --thread long --database-only --yes").await["tables"],
         receipt["tables"],
         "twice is once"
     );
     assert_eq!(
-        fixture.refused("threads erase missing --database-only --yes").await,
+        fixture.refused("erase --thread missing --database-only --yes").await,
         "there is no thread missing"
     );
     // An import does not bring the thread back.

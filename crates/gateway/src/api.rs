@@ -10,6 +10,7 @@ pub(crate) mod context;
 pub(crate) mod dead_letters;
 pub(crate) mod delayed_tasks;
 pub(crate) mod docs;
+pub(crate) mod erasures;
 pub(crate) mod events;
 pub(crate) mod failed_turns;
 pub(crate) mod follow_ups;

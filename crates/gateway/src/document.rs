@@ -17,9 +17,9 @@ use serde_json::{Map, Value, json};
 
 use crate::api::protocols::{agui, completions, models, responses, ui_message};
 use crate::api::{
-    agents, audit, batches, budgets, context, dead_letters, delayed_tasks, docs, events, failed_turns,
-    follow_ups, forks, heartbeats, history, incidents, keys, memory, messages, notes, reasoning, schedules,
-    service_info, tasks, threads, tickets, tool_incidents, turns, usage,
+    agents, audit, batches, budgets, context, dead_letters, delayed_tasks, docs, erasures, events,
+    failed_turns, follow_ups, forks, heartbeats, history, incidents, keys, memory, messages, notes,
+    reasoning, schedules, service_info, tasks, threads, tickets, tool_incidents, turns, usage,
 };
 use crate::openapi::operation::{self, Operation, Scope};
 use crate::openapi::refusals::Refusals;
@@ -50,6 +50,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         dead_letters::operations(),
         delayed_tasks::operations(),
         docs::operations(),
+        erasures::operations(),
         events::operations(),
         failed_turns::operations(),
         follow_ups::operations(),

@@ -29,6 +29,8 @@ pub enum CleanupKind {
     /// Marks of erased tenants of which no data is left. After that the tenant's name can be used
     /// again.
     ErasedTenants,
+    /// Erasures that have ended, with their receipts.
+    Erasures,
     /// Ids by which repeated tasks are recognized. The ids of pending and failed tasks are kept:
     /// operators name tasks by them, and a pending task must not be queued twice.
     TaskIds,
@@ -101,7 +103,7 @@ impl CleanupTable {
 
 impl CleanupKind {
     /// Every kind, in the order of their names in the manual.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::CompletedTasks,
         Self::FailedTasks,
         Self::FailedTurns,
@@ -109,6 +111,7 @@ impl CleanupKind {
         Self::Audit,
         Self::ErasedThreads,
         Self::ErasedTenants,
+        Self::Erasures,
         Self::TaskIds,
         Self::IdempotencyKeys,
         Self::FailedMessages,
@@ -136,6 +139,7 @@ impl CleanupKind {
             Self::Audit => "audit",
             Self::ErasedThreads => "erased_threads",
             Self::ErasedTenants => "erased_tenants",
+            Self::Erasures => "erasures",
             Self::TaskIds => "task_ids",
             Self::IdempotencyKeys => "idempotency_keys",
             Self::FailedMessages => "failed_messages",
@@ -208,6 +212,10 @@ impl CleanupKind {
             Self::ErasedTenants => CleanupTable {
                 only: "t.erasing IS NULL",
                 ..CleanupTable::sized("erased_tenants", "erased_at", "pg_column_size(t.*)")
+            },
+            Self::Erasures => CleanupTable {
+                only: "t.ended_at IS NOT NULL",
+                ..CleanupTable::sized("erasures", "ended_at", "pg_column_size(t.*)")
             },
             Self::TaskIds => CleanupTable {
                 only: "EXISTS (SELECT FROM agents AS a

@@ -5,6 +5,8 @@
 //! the two, [`Store::renounce`] makes the owners forget what they hold in memory. Once a thread is
 //! marked, no stream entry for it is accepted.
 
+mod keys;
+
 use std::collections::BTreeMap;
 
 use model::{AgentId, PartitionId, Tenant, ThreadId, Timestamp};
@@ -40,9 +42,9 @@ const OF_TENANTS: [(&str, &str); 11] = [
     ("facts", "antiphon_tenant_of(agent_id)"),
     ("agents", "antiphon_tenant_of(agent_id)"),
     ("agent_settings", "antiphon_tenant_of(agent_id)"),
-    ("api_keys", "coalesce(tenant, '-')"),
     ("usage_days", "tenant"),
     ("budgets", "tenant"),
+    ("erasures", "tenant"),
     // Usage of turn limits by the tenant's turns.
     ("turn_limits", "CASE WHEN starts_with(key, 'tenant:') THEN substr(key, 8) END"),
     ("turn_limit_turns", "CASE WHEN starts_with(key, 'tenant:') THEN substr(key, 8) END"),
@@ -60,7 +62,7 @@ const OF_USERS: [(&str, &str); 2] = [("facts", "antiphon_tenant_of(agent_id)"), 
 
 /// Columns with the names of acting users: the table, the column, and an expression for the tenant
 /// of a row. A user of another tenant may have the same name.
-const ACTORS: [(&str, &str, &str); 12] = [
+const ACTORS: [(&str, &str, &str); 11] = [
     ("audit_log", "actor", "antiphon_tenant_of(subject_id)"),
     ("spilled_turns", "actor", "antiphon_tenant_of(thread_id)"),
     ("timers", "ended_by", "antiphon_tenant_of(agent_id)"),
@@ -68,11 +70,10 @@ const ACTORS: [(&str, &str, &str); 12] = [
     ("compactions", "actor", "antiphon_tenant_of(thread_id)"),
     ("compactions", "undone_by", "antiphon_tenant_of(thread_id)"),
     ("erased_threads", "actor", "antiphon_tenant_of(thread_id)"),
+    ("erasures", "actor", "tenant"),
     ("reasoning_sessions", "created_by", "antiphon_tenant_of(session_id)"),
     ("reasoning_layers", "actor", "antiphon_tenant_of(session_id)"),
     ("reasoning_layers", "undone_by", "antiphon_tenant_of(session_id)"),
-    ("api_keys", "created_by", "coalesce(tenant, '-')"),
-    ("api_keys", "revoked_by", "coalesce(tenant, '-')"),
 ];
 
 /// The number of erased rows by table.
@@ -434,6 +435,7 @@ impl Store {
         match owner {
             ErasedOwner::Tenant(tenant) => {
                 let tenant = name(tenant.as_ref());
+                counts.insert("api_keys".to_owned(), self.erase_keys(&tenant).await?);
                 for (table, whose) in OF_TENANTS {
                     let sql = format!(
                         "WITH gone AS (DELETE FROM {table} WHERE {whose} = $1 RETURNING 1)
@@ -460,6 +462,8 @@ impl Store {
                     counts.insert(format!("{table}.{column}"), count(&rows)?);
                 }
                 counts.insert("audit_log".to_owned(), self.erase_audit_about(&tenant, user).await?);
+                counts.extend(self.forget_actor_of_keys(&tenant, user).await?);
+                counts.insert("erasures".to_owned(), self.forget_user_in_erasures(&tenant, user).await?);
                 for (table, whose) in OF_USERS {
                     let sql = format!(
                         "WITH gone AS (DELETE FROM {table} WHERE scope = 'user:' || $1 AND {whose} = $2 RETURNING 1)

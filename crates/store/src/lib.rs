@@ -22,6 +22,7 @@ mod dead_letters;
 mod durability;
 mod erase;
 mod erased_tenants;
+mod erasures;
 mod error;
 mod export_import;
 mod fact_vectors;
@@ -65,6 +66,10 @@ pub use context::{ContextWanted, Gate, StartContext, StoredCompaction};
 pub use dead_letters::{DeadLetterCursor, DeadLetterId, ReplayClaim, StoredDeadLetter};
 pub use erase::{Erased, ErasedOwner, ErasedRows};
 pub use erased_tenants::{ErasedTenant, ReopenedTenant};
+pub use erasures::{
+    AttemptEnd, ClaimedErasure, ErasedCounts, ErasedData, ErasureId, ErasureRow, ErasureState,
+    MAX_OPEN_ERASURES, NewErasure,
+};
 pub use error::{Disposition, StoreError};
 pub use export_import::{CompactionImport, ImportOutcome, ImportRefusal, IndexedMessage};
 pub use fact_vectors::{FactToEmbed, VectorTables, lay_out_vectors};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use model::{PartitionCount, PriceTable, Tenant, ThreadId};
 use sqlx::pool::PoolConnectionMetadata;
-use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Row};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -95,21 +95,8 @@ impl Store {
         // An error here does not matter: this connection has done nothing.
         first.close().await.ok();
         let failures = Arc::new(SessionFailures::default());
-        let known = Arc::clone(&failures);
-        let pool = PgPoolOptions::new()
-            .max_connections(config.read_connections)
-            .acquire_timeout(ACQUIRE_TIMEOUT)
-            .test_before_acquire(false)
-            .before_acquire(move |connection, meta| {
-                let known = Arc::clone(&known);
-                Box::pin(async move {
-                    Ok(!known.may_concern(&meta)
-                        && (meta.idle_for < IDLE_BEFORE_PROBE || answers(connection, &known).await))
-                })
-            })
-            .connect_lazy_with(options);
         Ok(Self {
-            pool,
+            pool: pool(config, options, &failures),
             failures,
             config: Arc::new(config.clone()),
             scope: None,
@@ -164,6 +151,16 @@ impl Store {
     pub(crate) fn seeing_as(&self, other: &Self) -> Self {
         let (scope, prices) = (other.scope.clone(), other.prices.clone());
         Self { scope, prices, is_wide: other.is_wide, ..self.clone() }
+    }
+
+    /// The same database over a pool of one connection with another limit for statements.
+    pub(crate) fn with_own_connection(&self, statement_timeout: Duration) -> Result<Self, StoreError> {
+        let config =
+            StoreConfig { read_connections: 1, statement_timeout, ..StoreConfig::clone(&self.config) };
+        let options = connect::session_options(&config)?;
+        let failures = Arc::new(SessionFailures::default());
+        let pool = pool(&config, options, &failures);
+        Ok(Self { pool, failures, config: Arc::new(config), ..self.clone() })
     }
 
     pub(crate) fn config(&self) -> &StoreConfig {
@@ -273,6 +270,22 @@ impl Store {
             Err(_) => Err(StoreError::Busy),
         }
     }
+}
+
+fn pool(config: &StoreConfig, options: PgConnectOptions, failures: &Arc<SessionFailures>) -> PgPool {
+    let known = Arc::clone(failures);
+    PgPoolOptions::new()
+        .max_connections(config.read_connections)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .test_before_acquire(false)
+        .before_acquire(move |connection, meta| {
+            let known = Arc::clone(&known);
+            Box::pin(async move {
+                Ok(!known.may_concern(&meta)
+                    && (meta.idle_for < IDLE_BEFORE_PROBE || answers(connection, &known).await))
+            })
+        })
+        .connect_lazy_with(options)
 }
 
 /// True if a session answers promptly after a long idle time.

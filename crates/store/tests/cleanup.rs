@@ -47,7 +47,10 @@ async fn everything_kept_has_a_bound_in_age_and_in_bytes() {
              SELECT 1, 't' || n, 'ada', now() - n * interval '1 day' FROM generate_series(1, 600) AS n;
              INSERT INTO erased_tenants (tenant, actor, erased_at, erasing)
              VALUES ('old', 'ada', now() - interval '91 days', NULL), ('going', 'ada', now() - interval '91 days', 'run'),
-                    ('new', 'ada', now(), NULL)",
+                    ('new', 'ada', now(), NULL);
+             INSERT INTO erasures (erasure_id, tenant, kind, subject, is_preview, actor, state, ended_at)
+             SELECT lpad(to_hex(n), 32, '0'), '-', 'user', 'u' || n, false, 'ada', 'done', CASE WHEN n > 1 THEN now() - n * interval '1 day' END
+             FROM generate_series(1, 100) AS n",
         )
         .await;
     let age = |days: u32| CleanupLimit::Age(DAY * days);
@@ -74,8 +77,11 @@ async fn everything_kept_has_a_bound_in_age_and_in_bytes() {
     assert_eq!(beyond(&store, CleanupKind::ErasedThreads, age(90)).await, 511);
     // A tenant that is not completely erased stays marked.
     assert_eq!(beyond(&store, CleanupKind::ErasedTenants, age(90)).await, 1);
+    // From the 90th day on; one that has not ended stays.
+    assert_eq!(beyond(&store, CleanupKind::Erasures, age(90)).await, 11);
+    assert_eq!(beyond(&store, CleanupKind::Erasures, CleanupLimit::Bytes(0)).await, 88);
     let bytes = store.cleanup_bytes().await.unwrap();
-    assert!(bytes.len() == 7 && bytes.iter().all(|(_, bytes)| *bytes > 0), "{bytes:?}");
+    assert!(bytes.len() == 8 && bytes.iter().all(|(_, bytes)| *bytes > 0), "{bytes:?}");
 }
 
 #[tokio::test]

@@ -96,6 +96,7 @@ const FLEET_WIDE: &[&str] = &[
     "api_keys",
     "budgets",
     "erased_tenants",
+    "erasures",
     "incidents",
     "installation",
     "partition_change",

@@ -21,7 +21,7 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
 }
 
 /// Every table with rows of tenants, and the column that determines the tenant.
-const OWNED: [(&str, &str); 27] = [
+const OWNED: [(&str, &str); 28] = [
     ("threads", "thread_id"),
     ("messages", "thread_id"),
     ("spilled_messages", "thread_id"),
@@ -34,6 +34,7 @@ const OWNED: [(&str, &str); 27] = [
     ("usage_days", "agent_id"),
     ("compactions", "thread_id"),
     ("erased_threads", "thread_id"),
+    ("erasures", "tenant"),
     ("dead_letters", "thread_id"),
     ("agents", "agent_id"),
     ("agent_settings", "agent_id"),

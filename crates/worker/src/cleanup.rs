@@ -62,6 +62,7 @@ impl Default for CleanupConfig {
             sized(Kind::Audit, 365, 1_024),
             sized(Kind::ErasedThreads, 90, 64),
             sized(Kind::ErasedTenants, 90, 64),
+            sized(Kind::Erasures, 90, 64),
             aged(Kind::TaskIds, 7),
             aged(Kind::IdempotencyKeys, 1),
             // A client that was away for up to this time still learns that a message failed

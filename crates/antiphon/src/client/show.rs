@@ -58,7 +58,7 @@ fn table(shown: &AnswerView, answer: &Value) -> Table {
                 .collect();
             output::key_value_table(&Value::Object(single)).with_below(rows(&answer[*list], columns))
         }
-        AnswerView::Fields | AnswerView::Text(_) => output::key_value_table(answer),
+        AnswerView::Fields | AnswerView::Text(_) | AnswerView::Awaited => output::key_value_table(answer),
     }
 }
 

@@ -154,8 +154,8 @@ pub(crate) struct CleanupSettings {
     /// Maximum age in days of audit entries.
     #[arg(long, env = "ANTIPHON_AUDIT_LOG_MAX_DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     audit_log_max_days: u32,
-    /// Time in days for which erased threads and erased tenants are remembered; after it data for
-    /// one is accepted as new.
+    /// Time in days for which erased threads and erased tenants are remembered, and receipts of
+    /// erasures are kept; after it data for one is accepted as new.
     #[arg(long, env = "ANTIPHON_ERASED_THREADS_MAX_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     erased_threads_max_days: u32,
 }
@@ -173,6 +173,7 @@ impl CleanupSettings {
             (CleanupKind::Audit, self.audit_log_max_days, large),
             (CleanupKind::ErasedThreads, self.erased_threads_max_days, marks),
             (CleanupKind::ErasedTenants, self.erased_threads_max_days, marks),
+            (CleanupKind::Erasures, self.erased_threads_max_days, marks),
         ] {
             config.set(CleanupRule::new(kind, days, Some(bytes)));
         }

@@ -296,7 +296,7 @@ pub(crate) async fn refuse_erased(backend: &Backend, thread: &ThreadId) -> Resul
 /// The refusal to name a thread again before its erasure is complete: erased data could get into
 /// the new thread.
 pub(crate) fn being_erased() -> Problem {
-    let detail = "the thread is being erased, or its erasure was interrupted; it can be created again once `antiphon threads erase --yes` has ended with nothing pending";
+    let detail = "the thread is being erased, or its erasure was interrupted; it can be created again once its erasure is done: see GET /v1/erasures, or erase it again";
     Problem::new(ErrorCode::ThreadErased, detail)
 }
 

@@ -39,6 +39,9 @@ pub(crate) fn meaning(scope: Scope) -> &'static str {
         Scope::OperateDeadLetters => "replay and drop dead letters",
         Scope::ReadFleet => "read incidents of the installation; requires a credential of the default tenant",
         Scope::OperateFleet => "acknowledge incidents; requires a credential of the default tenant",
+        Scope::EraseData => {
+            "erase threads and users, and read the receipts; erase tenants with a credential of the default tenant"
+        }
         Scope::ManageKeys => "create, list and revoke API keys",
         Scope::ReadReasoning => "read reasoning sessions",
         Scope::WriteReasoning => "create reasoning sessions, append to them, compress and undo",
@@ -178,6 +181,9 @@ impl Operation {
                 "batch" => self.schema::<schemas::PositionSchema>(),
                 "response_id" => self.schema::<schemas::ResponseIdSchema>(),
                 "key" => self.schema::<schemas::KeyIdSchema>(),
+                "erasure" => self.schema::<schemas::ErasureIdSchema>(),
+                "user" => self.schema::<schemas::ErasedUserSchema>(),
+                "tenant" => self.schema::<schemas::TenantSchema>(),
                 _ => json!({ "type": "string", "minLength": 1 }),
             };
             self.parameters.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
@@ -204,6 +210,8 @@ impl Operation {
         self.take::<schemas::FollowUpIdSchema>();
         self.take::<schemas::FormatSchema>();
         self.take::<schemas::KeyIdSchema>();
+        self.take::<schemas::ErasureIdSchema>();
+        self.take::<schemas::ErasureStateSchema>();
         self.take::<schemas::Limit>();
         self.take::<schemas::MessageIdSchema>();
         self.take::<schemas::PositionSchema>();

@@ -11,7 +11,7 @@ use scheduling::budget::{BudgetPeriod, BudgetUnit};
 use scheduling::follow_up::RestraintRule;
 use scheduling::schedule::{MissedRule, OverlapRule};
 use serde_json::json;
-use store::{TaskStatus, TimerStatus};
+use store::{ErasureState, TaskStatus, TimerStatus};
 use utoipa::openapi::KnownFormat;
 use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, SchemaType, Type};
 
@@ -30,6 +30,26 @@ fn number(least: u64, most: u64) -> ObjectBuilder {
 schema! {
     /// The id of an API key: its public part.
     KeyIdSchema as "KeyName", text("^[0-9a-f]{16}$", 16, "0123456789abcdef")
+}
+
+schema! {
+    /// The id of an erasure.
+    ErasureIdSchema as "ErasureName", text("^[0-9a-f]{32}$", 32, "0198c4d2e5f57a60b1d3c8a94e27f610")
+}
+
+schema! {
+    /// The state of an erasure. `failed`: something is left, and no worker tries again.
+    ErasureStateSchema as "ErasureStateText", one_of(ErasureState::ALL.map(ErasureState::name))
+}
+
+schema! {
+    /// A user: the text that metadata of threads has as `user_id`.
+    ErasedUserSchema as "UserText", text("^[^\\u0000]+$", 256, "ann")
+}
+
+schema! {
+    /// The name of a tenant.
+    TenantSchema as "TenantName", text("^[a-z0-9][a-z0-9-]{0,31}$", 32, "acme")
 }
 
 schema! {

@@ -90,7 +90,8 @@ pub fn class(scope: Permission) -> RequestClass {
         | Permission::WriteReasoning
         | Permission::WriteMemory
         | Permission::OperateDeadLetters
-        | Permission::OperateFleet => RequestClass::Write,
+        | Permission::OperateFleet
+        | Permission::EraseData => RequestClass::Write,
     }
 }
 

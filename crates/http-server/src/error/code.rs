@@ -177,6 +177,8 @@ error_codes! {
     TooManyBudgets => "too_many_budgets", CONFLICT, NEVER, "the tenant has the maximum number of budgets";
     TooManyDelayedTasks => "too_many_delayed_tasks", CONFLICT, NEVER,
         "the agent has the maximum number of delayed tasks";
+    TooManyErasures => "too_many_erasures", TOO_MANY_REQUESTS, after(60),
+        "the tenant has the maximum number of erasures that have not ended";
     TooManyFeeds => "too_many_feeds", SERVICE_UNAVAILABLE, after(1),
         "this gateway follows the maximum number of threads; try another one";
     TooManyRequests => "too_many_requests", TOO_MANY_REQUESTS, after(1),
@@ -205,6 +207,7 @@ error_codes! {
     UnknownCursor => "unknown_cursor", NOT_FOUND, NEVER, "the cursor is not one of this thread";
     UnknownDeadLetter => "unknown_dead_letter", NOT_FOUND, NEVER,
         "there is no such dead letter";
+    UnknownErasure => "unknown_erasure", NOT_FOUND, NEVER, "there is no such erasure";
     UnknownFact => "unknown_fact", NOT_FOUND, NEVER,
         "the agent remembers no such fact, or another one has taken its place";
     UnknownFailedTurn => "unknown_failed_turn", NOT_FOUND, NEVER,

@@ -9,6 +9,7 @@ DECLARE
     written CONSTANT text[][] := ARRAY[
         ['threads', 'INSERT, UPDATE'],
         ['erased_threads', 'UPDATE'],
+        ['erasures', 'INSERT'],
         ['idempotency_keys', 'INSERT, UPDATE'],
         ['responses', 'INSERT, UPDATE'],
         ['compactions', 'INSERT, UPDATE'],
@@ -54,6 +55,7 @@ BEGIN
             END LOOP;
         ELSE
             EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_all_tenants() TO %I', name);
+            EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_erase_keys(text), antiphon_forget_actor_of_keys(text, text) TO %I', name);
             EXECUTE format('GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %I TO %I', current_schema(), name);
             EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON _sqlx_migrations FROM %I', name);
         END IF;

@@ -15,12 +15,13 @@ use model::{PartitionId, Tenant, ThreadId};
 use store::{Disposition, ErasedOwner, StoreError};
 use tokio::time::{Instant, sleep};
 
-use super::erasing::{Erasing, add};
-use super::receipt::Receipt;
-use super::rows::{MOST_ROUNDS, delete_rows, threads_of};
-use super::streams::{Cleared, ErasedStreams};
-use crate::exit::ExitError;
-use crate::options::ErasePolicy;
+use crate::attempt::ErasureAttempt;
+use crate::erasure::Erasure;
+use crate::error::EraseError;
+use crate::progress::Share;
+use crate::receipt::Receipt;
+use crate::rows::{MOST_ROUNDS, delete_rows, threads_of};
+use crate::streams::ErasedStreams;
 
 /// Pause between two attempts to write the mark, and between two lists.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -28,72 +29,65 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// streams.
 const SETTLED: Duration = Duration::from_secs(4);
 
-pub(super) async fn run(
-    erasing: &mut Erasing<'_>,
-    policy: &ErasePolicy,
+pub(crate) async fn run(
+    attempt: &mut ErasureAttempt<'_>,
+    erasure: &Erasure,
     bus: Option<&Bus>,
     tenant: Option<&Tenant>,
-) -> Result<Receipt, ExitError> {
-    let give_up_at = Instant::now() + Duration::from_secs(policy.wait_seconds.into());
-    let this_run = uuid::Uuid::now_v7().simple().to_string();
-    mark(erasing, policy, tenant, &this_run, give_up_at).await?;
+) -> Result<Receipt, EraseError> {
+    let give_up_at = Instant::now() + erasure.wait;
+    let (progress, id) = (attempt.progress.clone(), uuid::Uuid::now_v7().simple().to_string());
+    mark(attempt, erasure, tenant, &id, give_up_at).await?;
     let marked_at = Instant::now();
     // This prevents owners from writing what they decided before the mark.
-    let everything: Vec<PartitionId> = erasing.partitions.all().collect();
-    erasing.store.renounce(&everything).await?;
+    let everything: Vec<PartitionId> = attempt.partitions.all().collect();
+    attempt.store.renounce(&everything).await?;
     let owner = ErasedOwner::Tenant(tenant.cloned());
-    let streams = ErasedStreams::of_tenant(bus, erasing, tenant);
-    let (mut cleared, mut requests) = (Cleared::default(), 0);
-    let mut threads: BTreeSet<ThreadId> = erasing.threads.drain(..).collect();
-    loop {
-        threads.extend(delete_everything(erasing, bus, &owner, tenant).await?);
-        requests += streams.drop_requests(false).await?;
-        let pass = streams.clear(&policy.actor, give_up_at).await?;
-        for (stream, entries) in pass.removed {
-            *cleared.removed.entry(stream).or_default() += entries;
-        }
-        cleared.pending = pass.pending;
-        let rows = erasing.store.threads_to_erase(&owner).await?.len();
-        let entries = streams.left().await?;
-        let is_empty = rows == 0 && entries == 0 && cleared.pending.is_empty();
+    let streams = ErasedStreams::of_tenant(bus, attempt, tenant);
+    let mut threads: BTreeSet<ThreadId> = attempt.threads.drain(..).collect();
+    let pending = loop {
+        threads.extend(delete_everything(attempt, bus, &owner, tenant).await?);
+        progress.add_entries(wire::subject::WORK_STREAM, streams.drop_requests(false).await?);
+        let mut pending = streams.clear(&erasure.actor, give_up_at, &progress).await?;
+        let rows = attempt.store.threads_to_erase(&owner).await?.len();
+        let entries = streams.left(&progress).await?;
+        let is_empty = rows == 0 && entries == 0 && pending.is_empty();
         if is_empty && marked_at.elapsed() >= SETTLED {
-            break;
+            break pending;
         }
         if Instant::now() >= give_up_at {
             if rows > 0 {
                 let why = format!("{rows} threads and agents have rows again; erase again");
-                cleared.pending.insert("postgres".to_owned(), why);
+                pending.insert("postgres".to_owned(), why);
             }
             if entries > 0 {
                 let why = format!(
                     "{entries} entries came meanwhile; erase again when nothing is published any more"
                 );
-                cleared.pending.insert("streams".to_owned(), why);
+                pending.insert("streams".to_owned(), why);
             }
-            break;
+            break pending;
         }
-        sleep(PAUSE).await;
+        progress.timed(Share::Caches, sleep(PAUSE)).await;
+    };
+    if bus.is_some() && pending.is_empty() {
+        attempt.store.finish_erasing_tenant(tenant, &id).await?;
     }
-    if bus.is_some() {
-        cleared.removed.insert("WORK".to_owned(), requests);
-        if cleared.pending.is_empty() {
-            erasing.store.finish_erasing_tenant(tenant, &this_run).await?;
-        }
-    }
-    Ok(Receipt::of_run(threads.len(), &policy.actor, std::mem::take(&mut erasing.tables), cleared))
+    progress.set_threads(threads.len());
+    Ok(Receipt::of_run(&erasure.actor, &progress, pending))
 }
 
 /// Writes the mark. It waits for statements of the tenant that are in progress.
 async fn mark(
-    erasing: &Erasing<'_>,
-    policy: &ErasePolicy,
+    attempt: &ErasureAttempt<'_>,
+    erasure: &Erasure,
     tenant: Option<&Tenant>,
-    run: &str,
+    id: &str,
     give_up_at: Instant,
-) -> Result<(), ExitError> {
+) -> Result<(), EraseError> {
     loop {
         let marked: Result<(), StoreError> =
-            erasing.store.mark_tenant_erased(tenant, &policy.actor, run).await;
+            attempt.store.mark_tenant_erased(tenant, &erasure.actor, id).await;
         match marked {
             Err(error) if error.disposition() == Disposition::Retry && Instant::now() < give_up_at => {
                 sleep(PAUSE).await;
@@ -106,27 +100,27 @@ async fn mark(
 /// Lists what the tenant has and deletes it from Postgres, until nothing is found. Returns the
 /// threads.
 async fn delete_everything(
-    erasing: &mut Erasing<'_>,
+    attempt: &mut ErasureAttempt<'_>,
     bus: Option<&Bus>,
     owner: &ErasedOwner,
     tenant: Option<&Tenant>,
-) -> Result<BTreeSet<ThreadId>, ExitError> {
-    let store = erasing.store;
+) -> Result<BTreeSet<ThreadId>, EraseError> {
+    let store = attempt.store;
     let mut all = BTreeSet::new();
     for _ in 0..MOST_ROUNDS {
         let listed = threads_of(store, bus, owner).await?;
         all.extend(listed.iter().cloned());
-        erasing.threads = listed.into_iter().collect();
-        erasing.agents = erasing.threads.iter().map(ThreadId::agent).collect();
+        attempt.threads = listed.into_iter().collect();
+        attempt.agents = attempt.threads.iter().map(ThreadId::agent).collect();
         let besides = store.erase_owner(owner).await?;
-        let rows = delete_rows(erasing).await? + besides.values().sum::<u64>();
-        add(&mut erasing.tables, besides);
-        add(&mut erasing.tables, store.delete_thread_marks(tenant).await?);
+        let rows = delete_rows(attempt).await? + besides.values().sum::<u64>();
+        attempt.progress.add_rows(&besides);
+        attempt.progress.add_rows(&store.delete_thread_marks(tenant).await?);
         if rows == 0 {
             break;
         }
         // Owners that read rows before the deletion would otherwise write data about them.
-        store.renounce(&erasing.touched()).await?;
+        store.renounce(&attempt.touched()).await?;
     }
     Ok(all)
 }

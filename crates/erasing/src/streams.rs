@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use bus::{Bus, StoredEntry};
 use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use model::{
-    AgentId, Bucket, Control, ControlKind, Metadata, PartitionCount, PartitionId, Seq, TaskKind, Tenant,
-    ThreadId,
+    AgentId, Bucket, CommandId, Control, ControlKind, Metadata, PartitionCount, PartitionId, Seq, TaskKind,
+    Tenant, ThreadId,
 };
 use serde_json::Value;
-use store::Store;
+use store::{Store, StoreError};
 use tokio::time::{Instant, sleep};
 use wire::subject;
 
-use super::super::command_id::new_command_id;
-use super::erasing::Erasing;
-use crate::exit::ExitError;
+use crate::attempt::ErasureAttempt;
+use crate::error::EraseError;
+use crate::progress::{ErasureProgress, Share};
 
 /// Timeout for storing a control command.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,8 +26,17 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Entries that come within this time after a purge are purged too.
 const QUIET: Duration = Duration::from_millis(500);
 
+/// Partitions that are read to their ends at the same time.
+const PARTITIONS_AT_ONCE: usize = 16;
+
+/// A partition, and the thread whose subject the control command uses there.
+struct PurgedPartition {
+    partition: PartitionId,
+    command_thread: ThreadId,
+}
+
 /// The entries of erased threads in all streams.
-pub(super) struct ErasedStreams<'a> {
+pub(crate) struct ErasedStreams<'a> {
     bus: Option<&'a Bus>,
     store: Store,
     partitions: PartitionCount,
@@ -51,34 +61,29 @@ impl Scope {
     }
 }
 
-/// What was removed, and what is left.
-#[derive(Debug, Default)]
-pub(super) struct Cleared {
-    /// Number of removed entries by stream.
-    pub(super) removed: BTreeMap<String, u64>,
-    /// Streams that still have entries, with the reason.
-    pub(super) pending: BTreeMap<String, String>,
-}
-
 impl<'a> ErasedStreams<'a> {
-    /// Selects the threads of `erasing`.
-    pub(super) fn of_threads(bus: Option<&'a Bus>, erasing: &Erasing<'_>) -> Self {
-        let scope = Scope::Threads(erasing.threads.iter().cloned().collect());
-        Self { agents: erasing.agents.clone(), ..Self::new(bus, erasing, scope) }
+    /// Selects the threads of `attempt`.
+    pub(crate) fn of_threads(bus: Option<&'a Bus>, attempt: &ErasureAttempt<'_>) -> Self {
+        let scope = Scope::Threads(attempt.threads.iter().cloned().collect());
+        Self { agents: attempt.agents.clone(), ..Self::new(bus, attempt, scope) }
     }
 
     /// Selects all threads and agents of a tenant.
-    pub(super) fn of_tenant(bus: Option<&'a Bus>, erasing: &Erasing<'_>, tenant: Option<&Tenant>) -> Self {
-        Self::new(bus, erasing, Scope::Tenant(tenant.cloned()))
+    pub(crate) fn of_tenant(
+        bus: Option<&'a Bus>,
+        attempt: &ErasureAttempt<'_>,
+        tenant: Option<&Tenant>,
+    ) -> Self {
+        Self::new(bus, attempt, Scope::Tenant(tenant.cloned()))
     }
 
-    fn new(bus: Option<&'a Bus>, erasing: &Erasing<'_>, scope: Scope) -> Self {
-        let (store, partitions) = (erasing.store.clone(), erasing.partitions);
+    fn new(bus: Option<&'a Bus>, attempt: &ErasureAttempt<'_>, scope: Scope) -> Self {
+        let (store, partitions) = (attempt.store.clone(), attempt.partitions);
         Self { bus, store, partitions, scope, agents: BTreeSet::new() }
     }
 
     /// Number of entries on the threads' own subjects, by stream.
-    pub(super) async fn entries(&self) -> Result<BTreeMap<String, u64>, ExitError> {
+    pub(crate) async fn entries(&self) -> Result<BTreeMap<String, u64>, EraseError> {
         let Some(bus) = self.bus else { return Ok(BTreeMap::new()) };
         let mut entries = BTreeMap::new();
         for partition in self.partitions_of_threads() {
@@ -91,7 +96,7 @@ impl<'a> ErasedStreams<'a> {
     }
 
     /// Subjects of the threads' tool calls, with their number of entries.
-    async fn tool_calls(&self, bus: &Bus) -> Result<BTreeMap<String, u64>, ExitError> {
+    async fn tool_calls(&self, bus: &Bus) -> Result<BTreeMap<String, u64>, EraseError> {
         let mut calls = tool_calls(bus).await?;
         let is_ours =
             |name: &str| subject::parse_tool_call(name).is_some_and(|place| self.scope.has(&place.thread));
@@ -100,7 +105,7 @@ impl<'a> ErasedStreams<'a> {
     }
 
     /// Subjects of the ends of the threads' turns, with their number of entries.
-    async fn ended_turns(&self, bus: &Bus) -> Result<BTreeMap<String, u64>, ExitError> {
+    async fn ended_turns(&self, bus: &Bus) -> Result<BTreeMap<String, u64>, EraseError> {
         let mut ends = bus.subjects(subject::TURNS_STREAM, subject::ALL_TURNS).await?;
         let is_ours = |of: &str| ThreadId::parse(of).is_ok_and(|thread| self.scope.has(&thread));
         ends.retain(|subject, _| subject.strip_prefix("turns.").is_some_and(is_ours));
@@ -110,7 +115,7 @@ impl<'a> ErasedStreams<'a> {
     /// Deletes turn requests of the threads, and of tasks that follow turns of the threads. With
     /// `of_agents`, it also deletes all requests of agents that may hold text of the threads. The
     /// owners then request these turns again, with other contexts.
-    pub(super) async fn drop_requests(&self, of_agents: bool) -> Result<u64, ExitError> {
+    pub(crate) async fn drop_requests(&self, of_agents: bool) -> Result<u64, EraseError> {
         let Some(bus) = self.bus else { return Ok(0) };
         let (mut dropped, mut from) = (0, Seq(1));
         while let Some(entry) = bus.next_entry(subject::WORK_STREAM, subject::ALL_WORK, from).await? {
@@ -135,40 +140,113 @@ impl<'a> ErasedStreams<'a> {
     }
 
     /// Purges every partition that has entries of the threads, the ends of their turns and the
-    /// results of their tools. Partitions are purged again until no more entries come.
-    pub(super) async fn clear(&self, actor: &str, give_up_at: Instant) -> Result<Cleared, ExitError> {
-        let mut cleared = Cleared::default();
-        let Some(bus) = self.bus else { return Ok(cleared) };
+    /// results of their tools. Partitions are purged again until no more entries come. Returns the
+    /// streams in which something is left, with the reason.
+    pub(crate) async fn clear(
+        &self,
+        actor: &str,
+        give_up_at: Instant,
+        progress: &ErasureProgress,
+    ) -> Result<BTreeMap<String, String>, EraseError> {
+        let mut pending = BTreeMap::new();
+        let Some(bus) = self.bus else { return Ok(pending) };
         let agents =
             self.agents.iter().map(|agent| Bucket::of_key(agent.as_str()).partition(self.partitions));
-        let partitions: BTreeSet<PartitionId> =
-            self.partitions_of_threads().into_iter().chain(agents).collect();
-        for partition in partitions {
-            let name = subject::stream_name(partition);
-            let outcome =
-                self.clear_partition(bus, partition, actor, give_up_at, &mut cleared.removed).await?;
-            if let Some(why) = outcome {
-                cleared.pending.insert(name, why);
+        let all: BTreeSet<PartitionId> = self.partitions_of_threads().into_iter().chain(agents).collect();
+        let mut rest = progress.timed(Share::Streams, self.used(bus, all)).await?;
+        while !rest.is_empty() {
+            // At the same time: each waits for its owner to read its stream.
+            let purges: Vec<_> =
+                rest.iter().map(|place| self.purge(bus, place, actor, give_up_at, progress)).collect();
+            let purging = stream::iter(purges).buffered(PARTITIONS_AT_ONCE).try_collect::<Vec<bool>>();
+            let passed = progress.timed(Share::Streams, purging).await?;
+            let (read, unread): (Vec<_>, Vec<_>) =
+                rest.into_iter().zip(passed).partition(|(_, is_passed)| *is_passed);
+            for (place, _) in unread {
+                let why = "no worker has read the stream up to its end in time; erase again when one has";
+                pending.insert(subject::stream_name(place.partition), why.to_owned());
+            }
+            if read.is_empty() {
+                break;
+            }
+            progress.timed(Share::Caches, sleep(QUIET)).await;
+            rest = Vec::new();
+            for (place, _) in read {
+                // Only the command itself may be left, if its subject belongs to an erased thread.
+                let left: u64 = self.own_subjects(bus, place.partition).await?.values().sum();
+                if left <= u64::from(self.scope.has(&place.command_thread)) {
+                    continue;
+                }
+                if Instant::now() >= give_up_at {
+                    let why = format!(
+                        "{left} entries came meanwhile; erase again when nothing is written any more"
+                    );
+                    pending.insert(subject::stream_name(place.partition), why);
+                    continue;
+                }
+                rest.push(place);
             }
         }
-        let mut ends = 0;
+        progress.timed(Share::Streams, self.clear_shared_streams(bus, progress)).await?;
+        Ok(pending)
+    }
+
+    /// The partitions that must be read to their ends.
+    async fn used(&self, bus: &Bus, all: BTreeSet<PartitionId>) -> Result<Vec<PurgedPartition>, EraseError> {
+        let mut used = Vec::new();
+        for partition in all {
+            let Some(command_thread) = self.command_thread(partition) else { continue };
+            let is_tenant = matches!(self.scope, Scope::Tenant(_));
+            if !is_tenant || !self.own_subjects(bus, partition).await?.is_empty() {
+                used.push(PurgedPartition { partition, command_thread });
+            }
+        }
+        Ok(used)
+    }
+
+    /// Purges the subjects of one partition up to where its owner has read. False if the owner has
+    /// not read it to its end in time.
+    async fn purge(
+        &self,
+        bus: &Bus,
+        PurgedPartition { partition, command_thread }: &PurgedPartition,
+        actor: &str,
+        give_up_at: Instant,
+        progress: &ErasureProgress,
+    ) -> Result<bool, EraseError> {
+        let passed = self.pass_through(bus, *partition, command_thread, actor, give_up_at).await?;
+        let Some(passed) = passed else { return Ok(false) };
+        let mut subjects: Vec<String> = self.own_subjects(bus, *partition).await?.into_keys().collect();
+        subjects.extend(self.followed_subjects(bus, *partition, passed).await?);
+        let name = subject::stream_name(*partition);
+        for subject in &subjects {
+            progress.add_entries(&name, bus.purge_subject(&name, subject, Some(passed)).await?);
+        }
+        Ok(true)
+    }
+
+    /// Purges the ends of the threads' turns and the results of their tools.
+    async fn clear_shared_streams(&self, bus: &Bus, progress: &ErasureProgress) -> Result<(), EraseError> {
+        progress.add_entries(subject::TURNS_STREAM, 0);
+        progress.add_entries(subject::TOOL_CALLS_STREAM, 0);
         for subject in self.ended_turns(bus).await?.keys() {
-            ends += bus.purge_subject(subject::TURNS_STREAM, subject, None).await?;
+            let purged = bus.purge_subject(subject::TURNS_STREAM, subject, None).await?;
+            progress.add_entries(subject::TURNS_STREAM, purged);
         }
-        cleared.removed.insert(subject::TURNS_STREAM.to_owned(), ends);
-        let mut calls = 0;
         for subject in self.tool_calls(bus).await?.keys() {
-            calls += bus.purge_subject(subject::TOOL_CALLS_STREAM, subject, None).await?;
+            let purged = bus.purge_subject(subject::TOOL_CALLS_STREAM, subject, None).await?;
+            progress.add_entries(subject::TOOL_CALLS_STREAM, purged);
         }
-        cleared.removed.insert(subject::TOOL_CALLS_STREAM.to_owned(), calls);
-        Ok(cleared)
+        Ok(())
     }
 
     /// Number of entries that came after the streams had been cleared, including requests, ends of
     /// turns and results of tools.
-    pub(super) async fn left(&self) -> Result<u64, ExitError> {
+    pub(crate) async fn left(&self, progress: &ErasureProgress) -> Result<u64, EraseError> {
         let Some(bus) = self.bus else { return Ok(0) };
-        let mut left = self.drop_requests(false).await? + self.ended_turns(bus).await?.values().sum::<u64>();
+        let requests = self.drop_requests(false).await?;
+        progress.add_entries(subject::WORK_STREAM, requests);
+        let mut left = requests + self.ended_turns(bus).await?.values().sum::<u64>();
         left += self.tool_calls(bus).await?.values().sum::<u64>();
         for partition in self.partitions_of_threads() {
             // The control commands of this erasure do not count.
@@ -178,47 +256,6 @@ impl<'a> ErasedStreams<'a> {
             left += others.map(|(_, count)| count).sum::<u64>();
         }
         Ok(left)
-    }
-
-    /// Returns `None` when nothing is left, otherwise the reason why something is.
-    async fn clear_partition(
-        &self,
-        bus: &Bus,
-        partition: PartitionId,
-        actor: &str,
-        give_up_at: Instant,
-        removed: &mut BTreeMap<String, u64>,
-    ) -> Result<Option<String>, ExitError> {
-        let name = subject::stream_name(partition);
-        let Some(command_thread) = self.command_thread(partition) else { return Ok(None) };
-        if matches!(self.scope, Scope::Tenant(_)) && self.own_subjects(bus, partition).await?.is_empty() {
-            return Ok(None);
-        }
-        loop {
-            let Some(passed) = self.pass_through(bus, partition, &command_thread, actor, give_up_at).await?
-            else {
-                let why = "no worker has read the stream up to its end in time; erase again when one has";
-                return Ok(Some(why.to_owned()));
-            };
-            let mut subjects: Vec<String> = self.own_subjects(bus, partition).await?.into_keys().collect();
-            subjects.extend(self.followed_subjects(bus, partition, passed).await?);
-            let mut purged = 0;
-            for subject in &subjects {
-                purged += bus.purge_subject(&name, subject, Some(passed)).await?;
-            }
-            *removed.entry(name.clone()).or_default() += purged;
-            sleep(QUIET).await;
-            // Only the command itself may be left, if its subject belongs to an erased thread.
-            let left: u64 = self.own_subjects(bus, partition).await?.values().sum();
-            if left <= u64::from(self.scope.has(&command_thread)) {
-                return Ok(None);
-            }
-            if Instant::now() >= give_up_at {
-                return Ok(Some(format!(
-                    "{left} entries came meanwhile; erase again when nothing is written any more"
-                )));
-            }
-        }
     }
 
     /// The thread whose subject the control command uses.
@@ -248,8 +285,9 @@ impl<'a> ErasedStreams<'a> {
         command_thread: &ThreadId,
         actor: &str,
         give_up_at: Instant,
-    ) -> Result<Option<Seq>, ExitError> {
-        let id = new_command_id()?;
+    ) -> Result<Option<Seq>, EraseError> {
+        let id = CommandId::parse(&uuid::Uuid::now_v7().simple().to_string());
+        let id = id.map_err(|error| StoreError::Row(error.to_string()))?;
         let act = Control {
             id,
             actor: actor.into(),
@@ -280,7 +318,7 @@ impl<'a> ErasedStreams<'a> {
         &self,
         bus: &Bus,
         partition: PartitionId,
-    ) -> Result<BTreeMap<String, u64>, ExitError> {
+    ) -> Result<BTreeMap<String, u64>, EraseError> {
         let mut own = BTreeMap::new();
         for filter in subject::stream_subjects(partition) {
             for (name, count) in bus.subjects(&subject::stream_name(partition), &filter).await? {
@@ -300,7 +338,7 @@ impl<'a> ErasedStreams<'a> {
         bus: &Bus,
         partition: PartitionId,
         below: Seq,
-    ) -> Result<Vec<String>, ExitError> {
+    ) -> Result<Vec<String>, EraseError> {
         let name = subject::stream_name(partition);
         let mut found = Vec::new();
         for agent in &self.agents {
@@ -360,11 +398,11 @@ fn origin_of_dead_task(partition: PartitionId, entry: &StoredEntry) -> Option<Th
 }
 
 /// The threads of a tenant that exist only in streams.
-pub(super) async fn threads_of_tenant(
+pub(crate) async fn threads_of_tenant(
     bus: &Bus,
     store: &Store,
     tenant: Option<&Tenant>,
-) -> Result<Vec<ThreadId>, ExitError> {
+) -> Result<Vec<ThreadId>, EraseError> {
     let Some(partitions) = store.partition_count().await? else { return Ok(Vec::new()) };
     let mut threads = Vec::new();
     for partition in partitions.all() {
@@ -384,7 +422,7 @@ pub(super) async fn threads_of_tenant(
 }
 
 /// The subjects of all tool calls and their incidents, with the number of entries.
-async fn tool_calls(bus: &Bus) -> Result<BTreeMap<String, u64>, ExitError> {
+async fn tool_calls(bus: &Bus) -> Result<BTreeMap<String, u64>, EraseError> {
     let mut calls = bus.subjects(subject::TOOL_CALLS_STREAM, subject::ALL_TOOL_CALLS).await?;
     calls.extend(bus.subjects(subject::TOOL_CALLS_STREAM, subject::ALL_TOOL_INCIDENTS).await?);
     Ok(calls)
@@ -392,27 +430,28 @@ async fn tool_calls(bus: &Bus) -> Result<BTreeMap<String, u64>, ExitError> {
 
 /// Deletes dead letters that are tasks which follow turns of these threads. Only the payload of a
 /// dead letter shows this.
-pub(super) async fn drop_dead_tasks(erasing: &mut Erasing<'_>) -> Result<u64, ExitError> {
+pub(crate) async fn drop_dead_tasks(attempt: &mut ErasureAttempt<'_>) -> Result<u64, EraseError> {
     let (mut after, mut dropped) = ((0, String::new()), 0);
     loop {
-        let page = erasing.store.dead_tasks(&after).await?;
+        let page = attempt.store.dead_tasks(&after).await?;
         let Some((bucket, key, ..)) = page.last() else { break };
         after = (*bucket, key.clone());
         for (bucket, key, subject, raw) in page {
             // The letter is decoded as it would be today, because the number of partitions may have
             // changed.
-            let place = subject::in_fleet(erasing.partitions, &subject);
+            let place = subject::in_fleet(attempt.partitions, &subject);
             let (partition, subject) = place.unwrap_or((PartitionId(bucket), subject));
             let entry = StoredEntry { seq: Seq(0), subject, payload: Bytes::from(raw) };
-            let of = origin(erasing.partitions, partition, &entry)
+            let of = origin(attempt.partitions, partition, &entry)
                 .or_else(|| origin_of_dead_task(partition, &entry));
-            if of.is_some_and(|of| erasing.threads.contains(&of)) {
-                dropped += u64::from(erasing.store.erase_dead_task(bucket, &key).await?);
+            if of.is_some_and(|of| attempt.threads.contains(&of)) {
+                dropped += u64::from(attempt.store.erase_dead_task(bucket, &key).await?);
             }
         }
     }
     if dropped > 0 {
-        *erasing.tables.entry("dead_letters_of_agents".to_owned()).or_default() += dropped;
+        let rows = BTreeMap::from([("dead_letters_of_agents".to_owned(), dropped)]);
+        attempt.progress.add_rows(&rows);
     }
     Ok(dropped)
 }

@@ -139,7 +139,7 @@ pub(crate) struct CleanupSettings {
     cleanup_interval_seconds: Duration,
     /// Maximum size in bytes of the completed tasks, of the dead letters and of the audit log,
     /// each. Failed tasks and failed turns have a quarter of it each, the marks of erased threads
-    /// and of erased tenants a sixteenth.
+    /// and of erased tenants, and the receipts of erasures, a sixteenth.
     #[arg(long, env = "ANTIPHON_RECORDS_MAX_BYTES", default_value_t = 1 << 30, value_parser = clap::value_parser!(u64).range(1 << 16..))]
     records_max_bytes: u64,
     /// Maximum age in days of completed tasks; their turns stay in the history.

@@ -277,3 +277,17 @@ fn list(names: &[String]) -> String {
         _ => quoted(names.iter().map(String::as_str).collect()),
     }
 }
+
+/// Who reads only the help cannot find a scope that it omits.
+#[test]
+fn the_help_of_a_first_key_names_each_scope() {
+    let mut command = Options::whole_command();
+    let keys = command.find_subcommand_mut("keys").unwrap();
+    let help = keys.find_subcommand_mut("create-first").unwrap().render_long_help().to_string();
+    let missing: Vec<_> = auth::Permission::ALL
+        .into_iter()
+        .map(auth::Permission::scope)
+        .filter(|scope| ![" ", "\n"].iter().any(|end| help.contains(&format!("{end}{scope}"))))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}: {help}");
+}

@@ -114,8 +114,8 @@ impl Problem {
         &self.detail
     }
 
-    /// The problem of a failed database operation. Usually the database cannot be reached at the
-    /// moment.
+    /// The response to a request whose database operation has failed. The usual cause is that the
+    /// database is temporarily unreachable.
     fn store(error: &StoreError) -> Self {
         if matches!(error, StoreError::TenantErased) {
             return Self::tenant_erased();

@@ -1,4 +1,4 @@
-//! Tools that show what compressions have replaced, and any message as a whole.
+//! Tools that show the messages that compressions have replaced, or the full text of a message.
 
 use model::quoting;
 use reasoning::{SessionCall, SessionMessage, message_id, message_text};

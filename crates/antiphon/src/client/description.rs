@@ -37,7 +37,7 @@ pub(super) struct OperationInput {
     pub(super) kind: ValueKind,
     pub(super) is_required: bool,
     pub(super) help: String,
-    /// Maximum of a number.
+    /// Largest allowed value, if the value is a number.
     pub(super) maximum: Option<u64>,
 }
 

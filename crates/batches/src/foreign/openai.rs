@@ -191,7 +191,7 @@ impl FieldReader<'_> {
             }
             return Ok(content);
         }
-        // A text under another name takes precedence over an empty content.
+        // Text under another key takes precedence over an empty `content`.
         let is_text = |key: &&str| map.get(*key).is_some_and(Value::is_string) && self.has(key);
         let with_text = CONTENTS.into_iter().find(|key| said(key).is_some());
         let with_text = match with_text {

@@ -29,8 +29,9 @@ pub(crate) fn operations() -> Vec<Operation> {
     ]
 }
 
-/// The page may load and ask this gateway only. The viewer sets styles of single elements; it has
-/// pictures in its own files.
+/// The page may load files from this gateway only, and send requests to it only. Inline styles are
+/// allowed because the viewer sets the `style` attribute of elements, and `data:` images because
+/// its files embed their images.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

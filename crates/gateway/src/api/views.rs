@@ -325,7 +325,7 @@ pub(crate) struct OpenMessageView {
     released: u32,
     /// Missing chunks below the highest received one; at most 64 ranges.
     missing: Vec<RangeView>,
-    /// When the message fails because a chunk is missing; null while none is missing.
+    /// Time at which the message fails if the missing chunk has not come; null if none is missing.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     until: Option<String>,
 }

@@ -84,7 +84,8 @@ async fn everything_described_is_answered_by_its_own_handler() {
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         let refusal = body["code"].as_str().or(body["error"]["code"].as_str());
         match refusal {
-            // Its own codes stand in the description, also those that all operations share.
+            // The operation lists each code that it returns, including those that all operations
+            // share.
             Some(code) => {
                 let is_listed = operation.codes().iter().any(|known| known.name() == code);
                 assert!(is_listed, "{what} answers {status} {code}");

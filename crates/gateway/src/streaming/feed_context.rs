@@ -137,8 +137,8 @@ impl FeedContext {
         taken.into_iter().filter(|thread| !feeds.contains_key(thread)).collect()
     }
 
-    /// Forgets threads whose owners need no notification: an owner stops sending by itself when
-    /// this gateway stops querying it.
+    /// Forgets unfollowed threads whose owner this gateway no longer queries. Such an owner stops
+    /// sending by itself and needs no notification.
     pub(crate) fn keep_unfollowed(&self, is_asked: impl Fn(PartitionId) -> bool) {
         self.unfollowed().retain(|thread| is_asked(self.backend.partition_of(thread)));
     }

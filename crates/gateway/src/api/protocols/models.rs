@@ -37,7 +37,8 @@ pub(crate) fn operations() -> Vec<Operation> {
     all.map(|operation| operation.tag(OPENAI)).into()
 }
 
-/// Models on a page. OpenAI's libraries request only one page.
+/// Maximum number of models per page. It is large because OpenAI's libraries request only the first
+/// page.
 const MOST: u32 = 1_000;
 
 /// The agents as models; an `id` is a valid `model` of a request.

@@ -253,7 +253,7 @@ pub(crate) async fn history(
     let outcome = async {
         let thread = ctx.thread(&thread)?;
         let range = Range { after: None, before: Some(Position::MAX), with_synthetic: false };
-        let (rows, next) = history::read(&ctx, &thread, range, query.next, query.limit).await?;
+        let (rows, _, next) = history::read(&ctx, &thread, range, query.next, query.limit, false).await?;
         Ok(json_no_store(UiHistory { messages: ui_messages(&rows), next }))
     };
     answered(outcome.await, error_body)

@@ -295,7 +295,7 @@ async fn erased_thread_leaves_no_text_anywhere() {
     asked_for(&manual_workflow, &turn).await.answer("hello").await.unwrap();
     assert_eq!(said(&fixture.until_messages("secret", 2).await), [("user", "anew"), ("assistant", "hello")]);
     let incidents = fixture.command("incidents list --all").await;
-    assert_eq!(incidents, json!({"incidents": []}));
+    assert_eq!(incidents, json!({"incidents": [], "has_more": false}));
     let acts = api.call("GET", "/v1/threads/secret/audit", None).await.unwrap();
     assert_eq!(
         (&acts["entries"][0]["action"], &acts["entries"][0]["status"]),

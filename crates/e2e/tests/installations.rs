@@ -84,7 +84,7 @@ async fn second_fleet_on_one_nats_is_refused_everywhere() {
         vec!["workflow", "--installation", &ours],
         vec!["partitions", "change", "16"],
         vec!["erase", "--tenant", "acme", "--yes"],
-        vec!["threads", "erase", "before", "--yes"],
+        vec!["erase", "--thread", "before", "--yes"],
     ] {
         let ended = invoke(&arguments, &env).await.unwrap();
         assert_refused(&arguments.join(" "), &ended, &ours, &theirs);

@@ -532,12 +532,12 @@ async fn operators_view_undo_and_list_what_was_discarded() {
         assert_eq!((&undone["undone"], &undone["repeated"]), (&json!("rm-10"), &json!(repeated)));
         assert_eq!(server.done("frs_view_thread", json!({ "session_id": "s" })).await, once);
     }
-    for (words, code) in [
-        (["undo", "s", "--summary-id", "rm-10"].as_slice(), "session_changed"),
-        (["undo", "s", "--summary-id", "rm-9", "--request-id", "u"].as_slice(), "request_id_reused"),
+    for (words, exit, code) in [
+        (["undo", "s", "--summary-id", "rm-10"].as_slice(), 1, "session_changed"),
+        (["undo", "s", "--summary-id", "rm-9", "--request-id", "u"].as_slice(), 2, "request_id_reused"),
     ] {
         let refused = run(words).await;
-        assert!(refused.code == Some(1) && refused.stderr.contains(code), "{}", refused.stderr);
+        assert!(refused.code == Some(exit) && refused.stderr.contains(code), "{}", refused.stderr);
     }
     assert_eq!(run(&["undo", "s"]).await.code, Some(0));
     assert_eq!(server.done("frs_view_thread", json!({ "session_id": "s" })).await, before);

@@ -92,7 +92,7 @@ async fn certificates_of_clients_are_shown_to_nats_and_postgres() {
     let listed = invoke(&["keys", "rotations"], &variables(None, Some(dir))).await.unwrap();
     assert_eq!(listed.code, Some(0), "{}", listed.stderr);
 
-    let erase = ["threads", "erase", "nothing", "--yes"];
+    let erase = ["erase", "--thread", "nothing", "--yes"];
     let unknown = invoke(&erase, &variables(Some(dir), Some(dir))).await.unwrap();
     assert!(unknown.stderr.contains("there is no thread"), "{}", unknown.stderr);
     let (others, right) = (Some(of_others.path()), Some(dir));

@@ -71,14 +71,14 @@ impl Description<'_> {
         let mut calls = Vec::new();
         for (path, operations) in self.api["paths"].as_object().unwrap() {
             for (method, operation) in operations.as_object().unwrap() {
-                let content = &operation["requestBody"]["content"]["application/json"];
+                let content = &self.resolved(&operation["requestBody"]).1["content"]["application/json"];
                 let bodies = match content.is_null() {
                     true => vec![None],
                     false => self.bodies(content).into_iter().map(Some).collect(),
                 };
                 let responses = operation["responses"].as_object().unwrap();
                 let is_stream = responses.get("200").is_some_and(|ok| {
-                    let kinds = ok["content"].as_object();
+                    let kinds = self.resolved(ok).1["content"].as_object();
                     kinds.is_some_and(|kinds| kinds.keys().all(|kind| kind == "text/event-stream"))
                 });
                 for body in bodies {
@@ -118,10 +118,12 @@ impl Description<'_> {
         let (name, schema) = self.resolved(&content["schema"]);
         let Some(fields) = schema["properties"].as_object() else { return vec![json!({})] };
         let mut whole = Map::new();
+        // An example of several operations is a component.
+        let shared = &self.resolved(&content["examples"]["example"]).1["value"];
         for (field, schema) in fields {
             // An example has some of the fields of an object that is named field by field.
             let is_whole = |value: &&Value| !value.is_null() && !self.has_fields(schema);
-            let given = content["example"].get(field).filter(is_whole);
+            let given = content["example"].get(field).or_else(|| shared.get(field)).filter(is_whole);
             let value =
                 self.known_value(&name, field).or(given.cloned()).unwrap_or_else(|| self.value(schema));
             whole.insert(field.clone(), value);

@@ -80,7 +80,7 @@ impl FollowUpProfile {
             users_name_zone,
             hints: rng.pick([0.2, 0.6, 0.9]),
             empty: rng.pick([0.0, 0.0, 0.1]),
-            persons: 2 * rng.range(0, 3) as usize,
+            persons: rng.range(0, 3) as usize,
             person: rng.pick([0.2, 0.6]),
             outage: rng.pick([0.0, 0.1, 0.3]),
             ahead_ms: rng.pick(CLOCK_CHANGES) - before_change_ms - START,

@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    pub(super) fn act_on(&mut self, subject: AgentId, kind: ControlKind) {
+    fn act_on(&mut self, subject: AgentId, kind: ControlKind) {
         self.operators.controls += 1;
         let Ok(id) = CommandId::parse(&format!("act{}", self.operators.controls)) else { return };
         let control = Control { id, actor: "operator".into(), subject, kind };

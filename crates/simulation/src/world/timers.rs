@@ -2,8 +2,8 @@
 //! and persons who write at that time.
 
 use model::{
-    AgentId, BusyPolicy, Command, ControlKind, DelayedTask, Metadata, PartitionId, Position, Seq, Task,
-    TaskId, TaskKind, ThreadId, TimerId, TimerKind, Timestamp, TurnId, TurnOpened, TurnOptions,
+    AgentId, BusyPolicy, Command, DelayedTask, Metadata, PartitionId, Position, Seq, Task, TaskId, TaskKind,
+    ThreadId, TimerId, TimerKind, Timestamp, TurnId, TurnOpened, TurnOptions,
 };
 use partition::{
     Commit, DueSchedule, DueTimer, EntryBody, Input, Outgoing, Start, StreamEntry, TaskDelay, TimerDecision,
@@ -28,8 +28,6 @@ const REST_MS: i64 = 120;
 const REREAD_MS: i64 = 60_000;
 /// A timer that is due within this time is waited for instead of jumped to, ms.
 const SOON_MS: i64 = 400;
-/// One in this number of jumps to a timer is also a moment at which an operator pauses the agent.
-const PAUSED_IN: i64 = 7;
 
 impl World {
     /// Plans the schedules, delayed tasks and other events that exist from the start.
@@ -419,10 +417,6 @@ impl World {
         }
         let lead = self.follow_ups.rng.pick([1, 20, 100, 300]);
         self.jump(due - now - lead);
-        // By the time and not by a draw, so that other histories stay as they were.
-        if let Some(thread) = thread.as_ref().filter(|_| !self.is_quiet && self.time % PAUSED_IN == 0) {
-            self.act_on(thread.agent(), ControlKind::Pause);
-        }
         let is_written = self.follow_ups.persons > 0 && self.follow_ups.rng.chance(person);
         if let Some(thread) = thread.filter(|_| is_written) {
             self.follow_ups.persons -= 1;

@@ -50,7 +50,7 @@ async fn a_fleet_works_with_the_nats_users_of_its_roles() {
         ("DATABASE_URL".to_owned(), database.url().to_owned()),
         ("ANTIPHON_NATS_INBOX_PREFIX".to_owned(), "_INBOX_operator".to_owned()),
     ];
-    let erased = invoke(&["threads", "erase", "users", "--yes"], &env).await.unwrap();
+    let erased = invoke(&["erase", "--thread", "users", "--yes"], &env).await.unwrap();
     assert_eq!(erased.code, Some(0), "{} {}", erased.stdout, erased.stderr);
     assert_eq!(nats.violations(), [""; 0]);
 }

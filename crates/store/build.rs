@@ -1,5 +1,5 @@
-//! Lists the files of `migrations/` for `migrate.rs`. `sqlx::migrate!` would do the same, but it
-//! compiles sqlx and its dependencies a second time, for the build host.
+//! Lists the files of `migrations/` for `migrate.rs`. `sqlx::migrate!` would do the same, but its
+//! macro crate makes Cargo compile sqlx and its dependencies a second time, for the build host.
 
 use std::error::Error;
 use std::fmt::Write;

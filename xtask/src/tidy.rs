@@ -5,11 +5,12 @@
 //! comment on it or above it.
 
 mod catalogue;
+mod code_paths;
 mod imports;
 mod layering;
 mod links;
 mod names;
-mod prose;
+pub(crate) mod prose;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -144,6 +145,7 @@ fn violations(files: &[SourceFile]) -> Vec<RuleViolation> {
         .chain(catalogue::check(files))
         .chain(imports::check(files))
         .chain(links::check(files))
+        .chain(code_paths::check(files))
         .chain(layering::unused(files))
         .chain(names::shared(files))
         .collect();

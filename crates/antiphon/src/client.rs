@@ -5,7 +5,9 @@
 //! texts come from the OpenAPI document of the gateway crate. No command here opens the database or
 //! NATS.
 
+mod answers;
 mod arguments;
+mod awaited;
 mod description;
 mod refusal;
 mod request;
@@ -14,5 +16,5 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::answers::run;
 pub(crate) use self::arguments::{ApiServer, Call, with_commands};
-pub(crate) use self::request::run;

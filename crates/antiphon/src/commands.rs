@@ -30,9 +30,9 @@ use store::{Store, StoreConfig};
 use self::timeouts::{SERVER_TIMEOUT, STATEMENT_TIMEOUT};
 use crate::exit::ExitError;
 use crate::options::{
-    Batches, BatchesCommand, Config, ConfigCommand, Database, Doctor, EraseOwner, ExportFormat, Keys,
-    KeysCommand, Memory, MemoryCommand, Migrate, Partitions, PartitionsCommand, Tenants, TenantsCommand,
-    Threads, ThreadsCommand,
+    Batches, BatchesCommand, Config, ConfigCommand, Database, Doctor, Erase, ExportFormat, Keys, KeysCommand,
+    Memory, MemoryCommand, Migrate, Partitions, PartitionsCommand, Tenants, TenantsCommand, Threads,
+    ThreadsCommand,
 };
 
 /// Runs a command on batches.
@@ -52,7 +52,6 @@ pub(crate) async fn run_threads(options: Threads) -> Result<(), ExitError> {
             }
         }
         ThreadsCommand::Import(import) => import::run(&connect(&import.database).await?, &import).await,
-        ThreadsCommand::Erase(erase) => erase::thread(&connect(&erase.policy.database).await?, &erase).await,
     }
 }
 
@@ -64,9 +63,9 @@ pub(crate) async fn run_memory(options: Memory) -> Result<(), ExitError> {
     }
 }
 
-/// Erases the data of a tenant or a user.
-pub(crate) async fn run_erase(options: EraseOwner) -> Result<(), ExitError> {
-    erase::owner(&connect(&options.policy.database).await?, &options).await
+/// Erases a thread, a user or a tenant.
+pub(crate) async fn run_erase(options: Erase) -> Result<(), ExitError> {
+    erase::run(&connect(&options.database).await?, &options).await
 }
 
 /// Runs a command on API keys.

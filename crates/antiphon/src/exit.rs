@@ -1,6 +1,7 @@
 //! The errors with which a process ends.
 
 use bus::BusError;
+use erasing::EraseError;
 use store::{MigrateError, StoreError};
 use tokenizer::VocabularyError;
 use workflow::WorkflowError;
@@ -11,6 +12,8 @@ pub(crate) enum ExitError {
     Configuration(String),
     /// A service or task that the process needs has failed.
     Failed(String),
+    /// The reader of the output has closed it, as `head` does when it has enough.
+    OutputClosed,
 }
 
 impl From<StoreError> for ExitError {
@@ -42,6 +45,16 @@ impl From<BusError> for ExitError {
                 Self::Configuration(error.to_string())
             }
             error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<EraseError> for ExitError {
+    fn from(error: EraseError) -> Self {
+        match error {
+            EraseError::Store(error) => error.into(),
+            EraseError::Bus(error) => error.into(),
+            error @ EraseError::NotMigrated => Self::Failed(error.to_string()),
         }
     }
 }

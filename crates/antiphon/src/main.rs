@@ -15,6 +15,8 @@ mod output;
 #[cfg(test)]
 mod reference_tests;
 mod roles;
+#[cfg(test)]
+mod settings_tests;
 mod workflow_role;
 
 use std::process::ExitCode;
@@ -36,6 +38,8 @@ const EVENT_INTERVAL: u32 = 5;
 
 /// Exit code of an invalid configuration.
 const WRONG_CONFIGURATION: u8 = 2;
+/// Exit code when the reader of the output is gone: that of a process that SIGPIPE has ended.
+const OUTPUT_CLOSED: u8 = 128 + 13;
 
 fn main() -> ExitCode {
     let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(ExitError::Configuration(line)) => wrong(&line),
         Err(ExitError::Failed(line)) => failed(&line),
+        Err(ExitError::OutputClosed) => ExitCode::from(OUTPUT_CLOSED),
     }
 }
 

@@ -101,13 +101,14 @@ pub(crate) enum Command {
     Config(Config),
     /// Show and repair batches.
     Batches(Batches),
-    /// Show, export, import, copy and erase threads.
+    /// Create, follow, export, import, copy and erase threads.
     Threads(Threads),
-    /// Erase everything of a tenant or a user. Without --yes it only lists what there is.
-    Erase(EraseOwner),
+    /// Erase a thread, a user or a tenant without the API: for a fleet that is down, and for the
+    /// default tenant. Without --yes it only lists what there is.
+    Erase(Erase),
     /// Make, list and revoke API keys, and rotate the keys of the fleet.
     Keys(Keys),
-    /// List erased tenants, and let the name of one be used again.
+    /// Erase tenants, list erased ones, and let the name of one be used again.
     Tenants(Tenants),
     /// Check Postgres, NATS and the fleet, and print each problem with what to do about it. Changes
     /// nothing. Exit code 1 if there is a problem.

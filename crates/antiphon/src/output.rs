@@ -123,7 +123,10 @@ pub(crate) fn print(
 }
 
 pub(crate) fn write_error(error: &io::Error) -> ExitError {
-    ExitError::Failed(format!("the output cannot be written: {error}"))
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => ExitError::OutputClosed,
+        _ => ExitError::Failed(format!("the output cannot be written: {error}")),
+    }
 }
 
 /// Prints one line to standard error for the user.
@@ -135,6 +138,14 @@ pub(crate) fn eprint_line(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reader_that_is_gone_is_no_failure() {
+        let error = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(matches!(write_error(&error), ExitError::OutputClosed));
+        let error = io::Error::from(io::ErrorKind::StorageFull);
+        assert!(matches!(write_error(&error), ExitError::Failed(line) if line.contains("cannot be written")));
+    }
 
     #[test]
     fn columns_stand_below_each_other() {

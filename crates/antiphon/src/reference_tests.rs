@@ -89,8 +89,8 @@ fn reference_is_what_the_code_has() {
 /// The chart refuses unknown variables, and it cannot read the page.
 #[test]
 fn reference_of_the_chart_lists_the_variables() {
-    let variables = variables();
-    let names = variables.iter().map(|(_, variable)| variable.name.as_str());
+    let variables: Vec<Variable> = variables().collect();
+    let names = variables.iter().map(|variable| variable.name.as_str());
     let names: BTreeSet<_> = names.filter(|name| name.starts_with("ANTIPHON_")).collect();
     let list: String = names.iter().map(|name| format!("{name}\n")).collect();
     #[allow(clippy::disallowed_methods, reason = "the list is written when a variable says so")]
@@ -103,7 +103,7 @@ fn reference_of_the_chart_lists_the_variables() {
 }
 
 fn page() -> String {
-    let (variables, metrics) = (variables(), metrics());
+    let (variables, metrics) = (variables_by_heading(), metrics());
     for (name, _) in LINKS {
         let is_there = variables.iter().any(|(_, variable)| variable.name == name)
             || metrics.iter().any(|(_, all)| all.iter().any(|metric| metric.name == name));
@@ -124,7 +124,7 @@ fn page() -> String {
             &mut page,
             [&format!("**{heading}**"), "", "", &if is_one_list { list(first) } else { String::new() }],
         );
-        for Variable { name, default, help, commands } in section() {
+        for Variable { name, default, help, commands, .. } in section() {
             let commands = if is_one_list { String::new() } else { list(commands) };
             row(&mut page, [&format!("`{name}`"), default, &with_link(name, help), &commands]);
         }
@@ -172,9 +172,11 @@ fn metrics() -> [(&'static str, Vec<MetricDescription>); 8] {
 }
 
 #[derive(PartialEq, Eq)]
-struct Variable {
-    name: String,
-    default: String,
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    /// Without the two dashes.
+    pub(crate) flag: Option<String>,
+    pub(crate) default: String,
     help: String,
     commands: Vec<String>,
 }
@@ -187,9 +189,13 @@ fn commands() -> impl Iterator<Item = Command> {
     all.into_iter().filter(|command| ![CONFIG, "help"].contains(&command.get_name()))
 }
 
-/// All variables with the heading that `--help` shows. A variable is listed twice when commands
-/// have different texts for it.
-fn variables() -> Vec<(String, Variable)> {
+/// All variables. One is listed twice when commands have different texts for it.
+pub(crate) fn variables() -> impl Iterator<Item = Variable> {
+    variables_by_heading().into_iter().map(|(_, variable)| variable)
+}
+
+/// All variables with the heading that `--help` shows.
+fn variables_by_heading() -> Vec<(String, Variable)> {
     let mut found: Vec<(String, Variable)> = Vec::new();
     for command in commands() {
         let mut arguments = Vec::new();
@@ -240,7 +246,8 @@ fn variable(argument: &Arg) -> (String, Variable) {
     if !values.is_empty() && !values.contains(&"`true`".to_owned()) {
         write!(help, ": {}", values.join(", ")).unwrap();
     }
-    (heading, Variable { name, default, help, commands: Vec::new() })
+    let flag = argument.get_long().map(str::to_owned);
+    (heading, Variable { name, flag, default, help, commands: Vec::new() })
 }
 
 fn owned((text, default): (&str, &str)) -> (String, String) {

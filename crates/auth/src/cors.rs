@@ -1,8 +1,8 @@
 //! Decides which pages of other origins may read responses (the CORS protocol of the Fetch
 //! standard).
 //!
-//! Entry: [`CorsRules`]. No response depends on a cookie, so CORS credentials are never allowed: a
-//! page sends its key, token or ticket itself.
+//! Entry type: [`CorsRules`]. Responses do not depend on cookies, so CORS credentials are never
+//! allowed: a page sends its key, token or ticket itself.
 
 /// Methods of the API.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
@@ -17,11 +17,11 @@ const REQUEST_HEADERS: [&str; 21] = [
     "x-antiphon-actor",
     "x-antiphon-thread",
     "accept",
-    // For pages with traces that continue here; the last one is not read.
+    // These are for pages with traces that continue here. The server does not read the last one.
     "traceparent",
     "tracestate",
     "baggage",
-    // Replacements of `EventSource` that can send headers.
+    // Sent by replacements of `EventSource` that support headers.
     "cache-control",
     "x-requested-with",
     // Sent by the AI SDK.
@@ -40,7 +40,8 @@ const DESCRIBING: &str = "x-stainless-";
 /// Response headers that a page may read.
 const EXPOSED: &str = "retry-after, location, www-authenticate, x-correlation-id, x-request-id, x-antiphon-turn, x-antiphon-thread, \
                        x-should-retry, x-vercel-ai-ui-message-stream";
-/// How long a browser may cache a preflight response, in s. No browser caches it longer.
+/// How long a browser may cache a preflight response, in s. It is the longest time that any browser
+/// allows.
 const MAX_AGE_S: &str = "7200";
 /// Maximum bytes of the header list in a preflight.
 const LONGEST_LIST: usize = 2048;
@@ -69,16 +70,16 @@ enum Origins {
 pub struct InvalidOrigin {
     /// The text as configured.
     pub origin: String,
-    /// What is wrong with it.
+    /// The reason why the origin is invalid.
     pub why: &'static str,
 }
 
 impl CorsRules {
     /// Parses origins as browsers send them (`https://app.example`, `http://localhost:3000`), or
-    /// `*` alone. Without any, no page of another origin may read responses.
+    /// `*` alone. Without origins, no page of another origin may read responses.
     ///
     /// # Errors
-    /// An origin that no browser would send, or `*` beside others.
+    /// An origin that no browser would send, or `*` together with other origins.
     pub fn parse<'a>(origins: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidOrigin> {
         let origins: Vec<&str> = origins.into_iter().collect();
         if origins == ["*"] {
@@ -91,7 +92,8 @@ impl CorsRules {
         Ok(Self { origins, allows_this_machine: false })
     }
 
-    /// Also allows pages of this machine: `http://localhost` and `http://127.0.0.1` with any port.
+    /// Also allows pages from this machine: `http://localhost` and `http://127.0.0.1` with any
+    /// port.
     #[must_use]
     pub fn with_this_machine(self) -> Self {
         Self { allows_this_machine: true, ..self }
@@ -127,20 +129,21 @@ impl CorsRules {
             answer.push((ALLOW_ORIGIN, allowed.to_owned()));
             answer.push(("access-control-expose-headers", EXPOSED.to_owned()));
         }
-        // Set even if nothing is allowed: a cache must not serve one origin the response to
-        // another.
+        // Set even if the origin is not allowed, because a cache must not give one origin the
+        // response for another.
         if self.allows_this_machine || self.origins != Origins::These(Vec::new()) {
             answer.push(("vary", "Origin".to_owned()));
         }
         answer
     }
 
-    /// Whether pages of this origin may read responses.
+    /// True if pages of this origin may read responses.
     pub fn allows(&self, origin: &str) -> bool {
         self.allowed(origin).is_some()
     }
 
-    /// The value of `Access-Control-Allow-Origin` for this origin, if it may read.
+    /// The value of `Access-Control-Allow-Origin` for this origin; `None` if it is not allowed to
+    /// read responses.
     fn allowed<'a>(&self, origin: &'a str) -> Option<&'a str> {
         let is_allowed = match &self.origins {
             Origins::Any => return Some("*"),
@@ -158,8 +161,8 @@ fn is_of_this_machine(origin: &str) -> bool {
     check(origin).is_ok() && matches!(host, Some("localhost" | "127.0.0.1"))
 }
 
-/// The same headers, if all are allowed. They are listed one by one: `*` does not include
-/// `authorization`.
+/// Returns the same headers if all are allowed. They are listed one by one, because `*` does not
+/// include `authorization`.
 fn allowed_headers(list: &str) -> Option<String> {
     if list.len() > LONGEST_LIST {
         return None;
@@ -176,7 +179,7 @@ fn may_be_sent(name: &str) -> bool {
     describes || REQUEST_HEADERS.contains(&name)
 }
 
-/// Checks that an origin is written exactly as browsers send it; returns what is wrong.
+/// Checks that an origin is written exactly as browsers send it; the error is the reason.
 fn check(origin: &str) -> Result<(), &'static str> {
     match origin {
         "*" => return Err("`*` allows every origin, so it stands alone"),

@@ -1,8 +1,8 @@
 //! Tokens of an identity provider (RFC 7519), checked by the rules of RFC 8725.
 //!
-//! Entry: [`verify`]. The token's own claims about its verification are not trusted: the settings
-//! list the algorithms, each key has its algorithm, and the caller passes the time. `jsonwebtoken`
-//! checks the signature, with the cryptography of `ring`.
+//! Entry point: [`verify`]. Claims of the token about its own verification are not trusted: the
+//! settings list the algorithms, each key has its algorithm, and the caller passes the time.
+//! `jsonwebtoken` checks the signature, with the cryptography of `ring`.
 
 mod keys;
 mod refresh;
@@ -22,7 +22,8 @@ pub use refresh::{JwksRefresh, RefreshReason};
 const LONGEST_TOKEN: usize = 8 * 1024;
 /// Maximum bytes of a key's name.
 const LONGEST_KID: usize = 256;
-/// Maximum bytes of a subject shown unchanged: with `jwt:` a name has at most 128.
+/// Maximum bytes of a subject that is shown unchanged. With the prefix `jwt:` a name has at most
+/// 128 bytes.
 const LONGEST_SUBJECT: usize = 124;
 /// Prefix of the replacement for a subject that cannot be shown.
 const HASHED: &str = "sha256:";
@@ -52,42 +53,42 @@ pub struct JwtRules {
     pub audience: String,
     /// The allowed signature algorithms.
     pub algorithms: Vec<JwtAlgorithm>,
-    /// Maximum difference between the issuer's clock and ours, in s.
+    /// Maximum difference between the issuer's clock and this one, in s.
     pub leeway_s: u32,
     /// Maximum time since `iat`, in s, whatever `exp` allows.
     pub max_age_s: u32,
     /// Name of the claim with the tenant's name.
     pub tenant_claim: String,
-    /// Whether a token without that claim belongs to the default tenant.
+    /// True if a token without that claim belongs to the default tenant.
     pub default_tenant_allowed: bool,
-    /// Name of the claim with the role: a string, or a list of exactly one.
+    /// Name of the claim with the role, which is a string or a list of exactly one string.
     pub role_claim: String,
-    /// Name of the claim with the scopes, separated by spaces. A token with this claim may do only
-    /// what it lists; one without it may do everything its role allows. `None`: scopes are not
-    /// read.
+    /// Name of the claim with the scopes, separated by spaces. A token with this claim has only the
+    /// listed permissions; a token without it has all permissions of its role. `None`: scopes are
+    /// not read.
     pub scope_claim: Option<String>,
 }
 
-/// Why a token is rejected. The client learns only what its issuer could tell it as well.
+/// The reason why a token is rejected. The client learns only what the issuer could also tell it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JwtError {
     /// The token has more than 8 KiB.
     #[error("the token is longer than {LONGEST_TOKEN} bytes")]
     TooLong,
-    /// It is not three parts of base64url with JSON in them, or has an unknown algorithm, such as
-    /// `none`.
+    /// The token is not three parts of base64url with JSON in them, or has an unknown algorithm,
+    /// such as `none`.
     #[error("the token cannot be read, or names an unknown algorithm")]
     Malformed,
-    /// It is a token for another purpose: its type is neither `JWT` nor `at+jwt`.
+    /// The token has another purpose: its type is neither `JWT` nor `at+jwt`.
     #[error("the token's typ is not JWT or at+jwt")]
     OtherType,
-    /// It has a header that must be understood (`crit`).
+    /// The token has a header that must be understood (`crit`).
     #[error("the token has critical headers")]
     Critical,
-    /// The algorithm is not allowed, or is not the key's.
+    /// The algorithm is not allowed, or does not belong to the key.
     #[error("the token's algorithm is not allowed, or not for the key")]
     OtherAlgorithm,
-    /// Its key is not in the set and may be newer. [`JwksRefresh`] decides whether to fetch the set
+    /// The key is not in the set and may be newer. [`JwksRefresh`] decides whether to fetch the set
     /// again.
     #[error("the token's key {kid:?} is not known")]
     UnknownKey {
@@ -95,7 +96,7 @@ pub enum JwtError {
         /// path or address.
         kid: String,
     },
-    /// It names no key, and several keys match.
+    /// The token names no key, and several keys match.
     #[error("the token names no key, and several fit")]
     NoKeyNamed,
     /// The signature is wrong.
@@ -104,10 +105,10 @@ pub enum JwtError {
     /// A claim is missing or malformed.
     #[error("the token's claim {0:?} is missing or malformed")]
     Claim(String),
-    /// The issuer is another one.
+    /// The token has another issuer.
     #[error("the token is of another issuer")]
     OtherIssuer,
-    /// It is for another audience.
+    /// The token is for another audience.
     #[error("the token is for another audience")]
     OtherAudience,
     /// `exp` has passed.
@@ -156,9 +157,9 @@ impl JwtAlgorithm {
 }
 
 impl JwtRules {
-    /// The rules for one issuer and our own name, with defaults. Every algorithm with a public key
-    /// is allowed, the leeway is 30 s and the maximum age 24 h. The claims are `tenant`, `role` and
-    /// `scope`, and the tenant is required.
+    /// The rules for one issuer and our own audience name, with defaults. Every algorithm with a
+    /// public key is allowed, the leeway is 30 s and the maximum age 24 h. The claims are `tenant`,
+    /// `role` and `scope`, and the tenant is required.
     pub fn new(issuer: impl Into<String>, audience: impl Into<String>) -> Self {
         Self {
             issuer: issuer.into(),
@@ -209,7 +210,8 @@ fn algorithm(header: &Header, rules: &JwtRules) -> Result<JwtAlgorithm, JwtError
     ours.ok_or(JwtError::OtherAlgorithm)
 }
 
-/// The library's part of the checks, without the times: for these it would read the clock itself.
+/// The checks that the library makes. Times are not among them, because for these it would read the
+/// clock itself.
 fn validation(algorithm: Algorithm, rules: &JwtRules) -> Validation {
     let mut validation = Validation::new(algorithm);
     validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
@@ -232,7 +234,7 @@ fn refusal(error: &ErrorKind) -> JwtError {
 }
 
 fn principal(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> Result<Principal, JwtError> {
-    // The library also accepts a list that contains our issuer.
+    // The library also accepts a list of issuers that contains ours.
     if claims.get("iss").and_then(Value::as_str) != Some(&rules.issuer) || rules.issuer.is_empty() {
         return Err(JwtError::OtherIssuer);
     }
@@ -254,7 +256,7 @@ fn principal(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> R
     })
 }
 
-/// When the token ends, by its own claim or by its age, including the leeway.
+/// When the token ends, by its own claim or by its age, with the leeway added.
 fn lifetime(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> Result<Timestamp, JwtError> {
     let leeway = i64::from(rules.leeway_s) * 1000;
     let missing = |name: &str| JwtError::Claim(name.to_owned());
@@ -274,7 +276,7 @@ fn lifetime(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> Re
     Ok(end.min(too_old))
 }
 
-/// Seconds since 1970, perhaps with a fraction (RFC 7519, section 2).
+/// Reads seconds since 1970, perhaps with a fraction (RFC 7519, section 2).
 fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<Timestamp>, JwtError> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let seconds = value.as_f64().filter(|seconds| (0.0..=LATEST_S).contains(seconds));
@@ -312,9 +314,9 @@ fn scopes(claims: &Map<String, Value>, rules: &JwtRules) -> Result<Permissions, 
     }
 }
 
-/// The subject as a name for the audit log. Its SHA-256 replaces a subject that cannot be shown,
-/// one that looks like such a hash, and one with the slash that separates the person a caller acts
-/// for. So no caller can impersonate another.
+/// The subject as a name for the audit log. Its SHA-256 replaces a subject that cannot be shown or
+/// that looks like such a hash. It also replaces a subject with a slash, which separates a caller
+/// from the person for whom it acts. So no caller can impersonate another.
 fn actor(subject: &str) -> Box<str> {
     let is_shown = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
     let fits = subject.len() <= LONGEST_SUBJECT && subject.bytes().all(is_shown);

@@ -1,7 +1,7 @@
 //! API keys: `ant_<id>_<secret>`, 64 and 256 random bits in lower-case hexadecimal digits.
 //!
-//! The secret is never stored: a stored key has the SHA-256 of the whole text. A slow hash would
-//! protect a secret that people choose; this one has 256 random bits.
+//! The secret is never stored: a stored key has the SHA-256 of the whole text. A slow hash is not
+//! needed. It protects secrets that people choose, and this one has 256 random bits.
 
 use std::fmt;
 
@@ -31,31 +31,33 @@ pub struct StoredKey {
     /// The tenant that the key gives access to.
     pub tenant: TenantName,
     pub role: AccessRole,
-    /// The permissions to which the role is restricted, if any ([`AccessRole::restricted_to`]).
+    /// The permissions to which the role is restricted, if it is restricted
+    /// ([`AccessRole::restricted_to`]).
     pub scopes: Option<Permissions>,
-    /// Display name. Not checked, and not shown in the audit log.
+    /// The display name. It is not checked, and not shown in the audit log.
     pub name: String,
     pub expires_at: Option<Timestamp>,
-    /// Any value means revoked: no revocation lies in the future.
+    /// Time of the revocation. Any value means revoked, because no revocation lies in the future.
     pub revoked_at: Option<Timestamp>,
 }
 
-/// A text in the form of a key, not verified yet. Does not hold the secret.
+/// A text in the form of a key, which is not verified yet. It does not hold the secret.
 pub struct ApiKey {
     id: KeyId,
     digest: [u8; 32],
 }
 
-/// Why a key is rejected. The client does not learn the reason: each is the same 401.
+/// The reason why a key is rejected. The client does not learn the reason: the response is always
+/// the same 401.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ApiKeyError {
     /// The text is not a key.
     #[error("the text is not an API key")]
     Malformed,
-    /// The secret is wrong, or the stored key is another one.
+    /// The secret is wrong, or the stored key has another id.
     #[error("the API key is wrong")]
     Wrong,
-    /// It was revoked.
+    /// The key was revoked.
     #[error("the API key was revoked")]
     Revoked,
     /// The key has expired.
@@ -64,7 +66,7 @@ pub enum ApiKeyError {
 }
 
 impl NewKey {
-    /// Makes a key of random bytes, which must come from a cryptographically secure source.
+    /// Makes a key from random bytes, which must come from a cryptographically secure source.
     pub fn from_random(id: [u8; 8], secret: [u8; 32]) -> Self {
         let id = KeyId(id);
         let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -88,12 +90,12 @@ impl NewKey {
 }
 
 impl ApiKey {
-    /// Whether a credential has the form of an API key, so that it is not parsed as a token.
+    /// True if a credential has the form of an API key, so that it is not parsed as a token.
     pub fn has_prefix(text: &str) -> bool {
         text.starts_with(PREFIX)
     }
 
-    /// Parses a key exactly, without surrounding or additional characters.
+    /// Parses a key exactly. Surrounding or additional characters are not allowed.
     ///
     /// # Errors
     /// [`ApiKeyError::Malformed`].
@@ -141,7 +143,8 @@ impl StoredKey {
         Ok(Principal {
             tenant: self.tenant.clone(),
             name: format!("key:{}", self.id).into(),
-            // Restricted again: the stored scopes may be older than the role's permissions.
+            // The scopes are restricted again, because the stored scopes may be older than the
+            // role's permissions.
             permissions: self.scopes.map_or(role, |scopes| scopes.and(role)),
             thread: None,
             expires_at: self.expires_at,

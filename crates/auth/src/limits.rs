@@ -1,7 +1,7 @@
 //! Limits of a tenant: requests per second, and concurrent streams.
 //!
-//! Entry: [`TenantRateLimiter`]. Each gateway counts separately: with several, a tenant has the
-//! limit on each. Forgetting a tenant only drops what was counted against it.
+//! Entry type: [`TenantRateLimiter`]. Each gateway counts separately, so with several gateways a
+//! tenant has the limit on each. If a tenant is forgotten, only its counts are lost.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,16 @@ use crate::TenantName;
 
 /// Maximum number of tracked tenants.
 const MOST_TENANTS: usize = 10_000;
-/// `Retry-After` for too many requests, in s: even the slowest rate allows one by then.
+/// `Retry-After` for too many requests, in s: after this time even the slowest rate allows one.
 const RETRY_REQUEST_S: u32 = 1;
-/// `Retry-After` for too many streams, in s. When one of them ends is unknown.
+/// `Retry-After` for too many streams, in s. It is a guess, because the end of a stream cannot be
+/// predicted.
 const RETRY_STREAM_S: u32 = 5;
 /// A bucket counts in thousandths, so that the inflow of a millisecond is a whole number.
 const PARTS: u64 = 1000;
 
-/// Maximum time in ms by which a request may have read the clock earlier and still arrive after
-/// another.
+/// Maximum time in ms by which requests may overtake each other: a request may have read the clock
+/// earlier and still arrive after another one.
 const OVERTAKEN_MS: i64 = 1_000;
 
 /// A rate of requests.
@@ -29,16 +30,16 @@ pub struct Rate {
     burst: u32,
 }
 
-/// A rate that would allow nothing.
+/// The rate would allow no requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a rate needs at least 1 a second and a burst of at least 1")]
 pub struct InvalidRate;
 
-/// A token bucket: holds one burst and refills at the rate.
+/// A token bucket, which holds one burst and refills at the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenBucket {
     rate: Rate,
-    /// In thousandths of a request.
+    /// Number of available requests, in thousandths.
     level: u64,
     at: Timestamp,
 }
@@ -66,11 +67,11 @@ pub enum RequestClass {
 /// The exceeded limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// [`TenantLimits::reads`].
+    /// The limit [`TenantLimits::reads`].
     Reads,
-    /// [`TenantLimits::writes`].
+    /// The limit [`TenantLimits::writes`].
     Writes,
-    /// [`TenantLimits::streams`].
+    /// The limit [`TenantLimits::streams`].
     Streams,
 }
 
@@ -80,7 +81,7 @@ pub enum Limit {
 pub struct LimitExceeded {
     pub what: Limit,
     /// `Retry-After` in s, at least 1. The same request passes after that time if the tenant sends
-    /// nothing in between; for streams it is an estimate.
+    /// no other request in between. For streams it is an estimate.
     pub retry_after_s: u32,
 }
 
@@ -89,19 +90,20 @@ pub struct LimitExceeded {
 #[must_use = "the stream counts until it is released"]
 pub struct StreamPermit {
     tenant: TenantName,
-    /// Identifies the tracking of a tenant: the stream of a forgotten count is not given back.
+    /// Identifies one period of tracking a tenant. If the tenant was forgotten since, releasing the
+    /// stream changes no count.
     born: u64,
 }
 
-/// Usage of at most 10,000 tenants. Beyond that, the longest idle tenant is forgotten; one with
-/// open streams only if all have open streams.
+/// Usage of at most 10,000 tenants. If there are more, the tenant that has been idle longest is
+/// forgotten. One with open streams is forgotten only if all tenants have open streams.
 #[derive(Debug)]
 pub struct TenantRateLimiter {
     limits: TenantLimits,
     known: BTreeMap<TenantName, TenantUsage>,
     /// Ordered by whether streams are open, then by the last use.
     idle: BTreeMap<(bool, u64), TenantName>,
-    /// Counter of uses instead of a time, because clocks may go back.
+    /// Counter of uses. It is used instead of a time, because clocks may go back.
     uses: u64,
     most: usize,
 }
@@ -128,7 +130,7 @@ impl Limit {
 }
 
 impl Rate {
-    /// This many requests per second, and a burst of this many after a pause.
+    /// A rate of `per_second` requests per second, with a burst of `burst` requests after a pause.
     ///
     /// # Errors
     /// One of them is 0.
@@ -142,7 +144,7 @@ impl Rate {
 }
 
 impl TenantLimits {
-    /// Rate at which streams may be opened: the rate of reads, with a burst increased by the
+    /// The rate at which streams may be opened: the rate of reads, with a burst increased by the
     /// maximum number of open streams.
     fn opens(self) -> Option<Rate> {
         let (reads, streams) = (self.reads?, self.streams?);
@@ -156,14 +158,15 @@ impl TokenBucket {
         Self { rate, level: rate.full(), at: now }
     }
 
-    /// Takes one request; false if less than one is left, and then takes nothing.
+    /// Takes one request and returns true. If less than one is left, takes nothing and returns
+    /// false.
     pub fn take(&mut self, now: Timestamp) -> bool {
         let passed_ms = now.since_ms(self.at);
         let brought = u64::try_from(passed_ms).unwrap_or(0).saturating_mul(self.rate.per_second.into());
         self.level = self.level.saturating_add(brought).min(self.rate.full());
-        // A clock that goes back adds nothing, and time continues from its new value. An overtaken
-        // request, which read the clock earlier, must not reset the time: the same time would count
-        // twice.
+        // If the clock goes back, nothing is added, and time continues from its new value. But a
+        // request that was overtaken has also read the clock earlier. It must not reset the time,
+        // because the same period would then count twice.
         if passed_ms > 0 || self.at.since_ms(now) > OVERTAKEN_MS {
             self.at = now;
         }
@@ -174,7 +177,7 @@ impl TokenBucket {
 }
 
 impl TenantRateLimiter {
-    /// Starts without any usage.
+    /// Creates a limiter without any usage.
     pub fn new(limits: TenantLimits) -> Self {
         Self { limits, known: BTreeMap::new(), idle: BTreeMap::new(), uses: 0, most: MOST_TENANTS }
     }
@@ -182,7 +185,7 @@ impl TenantRateLimiter {
     /// Admits one request of a tenant.
     ///
     /// # Errors
-    /// The limit is exceeded. A refused request does not count.
+    /// The limit is exceeded. The refused request does not count.
     pub fn admit(
         &mut self,
         tenant: &TenantName,
@@ -201,12 +204,12 @@ impl TenantRateLimiter {
     }
 
     /// Counts a stream that a tenant opens without another request. It uses a separate bucket, so
-    /// that all clients of a gateway that has gone can reconnect at once: an `EventSource` that is
-    /// refused does not retry. A client that keeps opening and leaving streams is limited to the
+    /// that all clients of a gateway that failed can reconnect at once: an `EventSource` that is
+    /// refused does not retry. A client that keeps opening and closing streams is limited to the
     /// rate of reads.
     ///
     /// # Errors
-    /// Too many were opened in a short time.
+    /// Too many streams were opened in a short time.
     pub fn count_opening(&mut self, tenant: &TenantName, now: Timestamp) -> Result<(), LimitExceeded> {
         match self.usage(tenant, now).opened.as_mut().is_none_or(|bucket| bucket.take(now)) {
             true => Ok(()),
@@ -217,7 +220,7 @@ impl TenantRateLimiter {
     /// Reserves a place for a tenant's stream.
     ///
     /// # Errors
-    /// Too many are open.
+    /// Too many streams are open.
     pub fn open_stream(
         &mut self,
         tenant: &TenantName,
@@ -233,7 +236,7 @@ impl TenantRateLimiter {
         Ok(StreamPermit { tenant: tenant.clone(), born })
     }
 
-    /// Gives back the place of a stream that has ended.
+    /// Releases the place of a stream that has ended.
     #[allow(clippy::needless_pass_by_value, reason = "a permit is given back once")]
     pub fn release(&mut self, permit: StreamPermit) {
         if self.known.get(&permit.tenant).is_some_and(|usage| usage.born == permit.born) {

@@ -22,9 +22,9 @@ pub enum Permission {
     ReadAudit,
     /// Read dead letters with their payloads.
     ReadDeadLetters,
-    /// To replay and drop what was given up on.
+    /// Replay and drop rejected inputs.
     OperateDeadLetters,
-    /// To make and revoke API keys.
+    /// Make and revoke API keys.
     ManageKeys,
     /// Read reasoning sessions.
     ReadReasoning,
@@ -34,15 +34,17 @@ pub enum Permission {
     ReadMemory,
     /// Let an agent remember, correct and forget facts that apply to a thread.
     WriteMemory,
-    /// To see what concerns the installation and no tenant: incidents.
+    /// Read incidents, which concern the installation and not a tenant.
     ReadFleet,
-    /// To acknowledge incidents.
+    /// Acknowledge incidents of the installation.
     OperateFleet,
+    /// Erase threads and users, and read the receipts; tenants too, in the default tenant.
+    EraseData,
 }
 
 impl Permission {
-    /// All of them.
-    pub const ALL: [Self; 16] = [
+    /// The list of all permissions.
+    pub const ALL: [Self; 17] = [
         Self::ReadThreads,
         Self::WriteThreads,
         Self::ReadAgents,
@@ -59,6 +61,7 @@ impl Permission {
         Self::WriteMemory,
         Self::ReadFleet,
         Self::OperateFleet,
+        Self::EraseData,
     ];
 
     /// Name as a scope.
@@ -80,6 +83,7 @@ impl Permission {
             Self::WriteMemory => "memory:write",
             Self::ReadFleet => "fleet:read",
             Self::OperateFleet => "fleet:operate",
+            Self::EraseData => "data:erase",
         }
     }
 
@@ -114,7 +118,7 @@ impl Permissions {
         known.fold(Self::NONE, |set, permission| Self(set.0 | 1 << permission as u8))
     }
 
-    /// Whether the set has the permission.
+    /// True if the set has the permission.
     pub const fn has(self, permission: Permission) -> bool {
         self.0 & (1 << permission as u8) != 0
     }
@@ -130,7 +134,7 @@ impl Permissions {
     }
 }
 
-/// Lists the scopes.
+/// Formats the set as a list of its scopes.
 impl fmt::Debug for Permissions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter().map(Permission::scope)).finish()

@@ -4,7 +4,7 @@ use model::{ThreadId, Timestamp};
 
 use crate::{AccessRole, KeyId, Permission, Permissions, TenantName};
 
-/// The principal for which a request is served. Only a checked credential makes one.
+/// The principal for which a request is served. Only the check of a credential creates one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     pub(crate) tenant: TenantName,
@@ -27,7 +27,8 @@ pub enum CredentialSource {
     Jwt,
     /// A ticket for one thread's stream.
     Ticket {
-        /// The API key that requested it, if one did: revoking the key ends its tickets.
+        /// The API key with which it was requested, if any. If the key is revoked, its tickets
+        /// become invalid.
         key: Option<KeyId>,
     },
     /// No credential: authentication is disabled.
@@ -53,7 +54,7 @@ impl Principal {
         &self.tenant
     }
 
-    /// The actor for the audit log: `key:<id>`, `jwt:<subject>` or `local`, at most 128 visible
+    /// The actor in the audit log: `key:<id>`, `jwt:<subject>` or `local`, at most 128 visible
     /// ASCII characters without a slash. A ticket has the name of its requester.
     pub fn name(&self) -> &str {
         &self.name
@@ -64,7 +65,7 @@ impl Principal {
         self.permissions
     }
 
-    /// The only thread that a ticket may follow; `None` for other credentials.
+    /// The only thread that a ticket can be used to subscribe to; `None` for other credentials.
     pub fn thread(&self) -> Option<&ThreadId> {
         self.thread.as_ref()
     }
@@ -88,12 +89,13 @@ impl Principal {
         }
     }
 
-    /// Whether the permission is granted. A ticket has none: see [`Principal::can_stream`].
+    /// True if the permission is granted. A ticket has none: see [`Principal::can_stream`].
     pub fn has_permission(&self, permission: Permission) -> bool {
         self.permissions.has(permission)
     }
 
-    /// Whether the events of this thread may be followed. A ticket permits nothing else.
+    /// True if the principal may subscribe to the events of this thread. A ticket permits nothing
+    /// else.
     pub fn can_stream(&self, thread: &ThreadId) -> bool {
         match &self.thread {
             Some(only) => only == thread,
@@ -101,7 +103,7 @@ impl Principal {
         }
     }
 
-    /// Whether the credential has expired. Call it again while a stream is open.
+    /// True if the credential has expired. Call it repeatedly while a stream is open.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|end| end <= now)
     }

@@ -4,12 +4,12 @@ use std::fmt;
 
 use model::{InvalidId, Tenant};
 
-/// A tenant as credentials carry it: the default one, or a named one.
+/// The tenant of a credential: the default one, or a named one.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantName(Option<Tenant>);
 
 impl TenantName {
-    /// Checks the alphabet and the length.
+    /// Parses the name of a tenant.
     ///
     /// # Errors
     /// The text is not the name of a [`Tenant`].

@@ -1,9 +1,9 @@
 //! Tickets: credentials in the URL for a browser's `EventSource`, which cannot set a header.
 //!
-//! A ticket permits to follow one thread until the ticket expires, and nothing else. It is
-//! stateless, so that any gateway can check it, and may be used repeatedly, because a browser
-//! reconnects to the same URL. It expires no later than its requester's credential, and names the
-//! requester's API key, so that revoking the key ends its tickets.
+//! A ticket only permits to subscribe to one thread until the ticket expires. It is stateless, so
+//! that any gateway can check it. It may be used repeatedly, because a browser reconnects to the
+//! same URL. It expires no later than its requester's credential. It names the requester's API key,
+//! so that revoking the key ends its tickets.
 //!
 //! Text: `tkt_<payload>.<mac>` in base64url without padding. Payload: version (1 byte), expiry in s
 //! (8 bytes), then tenant, requester and thread, each preceded by its length (1 byte). The MAC is
@@ -20,7 +20,7 @@ use crate::{KeyId, Permissions, Principal, TenantName, principal::CredentialSour
 
 const PREFIX: &str = "tkt_";
 const VERSION: u8 = 1;
-/// Domain separation from possible future uses of the key.
+/// Prefix of the signed bytes, which separates tickets from possible future uses of the key.
 const DOMAIN: &[u8] = b"antiphon stream ticket\0";
 /// Maximum bytes of a ticket. With the longest names it has 448.
 const LONGEST: usize = 512;
@@ -32,7 +32,7 @@ pub const LONGEST_LIFETIME_S: u32 = 15 * 60;
 /// Default lifetime of a ticket, in s.
 pub const USUAL_LIFETIME_S: u32 = 5 * 60;
 
-/// The ticket key of an installation: shared by all gateways, and never sent.
+/// The ticket key of an installation. All gateways share it, and it is never sent.
 #[derive(Clone)]
 pub struct TicketKey([u8; 32]);
 
@@ -50,14 +50,14 @@ pub struct Ticket {
     pub expires_at: Timestamp,
 }
 
-/// Why no ticket is made.
+/// The reason why no ticket is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IssueError {
     /// The lifetime is not from 1 s to 15 min.
     #[error("a ticket lives from {SHORTEST_LIFETIME_S} to {LONGEST_LIFETIME_S} seconds")]
     Lifetime,
-    /// The requester may not follow the thread, or has a ticket itself, which it could then renew
-    /// forever.
+    /// The requester is not allowed to subscribe to the thread, or its credential is a ticket,
+    /// which it could then renew forever.
     #[error("this credential may not request a ticket")]
     NotAllowed,
     /// The requester's credential expires within a second.
@@ -65,13 +65,14 @@ pub enum IssueError {
     Expired,
 }
 
-/// Why a ticket is rejected. The client does not learn the reason: each is the same 401.
+/// The reason why a ticket is rejected. The client does not learn the reason: the response is
+/// always the same 401.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TicketError {
     /// The text is not a ticket.
     #[error("the text is not a ticket")]
     Malformed,
-    /// It was not made with one of the keys.
+    /// The ticket was not made with one of the keys.
     #[error("the ticket is forged, or was made with another key")]
     Forged,
     /// The ticket has expired.
@@ -80,7 +81,7 @@ pub enum TicketError {
 }
 
 impl TicketKey {
-    /// Takes 32 random bytes.
+    /// Creates the key from 32 random bytes.
     ///
     /// # Errors
     /// The number of bytes is not 32.
@@ -96,12 +97,12 @@ impl TicketKey {
     }
 }
 
-/// Makes a ticket with which `requester` can follow `thread` for `lifetime_s` from now, or until
-/// its own credential expires, whichever is earlier.
+/// Makes a ticket with which `requester` can subscribe to `thread` for `lifetime_s` from now. It
+/// expires earlier if the requester's credential does.
 ///
 /// # Errors
-/// The lifetime is out of range, or the requester may not follow the thread or presents a ticket
-/// itself.
+/// The lifetime is out of range, the requester is not allowed to subscribe to the thread, or its
+/// credential is a ticket.
 pub fn issue(
     requester: &Principal,
     thread: &ThreadId,
@@ -115,8 +116,8 @@ pub fn issue(
     if matches!(requester.source, CredentialSource::Ticket { .. }) || !requester.can_stream(thread) {
         return Err(IssueError::NotAllowed);
     }
-    // The expiry is rounded up to whole seconds, so that a ticket lives as long as requested, but
-    // never longer than its requester's credential.
+    // The expiry is rounded up to whole seconds, so that a ticket is valid for at least the
+    // requested time. But it never outlives its requester's credential.
     let wanted = now.plus_ms(i64::from(lifetime_s) * 1000).0.saturating_add(999).div_euclid(1000);
     let end_s = requester.expires_at.map_or(wanted, |end| wanted.min(end.0.div_euclid(1000)));
     let expires_at = Timestamp(end_s.saturating_mul(1000));
@@ -134,9 +135,9 @@ pub fn issue(
     Ok(Ticket { text, expires_at })
 }
 
-/// Checks a ticket and returns its principal, which [may follow](Principal::can_stream) one thread
-/// and may do nothing else. If it names an [API key](Principal::key), the caller must check that
-/// key.
+/// Checks a ticket and returns its principal, which can [subscribe](Principal::can_stream) to one
+/// thread and do nothing else. If the ticket names an [API key](Principal::key), the caller must
+/// check that key.
 ///
 /// # Errors
 /// The text is not a ticket of one of these keys, or the ticket has expired.
@@ -146,7 +147,8 @@ pub fn check(text: &str, keys: &[TicketKey], now: Timestamp) -> Result<Principal
     }
     let parts = text.strip_prefix(PREFIX).and_then(|rest| rest.split_once('.'));
     let (payload, mac) = parts.ok_or(TicketError::Malformed)?;
-    // The decoder accepts only one text for the same bytes, so a changed text is a changed ticket.
+    // The decoder accepts only one text for the same bytes, so a changed text is never the same
+    // ticket.
     let decoded = |text| URL_SAFE_NO_PAD.decode(text).map_err(|_| TicketError::Malformed);
     let (payload, mac) = (decoded(payload)?, decoded(mac)?);
     let is_of =
@@ -161,7 +163,7 @@ pub fn check(text: &str, keys: &[TicketKey], now: Timestamp) -> Result<Principal
     Ok(principal)
 }
 
-/// Whether a credential has the form of a ticket.
+/// True if a credential has the form of a ticket.
 pub fn has_prefix(text: &str) -> bool {
     text.starts_with(PREFIX)
 }

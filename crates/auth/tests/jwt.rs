@@ -95,7 +95,7 @@ fn set() -> Jwks {
     Jwks::parse(SET.as_bytes()).unwrap()
 }
 
-/// A set of only this key of ours, changed as by [`with`].
+/// A set with only this key of ours, with the changes that [`with`] describes.
 fn set_of(kid: &str, changes: Value) -> Result<Jwks, InvalidJwks> {
     let all: Value = serde_json::from_str(SET).unwrap();
     let mut key = all["keys"].as_array().unwrap().iter().find(|key| key["kid"] == kid).unwrap().clone();
@@ -108,7 +108,7 @@ fn set_of(kid: &str, changes: Value) -> Result<Jwks, InvalidJwks> {
     Jwks::parse(json!({ "keys": [key] }).to_string().as_bytes())
 }
 
-/// Signed with the EC key, which is the fastest.
+/// A token signed with the EC key, which is the fastest.
 fn token(claims: &Value) -> String {
     token_of("ec", JwtAlgorithm::Es256, claims)
 }
@@ -214,7 +214,7 @@ fn what_is_no_token_is_refused() {
     for bad in bad {
         assert_eq!(judged(&bad), Err(JwtError::Malformed), "{bad:?}");
     }
-    // Duplicate claims, of which parsers choose different ones.
+    // With duplicate claims, different parsers choose different ones.
     let double = r#"{"iss":"https://id.example/","aud":"antiphon","sub":"a","sub":"b","exp":1800000600}"#;
     let head = URL_SAFE_NO_PAD.encode(json!({ "alg": "ES256", "kid": "ec" }).to_string());
     let message = format!("{head}.{}", URL_SAFE_NO_PAD.encode(double));
@@ -255,7 +255,8 @@ fn a_public_key_is_never_a_secret() {
     let header = json!({ "alg": "HS256", "kid": "rsa" });
     let forged = encoded(&header, &claims(), |message| mac(&n, message));
     assert_eq!(judged(&forged), Err(JwtError::OtherAlgorithm));
-    // Refused even if HS256 is allowed, as when a key set is used by mistake like a secret.
+    // The token is refused even if HS256 is allowed, which happens when a key set is used as a
+    // secret by mistake.
     let every = JwtRules { algorithms: JwtAlgorithm::ALL.to_vec(), ..rules() };
     assert_eq!(verify(&forged, &set(), &every, NOW), Err(JwtError::OtherAlgorithm));
     let pem = include_str!("keys/rsa.pem").as_bytes();
@@ -289,7 +290,7 @@ fn a_key_is_for_one_algorithm() {
     let (rs, ps) = (signed("rsa", "RS256", JwtAlgorithm::Rs256), signed("rsa", "PS256", JwtAlgorithm::Ps256));
     assert!(verify(&rs, &only, &rules(), NOW).is_ok());
     assert_eq!(verify(&ps, &only, &rules(), NOW), Err(JwtError::OtherAlgorithm));
-    // Our settings may as well.
+    // Our settings may also allow fewer algorithms.
     let ours = JwtRules { algorithms: vec![JwtAlgorithm::Ps256], ..rules() };
     assert_eq!(verify(&rs, &set(), &ours, NOW), Err(JwtError::OtherAlgorithm));
     assert!(verify(&ps, &set(), &ours, NOW).is_ok());
@@ -404,7 +405,7 @@ fn times_are_held_against_the_callers_clock() {
         }
     }
     assert_eq!(at(json!({ "exp": [NOW_S + 600] })), Err(JwtError::Malformed));
-    // A token without a practical expiry lives for a day.
+    // A token whose expiry is far in the future is valid for a day.
     let long = verify(&token(&with(json!({ "exp": 253_402_300_799_i64 }))), &set(), &rules(), NOW).unwrap();
     assert_eq!(long.expires_at(), Some(Timestamp((NOW_S - 10 + day + 30) * 1000)));
 }

@@ -23,7 +23,7 @@ pub struct Batch {
 }
 
 /// Groups messages by batch id, not by adjacency: A1 B1 A2 B2 are two batches. Batches are ordered
-/// by their first messages, messages by their numbers; duplicates of a message count once.
+/// by their first messages, messages by their numbers. A message that occurs twice counts once.
 pub fn group(items: impl IntoIterator<Item = Item>) -> Vec<Batch> {
     let mut batches: BTreeMap<Position, Vec<SharedItem>> = BTreeMap::new();
     for item in items {
@@ -55,8 +55,8 @@ impl Batch {
         self.items.first().map(|item| item.batch_type)
     }
 
-    /// The batch around it (`parent_batch` of the metadata, a decimal string). Both are judged
-    /// separately.
+    /// The batch that contains this one (`parent_batch` of the metadata, a decimal string). Both
+    /// are judged separately.
     pub fn parent(&self) -> Option<Position> {
         self.items
             .iter()
@@ -69,12 +69,12 @@ impl Batch {
         self.items.iter().find_map(|item| item.position_at("supersedes")).filter(|other| *other != self.id)
     }
 
-    /// Whether the batch is complete, and why not.
+    /// The state of the batch: complete, or why it is incomplete.
     pub fn state(&self) -> BatchState {
         state::state(&self.items)
     }
 
-    /// Whether the batch is the fleet's own work: the input's `task_kind` is `compaction`, so the
+    /// True if the fleet itself needs the batch: the input's `task_kind` is `compaction`, so the
     /// batch writes a summary for another thread.
     pub fn is_maintenance(&self) -> bool {
         let kind = self.items.first().and_then(|item| item.metadata.get("task_kind")?.as_str());
@@ -92,9 +92,10 @@ impl Batch {
         self.items.iter().map(|item| item.created_at).max().unwrap_or_default()
     }
 
-    /// The time since which the batch counts as abandoned: it is kept but no longer awaited. It is
-    /// incomplete and has made no progress for its own timeout, or else for `timeout_ms`. A batch
-    /// with a hole is never abandoned: nothing that arrives could fill the hole.
+    /// The time since which the batch is abandoned, so that it is kept but no longer awaited. A
+    /// batch is abandoned if it is incomplete and has made no progress for its own timeout, or else
+    /// for `timeout_ms`. A batch with a hole is never abandoned, because a later message cannot
+    /// fill the hole.
     pub fn abandoned_since(&self, now: Timestamp, timeout_ms: i64) -> Option<Timestamp> {
         if matches!(
             self.state(),
@@ -137,11 +138,11 @@ pub struct Exchange<'a> {
     pub id: String,
     /// Name of the tool.
     pub name: String,
-    /// Position of the message that calls.
+    /// Position of the message with the call.
     pub call_at: Position,
     /// Position of the message with the result, and the result.
     pub result: Option<(Position, &'a str)>,
-    /// Whether there is a result, in a message or beside the call. The entry that closes a call of
+    /// True if there is a result, in a message or next to the call. The entry that closes a call of
     /// a stopped turn is not a result.
     pub is_answered: bool,
 }

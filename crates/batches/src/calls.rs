@@ -11,25 +11,24 @@ use serde_json::Value;
 pub(crate) struct CallProgress {
     pub(crate) id: String,
     pub(crate) name: String,
-    /// `None` if only a result has arrived.
+    /// The arguments; `None` if only a result has arrived.
     pub(crate) arguments: Option<String>,
     pub(crate) result: Option<String>,
-    /// A part of the result is marked as an error.
+    /// True if a part of the result is marked as an error.
     pub(crate) is_error: bool,
 }
 
-/// The calls of a step, or of a bare message, in the order in which they began.
+/// The calls of a step, or of a message without a turn, in the order in which they began.
 ///
 /// A piece belongs to the call of its `tool_call_id`. Calls that share an id, or have none, are
-/// separated as far as possible: a call with a result, another name or complete arguments does not
-/// continue. Each result chunk answers the next of such calls. Some producers repeat the complete
-/// arguments of a call: that is not another call.
+/// separated as far as possible. A call does not continue if it has a result, another name, or
+/// complete arguments. Each result chunk answers the next of these calls. A producer that repeats
+/// the complete arguments of a call does not begin another call.
 #[derive(Debug, Default)]
 pub(crate) struct Calls(pub(crate) Vec<CallProgress>);
 
 impl Calls {
-    /// Adds a piece of a call or a result and ignores others. Returns the index of the piece's
-    /// call.
+    /// Adds a piece of a call or a result, and returns the index of its call. Ignores other chunks.
     pub(crate) fn add(&mut self, chunk: &Chunk) -> Option<usize> {
         let text_at = |key: &str| chunk.metadata.get(key).and_then(Value::as_str).unwrap_or_default();
         let (id, name) = (text_at("tool_call_id"), text_at("tool_name"));
@@ -72,20 +71,20 @@ impl Calls {
 }
 
 impl CallProgress {
-    /// Whether a piece with this name may continue this call.
+    /// True if a piece with this name may continue this call.
     fn goes_on(&self, name: &str, text: &str) -> bool {
         let is_of_name = name.is_empty() || self.name.is_empty() || self.name == name;
         self.result.is_none() && is_of_name && !self.is_whole_before(text)
     }
 
-    /// Whether this piece only repeats the arguments so far.
+    /// True if this piece only repeats the arguments so far.
     fn is_repeated_by(&self, name: &str, text: &str) -> bool {
         let is_of_name = name.is_empty() || self.name == name;
         let is_same = self.arguments.as_deref().is_some_and(|arguments| arguments.trim() == text.trim());
         self.result.is_none() && is_of_name && is_same && self.is_whole_before(text)
     }
 
-    /// Whether the arguments are complete before this piece. In JSON an opening bracket directly
+    /// True if the arguments are complete before this piece. In JSON, an opening bracket directly
     /// after a closing one occurs only within a string, so the arguments are rarely parsed.
     fn is_whole_before(&self, text: &str) -> bool {
         let arguments = self.arguments.as_deref().unwrap_or_default();
@@ -95,8 +94,8 @@ impl CallProgress {
     }
 }
 
-/// Number of these stored calls, `[{"id", …}]`, that their ids do not identify: they have no id, or
-/// that of an earlier call.
+/// The number of stored calls, `[{"id", …}]`, that are not identified by their ids: they have no
+/// id, or the id of an earlier call.
 pub fn ambiguous_calls(calls: Option<&Value>) -> usize {
     let calls = calls.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut seen = BTreeSet::from([""]);
@@ -111,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// `id name text` of a piece of a call, `=id text` of a piece of a result.
+    /// Each piece of a call is `id name text`; each piece of a result is `=id text`.
     fn put_together(pieces: &[&str]) -> String {
         let mut calls = Calls::default();
         for piece in pieces {

@@ -1,7 +1,7 @@
-//! Finds stored damage of a batch and its repair.
+//! Finds damage in a stored batch, and its repair.
 //!
-//! An interrupted batch is incomplete but not damaged. A damaged batch has contradictory places or
-//! results without calls: no turn leaves that behind, however it ended. [`examine`] changes
+//! An interrupted batch is incomplete but not damaged. A damaged batch has contradictory numbers or
+//! results without calls. No turn leaves such a batch, however the turn ended. [`examine`] changes
 //! nothing; the caller applies the changes and records the old and new values in the audit log.
 
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::{Batch, Pairing};
 pub struct Finding {
     pub message: Position,
     pub what: Defect,
-    /// The repair; `None`: it cannot be repaired.
+    /// The repair; `None`: the defect cannot be repaired.
     pub change: Option<Change>,
 }
 
@@ -29,19 +29,19 @@ pub enum Defect {
         /// The stored number.
         found: i32,
     },
-    /// A result answers no earlier call.
+    /// No earlier call matches a result.
     Orphan {
         /// The call id of the result.
         id: String,
     },
-    /// The type differs from the batch's.
+    /// The type differs from the type of the batch.
     Type {
         /// The stored type.
         found: BatchType,
     },
 }
 
-/// New values for columns of a message. Its content never changes.
+/// New values for columns of a message. The content of a message never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     /// The batch of the message.
@@ -72,7 +72,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The defects of a batch, by position; empty for one that is only incomplete.
+/// The defects of a batch, by position; empty for a batch that is only incomplete.
 pub fn examine(batch: &Batch) -> Vec<Finding> {
     let mut items = batch.items().to_vec();
     items.sort_by_key(|item| item.position);
@@ -81,15 +81,15 @@ pub fn examine(batch: &Batch) -> Vec<Finding> {
     let is_headless = first.position != batch.id();
     let pairing = Pairing::of(&items);
     let mut findings = Vec::new();
-    // Numbers continue after the estimated place of the lost messages, whose numbers stay free.
+    // Numbering continues after the estimated number of lost messages, whose numbers stay free.
     let mut next = if is_headless { first.sequence_num.max(1) } else { 0 };
     for (index, item) in items.iter().enumerate() {
         let mut find = |what, change| findings.push(Finding { message: item.position, what, change });
         if is_headless && index == 0 {
             find(Defect::BeginningLost, None);
         }
-        // A result whose call is lost with the beginning is not an orphan: it shows that the call
-        // existed.
+        // If the beginning is lost, a result without a call is not an orphan: it shows that the
+        // call existed.
         if pairing.orphans().contains(&index) && !is_headless {
             let id = item.tool_call_id.clone().unwrap_or_default();
             let own =

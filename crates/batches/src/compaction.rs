@@ -1,8 +1,8 @@
-//! Compaction: decides which batches leave contexts permanently and what replaces them.
+//! Compaction: selects the batches that contexts omit permanently, and their replacement.
 //!
-//! A compaction deletes no messages: a [`Compaction`] lists which of them contexts show. Each
-//! compaction is complete in itself, so only the newest one that is not undone applies. Undoing it
-//! restores the previous one exactly.
+//! A compaction deletes no messages: a [`Compaction`] lists the older batches that contexts still
+//! show. Each compaction is complete in itself, so only the newest one that is not undone applies.
+//! Undoing it restores the previous one exactly.
 
 mod plan;
 #[cfg(test)]
@@ -16,7 +16,7 @@ pub use plan::{Plan, PlanInput, Summary, plan};
 pub(crate) use transcript::INDENT;
 pub use transcript::{transcript, transcript_for_memory, transcript_of_turn};
 
-/// How the batches to compact are selected, and what replaces them.
+/// Selects the batches to compact, and their replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
@@ -27,7 +27,7 @@ pub enum Strategy {
     Summarise,
     /// Removes the least important batches without a replacement.
     Importance,
-    /// Removes batches above an age without a replacement.
+    /// Removes batches that exceed an age, without a replacement.
     Age,
 }
 
@@ -54,14 +54,15 @@ impl Strategy {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompactionRules {
-    /// How batches are selected.
+    /// The strategy that selects batches.
     pub strategy: Strategy,
     /// Compaction starts above this share of the budget, in percent.
     pub high_percent: u8,
     /// Compaction reduces the context to this share of the budget, in percent. The gap between the
-    /// marks serves a provider's prompt cache: the start of a context changes once for many turns.
+    /// marks helps a provider's prompt cache: the start of a context changes only once in many
+    /// turns.
     pub low_percent: u8,
-    /// Batches above this age are removed; only for `age`.
+    /// Batches that exceed this age are removed; only for `age`.
     pub max_age_ms: Option<i64>,
     /// Number of newest batches that always stay.
     pub keep_newest: u32,
@@ -82,7 +83,7 @@ impl Default for CompactionRules {
     }
 }
 
-/// Why rules contradict themselves.
+/// The reason why rules contradict themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRules {
     /// The low mark is not below the high mark, or a mark is out of range.
@@ -120,46 +121,46 @@ impl CompactionRules {
 pub struct Provenance {
     /// The removed batches.
     pub batches: Vec<Position>,
-    /// Number of messages in them.
+    /// Number of messages in these batches.
     pub messages: u64,
-    /// Tokens of the context before.
+    /// Tokens of the context before the compaction.
     pub tokens_before: u64,
-    /// Tokens of the context after.
+    /// Tokens of the context after the compaction.
     pub tokens_after: u64,
 }
 
-/// A stored compaction: the part of the older history that contexts of a thread show.
+/// A stored compaction: the part of the older history that contexts of a thread still show.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compaction {
-    /// Assigned when it was planned: above all positions known then.
+    /// The id was assigned when the compaction was planned. It is above all positions known then.
     pub id: Position,
     /// Contexts omit batches up to this one, except `kept`.
     pub through: Position,
     /// Older batches that contexts still show.
     pub kept: Vec<Position>,
-    /// Replaces the omitted batches.
+    /// The text that replaces the omitted batches.
     pub summary: Option<String>,
-    /// How the batches were selected.
+    /// The strategy that selected the batches.
     pub strategy: Strategy,
     pub provenance: Provenance,
     /// The compaction that applied before.
     pub previous: Option<Position>,
-    /// It applies to turns that begin when the thread has reached this position. If the summary
-    /// came late, that is later than the plan.
+    /// The compaction applies to turns that begin when the thread has reached this position. It is
+    /// later than the plan if the summary was written later.
     pub counts_from: Position,
-    /// It no longer applies from this position on.
+    /// The compaction no longer applies from this position on.
     pub undone_at: Option<Position>,
 }
 
 impl Compaction {
-    /// Whether contexts omit a batch whose newest message is at `last`. A batch that has continued
-    /// since the compaction is not omitted, because nothing replaces its new messages.
+    /// True if contexts omit a batch whose newest message is at `last`. A batch that has continued
+    /// since the compaction is not omitted, because no summary covers its new messages.
     pub fn hides(&self, batch: Position, last: Position) -> bool {
         batch <= self.through && last < self.id && !self.kept.contains(&batch)
     }
 }
 
-/// The compaction that applies now: the newest that is not undone.
+/// The compaction that applies now: the newest one that is not undone.
 pub fn live(compactions: &[Compaction]) -> Option<&Compaction> {
     live_at(compactions, Position::MAX)
 }

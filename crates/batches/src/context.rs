@@ -3,9 +3,9 @@
 //!
 //! [`Builder`] reads rows newest first until [`Builder::next_read`] reports that it has enough, so
 //! the cost of a context does not depend on the length of the thread. The active batch is always
-//! included, even if incomplete. Other batches must be complete; the newest come first until the
-//! budget is used. A batch without room excludes all older ones: only compactions leave holes in a
-//! context.
+//! included, even if incomplete. Other batches must be complete. They are included newest first
+//! until the budget is used. If a batch does not fit, all older ones are excluded too: only
+//! compactions leave holes in a context.
 
 mod builder;
 mod last_messages;
@@ -29,18 +29,19 @@ use crate::{Batch, IncompleteReason, Item};
 pub struct ContextRequest {
     /// The agent's instructions.
     pub system: Option<String>,
-    /// The batch that the model continues. [`Position::MAX`] for an input that is not stored yet.
+    /// The batch that the model continues. It is [`Position::MAX`] for an input that is not stored
+    /// yet.
     pub active: Option<Position>,
     /// Maximum tokens of the context.
     pub budget: u64,
     /// The compaction that applies.
     pub compaction: Option<Compaction>,
-    /// The current time, which decides what is abandoned.
+    /// The current time, which decides which batches are abandoned.
     pub now: Timestamp,
     /// Time in ms without progress after which an incomplete batch is abandoned; `timeout_ms` of
     /// its metadata overrides it.
     pub timeout_ms: i64,
-    /// Ignores messages after this position: for the context of a past turn.
+    /// Messages after this position are ignored: for the context of a past turn.
     pub until: Option<Position>,
 }
 
@@ -49,13 +50,13 @@ pub struct ContextRequest {
 pub struct Context {
     /// The agent's instructions.
     pub system: Option<String>,
-    /// Replaces the compacted batches.
+    /// The text that replaces the compacted batches.
     pub summary: Option<String>,
-    /// The included batches, by position.
+    /// The included batches, ordered by position.
     pub batches: Vec<Batch>,
     /// The batch that the model continues.
     pub active: Option<Position>,
-    /// One decision for each batch that was read, by position.
+    /// One decision for each batch that was read, ordered by position.
     pub decisions: Vec<Decision>,
     pub tokens: u64,
     /// Maximum tokens. Instructions, summary and the active batch are included even if they exceed
@@ -71,8 +72,8 @@ impl Context {
         self.tokens.saturating_sub(self.budget)
     }
 
-    /// Whether the active batch was abandoned before the input that is not stored yet, which is
-    /// then late.
+    /// True if the active batch was abandoned before the new input arrived, so that the input is
+    /// late.
     pub fn comes_late(&self, now: Timestamp, timeout_ms: i64) -> bool {
         let active = self.batches.iter().find(|batch| self.active == Some(batch.id()));
         active.is_some_and(|active| {
@@ -86,25 +87,25 @@ impl Context {
 /// The state of the messages before those that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Older {
-    /// There are none.
+    /// There are no older messages.
     Nothing,
-    /// They are compacted.
+    /// The older messages are compacted.
     Compacted {
         /// The last compacted batch.
         through: Position,
     },
-    /// They were not read because no room was left.
+    /// The older messages were not read because no room was left.
     Unread {
         /// The oldest message that was read; `None` if none was.
         before: Option<Position>,
     },
 }
 
-/// Why a batch is included in a context or not.
+/// The reason why a batch is included in a context or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub batch: Position,
-    /// Number of its messages that were read.
+    /// Number of messages of the batch that were read.
     pub messages: usize,
     /// The lowest and highest thread number of these messages; `None` if none has a number.
     pub numbers: Option<(u64, u64)>,
@@ -125,16 +126,16 @@ pub enum Inclusion {
 /// Why a batch is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// The batch is incomplete and not the active one.
+    /// The batch is incomplete and is not the active one.
     Incomplete(IncompleteReason),
     /// The batch is incomplete and no longer awaited.
     Abandoned(IncompleteReason),
-    /// A compaction omits it.
+    /// A compaction omits the batch.
     Compacted {
         /// Id of the compaction.
         by: Position,
     },
-    /// A later batch replaces it.
+    /// A later batch replaces the batch.
     Superseded {
         /// Id of the later batch.
         by: Position,
@@ -146,9 +147,9 @@ pub enum Reason {
         /// Tokens left for batches.
         room: u64,
     },
-    /// The fleet's own work, which does not belong to the thread's subject.
+    /// Work for the fleet itself, which does not belong to the thread's subject.
     Maintenance,
-    /// Only its end was read: it had no room in any case.
+    /// Only the end of the batch was read, because the batch does not fit in any case.
     Unread,
 }
 

@@ -44,10 +44,10 @@ const READABLE: [u64; 2] = [1, VERSION];
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExportedThread {
     pub thread_id: ThreadId,
-    /// The agent whose workflow answers in the thread; `None`: the agent with the thread's name.
+    /// The agent whose workflow answers in the thread; `None`: the agent with the thread's id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
-    /// Policy for a second input while a turn runs; `None`: the client set none.
+    /// The policy for a second input while a turn runs; `None`: the client set none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_policy: Option<BusyPolicy>,
     /// The client's metadata.
@@ -58,7 +58,7 @@ pub struct ExportedThread {
 /// The kind of a stored row of a reasoning session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningRow {
-    /// The session row; the following rows belong to it.
+    /// The row of the session itself; the following rows belong to it.
     Session,
     Layer,
     /// A named layer.
@@ -92,16 +92,16 @@ pub enum Record {
         thread: ThreadId,
         /// All messages of the batch, by number.
         items: Vec<Item>,
-        /// Where to resume if this batch was stored and the rest was not.
+        /// The point from which to resume if this batch was stored and the rest was not.
         cursor: Cursor,
     },
-    /// A damaged batch that is returned all the same.
+    /// A batch that is returned although it is damaged.
     Note {
         batch: Position,
         /// The defect of the batch.
         fault: FileError,
     },
-    /// The thread assigned numbers up to this one, although no remaining message has it.
+    /// The thread has assigned numbers up to this one, although no remaining message has it.
     LastNumber {
         thread: ThreadId,
         /// The highest assigned number.
@@ -126,14 +126,14 @@ pub enum Record {
     End(ExportCounts),
 }
 
-/// Why a file is refused, and where.
+/// The reason why a file is refused, and the place of the error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct FileError {
     /// Line number, from 1.
     pub line: u64,
     /// Id of the message in the line, if it is a message.
     pub message: Option<String>,
-    /// The error of the line.
+    /// The reason why the line is refused.
     pub why: LineError,
 }
 
@@ -147,7 +147,7 @@ impl fmt::Display for FileError {
     }
 }
 
-/// Why a line is refused.
+/// The reason why a line is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
     /// The file is not an export, or does not start at its beginning.
@@ -165,7 +165,7 @@ pub enum LineError {
         /// The parser's message.
         detail: String,
     },
-    /// A line that must not follow.
+    /// The line follows the trailer.
     #[error("there is more after the trailer")]
     AfterEnd,
     /// The file ends before its trailer.
@@ -177,31 +177,31 @@ pub enum LineError {
     /// The row does not belong to a session.
     #[error("there is no line of a reasoning session before it")]
     NoSession,
-    /// The thread is in the file twice.
+    /// The file has the thread twice.
     #[error("the thread {thread} has been before")]
     ThreadTwice { thread: ThreadId },
-    /// The message is in its thread twice.
+    /// The thread has a message with this id twice.
     #[error("its id has been before in this thread")]
     IdTwice,
     /// Batches must have ascending positions.
     #[error("batch {batch} does not come after batch {before}")]
     BatchOrder {
         batch: Position,
-        /// The batch before it.
+        /// Position of the preceding batch.
         before: Position,
     },
-    /// Positions in a batch must ascend, from the batch's own.
+    /// Positions in a batch must ascend, starting with the position of the batch.
     #[error("position {position} does not come after {before}")]
     PositionOrder {
         position: Position,
-        /// The position before it, or the batch's.
+        /// The preceding position, or the position of the batch.
         before: Position,
     },
     /// Numbers in a batch must ascend with the positions.
     #[error("number {number} does not come after {before}")]
     NumberOrder {
         number: i32,
-        /// The number before it.
+        /// The preceding number.
         before: i32,
     },
     /// The batch is damaged in a way that no interrupted turn leaves.
@@ -234,7 +234,7 @@ pub enum LineError {
     /// A value cannot be stored.
     #[error("it cannot be stored: {detail}")]
     Unstorable { detail: String },
-    /// The trailer has other counts than the file.
+    /// The counts in the trailer differ from those of the file.
     #[error("the trailer counts {said:?}, but the file has {found:?}")]
     Counts {
         /// The counts in the trailer.
@@ -242,7 +242,7 @@ pub enum LineError {
         /// The counts of the file.
         found: ExportCounts,
     },
-    /// The digest does not match.
+    /// The digest in the trailer differs from that of the file.
     #[error("the digest does not match: the file was changed")]
     Digest,
     /// The cursor does not belong to this file.
@@ -259,7 +259,7 @@ pub enum LineError {
     },
 }
 
-/// A message id for errors.
+/// The message id in the form that errors need.
 fn named(id: &MessageId) -> Option<String> {
     Some(id.as_str().to_owned())
 }

@@ -15,8 +15,8 @@ pub struct Folded {
     /// `[{"id", "name", "arguments", "result"?}]` in the order in which the calls began; `None`
     /// without calls.
     pub tool_calls: Option<Value>,
-    /// The final chunk's metadata, plus the publisher's `timestamp` and `correlation_id`, and
-    /// `reasoning` if any chunk had some.
+    /// The metadata of the final chunk, with the publisher's `timestamp` and `correlation_id`, and
+    /// `reasoning` if any chunk has some.
     pub metadata: Metadata,
     /// `tokens_used` of that metadata.
     pub token_count: Option<i64>,
@@ -48,8 +48,8 @@ fn text_of(chunks: &[Arc<Chunk>], kind: ChunkKind) -> String {
     text
 }
 
-/// Adds the publisher's time and correlation id from the last chunk that has them. The producer's
-/// own metadata of that name take precedence.
+/// Adds the publisher's time and correlation id from the last chunk that has them. If the
+/// producer's own metadata has these names, its values take precedence.
 pub(crate) fn with_origin(metadata: Metadata, chunks: &[Arc<Chunk>]) -> Result<Metadata, InvalidMetadata> {
     let timestamp = chunks.iter().rev().find_map(|chunk| chunk.timestamp.as_deref());
     let correlation_id = chunks.iter().rev().find_map(|chunk| chunk.correlation_id.as_deref());
@@ -76,8 +76,8 @@ pub(crate) fn with_reasoning(metadata: Metadata, reasoning: String) -> Result<Me
     Metadata::new(map)
 }
 
-/// The stored form of calls. A bare message has no separate result messages, so results are beside
-/// the calls.
+/// The stored form of calls. A message without a turn has no separate result messages, so its
+/// results are stored with the calls.
 fn stored(calls: Calls) -> Option<Value> {
     let one = |call: CallProgress| {
         let name = Some(call.name).filter(|name| !name.is_empty());

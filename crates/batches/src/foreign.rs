@@ -2,9 +2,11 @@
 //! batches begin and assigns positions. Also writes LangChain's format.
 //!
 //! [`parse`] reads the JSON, [`read`] the messages, and [`assign_positions`] assigns positions,
-//! batches and numbers to the messages of one thread. All depend on their input only, so importing
-//! twice changes nothing. Texts, calls, results and media are kept; of messages with roles also all
-//! other fields. A note reports what is replaced, unknown or moved, and branches other than the
+//! batches and numbers to the messages of one thread. All depend only on their input, so a second
+//! import changes nothing.
+//!
+//! Texts, calls, results and media are kept. For messages with roles, all other fields are kept
+//! too. A note reports what is replaced, unknown or moved, and messages of branches other than the
 //! current one are counted. A strict import refuses an input with replaced or unknown parts.
 
 mod boundaries;
@@ -52,7 +54,7 @@ pub use self::thread::{ForeignMessage, ForeignThread, FormatError, MAX_CALLS};
 pub enum ForeignFormat {
     /// A list of `{"role", "content", …}`, or an object with it as `messages`.
     OpenAi,
-    /// A list of LangChain's messages, or a checkpoint with it.
+    /// A list of LangChain's messages, or a checkpoint with such a list.
     LangGraph,
     /// The `conversations.json` of an export of ChatGPT.
     ChatGpt,
@@ -81,7 +83,8 @@ impl ForeignFormat {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// Whether an input has many chats with ids; other formats have one thread without an id.
+    /// True if an input has many chats with ids. Inputs of other formats are one thread without an
+    /// id.
     pub fn has_chats(self) -> bool {
         match self {
             Self::OpenAi | Self::LangGraph => false,
@@ -116,7 +119,7 @@ impl fmt::Display for ForeignFormat {
     }
 }
 
-/// How to handle a message of which something would be lost.
+/// How to handle a message that cannot be kept completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
     /// The message is kept as far as possible, with a note.
@@ -125,7 +128,7 @@ pub enum Strictness {
     Strict,
 }
 
-/// Why an input cannot be read.
+/// The reason why an input cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignError {
     /// The input has no list of messages.
@@ -134,18 +137,18 @@ pub enum ForeignError {
     /// The input has no chats.
     #[error("no chats of {0}: its export is expected, unpacked")]
     NoChats(ForeignFormat),
-    /// The input looks like another format.
+    /// The input looks like one of another format.
     #[error("{error}; it looks like the format {format}: try `--from {format}`")]
     OtherFormat {
         /// The format that it looks like.
         format: ForeignFormat,
-        /// The error in the format that was given.
+        /// The error of reading it in the requested format.
         error: Box<Self>,
     },
     /// One of the chats is invalid.
     #[error("chat {}: {error}", index + 1)]
     Chat {
-        /// Index, from 0.
+        /// Index of the chat, from 0.
         index: usize,
         error: Box<Self>,
     },
@@ -155,14 +158,15 @@ pub enum ForeignError {
     /// One of the messages is invalid.
     #[error("message {}: {wrong}", index + 1)]
     Message {
-        /// Index, from 0.
+        /// Index of the message, from 0.
         index: usize,
         wrong: FormatError,
     },
 }
 
 impl ForeignError {
-    /// The same without the hint at another format, which only helps people who choose one.
+    /// The same error without the hint at another format, which helps only people who choose the
+    /// format.
     #[must_use]
     pub fn without_hint(self) -> Self {
         match self {
@@ -175,7 +179,7 @@ impl ForeignError {
 /// Reads the threads of an input: one, or one for each chat of an export.
 ///
 /// # Errors
-/// The input does not have that format, or a message is invalid: nothing is read then.
+/// The input does not have that format, or a message is invalid. Then nothing is read.
 pub fn read(
     input: &Value,
     format: ForeignFormat,
@@ -201,7 +205,7 @@ fn read_list(
     let mut reading = ThreadReader::default();
     reading.notes = list.notes;
     reading.avoid_ids(list.messages.iter().map(|(_, message)| *message));
-    // Anthropic and Google have the instructions beside the messages.
+    // Anthropic and Google have the instructions outside the messages.
     let keys = ["system", "systemInstruction", "system_instruction"];
     if let Some(system) = keys.iter().find_map(|key| input.get(*key)).filter(|system| !system.is_null()) {
         let parts = system.get("parts").unwrap_or(system);

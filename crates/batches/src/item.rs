@@ -3,14 +3,14 @@
 use model::{BatchType, Message, MessageId, Metadata, Position, Role, Timestamp};
 use serde_json::Value;
 
-/// One message of a thread, with its place.
+/// A message of a thread, with its position, batch and number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
     pub position: Position,
     pub message_id: MessageId,
     /// The position of the batch's first message.
     pub batch_id: Position,
-    /// Number in the thread, which never changes; `None`: it has none.
+    /// Number in the thread, which never changes; `None`: the message has no number.
     pub number: Option<u64>,
     /// Number in the batch, from 0.
     pub sequence_num: i32,
@@ -19,7 +19,8 @@ pub struct Item {
     pub role: Role,
     /// The text; for a tool message, the result.
     pub content: String,
-    /// `[{"id", "name", "arguments", "result"?}]`; only a bare stream has results beside the calls.
+    /// The calls, as `[{"id", "name", "arguments", "result"?}]`. Only a message without a turn has
+    /// results in them.
     pub tool_calls: Option<Value>,
     /// For a tool message: the id of the answered call.
     pub tool_call_id: Option<String>,
@@ -37,20 +38,20 @@ pub struct Item {
 /// A call that a message makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemCall<'a> {
-    /// Unique in its message, if the model followed the rules.
+    /// The id, which is unique in its message if the model followed the rules.
     pub id: &'a str,
     /// Name of the tool.
     pub name: &'a str,
-    /// The model's text, usually a JSON object.
+    /// The arguments as the model wrote them, usually a JSON object.
     pub arguments: &'a str,
-    /// The result, if it is stored beside the call.
+    /// The result, if it is stored in the call.
     pub result: Option<&'a str>,
 }
 
 impl Item {
-    /// A message committed at about `committed_at`, as it is stored, except for its thread number,
-    /// which the store assigns. `None` if the store decides more than that: the place of a message
-    /// that continues a batch.
+    /// The stored form of a message committed at about `committed_at`, without its thread number,
+    /// which the store assigns. Returns `None` if the store decides more than that, which is the
+    /// case for a message that continues a batch.
     pub fn written(message: Message, committed_at: Timestamp) -> Option<Self> {
         let placement = message.placement;
         (placement.batch_type != BatchType::Continuation).then(|| Self {
@@ -76,28 +77,30 @@ impl Item {
         ItemCall::all_of(self.tool_calls.as_ref().filter(|_| self.role == Role::Assistant))
     }
 
-    /// Whether it has calls whose results are not beside them.
+    /// True if the message has calls whose results are not stored in them.
     pub fn has_open_calls(&self) -> bool {
         self.calls().iter().any(|call| call.result.is_none())
     }
 
-    /// Whether the system created it, so that people do not see it. Only the boolean `true` counts.
+    /// True if the system created the message, so that people do not see it. Only the boolean
+    /// `true` counts.
     pub fn is_synthetic(&self) -> bool {
         self.metadata.is_synthetic()
     }
 
-    /// Whether it is a note: a text outside the turns, in a batch of its own.
+    /// True if the message is a note: a text that belongs to no turn, in a batch of its own.
     pub fn is_note(&self) -> bool {
         let has_place = self.batch_type == BatchType::SystemTrigger && self.sequence_num == 0;
         has_place && matches!(self.role, Role::User | Role::System) && self.metadata.is_note()
     }
 
-    /// Whether the metadata has the boolean `true` under this key.
+    /// True if the metadata has the boolean `true` under this key.
     pub(crate) fn is_marked(&self, key: &str) -> bool {
         self.metadata.get(key) == Some(&Value::Bool(true))
     }
 
-    /// The position under this key of the metadata: a decimal string, as positions are in JSON.
+    /// The position in the metadata under this key. It is a decimal string, like all positions in
+    /// JSON.
     pub(crate) fn position_at(&self, key: &str) -> Option<Position> {
         let number = self.metadata.get(key)?.as_str()?.parse().ok().filter(|number: &i64| *number > 0)?;
         Some(Position::from_stored(number))

@@ -1,13 +1,13 @@
-//! Folds chunks into messages, and turns messages into batches, contexts, compactions and exports.
+//! Folds chunks into messages. Turns messages into batches, contexts, compactions and exports.
 //!
-//! Entry points: [`fold`] folds a bare stream, [`fold_turn`] the answer of a turn. [`group`] forms
-//! batches, and [`Batch::state`] decides their completeness. [`context::Builder`] builds a model's
-//! context, and [`render`] formats it for a provider. [`compaction::plan`] and
-//! [`retention::RetentionEvaluator`] select what is removed. [`export_import`] reads and writes
-//! exports, and [`foreign`] the messages of other systems.
+//! Entry points: [`fold()`] folds a message without a turn, [`fold_turn`] the answer of a turn.
+//! [`group`] forms batches, and [`Batch::state`] decides whether they are complete.
+//! [`context::Builder`] builds a model's context, and [`render`] formats it for a provider.
+//! [`compaction::plan`] and [`retention::RetentionEvaluator`] select what is removed.
+//! [`export_import`] reads and writes exports, and [`foreign`] the messages of other systems.
 //!
-//! Invariants: a context includes a batch whole or not at all. Repairs change only what is shown,
-//! never what is stored. This crate does not know where messages are stored.
+//! Invariants: a context includes a batch whole or not at all. Repairs change only what a model
+//! receives, never what is stored. This crate does not know where messages are stored.
 
 mod batch;
 mod calls;

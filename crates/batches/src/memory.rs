@@ -1,5 +1,5 @@
-//! Facts that an agent remembers: parses a model's notes of a turn, and builds the memory query of
-//! a turn. Pure.
+//! Facts that an agent remembers: parses a model's notes on a turn, and builds the memory query of
+//! a turn. No I/O.
 
 mod recalled;
 
@@ -14,8 +14,8 @@ pub use recalled::{RECALLED, RecalledFacts, UserWords};
 
 /// Maximum number of facts from one turn.
 pub const MOST_FACTS: usize = 32;
-/// Maximum number of matching facts that a turn receives, whatever room there is. A turn receives
-/// all facts if there are no more than this.
+/// Maximum number of matching facts that a turn receives, however much room there is. If there are
+/// no more facts than this, a turn receives all of them.
 pub const MOST_OF_TURN: u32 = 16;
 /// Maximum characters of a fact's text.
 pub const MOST_FACT_CHARS: usize = 1_000;
@@ -25,13 +25,13 @@ const MOST_SUPERSEDED: usize = 16;
 const MOST_ID_BYTES: usize = 512;
 /// Maximum characters of a fact's kind.
 const MOST_KIND_CHARS: usize = 64;
-/// Maximum characters of a query: the subject is usually at the end.
+/// Maximum characters of a query. The end of the text is used, because it usually has the subject.
 const MOST_QUERY_CHARS: usize = 2_000;
 
 /// A fact to remember.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Fact {
-    /// One sentence that makes sense alone.
+    /// One sentence that can be understood without context.
     pub text: String,
     /// Its subject, such as `preference` or `event`, in lower-case letters, digits and `_`.
     #[serde(default = "default_kind")]
@@ -39,8 +39,8 @@ pub struct Fact {
     /// Certainty from 0 to 1.
     #[serde(default = "default_confidence")]
     pub confidence: f32,
-    /// Ids of facts, of the same user or thread, that it makes wrong or outdated and therefore
-    /// replaces.
+    /// Ids of facts that this one replaces, because it makes them wrong or outdated. They are about
+    /// the same user or thread.
     #[serde(default)]
     pub supersedes: Vec<String>,
 }
@@ -63,16 +63,16 @@ struct Answer {
 pub struct ParsedFacts {
     /// The facts that can be stored, at most [`MOST_FACTS`].
     pub facts: Vec<Fact>,
-    /// The others, with reasons.
+    /// The facts that cannot be stored, with reasons.
     pub left_out: Vec<InvalidFact>,
 }
 
-/// Why an answer has no facts at all: it is not JSON of the expected form.
+/// The reason why an answer has no facts at all: it is not JSON of the expected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the answer is not {{\"facts\": [{{\"text\", \"kind\", \"confidence\"}}]}}: {0}")]
 pub struct InvalidAnswer(String);
 
-/// Why a fact of an answer is left out.
+/// The reason why a fact of an answer is left out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("fact {number}: {why}")]
 pub struct InvalidFact {
@@ -83,13 +83,15 @@ pub struct InvalidFact {
 
 /// Parses the answer to a memory task: `{"facts": [{"text", "kind", "confidence", "supersedes"}]}`,
 /// with or without a code fence. Only `text` is required. Texts become one plain line
-/// ([`quoting::one_line`]). Models add fields and get single facts wrong: unknown fields are
-/// ignored, and an unusable fact is left out alone.
+/// ([`quoting::one_line`]).
+///
+/// Models add fields and make errors in single facts. So unknown fields are ignored, and an
+/// unusable fact is left out without affecting the others.
 ///
 /// # Errors
 /// The answer has no list of facts.
 pub fn parse_facts(answer: &str) -> Result<ParsedFacts, InvalidAnswer> {
-    // serde's own message quotes the input, and this one is logged.
+    // The error of serde quotes the input, which must not be logged.
     let invalid = |error: serde_json::Error| {
         let (kind, line, column) = (error.classify(), error.line(), error.column());
         InvalidAnswer(format!("{kind:?} error at line {line}, column {column}"))
@@ -111,7 +113,7 @@ pub fn parse_facts(answer: &str) -> Result<ParsedFacts, InvalidAnswer> {
 }
 
 fn usable(fact: Value) -> Result<Fact, String> {
-    // The reason is logged, and serde's own message would quote the fact.
+    // The reason is logged, and the error of serde would quote the fact.
     let mut fact: Fact = serde_json::from_value(fact)
         .map_err(|_| "it is not an object with the fields of a fact, each of its type".to_owned())?;
     fact.text = quoting::one_line(&fact.text).into_owned();
@@ -122,7 +124,7 @@ fn usable(fact: Value) -> Result<Fact, String> {
 }
 
 impl Fact {
-    /// The reason why it cannot be stored; `None`: it can.
+    /// The reason why the fact cannot be stored; `None`: it can be stored.
     pub fn fault(&self) -> Option<&'static str> {
         let is_kind = |kind: &str| {
             (1..=MOST_KIND_CHARS).contains(&kind.len())
@@ -151,7 +153,7 @@ impl Fact {
     }
 }
 
-/// Models often put JSON into a code fence.
+/// The answer without the code fence that models often put around JSON.
 fn unfenced(answer: &str) -> &str {
     let trimmed = answer.trim();
     let inside = trimmed.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
@@ -170,7 +172,7 @@ pub struct MemoryQuery {
 pub enum QuerySource {
     /// The message that the turn answers.
     CurrentMessage,
-    /// The last message of a person before it.
+    /// The last message of a person before the one that the turn answers.
     LastMessage,
     /// The summary of compacted batches.
     Summary,
@@ -187,8 +189,8 @@ impl QuerySource {
     }
 }
 
-/// The query text of a memory task, from its content: the end of the turn's messages, which follow
-/// the first empty line.
+/// The query text of a memory task, taken from its content. It is the end of the turn's messages,
+/// which begin after the first empty line.
 pub fn memory_query_of_task(content: &str) -> &str {
     let said = content.split_once("\n\n").map_or(content, |(_, said)| said);
     ending(said)
@@ -199,10 +201,11 @@ fn ending(text: &str) -> &str {
     &text[from..]
 }
 
-/// The query of a turn with this context: its input, else the last message of a person, else the
-/// summary. `None`: there is no text for a query. Synthetic messages and empty texts are skipped.
+/// The query of a turn with this context: its input, or else the last message of a person, or else
+/// the summary. Returns `None` if there is no text for a query. Skips synthetic messages and empty
+/// texts.
 pub fn memory_query(context: &Context) -> Option<MemoryQuery> {
-    // A continuation is the newest message but not in the newest batch.
+    // Sorted by position: a continuation is the newest message but is not in the newest batch.
     let mut items: Vec<&Item> =
         context.batches.iter().flat_map(|batch| batch.items()).map(|item| &**item).collect();
     items.sort_by_key(|item| std::cmp::Reverse(item.position));
@@ -219,7 +222,7 @@ pub fn memory_query(context: &Context) -> Option<MemoryQuery> {
     query(summary, QuerySource::Summary)
 }
 
-/// The text of a message of a person or of a task.
+/// The text of a message by a person or of a task.
 fn text_of_person(item: &Item) -> Option<&str> {
     let text = item.content.trim();
     (item.role == Role::User && !item.is_synthetic() && !text.is_empty()).then_some(text)

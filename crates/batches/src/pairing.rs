@@ -7,19 +7,19 @@ use model::Role;
 
 use crate::Item;
 
-/// Where the answer of a call is.
+/// Where the answer to a call is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerLocation {
     /// In the message with this index.
     Message(usize),
-    /// Beside the call.
+    /// The answer is stored in the call.
     Beside,
     /// There is no answer yet.
     Open,
 }
 
-/// Matched calls and results of one batch: a result answers the first open call of its id before
-/// it.
+/// Matched calls and results of one batch. A result answers the first open call with its id that
+/// precedes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pairing {
     /// For each message with calls: the answers of its calls, in call order.

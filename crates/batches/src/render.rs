@@ -1,8 +1,8 @@
 //! Converts a context to the messages of a provider.
 //!
-//! [`view`] repairs what a provider would refuse: only in what is shown, never in what is stored,
-//! and it lists every repair. Its messages are the same for all providers; [`openai()`] and
-//! [`anthropic()`] write them in their formats.
+//! [`view()`] repairs what a provider would refuse, and lists every repair. It changes only the
+//! messages for the provider, never the stored ones. Its messages are the same for all providers;
+//! [`openai()`] and [`anthropic()`] write them in their formats.
 //!
 //! A repair depends only on messages before it, so the rendered prefix stays byte-identical when
 //! turns are added.
@@ -40,8 +40,8 @@ fn instructions(context: &Context) -> Option<&str> {
     context.system.as_deref().filter(|text| !text.trim().is_empty())
 }
 
-/// The summary as a model reads it. A model wrote it, so it goes into the first user message and
-/// not into the instructions.
+/// The summary in the form for the model. A model wrote it, so it is part of the first user message
+/// and not of the instructions.
 fn summary(context: &Context) -> Option<String> {
     let summary = context.summary.as_deref().filter(|text| !text.trim().is_empty());
     summary.map(quoting::summary_text)

@@ -1,4 +1,4 @@
-//! Which messages of a turn are results of tools of one kind.
+//! Finds the messages of a turn that are results of tools of one kind.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::item::ItemCall;
 
-/// Knows the calls of a turn, so that results are recognized by the tool of their call.
+/// The calls of a turn. They are needed because a result is recognized by the tool of its call.
 pub(crate) struct ResultsOfKind<'a> {
-    /// Per id of a call: whether all calls of that id are of the kind.
+    /// For each call id, true if all calls with that id are of the kind.
     of_calls: HashMap<&'a str, bool>,
     is_kind: fn(&str) -> bool,
 }

@@ -23,9 +23,9 @@ pub struct RetentionRules {
 pub enum Limit {
     /// The batch is too old.
     Age,
-    /// Too many batches are newer.
+    /// The batch exceeds the maximum number, counted from the newest.
     Count,
-    /// Newer batches use the maximum size.
+    /// The batch and newer batches exceed the maximum size.
     Bytes,
 }
 
@@ -55,8 +55,8 @@ pub struct BatchSize {
     pub last_at: Timestamp,
 }
 
-/// Evaluates the batches of a thread one by one, the newest first. A batch is due as a whole or not
-/// at all, complete or not.
+/// Evaluates the batches of a thread one by one, newest first. A batch is due as a whole or not at
+/// all, even if it is incomplete.
 #[derive(Debug)]
 pub struct RetentionEvaluator {
     rules: RetentionRules,
@@ -78,8 +78,7 @@ impl RetentionEvaluator {
         let (rules, bytes) = (&self.rules, self.bytes.saturating_add(batch.bytes));
         let is_old = rules.max_age_ms.is_some_and(|most| self.now.since_ms(batch.last_at) > most);
         let is_beyond = rules.max_batches.is_some_and(|most| self.count >= most);
-        // No batch older than one that does not fit is kept: size limits leave no holes in the
-        // history.
+        // If a batch does not fit, no older one is kept: size limits leave no holes in the history.
         self.is_full |= rules.max_bytes.is_some_and(|most| bytes > most);
         let limit = match (is_old, is_beyond, self.is_full) {
             _ if is_active => None,
@@ -107,8 +106,8 @@ pub struct MessageInfo {
     pub at: Timestamp,
 }
 
-/// Assembles batches from the messages of a thread, read newest first. It holds only batches whose
-/// beginning has not been read.
+/// Assembles batches from the messages of a thread, read newest first. Holds only batches whose
+/// first message has not been read yet.
 #[derive(Debug, Default)]
 pub struct BatchAssembler {
     open: BTreeMap<Position, BatchSize>,
@@ -123,7 +122,8 @@ impl BatchAssembler {
         extent.messages += 1;
         extent.bytes = extent.bytes.saturating_add(place.bytes);
         extent.last_at = extent.last_at.max(place.at);
-        // A batch's id is the position of its first message: older messages do not belong to it.
+        // The id of a batch is the position of its first message, so older messages do not belong
+        // to it.
         self.open.split_off(&place.position).into_values().rev().collect()
     }
 
@@ -136,7 +136,7 @@ impl BatchAssembler {
 /// Parses the retention rules of an agent's settings.
 ///
 /// # Errors
-/// They do not match [`RetentionRules`], or `max_age_ms` is not positive.
+/// The rules do not match [`RetentionRules`], or `max_age_ms` is not positive.
 pub fn rules(value: &Value) -> Result<RetentionRules, String> {
     let rules: RetentionRules =
         serde_json::from_value(value.clone()).map_err(|error| format!("retention: {error}"))?;
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn batches_are_gathered_whole_however_they_are_mixed() {
-        // Batch 10 continues after 20 has begun, and 5 has lost its beginning.
+        // Batch 10 continues after 20 has begun, and the first messages of batch 5 are missing.
         let places = [(23, 20), (22, 10), (21, 20), (20, 20), (11, 10), (10, 10), (7, 5)];
         let (mut assembler, mut said) = (BatchAssembler::default(), Vec::new());
         for (at, batch) in places {

@@ -1,4 +1,4 @@
-//! A message shared by many contexts, with cached derived values.
+//! A message that many contexts share, with cached derived values.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -9,20 +9,21 @@ use serde_json::value::RawValue;
 
 use crate::{Item, TokenCounter, tokens};
 
-/// An immutable message. Clones share it and its derived values: every turn of a thread shows its
-/// messages again.
+/// An immutable message. Clones share it and its derived values, because every turn of a thread
+/// uses the same messages.
 #[derive(Clone)]
 pub struct SharedItem(Arc<Shared>);
 
 struct Shared {
     item: Item,
-    /// Count by the counter with this name.
+    /// The name of a counter, and its count.
     tokens: OnceLock<(&'static str, u64)>,
     json: OnceLock<Option<Box<RawValue>>>,
 }
 
 impl SharedItem {
-    /// Tokens in a context, see [`tokens::of_item`]; counted once, unless the counter changes.
+    /// Tokens in a context, see [`tokens::of_item`]. They are counted once, unless the counter
+    /// changes.
     pub fn tokens(&self, counter: &dyn TokenCounter) -> u64 {
         let count = || tokens::of_item(self, counter);
         match self.0.tokens.get_or_init(|| (counter.name(), count())) {
@@ -31,12 +32,13 @@ impl SharedItem {
         }
     }
 
-    /// The result of the first `encode`: the whole program uses one form of messages.
+    /// The cached result of the first `encode`. It is valid for later calls because the whole
+    /// program uses one form of messages.
     pub fn json(&self, encode: impl FnOnce(&Item) -> Option<Box<RawValue>>) -> Option<&RawValue> {
         self.0.json.get_or_init(|| encode(self)).as_deref()
     }
 
-    /// Whether both share one allocation.
+    /// True if both share one allocation.
     pub fn is_shared_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

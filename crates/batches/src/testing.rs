@@ -9,8 +9,8 @@ use crate::{Batch, Item, group};
 pub(crate) const STEP_MS: i64 = 1_000;
 
 /// `3.1A:c,d` is message 1 of batch 3, an assistant message with the calls c and d. Roles: `u`
-/// user, `a` assistant, `t:c` tool for c, `s` system. `1.1A@22:c` is at position 22; the default is
-/// batch * 10 + number.
+/// user, `a` assistant, `t:c` result of call c, `s` system. `1.1A@22:c` is at position 22. The
+/// default position is batch * 10 + number.
 pub(crate) fn item(word: &str) -> Item {
     let (head, calls) = word.split_once(':').unwrap_or((word, ""));
     let (head, position) = match head.split_once('@') {

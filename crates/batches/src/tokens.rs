@@ -12,7 +12,7 @@ const PER_CALL: u64 = 8;
 
 /// Counts the tokens of a text.
 pub trait TokenCounter: Send + Sync {
-    /// Counters with the same name give the same counts.
+    /// The name of the counter. Counters with the same name must give the same counts.
     fn name(&self) -> &'static str;
 
     fn count(&self, text: &str) -> u64;
@@ -37,7 +37,7 @@ pub fn of_batch(batch: &Batch, counter: &dyn TokenCounter) -> u64 {
     batch.items().iter().map(|item| item.tokens(counter)).sum()
 }
 
-/// Tokens of a message in a context: the provider's count, or else the counter's.
+/// Tokens of a message in a context: the provider's count, or else that of the counter.
 pub fn of_item(item: &Item, counter: &dyn TokenCounter) -> u64 {
     counted(item).map_or_else(|| text_of(item, counter), |count| count + PER_MESSAGE)
 }
@@ -53,10 +53,10 @@ fn text_of(item: &Item, counter: &dyn TokenCounter) -> u64 {
 
 /// The provider's count of this one message.
 ///
-/// `token_count` is `tokens_used` of the final chunk, and producers disagree on its meaning: many
-/// put the cost of the whole turn there, with the prompt of every step. Such a count would make
-/// each batch look as large as its own context. So `usage.completion_tokens` comes first if the
-/// answer had one step, and a count that the metadata shows to be a total is ignored. No text has
+/// `token_count` is `tokens_used` of the final chunk, and producers disagree on its meaning. Many
+/// report the cost of the whole turn, with the prompt of every step. Such a count would make each
+/// batch look as large as its own context. So `usage.completion_tokens` is used first if the answer
+/// had one step, and a count that the metadata shows to be a total is ignored. A text never has
 /// more tokens than bytes.
 pub fn counted(item: &Item) -> Option<u64> {
     if item.role != Role::Assistant {

@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use crate::calls::{CallProgress, Calls};
 use crate::fold::{with_origin, with_reasoning};
 
-/// One message of a turn, without its place.
+/// One message of a turn, before it gets a position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnMessage {
-    /// Assistant or tool.
+    /// The role: assistant or tool.
     pub role: Role,
     /// The text; for a tool message, the result.
     pub content: String,
@@ -22,30 +22,30 @@ pub struct TurnMessage {
     pub tool_call_id: Option<String>,
     /// Step of the turn, from 0.
     pub step: u32,
-    /// The last message has the final chunk's metadata with its `timestamp` and `correlation_id`.
-    /// Further keys are `reasoning`, `is_error` on a failed result, and `tool_name` on a result
-    /// without its call or of a reasoning tool. A message that the turn ended without has `stopped`
-    /// or `missing`: see [`fold_turn`].
+    /// The metadata. The last message has the final chunk's metadata with its `timestamp` and
+    /// `correlation_id`. Further keys are `reasoning`, `is_error` on a failed result, and
+    /// `tool_name` on a result that lacks its call or comes from a reasoning tool. A message that
+    /// was missing when the turn ended has `stopped` or `missing`: see [`fold_turn`].
     pub metadata: Metadata,
     /// `tokens_used` of the final chunk, on the last message.
     pub token_count: Option<i64>,
-    /// Indices of its first and last chunk; `None` if it has no chunks.
+    /// Indices of the first and last chunk of the message; `None` if it has no chunks.
     pub chunks: Option<ChunkRange>,
 }
 
-/// Indices of the first and the last of some chunks.
+/// The index of the first chunk of a range and the index of the last one.
 pub type ChunkRange = (usize, usize);
 
-/// Metadata key, `true` on the last message of an answer that ended with a call or a result,
+/// Metadata key. It is `true` on the last message of an answer that ended with a call or a result,
 /// without further text of the model.
 pub(crate) const MISSING: &str = "missing";
-/// Metadata key, `true` on messages that close a stopped turn.
+/// Metadata key. It is `true` on messages that close a stopped turn.
 pub(crate) const STOPPED: &str = "stopped";
 
-/// How the answer ended.
+/// The way in which the answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// With its final chunk.
+    /// The answer ended with its final chunk.
     Final,
     /// The turn was stopped: its messages are kept and marked.
     Stopped,
@@ -55,13 +55,13 @@ pub enum Ending {
 }
 
 /// Folds an answer into the messages of its steps. A step is an assistant message with calls,
-/// followed by the results in the order of the calls. The last message is from the assistant and
-/// has no calls. A step begins with the first text, reasoning or call after a result.
+/// followed by the results in the order of the calls. The first text, reasoning or call after a
+/// result begins a new step. The last message is from the assistant and has no calls.
 ///
-/// Only what arrived is stored: calls without results and results without calls stay as they are.
-/// If the answer ended with them, its last message, with the answer's id and the final chunk's
-/// metadata, is empty and marked `missing`, and the batch is incomplete. Only a stopped turn gets
-/// results for its open calls, marked `stopped`, because it ends there.
+/// Only chunks that arrived are stored: calls without results and results without calls stay as
+/// they are. If the answer ended with these, an empty last message is added. It has the answer's id
+/// and the final chunk's metadata, is marked `missing`, and leaves the batch incomplete. Only in a
+/// stopped turn do open calls get results, marked `stopped`, because the turn ends there.
 pub fn fold_turn(chunks: &[Arc<Chunk>], ending: Ending) -> Result<Vec<TurnMessage>, InvalidMetadata> {
     let mut steps = vec![OpenStep::default()];
     for (index, chunk) in chunks.iter().enumerate() {
@@ -73,7 +73,7 @@ pub fn fold_turn(chunks: &[Arc<Chunk>], ending: Ending) -> Result<Vec<TurnMessag
             step.add(index, chunk);
         }
     }
-    // The last message has no calls, whatever the producer did.
+    // The last message must have no calls, even if the producer ended with calls.
     let is_missing = steps.last().is_some_and(|step| !step.calls.0.is_empty());
     if is_missing {
         steps.push(OpenStep::default());
@@ -102,9 +102,9 @@ struct OpenStep {
     content: String,
     reasoning: String,
     calls: Calls,
-    /// The chunks of its text, reasoning and calls.
+    /// Range of the chunks of its text, reasoning and calls.
     said: Option<ChunkRange>,
-    /// The chunks of each call's result.
+    /// Range of the chunks of each call's result.
     results: BTreeMap<usize, ChunkRange>,
 }
 
@@ -163,7 +163,7 @@ impl OpenStep {
             if call.is_error {
                 says.insert("is_error".to_owned(), Value::Bool(true));
             }
-            // The tool's name is kept if no call names it. For withheld tools it is always kept,
+            // The tool's name is kept if no call contains it. For withheld tools it is always kept,
             // because a page of a history may have the result without its call.
             if !call.name.is_empty() && (call.arguments.is_none() || is_withheld_tool(&call.name)) {
                 says.insert("tool_name".to_owned(), call.name.into());
@@ -193,7 +193,7 @@ impl OpenStep {
         chunks: &[Arc<Chunk>],
         ending: Ending,
     ) -> Result<TurnMessage, InvalidMetadata> {
-        // A final chunk may be empty; it ends the answer all the same.
+        // A final chunk may be empty, but it still ends the answer.
         let last = chunks.len().checked_sub(1);
         let range = match ending {
             Ending::Final => last.map(|last| (self.said.map_or(last, |(first, _)| first), last)),
@@ -229,8 +229,8 @@ fn marked(key: &str) -> Result<Metadata, InvalidMetadata> {
 mod tests {
     use super::*;
 
-    /// `text`, `think:…`, `call:id:args`, `result:id:text`, `fault:id:text` (a failed result); the
-    /// last one is final.
+    /// Each entry is `text`, `think:…`, `call:id:args`, `result:id:text`, or `fault:id:text` (a
+    /// failed result). The last one is final.
     fn answer(script: &[&str]) -> Vec<Arc<Chunk>> {
         let chunk = |(id, word): (usize, &&str)| {
             let parts: Vec<&str> = word.splitn(3, ':').collect();

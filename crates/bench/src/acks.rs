@@ -1,15 +1,15 @@
-//! Acknowledgements of streams for a publisher that does not wait for each entry.
+//! Acknowledgements of streams, for a publisher that does not wait after each entry.
 
 use anyhow::{Context as _, Result, ensure};
 use async_nats::{Client, Subscriber};
 use futures_util::{FutureExt, StreamExt};
 
-/// The most missing acknowledgements before the publisher waits.
+/// Maximum number of missing acknowledgements; beyond it the publisher waits.
 const WINDOW: u64 = 4_000;
 
 /// A window of acknowledgements.
 pub(super) struct Acks {
-    /// The subject that entries name for their acknowledgement.
+    /// The reply subject of entries, which receives their acknowledgements.
     pub(super) inbox: String,
     messages: Subscriber,
     open: u64,

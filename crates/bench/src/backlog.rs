@@ -1,5 +1,5 @@
-//! A backlog of chunks in one partition's stream, as real traffic leaves it: many interleaved
-//! messages, the chunks of each shuffled among their neighbours.
+//! A backlog of chunks in one partition's stream, like one that real traffic leaves: many
+//! interleaved messages, and the chunks of each shuffled within small windows.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -16,18 +16,19 @@ use testkit::text;
 pub(super) const CHUNK_BYTES: usize = 256;
 /// Default number of messages that are open at a time.
 pub(super) const INTERLEAVED: usize = 64;
-/// Chunks of a message are shuffled within windows of this many.
+/// Number of chunks in a window, within which the chunks of a message are shuffled.
 const WINDOW: usize = 16;
-/// One entry in this number asks for an acknowledgement, which covers all earlier ones.
+/// One entry in this number requests an acknowledgement, which covers all earlier entries.
 const ACK_EVERY: u64 = 512;
-/// The server refuses more than 10,000 entries that it has not stored yet.
+/// Maximum number of entries without an acknowledgement. The server refuses more than 10,000
+/// entries that it has not stored yet.
 const UNACKED: u64 = 6 * ACK_EVERY;
 
 /// The parameters of a backlog.
 #[derive(Debug, Clone)]
 pub(super) struct BacklogShape {
     pub(super) name: &'static str,
-    /// Least number of chunks.
+    /// Minimum number of chunks.
     pub(super) chunks: u64,
     /// Chunks per message.
     pub(super) lengths: RangeInclusive<u32>,
@@ -35,11 +36,12 @@ pub(super) struct BacklogShape {
     pub(super) frame: usize,
     /// Messages that are open at a time.
     pub(super) open: usize,
-    /// Number of threads, used in turn; `None`: enough that a thread has about eight messages.
+    /// Number of threads, used in turn; `None`: a number with which a thread has about eight
+    /// messages.
     pub(super) threads: Option<usize>,
 }
 
-/// The messages of a backlog; their content follows from their number.
+/// The messages of a backlog. The content of a message is derived from its number.
 #[derive(Debug)]
 pub(super) struct Backlog {
     pub(super) shape: BacklogShape,
@@ -112,7 +114,7 @@ pub(super) fn thread(number: usize) -> Result<ThreadId> {
 }
 
 impl Planned {
-    /// The complete text.
+    /// The complete text of a message.
     pub(super) fn content(&self) -> String {
         (0..self.chunks).map(|id| self.text(id)).collect()
     }
@@ -134,7 +136,7 @@ impl Planned {
     }
 }
 
-/// Yields the next frame of any open message, and opens the next message when one is done.
+/// Yields the next frame of any open message. When a message is complete, the next one is opened.
 struct Interleaved<'a> {
     backlog: &'a Backlog,
     next: usize,

@@ -1,9 +1,10 @@
-//! `cargo xtask bench context`: what a thread's length costs, in one run and one table.
+//! `cargo xtask bench context`: how costs depend on the length of a thread, in one run and one
+//! table.
 //!
-//! Entry: [`run`]. Threads of very different lengths are in one Postgres, filled by SQL. Contexts,
-//! pages and compactions use the production functions of `store` and `batches`. Compared calls
-//! alternate, so that other load on the machine affects all of them alike. Postgres itself counts
-//! the rows that a call reads, and the indexes that it uses.
+//! Entry point: [`run`]. Threads of very different lengths are in one Postgres, filled by SQL.
+//! Contexts, pages and compactions use the production functions of `store` and `batches`. Compared
+//! calls alternate, so that other load on the machine affects all of them alike. Postgres itself
+//! counts the rows that a call reads, and the indexes that it uses.
 
 mod compaction;
 mod context_build;
@@ -107,8 +108,8 @@ mod tests {
 
     use super::*;
 
-    /// No figure is checked, because other tests use the same machine. Export and import are left
-    /// out: they take longer than all the rest.
+    /// Figures are not checked, because other tests use the same machine. Export and import are
+    /// left out, because they take longer than all other parts.
     #[tokio::test(flavor = "multi_thread")]
     async fn contexts_pages_and_compaction_measure_what_they_should() {
         let mut environment = ContextEnvironment::on(&env::var("DATABASE_URL").unwrap()).await.unwrap();

@@ -1,5 +1,5 @@
-//! Drains a backlog with the shipped worker: from its lease until the checkpoint is at the stream's
-//! end.
+//! Drains a backlog with the shipped worker. Measures from its lease until the checkpoint is at the
+//! stream's end.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ pub(super) struct Drain {
     pub(super) used: Used,
     /// The worker's resident bytes at [`MEMORY_AT`].
     pub(super) memory: [u64; 3],
-    /// Entries that the worker has read per entry in the stream.
+    /// Number of entries that the worker has read, relative to the entries in the stream.
     pub(super) reads: f64,
     /// Pages that Postgres has accessed.
     pub(super) buffers: i64,
@@ -113,7 +113,8 @@ async fn watch(
     })
 }
 
-/// The worker adds to its counter only from time to time.
+/// The number of entries read. The worker adds to its counter only from time to time, so this
+/// waits.
 async fn entries_read(backlog: &Backlog, fleet: &Fleet) -> Result<f64> {
     let begun = Instant::now();
     loop {

@@ -12,10 +12,11 @@ use testkit::{fleet::FleetOptions, services::TestDatabase};
 /// The only partition of a drained backlog.
 pub(super) const PARTITION: PartitionId = PartitionId(0);
 
-/// The most bytes of all partition streams; the server refuses to reserve more than its disk has.
+/// Maximum bytes of all partition streams. The server refuses to reserve more than its disk has.
 const STREAMS_BYTES: u64 = 8 << 30;
 
-/// The stream must not be purged: every round reads it from its beginning.
+/// The worker's setting that prevents a purge of the stream, because every round reads it from its
+/// beginning.
 const NO_PURGE: &str = "10000000";
 
 /// The services of one measurement.
@@ -26,7 +27,8 @@ pub(super) struct ChunkEnvironment {
 }
 
 impl ChunkEnvironment {
-    /// Commits reach the disk; the stream's file has the server's own sync interval.
+    /// Starts the services. Commits reach the disk; the stream's file has the server's own sync
+    /// interval.
     pub(super) fn start(partitions: u16) -> Result<Self> {
         Self::start_with(partitions, &[])
     }
@@ -60,14 +62,14 @@ impl ChunkEnvironment {
     }
 }
 
-/// Pages that all connections to a database have accessed; open connections report theirs when they
-/// end.
+/// Number of pages that all connections to a database have accessed. Open connections report their
+/// pages when they end.
 pub(super) async fn pages(database_url: &str) -> Result<i64> {
     counted(database_url, "blks_hit + blks_read").await
 }
 
-/// Transactions that all connections to a database have committed, reported as in [`pages`]. Each
-/// statement of a worker is one transaction.
+/// Number of transactions that all connections to a database have committed, reported as in
+/// [`pages`]. Each statement of a worker is one transaction.
 pub(super) async fn transactions(database_url: &str) -> Result<i64> {
     counted(database_url, "xact_commit").await
 }

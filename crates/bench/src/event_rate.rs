@@ -1,5 +1,5 @@
-//! The cost of a thread's event at a gateway, in this process: from an owner's frame to the bytes
-//! for native clients, and the extra cost of each subscriber of another protocol.
+//! The cost of a thread's event at a gateway, in this process. It is measured from an owner's frame
+//! to the bytes for native clients, and also for each further subscriber with another protocol.
 
 use std::{hint::black_box, sync::Arc, time::Instant};
 

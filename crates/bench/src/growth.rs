@@ -1,10 +1,10 @@
-//! `cargo xtask bench growth`: the cost of a unit of work when there is ten times as much of
-//! something around it (up to eight times for partitions).
+//! `cargo xtask bench growth`: the cost of a unit of work when there is ten times as much data or
+//! load around it (up to eight times for partitions).
 //!
-//! Entry: [`run`]. Each part drains backlogs, or answers tasks, that differ in one number only. It
-//! divides the cost of a unit with the larger number by the cost with the smaller one. Postgres
-//! counts pages and WAL bytes, which stay the same on a busy machine; processor time does not.
-//! Rounds alternate, and medians count.
+//! Entry point: [`run`]. Each part drains backlogs, or answers tasks, that differ in one number
+//! only. It divides the cost of a unit with the larger number by the cost with the smaller one.
+//! Postgres counts pages and WAL bytes, which stay the same on a busy machine; processor time does
+//! not. Rounds alternate, and medians are used.
 
 mod comparison;
 mod long_answers;
@@ -50,7 +50,7 @@ async fn measure(options: &GrowthBenchOptions) -> Result<Table> {
             'j' => Some(long_answers::stream(options).await),
             _ => None,
         };
-        // If a binary fails in one part, that part has no figure, and the others have theirs.
+        // If a binary fails in one part, only that part has no figure.
         let row = row.map(|row| {
             row.unwrap_or_else(|error| {
                 Row::failed(part, "long answers", format!("{error:#}")).goal("a figure", false)
@@ -71,7 +71,7 @@ async fn measure(options: &GrowthBenchOptions) -> Result<Table> {
     Ok(table)
 }
 
-/// One backlog, and the rows that exist before it is drained.
+/// One backlog, and the number of rows that exist before it is drained.
 struct Case {
     environment: ChunkEnvironment,
     backlog: Backlog,
@@ -100,8 +100,8 @@ impl Case {
     }
 }
 
-/// Gives each thread `stored` older messages, and updates the statistics. No checkpoint follows:
-/// after one, each page would be logged as a whole when it is first changed.
+/// Gives each thread `stored` older messages, and updates the statistics. No checkpoint follows,
+/// because after it the first change of each page would be logged as a whole page.
 async fn fill(database: &TestDatabase, threads: usize, stored: usize) -> Result<()> {
     const FILL: &str = include_str!("growth/fill.sql");
     let mut connection = PgConnection::connect(database.url()).await?;
@@ -223,8 +223,8 @@ mod tests {
 
     use super::*;
 
-    /// No figure is checked, because other tests use the same machine. Postgres' counts are there
-    /// nevertheless.
+    /// Figures are not checked, because other tests use the same machine. But the counts of
+    /// Postgres must exist.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_unit_is_measured_with_few_and_with_many() {
         let options = GrowthBenchOptions::parse_from(["bench", "--quick", "--rows", "c"]).resolved();

@@ -1,5 +1,5 @@
 //! The limit of committing: inserts the same rows into a copy of the table with its indexes, in
-//! statements as large as the worker's, and does nothing else.
+//! statements as large as the worker's, without any other work.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use super::backlog::{Backlog, Planned};
 /// The worker's defaults for rows and bytes of one statement.
 const MOST_ROWS: usize = 256;
 const MOST_BYTES: usize = 1 << 20;
-/// Bytes per run, so that its rows fit in memory.
+/// Maximum bytes per run, so that its rows fit in memory.
 const RUN_BYTES: usize = 128 << 20;
 
 const COPY: &str =
@@ -36,7 +36,7 @@ pub(super) async fn insert(url: &str, backlog: &Backlog, connections: usize) -> 
     let mut writers = Vec::new();
     for _ in 0..connections {
         let mut connection = PgConnection::connect(url).await?;
-        // Like in the worker's writers, the statement is prepared once and planned once.
+        // As in the worker's writers, the statement is prepared once and planned once.
         sqlx::raw_sql("SET plan_cache_mode = force_generic_plan").execute(&mut connection).await?;
         writers.push(connection);
     }

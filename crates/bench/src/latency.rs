@@ -32,9 +32,10 @@ use crate::{
 };
 use testkit::fleet::Fleet;
 
-/// Limit for the last chunks.
+/// Maximum time to wait for the last chunks.
 const TAIL: Duration = Duration::from_secs(15);
-/// Gateways are still subscribing when subscribers already have their response heads.
+/// Time to wait after subscribers have their response heads, because gateways are still subscribing
+/// then.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// The results of all routes.
@@ -57,7 +58,7 @@ enum Route {
     Fleet(SocketAddr),
 }
 
-/// Measures core NATS and the relay, then a worker and a gateway, which run idle from the
+/// Measures core NATS and the relay, then a worker and a gateway. These two run idle from the
 /// beginning.
 pub(super) async fn measure(environment: &ChunkEnvironment, load: LatencyLoad) -> Result<Latency> {
     let database = environment.database().await?;
@@ -143,7 +144,8 @@ async fn sample_memory(duration: Duration, watched: &[(&'static str, u32)]) -> V
     samples
 }
 
-/// Runs a future on its own thread and runtime: sending and receiving must not wait for each other.
+/// Runs a future on its own thread and runtime, because sending and receiving must not wait for
+/// each other.
 fn on_a_thread<T: Send + 'static>(
     name: &str,
     work: impl Future<Output = Result<T>> + Send + 'static,

@@ -1,9 +1,9 @@
 //! `cargo xtask bench chunks`: the shipped binary compared with the limits of NATS and Postgres, in
 //! one run and one table.
 //!
-//! Entry: [`run`]. Every figure of the product is beside its limit, measured minutes apart on the
-//! same streams and the same cluster. Rounds alternate, and medians count. `CHUNKS.md` has the last
-//! figures and their meaning.
+//! Entry point: [`run`]. Every figure of the product is next to its limit. Both are measured
+//! minutes apart on the same streams and the same cluster. Rounds alternate, and medians are used.
+//! `CHUNKS.md` has the last figures and their meaning.
 #![allow(
     clippy::disallowed_methods,
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
@@ -44,7 +44,7 @@ use self::{
     table::Table,
 };
 
-/// Measures the path of a chunk beside its limits and prints one table.
+/// Measures the path of a chunk and its limits, and prints one table.
 #[derive(Debug, Clone, Parser)]
 pub struct ChunkBenchOptions {
     /// Number of chunks of a backlog; the backlog of short messages has a quarter of it.

@@ -1,10 +1,11 @@
-//! `cargo xtask bench memory`: how long it takes to find an agent's facts, among few and among
-//! many, and how many of them are found.
+//! `cargo xtask bench memory`: how long a search for an agent's facts takes, among few and among
+//! many, and which share of the facts is found.
 //!
-//! Entry: [`run`]. Facts are in a separate Postgres, filled by SQL. Searches use the production
-//! function of `store`, one after the other, each for another user with another question, by words
-//! alone, and by words and vectors. How many facts are found is measured with a [fixed set](recall)
-//! in three languages, and with [questions in other words](worded) in seven.
+//! Entry point: [`run`]. Facts are in a separate Postgres, filled by SQL. Searches use the
+//! production function of `store`, one after the other, by words alone, and by words and vectors.
+//! Each search is for another user and has another question. The share of found facts is measured
+//! with a [fixed set](recall) in three languages, and with [questions in other words](worded) in
+//! seven.
 
 mod embedder;
 mod recall;
@@ -31,9 +32,9 @@ use super::timing::Timings;
 const AGENT: &str = "helper";
 const P50_GOAL_MS: f64 = 3.0;
 const P99_GOAL_MS: f64 = 15.0;
-/// Words of a short question.
+/// Number of words in a short question.
 const SHORT: u32 = 4;
-/// Words of a question with about the most characters that a query may have.
+/// Number of words in a question that has about the maximum number of characters of a query.
 const LONG: u32 = 400;
 
 /// Measures how fast facts are found, and how many are found, and prints one table.
@@ -116,7 +117,7 @@ fn vectors() -> Result<(tools::Tool, Embedder)> {
 }
 
 /// Inserts the facts of the agent, or `others` facts of other agents. A fact has eight of 3,000
-/// words, frequent ones more often.
+/// words; frequent words occur more often.
 async fn fill(connection: &mut PgConnection, options: &MemoryBenchOptions, others: u32) -> Result<()> {
     let bucket = |agent: &str| -> Result<u16> {
         Ok(AgentId::parse(agent)?.queue_of(TaskKind::Memory).thread().bucket().get())
@@ -151,7 +152,7 @@ async fn fill(connection: &mut PgConnection, options: &MemoryBenchOptions, other
     if options.words_only {
         sqlx::query(sqlx::AssertSqlSafe(insert)).execute(&mut *connection).await?;
     } else {
-        // With their vectors at once, not queued for them.
+        // The facts get their vectors at once and are not queued for them.
         for sql in [
             "ALTER TABLE facts DISABLE TRIGGER fact_added",
             &insert,
@@ -169,7 +170,7 @@ async fn fill(connection: &mut PgConnection, options: &MemoryBenchOptions, other
     Ok(())
 }
 
-/// Vectors that facts share: the cost of a search does not depend on their content.
+/// Makes vectors that facts share, because the cost of a search does not depend on their content.
 async fn make_vectors(connection: &mut PgConnection, options: &MemoryBenchOptions) -> Result<()> {
     let sql = format!(
         "CREATE UNLOGGED TABLE bench_vectors AS

@@ -1,4 +1,4 @@
-//! The limit of reading: the client library alone, without acknowledgements, counting entries.
+//! The limit of reading: the client library alone, without acknowledgements, only counts entries.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const BATCH: usize = 2_000;
 #[derive(Debug, Clone)]
 pub(super) struct Reading {
     pub(super) rate: f64,
-    /// Processor time; `own` is the reading client.
+    /// Processor time; `own` is that of the reading client.
     pub(super) used: Used,
 }
 

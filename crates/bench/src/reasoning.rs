@@ -1,7 +1,7 @@
 //! `cargo xtask bench reasoning`: the cost of views and compressions of reasoning sessions, and the
 //! WAL of turns.
 //!
-//! Entry: [`run`]. Sessions are in one Postgres, filled by SQL; the measured calls use the
+//! Entry point: [`run`]. Sessions are in one Postgres, filled by SQL; the measured calls use the
 //! production functions of `store` and `reasoning`. Compared sessions are called in turn. Postgres
 //! itself counts the statements of a call.
 
@@ -111,7 +111,7 @@ async fn measure(options: &Options, server: &str) -> Result<Table> {
 mod tests {
     use super::*;
 
-    /// No figure is checked, because other tests use the same machine.
+    /// Figures are not checked, because other tests use the same machine.
     #[tokio::test(flavor = "multi_thread")]
     async fn every_part_measures_what_it_should() {
         let options = Options::parse_from(["bench", "--quick"]).resolved();

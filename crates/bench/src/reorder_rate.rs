@@ -18,12 +18,12 @@ const LIMITS: MessageLimits = MessageLimits { chunks: 10_000, bytes: 4 << 20 };
 pub(super) struct Ordering {
     /// Nanoseconds per chunk.
     pub(super) ns: f64,
-    /// Allocations per chunk; what remains is the growth of the vector of digests.
+    /// Allocations per chunk. The ones that remain come from the growth of the vector of digests.
     pub(super) allocations: f64,
 }
 
-/// Runs chunks of 1,000 interleaved messages through their buffers, each message's chunks shuffled
-/// in windows.
+/// Runs chunks of 1,000 interleaved messages through their buffers. The chunks of each message are
+/// shuffled in windows.
 pub(super) fn order(window: usize, allocations: fn() -> u64) -> Ordering {
     let ids = ids(window);
     let chunks: Vec<Arc<Chunk>> = (0..CHUNKS).map(chunk).collect();
@@ -47,7 +47,7 @@ pub(super) fn order(window: usize, allocations: fn() -> u64) -> Ordering {
     Ordering { ns: elapsed.as_nanos() as f64 / total, allocations: allocated as f64 / total }
 }
 
-/// Chunk ids for the messages in turn: one of the first message, one of the second, …
+/// Chunk ids for messages in turn: one for the first message, one for the second, …
 fn ids(window: usize) -> Vec<u32> {
     let mut rng = StdRng::seed_from_u64(3);
     let orders: Vec<Vec<u32>> = (0..MESSAGES)

@@ -18,26 +18,27 @@ use crate::{
     usage::Used,
 };
 
-/// Goals for the worker's rate relative to raw reading: frames of one chunk, and of sixteen.
+/// Goals for the worker's rate relative to raw reading, with frames of one chunk, and of sixteen.
 const READING_RATIO: f64 = 0.6;
 const SIXTEEN_READING_RATIO: f64 = 0.2;
 /// Goal for turns relative to raw inserts.
 const INSERT_RATIO: f64 = 0.5;
-/// Entries read per entry in the stream.
+/// Goal for the number of entries read, relative to the entries in the stream.
 const READS: f64 = 1.02;
-/// Microseconds of all processes per drained chunk, with one chunk per frame.
+/// Goal in microseconds of all processes per drained chunk, with one chunk per frame.
 const DRAIN_US: f64 = 11.0;
-/// Resident bytes of a worker.
+/// Goal for the resident bytes of a worker.
 const WORKER_BYTES: u64 = 100 << 20;
-/// Nanoseconds per chunk inside the reorder buffer.
+/// Goal in nanoseconds per chunk inside the reorder buffer.
 const REORDER_NS: f64 = 150.0;
-/// The allocations per chunk that remain when only the digests' vector grows.
+/// Goal for the allocations per chunk: those that remain when only the digests' vector grows.
 const REORDER_ALLOCATIONS: f64 = 0.05;
-/// The milliseconds that the fleet may add to core NATS, up to this rate in chunks per second.
+/// Maximum rate in chunks per second at which the milliseconds that the fleet adds to core NATS are
+/// compared with a goal.
 const JUDGED_RATE: f64 = 18_000.0;
 const ADDED_P50_MS: f64 = 1.0;
 const ADDED_P99_MS: f64 = 5.0;
-/// Microseconds of all processes per live chunk, at a rate in chunks per second.
+/// Goals in microseconds of all processes per live chunk, each with its rate in chunks per second.
 const LIVE_US: [(f64, f64); 2] = [(9_000.0, 90.0), (30_000.0, 40.0)];
 /// Memory is flat if it grows by no more than this from its first to its last sample.
 const FLAT_RATIO: f64 = 1.15;
@@ -181,7 +182,7 @@ fn processors(rounds: &BacklogRounds, goal: Option<f64>) -> Option<Row> {
     })
 }
 
-/// The round that read most counts.
+/// A row with the round that read the most entries.
 fn reads(rounds: &BacklogRounds) -> Option<Row> {
     let most = rounds.drains.iter().map(|drain| drain.reads).max_by(f64::total_cmp)?;
     let what = format!("entries read / in the stream, {}", rounds.backlog.shape.name);
@@ -190,7 +191,7 @@ fn reads(rounds: &BacklogRounds) -> Option<Row> {
     Some(row.goal(format!("<= {READS}"), most <= READS))
 }
 
-/// The round that grew most counts.
+/// A row with the round in which memory grew most.
 fn memory(rounds: &BacklogRounds) -> Option<Row> {
     let growth = |drain: &&Drain| drain.memory[2].saturating_sub(drain.memory[0]);
     let memory = rounds.drains.iter().max_by_key(growth)?.memory;
@@ -219,7 +220,8 @@ pub(super) fn latency(load: LatencyLoad, latency: &Latency) -> Vec<Row> {
     };
     let added = |what: &str, ms: f64, goal: f64| {
         let row = Row::new('c', named(what), format!("{ms:.2} ms")).figure("ms", ms);
-        // Above this rate two cores are full, and latency is the length of queues.
+        // Above this rate two cores are fully used, and the latency depends on the length of
+        // queues.
         if offered > JUDGED_RATE { row } else { row.goal(format!("<= {goal} ms"), ms <= goal) }
     };
     let wrong = core.lost + core.repeated + relay.lost + relay.repeated + fleet.lost + fleet.repeated;
@@ -247,8 +249,8 @@ pub(super) fn latency(load: LatencyLoad, latency: &Latency) -> Vec<Row> {
         flat(named("gateway memory, live"), gateway_memory),
     ]
 }
-/// Microseconds of processor time per live chunk: of each process, and of all with publisher and
-/// receivers.
+/// Microseconds of processor time per live chunk: of each process, and of all including publisher
+/// and receivers.
 struct LiveCost {
     parts: Vec<(&'static str, f64)>,
     all: f64,
@@ -271,7 +273,7 @@ impl LiveCost {
             .figure("us_per_chunk", json!(figures))
     }
 
-    /// The fleet's row with its goal, at this rate in chunks per second.
+    /// The row of the fleet with its goal, at this rate in chunks per second.
     fn judged(&self, what: String, offered: f64) -> Row {
         let row = self.row(what).of_binary("us/chunk, all", self.all);
         let row =
@@ -294,7 +296,7 @@ fn flat(what: String, samples: &[u64]) -> Row {
         .of_binary("MiB", mib(last))
 }
 
-/// Adds the goal for a worker, which had at most `most` bytes in any round.
+/// Adds the goal for the memory of a worker, which had at most `most` bytes in any round.
 fn bounded(row: Row, most: u64) -> Row {
     let is_met = row.is_met != Some(false) && most <= WORKER_BYTES;
     row.goal(format!("flat, <= {} MiB", WORKER_BYTES >> 20), is_met)
@@ -350,8 +352,8 @@ mod tests {
 
     const LIVE: Duration = Duration::from_millis(800);
 
-    /// Core NATS takes no time, and the fleet takes 2 and 4 ms and 80 us of a worker for each of
-    /// 10,000 chunks.
+    /// The rows for invented figures: core NATS takes no time; the fleet takes 2 and 4 ms, and 80
+    /// us of a worker for each of 10,000 chunks.
     fn latency_of(streams: usize) -> Vec<Row> {
         let load = LatencyLoad { streams, rate: 30.0, duration: Duration::from_secs(1) };
         let timing = |p50, p99, processes| PathTiming {

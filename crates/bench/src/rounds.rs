@@ -2,7 +2,7 @@
 
 use crate::{backlog::Backlog, drain::Drain, read::Reading};
 
-/// A backlog's rounds: the limits and the worker in turn.
+/// The rounds of a backlog, with the limits and the worker in turn.
 #[derive(Debug)]
 pub(super) struct BacklogRounds {
     pub(super) backlog: Backlog,

@@ -1,10 +1,11 @@
 //! `cargo xtask bench sse`: event streams of the shipped binary compared with those of other
 //! servers, in one run and one table.
 //!
-//! Entry: [`run`]. All servers run on one core, and everything that loads them on another. The same
-//! subscribers, plain sockets in this process, read all of them. Each payload contains its send
-//! time and its number, so latency needs no second clock, and losses and repeats are detected. Each
-//! measurement restarts its server, rounds alternate between the servers, and medians count.
+//! Entry point: [`run`]. All servers run on one core, and all processes that load them on another.
+//! The same subscribers, plain sockets in this process, read all of them. Each payload contains its
+//! send time and its number, so latency needs no second clock, and losses and repeats are detected.
+//! Each measurement restarts its server, rounds alternate between the servers, and medians are
+//! used.
 
 mod cores;
 mod counters;
@@ -33,7 +34,7 @@ use self::{
 };
 use super::table::{Row, Table};
 
-/// Above this load the machine is not quiet, and figures are less reliable.
+/// Maximum load of a quiet machine. Above it, figures are less reliable.
 const QUIET_LOAD: f64 = 0.5;
 
 /// Measures, prints the table, and returns whether every server worked correctly and every goal was
@@ -74,7 +75,7 @@ pub async fn run(options: &SseBenchOptions) -> Result<bool> {
     Ok(is_whole && (options.short || table.is_met()))
 }
 
-/// All rounds of one shape, with every server once in each.
+/// All rounds of one measurement; each round has every server once.
 async fn measured(
     options: &SseBenchOptions,
     servers: &mut Servers,

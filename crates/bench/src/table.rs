@@ -1,4 +1,4 @@
-//! The table that a benchmark prints, and the same as JSON.
+//! The table that a benchmark prints, also as JSON.
 
 use std::{collections::BTreeMap, fmt, fs, path::Path};
 
@@ -21,20 +21,20 @@ pub(super) struct Row {
     pub(super) what: String,
     /// The figure with its unit.
     pub(super) value: String,
-    /// Whether there is a figure; if not, the note contains the reason.
+    /// True if there is a figure. If not, the note contains the reason.
     pub(super) is_measured: bool,
     /// More figures, by the names of their columns.
     #[serde(skip)]
     pub(super) columns: Vec<(&'static str, String)>,
     /// The goal as text, if there is one.
     pub(super) goal: Option<String>,
-    /// Whether the goal is met.
+    /// True if the goal is met; `None` without a goal.
     pub(super) is_met: Option<bool>,
     pub(super) note: String,
     /// The raw figures, for programs.
     pub(super) figures: Map<String, Value>,
-    /// Figures of the program that `ANTIPHON_BIN` names, by their units; two builds are compared by
-    /// them.
+    /// Figures of the program that `ANTIPHON_BIN` names, keyed by their units. Two builds are
+    /// compared by them.
     pub(super) of_binary: BTreeMap<String, f64>,
 }
 
@@ -55,12 +55,12 @@ impl Row {
         }
     }
 
-    /// A row for what is not available and so has no figure.
+    /// A row without a figure, for a contender that is not available.
     pub(super) fn missing(part: char, what: impl Into<String>, why: impl Into<String>) -> Self {
         Self { is_measured: false, ..Self::new(part, what, "not measured").note(why) }
     }
 
-    /// A row for what was available but failed.
+    /// A row without a figure, for a contender that failed.
     pub(super) fn failed(part: char, what: impl Into<String>, why: impl Into<String>) -> Self {
         Self { is_measured: false, ..Self::new(part, what, "failed").note(why) }
     }
@@ -112,7 +112,7 @@ impl Row {
 
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Table {
-    /// In the order of the parts.
+    /// The rows in the order of the parts.
     pub(super) rows: Vec<Row>,
 }
 

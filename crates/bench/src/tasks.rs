@@ -1,10 +1,12 @@
 //! `cargo xtask bench tasks`: task queues on the same Postgres, in turn, in one run and one table.
 //!
-//! Entry: [`run`]. Every contender gets a fresh database for every round. Its tasks are there
+//! Entry point: [`run`]. Every contender gets a fresh database for every round. Its tasks exist
 //! before the clock starts, and the clock stops when the database has the last completion. Rounds
-//! of all contenders alternate, and medians count. Peers, and our worker alone, are programs in
-//! `peers/`. They only obey commands and record what their handlers saw; everything is measured and
-//! judged here, by the same code for all. The whole path is the shipped binary.
+//! of all contenders alternate, and medians are used.
+//!
+//! Peers, and our worker alone, are programs in `peers/`. They only obey commands and record the
+//! calls of their handlers. All figures are measured and evaluated here, by the same code for all
+//! contenders. The whole path is measured with the shipped binary.
 
 mod antiphon_runs;
 mod contender;
@@ -41,7 +43,7 @@ use super::{
     unit_cost::UnitCost,
 };
 
-/// Limit after which the tasks of a comparison are given up.
+/// Maximum time for the tasks of a comparison.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Measures, prints the table, and returns whether every contender worked correctly and every goal
@@ -81,8 +83,8 @@ pub async fn run(options: &TaskBenchOptions) -> Result<bool> {
     Ok(table.is_met() && all.iter().all(|entry| entry.failure.is_none()))
 }
 
-/// The cost of a task for the shipped worker behind NATS, with this number of agents and of tasks
-/// per agent.
+/// The cost of a task for the shipped worker with NATS, with this number of agents and of tasks per
+/// agent.
 pub(crate) async fn task_cost(agents: u32, tasks: u32) -> Result<UnitCost> {
     let load = TaskLoad { agents, tasks, rate: None, limit: LIMIT };
     let mut environment = TaskEnvironment::start().await?;
@@ -91,7 +93,7 @@ pub(crate) async fn task_cost(agents: u32, tasks: u32) -> Result<UnitCost> {
     let round = runs.run(&mut environment).await?;
     ensure!(!round.is_cut, "{} of {} tasks were completed within {LIMIT:?}", round.tasks, load.total());
     Ok(UnitCost {
-        // The workflow service is a thread of the benchmark.
+        // The workflow service is not included, because it is a thread of the benchmark.
         worker_us: round.client_cpu_us_per_task,
         postgres_us: round.server_cpu_us_per_task,
         pages: round.pages_per_task.unwrap_or_default(),
@@ -99,7 +101,7 @@ pub(crate) async fn task_cost(agents: u32, tasks: u32) -> Result<UnitCost> {
     })
 }
 
-/// All rounds, with every contender once in each.
+/// All rounds; each has every contender once.
 async fn measure(
     options: &TaskBenchOptions,
     environment: &mut TaskEnvironment,

@@ -35,7 +35,7 @@ impl Timings {
         self.percentile_ms(0.99)
     }
 
-    /// The smallest time that this fraction of them does not exceed; 0 for none.
+    /// The smallest time that this fraction of the times does not exceed; 0 without times.
     fn percentile_ms(&self, part: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();

@@ -21,7 +21,7 @@ pub(super) fn resident(pid: u32) -> u64 {
     stat(pid).map_or(0, |stat| stat.resident_pages * PAGE_BYTES)
 }
 
-/// Resident bytes of a process and its living children; shared pages count for each of them.
+/// Resident bytes of a process and its living children. Shared pages count for each process.
 pub(super) fn resident_of_all(pid: u32) -> u64 {
     resident(pid) + children_of(pid).into_iter().map(resident).sum::<u64>()
 }
@@ -32,7 +32,8 @@ pub(super) fn machine() -> Duration {
     let line = text.lines().next().unwrap_or_default();
     let ticks: Vec<u64> =
         line.split_ascii_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
-    // user, nice, system, idle, iowait, irq, softirq, steal; guest time is in user already.
+    // The fields are user, nice, system, idle, iowait, irq, softirq, steal. Guest time is part of
+    // user already.
     let busy =
         ticks.iter().take(8).enumerate().filter(|(at, _)| !matches!(at, 3 | 4)).map(|(_, ticks)| ticks);
     Duration::from_secs_f64(busy.sum::<u64>() as f64 / TICKS_PER_SECOND)
@@ -53,7 +54,7 @@ struct Stat {
 
 fn stat(pid: u32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may contain blanks.
+    // The name in parentheses may contain blanks.
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
@@ -83,12 +84,12 @@ pub(super) struct Meter {
 /// The usage during a measurement.
 #[derive(Debug, Clone)]
 pub(super) struct Used {
-    /// By the names given to [`Meter::start`].
+    /// Processor time by the names given to [`Meter::start`].
     pub(super) processes: Vec<(&'static str, Duration)>,
     pub(super) own: Duration,
     /// Duration of the measurement.
     pub(super) seconds: f64,
-    /// Load of other processes, in cores: how much the machine was shared.
+    /// Load of other processes, in cores. It shows how much the machine was shared.
     pub(super) foreign_cores: f64,
 }
 

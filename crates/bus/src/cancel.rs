@@ -1,5 +1,5 @@
-//! Tells a workflow that a run of a turn is no longer awaited. Core NATS, nothing is stored: a
-//! workflow that misses the notice works in vain, and its output is dropped.
+//! Notifies a workflow that a run of a turn is no longer awaited. Uses core NATS, so notices are
+//! not stored. A workflow that misses the notice continues its work, but its output is dropped.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Bus {
-    /// Notifies the workflow that works on this run to stop. Not confirmed.
+    /// Notifies the workflow that works on this run to stop. The notice is not confirmed.
     ///
     /// # Errors
-    /// It was not sent.
+    /// The notice was not sent.
     pub async fn publish_cancel(&self, turn: &TurnId, run: u32) -> Result<(), BusError> {
         let link = &self.shared.publishing;
         if !link.is_connected() {
@@ -43,8 +43,9 @@ impl Bus {
             return Err(BusError::Away);
         }
         let subscriber = link.client.subscribe(subject::stop(turn, run)).await?;
-        // The first chunk goes over another connection, and a stop may be its answer: the
-        // subscription must be sent before it. Without a connection it is sent with the next one.
+        // The first chunk is sent over another connection, and a stop may be its answer. So the
+        // subscription must be sent before the chunk. If there is no connection, it is sent with
+        // the next one.
         let _ = tokio::time::timeout(FLUSH_TIMEOUT, link.client.flush()).await;
         Ok(CancelSubscription { subscriber })
     }
@@ -57,14 +58,14 @@ pub struct CancelSubscription {
 }
 
 impl CancelSubscription {
-    /// Returns when the run is to stop, and pends until then. Cancel-safe.
+    /// Waits for the stop notice of the run. Cancel-safe.
     pub async fn stopped(&mut self) {
         while let Some(notice) = self.subscriber.next().await {
             if notice.payload == subject::STOP {
                 return;
             }
         }
-        // The connection has ended for good: no notice will ever arrive.
+        // The connection has ended for good, so no notice will arrive.
         std::future::pending().await
     }
 }

@@ -10,39 +10,40 @@ use runtime::certificates::{check_authorities, check_client_certificate};
 
 use crate::error::BusError;
 
-/// A silent connection is given up when the third ping is due, after 6 s; with the library's 60 s a
-/// silent host would be detected after three minutes.
+/// A silent connection is closed when the third ping is due, after 6 s. With the library's default
+/// of 60 s, a silent host would be detected only after three minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
-/// Over a link with one second of latency each way connecting takes six seconds, and eight with
-/// TLS. A silent host is tried last.
+/// Over a link with one second of latency each way, connecting takes six seconds, and eight with
+/// TLS. A silent host is tried after all others.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Two round trips over such a link, plus a margin.
+/// Timeout of a request: two round trips over a link with one second of latency each way, plus a
+/// margin.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How to reach NATS. `Debug` shows no secrets.
 #[derive(Clone, Default)]
 pub struct BusConfig {
-    /// One URL, or several comma-separated ones of one cluster:
+    /// One URL, or several comma-separated URLs of one cluster:
     /// `nats://[user:password@]host[:4222]`, `tls://…`. A user without a password is a token. The
-    /// first URL with credentials is used for all.
+    /// first URL with credentials provides them for all.
     pub url: String,
-    /// The connection name shown by the tools of NATS.
+    /// The connection name that NATS tools show.
     pub name: String,
     /// A credentials file (JWT and seed).
     pub credentials_file: Option<PathBuf>,
     /// A file with an nkey seed.
     pub nkey_seed_file: Option<PathBuf>,
-    /// Certificates (PEM) of the authorities that sign those of the servers.
+    /// CA certificates (PEM) that sign the certificates of the servers.
     pub root_certificates: Option<PathBuf>,
-    /// The client certificate and its private key (PEM). Read with each connection.
+    /// The client certificate and its private key (PEM). Both are read with each connection.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
-    /// The prefix of reply subjects; `_INBOX` when absent. A prefix per role keeps roles from
-    /// reading each other's replies.
+    /// The prefix of reply subjects; `_INBOX` when absent. With a prefix per role, a role cannot
+    /// read the replies of another one.
     pub inbox_prefix: Option<String>,
 }
 
 impl BusConfig {
-    /// Sets `url` and `name`; the rest is absent.
+    /// Sets `url` and `name`; all other settings are absent.
     pub fn new(url: impl Into<String>, name: impl Into<String>) -> Self {
         Self { url: url.into(), name: name.into(), ..Self::default() }
     }
@@ -63,7 +64,8 @@ impl BusConfig {
         if let Some(path) = &self.nkey_seed_file {
             let seed = tokio::fs::read_to_string(path).await;
             let seed = seed.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
-            // The client would detect it with each connection, without naming the file.
+            // The client would detect an invalid seed with each connection, without naming the
+            // file.
             let pair = nkeys::KeyPair::from_seed(seed.trim());
             pair.map_err(|error| BusError::Config(format!("{}: no nkey seed: {error}", path.display())))?;
             options = options.nkey(seed.trim().to_owned());
@@ -73,7 +75,7 @@ impl BusConfig {
             options = loaded.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
         }
         if let Some(path) = &self.root_certificates {
-            // The client reads them with each connection: a missing file would look like an
+            // The client reads them with each connection, so a missing file would look like an
             // unreachable server.
             check_authorities(path).map_err(|error| BusError::Config(error.to_string()))?;
         }
@@ -84,8 +86,8 @@ impl BusConfig {
         Ok(PreparedConfig { servers, name: self.name.clone(), authorities, options: self.tune(options) })
     }
 
-    /// The client reads both with each connection: a missing file would look like an unreachable
-    /// server.
+    /// Checks that both files exist. The client reads them with each connection, so a missing file
+    /// would look like an unreachable server.
     fn check_client_certificate(&self) -> Result<(), BusError> {
         let Some((certificate, key)) = &self.client_certificate else { return Ok(()) };
         check_client_certificate(certificate, key).map_err(|error| BusError::Config(error.to_string()))
@@ -125,17 +127,17 @@ impl fmt::Debug for BusConfig {
     }
 }
 
-/// Checked settings; the servers contain no secrets.
+/// Checked settings. The server addresses contain no secrets.
 pub(crate) struct PreparedConfig {
     pub(crate) servers: Vec<ServerAddr>,
     pub(crate) name: String,
-    /// The authorities that verify the servers' certificates, for people.
+    /// The authorities that verify the servers' certificates, in words for people.
     pub(crate) authorities: String,
     pub(crate) options: ConnectOptions,
 }
 
 impl PreparedConfig {
-    /// The servers, for a log line.
+    /// The servers, as text for a log line.
     pub(crate) fn describe(&self) -> String {
         describe(&self.servers)
     }
@@ -170,8 +172,8 @@ impl Login {
     }
 }
 
-/// The library ignores credentials in URLs, and logs URLs: they are removed here and passed
-/// separately.
+/// Parses the URLs and separates the credentials from them. The library ignores credentials in
+/// URLs, and logs URLs.
 fn parse_urls(urls: &str) -> Result<(Vec<ServerAddr>, Login), BusError> {
     let servers = urls.split(',').map(|url| parse_url(url.trim())).collect::<Result<Vec<_>, _>>()?;
     let login = servers.iter().find_map(Login::of).unwrap_or(Login::None);
@@ -180,7 +182,7 @@ fn parse_urls(urls: &str) -> Result<(Vec<ServerAddr>, Login), BusError> {
 }
 
 fn parse_url(url: &str) -> Result<ServerAddr, BusError> {
-    // The URL is not repeated: it may hold a password.
+    // The error must not contain the URL, which may hold a password.
     let server: ServerAddr =
         url.parse().map_err(|_| BusError::Config("NATS_URL cannot be read as a URL".to_owned()))?;
     match server.scheme() {
@@ -198,7 +200,7 @@ fn without_login(server: ServerAddr) -> Result<ServerAddr, BusError> {
     ServerAddr::from_url(url).map_err(|error| BusError::Config(error.to_string()))
 }
 
-/// Decodes `%41`; anything that is not such a code stays as it is.
+/// Decodes codes such as `%41`; all other text stays as it is.
 fn percent_decode(text: &str) -> String {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,7 +1,7 @@
 //! The connections of a process to NATS.
 //!
-//! Each connection is driven by one task and parsed on one core. Kinds of traffic that must not
-//! delay each other have separate connections: requests to JetStream, publishing, subscriptions of
+//! One task drives and parses each connection, on one core. Kinds of traffic that must not delay
+//! each other have separate connections: requests to JetStream, publishing, subscriptions of
 //! gateways, and readers.
 
 use std::fmt;
@@ -20,10 +20,10 @@ use crate::config::{BusConfig, PreparedConfig, REQUEST_TIMEOUT};
 use crate::error::BusError;
 use crate::servers::leave_lost_ones;
 
-/// Maximum number of stored publishes without an ack.
+/// Maximum number of JetStream publishes that wait for an ack.
 const ACKS_IN_FLIGHT: usize = 4096;
-/// How long one try of a stored publish waits for its ack: over a slow link, an ack in transit must
-/// not cause another publish.
+/// How long one try of a JetStream publish waits for its ack. Over a slow link, an ack in transit
+/// must not cause another publish.
 const ACK_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The connections to NATS. Clones share them.
@@ -32,12 +32,12 @@ pub struct Bus {
     pub(crate) shared: Arc<Connections>,
 }
 
-/// The smallest `max_payload` of a server with which the fleet works.
+/// The smallest `max_payload` of a server that the fleet supports.
 const MIN_MAX_PAYLOAD: usize = 64 << 10;
-/// Maximum bytes of text in a message with several chunks or frames.
+/// Maximum bytes of text in a message that has several chunks or frames.
 const PAGE_BYTES: usize = 256 << 10;
-/// The text of such a message may take `max_payload` divided by this: the surroundings of the text
-/// and one more frame need room as well.
+/// The text of such a message may take `max_payload` divided by this. The rest of the message and
+/// one more frame need room as well.
 const PARTS_OF_PAYLOAD: usize = 4;
 
 pub(crate) struct Connections {
@@ -46,7 +46,7 @@ pub(crate) struct Connections {
     pub(crate) publishing: ConnectionHandle,
     listening: Channel,
     reading: Channel,
-    /// Requests to JetStream.
+    /// The context for requests to JetStream.
     pub(crate) api: Context,
     pub(crate) store: Context,
     counters: Arc<Counters>,
@@ -100,7 +100,7 @@ impl Bus {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Whether the connections for requests and for publishing are up now.
+    /// True if the connections for requests and for publishing are up now.
     pub fn is_connected(&self) -> bool {
         self.shared.control.is_connected() && self.shared.publishing.is_connected()
     }
@@ -120,25 +120,25 @@ impl Bus {
         self.shared.publishing.client.max_payload()
     }
 
-    /// Maximum bytes of text for a message with several chunks or frames: with its surroundings it
+    /// Maximum bytes of text in a message that has several chunks or frames, so that the message
     /// fits the server's current limit.
     pub fn page_bytes(&self) -> usize {
         PAGE_BYTES.min(self.max_payload() / PARTS_OF_PAYLOAD)
     }
 
-    /// The minimum number of messages that the client dropped because a subscription was read too
-    /// slowly.
+    /// A lower bound for the number of messages that the client dropped because a subscription was
+    /// read too slowly.
     pub fn slow_consumer_drops(&self) -> u64 {
         self.shared.counters.slow_consumer_drops.load(Ordering::Relaxed)
     }
 
-    /// The connection shared by the readers of partitions.
+    /// The connection that all partition readers share.
     pub(crate) async fn reading(&self) -> Result<ConnectionHandle, BusError> {
         self.shared.reading.link(&self.shared).await
     }
 
-    /// The connection on which gateways subscribe and query. One connection keeps the order: the
-    /// reply to a query cannot overtake what is published after a subscription.
+    /// The connection on which gateways subscribe and query. One connection preserves the order:
+    /// the reply to a query cannot overtake a message that was published after a subscription.
     pub(crate) async fn listening(&self) -> Result<ConnectionHandle, BusError> {
         self.shared.listening.link(&self.shared).await
     }
@@ -148,7 +148,7 @@ impl Bus {
 #[derive(Clone)]
 pub(crate) struct ConnectionHandle {
     pub(crate) client: Client,
-    /// Changes some time after each connect; closed when the connection's task has ended for good.
+    /// Changes shortly after each connect; closed when the connection's task has ended for good.
     connects: watch::Receiver<()>,
 }
 
@@ -175,7 +175,7 @@ impl ConnectionHandle {
         !self.is_closed() && self.client.connection_state() == State::Connected
     }
 
-    /// A watch of this connection that fires when the client reconnects.
+    /// Creates a watch of this connection that fires when the client reconnects.
     pub(crate) fn watch(&self) -> LivenessWatch {
         LivenessWatch { connects: self.connects.clone(), baseline: self.connect_count(), link: self.clone() }
     }
@@ -184,25 +184,25 @@ impl ConnectionHandle {
         self.client.statistics().connects.load(Ordering::Acquire)
     }
 
-    /// The connection's task has ended for good.
+    /// True if the connection's task has ended for good.
     pub(crate) fn is_closed(&self) -> bool {
         self.connects.has_changed().is_err()
     }
 }
 
-/// Detects any reconnect since its creation.
+/// Detects any reconnect since it was created.
 pub(crate) struct LivenessWatch {
     link: ConnectionHandle,
     connects: watch::Receiver<()>,
     baseline: u64,
 }
 
-/// How a connection ended.
+/// The way in which a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Disconnected {
     /// The client has reconnected.
     Reconnected,
-    /// Its task has ended.
+    /// The task of the connection has ended.
     Closed,
 }
 
@@ -218,7 +218,7 @@ impl LivenessWatch {
 
     /// Waits for the end of the connection. Cancel-safe.
     pub(crate) async fn lost(&mut self) -> Disconnected {
-        // The event arrives later than the connect: only the count shows whether the event is old.
+        // The event arrives after the connect, so only the count shows whether the event is old.
         while self.link.connect_count() == self.baseline {
             if self.connects.changed().await.is_err() {
                 return Disconnected::Closed;
@@ -239,7 +239,7 @@ impl Channel {
         Self { role, link: Mutex::new(None) }
     }
 
-    /// The connection, if it exists and is not just being opened.
+    /// The connection, if it is open and is not being opened now.
     fn opened(&self) -> Option<ConnectionHandle> {
         self.link.try_lock().ok()?.clone()
     }
@@ -275,8 +275,8 @@ async fn connect_until_ready(
     .await
 }
 
-/// Errors that waiting does not cure. An unknown host name is not one of them: in a cluster, names
-/// appear together with their hosts.
+/// The error for a failure that waiting does not remove. An unknown host name is not such a
+/// failure: in a cluster, names appear together with their hosts.
 fn final_error(prepared: &PreparedConfig, error: &ConnectError) -> Option<BusError> {
     if let Some(refused) = refused_certificate(error) {
         let why = refused.describe(&prepared.authorities);
@@ -313,7 +313,7 @@ fn observe(event: &Event, role: &'static str, connected: &watch::Sender<()>, cou
                 );
             }
         }
-        // The only sign of a publish that permissions forbid.
+        // This event is the only sign of a publish that permissions forbid.
         Event::ServerError(error) => tracing::warn!(role, %error, "NATS refused something"),
         Event::ClientError(ClientError::Other(error)) => {
             tracing::debug!(role, error, "cannot connect to NATS")

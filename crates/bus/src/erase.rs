@@ -21,7 +21,7 @@ impl Bus {
     /// Counts the entries of a stream for each subject that matches `filter`.
     ///
     /// # Errors
-    /// [`BusError::NoStream`] when it does not exist; otherwise the servers do not answer.
+    /// [`BusError::NoStream`] when the stream does not exist. Otherwise the servers do not answer.
     pub async fn subjects(&self, stream: &str, filter: &str) -> Result<BTreeMap<String, u64>, BusError> {
         let stream = self.named_stream(stream.to_owned()).await?;
         let found = stream.info_with_subjects(filter).await?;
@@ -33,11 +33,11 @@ impl Bus {
     /// Removes the entries of one subject (only those below `below`, if given), and returns how
     /// many.
     ///
-    /// Entries removed from a partition stream must be below its checkpoint: the reader treats a
-    /// hole above it as a loss.
+    /// Entries removed from a partition stream must be below its checkpoint, because the reader
+    /// treats a hole above the checkpoint as a loss.
     ///
     /// # Errors
-    /// As [`Self::subjects`].
+    /// The errors of [`Self::subjects`].
     pub async fn purge_subject(
         &self,
         stream: &str,
@@ -52,10 +52,11 @@ impl Bus {
         })
     }
 
-    /// The last entry of a subject at any of the replicas, which may lack the newest one.
+    /// The last entry of a subject according to any replica, which may lack the newest entry.
     ///
     /// # Errors
-    /// The servers do not answer, there is no such stream, or this user may not read the subject.
+    /// The servers do not answer, the stream does not exist, or this user is not allowed to read
+    /// the subject.
     pub async fn last_entry(&self, stream: &str, subject: &str) -> Result<Option<StoredEntry>, BusError> {
         let stream = self.named_stream(stream.to_owned()).await?;
         match stream.direct_get_last_for_subject(subject).await {
@@ -72,10 +73,10 @@ impl Bus {
         }
     }
 
-    /// The first entry at or after `from` of a subject, which may have wildcards.
+    /// The first entry at or after `from` with a subject, which may have wildcards.
     ///
     /// # Errors
-    /// As [`Self::subjects`].
+    /// The errors of [`Self::subjects`].
     pub async fn next_entry(
         &self,
         stream: &str,

@@ -1,4 +1,4 @@
-//! Errors of the bus, classified by what to do next.
+//! Errors of the bus, classified by the action that should follow.
 
 use async_nats::jetstream;
 use async_nats::jetstream::ErrorCode;
@@ -9,14 +9,14 @@ use async_nats::jetstream::stream::{
     ConsumerError, ConsumerErrorKind, DeleteMessageError, DeleteMessageErrorKind, PurgeError, PurgeErrorKind,
 };
 
-/// What the caller does next.
+/// The action that should follow an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// Try again after a pause: the cause is the state of the servers, not the request.
+    /// Try again after a pause. The cause is the state of the servers, not the request.
     Retry,
-    /// Give up this input: it will always be refused.
+    /// Reject this input, because it will always be refused.
     Reject,
-    /// Stop the start: a person has to change something.
+    /// Stop the start, because a person must change something.
     Fatal,
 }
 
@@ -36,7 +36,7 @@ pub enum BusError {
     /// The replica that answers for the stream may lag behind the others.
     #[error("no leader that a majority of the replicas follows answers for {0}")]
     NoLeader(String),
-    /// Larger than the server or the stream accepts.
+    /// The message is larger than the server or the stream accepts.
     #[error("the message is too large: {0}")]
     TooLarge(String),
     #[error("{0:?} is not a subject to publish to")]
@@ -51,13 +51,13 @@ pub enum BusError {
         /// Bytes to reserve.
         max_bytes: i64,
     },
-    /// Replicas were requested of a server without a cluster.
+    /// Several replicas were requested, but the server has no cluster.
     #[error(
         "NATS runs as one server and cannot keep {replicas} replicas of a stream: set ANTIPHON_STREAM_REPLICAS to 1, or run three servers as a \
          cluster"
     )]
     NoCluster {
-        /// The requested number.
+        /// The requested number of replicas.
         replicas: usize,
     },
     /// Two fleets use one NATS account.
@@ -68,12 +68,12 @@ pub enum BusError {
     )]
     OtherInstallation {
         stream: String,
-        /// The installation to which the stream belongs.
+        /// The installation that the stream belongs to.
         theirs: String,
         /// The installation of the caller.
         ours: String,
     },
-    /// The consumer of a workflow is missing, and this NATS user may not create it.
+    /// The consumer of a workflow is missing, and this NATS user is not allowed to create it.
     #[error(
         "there is no consumer {name}, and it could not be made: run `antiphon migrate --workflows {workflow}` as an operator, or let this NATS \
          user make it"
@@ -82,19 +82,19 @@ pub enum BusError {
     /// JetStream refused the request.
     #[error("JetStream: {detail} (error {code})")]
     JetStream {
-        /// Like an HTTP status.
+        /// Status of the answer, similar to an HTTP status.
         status: usize,
         /// JetStream's own code.
         code: u64,
         detail: String,
     },
-    /// NATS answered with something unexpected.
+    /// NATS sent an unexpected answer.
     #[error("NATS answered with something unexpected: {0}")]
     Unexpected(String),
 }
 
 impl BusError {
-    /// What the caller does next.
+    /// The action that should follow.
     pub fn disposition(&self) -> Disposition {
         match self {
             Self::Away
@@ -108,7 +108,8 @@ impl BusError {
             | Self::NoStorage { .. }
             | Self::NoCluster { .. }
             | Self::OtherInstallation { .. } => Disposition::Fatal,
-            // Too many consumers: those of dead readers expire.
+            // There are too many consumers. Consumers of dead readers expire, so a later try may
+            // succeed.
             Self::JetStream { code: 10026, .. } => Disposition::Retry,
             // The same message was sent a moment ago, and the cluster has not stored it yet.
             Self::JetStream { code: 10158, .. } => Disposition::Retry,

@@ -1,7 +1,7 @@
 //! Leaves a server that is cut off from the rest of its cluster.
 //!
-//! Its connections stay up and it answers pings, so no client library leaves it. But no stream can
-//! be written or read there: the majority is on the other side.
+//! The connections to such a server stay up and it answers pings, so no client library leaves it.
+//! But no stream can be written or read there, because the majority is on the other side.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -18,20 +18,22 @@ use crate::stream::is_led;
 
 /// Interval of checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval for a stream with one replica, which may get more while the process runs.
+/// Interval of checks for a stream with one replica. More replicas may be added while the process
+/// runs.
 const SINGLE_REPLICA_INTERVAL: Duration = Duration::from_secs(60);
-/// How long a stream may lack a leader: longer than most elections.
+/// How long a stream may be without a leader: longer than most elections take.
 const LEADERLESS_LIMIT: Duration = Duration::from_secs(10);
-/// The first and the longest pause after a change, for a cluster without a majority anywhere.
+/// The first and the longest pause after a change of server. Pauses are needed in case no part of
+/// the cluster has a majority.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// How long the server of one connection may know no leader.
+/// Measures how long the server of one connection has known no leader.
 #[derive(Debug)]
 struct LeaderTimeout {
-    /// Its start, perhaps in the future.
+    /// The start of the timeout, which may be in the future.
     from: Instant,
-    /// Added after the next change.
+    /// The pause that is added after the next change.
     pause: Duration,
 }
 
@@ -40,12 +42,12 @@ impl LeaderTimeout {
         Self { from: Instant::now(), pause: FIRST_PAUSE }
     }
 
-    /// Called while the state is unknown.
+    /// Restarts the timeout. Called while the state is unknown.
     fn restart(&mut self) {
         self.from = self.from.max(Instant::now());
     }
 
-    /// Whether it has passed, so that the connection must go to another server.
+    /// True if the timeout has passed, so that the connection must go to another server.
     fn has_passed(&mut self) -> bool {
         let has_passed = self.from.elapsed() >= LEADERLESS_LIMIT;
         if has_passed {
@@ -57,10 +59,11 @@ impl LeaderTimeout {
 }
 
 impl Bus {
-    /// Moves each connection to another server of the cluster whenever its own server has known no
-    /// leader of the stream of turn requests for ten seconds. The connections of a process may be
-    /// at different servers. Never returns. Does nothing if that stream has one replica or there is
-    /// no other server.
+    /// Moves a connection to another server of the cluster whenever its own server has known no
+    /// leader for ten seconds. The leader is that of the stream of turn requests. The connections
+    /// of a process may be at different servers.
+    ///
+    /// Never returns. Does nothing if that stream has one replica or there is no other server.
     pub async fn leave_isolated_servers(self) {
         let (mut is_replicated, mut timeouts) = (false, HashMap::new());
         loop {
@@ -72,8 +75,8 @@ impl Bus {
             if answered().next().is_some() {
                 is_replicated = answered().any(|leadership| leadership.is_replicated);
             }
-            // A server that answers one connection is good for the others, which may be busy and
-            // get their answers late.
+            // If a server answers one connection, it is good for the other connections too. These
+            // may be busy and get their answers late.
             let led: HashSet<String> = (connections.iter().zip(&found))
                 .filter(|(_, found)| found.as_ref().is_ok_and(|leadership| leadership.is_led))
                 .map(|((_, connection), _)| connection.client.server_info().server_id)
@@ -90,8 +93,8 @@ impl Bus {
                         "this NATS server knows no leader of the streams: changing to another one"
                     );
                     crate::metrics::server_changed();
-                    // This fails after the connection's task has ended, and the connection is
-                    // opened again; with a full queue the next check tries again.
+                    // This fails after the connection's task has ended; the connection is then
+                    // opened again. If the queue is full, the next check tries again.
                     let _ = timeout(REQUEST_TIMEOUT, connection.client.force_reconnect()).await;
                 }
             }
@@ -101,7 +104,7 @@ impl Bus {
     }
 }
 
-/// What a server reports about the stream of turn requests.
+/// The report of a server about the stream of turn requests.
 #[derive(Debug)]
 struct Leadership {
     is_replicated: bool,
@@ -137,12 +140,12 @@ mod tests {
             }
             if leader_timeout.has_passed() {
                 left.push(began.elapsed().as_secs());
-                // The new connection is not up yet; that ends no pause.
+                // While the new connection is not up yet, the pause continues.
                 leader_timeout.restart();
             }
             sleep(Duration::from_secs(1)).await;
         }
-        // Pauses of 1, 2, 4, 8, 16 and 32 seconds, each before another ten.
+        // The pauses are 1, 2, 4, 8, 16 and 32 seconds, each followed by another ten seconds.
         assert_eq!(left, [13, 24, 36, 50, 68, 94]);
     }
 }

@@ -14,7 +14,7 @@ use crate::error::BusError;
 pub struct StreamUsage {
     pub entries: u64,
     pub bytes: u64,
-    /// `None`: without a limit.
+    /// The limit in bytes; `None`: no limit.
     pub max_bytes: Option<u64>,
     /// The last sequence ever assigned.
     pub last_seq: Seq,
@@ -37,7 +37,7 @@ pub struct WorkflowConsumer {
 }
 
 impl Bus {
-    /// The usage of a stream; `None`: there is none with that name.
+    /// The usage of a stream; `None` if no stream has that name.
     ///
     /// # Errors
     /// The servers do not answer, or refuse.
@@ -70,7 +70,7 @@ impl Bus {
     /// The consumers of all workflows whose services have ever run.
     ///
     /// # Errors
-    /// [`BusError::NoStream`] when the stream of turn requests does not exist; otherwise the
+    /// [`BusError::NoStream`] when the stream of turn requests does not exist. Otherwise the
     /// servers do not answer.
     pub async fn workflow_consumers(&self) -> Result<Vec<WorkflowConsumer>, BusError> {
         let stream = self.named_stream(subject::WORK_STREAM.to_owned()).await?;

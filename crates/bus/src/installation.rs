@@ -1,4 +1,4 @@
-//! Ownership of streams: the metadata of each has the id of its installation.
+//! Ownership of streams: the metadata of each stream has the id of its installation.
 //!
 //! Entry point: [`Bus::check_installation`]. Two fleets on one NATS account would read each other's
 //! streams, so every user of streams checks first. Only [`Bus::ensure_streams`] writes the id.
@@ -17,17 +17,17 @@ pub const INSTALLATION: &str = "antiphon.installation";
 /// Streams checked concurrently.
 const CONCURRENT_STREAMS: usize = 8;
 
-/// The installation to which a stream belongs; `None`: it is not marked yet.
+/// The installation that a stream belongs to; `None`: the stream is not marked yet.
 pub(crate) fn of_stream(config: &Config) -> Option<&str> {
     config.metadata.get(INSTALLATION).map(String::as_str)
 }
 
 impl Bus {
-    /// Fails when a stream of a fleet with `count` partitions belongs to another installation than
+    /// Fails when a stream of a fleet with `count` partitions belongs to an installation other than
     /// `ours`. Missing and unmarked streams belong to no installation.
     ///
     /// # Errors
-    /// [`BusError::OtherInstallation`]; otherwise the servers do not answer.
+    /// [`BusError::OtherInstallation`]. Otherwise the servers do not answer.
     pub async fn check_installation(&self, ours: &str, count: PartitionCount) -> Result<(), BusError> {
         let partitions = count.all().map(subject::stream_name);
         let fleet_wide =
@@ -35,10 +35,11 @@ impl Bus {
         self.check_streams(fleet_wide.into_iter().chain(partitions), ours).await
     }
 
-    /// [`Self::check_installation`] for one stream: for a process that may not query any other.
+    /// Does [`Self::check_installation`] for one stream, in a process that is not allowed to query
+    /// other streams.
     ///
     /// # Errors
-    /// As [`Self::check_installation`].
+    /// The errors of [`Self::check_installation`].
     pub async fn check_stream_installation(&self, stream: &str, ours: &str) -> Result<(), BusError> {
         match self.installation_of(stream).await? {
             Some(theirs) if theirs != ours => {
@@ -48,8 +49,8 @@ impl Bus {
         }
     }
 
-    /// Partition streams beyond those of a fleet with `count` partitions, left behind by a change
-    /// of the number.
+    /// Partition streams beyond those of a fleet with `count` partitions. A change of the number
+    /// has left them behind.
     ///
     /// # Errors
     /// The servers do not answer.
@@ -73,7 +74,7 @@ impl Bus {
         checked.try_collect().await
     }
 
-    /// The installation to which a stream belongs; `None`: the stream does not exist or is not
+    /// The installation that a stream belongs to; `None`: the stream does not exist or is not
     /// marked.
     ///
     /// # Errors

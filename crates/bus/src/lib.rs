@@ -1,10 +1,10 @@
 //! NATS: connections, partition streams, the partition reader, publishing, requests.
 //!
-//! [`Bus`] is the entry type. [`PartitionReader`] reads one partition's stream without acks,
-//! [`Bus::publish_live_frames`] and [`LiveSubscription`] carry live frames, and
-//! [`Bus::query_owner`] and [`QueryServer`] resume them. [`Bus::publish_acked`] stores a message
-//! durably, [`Bus::replace_entry`] conditionally. [`Bus::work`] hands turn requests to workflow
-//! services. Payloads are opaque bytes here.
+//! [`Bus`] is the entry type. [`PartitionReader`] reads one partition's stream without acks.
+//! [`Bus::publish_live_frames`] and [`LiveSubscription`] carry live frames. With
+//! [`Bus::query_owner`] and [`QueryServer`], gateways request missing frames.
+//! [`Bus::publish_acked`] stores a message durably, [`Bus::replace_entry`] conditionally.
+//! [`Bus::work`] passes turn requests to workflow services. Payloads are opaque bytes here.
 //!
 //! `async-nats` logs every event at `info`; start the log with [`QUIET_LOGS`] as a default
 //! directive.

@@ -1,4 +1,4 @@
-//! Live frames from owners to gateways: core NATS, nothing is stored.
+//! Live frames from owners to gateways, over core NATS, so they are not stored.
 
 use std::time::Duration;
 
@@ -15,26 +15,29 @@ use crate::error::BusError;
 /// How long a publish waits for room on an open connection.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A subject without subscribers, which the server answers itself: the request is a round trip
-/// behind everything sent before on the same connection. Clients that may query owners may use it.
+/// A subject without subscribers. The server itself answers a request to it, after everything sent
+/// before on the same connection, so the request is a round trip. Clients that may query owners may
+/// use the subject.
 const WITHOUT_RESPONDERS: &str = "query.none";
 
 impl Bus {
-    /// Sends frames, as gathered by [`wire::live::FrameBatch`], to a gateway. Not stored and not
-    /// confirmed: gateways detect a gap by the frame numbers and request what is missing. Frames
-    /// that cannot be sent now are dropped.
+    /// Sends frames, collected by [`wire::live::FrameBatch`], to a gateway. They are neither stored
+    /// nor confirmed. Gateways detect a gap by the frame numbers and request the missing frames.
+    /// Frames that cannot be sent now are dropped.
     ///
     /// # Errors
-    /// [`BusError::Away`] or [`BusError::Timeout`]: dropped. [`BusError::TooLarge`]: must be split.
+    /// [`BusError::Away`] or [`BusError::Timeout`]: the frames are dropped. [`BusError::TooLarge`]:
+    /// the caller must split them.
     pub async fn publish_live_frames(&self, gateway: &GatewayId, payload: Bytes) -> Result<(), BusError> {
         self.shared.publishing.publish_unstored(subject::live(gateway), payload).await
     }
 
-    /// Announces to all gateways that this process now owns a partition, so that they request the
-    /// threads that they follow there. Sent like frames.
+    /// Announces to all gateways that this process now owns a partition. They then request the
+    /// threads of the partition that they follow. Sent like frames.
     ///
     /// # Errors
-    /// As [`Bus::publish_live_frames`]; gateways find out within some seconds anyway.
+    /// The errors of [`Bus::publish_live_frames`]. Without the announcement, gateways find the new
+    /// owner within some seconds.
     pub async fn announce_owner(&self, partition: PartitionId, epoch: u64) -> Result<(), BusError> {
         self.shared
             .publishing
@@ -42,17 +45,17 @@ impl Bus {
             .await
     }
 
-    /// Announces to all gateways that facts were found with an answer, so that those that follow
-    /// its thread show them. Sent like frames.
+    /// Announces to all gateways that facts were found with an answer. Gateways that follow its
+    /// thread then send the facts to subscribers. Sent like frames.
     ///
     /// # Errors
-    /// As [`Bus::publish_live_frames`]; the history has the facts anyway.
+    /// The errors of [`Bus::publish_live_frames`]. The history has the facts in any case.
     pub async fn announce_remembered(&self, answer: &MessageKey) -> Result<(), BusError> {
         self.shared.publishing.publish_unstored(subject::FACTS, wire::live::encode_remembered(answer)).await
     }
 
-    /// Subscribes to what owners send to `gateway`. When this returns, the server has the
-    /// subscription: later messages arrive.
+    /// Subscribes to the messages that owners send to `gateway`. When this returns, the server has
+    /// the subscription, so later messages arrive.
     ///
     /// # Errors
     /// The server does not answer.
@@ -70,8 +73,8 @@ impl Bus {
 }
 
 impl ConnectionHandle {
-    /// Publishes a message, or drops it if it cannot be sent now: without a connection the client
-    /// queues, and then blocks without end.
+    /// Publishes a message, or drops it if it cannot be sent now. Without a connection the client
+    /// would queue messages, and then block without end.
     pub(crate) async fn publish_unstored(
         &self,
         subject: impl ToSubject,
@@ -87,8 +90,8 @@ impl ConnectionHandle {
     }
 }
 
-/// Waits until the server has received everything sent before. A flush does not: it ends at the
-/// local socket.
+/// Waits until the server has received everything sent before. A flush is not enough, because it
+/// ends at the local socket.
 async fn round_trip(client: &Client) -> Result<(), BusError> {
     match client.request(WITHOUT_RESPONDERS, Bytes::new()).await {
         Ok(_) => Ok(()),
@@ -101,15 +104,15 @@ async fn round_trip(client: &Client) -> Result<(), BusError> {
 /// A message from an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LiveMessage {
-    /// Frames: read with [`wire::live::frames`].
+    /// Frames, to be decoded with [`wire::live::frames`].
     Frames(Bytes),
-    /// A partition has a new owner: read with [`wire::live::decode_owner`].
+    /// A partition has a new owner; decode the payload with [`wire::live::decode_owner`].
     Owner(Bytes),
-    /// Facts were found with an answer: read with [`wire::live::decode_remembered`].
+    /// Facts were found with an answer; decode the payload with [`wire::live::decode_remembered`].
     Remembered(Bytes),
 }
 
-/// What owners send to one gateway. Dropping it ends the subscription.
+/// The messages that owners send to one gateway. Dropping it ends the subscription.
 #[derive(Debug)]
 pub struct LiveSubscription {
     frames: Subscriber,
@@ -118,8 +121,8 @@ pub struct LiveSubscription {
 }
 
 impl LiveSubscription {
-    /// The next message; `None` when the connection has ended for good. After a reconnect the
-    /// subscription is restored, and messages sent in between are missing. Cancel-safe.
+    /// The next message; `None` when the connection has ended for good. A reconnect restores the
+    /// subscription, but messages sent in the meantime are lost. Cancel-safe.
     pub async fn next(&mut self) -> Option<LiveMessage> {
         tokio::select! {
             biased;

@@ -7,7 +7,7 @@ const READER_RESTARTS: &str = "antiphon_nats_reader_restarts_total";
 const SERVER_CHANGES: &str = "antiphon_nats_server_changes_total";
 const STALLED_CONSUMERS: &str = "antiphon_nats_stalled_consumers_total";
 
-/// Why readers recreate their consumers, as named in the metric.
+/// The reasons in the metric why readers recreate their consumers.
 pub(crate) const RESTART_REASONS: [&str; 6] =
     ["silent", "reconnected", "ended", "not_contiguous", "status", "replica_behind"];
 
@@ -39,7 +39,7 @@ pub(crate) fn register() {
     counter!(STALLED_CONSUMERS).increment(0);
 }
 
-/// `reason`: one of [`RESTART_REASONS`].
+/// Counts a recreated consumer. `reason` is one of [`RESTART_REASONS`].
 pub(crate) fn reader_restarted(reason: &'static str) {
     counter!(READER_RESTARTS, "reason" => reason).increment(1);
 }

@@ -1,10 +1,11 @@
 //! Moves entries between streams while the number of partitions is changed.
 //!
-//! Entry points: [`Bus::close_streams`] shuts publishers out, [`Bus::append_moved`] is then the
-//! only way into a stream, [`Bus::open_streams`] opens the streams again. Invariant: the n-th entry
-//! moved into a stream has the n-th sequence after its old end, because each is stored at its own
-//! sequence or not at all ("expected last sequence"). So the stream shows how far a move has come,
-//! and an interrupted move continues there.
+//! Entry points: [`Bus::close_streams`] shuts publishers out. After that, entries enter a stream
+//! only through [`Bus::append_moved`]. [`Bus::open_streams`] opens the streams again.
+//!
+//! Invariant: the n-th entry moved into a stream has the n-th sequence after its old end. Each
+//! entry is stored with that sequence or not at all ("expected last sequence"). So the stream shows
+//! how far a move has come, and an interrupted move continues there.
 
 use std::time::Duration;
 
@@ -25,18 +26,19 @@ use crate::publish::refused;
 use crate::reader::RawEntry;
 use crate::stream::{StreamKind, StreamOptions, StreamOwner};
 
-/// Moving is given up after this time without progress.
+/// A move fails after this time without progress.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of entries without an ack.
 const WINDOW: usize = 512;
 /// Maximum bytes of the header with the expected sequence.
 const EXPECTATION_BYTES: usize = 96;
-/// How long a message of our own may take to return.
+/// How long a probe message of this process may take to return.
 const ECHO_TIMEOUT: Duration = Duration::from_secs(3);
-/// Headers for the server, which describe the stream of the original entry.
+/// Prefix of headers for the server. They describe the stream of the original entry, so they are
+/// not copied.
 const SERVER_HEADERS: &str = "nats-";
 
-/// An entry to be moved into the stream of another partition, or to the end of its own.
+/// An entry that is moved into the stream of another partition, or to the end of its own.
 #[derive(Debug, Clone)]
 pub struct MovedEntry {
     subject: String,
@@ -45,8 +47,8 @@ pub struct MovedEntry {
 }
 
 impl MovedEntry {
-    /// The entry as it will be stored under `subject`: with its payload and all headers of its
-    /// publisher.
+    /// The entry in the form in which it is stored under `subject`: with its payload and all
+    /// headers of its publisher.
     pub fn new(entry: RawEntry, subject: String) -> Self {
         let mut headers = HeaderMap::new();
         for (name, values) in entry.headers.iter().flat_map(HeaderMap::iter) {
@@ -64,7 +66,7 @@ impl MovedEntry {
         &self.payload
     }
 
-    /// The subject under which it is stored.
+    /// The subject under which the entry is stored.
     pub fn subject(&self) -> &str {
         &self.subject
     }
@@ -82,7 +84,7 @@ impl Bus {
     /// The configuration of a partition's stream.
     ///
     /// # Errors
-    /// As [`Self::stream_state`].
+    /// The errors of [`Self::stream_state`].
     pub async fn stream_options(&self, partition: PartitionId) -> Result<StreamOptions, BusError> {
         let config = self.stream_info(partition).await?.config;
         Ok(StreamOptions {
@@ -93,11 +95,11 @@ impl Bus {
         })
     }
 
-    /// Creates the streams of these partitions, or updates them to `options`: they are open to
-    /// publishers.
+    /// Creates the streams of these partitions, or updates them to `options`, so that publishers
+    /// can use them.
     ///
     /// # Errors
-    /// As [`Self::ensure_streams`].
+    /// The errors of [`Self::ensure_streams`].
     pub async fn open_streams(
         &self,
         partitions: impl Iterator<Item = PartitionId> + Clone,
@@ -106,11 +108,11 @@ impl Bus {
         self.ensure_all(partitions.map(StreamKind::Partition), options).await
     }
 
-    /// Closes the streams of all partitions to publishers, which get an error from then on, and
-    /// creates missing streams.
+    /// Creates missing streams, and closes the streams of all partitions to publishers. These get
+    /// an error from then on.
     ///
     /// # Errors
-    /// As [`Self::ensure_streams`].
+    /// The errors of [`Self::ensure_streams`].
     pub async fn close_streams(
         &self,
         count: PartitionCount,
@@ -119,7 +121,7 @@ impl Bus {
         self.ensure_all(count.all().map(StreamKind::Moving), options).await
     }
 
-    /// Deletes the stream of a partition with its contents. Does nothing when there is none.
+    /// Deletes the stream of a partition with its contents. Does nothing if it does not exist.
     ///
     /// # Errors
     /// The servers do not answer, or refuse.
@@ -136,8 +138,8 @@ impl Bus {
         }
     }
 
-    /// Stores the entries in a closed stream, in this order, from the sequence after `after` on:
-    /// each exactly once, through elections and restarts.
+    /// Stores the entries in a closed stream, in this order, from the sequence after `after` on.
+    /// Each is stored exactly once, even with elections and restarts.
     ///
     /// # Errors
     /// Nothing was stored for a minute, a server refuses an entry, or another publisher writes into
@@ -157,7 +159,8 @@ impl Bus {
                 return Err(error);
             }
             tokio::time::sleep(backoff.next_delay()).await;
-            // Acks may have been lost: the state of the stream decides.
+            // Acks may have been lost, so the state of the stream shows how many entries are
+            // stored.
             let Ok(state) = self.stream_state(partition).await else { continue };
             let stored = usize::try_from(state.last_seq.0.saturating_sub(last.0)).unwrap_or(usize::MAX);
             if stored > 0 {
@@ -171,7 +174,7 @@ impl Bus {
     }
 
     /// Appends one window after the other. An entry without room for another header is sent alone,
-    /// after all earlier ones are stored.
+    /// after all earlier entries are stored.
     async fn append_windows(&self, entries: &[MovedEntry], after: Seq) -> Result<(), BusError> {
         let most = self.max_payload().saturating_sub(EXPECTATION_BYTES);
         let (mut left, mut last) = (entries, after);
@@ -206,12 +209,13 @@ impl Bus {
         Ok(())
     }
 
-    /// The partition to which the account of the servers maps `<kind>.<key>`; `None`: it maps
-    /// nothing. No stream stores the probe: it expects a stream that does not exist.
+    /// The partition to which the account of the servers maps `<kind>.<key>`; `None`: the account
+    /// has no such mapping. Streams do not store the probe, because it expects a stream that does
+    /// not exist.
     ///
     /// # Errors
-    /// Nothing came back: the user may not publish or subscribe to these subjects, or the servers
-    /// do not answer.
+    /// The probe did not return: the user is not allowed to publish or subscribe to these subjects,
+    /// or the servers do not answer.
     pub async fn mapped_partition(&self, kind: &str, key: &str) -> Result<Option<PartitionId>, BusError> {
         let client = self.listening().await?.client;
         let (plain, mapped) = (format!("{kind}.{key}"), format!("{kind}.*.{key}"));

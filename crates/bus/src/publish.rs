@@ -1,4 +1,4 @@
-//! Durable publishing: the message is stored when a call returns.
+//! Durable publishing: when a call returns, the message is stored.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ pub struct PublishAck {
     pub stream: String,
     /// The sequence in the stream.
     pub seq: Seq,
-    /// The stream had an entry with this id already; `seq` is that entry's.
+    /// True if the stream had an entry with this id already. `seq` is then the sequence of that
+    /// entry.
     pub is_duplicate: bool,
 }
 
@@ -31,18 +32,18 @@ struct Publication<'a> {
     content_type: Option<&'a str>,
     id: Option<&'a str>,
     trace: Option<&'a TraceContext>,
-    /// The last sequence that the subject must have in the stream; 0: none.
+    /// The expected last sequence of the subject in the stream; 0: the subject has no entry.
     expected: Option<Seq>,
 }
 
 impl Bus {
-    /// Publishes into the stream that stores `subject` and waits for its ack. Tries again until
-    /// `timeout` has passed: through elections, restarts and while the stream is full.
+    /// Publishes into the stream that stores `subject` and waits for the ack. Tries again until
+    /// `timeout` has passed: during elections, restarts and while the stream is full.
     ///
-    /// A lost ack leads to a second entry: the reader recognises it by the ids in the payload.
+    /// A lost ack leads to a second entry, which the reader recognises by the ids in the payload.
     ///
     /// # Errors
-    /// The error of the last try, when the timeout has passed or its disposition is not to retry.
+    /// The error of the last try, when the timeout has passed or the error must not be retried.
     pub async fn publish_acked(
         &self,
         subject: &str,
@@ -54,11 +55,11 @@ impl Bus {
         self.publish_until(&entry, timeout).await
     }
 
-    /// As [`Self::publish_acked`], with an id by which the stream drops a repetition within its
-    /// duplicate window.
+    /// Does [`Self::publish_acked`] with an id. Within its duplicate window, the stream drops a
+    /// second message with the same id.
     ///
     /// # Errors
-    /// As [`Self::publish_acked`].
+    /// The errors of [`Self::publish_acked`].
     pub async fn publish_with_id(
         &self,
         subject: &str,
@@ -71,11 +72,11 @@ impl Bus {
         self.publish_until(&entry, timeout).await
     }
 
-    /// As [`Self::publish_acked`], optionally with an id as in [`Self::publish_with_id`], and with
-    /// a trace in the headers.
+    /// Does [`Self::publish_acked`], optionally with an id as in [`Self::publish_with_id`], and
+    /// with a trace in the headers.
     ///
     /// # Errors
-    /// As [`Self::publish_acked`].
+    /// The errors of [`Self::publish_acked`].
     pub async fn publish_traced(
         &self,
         subject: &str,
@@ -89,14 +90,14 @@ impl Bus {
         self.publish_until(&entry, timeout).await
     }
 
-    /// Replaces the entry with this sequence, the last one of the subject (0: there is none).
-    /// `None`: another entry has been stored since.
+    /// Replaces the entry with this sequence, which must be the last one of the subject (0: the
+    /// subject has none). Returns `None` if another entry has been stored since.
     ///
-    /// After a lost ack the entry is stored, but the result is `None` all the same: the caller
-    /// reads the current entry.
+    /// If the ack is lost, the entry is stored but the result is still `None`. So the caller reads
+    /// the current entry.
     ///
     /// # Errors
-    /// As [`Self::publish_acked`].
+    /// The errors of [`Self::publish_acked`].
     pub async fn replace_entry(
         &self,
         subject: &str,
@@ -109,7 +110,7 @@ impl Bus {
             Publication { subject, payload, content_type, id: None, trace: None, expected: Some(replaced) };
         match self.publish_until(&entry, timeout).await {
             Ok(ack) => Ok(Some(ack.seq)),
-            // Another last sequence of the subject.
+            // The subject has another last sequence.
             Err(BusError::JetStream { code: 10071 | 10164, .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -136,7 +137,7 @@ impl Bus {
     }
 
     async fn publish_once(&self, entry: &Publication<'_>) -> Result<PublishAck, BusError> {
-        // Without a connection each try would be queued, and all of them would be sent on the
+        // Without a connection each try would be queued, and all tries would be sent on the
         // reconnect.
         if !self.shared.publishing.is_connected() {
             return Err(BusError::Away);
@@ -166,7 +167,7 @@ pub(crate) fn refused(error: &PublishError, subject: &str) -> BusError {
         std::error::Error::source(error).and_then(|source| source.downcast_ref::<jetstream::Error>());
     match (error.kind(), source) {
         (_, Some(source)) => BusError::api(source),
-        // An election looks like this, too.
+        // The error is the same during an election.
         (PublishErrorKind::StreamNotFound, _) => {
             BusError::NoStream(format!("none stores {subject}, or no leader"))
         }

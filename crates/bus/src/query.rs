@@ -11,7 +11,7 @@ use wire::subject;
 use crate::connection::Bus;
 use crate::error::BusError;
 
-/// Why a query has no reply.
+/// The reason why a query has no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// The partition has no owner at the moment.
@@ -53,8 +53,8 @@ impl Bus {
         let request = Request::new().payload(query).timeout(Some(timeout));
         let answer = tokio::select! {
             answer = link.client.send_request(subject::query(partition), request) => answer,
-            // A query sent over a lost connection is never answered: the caller sends it again at
-            // once.
+            // A query sent over a lost connection never gets an answer, so the caller should send
+            // it again at once.
             _ = watch.lost() => return Err(QueryError::Away),
         };
         match answer {
@@ -79,8 +79,8 @@ impl Bus {
     }
 }
 
-/// The queries to one partition. Dropping it ends the subscription: queries then fail because there
-/// is no owner.
+/// The queries to one partition. Dropping it ends the subscription: queries then fail with
+/// [`QueryError::NoOwner`].
 #[derive(Debug)]
 pub struct QueryServer {
     bus: Bus,
@@ -108,7 +108,7 @@ pub struct QueryRequest {
 }
 
 impl QueryRequest {
-    /// Replies. It is not known whether the gateway receives the reply.
+    /// Sends the reply. Whether the gateway receives it is not known.
     ///
     /// # Errors
     /// The reply is too large, or there is no connection.
@@ -116,11 +116,12 @@ impl QueryRequest {
         Ok(self.bus.shared.control.client.publish(self.reply, answer).await?)
     }
 
-    /// Replies on the connection of the live frames: the gateway receives the reply after the
-    /// frames sent before it.
+    /// Sends the reply on the connection of the live frames, so that the gateway receives it after
+    /// the frames sent before.
     ///
     /// # Errors
-    /// [`BusError::Away`] or [`BusError::Timeout`]: dropped, like frames. [`BusError::TooLarge`].
+    /// [`BusError::Away`] or [`BusError::Timeout`]: the reply is dropped, like frames.
+    /// [`BusError::TooLarge`].
     pub async fn respond_behind_frames(self, answer: Bytes) -> Result<(), BusError> {
         self.bus.shared.publishing.publish_unstored(self.reply, answer).await
     }

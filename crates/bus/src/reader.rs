@@ -1,10 +1,12 @@
 //! Reads one partition's stream, in order, without acks, from a given sequence on.
 //!
-//! This is not the client library's ordered consumer: that one restarts at sequence 1 when it is
+//! This is not the client library's ordered consumer. That one restarts at sequence 1 when it is
 //! renewed before its first entry, and it detects a dead consumer only after 44 seconds. Here every
-//! doubt ends the consumer: a missing delivery, two seconds of silence, a lost connection, a status
-//! of the server. A new one is created behind the last entry seen. Entries come once each and in
-//! order; missing sequences are skipped, and the caller sees the jump.
+//! doubt ends the consumer: a missing delivery, two seconds of silence, a lost connection, or a
+//! status of the server. A new consumer then starts after the last entry seen.
+//!
+//! The reader returns entries in order and each once. It skips missing sequences, and the caller
+//! sees the jump.
 
 mod consumer;
 mod delivery;
@@ -30,34 +32,35 @@ use crate::stream::StreamState;
 
 pub use self::entry::RawEntry;
 
-/// A stream that is still missing after this time is gone: a server that has just started may not
-/// know it yet.
+/// A server that has just started may not know a stream yet. A stream that is still missing after
+/// this time does not exist.
 const MISSING_STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After this many consecutive consumers whose connection broke before the first entry, the entry
-/// is assumed to break the connection.
+/// If the connections of this many consecutive consumers broke before the first entry, the entry is
+/// assumed to break connections.
 const BREAKS_ON_ENTRY: u32 = 2;
 
-/// How long a replica may lag behind its leader, in addition to [`ConsumerSession::silence`]: the
+/// How long a replica may lag behind its leader, in addition to [`ConsumerSession::silence`]. The
 /// leader reports a commit within a second.
 const REPLICA_BEHIND_LIMIT: Duration = Duration::from_secs(1);
 
-/// A finished reader repeats its event at this interval, so that a caller that does not drop it
-/// does not spin.
+/// Interval at which a finished reader repeats its event, so that a caller that keeps reading does
+/// not spin.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a reader returns.
+/// An event that a reader returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReaderEvent {
     /// The next entries, at least one.
     Entries(Vec<RawEntry>),
-    /// True: everything in the stream has been returned. False: this has been untrue or unknown for
-    /// two seconds and a round trip. Returned on change; a new reader has not caught up.
+    /// True: all entries of the stream have been returned. False: for two seconds and a round trip,
+    /// this has been untrue or unknown. Returned on change; a new reader starts with false.
     CaughtUp(bool),
-    /// Why the stream cannot be read at the moment; `None`: it is read again. Returned on change.
+    /// The reason why the stream cannot be read at the moment; `None`: it can be read again.
+    /// Returned on change.
     Trouble(Option<String>),
-    /// The stream is not the one that was opened: deleted, recreated, shorter than what was read,
-    /// or written past a lost end. The reader returns nothing more.
+    /// The stream is not the one that was opened. It was deleted, recreated, is shorter than what
+    /// was read, or lost its end and was then written to. The reader returns no more entries.
     StreamChanged,
 }
 
@@ -67,14 +70,14 @@ pub struct PartitionReader {
     partition: PartitionId,
     epoch: u64,
     stream: StreamState,
-    /// Everything up to here has been returned.
+    /// All entries up to this sequence have been returned.
     position: Seq,
     /// The highest entry ever seen; above `position` after [`Self::restart`].
     highest: Option<Mark>,
     phase: Phase,
     queued: Option<ReaderEvent>,
     caught_up: bool,
-    /// When nothing was last known to be unread.
+    /// The last time at which no entry was known to be unread.
     clear_at: Instant,
     backoff: Backoff,
     restarts: u64,
@@ -82,7 +85,7 @@ pub struct PartitionReader {
     missing_since: Option<Instant>,
     /// See [`ReaderEvent::Trouble`].
     trouble: Option<String>,
-    /// See [`ConsumerSession::silence`]: that of the last session.
+    /// The value of [`ConsumerSession::silence`] in the last session.
     silence: Duration,
 }
 
@@ -94,13 +97,13 @@ enum Phase {
 
 impl PartitionReader {
     /// Opens the stream of `partition` for reading from sequence `from` on, as the owner with this
-    /// epoch; the consumers of lower epochs are deleted.
+    /// epoch. Consumers of lower epochs are deleted.
     ///
-    /// A stream that does not match `same`, or a `from` beyond its end, leads to
+    /// If the stream does not match `same`, or `from` is beyond its end, the reader returns
     /// [`ReaderEvent::StreamChanged`].
     ///
     /// # Errors
-    /// There is no such stream, or the servers do not answer.
+    /// The stream does not exist, or the servers do not answer.
     pub async fn open(
         bus: &Bus,
         partition: PartitionId,
@@ -152,20 +155,21 @@ impl PartitionReader {
         Ok(reader)
     }
 
-    /// The stream as it was when it was last opened.
+    /// The state of the stream when it was last opened.
     pub fn stream(&self) -> &StreamState {
         &self.stream
     }
 
-    /// How often the consumer has been recreated after a doubt.
+    /// How often the consumer was recreated because of a doubt.
     pub fn restarts(&self) -> u64 {
         self.restarts
     }
 
-    /// The next event; up to `max` available entries are returned together. Cancel-safe: no entry
-    /// is lost, and opening a new consumer continues with the next call.
+    /// The next event. Up to `max` available entries are returned together. Cancel-safe: no entry
+    /// is lost, and if a new consumer is being opened, the next call continues.
     ///
-    /// Not calling it pauses the reader: the server sends at most 2,000 entries or 8 MiB ahead.
+    /// A caller that does not call it pauses the reader: the server sends at most 2,000 entries or
+    /// 8 MiB ahead.
     pub async fn next_batch(&mut self, max: usize) -> ReaderEvent {
         loop {
             if let Some(event) = self.queued.take() {
@@ -194,8 +198,7 @@ impl PartitionReader {
         self.phase = Phase::OpenConsumer(self.opening(previous, Duration::ZERO));
     }
 
-    /// Deletes the consumer on the server. The consumer of a reader that is just dropped expires
-    /// there.
+    /// Deletes the consumer on the server. If a reader is only dropped, its consumer expires there.
     pub async fn close(self) {
         if let Phase::Reading(session, _) = self.phase {
             let stream = wire::subject::stream_name(self.partition);
@@ -263,8 +266,8 @@ impl PartitionReader {
         }
     }
 
-    /// A replica may fail to catch up for minutes (nats-server 2.15 after faults); a new consumer
-    /// may be at another replica.
+    /// Recreates the consumer, which may then be at another replica. A replica may fail to catch up
+    /// for minutes (nats-server 2.15 after faults).
     fn leave_replica_behind(&mut self) {
         let Phase::Reading(session, end) = &mut self.phase else { return };
         let behind =

@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use async_nats::{ConnectOptions, ReconnectToServer, Server, ServerAddr};
 use rand::seq::IteratorRandom;
 
-/// Avoids the server that was lost while another one has no more failures. A silent host refuses
-/// nothing, so each try with it takes the whole connect timeout.
+/// Avoids the server that was lost, unless all others have more failures. A silent host does not
+/// refuse connections, so each try with it takes the whole connect timeout.
 pub(crate) fn leave_lost_ones(options: ConnectOptions) -> ConnectOptions {
     let last = Mutex::new(None);
     options.reconnect_to_server_callback(move |pool, _| {
@@ -18,7 +18,7 @@ pub(crate) fn leave_lost_ones(options: ConnectOptions) -> ConnectOptions {
     })
 }
 
-/// One of the servers with the fewest failures; not the last one, if there is a choice.
+/// One of the servers with the fewest failures. Not the last one, if there is a choice.
 fn choose<'a>(
     pool: impl Iterator<Item = (&'a ServerAddr, usize)> + Clone,
     last: Option<&ServerAddr>,

@@ -1,5 +1,5 @@
-//! Streams: those of partitions, of turn requests, of turns' ends and of tool calls. Creates,
-//! describes and purges them.
+//! Streams of partitions, of turn requests, of turns' ends and of tool calls. Creates, describes
+//! and purges them.
 
 use std::time::Duration;
 
@@ -18,27 +18,29 @@ use crate::connection::Bus;
 use crate::error::{BusError, Disposition};
 use crate::installation::INSTALLATION;
 
-/// The key of a stream's incarnation id in its metadata, assigned at its creation.
+/// The key of a stream's incarnation id in its metadata. The id is assigned when the stream is
+/// created.
 pub const INCARNATION: &str = "antiphon.incarnation";
 
-/// Readers of one stream: its owner's, those of recent owners, and tools of people.
+/// Maximum number of readers of one stream: those of its owner and recent owners, and tools of
+/// people.
 const MAX_CONSUMERS: i32 = 32;
 
-/// The longest life of a turn request: a turn that waits for a person's decision about a tool call
-/// must not lose it.
+/// The longest life of a turn request. A turn may wait for a person's decision about a tool call,
+/// and must not lose its request.
 const WORK_MAX_AGE: Duration = TOOL_CALLS_MAX_AGE;
-/// How long integrators may be away.
+/// How long integrators may be away without missing ends of turns.
 const TURNS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Results of tools are kept for turns that are tried again: as long as a `task_id` keeps its
-/// meaning.
+/// Results of tools are kept for turns that are retried, as long as a `task_id` stays reserved.
 const TOOL_CALLS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// The stream of tool calls gets the bytes of another stream divided by this.
+/// The stream of tool calls gets the bytes of another stream divided by this number.
 const TOOL_CALLS_PART: i64 = 4;
-/// A new owner may publish what its predecessor has published already.
+/// Long enough for a takeover: a new owner may publish messages that the previous owner has
+/// published already.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(600);
 
-/// Replicas elect no other leader for four seconds after a message from theirs, and a leader
-/// receives one from them every second.
+/// Maximum time since a follower's last message. Replicas elect no other leader for four seconds
+/// after a message of their leader, and a leader receives a message from each of them every second.
 const LEADERSHIP: Duration = Duration::from_secs(2);
 
 /// How long [`Bus::ensure_streams`] tries while JetStream is starting or electing.
@@ -46,31 +48,31 @@ const CREATE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Streams created concurrently.
 const CONCURRENT_STREAMS: usize = 8;
 
-/// The settings of an installation for its streams.
+/// The settings of an installation's streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamOptions {
-    /// 3 in production, with `sync_interval: always` on the servers.
+    /// Number of replicas: 3 in production, with `sync_interval: always` on the servers.
     pub replicas: usize,
-    /// Bytes per stream; the stream of tool calls gets a quarter. When full, the streams of
-    /// partitions and of turn requests refuse publishers and never drop; those of turns' ends and
-    /// of tool calls drop the oldest. Reserved on disk.
+    /// Bytes per stream, reserved on disk; the stream of tool calls gets a quarter. When full, the
+    /// streams of partitions and of turn requests refuse publishers and never drop entries. Those
+    /// of turns' ends and of tool calls drop the oldest entries.
     pub max_bytes: i64,
     /// Largest entry of a partition in bytes, headers included.
     pub max_message_bytes: i32,
-    /// The installation to which the streams belong, and whether it takes over those of another
+    /// The installation that the streams belong to, and whether it takes over streams of another
     /// one.
     pub owner: StreamOwner,
 }
 
-/// The ownership that is checked and written.
+/// The owner of streams, which is checked and written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum StreamOwner {
-    /// Not checked, and nothing is marked: for a server that one program has to itself.
+    /// Ownership is neither checked nor marked: for a server that only one program uses.
     #[default]
     Unmarked,
-    /// Streams of this installation and unmarked ones; those of another one are refused.
+    /// Accepts streams of this installation and unmarked ones; refuses those of another one.
     Installation(String),
-    /// Streams belong to this installation from now on, also those of another one.
+    /// From now on the streams belong to this installation, even those of another one.
     Adopted(String),
 }
 
@@ -80,20 +82,21 @@ impl Default for StreamOptions {
     }
 }
 
-/// A partition stream at one moment, as its leader reports it.
+/// The state of a partition stream at one moment, reported by its leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamState {
-    /// The lowest sequence that is still there, or the one after the last when the stream is empty.
+    /// The lowest sequence that the stream still has, or the one after the last when the stream is
+    /// empty.
     pub first_seq: Seq,
     /// The last sequence ever assigned.
     pub last_seq: Seq,
     /// The id assigned at creation. Another id means another stream with unrelated sequences.
     pub incarnation: String,
     pub bytes: u64,
-    /// `None`: no limit of its own.
+    /// Limit of the stream in bytes; `None`: it has no limit of its own.
     pub max_bytes: Option<u64>,
     pub messages: u64,
-    /// When it was created, by the server clock.
+    /// When the stream was created, by the server clock.
     pub created_at: Timestamp,
     /// The configured number of replicas.
     pub replicas: usize,
@@ -118,8 +121,8 @@ impl StreamState {
     }
 }
 
-/// Whether an answer comes from the stream's leader, and a majority of the replicas follows that
-/// leader. Otherwise another leader may have taken over and stored more: replicas without a leader
+/// True if an answer comes from the stream's leader, and a majority of the replicas follows that
+/// leader. Otherwise another leader may have taken over and stored more. Replicas without a leader
 /// answer too, and a leader that was cut off answers for up to 20 s.
 pub(crate) fn is_led(info: &Info) -> bool {
     info.config.num_replicas <= 1 || info.cluster.as_ref().is_some_and(has_majority)
@@ -168,11 +171,11 @@ pub(crate) fn to_ns(nanos: i128) -> i64 {
 
 impl Bus {
     /// Creates all streams, or updates them to `options`: those of the partitions, of turn
-    /// requests, of turns' ends and of tool calls. A partition's incarnation is written when its
-    /// stream has none, and never again.
+    /// requests, of turns' ends and of tool calls. A partition's incarnation is written once, when
+    /// its stream has none.
     ///
     /// # Errors
-    /// [`BusError::OtherInstallation`], before anything is changed; JetStream refuses, or is not
+    /// [`BusError::OtherInstallation`], before anything is changed. JetStream refuses, or is not
     /// available within half a minute.
     pub async fn ensure_streams(
         &self,
@@ -197,20 +200,21 @@ impl Bus {
         if let StreamOwner::Installation(ours) = &options.owner {
             self.until(give_up_at, || self.check_streams(names(), ours)).await?;
         }
-        // Concurrently: one after the other they take a minute over a slow link.
+        // The streams are created concurrently: in sequence they take a minute over a slow link.
         let is_last = |kind: &StreamKind| matches!(kind, StreamKind::ToolCalls);
         let ensured = futures_util::stream::iter(kinds.clone().filter(|kind| !is_last(kind)))
             .map(|kind| self.ensure_until(kind, options, give_up_at))
             .buffer_unordered(CONCURRENT_STREAMS);
-        // All of them run to their end: an abandoned request may still be carried out after a
+        // All of these run to their end, because an abandoned request may be carried out after the
         // caller has cleaned up.
         let ensured: Vec<Result<(), BusError>> = ensured.collect().await;
         ensured.into_iter().collect::<Result<(), _>>()?;
-        // Last, because it may fit where the others do not and would take their room.
+        // This stream comes last, because it may fit where the others do not, and would take their
+        // room.
         for kind in kinds.clone().filter(is_last) {
             self.ensure_until(kind, options, give_up_at).await?;
         }
-        // Another fleet may have created them concurrently.
+        // Another fleet may have created the streams concurrently.
         match &options.owner {
             StreamOwner::Unmarked => Ok(()),
             StreamOwner::Installation(ours) | StreamOwner::Adopted(ours) => {
@@ -277,7 +281,8 @@ impl Bus {
     async fn create_stream(&self, kind: StreamKind, options: &StreamOptions) -> Result<(), BusError> {
         let new = kind.adapt(kind.new_config(), options);
         match self.shared.api.create_stream(new).await.map_err(BusError::from) {
-            // Created concurrently by another process with another incarnation: that one is valid.
+            // Another process has created it concurrently with another incarnation, which is the
+            // valid one.
             Err(BusError::JetStream { code: 10058, .. }) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => {
@@ -290,8 +295,8 @@ impl Bus {
     /// The state of a partition's stream, from its leader.
     ///
     /// # Errors
-    /// [`BusError::NoStream`] when it does not exist, [`BusError::NoLeader`] when no leader has a
-    /// majority of its replicas; otherwise the servers do not answer.
+    /// [`BusError::NoStream`] when it does not exist. [`BusError::NoLeader`] when no leader has a
+    /// majority of its replicas. Otherwise the servers do not answer.
     pub async fn stream_state(&self, partition: PartitionId) -> Result<StreamState, BusError> {
         let info = self.stream_info(partition).await?;
         match is_led(&info) {
@@ -303,10 +308,10 @@ impl Bus {
     /// Removes the entries of a partition below `seq` and returns how many.
     ///
     /// # Errors
-    /// As [`Self::stream_state`].
+    /// The errors of [`Self::stream_state`].
     pub async fn purge_below(&self, partition: PartitionId, seq: Seq) -> Result<u64, BusError> {
-        // A purge to sequence 0 empties the stream, and one beyond its end moves the end: neither
-        // is ever intended.
+        // A purge to sequence 0 would empty the stream, and one beyond its end would move the end.
+        // Neither is ever intended.
         let end = self.stream_state(partition).await?.last_seq.next();
         let keep_from = seq.min(end).0;
         if keep_from <= 1 {
@@ -338,8 +343,8 @@ impl Bus {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum StreamKind {
     Partition(PartitionId),
-    /// The stream of a partition while the number of partitions is changed: it accepts nothing from
-    /// publishers, and moved entries of any size.
+    /// The stream of a partition while the number of partitions is changed. It accepts moved
+    /// entries of any size, and nothing from publishers.
     Moving(PartitionId),
     Work,
     Turns,
@@ -359,13 +364,13 @@ impl StreamKind {
 
     fn max_bytes(self, options: &StreamOptions) -> i64 {
         match self {
-            // -1 means unlimited and is not divided.
+            // -1 means unlimited, so it is not divided.
             Self::ToolCalls if options.max_bytes > 0 => (options.max_bytes / TOOL_CALLS_PART).max(1),
             _ => options.max_bytes,
         }
     }
 
-    /// Settings that can never be changed later.
+    /// The configuration of a new stream, with the settings that can never be changed.
     fn new_config(self) -> Config {
         let (retention, max_consumers) = match self {
             Self::Partition(_) | Self::Moving(_) => (RetentionPolicy::Limits, MAX_CONSUMERS),
@@ -384,7 +389,7 @@ impl StreamKind {
         }
     }
 
-    /// `config` with all changeable settings set as required.
+    /// Returns `config` with all changeable settings set to the required values.
     fn adapt(self, mut config: Config, options: &StreamOptions) -> Config {
         config.num_replicas = options.replicas;
         config.max_bytes = self.max_bytes(options);
@@ -423,7 +428,7 @@ impl StreamKind {
                 config.max_age = WORK_MAX_AGE;
                 config.duplicate_window = DUPLICATE_WINDOW;
                 config.discard = DiscardPolicy::New;
-                // Requests that are no longer awaited are deleted.
+                // Requests that are no longer awaited must be deletable.
                 config.deny_delete = false;
             }
             Self::Turns => {
@@ -437,7 +442,7 @@ impl StreamKind {
                     [subject::ALL_TOOL_CALLS, subject::ALL_TOOL_INCIDENTS].map(str::to_owned).to_vec();
                 config.max_messages_per_subject = 1;
                 config.max_age = TOOL_CALLS_MAX_AGE;
-                // Old results must never keep a tool from being called.
+                // If the bucket is full of old results, tools must still be callable.
                 config.discard = DiscardPolicy::Old;
             }
         }

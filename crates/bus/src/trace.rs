@@ -3,7 +3,7 @@
 use async_nats::HeaderMap;
 use runtime::traces::TraceContext;
 
-/// The trace named by the headers.
+/// The trace that the headers contain.
 pub(crate) fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     TraceContext::from_headers(|name| headers.get(name).map(|value| value.as_str()))
 }

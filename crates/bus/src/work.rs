@@ -1,7 +1,7 @@
-//! Turn requests: taken by workflow services from the stream `WORK`, one at a time.
+//! Turn requests, which workflow services take from the stream `WORK`, one at a time.
 //!
-//! A request is fetched only when a caller waits for it. A request prefetched by a busy client
-//! would be redelivered elsewhere, as another attempt, and answered twice.
+//! A request is fetched only when a caller waits for it. If a busy client prefetched a request, it
+//! would be redelivered to another service, as another attempt, and answered twice.
 
 mod progress;
 mod pull;
@@ -32,15 +32,15 @@ use pull::PullRequests;
 /// A request is redelivered after this time without progress from the service.
 pub const ACK_WAIT: Duration = Duration::from_secs(30);
 
-/// Deliveries of one request. A turn fails by its deadline long before; this bounds a request that
-/// crashes its services.
+/// Maximum number of deliveries of one request. A turn fails by its deadline long before; this
+/// limits a request that crashes its services.
 const MAX_DELIVER: i64 = 16;
 
 /// Options of a workflow's services for their requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkOptions {
-    /// Requests that all services of the workflow together may hold. Only the first service sets
-    /// it: they share the consumer.
+    /// Maximum number of requests that all services of the workflow together may hold. Only the
+    /// first service sets it, because they share the consumer.
     pub max_in_hand: u32,
 }
 
@@ -51,7 +51,8 @@ impl Default for WorkOptions {
 }
 
 impl Bus {
-    /// The turn requests for a workflow. Nothing is sent before [`WorkSubscription::next`].
+    /// The turn requests for a workflow. No request is sent to the server before
+    /// [`WorkSubscription::next`].
     pub fn work(&self, workflow: &WorkflowName, options: WorkOptions) -> WorkSubscription {
         let workflow = workflow.clone();
         WorkSubscription {
@@ -65,7 +66,7 @@ impl Bus {
         }
     }
 
-    /// Creates the consumer shared by the services of a workflow, so that they need no right to
+    /// Creates the consumer that the services of a workflow share, so that they need no right to
     /// create one.
     ///
     /// # Errors
@@ -75,7 +76,7 @@ impl Bus {
     }
 
     /// Creates the durable consumer through which an integrator reads the ends of turns. An
-    /// existing one stays as it is.
+    /// existing one does not change.
     ///
     /// # Errors
     /// The servers do not answer, or refuse.
@@ -90,7 +91,7 @@ impl Bus {
         known_or_made(&self.shared.api, subject::TURNS_STREAM, &name, config).await.map(drop)
     }
 
-    /// Deletes a turn request. False when it does not exist any more.
+    /// Deletes a turn request. Returns false when it no longer exists.
     ///
     /// # Errors
     /// The servers do not answer.
@@ -104,8 +105,8 @@ impl Bus {
     }
 }
 
-/// Acknowledged or never stored. The server has one code for every failed deletion; only the text
-/// distinguishes them.
+/// True if the request was acknowledged or never stored. The server has one code for every failed
+/// deletion, so only the text distinguishes them.
 fn is_gone(error: &BusError) -> bool {
     match error {
         BusError::JetStream { code: 10057, detail, .. } => {
@@ -122,19 +123,19 @@ pub struct WorkSubscription {
     workflow: WorkflowName,
     options: WorkOptions,
     open: Option<PullRequests>,
-    /// Kept when [`WorkSubscription::next`] is dropped: over a slow link opening takes longer than
-    /// some callers wait.
+    /// The consumer being opened. It is kept when [`WorkSubscription::next`] is dropped, because
+    /// over a slow link opening takes longer than some callers wait.
     opening: Option<BoxFuture<'static, Result<PullRequests, BusError>>>,
     backoff: Backoff,
     said: bool,
 }
 
 impl WorkSubscription {
-    /// The next request; waits while there is none, or NATS or the stream is unavailable.
+    /// The next request. Waits while there is none, or NATS or the stream is unavailable.
     /// Cancel-safe.
     ///
     /// # Errors
-    /// Only errors that waiting does not cure, such as missing permissions.
+    /// Only errors that waiting does not remove, such as missing permissions.
     pub async fn next(&mut self) -> Result<WorkItem, BusError> {
         loop {
             let error = match self.try_next().await {
@@ -150,8 +151,8 @@ impl WorkSubscription {
         }
     }
 
-    /// Stops requesting, and returns the requests already sent by the server: if dropped, they
-    /// would be redelivered only after [`ACK_WAIT`].
+    /// Stops requesting, and returns the requests that the server has already sent. If these were
+    /// dropped, they would be redelivered only after [`ACK_WAIT`].
     pub async fn end(self) -> Vec<WorkItem> {
         let Some(open) = self.open else { return Vec::new() };
         let link = open.link().clone();
@@ -190,8 +191,8 @@ async fn open(bus: Bus, workflow: WorkflowName, options: WorkOptions) -> Result<
     PullRequests::open(&link, context, subject::WORK_STREAM, &consumer.cached_info().name).await
 }
 
-/// The consumer shared by the services of a workflow. An existing one stays as it is: it may have
-/// been tuned.
+/// The consumer that the services of a workflow share. An existing one does not change, because it
+/// may have been tuned.
 async fn consumer(
     context: &Context,
     workflow: &WorkflowName,
@@ -208,13 +209,13 @@ async fn consumer(
         ..pull_consumer::Config::default()
     };
     match known_or_made(context, subject::WORK_STREAM, &name, config).await {
-        // A NATS user without the right to create one gets no answer.
+        // A NATS user without the right to create a consumer gets no answer.
         Err(BusError::Timeout(MAKING)) => Err(BusError::NoConsumer { name, workflow: workflow.to_string() }),
         made => made,
     }
 }
 
-/// The timeout text of a consumer creation.
+/// The text of the timeout error of a consumer creation.
 const MAKING: &str = "consumer creation";
 
 async fn known_or_made(
@@ -230,14 +231,15 @@ async fn known_or_made(
     Ok(context.create_consumer_on_stream(config, stream).await?)
 }
 
-/// One turn request in hand. Without an answer within [`ACK_WAIT`] it is redelivered.
+/// One turn request that this service holds. Without an answer within [`ACK_WAIT`] it is
+/// redelivered.
 pub struct WorkItem {
     pub payload: Bytes,
-    /// The number of its deliveries, from 1.
+    /// The number of deliveries of the request, from 1.
     pub delivered: u32,
-    /// Its sequence in the stream.
+    /// The sequence of the request in the stream.
     pub seq: Seq,
-    /// The trace given by the owner of the turn.
+    /// The trace that the owner of the turn has set.
     pub trace: Option<TraceContext>,
     link: ConnectionHandle,
     /// The subject for acknowledgements.
@@ -257,8 +259,8 @@ impl WorkItem {
         Ok(Self { payload: message.payload, delivered, seq, trace, link, reply })
     }
 
-    /// Reports progress: [`ACK_WAIT`] restarts. Returns when the server has answered, which it does
-    /// even for a delivery that it has forgotten.
+    /// Reports progress, so that [`ACK_WAIT`] restarts. Returns when the server has answered. The
+    /// server answers even for a delivery that it has forgotten.
     ///
     /// # Errors
     /// The server does not answer: the request may be redelivered.
@@ -269,32 +271,32 @@ impl WorkItem {
     /// Acknowledges the finished request. Returns when the server has answered.
     ///
     /// # Errors
-    /// As [`Self::in_progress`].
+    /// The errors of [`Self::in_progress`].
     pub async fn ack(&self) -> Result<(), BusError> {
         self.acknowledge(AckKind::Ack).await
     }
 
-    /// Hands the request back; it is redelivered after `delay`.
+    /// Returns the request to the server, which redelivers it after `delay`.
     ///
     /// # Errors
-    /// As [`Self::in_progress`].
+    /// The errors of [`Self::in_progress`].
     pub async fn nak(&self, delay: Duration) -> Result<(), BusError> {
         self.acknowledge(AckKind::Nak(Some(delay))).await
     }
 
-    /// Rejects the request for good: it is not redelivered.
+    /// Rejects the request for good, so that it is not redelivered.
     ///
     /// # Errors
-    /// As [`Self::in_progress`].
+    /// The errors of [`Self::in_progress`].
     pub async fn term(&self) -> Result<(), BusError> {
         self.acknowledge(AckKind::Term).await
     }
 
-    /// Sends a request instead of using the client library's acknowledgements, which take the
-    /// status "no responders" for a confirmation: while the consumer has no leader, nothing
-    /// receives them.
+    /// Sends an acknowledgement as a request. The client library's own functions take the status
+    /// "no responders" for a confirmation. The server sends that status while the consumer has no
+    /// leader and acknowledgements are lost.
     async fn acknowledge(&self, kind: AckKind) -> Result<(), BusError> {
-        // Without a connection the client would queue, and then block without end.
+        // Without a connection the client would queue messages, and then block without end.
         if !self.link.is_connected() {
             return Err(BusError::Away);
         }

@@ -1,7 +1,7 @@
-//! The deployment's alerts, provoked on a real fleet under a real Prometheus.
+//! The deployment's alerts, provoked on a real fleet with a real Prometheus.
 //!
 //! [`run`] starts a fleet and a Prometheus with the shipped rules, but with shorter ranges and
-//! `for:` times; otherwise a run would take a day. Other thresholds stay. It makes one
+//! `for:` times; otherwise a run would take a day. Other thresholds are not changed. It makes one
 //! [`Provocation`] after the other until its alerts fire, and then undoes it.
 
 mod provocation;
@@ -15,13 +15,13 @@ use devservices::workspace;
 use provocation::Provocation;
 use scene::Scene;
 
-/// Ranges of the rules; scrapes are one second apart.
+/// Range of the rules in a run. Scrapes are one second apart.
 const RANGE: &str = "20s";
-/// How long a condition must hold.
+/// Time for which a condition must hold in a run.
 const HOLDS: &str = "1s";
-/// Thresholds that are times: in the shipped rules, and in this run.
+/// Thresholds that are times: the text in the shipped rules, and its replacement in a run.
 const TIMES: [(&str, &str); 1] = [
-    // The rule asks for a message that stays open for half an hour.
+    // The shipped rule requires a message that stays open for half an hour.
     (
         "antiphon_worker_oldest_message_age_seconds) > 1800",
         "antiphon_worker_oldest_message_age_seconds) > 25",
@@ -31,18 +31,19 @@ const TIMES: [(&str, &str); 1] = [
 /// Settings of a run.
 #[derive(Debug, Clone, Default)]
 pub struct AlertsOptions {
-    /// Only these alerts; if empty, all of them.
+    /// The alerts to provoke; if empty, all of them.
     pub only: Vec<String>,
-    /// A build of another version, for the alert that needs one.
+    /// A build of another version, needed for one of the alerts.
     pub other_binary: Option<PathBuf>,
 }
 
 /// The outcome of a run.
 #[derive(Debug, Default)]
 pub struct AlertsReport {
-    /// By alert: how it was provoked, and after how long it fired; `None`: it did not.
+    /// For each alert, the provocation and the time after which the alert fired; `None`: it did not
+    /// fire.
     pub outcomes: BTreeMap<String, (&'static str, Option<Duration>)>,
-    /// Alerts that were not provoked, and why.
+    /// Alerts that were not provoked, with the reasons.
     pub left_out: BTreeMap<String, &'static str>,
 }
 
@@ -71,8 +72,8 @@ impl fmt::Display for AlertsReport {
 /// Provokes the alerts.
 ///
 /// # Errors
-/// A server or the fleet could not be controlled, or an alert is unknown. An alert that did not
-/// fire is in the report.
+/// A server or the fleet could not be controlled, or an alert is unknown. Alerts that did not fire
+/// are in the report.
 pub async fn run(options: AlertsOptions) -> Result<AlertsReport> {
     let shipped = fs::read_to_string(workspace::root().join("deploy/chart/antiphon/files/alerts.yaml"))?;
     check_that_all_are_provoked(&shipped)?;

@@ -1,4 +1,4 @@
-//! The data that remains at the end of a run, and its verification.
+//! The data that is left at the end of a run, and its verification.
 
 use std::{collections::BTreeMap, fmt::Write, path::Path};
 
@@ -16,16 +16,16 @@ use crate::{
 };
 use testkit::{acked_publishes::AckedMessage, db_snapshot, sse::Transcript};
 
-/// The data that remains at the end of a run.
+/// The data that is left at the end of a run.
 #[derive(Debug)]
 pub(super) struct CollectedEvidence {
     pub(super) ack_log: BTreeMap<MessageKey, AckedMessage>,
     pub(super) log: Vec<Publish>,
-    /// Only messages that belong to no turn.
+    /// The messages that belong to no turn.
     pub(super) messages: Vec<db_snapshot::MessageRow>,
     pub(super) commit_times: Vec<db_snapshot::CommitTime>,
     pub(super) turns: TurnEvidence,
-    /// What clients saw of turns, by thread.
+    /// The events of turns that clients received, by thread.
     pub(super) views: Vec<(String, Vec<Transcript>)>,
     pub(super) dead_letters: Vec<db_snapshot::DeadLetterRow>,
     pub(super) ends: Vec<db_snapshot::EndRow>,
@@ -51,8 +51,8 @@ impl CollectedEvidence {
         Ok(violations)
     }
 
-    /// Writes what each client saw, connection by connection, to `clients/<thread>.txt` beside the
-    /// logs.
+    /// Writes the events that each client received, connection by connection, to
+    /// `clients/<thread>.txt` next to the logs.
     pub(super) fn write_transcripts(&self, log_dir: &Path) -> Result<()> {
         let folder = log_dir.join("clients");
         std::fs::create_dir_all(&folder)?;

@@ -2,7 +2,7 @@
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// SIGKILL to a worker, which is started again a little later.
+    /// SIGKILL to a worker, which is restarted shortly after.
     KillWorker,
     /// SIGSTOP to a worker for longer than its lease; it resumes without a lease.
     FreezeWorker,
@@ -18,11 +18,11 @@ pub enum Fault {
     DrainWorkflow,
     /// SIGKILL to a NATS server.
     KillNats,
-    /// SIGSTOP to a NATS server: its connections stay open, and nothing answers.
+    /// SIGSTOP to a NATS server: its connections stay open, but it does not answer.
     FreezeNats,
     /// SIGKILL to the NATS server that leads the stream of a partition.
     KillStreamLeader,
-    /// A NATS server and the others receive nothing from each other; clients are connected to all
+    /// One NATS server and the others receive nothing from each other. Clients are connected to all
     /// of them.
     IsolateNats,
     /// SIGTERM to each NATS server in turn, after the previous one has caught up.
@@ -35,7 +35,7 @@ pub enum Fault {
     CutAfter,
     /// The connection breaks, and the commit arrives later.
     CutLate,
-    /// Postgres is half open for a while: connections stay open, nothing answers.
+    /// Postgres is half open for a while: connections stay open, but it does not answer.
     HalfOpen,
 }
 
@@ -60,7 +60,7 @@ impl Fault {
         Self::HalfOpen,
     ];
 
-    /// The kinds that are possible with this number of NATS servers.
+    /// The kinds of faults that are possible with this number of NATS servers.
     pub fn possible(nats_servers: usize) -> Vec<Self> {
         let of_cluster = [Self::KillStreamLeader, Self::IsolateNats, Self::RestartNatsInTurn];
         Self::ALL.into_iter().filter(|fault| nats_servers > 1 || !of_cluster.contains(fault)).collect()

@@ -29,12 +29,12 @@ use testkit::{
     proxy::Cut,
 };
 
-/// Limit until the replicas of a restarted NATS server have all entries.
+/// Maximum time until the replicas of a restarted NATS server have all entries.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(60);
-/// How often faults without an opportunity are tried again, all kinds together.
+/// Maximum number of retries of faults that had no opportunity, over all kinds.
 const MOST_TRIED_AGAIN: usize = 5;
 
-/// Makes faults one after another; at first each kind once.
+/// Makes faults one after another. At first it makes each kind once.
 pub(super) struct Injector {
     rng: StdRng,
     lease: Duration,
@@ -44,9 +44,9 @@ pub(super) struct Injector {
     builds: Option<[PathBuf; 2]>,
     made: BTreeMap<Fault, usize>,
     begins: Vec<FaultBegin>,
-    /// How often the servers were not restarted in turn because NATS left a replica behind.
+    /// How often the servers were not restarted in turn, because a NATS replica had not caught up.
     replicas_left_behind: usize,
-    /// Number of starts of the other build.
+    /// Number of times that the other build was started.
     started_other: usize,
     violations: Vec<RuleViolation>,
 }
@@ -70,17 +70,17 @@ impl Injector {
         })
     }
 
-    /// Number of started processes of the other build; `None`: there is no other build.
+    /// Number of processes of the other build that were started; `None`: there is no other build.
     pub(super) fn started_other(&self) -> Option<usize> {
         self.builds.as_ref().map(|_| self.started_other)
     }
 
-    /// How often this kind was made.
+    /// Number of faults of this kind that were made.
     pub(super) fn made(&self, fault: Fault) -> usize {
         self.made.get(&fault).copied().unwrap_or_default()
     }
 
-    /// True if NATS itself gave no opportunity for it.
+    /// True if NATS itself gave no opportunity for the fault.
     pub(super) fn is_excused(&self, fault: Fault) -> bool {
         fault == Fault::RestartNatsInTurn && self.replicas_left_behind > 0
     }
@@ -98,7 +98,7 @@ impl Injector {
         self.violations.clone()
     }
 
-    /// Runs for the duration, and until every kind was made once.
+    /// Makes faults for the duration of the run, and until every kind was made once.
     pub(super) async fn run(&mut self, environment: &mut ChaosEnvironment, stats: &LoadStats) -> Result<()> {
         let began = Instant::now();
         let (mut first, mut tried_again) = (self.possible.clone(), 0);
@@ -115,8 +115,8 @@ impl Injector {
             if self.make(fault, environment).await.with_context(|| fault.name())? {
                 *self.made.entry(fault).or_default() += 1;
             } else if self.made(fault) == 0 && !self.is_excused(fault) && tried_again < MOST_TRIED_AGAIN {
-                // There may be an opportunity a moment later: a stream that has lost its leader
-                // elects another.
+                // An opportunity may follow a moment later: a stream that has lost its leader
+                // elects another one.
                 tried_again += 1;
                 first.insert(0, fault);
             }
@@ -126,7 +126,7 @@ impl Injector {
         environment.fleet.ready(testkit::fleet::READY_LIMIT).await
     }
 
-    /// Makes one fault to its end; false if there was no opportunity.
+    /// Makes one fault completely. Returns false if there was no opportunity.
     async fn make(&mut self, fault: Fault, environment: &mut ChaosEnvironment) -> Result<bool> {
         match fault {
             Fault::KillWorker => self.kill(ProcessRole::Worker, environment).await?,
@@ -168,8 +168,7 @@ impl Injector {
             }
             Fault::RestartNatsInTurn => {
                 for server in environment.nats.servers() {
-                    // As an operator would: no second server is stopped while another one lacks
-                    // entries.
+                    // An operator must not stop a second server while another one lacks entries.
                     if environment.nats.in_sync(CATCH_UP_LIMIT).await.is_err() {
                         self.replicas_left_behind += 1;
                         return Ok(false);
@@ -204,7 +203,7 @@ impl Injector {
 
     async fn kill_nats(&mut self, nats: &NatsCluster, server: usize) -> Result<()> {
         nats.servers()[server].kill().await?;
-        // Sometimes longer than a publisher waits for an acknowledgement, so that it must send
+        // Sometimes longer than a publisher waits for an acknowledgement, so that it must publish
         // again.
         self.pause(200, 3500).await;
         nats.servers()[server].restart().await
@@ -219,7 +218,7 @@ impl Injector {
         self.start(process)
     }
 
-    /// Starts a process; if there are two builds, of either one.
+    /// Starts a process. If there are two builds, uses either one.
     fn start(&mut self, process: &mut Process) -> Result<()> {
         if let Some(builds) = &self.builds {
             let build = self.rng.random_range(0..builds.len());
@@ -248,8 +247,8 @@ impl Injector {
         process.map_or(Ok(()), |process| self.start(process))
     }
 
-    /// A process that ended by itself is a violation; it is started again, so that the run
-    /// continues.
+    /// Restarts processes that ended by themselves, so that the run continues. Each such end is a
+    /// violation.
     fn revive(&mut self, environment: &mut ChaosEnvironment) -> Result<()> {
         let fleet = &mut environment.fleet;
         for process in fleet.workers.iter_mut().chain(&mut fleet.gateways).chain(&mut fleet.workflows) {
@@ -272,7 +271,7 @@ impl Injector {
     }
 }
 
-/// Cuts the connection at the next commit; false if none came in time.
+/// Cuts the connection at the next commit. Returns false if there was no commit in time.
 async fn cut(cut: Cut, environment: &ChaosEnvironment) -> bool {
     let before = environment.proxy.cuts().total();
     environment.proxy.arm(cut);

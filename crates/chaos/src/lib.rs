@@ -1,10 +1,11 @@
-//! Kills real processes at random under load, then lets them recover, then checks the outcome.
+//! Kills real processes at random under load, lets them recover, and then checks the outcome.
 //!
 //! [`run`] starts NATS, Postgres with a proxy in front, workers, gateways and workflow services. It
-//! publishes short messages, talks, sends tasks and follows the threads, and makes one fault after
-//! another, at first each kind once. Then it waits until everything acknowledged has ended, and
-//! gives log, acknowledgements, tables and transcripts to [`crate::verify`]. The seed determines
-//! what happens when, as far as processes and clocks allow.
+//! publishes short messages, talks, sends tasks and subscribes to the threads. It makes one fault
+//! after another, at first each kind once. Then it waits until everything acknowledged has ended,
+//! and passes log, acknowledgements, tables and transcripts to [`crate::verify`].
+//!
+//! The seed determines which events happen and when, as far as processes and clocks allow.
 #![allow(
     clippy::disallowed_methods,
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
@@ -47,8 +48,8 @@ pub use report::ChaosReport;
 use environment::ChaosEnvironment;
 use workload::Workload;
 
-/// Runs the test. A run that could not be finished is an error; a run that found a violation
-/// returns a report with it.
+/// Runs the test. Returns an error if the run could not be completed. If it found a violation, the
+/// report contains it.
 pub async fn run(settings: &ChaosSettings) -> Result<ChaosReport> {
     _ = std::fs::remove_dir_all(&settings.log_dir);
     let began = Instant::now();
@@ -106,8 +107,8 @@ fn fleet_options(
         .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", settings.gap_timeout.as_secs())
         .with_env(verify::KEEP_LOG.0, verify::KEEP_LOG.1);
     if settings.other_binary.is_none() {
-        // Makes messages that stay open be saved within a run, which has fewer entries than the
-        // default allows to replay.
+        // A low limit, so that messages that stay open are saved within a run. A run has fewer
+        // entries than a replay may have by default.
         options = options.with_env("ANTIPHON_REPLAY_ENTRIES", 2_000);
     }
     options.worker_database_url = Some(proxy.url(postgres.url())?);

@@ -1,5 +1,5 @@
-//! The constant load of a chaos run: short messages in disorder, some of which lose a chunk or
-//! start again, and answers of one to two minutes.
+//! The constant load of a chaos run. It has short messages in disorder, some of which lose a chunk
+//! or start again, and answers of one to two minutes.
 
 use std::{
     net::SocketAddr,
@@ -27,13 +27,13 @@ use testkit::{
     text,
 };
 
-/// Connections that publish.
+/// Number of connections that publish.
 pub(super) const PUBLISHERS: usize = 3;
-/// The most messages in progress per connection.
+/// Maximum number of messages in progress per connection.
 const UNDER_WAY: usize = 100;
-/// One in this number of messages takes long.
+/// One in this number of messages is a long answer.
 const LONG_EVERY: usize = 40;
-/// Duration of long messages, seconds.
+/// Duration of long answers, seconds.
 const LONG: RangeInclusive<u64> = 60..=120;
 /// Prefix of thread ids.
 const THREAD: &str = "thread-";
@@ -50,12 +50,12 @@ pub(super) struct LoadStats {
     pub(super) retries: AtomicUsize,
     pub(super) lost: AtomicUsize,
     pub(super) second_attempts: AtomicUsize,
-    /// Answers that took longer than a minute.
+    /// Number of answers that took longer than a minute.
     pub(super) long: AtomicUsize,
 }
 
-/// Starts one client per thread: most stay connected, every third one disconnects and reconnects
-/// repeatedly.
+/// Starts one client per thread. Most clients stay connected; every third one disconnects and
+/// reconnects repeatedly.
 pub(super) fn follow(settings: &ChaosSettings, gateways: &[SocketAddr]) -> Vec<Follower> {
     let start = |number: usize| {
         let mut gateways = gateways.to_vec();
@@ -77,19 +77,19 @@ pub(super) fn is_bare(thread: &str) -> bool {
     thread.starts_with(THREAD)
 }
 
-/// One connection's share of the load.
+/// The messages that one connection publishes.
 pub(super) struct MessageSource {
     number: usize,
     threads: usize,
     pause: Duration,
-    /// How long answers that take long may begin: they end with the faults.
+    /// The time until which long answers may begin, so that they end with the faults.
     long_until: Duration,
     publisher: Publisher,
     ack_log: Arc<AckLog>,
     rng: StdRng,
 }
 
-/// The publications of one message, in steps with a pause before each.
+/// The publications of one message, in steps. A pause precedes each step.
 struct PublishPlan {
     steps: Vec<(Duration, Vec<Publication>)>,
 }
@@ -107,7 +107,7 @@ impl MessageSource {
         Self { number, threads: settings.threads, pause, long_until, publisher, ack_log, rng }
     }
 
-    /// Begins messages until it is stopped, and finishes those it has begun.
+    /// Begins messages until it is stopped, and completes those that it has begun.
     pub(super) async fn run(mut self, stop: Arc<AtomicBool>, stats: Arc<LoadStats>) -> Result<()> {
         let mut under_way: JoinSet<Result<()>> = JoinSet::new();
         let begun = Instant::now();
@@ -145,7 +145,7 @@ impl MessageSource {
         stats.messages.fetch_add(1, Ordering::Relaxed);
         let mut publications = Vec::new();
         if self.rng.random_bool(SECOND_ATTEMPT) {
-            // The first attempt stays incomplete; otherwise it would be the one that counts.
+            // The first attempt stays incomplete; otherwise the first one would be valid.
             stats.second_attempts.fetch_add(1, Ordering::Relaxed);
             let lost = self.rng.random_range(0..pieces.len() - 1);
             publications.extend(message.publications(DISORDER, Some(lost), &mut self.rng));
@@ -160,10 +160,10 @@ impl MessageSource {
         Ok(self.spread(publications))
     }
 
-    /// An answer like that of a reasoning model: pieces arrive steadily for one to two minutes, and
-    /// sometimes it starts again in the middle.
+    /// Plans an answer like that of a reasoning model. Pieces arrive steadily for one to two
+    /// minutes, and sometimes the answer starts again in the middle.
     fn long_answer(&mut self, count: usize, stats: &LoadStats) -> Result<PublishPlan> {
-        /// A step of the plan; no chunk may be missing for longer than a few steps.
+        /// Duration of a step of the plan. No chunk may be missing for longer than a few steps.
         const STEP: Duration = Duration::from_millis(500);
         stats.messages.fetch_add(1, Ordering::Relaxed);
         stats.long.fetch_add(1, Ordering::Relaxed);
@@ -188,7 +188,7 @@ impl MessageSource {
         Ok(PublishPlan { steps })
     }
 
-    /// 5 to 60 pieces from a random place of the text.
+    /// Creates 5 to 60 pieces, from a random place of the text.
     fn pieces(&mut self) -> Vec<String> {
         let words = self.rng.random_range(1..5);
         let all = text::cut(text::LICENSE, words);
@@ -197,7 +197,8 @@ impl MessageSource {
         all[start..start + length].to_vec()
     }
 
-    /// Most messages are published at once, the others over two seconds, so that faults hit them.
+    /// Plans the times of publications. Most messages are published at once, the others over two
+    /// seconds, so that faults affect them.
     fn spread(&mut self, publications: Vec<Publication>) -> PublishPlan {
         if self.rng.random_bool(0.4) {
             return PublishPlan { steps: vec![(Duration::ZERO, publications)] };

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use devservices::{services::ScratchDir, tools};
 use serde_json::Value;
 
-/// A template with which Helm, which the chart needs anyway, converts the rendered YAML to JSON.
+/// A template with which Helm converts the rendered YAML to JSON. The chart needs Helm anyway.
 const AS_JSON: &str = r#"{{ $all := list }}{{ range splitList "\n---" (.Files.Get "rendered.yaml") }}{{ $all = append $all (fromYaml .) }}{{ end }}{{ dict "all" $all | toJson }}"#;
 
 /// The documents of rendered manifests.
@@ -24,10 +24,10 @@ pub fn as_json(rendered: &str) -> Result<Vec<Value>> {
     Ok(all["all"].as_array().context("Helm read no manifests")?.clone())
 }
 
-/// The standard output of Helm.
+/// The standard output of a command.
 ///
 /// # Errors
-/// It cannot be started or fails; the error contains its standard error.
+/// The command cannot be started or fails; the error contains its standard error.
 pub(crate) fn output_of(command: &mut Command) -> Result<String> {
     let output = command.output().context("starting helm")?;
     ensure!(output.status.success(), "helm: {}", String::from_utf8_lossy(&output.stderr).trim());

@@ -2,17 +2,18 @@
 
 use std::{path::PathBuf, time::Duration};
 
-/// The people who talk, and their followers.
+/// The people who talk, and their subscribers.
 #[derive(Debug, Clone)]
 pub struct TalkSettings {
     /// Number of people, each in their own thread.
     pub people: usize,
-    /// Followers of each of these threads.
+    /// Number of subscribers of each of these threads.
     pub followers: usize,
-    /// The longest pause of a person after a message; every pause if the people are calm.
+    /// Maximum pause of a person after a message. If the people are calm, every pause has this
+    /// length.
     pub pause: Duration,
-    /// Nothing is stopped, retried or interrupted, nothing fails, and nothing follows a turn:
-    /// clients wait only for the fleet.
+    /// True if people do not stop, retry or interrupt anything, no turn fails, and no work follows
+    /// a turn. Clients then wait only for the fleet.
     pub is_calm: bool,
 }
 
@@ -25,29 +26,30 @@ pub struct ChaosSettings {
     pub workers: usize,
     pub gateways: usize,
     pub workflows: usize,
-    /// With three, streams have three replicas, and cluster faults are made too.
+    /// Number of NATS servers. With three, streams have three replicas, and cluster faults are made
+    /// too.
     pub nats_servers: usize,
-    /// Another build of the binary; each process start uses either one.
+    /// Another build of the binary. Each process start uses either one.
     pub other_binary: Option<PathBuf>,
     pub partitions: u16,
-    /// Lease of a partition; short, so that there are many takeovers.
+    /// Lease of a partition. It is short, so that there are many takeovers.
     pub lease: Duration,
-    /// Time after which a message with a lost chunk is given up.
+    /// Time after which a message with a lost chunk fails.
     pub gap_timeout: Duration,
-    /// Number of threads, each with one client.
+    /// Number of threads; each has one client.
     pub threads: usize,
     pub talks: TalkSettings,
     /// Messages begun per second.
     pub messages_per_second: f64,
-    /// Folder of the logs, which is kept if a violation was found.
+    /// Folder of the logs. It is kept if a violation was found.
     pub log_dir: PathBuf,
-    /// Prints each fault when it is made.
+    /// True to print each fault when it is made.
     pub is_verbose: bool,
 }
 
 impl ChaosSettings {
-    /// Three workers, two gateways and two workflow services on 8 partitions, 25 messages per
-    /// second.
+    /// The settings with three workers, two gateways and two workflow services on 8 partitions, and
+    /// 25 messages per second.
     pub fn new(duration: Duration, seed: u64) -> Self {
         Self {
             duration,

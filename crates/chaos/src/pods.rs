@@ -1,9 +1,9 @@
 //! The pods of the chart, run by podman, upgraded and disturbed one after the other while clients
-//! follow.
+//! are subscribed.
 //!
 //! [`run`] renders the chart, runs its migration and its Deployments with one address per pod, and
 //! probes them like a kubelet. It directs clients to ready gateways, and moves the pods to another
-//! image and back, in rounds. Load, followers and checks are those of [`crate::run`]; in addition
+//! image and back, in rounds. Load, subscribers and checks are those of [`crate::run`]. In addition
 //! it measures how long a client received nothing while an answer was due.
 
 mod chart;
@@ -49,9 +49,9 @@ use service::GatewayService;
 
 pub use report::PodsReport;
 
-/// Length of the phases without any change: before the first round, and after each change.
+/// Length of the phases without changes: before the first round, and after each change.
 const REST: Duration = Duration::from_secs(10);
-/// Rate of messages that belong to no turn; the main load here is turns.
+/// Rate of messages that belong to no turn. The main load here is turns.
 const MESSAGES_PER_SECOND: f64 = 5.0;
 /// Time between two turns that a person begins.
 const PACE: Duration = Duration::from_secs(1);
@@ -59,21 +59,21 @@ const PACE: Duration = Duration::from_secs(1);
 /// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct PodsSettings {
-    /// Tags of the `antiphon` image: the first version, and the one it is upgraded to.
+    /// Tags of the `antiphon` image: the first version, and the version of the upgrade.
     pub tags: [String; 2],
-    /// How often all pods are moved to the other image.
+    /// Number of times that all pods are moved to the other image.
     pub rounds: usize,
-    /// Whether each kind of fault is made to a pod of each role.
+    /// True if each kind of fault is made to a pod of each role.
     pub with_faults: bool,
-    /// Total number of followers of turns.
+    /// Total number of subscribers of turns.
     pub subscribers: usize,
     /// Turns begun per second.
     pub turns_per_second: usize,
     pub seed: u64,
 }
 
-/// Runs the test. A run that could not be finished is an error; a run that found a violation
-/// returns a report with it.
+/// Runs the test. Returns an error if the run could not be completed. If it found a violation, the
+/// report contains it.
 pub async fn run(settings: &PodsSettings) -> Result<PodsReport> {
     podman::check_programs()?;
     let chaos = chaos_settings(settings);
@@ -84,8 +84,8 @@ pub async fn run(settings: &PodsSettings) -> Result<PodsReport> {
     let judged = cluster.judge(settings, &chaos).await;
     let logs = cluster.fleet.write_logs(&chaos.log_dir).await;
     cluster.podman.clear().await;
-    // The database is dropped before its address is removed; otherwise the statement would leave
-    // this machine.
+    // The database is dropped before its address is removed. Otherwise the statement would be sent
+    // to another machine.
     drop(cluster);
     service::remove_addresses().await;
     logs?;
@@ -95,7 +95,7 @@ pub async fn run(settings: &PodsSettings) -> Result<PodsReport> {
 fn chaos_settings(settings: &PodsSettings) -> ChaosSettings {
     let mut chaos = ChaosSettings::new(Duration::ZERO, settings.seed);
     chaos.log_dir = devservices::workspace::target_dir().join("pods");
-    // The binary's default, which the chart does not change.
+    // This is the binary's default, which the chart does not change.
     chaos.lease = Duration::from_secs(10);
     chaos.messages_per_second = MESSAGES_PER_SECOND;
     let people = settings.turns_per_second.max(1);
@@ -115,7 +115,7 @@ struct Cluster {
     _model: Model,
 }
 
-/// The script of the load as an OpenAI-compatible endpoint.
+/// An OpenAI-compatible endpoint with the script of the load.
 struct Model {
     url: String,
     _process: Child,
@@ -133,7 +133,7 @@ impl Cluster {
         postgres.trusted = Some(podman::WHOLE_NETWORK.to_owned());
         let postgres = PostgresServer::start_as(postgres).await?;
         let database = TestDatabase::create_on(postgres.url()).await?;
-        // Without the part that makes our own statements see all tenants.
+        // Removes the part of the URL that makes our own statements see all tenants.
         let database_url = database.url().split('?').next().unwrap_or_default();
         let model = Model::start(&chaos.log_dir).await?;
         let podman = Arc::new(Podman::set_up(database_url).await?);
@@ -187,7 +187,7 @@ impl Cluster {
         Ok(PodsReport::new(chaos, under_load, &self.workload, findings, &evidence))
     }
 
-    /// Makes the rounds and the faults, one after the other.
+    /// Makes the rounds and the faults, in sequence.
     async fn change(&mut self, settings: &PodsSettings, findings: &mut Findings) -> Result<()> {
         findings.begin("nothing is done");
         sleep(REST).await;
@@ -219,7 +219,7 @@ impl Cluster {
     }
 }
 
-/// The values that a deployment would set; the rest is the chart's default.
+/// The values that a deployment would set. All others are the chart's defaults.
 fn values(chaos: &ChaosSettings, tag: &str, nats_url: &str, model_url: &str) -> Vec<String> {
     let (retain, retain_seconds) = verify::KEEP_LOG;
     vec![
@@ -230,7 +230,7 @@ fn values(chaos: &ChaosSettings, tag: &str, nats_url: &str, model_url: &str) -> 
         format!("partitions={}", chaos.partitions),
         format!("env.{retain}={retain_seconds}"),
         format!("env.ANTIPHON_GAP_TIMEOUT_SECONDS={}", chaos.gap_timeout.as_secs()),
-        // All clients have the address of this machine.
+        // No limit, because all clients have the address of this machine.
         "gateway.maxConnectionsPerIp=0".to_owned(),
         "workflow.enabled=true".to_owned(),
         "workflow.replicas=2".to_owned(),

@@ -1,5 +1,5 @@
-//! Measures how long a fault delays the storing of published entries, and the commit of stored
-//! ones.
+//! Measures how long a fault delays two steps: the storing of published entries, and the commit of
+//! stored ones.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use simulation::checker::{Publish, Published};
 use crate::fault::Fault;
 use testkit::db_snapshot::CommitTime;
 
-/// The time at which a fault was made, ms since 1970; it lasts until the next fault.
+/// The time at which a fault was made, ms since 1970. The fault lasts until the next one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FaultBegin {
     pub(super) fault: Fault,
@@ -21,13 +21,13 @@ pub(super) struct FaultBegin {
 /// The longest waits that a kind of fault has caused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Waits {
-    /// Between two entries of one partition's stream.
+    /// The longest wait between two entries of one partition's stream.
     pub(super) store: Duration,
-    /// From the entry of a message's last chunk to its commit.
+    /// The longest wait from the entry of a message's last chunk to its commit.
     pub(super) commit: Duration,
 }
 
-/// The machine's clock, which the servers share.
+/// The time of the machine's clock, which the servers share.
 pub(super) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -41,7 +41,7 @@ pub(super) fn waits(
 ) -> BTreeMap<Fault, Waits> {
     let mut waits: BTreeMap<Fault, Waits> = BTreeMap::new();
     let mut last_of_partition = BTreeMap::new();
-    // A chunk that was sent again counts from its first entry.
+    // If a chunk was published twice, its first entry counts.
     let mut chunks = BTreeMap::new();
     for publish in log {
         let at = publish.at_ms;
@@ -66,7 +66,7 @@ pub(super) fn waits(
     waits
 }
 
-/// The cause of the wait between two times: the first fault between them, or else the last one
+/// The cause of the wait between two times: the first fault between them, or otherwise the last one
 /// before.
 fn cause(begins: &[FaultBegin], from_ms: i64, to_ms: i64) -> Option<Fault> {
     let within = begins.iter().find(|begin| (from_ms..=to_ms).contains(&begin.at_ms));
@@ -74,7 +74,7 @@ fn cause(begins: &[FaultBegin], from_ms: i64, to_ms: i64) -> Option<Fault> {
     within.or_else(around).map(|begin| begin.fault)
 }
 
-/// Zero if the clock was set back between the two.
+/// The time between two times; zero if the clock was set back in between.
 fn span(from_ms: i64, to_ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(to_ms - from_ms).unwrap_or_default())
 }

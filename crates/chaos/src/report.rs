@@ -14,20 +14,20 @@ use crate::{
 };
 use testkit::{db_snapshot::PartitionRow, sse::StreamEnd};
 
-/// The most violations that are printed.
+/// Maximum number of violations that are printed.
 const SHOWN: usize = 20;
 
 /// The outcome of a run.
 #[derive(Debug)]
 pub struct ChaosReport {
-    /// The seed, to repeat the run.
+    /// The seed with which the run can be repeated.
     pub seed: u64,
     /// Lines of the table: name and value.
     pub rows: Vec<(String, String)>,
     pub violations: Vec<RuleViolation>,
-    /// Reasons why the run proves too little.
+    /// Reasons why the run does not prove enough.
     pub shortcomings: Vec<String>,
-    /// The folder of the logs, which is kept if something is wrong.
+    /// The folder of the logs, which is kept if the run is not good.
     pub log_dir: PathBuf,
 }
 
@@ -116,7 +116,7 @@ impl ChaosReport {
         }
     }
 
-    /// No rule is violated, and enough happened for that to be significant.
+    /// True if no rule is violated, and the run had enough events for that to be significant.
     pub fn is_good(&self) -> bool {
         self.violations.is_empty() && self.shortcomings.is_empty()
     }

@@ -1,11 +1,13 @@
 //! Servers that go back in time while a fleet works: copies of Postgres and of NATS are restored
 //! under load.
 //!
-//! [`run`] does each [`RestoreKind`] several times, and checks after each. What was acknowledged
-//! and is still in the stream or the tables ends in the tables. What is in neither is recorded by
-//! an incident, with its partition and sequences. This holds for messages without a turn, and for
-//! inputs and tasks, which a workflow service answers. A subscriber that stays connected has every
-//! stored end once, whatever it was shown before.
+//! [`run`] does each [`RestoreKind`] several times, and checks two rules after each. An
+//! acknowledged message that is still in the stream or the tables must end in the tables. For a
+//! message in neither, an incident must record the loss, with its partition and sequences. The
+//! rules hold for messages without a turn, and for inputs and tasks, which a workflow service
+//! answers.
+//!
+//! A subscriber that stays connected must have every stored end once, whatever it received before.
 
 mod commands;
 mod incidents;
@@ -46,28 +48,29 @@ const PARTITIONS: u16 = 4;
 const THREADS: usize = 12;
 /// The thread of the subscriber.
 const VIEWED: &str = "thread-0";
-/// The longest time after everything has ended in which a subscriber may lack some ends.
+/// Maximum time, after everything has ended, for which a subscriber may lack some ends.
 const VIEWER_LIMIT: Duration = Duration::from_secs(15);
 const LEASE: Duration = Duration::from_secs(3);
 const GAP_TIMEOUT: Duration = Duration::from_secs(3);
-/// Short, so that a copy of Postgres is behind it after some seconds.
+/// Age at which streams are purged. It is short, so that a copy of Postgres is behind the purge
+/// after some seconds.
 const PURGE_TAIL: Duration = Duration::from_secs(2);
-/// Streams are purged every five seconds behind that.
+/// Age of a copy that is certainly behind the purge, which runs every five seconds.
 const BEHIND_THE_PURGE: Duration = Duration::from_secs(9);
 /// Time between two messages of the load.
 const PACE: Duration = Duration::from_millis(12);
-/// Limit until everything has ended.
+/// Maximum time until everything has ended.
 const LIMIT: Duration = Duration::from_secs(45);
 
-/// What goes back in time.
+/// The server that goes back in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RestoreKind {
-    /// Postgres, by a second, like the promotion of an asynchronous replica.
+    /// Postgres goes back by a second, as after the promotion of an asynchronous replica.
     Replica,
-    /// Postgres, further than its streams were purged, like the restore of a snapshot.
+    /// Postgres goes back further than its streams were purged, as after the restore of a snapshot.
     Snapshot,
-    /// NATS, by a second, and it reuses the same sequences, like after a power cut with the default
-    /// `sync_interval`.
+    /// NATS goes back by a second and reuses the same sequences, as after a power cut with the
+    /// default `sync_interval`.
     Stream,
 }
 
@@ -78,8 +81,8 @@ impl RestoreKind {
 /// The outcome of all rounds.
 #[derive(Debug, Default)]
 pub struct RestoreReport {
-    /// By kind: rounds, counts of acknowledged, ended, lost and recorded messages, and incidents by
-    /// their kind.
+    /// The counts of each kind: rounds, acknowledged, ended, lost and recorded messages, and
+    /// incidents by their kind.
     pub rounds: BTreeMap<RestoreKind, RestoreCounts>,
     /// Descriptions of violations.
     pub violations: Vec<String>,
@@ -89,16 +92,17 @@ pub struct RestoreReport {
 #[derive(Debug, Default)]
 pub struct RestoreCounts {
     pub rounds: usize,
-    /// Messages with an acknowledged chunk.
+    /// Number of messages with an acknowledged chunk.
     pub acknowledged: usize,
-    /// Messages and dead letters.
+    /// Number of messages and dead letters.
     pub ended: usize,
-    /// Messages that lost a chunk with the stream before it was stored; all of them are recorded.
+    /// Number of messages with a chunk that was lost with the stream before it was stored. All of
+    /// them are recorded.
     pub gone: usize,
     pub commands: CommandCounts,
-    /// Rounds with the expected incident.
+    /// Number of rounds with the expected incident.
     pub noticed: usize,
-    /// Restarts that subscribers were sent.
+    /// Number of restarts that were sent to subscribers.
     pub restarts: usize,
     pub incidents: BTreeMap<String, usize>,
 }
@@ -203,8 +207,8 @@ impl ChaosEnvironment {
         violations.extend(self.compare_viewer(&viewer, report.rounds.entry(kind).or_default()).await?);
         let is_noticed = judged.incidents.iter().any(|incident| incident.kind == noticed);
         report.rounds.entry(kind).or_default().noticed += usize::from(is_noticed);
-        // A partition that changes its owner while Postgres is away knows only the older store, and
-        // nothing is lost by that.
+        // If a partition changes its owner while Postgres is unreachable, the new owner knows only
+        // the older store. Nothing is lost by that.
         if !is_noticed && kind != RestoreKind::Replica {
             violations.push(format!("no incident of the expected kind: {:?}", judged.incidents));
         }
@@ -229,7 +233,7 @@ impl ChaosEnvironment {
         Ok(rows)
     }
 
-    /// True if a stream has lost entries behind one of these checkpoints.
+    /// True if a stream no longer has entries after one of these checkpoints.
     async fn is_purged_beyond(&self, checkpoints: &[(i16, i64)]) -> Result<bool> {
         let client = async_nats::connect(self.nats.url()).await?;
         let context = async_nats::jetstream::new(client);
@@ -344,7 +348,7 @@ impl ChaosEnvironment {
         Ok(JudgedRound { violations, incidents })
     }
 
-    /// The messages that have ended, with their texts unless they failed; and the incidents.
+    /// The incidents, and the messages that have ended, with their texts unless they failed.
     async fn look(
         &self,
         sent: &BTreeMap<MessageKey, AckedMessage>,
@@ -370,7 +374,7 @@ impl ChaosEnvironment {
         Ok((texts.collect(), incidents))
     }
 
-    /// Compares the subscriber's ends after its restarts with those stored since it began.
+    /// Compares the subscriber's ends after its restarts with the ends stored since it connected.
     async fn compare_viewer(&self, viewer: &Follower, counts: &mut RestoreCounts) -> Result<Option<String>> {
         let began = Instant::now();
         loop {
@@ -448,12 +452,12 @@ impl ChaosEnvironment {
     }
 }
 
-/// The ends that a subscriber has, without those that a restart took back.
+/// The ends that a subscriber has, without those that a restart has withdrawn.
 #[derive(Debug, Default)]
 struct ViewedEnds {
-    /// The position after which it is sent every end.
+    /// The position after which the subscriber must receive every end.
     since: i64,
-    /// In order of arrival.
+    /// The ends in order of arrival.
     ends: Vec<(i64, String)>,
     restarts: usize,
 }

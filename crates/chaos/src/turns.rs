@@ -1,5 +1,5 @@
 //! The load of turns and tasks: people who talk, interrupt, stop and retry, agents with queues, an
-//! operator, and a scripted workflow that fails now and then.
+//! operator, and a scripted workflow that sometimes fails.
 
 use std::{
     collections::BTreeMap,
@@ -37,14 +37,14 @@ use testkit::{
     turn_events,
 };
 
-/// Number of agents; each person has one of them.
+/// Number of agents. Each person uses one of them.
 const AGENTS: usize = 6;
-/// A request that is not acknowledged is redelivered after this time, so that a killed service is
-/// noticed soon.
+/// Time after which a request without an acknowledgement is redelivered. It is short, so that a
+/// killed service has little effect.
 const ACK_WAIT: Duration = Duration::from_secs(3);
-/// How long one request is repeated before the run is given up.
+/// Time after which a repeated request makes the run fail.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// The texts that are sent, by weight: keywords of the script.
+/// The texts that are sent, with their weights. They are keywords of the script.
 const WORDS: [(&str, u32); 6] = [
     ("hello", 50),
     ("tools", 15),
@@ -53,7 +53,7 @@ const WORDS: [(&str, u32); 6] = [
     ("fails-twice", 4),
     ("fails-for-good", 3),
 ];
-/// The texts of calm people.
+/// The texts that calm people send.
 const CALM_WORDS: [(&str, u32); 1] = [("steadily", 1)];
 
 /// The accepted turns and tasks.
@@ -64,7 +64,7 @@ pub(super) struct Promised {
     awaited: Mutex<Vec<AwaitedAnswer>>,
 }
 
-/// An answer that clients wait for since its input was accepted.
+/// An answer that clients are waiting for, from the time at which its input was accepted.
 #[derive(Debug, Clone)]
 pub(super) struct AwaitedAnswer {
     pub(super) thread: String,
@@ -113,7 +113,8 @@ pub(super) fn script() -> Value {
         when("fails-once", json!([half, fails(1), said])),
         when("fails-twice", json!([fails(2), said])),
         when("fails-for-good", json!([half, {"error": error("permanent")}])),
-        // What follows a turn contains its text, and fails like it, but is not as slow.
+        // A task after a turn contains the text of the turn. It fails in the same way, but is not
+        // as slow.
         when("this turn", json!([said])),
         when("tools", json!([half, tools, said])),
         when("slowly", json!([{"reorder": 3}, slowly])),
@@ -130,7 +131,7 @@ pub(super) struct TurnLoad {
     gateways: Vec<Api>,
     seed: u64,
     talks: TalkSettings,
-    /// Keeps the consumer that it has created.
+    /// Kept for the consumer that it has created.
     _consumer: ManualWorkflow,
 }
 
@@ -143,7 +144,7 @@ fn agent(number: usize) -> String {
 }
 
 impl TurnLoad {
-    /// Creates threads and agents, and follows the threads.
+    /// Creates threads and agents, and subscribes to the threads.
     pub(super) async fn prepare(
         settings: &ChaosSettings,
         nats_url: &str,
@@ -187,7 +188,7 @@ impl TurnLoad {
         })
     }
 
-    /// Starts all clients; they finish what they have begun when `stop` is set.
+    /// Starts all clients. When `stop` is set, they complete what they have begun.
     pub(super) async fn begin(&self, stop: &Arc<AtomicBool>) -> Result<Vec<load::LoadTask>> {
         let mut tasks = Vec::new();
         for number in 0..self.talks.people {
@@ -222,7 +223,7 @@ impl TurnLoad {
         Ok(tasks)
     }
 
-    /// A description of what has not ended yet; `None` if everything has.
+    /// Describes the turns and tasks that have not ended yet; `None` if all have.
     pub(super) async fn left(&self, pool: &PgPool) -> Result<Option<String>> {
         let evidence = self.rows(pool).await?;
         let ended: std::collections::BTreeSet<_> = evidence
@@ -239,7 +240,7 @@ impl TurnLoad {
         Ok((turns + pending + lost > 0 || unsettled != (0, 0)).then_some(left))
     }
 
-    /// Waits while clients still receive ends, up to a limit.
+    /// Waits while clients are still receiving ends, up to a limit.
     pub(super) async fn let_clients_learn(&self, pool: &PgPool) -> Result<()> {
         let (began, messages) = (Instant::now(), turns::messages(pool).await?);
         let satisfied = |follower: &Follower| {
@@ -253,7 +254,7 @@ impl TurnLoad {
         Ok(())
     }
 
-    /// The data that the verification of turns compares, and what the clients saw.
+    /// The data that the verification of turns compares, and the events that clients received.
     pub(super) async fn evidence(
         &mut self,
         pool: &PgPool,
@@ -297,7 +298,7 @@ struct Person {
 impl Person {
     async fn run(mut self, stop: Arc<AtomicBool>) -> Result<()> {
         let thread = talk(self.number);
-        // Spreads the starts.
+        // A pause, so that people start at different times.
         self.pause().await;
         for round in 0.. {
             if stop.load(Ordering::Relaxed) {
@@ -312,7 +313,7 @@ impl Person {
             }
             self.pause().await;
             let at = self.rng.random_range(0..self.gateways.len());
-            // Either may come too late, or reach a gateway that is gone.
+            // Either request may be too late, or reach a gateway that is down.
             match self.rng.random_range(0..10) {
                 0 => drop(self.gateways[at].stop(&turn.id).await),
                 1 => drop(self.retry(at, &thread).await),
@@ -346,7 +347,7 @@ impl Person {
     }
 }
 
-/// Pauses agents, clears backoffs and retries failed tasks; leaves no agent paused.
+/// Pauses agents, clears backoffs and retries failed tasks. At the end no agent is paused.
 struct Operator {
     gateways: Vec<Api>,
     rng: StdRng,
@@ -357,7 +358,7 @@ impl Operator {
         while !stop.load(Ordering::Relaxed) {
             let agent = agent(self.rng.random_range(0..AGENTS));
             let at = self.rng.random_range(0..self.gateways.len());
-            // Each may reach a gateway that is gone.
+            // Each request may reach a gateway that is down.
             match self.rng.random_range(0..4) {
                 0 => drop(self.gateways[at].act(&agent, "pause").await),
                 1 => drop(self.gateways[at].act(&agent, "resume").await),
@@ -381,7 +382,8 @@ impl Operator {
         Ok(())
     }
 
-    /// Repeats until it is done: a paused agent would never finish its queue.
+    /// Resumes an agent. Retries until that succeeds, because a paused agent would never complete
+    /// its queue.
     async fn resume(&self, agent: &str) -> Result<()> {
         let began = Instant::now();
         for gateway in self.gateways.iter().cycle() {
@@ -421,7 +423,7 @@ impl Sender {
             if self.rng.random_bool(0.1) {
                 self.send(&id, &content).await?;
             }
-            // The tasks of an agent run one after the other, and calm ones take longer.
+            // The tasks of an agent run one after the other, and tasks of calm people take longer.
             let factor = if self.is_calm { 3 } else { 1 };
             let pause = Duration::from_millis(self.rng.random_range(200..900) * factor);
             sleep(pause).await;

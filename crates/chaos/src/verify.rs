@@ -1,9 +1,9 @@
-//! Compares the outcome with the input: the rules that hold whatever was killed in between.
+//! Compares the outcome with the input, by rules that must hold whatever was killed in between.
 //!
 //! [`verify`] takes plain data (log, acknowledgements, tables, transcripts) and returns every
 //! violation that it finds. The invariants are those of [`simulation::checker`], which also checks
-//! the simulation: this module converts the evidence of real processes to its types. Only what
-//! needs a real stream or real connections is checked here.
+//! the simulation; this module converts the evidence of real processes to its types. Only rules
+//! that need a real stream or real connections are checked here.
 
 pub mod client_transcripts;
 pub mod evidence;
@@ -23,9 +23,9 @@ use testkit::db_snapshot::MessageRow;
 pub use log::read_log;
 pub use transcripts::knows_all;
 
-/// The setting of a fleet whose log is read at the end: nothing is purged for an hour.
+/// The setting of a fleet whose log is read at the end: streams are not purged for an hour.
 pub const KEEP_LOG: (&str, u64) = ("ANTIPHON_STREAM_RETAIN_SECONDS", 3_600);
-/// The longest time of a chunk from the stream to its worker, on a busy machine.
+/// Maximum time of a chunk from the stream to its worker, on a busy machine.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
 /// Checks every rule. An empty result means that all of them hold.
@@ -67,7 +67,7 @@ fn shared(evidence: &Evidence<'_>, findings: &mut Findings) -> checker::Evidence
     }
 }
 
-/// Every message that was given up is sent to each later client, with its reason.
+/// Checks that every failed message is sent to each later client, with its reason.
 fn failures_have_a_place(evidence: &Evidence<'_>, findings: &mut Findings) {
     for letter in evidence.dead_letters.iter().filter(|letter| letter.kind == "message") {
         let (Some(thread), Some(message)) = (&letter.thread_id, &letter.message_id) else { continue };
@@ -79,7 +79,8 @@ fn failures_have_a_place(evidence: &Evidence<'_>, findings: &mut Findings) {
     }
 }
 
-/// Every acknowledged chunk is in the stream under each sequence with which it was acknowledged.
+/// Checks that every acknowledged chunk is in the stream, under each sequence that an
+/// acknowledgement contained.
 fn what_is_acknowledged_is_in_the_log(evidence: &Evidence<'_>, findings: &mut Findings) {
     type ChunkPlace<'a> = (PartitionId, u64, &'a MessageKey, u32, u32);
     let mut log: BTreeMap<ChunkPlace<'_>, &Chunk> = BTreeMap::new();

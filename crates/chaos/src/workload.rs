@@ -1,4 +1,5 @@
-//! The load that clients put on a fleet, however its processes run, and the evidence at the end.
+//! The load that clients put on a fleet, in whatever way its processes run, and the evidence at the
+//! end.
 
 use std::{
     net::SocketAddr,
@@ -28,7 +29,7 @@ use testkit::{
     sse::Follower,
 };
 
-/// Publishers, people, agents and followers, and what was acknowledged to them.
+/// Publishers, people, agents and subscribers, with the acknowledgements that they received.
 pub(super) struct Workload {
     nats_url: String,
     database_url: String,
@@ -36,12 +37,12 @@ pub(super) struct Workload {
     followers: Vec<Follower>,
     pub(super) ack_log: Arc<AckLog>,
     pub(super) turns: TurnLoad,
-    /// The partitions as first granted.
+    /// The partitions as they were first granted.
     pub(super) granted: Vec<db_snapshot::PartitionRow>,
 }
 
 impl Workload {
-    /// Creates threads and agents in a fleet that is ready.
+    /// Creates threads and agents in a fleet, which must be ready.
     pub(super) async fn prepare(
         settings: &ChaosSettings,
         nats_url: &str,
@@ -62,7 +63,7 @@ impl Workload {
         })
     }
 
-    /// Starts all clients; they finish what they have begun when `stop` is set.
+    /// Starts all clients. When `stop` is set, they complete what they have begun.
     pub(super) async fn begin(
         &mut self,
         settings: &ChaosSettings,
@@ -86,9 +87,11 @@ impl Workload {
         Ok(tasks)
     }
 
-    /// The faults have ended: what was acknowledged must end, and clients must receive the ends.
+    /// Waits after the faults have ended: acknowledged messages must end, and clients must receive
+    /// the ends.
     pub(super) async fn come_to_rest(&mut self, settings: &ChaosSettings) -> Result<Vec<RuleViolation>> {
-        // A long run leaves queues that take minutes; a defect shows as no progress.
+        // A long run leaves queues that take minutes, so only a lack of progress indicates a
+        // defect.
         let (mut moved_at, mut last) = (Instant::now(), (0, None));
         let limit = settings.gap_timeout + settings.lease * 2 + Duration::from_secs(45);
         let pool = services::pool(&self.database_url).await?;
@@ -122,7 +125,7 @@ impl Workload {
         Ok(violations)
     }
 
-    /// Waits while clients still receive ends, up to a limit.
+    /// Waits while clients are still receiving ends, up to a limit.
     async fn let_clients_learn(&self, pool: &PgPool) -> Result<()> {
         let began = Instant::now();
         let ends = db_snapshot::ends(pool).await?;
@@ -138,7 +141,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Stops the followers, and collects all compared data.
+    /// Stops the subscribers, and collects all compared data.
     pub(super) async fn evidence(&mut self, settings: &ChaosSettings) -> Result<CollectedEvidence> {
         let count = PartitionCount::new(settings.partitions.into())?;
         let reader = Publisher::connect(&self.nats_url, Addressing::Exact(count)).await?;

@@ -469,13 +469,13 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
     .await;
     let kept = "SELECT * FROM messages WHERE thread_id = 'other' ORDER BY position";
     let before = fixture.rows(kept).await;
-    let dry = fixture.json("threads erase long --database-only").await;
+    let dry = fixture.json("erase --thread long --database-only").await;
     assert_eq!(
         (&dry["erased"], &dry["tables"]["messages"], &dry["tables"]["dead_letters"]),
         (&json!(false), &json!(1801), &json!(2))
     );
     assert_eq!(fixture.number("SELECT count(*) FROM messages WHERE thread_id = 'long'").await, 1801);
-    let receipt = fixture.json("threads erase long --database-only --yes --actor ada").await;
+    let receipt = fixture.json("erase --thread long --database-only --yes --actor ada").await;
     assert_eq!((&receipt["actor"], &receipt["erased"]), (&json!("ada"), &json!(true)));
     assert!(receipt["erased_at"].is_string());
     // Every table with threads is on the receipt, and has no row of this thread.
@@ -498,12 +498,12 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
     assert_eq!(fixture.rows(kept).await, before);
     assert_eq!(fixture.number("SELECT count(*) FROM compactions").await, 1);
     assert_eq!(
-        fixture.json("threads erase long --database-only --yes").await["tables"],
+        fixture.json("erase --thread long --database-only --yes").await["tables"],
         receipt["tables"],
         "twice is once"
     );
     assert_eq!(
-        fixture.refused("threads erase missing --database-only --yes").await,
+        fixture.refused("erase --thread missing --database-only --yes").await,
         "there is no thread missing"
     );
     // An import does not bring the thread back.
@@ -545,7 +545,7 @@ async fn wrong_words_end_with_one_line() {
 async fn incidents_are_listed_until_acknowledged() {
     let mut fixture = CommandFixture::new().await;
     fixture.serve(&[]).await;
-    assert_eq!(fixture.json("incidents list").await, json!({"incidents": []}));
+    assert_eq!(fixture.json("incidents list").await, json!({"incidents": [], "has_more": false}));
     fixture.execute(
         "INSERT INTO incidents (partition_id, incarnation, first_seq, kind, last_seq, detail, detected_at) VALUES
          (3, 's', 41, 'entries_gone', 57, 'gone', '2026-01-02T03:04:05Z'),
@@ -564,7 +564,7 @@ async fn incidents_are_listed_until_acknowledged() {
     let left = fixture.json("incidents list").await;
     assert_eq!(left["incidents"].as_array().unwrap().len(), 1);
     assert_eq!(fixture.json("incidents acknowledge all").await, json!({"acknowledged": 1}));
-    assert_eq!(fixture.json("incidents list").await, json!({"incidents": []}));
+    assert_eq!(fixture.json("incidents list").await, json!({"incidents": [], "has_more": false}));
     let all = fixture.json("incidents list --all").await;
     assert_eq!(all["incidents"][0]["acknowledged_by"], "ann");
     assert_eq!(fixture.invoke("incidents acknowledge some").await.code, Some(2));

@@ -126,8 +126,7 @@ async fn a_batch_that_ends_too_soon_says_why_and_is_in_no_context() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_rules_of_an_agent_do_not_keep_goes_in_whole_batches() {
     let fixture =
-        Fixture::with(|options| scripted(options).with_env("ANTIPHON_RETENTION_INTERVAL_SECONDS", "0.2"))
-            .await;
+        Fixture::with(|options| scripted(options).with_env("ANTIPHON_CLEANUP_INTERVAL_SECONDS", "0.1")).await;
     let api = fixture.api();
     fixture.settle("short", json!({"retention": {"max_batches": 2}})).await;
     let once = [("idempotency-key", "once")];

@@ -78,7 +78,7 @@ async fn bad_payload_flood_is_logged_and_kept_within_bounds() {
     let fixture = Fixture::with(|options| {
         alone(options)
             .with_env("ANTIPHON_CLEANUP_INTERVAL_SECONDS", 1)
-            .with_env("ANTIPHON_DEAD_LETTERS_MAX_BYTES", 200_000)
+            .with_env("ANTIPHON_RECORDS_MAX_BYTES", 200_000)
     })
     .await;
     let resident = || {

@@ -89,6 +89,24 @@ async fn what_keeps_a_fleet_from_working_is_named() {
     context.delete_stream(stream.clone()).await.unwrap();
     let (_, findings) = fixture.diagnosed(&[]).await;
     assert!(findings.contains(&format!("problem stream {stream} is not there")), "{findings:?}");
+
+    // Of many incidents the newest are shown, and that there are more.
+    for (stream, count) in [("one", 20), ("two", 1)] {
+        sqlx::query(
+            "INSERT INTO incidents (partition_id, incarnation, first_seq, kind, detail)
+             SELECT 0, $1, n, 'entries_gone', 'gone' FROM generate_series(1, $2) AS n",
+        )
+        .bind(stream)
+        .bind(count)
+        .execute(&fixture.pool)
+        .await
+        .unwrap();
+        let (_, mut findings) = fixture.diagnosed(&[]).await;
+        findings.retain(|line| line.starts_with("problem incident"));
+        let more = "problem incident there are more than the 20 newest incidents above".to_owned();
+        let is_bounded = findings.len() == 20 + usize::from(stream == "two");
+        assert!(is_bounded && findings.contains(&more) == (stream == "two"), "{findings:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

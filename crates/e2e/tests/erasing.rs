@@ -1,5 +1,6 @@
 //! Erasing: a marker is written into every kind of text, and is found nowhere afterwards.
 
+mod over_api;
 mod under_load;
 
 use std::{
@@ -240,7 +241,7 @@ async fn erased_thread_leaves_no_text_anywhere() {
             under_way
         }
     });
-    let dry = fixture.command("threads erase secret").await;
+    let dry = fixture.command("threads erase secret").await["receipt"].take();
     assert_eq!((&dry["erased"], &dry["tables"]["spilled_turns"]), (&json!(false), &json!(2)), "{dry}");
     let stopping = tokio::spawn({
         let stop = Arc::clone(&stop);
@@ -249,7 +250,7 @@ async fn erased_thread_leaves_no_text_anywhere() {
             stop.store(true, Ordering::Relaxed);
         }
     });
-    let receipt = fixture.command("threads erase secret --yes --actor ada --wait-seconds 40").await;
+    let receipt = fixture.command("threads erase secret --yes --actor ada").await["receipt"].take();
     stopping.await.unwrap();
     assert_eq!((&receipt["erased"], &receipt["pending"]), (&json!(true), &json!({})), "{receipt}");
     let tables: BTreeSet<&str> = receipt["tables"].as_object().unwrap().keys().map(String::as_str).collect();
@@ -274,7 +275,7 @@ async fn erased_thread_leaves_no_text_anywhere() {
     let refused = api.say_with("secret", &json!({"content": "hello"}), &[]).await.unwrap();
     assert_eq!(refused.status, 410, "{}", refused.text);
     assert!(fixture.metric("antiphon_worker_erased_commands_total").await >= 2.0);
-    let again = fixture.command("threads erase secret --yes --wait-seconds 40").await;
+    let again = fixture.command("threads erase secret --yes").await["receipt"].take();
     assert_eq!(again["pending"], json!({}), "{again}");
     assert_eq!(fixture.streams_with(MARKER).await, BTreeMap::new());
 

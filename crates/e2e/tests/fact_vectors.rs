@@ -5,7 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use axum::{Json, Router, extract::State, http::StatusCode, response::IntoResponse, routing::post};
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::IntoResponse,
+    routing::post,
+};
 use serde_json::{Value, json};
 use testkit::{
     fleet::{Fleet, FleetOptions},
@@ -18,6 +24,8 @@ use crate::{
 };
 
 const MODEL: &str = "concepts";
+const KEY: &str = "key-of-the-endpoint";
+const DIMENSIONS: u32 = 8;
 const ANSWERS: u32 = 0;
 const HANGS: u32 = 1;
 const FAILS: u32 = 2;
@@ -49,13 +57,18 @@ impl Endpoint {
     }
 }
 
-async fn embed(State(endpoint): State<Endpoint>, Json(body): Json<Value>) -> axum::response::Response {
+async fn embed(
+    State(endpoint): State<Endpoint>,
+    headers: HeaderMap,
+    Json(body): Json<Value>,
+) -> axum::response::Response {
     match endpoint.mode.load(Ordering::Relaxed) {
         ANSWERS => {}
         HANGS => std::future::pending().await,
         _ => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
-    assert_eq!(body["model"], MODEL);
+    assert_eq!((&body["model"], &body["dimensions"]), (&json!(MODEL), &json!(DIMENSIONS)));
+    assert_eq!(headers["authorization"], format!("Bearer {KEY}"));
     let texts = body["input"].as_array().unwrap();
     // Vectors of facts are requested together with those of questions. Vectors of questions are
     // also requested alone.
@@ -65,10 +78,11 @@ async fn embed(State(endpoint): State<Endpoint>, Json(body): Json<Value>) -> axu
     Json(json!({"data": texts.iter().enumerate().map(item).collect::<Vec<_>>()})).into_response()
 }
 
-fn vector(text: &str) -> [f32; 4] {
+fn vector(text: &str) -> [f32; DIMENSIONS as usize] {
     let text = text.to_lowercase();
     let has = |concept: &[&str]| concept.iter().any(|word| text.contains(word));
-    let mut vector = [0.0, 0.0, 0.0, 0.1];
+    let mut vector = [0.0; DIMENSIONS as usize];
+    vector[CONCEPTS.len()] = 0.1;
     for (number, concept) in CONCEPTS.into_iter().enumerate() {
         vector[number] = f32::from(u8::from(has(concept)));
     }
@@ -79,6 +93,8 @@ fn with_endpoint(options: FleetOptions, url: &str) -> FleetOptions {
     alone(options)
         .with_env("ANTIPHON_EMBEDDINGS_URL", url)
         .with_env("ANTIPHON_EMBEDDINGS_MODEL", MODEL)
+        .with_env("ANTIPHON_EMBEDDINGS_API_KEY", KEY)
+        .with_env("ANTIPHON_EMBEDDINGS_DIMENSIONS", DIMENSIONS)
         .with_env("ANTIPHON_EMBEDDINGS_TIMEOUT_MS", 300)
 }
 

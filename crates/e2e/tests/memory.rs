@@ -106,7 +106,7 @@ async fn facts_of_a_talk_are_used_for_the_same_user_alone() {
     assert_eq!(facts("?thread_id=other&q=number+19").await.len(), 1);
 
     // Erasing a thread deletes the facts that were found in it.
-    fixture.command("threads erase first --yes --actor ada --wait-seconds 40").await;
+    fixture.command("threads erase first --yes --actor ada").await;
     let left: Vec<_> =
         facts("?superseded=true&limit=100").await.iter().map(|fact| fact["text"].clone()).collect();
     assert_eq!(left, ["Say number 19 out loud"]);

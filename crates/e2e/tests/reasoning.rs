@@ -521,8 +521,34 @@ async fn operators_view_undo_and_list_what_was_discarded() {
     let log: Value = serde_json::from_str(&log.stdout).unwrap();
     let originals = log["layers"][0]["originals"].as_array().unwrap();
     assert_eq!((originals.len(), &originals[0]["content"]), (2, &json!("message 2")));
+    // A request that is sent twice undoes one, and none that is not the newest.
+    let once = server.done("frs_view_thread", json!({ "session_id": "s" })).await;
+    server
+        .done("frs_compress_range", json!({ "session_id": "s", "from": 4, "to": 5, "summary": "four" }))
+        .await;
+    for repeated in [false, true] {
+        let undone = run(&["undo", "s", "--summary-id", "rm-10", "--request-id", "u", "-o", "json"]).await;
+        let undone: Value = serde_json::from_str(&undone.stdout).unwrap();
+        assert_eq!((&undone["undone"], &undone["repeated"]), (&json!("rm-10"), &json!(repeated)));
+        assert_eq!(server.done("frs_view_thread", json!({ "session_id": "s" })).await, once);
+    }
+    for (words, code) in [
+        (["undo", "s", "--summary-id", "rm-10"].as_slice(), "session_changed"),
+        (["undo", "s", "--summary-id", "rm-9", "--request-id", "u"].as_slice(), "request_id_reused"),
+    ] {
+        let refused = run(words).await;
+        assert!(refused.code == Some(1) && refused.stderr.contains(code), "{}", refused.stderr);
+    }
     assert_eq!(run(&["undo", "s"]).await.code, Some(0));
     assert_eq!(server.done("frs_view_thread", json!({ "session_id": "s" })).await, before);
     assert_eq!(run(&["undo", "s"]).await.code, Some(1));
     assert_eq!(run(&["view", "missing"]).await.code, Some(1));
+    // The server of the tools counts its requests, as a gateway does.
+    let metrics = http::get(local(&server.metrics), "/metrics").await.unwrap().text;
+    let is_counted = |line: &&str| {
+        line.starts_with("antiphon_gateway_http_requests_total{")
+            && line.contains("route=\"POST /mcp\"")
+            && line.contains("status=\"2xx\"")
+    };
+    assert!(metrics.lines().any(|line| is_counted(&line)), "{metrics}");
 }

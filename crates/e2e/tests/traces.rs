@@ -258,6 +258,32 @@ async fn a_turn_that_is_taken_over_stays_in_its_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_sampler_decides_about_traces_without_a_parent() {
+    let (receiver, url) = Receiver::start().await;
+    let fixture = Fixture::with(|options| {
+        scripted(options)
+            .with_env("OTEL_EXPORTER_OTLP_ENDPOINT", &url)
+            .with_env("OTEL_SERVICE_NAME", "shop")
+            .with_env("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+            .with_env("OTEL_TRACES_SAMPLER_ARG", "0")
+    })
+    .await;
+    say(&fixture, "unsampled", &[]).await;
+    until_answered(&fixture, "unsampled").await;
+    let parent = format!("00-{TRACE}-{CLIENT_SPAN}-01");
+    say(&fixture, "sampled", &[("traceparent", &parent)]).await;
+    until_answered(&fixture, "sampled").await;
+    fixture
+        .until("the spans have arrived", SOON, async || {
+            receiver.spans().iter().any(|span| span.name == "commit")
+        })
+        .await;
+    let spans = receiver.spans();
+    let is_expected = |span: &ReceivedSpan| span.trace == TRACE && span.service == "shop";
+    assert!(spans.iter().all(is_expected), "{spans:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_that_is_away_costs_nothing_but_its_spans() {
     let (port, model, scratch) =
         (Port::reserve().unwrap(), Port::reserve().unwrap(), ScratchDir::new("traces").unwrap());

@@ -18,12 +18,12 @@ const LONGEST_ERROR: usize = 512;
 pub struct EmbeddingsConfig {
     /// Base URL to which `/embeddings` is appended, for example `https://api.openai.com/v1`.
     pub base_url: String,
-    /// Sent as a bearer token.
+    /// The key that is sent as a bearer token.
     pub api_key: Option<String>,
     pub model: String,
-    /// Dimensions requested from the model; `None`: its default.
+    /// Dimensions requested from the model; `None`: the default of the model.
     pub dimensions: Option<u32>,
-    /// Time that a query waits for its vector.
+    /// How long a query waits for its vector.
     pub timeout: Duration,
 }
 
@@ -38,8 +38,8 @@ impl EmbeddingsConfig {
         authorization(self.api_key.as_deref()).map(drop)
     }
 
-    /// Name of the vector space, from model and dimensions: vectors of different spaces cannot be
-    /// compared.
+    /// Name of the vector space, made from model and dimensions. Vectors of different spaces cannot
+    /// be compared.
     pub fn vectors_of(&self) -> String {
         match self.dimensions {
             Some(dimensions) => format!("{}@{dimensions}", self.model.trim()),
@@ -48,16 +48,16 @@ impl EmbeddingsConfig {
     }
 }
 
-/// Why an endpoint cannot be used at all.
+/// The reason why an endpoint cannot be used at all.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidEmbeddings {
-    /// Not a URL.
+    /// The base URL is not a URL.
     #[error("{0:?} is no base URL: http:// or https:// with a host is expected")]
     Url(String),
-    /// Not a key.
+    /// The key is not valid in a header.
     #[error("the API key holds characters that a header may not have")]
     Key,
-    /// Not a model.
+    /// The model name is not valid.
     #[error("a model is needed: ANTIPHON_EMBEDDINGS_MODEL")]
     Model,
     /// The HTTP client cannot be built.
@@ -71,7 +71,7 @@ pub enum EmbeddingsError {
     /// The endpoint rejects the texts permanently.
     #[error("the endpoint refuses the texts: {0}")]
     Refused(String),
-    /// No complete answer in time.
+    /// The complete answer did not arrive in time.
     #[error("the endpoint did not answer in time")]
     TimedOut,
     /// The endpoint is unavailable, or answers with an error or without vectors.
@@ -95,7 +95,7 @@ struct Answer {
 
 #[derive(Deserialize)]
 struct Item {
-    /// Some endpoints omit it: then the order counts.
+    /// The index of the text. Some endpoints omit it, and then the order counts.
     index: Option<usize>,
     embedding: Vec<f32>,
 }
@@ -150,8 +150,8 @@ impl Endpoint {
     }
 }
 
-/// Some statuses reject the texts themselves; others, such as a wrong key or an exhausted quota,
-/// can be fixed elsewhere.
+/// The error for a status. Some statuses reject the texts themselves. Others, such as those for a
+/// wrong key or an exhausted quota, have causes that can be removed.
 fn of_status(status: StatusCode, body: &[u8]) -> EmbeddingsError {
     let text = format!("HTTP {}: {}", status.as_u16(), String::from_utf8_lossy(body).trim());
     match status {
@@ -169,7 +169,7 @@ fn vectors_of(body: &[u8], wanted: usize, dimensions: Option<u32>) -> Result<Vec
         return Err(failed(format!("{} of {wanted}", answer.data.len())));
     }
     let mut items = answer.data;
-    // The sort is stable: without indices the order stays.
+    // The sort is stable, so without indices the order does not change.
     items.sort_by_key(|item| item.index);
     let vector = |item: Item| {
         let numbers = item.embedding.len();
@@ -181,7 +181,7 @@ fn vectors_of(body: &[u8], wanted: usize, dimensions: Option<u32>) -> Result<Vec
     items.into_iter().map(vector).collect()
 }
 
-/// Scales the vector to length 1; `None`: it has no direction.
+/// Scales the vector to length 1; `None`: the vector has no direction.
 fn unit(mut vector: Vec<f32>) -> Option<Vec<f32>> {
     let length = vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
     if !length.is_normal() {

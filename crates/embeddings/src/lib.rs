@@ -1,8 +1,8 @@
 //! Vectors of texts from any OpenAI-compatible endpoint, for searches of agents' memory.
 //!
 //! Entry type: [`Embeddings`]. Vectors have length 1, so the inner product of two is their
-//! similarity. A query waits for its vector no longer than the settings allow. A slower request is
-//! counted, and the search continues without the vector.
+//! similarity. A query waits for its vector no longer than the settings allow. If a request takes
+//! longer, it is counted, and the search continues without the vector.
 
 mod endpoint;
 mod metrics;
@@ -30,28 +30,28 @@ struct Client {
     endpoint: Endpoint,
     vectors_of: String,
     timeout: Duration,
-    /// Held by the only request for facts: requests of many partitions must not delay queries at
-    /// the endpoint.
+    /// Held during a request for facts, so that there is only one at a time. Requests for many
+    /// partitions must not delay queries at the endpoint.
     facts: Mutex<()>,
 }
 
 impl Embeddings {
-    /// Creates a client, which connects with the first request.
+    /// Creates a client. It connects with the first request.
     ///
     /// # Errors
-    /// Those of [`EmbeddingsConfig::check`], or TLS cannot be set up.
+    /// The errors of [`EmbeddingsConfig::check`], or TLS cannot be set up.
     pub fn new(config: &EmbeddingsConfig) -> Result<Self, InvalidEmbeddings> {
         let (endpoint, vectors_of) = (Endpoint::new(config)?, config.vectors_of());
         Ok(Self(Arc::new(Client { endpoint, vectors_of, timeout: config.timeout, facts: Mutex::default() })))
     }
 
-    /// Same as [`EmbeddingsConfig::vectors_of`].
+    /// The result of [`EmbeddingsConfig::vectors_of`].
     pub fn vectors_of(&self) -> &str {
         &self.0.vectors_of
     }
 
-    /// Vector of a query for a database with vectors of `stored`. `None`: that is another model, or
-    /// the request failed or timed out, which is counted.
+    /// The vector of a query, for a database with vectors of `stored`. Returns `None` if `stored`
+    /// is another model. Also returns `None` if the request failed or timed out, which is counted.
     pub async fn of_question(&self, stored: Option<&str>, text: &str) -> Option<Vec<f32>> {
         if stored != Some(self.vectors_of()) {
             return None;
@@ -68,10 +68,11 @@ impl Embeddings {
         }
     }
 
-    /// Vectors of facts, in the same order. A process sends one such request at a time.
+    /// The vectors of facts, in the same order. A process sends one such request at a time.
     ///
     /// # Errors
-    /// [`EmbeddingsError::Refused`] for at least one of the texts; other errors may be temporary.
+    /// [`EmbeddingsError::Refused`] if the endpoint rejects at least one of the texts. Other errors
+    /// may be temporary.
     pub async fn of_facts(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbeddingsError> {
         let _turn = self.0.facts.lock().await;
         let asked = self.0.endpoint.vectors(texts, FACTS_TIMEOUT).await;

@@ -7,7 +7,7 @@ use crate::endpoint::EmbeddingsError;
 
 const REQUESTS: &str = "antiphon_embeddings_requests_total";
 
-/// Purpose of a vector.
+/// Purpose of a request for a vector.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose {
     Question,

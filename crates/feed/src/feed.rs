@@ -330,7 +330,7 @@ impl Feed {
         }
         for ended in page.ends.iter().filter(|ended| ended.position > page.after) {
             ended::append_end(&mut self.native, ended, &mut self.events);
-            self.let_go(&ended.header.message);
+            self.release(&ended.header.message);
             // The message has ended, so a reply that still lists it as open is outdated.
             if let Some(reply) = &mut self.reply {
                 reply.open.retain(|open| open.message != ended.header.message);
@@ -428,7 +428,7 @@ impl Feed {
             }
         }
         for message in unseen {
-            self.let_go(&message);
+            self.release(&message);
         }
         has_lost
     }
@@ -521,12 +521,12 @@ impl Feed {
             }
         };
         (self.through, self.target) = (Some(end.position), self.target.max(end.position));
-        self.let_go(&header.message);
+        self.release(&header.message);
         self.events.push_back(event);
     }
 
     /// Removes a message that is no longer open; messages that were left out may have room now.
-    fn let_go(&mut self, message: &MessageId) -> Option<FeedMessage> {
+    fn release(&mut self, message: &MessageId) -> Option<FeedMessage> {
         let open = self.open.remove(message)?;
         self.log_bytes -= open.log_bytes();
         self.native.remove(message);

@@ -134,7 +134,7 @@ fn a_new_owner_is_queried_at_once() {
 }
 
 #[test]
-fn feed_restarts_its_viewers_when_shown_ends_are_undone() {
+fn feed_restarts_its_subscribers_when_shown_ends_are_undone() {
     let mut feed = begun(3);
     feed.on_frame(frame("m", 1, 0, &[(0, "one"), (1, "two")], None), NOW);
     feed.on_frame(frame("m", 2, 1, &[], Some(5)), NOW);
@@ -174,37 +174,39 @@ fn a_page_from_before_a_takeover_does_not_count() {
 }
 
 #[test]
-fn a_waiting_viewer_goes_back_with_the_store() {
+fn a_waiting_subscriber_goes_back_with_the_store() {
     let mut feed = begun(5);
     let mut waiting = WaitingSubscribers::new(ThreadId::parse("t").unwrap());
     let mut sent = Vec::new();
     // Three positions: one that is not an end, such as an input; one that no longer exists; and one
     // before both.
-    for (viewer, base) in [("above", 7), ("gone", 6), ("behind", 3)] {
-        waiting.push(viewer, Some(Cursor::at(at(base))), Subscription::Thread, &feed);
+    for (subscriber, base) in [("above", 7), ("gone", 6), ("behind", 3)] {
+        waiting.push(subscriber, Some(Cursor::at(at(base))), Subscription::Thread, &feed);
     }
     feed.on_resync();
     assert!(feed.poll_snapshot_request(NOW).is_some());
     feed.on_reply(reply(EPOCH, 1, 9), NOW);
     assert_eq!(feed.poll_store_read(NOW), Some(ends(5, 9, false)));
     feed.on_page(&page(5, None, Vec::new()), NOW);
-    assert_eq!(waiting.let_in(&mut feed, NOW), Vec::new(), "the store is asked about each");
+    assert_eq!(waiting.admit_waiting(&mut feed, NOW), Vec::new(), "the store is asked about each");
     for (read, page) in [
         (ends(7, 7, true), StorePage { through: at(7), ..page(7, None, Vec::new()) }),
         (ends(6, 6, true), StorePage { through: at(6), ..page(6, Some(3), Vec::new()) }),
         (ends(3, 5, true), StorePage { through: at(5), ..page(3, None, vec![ended("m", 5)]) }),
     ] {
         assert_eq!(waiting.poll_store_read(&feed, NOW), Some(read));
-        let send = |viewer: &&'static str, events: Vec<StreamPart>| sent.push((*viewer, text(&events)));
+        let send =
+            |subscriber: &&'static str, events: Vec<StreamPart>| sent.push((*subscriber, text(&events)));
         assert_eq!(waiting.on_page(&page, &feed, send), Vec::new());
     }
-    let texts = |viewer: &str| {
-        sent.iter().filter(|(to, _)| *to == viewer).map(|(_, text)| &**text).collect::<String>()
+    let texts = |subscriber: &str| {
+        sent.iter().filter(|(to, _)| *to == subscriber).map(|(_, text)| &**text).collect::<String>()
     };
     assert_eq!(texts("above"), "");
     assert!(texts("gone").contains("\"after\":\"3\"") && texts("gone").contains("stalled"), "{sent:?}");
     assert!(!texts("behind").contains("restart") && texts("behind").contains("stalled"), "{sent:?}");
-    let joined: Vec<&str> = waiting.let_in(&mut feed, NOW).into_iter().map(|(viewer, _)| viewer).collect();
+    let joined: Vec<&str> =
+        waiting.admit_waiting(&mut feed, NOW).into_iter().map(|(subscriber, _)| subscriber).collect();
     assert_eq!(joined, ["above", "gone", "behind"]);
 }
 
@@ -238,7 +240,7 @@ fn frames_of_a_new_owner_say_that_there_is_one() {
 }
 
 #[test]
-fn text_unknown_to_the_owner_restarts_the_viewers() {
+fn text_unknown_to_the_owner_restarts_the_subscribers() {
     let mut feed = begun(5);
     feed.on_frame(frame("gone", 1, 0, &[(0, "one")], None), NOW);
     feed.on_frame(frame("open", 2, 1, &[(0, "two")], None), NOW);
@@ -276,18 +278,18 @@ fn ready(position: i64) -> StreamPart {
 }
 
 #[test]
-fn viewer_without_an_owner_begins_at_the_stored_end() {
+fn subscriber_without_an_owner_begins_at_the_stored_end() {
     let mut feed = Feed::new(ThreadId::parse("t").unwrap(), 1 << 20);
     let mut waiting: WaitingSubscribers<&str> = WaitingSubscribers::new(ThreadId::parse("t").unwrap());
     waiting.push("early", None, Subscription::Thread, &feed);
     assert_eq!(waiting.poll_store_read(&feed, NOW), Some(StoreRead::Last(Position::MAX)));
     let mut placed = Vec::new();
-    waiting.on_last(at(5), &feed, NOW, |viewer, first| placed.push((*viewer, first)));
+    waiting.on_last(at(5), &feed, NOW, |subscriber, first| placed.push((*subscriber, first)));
     assert_eq!(placed, [("early", Some(ready(5)))], "its request may be answered");
     // The next subscriber does not have to wait for the first one.
     waiting.push("next", None, Subscription::Thread, &feed);
     assert_eq!(waiting.poll_store_read(&feed, NOW), Some(StoreRead::Last(Position::MAX)));
-    waiting.on_last(at(8), &feed, NOW, |viewer, first| placed.push((*viewer, first)));
+    waiting.on_last(at(8), &feed, NOW, |subscriber, first| placed.push((*subscriber, first)));
     assert_eq!(placed[1..], [("next", Some(ready(8)))]);
     assert_eq!(
         waiting.poll_store_read(&feed, NOW),
@@ -300,7 +302,7 @@ fn viewer_without_an_owner_begins_at_the_stored_end() {
     feed.on_reply(reply(EPOCH, 0, 8), NOW);
     feed.poll_store_read(NOW);
     feed.on_last(at(8), NOW);
-    let admitted = waiting.let_in(&mut feed, NOW);
+    let admitted = waiting.admit_waiting(&mut feed, NOW);
     assert_eq!(admitted, [("next", WaitOutcome::Joined(Vec::new()))]);
     let later = waiting.poll_timeout(&feed).unwrap();
     assert_eq!((later, waiting.poll_store_read(&feed, NOW)), (NOW.plus_ms(500), None));
@@ -308,7 +310,7 @@ fn viewer_without_an_owner_begins_at_the_stored_end() {
     assert_eq!(waiting.poll_timeout(&feed), None, "it is being read");
     let page = StorePage { after: at(5), back_to: None, ends: Vec::new(), through: at(8) };
     waiting.on_page(&page, &feed, |_, _: Vec<StreamPart>| ());
-    assert_eq!(waiting.viewers().count(), 1);
+    assert_eq!(waiting.subscribers().count(), 1);
 }
 
 #[test]
@@ -358,7 +360,7 @@ fn a_message_is_unknown_after_two_answers_of_one_owner() {
 }
 
 #[test]
-fn viewer_cut_off_within_an_open_message_gets_it_again() {
+fn subscriber_cut_off_within_an_open_message_gets_it_again() {
     let mut feed = begun(5);
     feed.on_frame(frame("m", 1, 0, &[(0, "one "), (1, "two "), (2, "three")], None), NOW);
     shown(&mut feed);
@@ -427,7 +429,7 @@ fn reset_message_is_not_let_go_by_an_owner_that_still_reads() {
 
 /// An answer from the store may have the same number of chunks, with other calls in them.
 #[test]
-fn viewer_cut_in_a_stored_answer_gets_the_open_one_anew() {
+fn subscriber_cut_in_a_stored_answer_gets_the_open_one_anew() {
     let mut feed = begun(5);
     let mut calls = frame("m", 1, 0, &[], None);
     let chunk = |(id, kind, call): (u32, ChunkKind, &str)| {

@@ -57,7 +57,7 @@ enum Beyond {
 
 #[derive(Debug)]
 struct WaitingSubscriber<V> {
-    viewer: V,
+    subscriber: V,
     /// Its position, if it came with a cursor.
     native: Option<Native>,
     subscription: Subscription,
@@ -96,8 +96,8 @@ impl<V> WaitingSubscribers<V> {
     }
 
     /// The waiting subscribers.
-    pub fn viewers(&self) -> impl Iterator<Item = &V> {
-        self.all.iter().map(|waiter| &waiter.viewer)
+    pub fn subscribers(&self) -> impl Iterator<Item = &V> {
+        self.all.iter().map(|waiter| &waiter.subscriber)
     }
 
     /// Whether no subscriber waits.
@@ -107,16 +107,16 @@ impl<V> WaitingSubscribers<V> {
 
     /// Removes the subscribers for which `keeps` is false.
     pub fn retain(&mut self, keeps: impl Fn(&V) -> bool) {
-        self.all.retain(|waiter| keeps(&waiter.viewer));
+        self.all.retain(|waiter| keeps(&waiter.subscriber));
     }
 
     /// Adds a subscriber.
-    pub fn push(&mut self, viewer: V, cursor: Option<Cursor>, subscription: Subscription, feed: &Feed) {
+    pub fn push(&mut self, subscriber: V, cursor: Option<Cursor>, subscription: Subscription, feed: &Feed) {
         let native = cursor.map(|cursor| Native::new(self.thread.clone(), cursor));
         let is_behind = native.is_some() && !feed.has_begun();
         let needs_start = native.is_none() && !feed.has_begun();
         self.all.push(WaitingSubscriber {
-            viewer,
+            subscriber,
             native,
             subscription,
             asked: feed.asked(),
@@ -183,7 +183,7 @@ impl<V> WaitingSubscribers<V> {
         for waiter in self.all.iter_mut().filter(|waiter| waiter.needs_start) {
             let native = Native::new(self.thread.clone(), Cursor::at(last));
             (waiter.needs_start, waiter.is_behind, waiter.asked) = (false, true, feed.asked());
-            begins(&mut waiter.viewer, waiter.subscription.ready(&native));
+            begins(&mut waiter.subscriber, waiter.subscription.ready(&native));
             waiter.native = Some(native);
         }
         if self.all.iter().any(|waiter| waiter.beyond == Some(Beyond::Asked)) {
@@ -228,25 +228,25 @@ impl<V> WaitingSubscribers<V> {
                     waiter.is_behind = !page.ends.is_empty();
                     // The subscriber may now know more than a reply in transit.
                     waiter.asked = feed.asked();
-                    send(&waiter.viewer, events);
+                    send(&waiter.subscriber, events);
                     self.all.push(waiter);
                 }
                 CatchUp::Last(events) => {
-                    send(&waiter.viewer, events);
-                    gone.push((waiter.viewer, WaitOutcome::Finished));
+                    send(&waiter.subscriber, events);
+                    gone.push((waiter.subscriber, WaitOutcome::Finished));
                 }
                 CatchUp::Restart(event) => {
-                    send(&waiter.viewer, vec![event]);
+                    send(&waiter.subscriber, vec![event]);
                     self.all.push(waiter);
                 }
-                CatchUp::Ahead => gone.push((waiter.viewer, WaitOutcome::Refused(BadCursor::Ahead))),
+                CatchUp::Ahead => gone.push((waiter.subscriber, WaitOutcome::Refused(BadCursor::Ahead))),
             }
         }
         gone
     }
 
     /// Lets in the subscribers that have reached the feed's position.
-    pub fn let_in(&mut self, feed: &mut Feed, now: Timestamp) -> Vec<(V, WaitOutcome)> {
+    pub fn admit_waiting(&mut self, feed: &mut Feed, now: Timestamp) -> Vec<(V, WaitOutcome)> {
         let mut gone = Vec::new();
         for mut waiter in std::mem::take(&mut self.all) {
             waiter.is_unsure = waiter.needs_check(feed);
@@ -276,7 +276,7 @@ impl<V> WaitingSubscribers<V> {
                 JoinResult::Ahead | JoinResult::Beyond => WaitOutcome::Refused(BadCursor::Ahead),
                 JoinResult::OverBudget => WaitOutcome::OverBudget,
             };
-            gone.push((waiter.viewer, fate));
+            gone.push((waiter.subscriber, fate));
         }
         gone
     }

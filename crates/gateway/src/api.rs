@@ -1,4 +1,4 @@
-//! The API: one file per resource, with its handlers and their types.
+//! The API: one file per resource, with its operations, their handlers and types.
 
 pub(crate) mod agent_settings;
 pub(crate) mod agents;
@@ -9,6 +9,8 @@ pub(crate) mod budgets;
 pub(crate) mod context;
 pub(crate) mod dead_letters;
 pub(crate) mod delayed_tasks;
+pub(crate) mod docs;
+pub(crate) mod erasures;
 pub(crate) mod events;
 pub(crate) mod failed_turns;
 pub(crate) mod follow_ups;
@@ -25,7 +27,6 @@ pub(crate) mod protocols;
 pub(crate) mod reasoning;
 pub(crate) mod respond;
 pub(crate) mod schedules;
-pub(crate) mod schemas;
 pub(crate) mod service_info;
 pub(crate) mod tasks;
 pub(crate) mod threads;

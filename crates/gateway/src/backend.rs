@@ -7,7 +7,6 @@ use batches::memory::MOST_OF_TURN;
 use bus::Bus;
 use bytes::Bytes;
 use embeddings::Embeddings;
-use http_server::HttpLimits;
 use model::{AgentId, GatewayId, PartitionCount, PartitionId, Tenant, ThreadId, Timestamp};
 use runtime::Clock;
 use store::{FoundFact, Replica, ReplicaState, Store, StoreError};
@@ -37,41 +36,25 @@ pub(crate) struct Backend {
     pub(crate) settings_cache: Arc<SettingsCache>,
 }
 
+/// What a backend is made of.
+pub(crate) struct BackendParts {
+    pub(crate) id: GatewayId,
+    pub(crate) bus: Bus,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) count: PartitionCount,
+    pub(crate) limits: GatewayLimits,
+    pub(crate) drain: CancellationToken,
+    pub(crate) drain_time: Duration,
+    /// Computes vectors for memory searches.
+    pub(crate) embeddings: Option<Embeddings>,
+}
+
 impl Backend {
-    pub(crate) fn new(
-        id: GatewayId,
-        bus: Bus,
-        store: Store,
-        clock: Clock,
-        count: PartitionCount,
-        limits: GatewayLimits,
-        drain: CancellationToken,
-    ) -> Self {
-        Self {
-            id,
-            bus,
-            store,
-            replica: Replica::default(),
-            embeddings: None,
-            limits,
-            drain,
-            drain_time: HttpLimits::default().drain,
-            count,
-            clock,
-            settings_cache: Arc::default(),
-        }
-    }
-
-    /// Sets the time that connections have to end in a drain.
-    #[must_use]
-    pub(crate) fn with_drain_time(self, drain_time: Duration) -> Self {
-        Self { drain_time, ..self }
-    }
-
-    /// Adds the service that computes vectors for memory searches.
-    #[must_use]
-    pub(crate) fn with_embeddings(self, embeddings: Option<Embeddings>) -> Self {
-        Self { embeddings, ..self }
+    pub(crate) fn new(parts: BackendParts) -> Self {
+        let BackendParts { id, bus, store, clock, count, limits, drain, drain_time, embeddings } = parts;
+        let (replica, settings_cache) = (Replica::default(), Arc::default());
+        Self { id, bus, store, replica, embeddings, limits, drain, drain_time, count, clock, settings_cache }
     }
 
     /// A backend that reads and writes on behalf of a tenant, under row-level security.

@@ -20,7 +20,7 @@ const NATS_AWAY_LIMIT: Duration = Duration::from_secs(10);
 /// Interval at which the connection is checked.
 const NATS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval at which the marks of erased tenants are read. `antiphon erase --tenant` waits for
+/// Interval at which the marks of erased tenants are read. An erasure of a tenant waits for
 /// longer than this.
 const ERASED_TENANTS_INTERVAL: Duration = Duration::from_secs(2);
 

@@ -15,6 +15,7 @@ mod backend;
 mod background;
 mod commands;
 mod config;
+mod document;
 mod metrics;
 mod openapi;
 mod router;
@@ -35,14 +36,14 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::state::AppState;
-use crate::backend::Backend;
+use crate::backend::{Backend, BackendParts};
 use crate::streaming::registry::FeedRegistry;
 use crate::streaming::revocation::OpenStreams;
 
 pub use crate::api::views::KeyView;
 pub use crate::config::{GatewayConfig, GatewayLimits, ReplicaConfig};
+pub use crate::document::described as openapi_document;
 pub use crate::metrics::METRICS;
-pub use crate::openapi::document::described as openapi_document;
 
 /// The readiness condition of a gateway.
 pub const READINESS: &str = "gateway";
@@ -114,9 +115,17 @@ impl Gateway {
             let installation = store.of_installation();
             let count = background::partition_count(&installation).await;
             background::secure(&installation, &state, !is_insecure).await;
-            let backend = Backend::new(self.id, bus, store, clock, count, limits, stop)
-                .with_drain_time(drain_time)
-                .with_embeddings(self.embeddings);
+            let backend = Backend::new(BackendParts {
+                id: self.id,
+                bus,
+                store,
+                clock,
+                count,
+                limits,
+                drain: stop,
+                drain_time,
+                embeddings: self.embeddings,
+            });
             let feeds = FeedRegistry::new(backend.clone());
             if state.feeds.set(feeds.clone()).is_ok() {
                 tracing::info!(partitions = count.get(), "the gateway is ready");

@@ -1,21 +1,16 @@
 //! The router: every operation as a route, and the layers before all of them.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::http::Uri;
-use axum::middleware;
 use axum::routing::get;
-use http_server::auth::cors;
 use http_server::auth::host_check::HostPolicy;
 use http_server::error::{ErrorCode, Problem};
 use http_server::transport::request_metrics::WaitingRoutes;
-use http_server::transport::{request_id, request_metrics, request_trace};
 use runtime::Health;
 
 use crate::app::authorize::Scopes;
 use crate::app::state::AppState;
-use crate::openapi::document;
+use crate::document;
 
 /// Routes whose requests wait for agents.
 const WAITING: WaitingRoutes = &[
@@ -40,16 +35,7 @@ pub(crate) fn router(state: AppState, policy: HostPolicy, health: Health) -> Rou
         .method_not_allowed_fallback(async |uri: Uri| {
             http_server::refusal_at(uri.path(), Problem::from(ErrorCode::MethodNotAllowed))
         });
-    let cors = Arc::clone(&policy.cors);
-    let routes = routes
-        .layer(middleware::from_fn_with_state(cors, cors::cross_origin))
-        .layer(middleware::from_fn(request_id::identify))
-        .layer(middleware::from_fn_with_state(Arc::new(policy), http_server::check_head))
-        .layer(middleware::from_fn_with_state(WAITING, request_metrics::count));
-    match runtime::traces::is_on() {
-        true => routes.layer(middleware::from_fn(request_trace::trace)),
-        false => routes,
-    }
+    http_server::with_layers(routes, policy, WAITING)
 }
 
 /// All operations that have a handler, with their scopes.

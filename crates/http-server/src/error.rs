@@ -19,8 +19,6 @@ pub use code::ErrorCode;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     code: ErrorCode,
-    /// The code as the client reads it: the name of `code`, or the code of a refused command.
-    name: &'static str,
     detail: String,
     retry_after_s: Option<u32>,
     /// The field at fault, for protocols that report it separately.
@@ -55,7 +53,13 @@ pub enum Retry {
 
 /// Why a request failed, and whether to try again.
 #[derive(Serialize, ToSchema)]
-#[schema(as = Problem)]
+#[schema(
+    as = Problem,
+    examples(json!({
+        "type": "about:blank", "title": "Too Many Requests", "status": 429, "code": ErrorCode::RateLimited.name(),
+        "retryable": true, "detail": ErrorCode::RateLimited.meaning(),
+    }))
+)]
 pub struct ProblemBody<'a> {
     /// Always `about:blank`: the status and the code identify the problem.
     #[serde(rename = "type")]
@@ -76,6 +80,13 @@ pub struct ProblemBody<'a> {
     budget: Option<&'a BudgetProblem>,
 }
 
+impl ErrorCode {
+    /// Counts a response that reports this error.
+    pub fn count(self) {
+        metrics::http_error(self.name());
+    }
+}
+
 /// The header that OpenAI's libraries check before the status.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// The longest Retry-After that OpenAI's libraries follow, in seconds.
@@ -84,14 +95,14 @@ const LONGEST_PAUSE_S: u32 = 60;
 impl Problem {
     /// A refusal with the status and the retry advice of its code.
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
-        let (name, detail, retry_after_s) = (code.name(), detail.into(), code.retry_after_s());
-        Self { code, name, detail, retry_after_s, param: None, budget: None }
+        let (detail, retry_after_s) = (detail.into(), code.retry_after_s());
+        Self { code, detail, retry_after_s, param: None, budget: None }
     }
 
     /// The problem of a command that the owner of its partition would refuse. The code is that of
     /// the dead letter.
     pub fn of_command(refusal: RejectedEntry) -> Self {
-        Self { name: refusal.code, ..Self::new(ErrorCode::InvalidCommand, refusal.detail) }
+        Self::new(ErrorCode::InvalidCommand, format!("{}: {}", refusal.code, refusal.detail))
     }
 
     pub fn code(&self) -> ErrorCode {
@@ -111,9 +122,7 @@ impl Problem {
         }
         tracing::warn!(%error, "the store did not answer a request");
         match (error, error.disposition()) {
-            (StoreError::Busy, _) => {
-                Self::new(ErrorCode::DatabaseBusy, "too many reports are being read at the moment")
-            }
+            (StoreError::Busy, _) => Self::from(ErrorCode::DatabaseBusy),
             (StoreError::Stopping, _) | (_, Disposition::Retry | Disposition::TooSlow) => {
                 Self::from(ErrorCode::DatabaseUnavailable)
             }
@@ -135,13 +144,13 @@ impl Problem {
             None => Retry::Never,
         };
         let (status, code, message) =
-            (self.code.status().as_u16(), self.name.to_owned(), self.detail.clone());
+            (self.code.status().as_u16(), self.code.name().to_owned(), self.detail.clone());
         (RequestRejection { status, code, message, param: self.param.clone() }, again)
     }
 
     /// Counts the problem in the metrics; [`IntoResponse`] does so by itself.
     pub fn count(&self) {
-        metrics::http_error(self.name);
+        self.code.count();
     }
 
     /// The problem of a spent budget, which begins again after `seconds`.
@@ -190,7 +199,7 @@ impl IntoResponse for Problem {
             kind: "about:blank",
             title: status.canonical_reason().unwrap_or("Error"),
             status: status.as_u16(),
-            code: self.name,
+            code: self.code.name(),
             retryable: self.retry_after_s.is_some(),
             detail: &self.detail,
             budget: self.budget.as_deref(),
@@ -203,7 +212,7 @@ impl IntoResponse for Problem {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         challenge(&mut response);
-        response.extensions_mut().insert(metrics::ProblemCode(self.name));
+        response.extensions_mut().insert(metrics::ProblemCode(self.code.name()));
         response.extensions_mut().insert(self);
         response
     }
@@ -213,7 +222,7 @@ impl IntoResponse for Problem {
 pub fn refusal(problem: &Problem, error_body: fn(&RequestRejection) -> ErrorBody) -> Response {
     let (rejection, again) = problem.rejection();
     let mut response = in_form(&rejection, again, error_body);
-    response.extensions_mut().insert(metrics::ProblemCode(problem.name));
+    response.extensions_mut().insert(metrics::ProblemCode(problem.code.name()));
     response
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn write_timeout() {
 }
 
 /// Counts a request that is answered with this error.
-pub fn http_error(code: &'static str) {
+pub(crate) fn http_error(code: &'static str) {
     counter!(HTTP_ERRORS, "code" => code).increment(1);
 }
 

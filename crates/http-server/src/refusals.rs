@@ -6,17 +6,19 @@ use auth::CorsRules;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use protocols::ErrorForm;
 
 use crate::auth::cors;
 use crate::auth::host_check::HostPolicy;
 use crate::error::{self, ErrorCode, Problem};
 use crate::transport::connection::{Refusal, Refuse};
 
-/// Detail of the refusal of a request that arrives while the server stops.
-pub const DRAINING: &str = "this gateway is about to stop; try again";
-
 /// Checks Host and Origin before anything else of a request is read.
-pub async fn check_head(State(policy): State<Arc<HostPolicy>>, request: Request, next: Next) -> Response {
+pub(crate) async fn check_head(
+    State(policy): State<Arc<HostPolicy>>,
+    request: Request,
+    next: Next,
+) -> Response {
     match policy.check(&request) {
         Ok(()) => next.run(request).await,
         Err(problem) => {
@@ -29,25 +31,19 @@ pub async fn check_head(State(policy): State<Arc<HostPolicy>>, request: Request,
 /// Makes the responses of requests that a connection refuses.
 pub(crate) fn refusals(rules: Arc<CorsRules>) -> Refuse {
     Arc::new(move |why, uri, origin| {
-        let problem = match why {
-            Refusal::Draining => Problem::new(ErrorCode::Draining, DRAINING),
-            Refusal::TooManyRequests => {
-                let detail = "this address has as many requests under way here as it may have";
-                Problem::new(ErrorCode::TooManyRequests, detail)
-            }
-            Refusal::TooManyStreams => {
-                let detail = "this gateway has as many requests under way as it may have; try another";
-                Problem::new(ErrorCode::TooManyStreams, detail)
-            }
+        let code = match why {
+            Refusal::Draining => ErrorCode::Draining,
+            Refusal::TooManyRequests => ErrorCode::TooManyRequests,
+            Refusal::TooManyStreams => ErrorCode::TooManyStreams,
         };
         let origin = origin.and_then(|origin| origin.to_str().ok());
-        cors::readable(refusal_at(uri.path(), problem), &rules, origin)
+        cors::readable(refusal_at(uri.path(), Problem::from(code)), &rules, origin)
     })
 }
 
 /// A refusal outside of the handlers, in the form of the protocol of its path.
 pub fn refusal_at(path: &str, problem: Problem) -> Response {
-    let Some(form) = protocols::error_body_at(path) else { return problem.into_response() };
+    let Some(form) = ErrorForm::at(path).error_body() else { return problem.into_response() };
     problem.count();
     error::refusal(&problem, form)
 }

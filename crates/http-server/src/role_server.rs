@@ -20,15 +20,13 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::authenticator::{self, Authenticator};
-use crate::auth::cors;
 use crate::auth::quota::{self, TenantLimiter};
 use crate::config::{HttpConfig, HttpServerError};
 use crate::error::{ErrorCode, Problem};
+use crate::layers::with_layers;
 use crate::protected_resource::{ProtectedResource, ResourceMetadata};
-use crate::refusals::check_head;
 use crate::server::HttpServer;
 use crate::transport::extensions::ClientIp;
-use crate::transport::{request_id, request_trace};
 
 /// Interval at which the identity provider's keys are refreshed.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(4);
@@ -178,21 +176,13 @@ impl HttpServer {
             limiter: self.tenant_limiter(),
         };
         let metadata = ResourceMetadata::new(resource, self.access());
-        let policy = self.host_policy();
-        let cors = Arc::clone(&policy.cors);
         let door = (callers.clone(), metadata.clone());
-        let router = Router::new()
+        let routes = Router::new()
             .merge(routes.layer(middleware::from_fn_with_state(door, authenticate)))
             .merge(metadata.map(ResourceMetadata::routes).unwrap_or_default())
             .merge(runtime::endpoint::probes_router(health.clone()))
-            .fallback(async || Problem::from(ErrorCode::UnknownAddress))
-            .layer(middleware::from_fn_with_state(cors, cors::cross_origin))
-            .layer(middleware::from_fn(request_id::identify))
-            .layer(middleware::from_fn_with_state(Arc::new(policy), check_head));
-        let router = match runtime::traces::is_on() {
-            true => router.layer(middleware::from_fn(request_trace::trace)),
-            false => router,
-        };
+            .fallback(async || Problem::from(ErrorCode::UnknownAddress));
+        let router = with_layers(routes, self.host_policy(), &[]);
         let closing = CancellationToken::new();
         let (stop, ready) = (closing.clone(), health.clone());
         let fresh = spawn_named("role credentials", async move {

@@ -3,11 +3,11 @@
 use auth::Permission;
 use model::{ReasoningSessionId, quoting};
 use reasoning::{
-    Compression, CompressionRequest, Reason, Refusal, Selection, Valid, compress, message_id, restorable,
+    Compression, CompressionRequest, Reason, Refusal, Selection, compress, message_id, restorable,
 };
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
-use store::{EarlierCompression, EarlierReturn, ReasoningThread, RequestId};
+use store::{EarlierCompression, EarlierReturn, ReasoningThread, RequestId, UndoneReasoning};
 
 use crate::answer::{ToolAnswer, ToolError};
 use crate::arguments::ToolArguments;
@@ -210,49 +210,25 @@ pub(crate) async fn undo(
     let id = arguments.session(context.tenant.as_ref())?;
     let (wanted, once) = (arguments.name("summary_id")?, arguments.name("request_id")?);
     require_its_thread(context, &id).await?;
-    let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
-    if let Some((request, earlier)) = earlier(context, &id, once).await? {
-        return applied_again(context, &id, repeated_undo(request, &earlier, wanted)?).await;
-    }
-    let Some(summary) = seen.summary.map(message_id) else {
-        return Err(Refusal::from(Reason::NothingToUndo).into());
-    };
-    if let Some(wanted) = wanted.filter(|wanted| *wanted != summary) {
-        let reason = Reason::NotNewest(wanted.to_owned());
-        return Err(Refusal { reason, valid: Valid::Names(vec![summary]) }.into());
-    }
-    if !context.store.undo_reasoning(&id, &seen, once, &context.actor).await? {
-        // The same request may have been executed concurrently.
-        return match earlier(context, &id, once).await? {
-            Some((request, earlier)) => {
-                applied_again(context, &id, repeated_undo(request, &earlier, wanted)?).await
-            }
-            None => Err(changed_meanwhile(context, &id).await),
+    let undone = context.store.undo_newest_reasoning(&id, wanted, once, &context.actor).await?;
+    let UndoneReasoning { summary_id, is_repeated, now } = undone.ok_or_else(ToolError::no_session)??;
+    if is_repeated {
+        let answer = ToolAnswer {
+            text: format!(
+                "This request was made before: it has taken the compression into {summary_id} back."
+            ),
+            json: json!({ "summary_id": summary_id, "repeated": true }),
         };
+        return applied(context, &now, answer).await;
     }
-    let now = read(context, &id, None).await?;
     let (messages, token) = (now.thread.len(), now.token().to_string());
     let answer = ToolAnswer {
         text: format!(
-            "Took the compression into {summary} back. The thread has {messages} messages now. Snapshot token: {token}"
+            "Took the compression into {summary_id} back. The thread has {messages} messages now. Snapshot token: {token}"
         ),
-        json: json!({ "summary_id": summary, "messages": messages, "token": token, "repeated": false }),
+        json: json!({ "summary_id": summary_id, "messages": messages, "token": token, "repeated": false }),
     };
     applied(context, &now, answer).await
-}
-
-fn repeated_undo(
-    request: &str,
-    earlier: &EarlierReturn,
-    wanted: Option<&str>,
-) -> Result<ToolAnswer, ToolError> {
-    let is_same = |summary: &String| earlier.is_undo && wanted.is_none_or(|wanted| wanted == summary);
-    let summary = earlier.oldest.as_ref().filter(|summary| is_same(summary));
-    let summary = summary.ok_or_else(|| Reason::RequestReused(request.to_owned())).map_err(Refusal::from)?;
-    Ok(ToolAnswer {
-        text: format!("This request was made before: it has taken the compression into {summary} back."),
-        json: json!({ "summary_id": summary, "repeated": true }),
-    })
 }
 
 fn repeated_restore(request: &str, earlier: &EarlierReturn) -> Result<ToolAnswer, ToolError> {

@@ -60,12 +60,12 @@ pub enum InvalidPrices {
 }
 
 impl PriceTable {
-    /// Reads a table; `moment` parses times in RFC 3339.
+    /// Reads a table; `parse_time` parses times in RFC 3339.
     ///
     /// # Errors
     /// The JSON is not a price table, an amount is negative, a time is invalid, or a model has two
     /// prices from the same time on.
-    pub fn parse(json: &str, moment: impl Fn(&str) -> Option<Timestamp>) -> Result<Self, InvalidPrices> {
+    pub fn parse(json: &str, parse_time: impl Fn(&str) -> Option<Timestamp>) -> Result<Self, InvalidPrices> {
         let table: Self =
             serde_json::from_str(json).map_err(|error| InvalidPrices::Malformed(error.to_string()))?;
         if !(1..=CURRENCY_BYTES).contains(&table.currency.len()) {
@@ -84,7 +84,7 @@ impl PriceTable {
             if amounts.into_iter().flatten().any(|amount| !(0.0..=1e9).contains(&amount)) {
                 return Err(wrong("an amount must be from 0 to 1000000000"));
             }
-            let from = price.from.as_deref().map(|text| moment(text).or_else(|| moment(&midnight(text))));
+            let from = price.from.as_deref().map(|text| time_or_day(text, &parse_time));
             let from = from.map(|from| {
                 from.ok_or_else(|| wrong("from must be a time like 2026-12-24T18:00:00Z or a day"))
             });
@@ -96,16 +96,16 @@ impl PriceTable {
     }
 
     /// Cost of a call at the price in effect at this time, in the table's currency; `None`: the
-    /// table has no price of its model. `moment` parses times as for [`PriceTable::parse`].
+    /// table has no price of its model. `parse_time` parses times as for [`PriceTable::parse`].
     pub fn cost(
         &self,
         call: &ModelCall,
         model: &str,
         at: Timestamp,
-        moment: impl Fn(&str) -> Option<Timestamp>,
+        parse_time: impl Fn(&str) -> Option<Timestamp>,
     ) -> Option<f64> {
         let from = |price: &Price| match price.from.as_deref() {
-            Some(text) => moment(text).or_else(|| moment(&midnight(text))),
+            Some(text) => time_or_day(text, &parse_time),
             None => Some(Timestamp(i64::MIN)),
         };
         let of_model = self.prices.iter().filter(|price| price.model == model);
@@ -120,15 +120,16 @@ impl PriceTable {
     }
 }
 
-fn midnight(day: &str) -> String {
-    format!("{day}T00:00:00Z")
+/// A time, or the first instant of a day.
+fn time_or_day(text: &str, parse_time: impl Fn(&str) -> Option<Timestamp>) -> Option<Timestamp> {
+    parse_time(text).or_else(|| parse_time(&format!("{text}T00:00:00Z")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn moment(text: &str) -> Option<Timestamp> {
+    fn parse_time(text: &str) -> Option<Timestamp> {
         text.ends_with('Z').then_some(Timestamp(text.len() as i64))
     }
 
@@ -137,7 +138,7 @@ mod tests {
         let json = r#"{"currency": "USD", "prices": [
             {"model": "m", "input": 1.25, "output": 10},
             {"model": "m", "from": "2026-06-01", "input": 1, "cached_input": 0.1, "output": 8}]}"#;
-        let table = PriceTable::parse(json, moment).unwrap();
+        let table = PriceTable::parse(json, parse_time).unwrap();
         let [first, second] = &table.prices[..] else { panic!("{table:?}") };
         assert_eq!(
             (table.currency.as_str(), first.input, first.cached_input, first.output),
@@ -153,14 +154,14 @@ mod tests {
             {"model": "m", "input": 1, "output": 10},
             {"model": "m", "from": "12345678Z", "input": 2, "cached_input": 0.5, "output": 20},
             {"model": "n", "from": "12345678Z", "input": 3, "output": 30}]}"#;
-        let table = PriceTable::parse(json, moment).unwrap();
+        let table = PriceTable::parse(json, parse_time).unwrap();
         let call = ModelCall {
             input_tokens: 1_000_000,
             output_tokens: 100_000,
             cached_tokens: Some(400_000),
             ..ModelCall::default()
         };
-        let cost = |model: &str, at: i64| table.cost(&call, model, Timestamp(at), moment);
+        let cost = |model: &str, at: i64| table.cost(&call, model, Timestamp(at), parse_time);
         assert_eq!((cost("m", 8), cost("m", 9)), (Some(1.0 + 1.0), Some(1.2 + 0.2 + 2.0)));
         assert_eq!((cost("n", 8), cost("n", 9), cost("o", 9)), (None, Some(3.0 + 3.0), None));
     }
@@ -187,8 +188,8 @@ mod tests {
             ),
         ] {
             // A day becomes a time only by adding the hour.
-            let error =
-                PriceTable::parse(json, |text| moment(text).filter(|_| !text.contains("may"))).unwrap_err();
+            let error = PriceTable::parse(json, |text| parse_time(text).filter(|_| !text.contains("may")))
+                .unwrap_err();
             assert!(error.to_string().contains(named), "{json}: {error}");
         }
     }

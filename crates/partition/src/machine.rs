@@ -98,14 +98,12 @@ pub struct Partition {
     last_stored_at: Timestamp,
     /// True once the reader has seen everything under this epoch.
     has_caught_up: bool,
-    /// Last entry read when the reader caught up. Commands up to it are decided before any turn
-    /// starts.
+    /// Last entry read when the reader caught up. Commands up to it are decided before turns start.
     begins_after: Seq,
     /// First item that has to wait in the stream.
     deferring: Option<EntryPlace>,
-    /// Chunks before this place in its frame have been taken, although the entry is read again for
-    /// a chunk that had to wait. Otherwise messages that ended meanwhile would use up that chunk's
-    /// room each time.
+    /// Chunks before this place in its frame have been taken. The entry is read again for a chunk
+    /// that had to wait, and messages that ended meanwhile must not use up its room each time.
     resumes_at: EntryPlace,
     /// Checkpoint of the last commit returned.
     checkpoint: Seq,
@@ -319,10 +317,10 @@ impl Partition {
         tick.into_iter().chain(timer).min()
     }
 
-    /// True if the action to start the turn has been returned and the turn has not ended.
+    /// True if the action to start the turn has been returned and its end is not committed. Until
+    /// then it keeps its place under limits: the commit says how many tokens it used.
     pub fn is_active(&self, turn: &TurnId) -> bool {
-        let found = self.table.turns.get(turn);
-        found.is_some_and(|turn| matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running))
+        self.table.turns.get(turn).is_some_and(|turn| turn.phase != TurnPhase::Waiting)
     }
 
     pub fn stats(&mut self, now: Timestamp) -> Stats {
@@ -514,8 +512,7 @@ impl Partition {
             if open.turn.as_ref().is_some_and(|turn| blocked_turns.contains(&turn.id)) {
                 continue;
             }
-            // The missing chunk may be unread in the stream, because it came while nothing was
-            // read.
+            // The missing chunk may be unread in the stream: it came while nothing was read.
             if open.is_restored && !self.has_caught_up {
                 continue;
             }

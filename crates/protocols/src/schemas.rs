@@ -72,20 +72,20 @@ schema! {
 
 schema! {
     /// Id of a message, unique within its thread.
-    MessageIdSchema as "MessageName", id("u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a")
+    MessageIdSchema as "MessageName", id("u01f3-0198c4d2e5f5-a")
 }
 
 schema! {
     /// Id of a turn.
     TurnIdSchema as "TurnName", text(
-        "^[ut]0[0-3][0-9a-f]{2}-[A-Za-z0-9_-]{1,90}$", 96, "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610",
+        "^[ut]0[0-3][0-9a-f]{2}-[A-Za-z0-9_-]{1,90}$", 96, "u01f3-0198c4d2e5f5",
     )
 }
 
 schema! {
     /// Id of a response: `resp_`, followed by the id of the answer.
     ResponseIdSchema as "ResponseName", text(
-        "^resp_[A-Za-z0-9_-]{1,128}$", 133, "resp_u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a",
+        "^resp_[A-Za-z0-9_-]{1,128}$", 133, "resp_u01f3-0198c4d2e5f5-a",
     )
 }
 

@@ -12,8 +12,8 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMessage {
     pub role: ReasoningRole,
-    /// The text. It may be blank beside calls, for a result, and if the thinking belongs to the
-    /// next message.
+    /// The text. It may be blank in a message with calls, in a result, and if the thinking belongs
+    /// to the next message.
     pub content: String,
     /// The model's thinking before the message.
     pub thinking: Option<String>,
@@ -28,7 +28,7 @@ pub struct NewMessage {
 }
 
 impl NewMessage {
-    /// Whether it has only thinking, which takes no number.
+    /// True if the message has only thinking, so that it gets no number.
     fn is_thinking_alone(&self) -> bool {
         self.role == ReasoningRole::Assistant
             && self.thinking.is_some()
@@ -39,21 +39,21 @@ impl NewMessage {
     }
 }
 
-/// Valid messages, and their requirements on the calls that wait for results.
+/// Valid messages, and the conditions that they set for the waiting calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMessages {
     pub messages: Vec<NewMessage>,
-    /// Calls of earlier messages that these messages answer: they must be waiting.
+    /// Calls of earlier messages that these messages answer. These calls must be waiting.
     pub answers: BTreeSet<String>,
-    /// Calls of these messages. They must not be waiting before, unless an earlier one of these
-    /// messages answers them.
+    /// Calls of these messages. None of their ids may be waiting before, unless an earlier one of
+    /// these messages answers it.
     pub calls: BTreeSet<String>,
-    /// Calls of these messages that wait afterwards.
+    /// Calls of these messages that are waiting afterwards.
     pub waiting: BTreeSet<String>,
 }
 
 impl NewMessages {
-    /// The calls that wait afterwards, if `waiting` wait before.
+    /// The calls that are waiting after these messages, if `waiting` are waiting before.
     ///
     /// # Errors
     /// A result has no call, or the id of a call is already waiting.
@@ -68,8 +68,8 @@ impl NewMessages {
     }
 }
 
-/// Checks messages that are appended together. Thinking alone moves into the next assistant
-/// message.
+/// Checks messages that are appended together. Moves the thinking of a message that has only
+/// thinking into the next assistant message.
 ///
 /// # Errors
 /// One of the messages is invalid; then none must be appended.
@@ -89,8 +89,9 @@ pub fn append(messages: Vec<NewMessage>) -> Result<NewMessages, Refusal> {
             if waiting.iter().any(|waits| waits.id == call.id) {
                 return Err(Reason::CallWaits(call.id.clone()).into());
             }
-            // A call whose id was answered before it in this append waited before, so it is
-            // excluded. A repeated call was answered in between.
+            // If an earlier message of this append answers the id of the call, the id was waiting
+            // before and is excluded. If the id was used by an earlier call of this append, that
+            // call was answered in between.
             if !answers.contains(&call.id) {
                 calls.insert(call.id.clone());
             }
@@ -112,8 +113,9 @@ pub fn append(messages: Vec<NewMessage>) -> Result<NewMessages, Refusal> {
     Ok(NewMessages { messages, answers, calls, waiting })
 }
 
-/// The messages that get a number. Thinking alone moves into the next message, which must be the
-/// assistant's and have no thinking, because two signed thoughts cannot be joined.
+/// The messages that get a number. If a message has only thinking, this moves into the next
+/// message. That one must be the assistant's and have no thinking, because two signed thoughts
+/// cannot be joined.
 fn with_thinking_placed(messages: Vec<NewMessage>) -> Result<Vec<NewMessage>, Refusal> {
     let mut placed = Vec::with_capacity(messages.len());
     let mut alone: Option<NewMessage> = None;

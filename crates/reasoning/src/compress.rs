@@ -1,4 +1,4 @@
-//! Decides what a compression replaces and what is shown after it.
+//! Decides which messages a compression replaces and which are visible after it.
 
 use std::collections::HashSet;
 
@@ -25,9 +25,9 @@ pub enum Selection {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompressionRequest {
     pub selection: Selection,
-    /// The text that replaces them.
+    /// The text that replaces the selected messages.
     pub summary: String,
-    /// The snapshot that the agent saw: in another one, positions may name other messages.
+    /// The snapshot that the agent saw. In another snapshot, positions may refer to other messages.
     pub token: Option<String>,
 }
 
@@ -38,11 +38,11 @@ pub struct Compression {
     pub replaced: Vec<Number>,
     /// The first and last replaced position.
     pub positions: (u64, u64),
-    /// The requested positions, before widening to keep calls with their results.
+    /// The requested positions, before they were widened to keep calls with their results.
     pub asked: (u64, u64),
     /// The number of the summary.
     pub summary: Number,
-    /// Whether the summary belongs to the temp layer.
+    /// True if the summary belongs to the temp layer.
     pub in_temp: bool,
     /// The messages shown afterwards.
     pub shown: Runs,
@@ -53,12 +53,12 @@ pub struct Compression {
 }
 
 impl Compression {
-    /// Whether more than requested is replaced, to keep calls with their results.
+    /// True if more than requested is replaced, to keep calls with their results.
     pub fn is_widened(&self) -> bool {
         self.positions != self.asked
     }
 
-    /// Whether it makes the thread longer.
+    /// True if the compression makes the thread longer.
     pub fn is_longer(&self) -> bool {
         self.chars.1 > self.chars.0
     }
@@ -71,8 +71,8 @@ impl Compression {
 pub fn compress(thread: &ShownThread, request: &CompressionRequest) -> Result<Compression, Refusal> {
     let pairs = thread.pairs();
     let refused = |reason| {
-        // The length of the summary matters only for a single message; otherwise a shorter summary
-        // is possible.
+        // The length of the summary matters only if a single message is replaced. In other cases a
+        // shorter summary is possible.
         let summary_chars = if reason == Reason::Single { chars(&request.summary) } else { 0 };
         Refusal { reason, valid: thread.valid(&request.selection, summary_chars.into()) }
     };
@@ -124,7 +124,7 @@ fn check_summary(summary: &str) -> Result<(), Reason> {
     }
 }
 
-/// The first and last index.
+/// The first and last index of the selected messages.
 fn select(thread: &ShownThread, pairs: &Pairs, selection: &Selection) -> Result<(usize, usize), Reason> {
     let settled = thread.settled(pairs);
     match selection {
@@ -169,7 +169,7 @@ fn of_numbers(thread: &ShownThread, numbers: &[i64]) -> Result<(usize, usize), R
     }
 }
 
-/// Why some of these numbers are not shown.
+/// The reason why some of these numbers are not shown.
 fn missing(thread: &ShownThread, numbers: &[i64]) -> Reason {
     let shown: HashSet<Number> = thread.entries.iter().map(|entry| entry.number).collect();
     for number in numbers {
@@ -182,7 +182,7 @@ fn missing(thread: &ShownThread, numbers: &[i64]) -> Reason {
     Reason::Blank { what: "the list of numbers" }
 }
 
-/// The smallest range around it that does not split a call from its result.
+/// The smallest range that contains this one and does not separate a call from its result.
 fn widen(pairs: &Pairs, (mut first, mut last): (usize, usize)) -> (usize, usize) {
     let mut seen = first..first;
     loop {

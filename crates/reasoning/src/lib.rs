@@ -1,9 +1,9 @@
 //! Focused reasoning threads: an agent sees its thread with numbers, replaces a range of it by a
-//! summary in place, and undoes that exactly.
+//! summary in place, and can undo that exactly.
 //!
 //! Entry points: [`ShownThread`] is the shown part of a session, [`render`] formats it for a model,
-//! [`compress`] validates a compression, [`append`] validates new messages.
-//! [`ReasoningThreadStack`] is a whole session in memory: the reference for what a store does with
+//! [`compress()`] validates a compression, [`append()`] validates new messages.
+//! [`ReasoningThreadStack`] is a whole session in memory: the reference for how a store applies
 //! these decisions.
 //!
 //! Invariants: messages are never changed or deleted; a [`Layer`] lists which are shown, and in

@@ -14,12 +14,13 @@ pub const MAX_ARGUMENTS_BYTES: usize = 256 * 1024;
 pub const MAX_SIGNATURE_BYTES: usize = 64 * 1024;
 /// The highest number that an append assigns.
 pub const MAX_MESSAGES_PER_SESSION: u64 = 100_000;
-/// The highest number of a summary: a full session can still be compressed.
+/// The highest number that a summary can have. It is higher, so that a full session can still be
+/// compressed.
 pub const MAX_SUMMARY_NUMBER: u64 = 110_000;
 /// Maximum numbers in one request.
 pub const MAX_NUMBERS_PER_REQUEST: usize = 10_000;
-/// Maximum summaries shown at the same time. Each layer lists what is shown, so its size grows with
-/// the number of summaries.
+/// Maximum summaries shown at the same time. Each layer lists the shown messages, so its size grows
+/// with the number of summaries.
 pub const MAX_SUMMARIES_SHOWN: usize = 1_000;
 /// Maximum items of a plan.
 pub const MAX_PLAN_ITEMS: usize = 100;
@@ -35,6 +36,6 @@ pub const MAX_NAME_BYTES: usize = 128;
 pub const DISCARDED_SHOWN_CHARS: u32 = 200;
 /// Characters of a summary shown there.
 pub const SUMMARY_SHOWN_CHARS: u32 = 1_000;
-/// For a longer tool result, only the size is shown. Blocks that a store has made keep the limit
-/// from when they were made.
+/// Maximum characters of a tool result that is shown; of a longer result, only the size is shown.
+/// Stored blocks keep the limit that applied when they were made.
 pub const TOOL_RESULT_SHOWN_CHARS: u32 = 200;

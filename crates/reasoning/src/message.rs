@@ -1,7 +1,7 @@
 //! Messages of a session.
 
-/// The number of a message in its session: ascending from 1, never reused, never part of a stored
-/// text.
+/// The number of a message in its session. Numbers ascend from 1, are never reused, and are never
+/// part of a stored text.
 pub type Number = u64;
 
 /// The author of a message in a session.
@@ -14,7 +14,7 @@ pub enum ReasoningRole {
     /// A tool: the result of a call.
     Tool,
     System,
-    /// Replaces messages that were compressed.
+    /// A text that replaces compressed messages.
     Summary,
 }
 
@@ -52,19 +52,19 @@ impl ReasoningRole {
 /// A tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionCall {
-    /// Unique among the calls of the session that wait for their result.
+    /// The id, which is unique among the calls of the session that wait for their result.
     pub id: String,
     /// Name of the tool.
     pub name: String,
-    /// The arguments as the model wrote them. Absent in a [`crate::ShownThread`]: decisions do not
-    /// need them.
+    /// The arguments as the model wrote them. Absent in a [`crate::ShownThread`], because decisions
+    /// do not need them.
     pub arguments: Option<String>,
     /// The provider's signature of the call.
     pub signature: Option<String>,
 }
 
 impl SessionCall {
-    /// A call of which only the id and the tool are known.
+    /// A call with only an id and a tool.
     pub fn new(id: impl Into<String>, name: impl Into<String>) -> Self {
         Self { id: id.into(), name: name.into(), arguments: None, signature: None }
     }
@@ -74,7 +74,8 @@ impl SessionCall {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionMessage {
     pub number: Number,
-    /// Whether it belongs to the temp layer; a summary does if everything that it replaced does.
+    /// True if the message belongs to the temp layer. A summary belongs to it if all messages that
+    /// it replaced do.
     pub in_temp: bool,
     pub role: ReasoningRole,
     /// The text; for a tool message, the result.
@@ -92,7 +93,7 @@ pub struct SessionMessage {
 }
 
 impl SessionMessage {
-    /// Characters of its text.
+    /// Number of characters of its text.
     pub fn chars(&self) -> u32 {
         chars(&self.content)
     }
@@ -109,7 +110,7 @@ pub fn number_of_message_id(id: &str) -> Option<Number> {
     (message_id(number) == id).then_some(number)
 }
 
-/// Characters of a text, for displayed sizes.
+/// Number of characters of a text, for displayed sizes.
 pub(crate) fn chars(text: &str) -> u32 {
     u32::try_from(text.chars().count()).unwrap_or(u32::MAX)
 }

@@ -9,10 +9,10 @@ use crate::{MAX_PLAN_ITEM_BYTES, MAX_PLAN_ITEMS, Reason, Refusal};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PlanState {
     Pending,
-    /// Being worked on.
+    /// The item is being worked on.
     InProgress,
     Done,
-    /// No longer wanted.
+    /// The item is no longer wanted.
     Dropped,
 }
 
@@ -37,7 +37,7 @@ impl PlanState {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanItem {
-    /// One line, never blank.
+    /// The text: one line, never blank.
     pub text: String,
     pub state: PlanState,
 }
@@ -49,10 +49,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan of these items.
+    /// A plan with these items.
     ///
     /// # Errors
-    /// There are too many, or one is blank, too long, or has more than one line.
+    /// There are too many items, or one is blank, too long, or has more than one line.
     pub fn new(items: Vec<PlanItem>) -> Result<Self, Refusal> {
         if items.len() > MAX_PLAN_ITEMS {
             let (count, max) = (items.len() as u64, MAX_PLAN_ITEMS as u64);

@@ -1,4 +1,4 @@
-//! Refusals: the reason, and what would be accepted. The agent reads their text.
+//! Refusals: the reason, and the requests that would be accepted. The agent reads their text.
 
 use std::fmt;
 
@@ -10,19 +10,19 @@ use crate::{MAX_SUMMARIES_SHOWN, Number, Runs, numbers_text};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Refusal {
     pub reason: Reason,
-    /// What would be accepted.
+    /// The requests that would be accepted.
     pub valid: Valid,
 }
 
-/// What a request could name instead.
+/// The values that a request could have instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Valid {
     /// The refusal does not depend on the state of the thread.
     Anything,
-    /// Ranges of positions, each of which could be compressed as a whole. Empty: nothing can be
-    /// compressed.
+    /// Ranges of positions, each of which could be compressed as a whole. If empty, no message can
+    /// be compressed.
     Ranges(Vec<(u64, u64)>),
-    /// Number of messages from the end of the temp layer, least and most; `None`: none can be
+    /// Number of messages from the end of the temp layer: minimum and maximum. `None`: none can be
     /// compressed.
     Count(Option<(u64, u64)>),
     /// Numbers in the order in which they are shown; each list could be compressed as a whole.
@@ -31,7 +31,7 @@ pub enum Valid {
     Names(Vec<String>),
 }
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// The summary has no visible character.
@@ -83,10 +83,10 @@ pub enum Reason {
     /// The temp layer does not have that many messages.
     #[error("the last {count} messages cannot be compressed: only the temp layer counts")]
     Count { count: i64 },
-    /// A single message, and a summary that is not shorter.
+    /// The request selects a single message, and the summary is not shorter than it.
     #[error("one message is compressed only into a summary that is shorter: name at least two")]
     Single,
-    /// A call without its result.
+    /// The request selects a call without its result.
     #[error("[{position}] calls a tool whose result has not come")]
     OpenCall {
         /// Position of the call.
@@ -107,13 +107,13 @@ pub enum Reason {
         /// The first number in between.
         between: Number,
     },
-    /// Too many summaries would be shown; each layer lists what is shown.
+    /// Too many summaries would be shown, and each layer lists the shown messages.
     #[error("the thread shows {MAX_SUMMARIES_SHOWN} summaries: compress some of them into one")]
     TooManySummaries,
-    /// The last number for summaries is used up.
+    /// The highest number for summaries has been assigned.
     #[error("the session has given all of its numbers: go on in another session")]
     NoNumberLeft,
-    /// Thinking without a message after it.
+    /// Thinking has no message after it.
     #[error("thinking alone is no message: put it into the assistant message that follows it")]
     ThinkingAlone,
     /// The text is empty.
@@ -122,7 +122,7 @@ pub enum Reason {
         /// Name of the text.
         what: &'static str,
     },
-    /// A call with this id already waits, or is twice in one message.
+    /// A call with this id is waiting already, or one message has the id twice.
     #[error("the call {0:?} waits for its result already")]
     CallWaits(String),
     /// The result answers no waiting call.
@@ -131,21 +131,21 @@ pub enum Reason {
     /// The role cannot have calls, or cannot have a result.
     #[error("{what} belongs to a message of the role {role} only")]
     WrongRole {
-        /// The field that it has.
+        /// The field that the message has.
         what: &'static str,
         /// The role of the message.
         role: &'static str,
     },
-    /// Summaries cannot be appended; compressions create them.
+    /// A summary cannot be appended; only compressions create summaries.
     #[error("a summary is made by compressing, not by appending")]
     Summary,
     /// There is no layer to undo.
     #[error("there is no compression to take back")]
     NothingToUndo,
-    /// The summary is not that of the newest layer.
+    /// The summary does not belong to the newest layer.
     #[error("{0} is not the newest summary: only the newest compression can be taken back")]
     NotNewest(String),
-    /// There is no such checkpoint.
+    /// No checkpoint has this name.
     #[error("there is no checkpoint {0:?}")]
     UnknownCheckpoint(String),
     /// The layer of the checkpoint was undone.
@@ -199,7 +199,7 @@ impl Reason {
 }
 
 impl Refusal {
-    /// A refusal that does not depend on the state of the thread.
+    /// Creates a refusal that does not depend on the state of the thread.
     pub fn anyway(reason: Reason) -> Self {
         Self { reason, valid: Valid::Anything }
     }

@@ -30,10 +30,10 @@ pub struct ContextSource {
     pub from_batch: Option<Position>,
     /// The last batch; `None`: up to the end.
     pub to_batch: Option<Position>,
-    /// The position of the thread's last message when the layer was made; `None` until then.
+    /// The position of the thread's last message when the layer was made; `None` before that.
     pub as_of: Option<Position>,
-    /// The lowest and highest thread number of the copied messages; `None` until they are copied,
-    /// and if none has a number.
+    /// The lowest and highest thread number of the copied messages. `None` before they are copied,
+    /// and if no message has a number.
     pub numbers: Option<(u64, u64)>,
 }
 

@@ -15,7 +15,8 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct ReasoningThreadStack {
     session: ReasoningSessionId,
-    /// All messages that ever existed: the message with number n has index n - 1.
+    /// All messages of the session, including hidden ones: the message with number n has index n -
+    /// 1.
     messages: Vec<SessionMessage>,
     layers: Vec<Layer>,
     /// The newest layer that is not undone.
@@ -33,7 +34,7 @@ pub struct Discarded<'a> {
 }
 
 impl ReasoningThreadStack {
-    /// A session over these base messages, which are numbered in their order.
+    /// A session with these base messages, which are numbered in their order.
     pub fn new(session: ReasoningSessionId, base: Vec<SessionMessage>) -> Self {
         let numbered = base.into_iter().zip(1..).map(|(message, number)| SessionMessage {
             number,
@@ -50,7 +51,7 @@ impl ReasoningThreadStack {
         }
     }
 
-    /// All messages that ever existed, by number.
+    /// All messages of the session, including hidden ones, by number.
     pub fn messages(&self) -> &[SessionMessage] {
         &self.messages
     }
@@ -61,7 +62,7 @@ impl ReasoningThreadStack {
             Some(layer) => (layer.shown.clone(), layer.summary),
             None => (Runs::default(), 0),
         };
-        // Only layers show summaries: the summary of an undone layer is not shown.
+        // Summaries come only from the layers, because the summary of an undone layer is not shown.
         let later = self.messages.iter().filter(|message| message.number > through);
         let later = later.filter(|message| message.role != ReasoningRole::Summary);
         runs.numbers().filter_map(|number| self.message(number)).chain(later).collect()
@@ -73,7 +74,7 @@ impl ReasoningThreadStack {
         ShownThread { session: self.session.clone(), entries, last_number: self.messages.len() as Number }
     }
 
-    /// The view of a model.
+    /// The view for a model.
     pub fn view(&self) -> String {
         let (shown, thread) = (self.shown(), self.thread());
         let called = thread.called_tools();
@@ -142,11 +143,11 @@ impl ReasoningThreadStack {
         Ok(compression)
     }
 
-    /// Undoes the newest compression and returns its layer. With `summary_id`, only if that is its
-    /// summary.
+    /// Undoes the newest compression and returns its layer. With `summary_id`, undoes it only if
+    /// that is its summary.
     ///
     /// # Errors
-    /// There is none, or the newest one has another summary.
+    /// There is no compression, or the newest one has another summary.
     pub fn undo(&mut self, summary_id: Option<&str>) -> Result<LayerId, Refusal> {
         let newest = self.layer(self.head).ok_or(Reason::NothingToUndo)?;
         let (id, previous) = (newest.id, newest.previous);
@@ -157,7 +158,7 @@ impl ReasoningThreadStack {
         Ok(id)
     }
 
-    /// Names the newest layer.
+    /// Gives the newest layer a name.
     ///
     /// # Errors
     /// The name is invalid, or there are too many checkpoints.
@@ -173,10 +174,10 @@ impl ReasoningThreadStack {
     }
 
     /// Undoes all compressions since a checkpoint and returns their number. Messages appended since
-    /// stay.
+    /// then stay.
     ///
     /// # Errors
-    /// There is no such checkpoint, or its layer was undone.
+    /// No checkpoint has this name, or its layer was undone.
     pub fn restore(&mut self, name: &str) -> Result<u64, Refusal> {
         let stands =
             |checkpoint: &Checkpoint| self.layer(checkpoint.layer).is_none_or(|layer| !layer.is_undone);

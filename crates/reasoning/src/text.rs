@@ -7,7 +7,7 @@ use crate::{MAX_NAME_BYTES, Reason};
 /// Refuses a text that is too long or that Postgres cannot store.
 ///
 /// # Errors
-/// It has more than `max_bytes` bytes, or a NUL character.
+/// The text has more than `max_bytes` bytes, or a NUL character.
 pub fn check_text(what: &'static str, text: &str, max_bytes: usize) -> Result<(), Reason> {
     if text.len() > max_bytes {
         return Err(Reason::TooLong { what, bytes: text.len(), max_bytes });
@@ -18,7 +18,7 @@ pub fn check_text(what: &'static str, text: &str, max_bytes: usize) -> Result<()
     Ok(())
 }
 
-/// Whether a text has no visible character: only white space, hidden characters and modifiers.
+/// True if a text has no visible character: only white space, hidden characters and modifiers.
 pub(crate) fn is_blank(text: &str) -> bool {
     let shows_nothing = |character: char| {
         let changes_others = matches!(

@@ -1,4 +1,5 @@
-//! The shown part of a session, with as much of each message as decisions on compressions need.
+//! The shown part of a session, with only those fields of messages that decisions on compressions
+//! need.
 
 use std::collections::HashMap;
 
@@ -11,12 +12,12 @@ use crate::{MAX_SUMMARIES_SHOWN, Number, ReasoningRole, SessionCall, SnapshotTok
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownMessage {
     pub number: Number,
-    /// Whether it belongs to the temp layer.
+    /// True if the message belongs to the temp layer.
     pub in_temp: bool,
     pub role: ReasoningRole,
-    /// Characters of its text.
+    /// Number of characters of its text.
     pub chars: u32,
-    /// Calls of an assistant message, except those with their result beside them.
+    /// Calls of an assistant message, except those that contain their result.
     pub calls: Vec<SessionCall>,
     /// For a tool message: the id of the answered call.
     pub answers: Option<String>,
@@ -45,17 +46,17 @@ pub struct ShownThread {
     pub last_number: Number,
 }
 
-/// Which entries belong together, as indices from 0.
+/// The entries that belong together, as indices from 0.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
-    /// For each entry with calls or a result: the entries on the other side.
+    /// For each entry with calls or a result: the entries with the matching results or calls.
     pub(crate) partners: HashMap<usize, Vec<usize>>,
-    /// Entries of the temp layer with a call without a result, in order.
+    /// Entries of the temp layer that have a call without a result, in order.
     pub(crate) open: Vec<usize>,
 }
 
 impl Pairs {
-    /// The entries on the other side of an entry's calls or result.
+    /// The entries with the results of an entry's calls, or with the call of its result.
     pub(crate) fn partners(&self, index: usize) -> &[usize] {
         self.partners.get(&index).map(Vec::as_slice).unwrap_or_default()
     }
@@ -72,7 +73,7 @@ impl Pairs {
         &self.open
     }
 
-    /// Whether the entry waits for a result.
+    /// True if the entry waits for a result.
     pub(crate) fn is_open(&self, index: usize) -> bool {
         self.open.binary_search(&index).is_ok()
     }
@@ -84,7 +85,7 @@ impl ShownThread {
         self.entries.len() as u64
     }
 
-    /// Whether no message is shown.
+    /// True if no message is shown.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -99,14 +100,14 @@ impl ShownThread {
         SnapshotToken::of(&self.session, shown)
     }
 
-    /// How many entries, from the first, can be compressed: the running call, and results of calls
-    /// beside it, are excluded.
+    /// The number of entries, from the first, that can be compressed. The running call is excluded,
+    /// and so are the results of calls in the same message.
     pub(crate) fn settled(&self, pairs: &Pairs) -> usize {
         let mut end = self.entries.len();
         loop {
             let results = self.entries[..end].iter().rev();
             let mut first = end - results.take_while(|entry| entry.role == ReasoningRole::Tool).count();
-            // Only results at the end that answer this entry's calls are beside it.
+            // Results at the end are excluded only if all of them answer calls of this entry.
             if first > 0
                 && pairs.is_open(first - 1)
                 && (first..end).all(|result| pairs.partners(result).contains(&(first - 1)))
@@ -119,7 +120,7 @@ impl ShownThread {
         }
     }
 
-    /// A result answers the nearest earlier call with its id that has no result yet.
+    /// Pairs each result with the nearest earlier call that has its id and no result yet.
     pub(crate) fn pairs(&self) -> Pairs {
         let mut partners: HashMap<usize, Vec<usize>> = HashMap::new();
         let mut waiting: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -157,7 +158,7 @@ impl ShownThread {
         self.entries.iter().position(|entry| entry.number == number).map(|index| index as u64 + 1)
     }
 
-    /// Whether no more summaries can be shown.
+    /// True if no more summaries can be shown.
     pub(crate) fn is_full_of_summaries(&self) -> bool {
         let summaries = self.entries.iter().filter(|entry| entry.role == ReasoningRole::Summary);
         summaries.count() >= MAX_SUMMARIES_SHOWN

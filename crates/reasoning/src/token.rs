@@ -1,4 +1,4 @@
-//! Snapshot tokens: identify the shown messages and their order.
+//! Snapshot tokens, which identify the shown messages and their order.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use sha2::{Digest, Sha256};
 
 use crate::Number;
 
-/// Identifies what a thread shows. Messages are immutable and numbers are never reused, so the
-/// numbers suffice: after an undo a thread has its earlier token again.
+/// Identifies the shown messages of a thread. Messages are immutable and numbers are never reused,
+/// so the numbers suffice. After an undo a thread has its earlier token again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SnapshotToken([u8; 16]);
 

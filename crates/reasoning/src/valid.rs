@@ -3,15 +3,16 @@
 use crate::thread::Pairs;
 use crate::{MAX_SUMMARY_NUMBER, ReasoningRole, Runs, Selection, ShownMessage, ShownThread, Valid};
 
-/// Maximum number of ranges in a refusal: the last ones, which agents usually compress.
+/// Maximum number of ranges in a refusal. The last ranges are offered, because agents usually
+/// compress these.
 const MAX_RANGES: usize = 16;
 
 /// First and last index, from 0.
 type IndexRange = (usize, usize);
 
 impl ShownThread {
-    /// What a request of this kind could name. A single message is offered if it is longer than
-    /// `summary_chars`.
+    /// The values that a request of this kind could have. A single message is offered if it is
+    /// longer than `summary_chars`.
     pub fn valid(&self, selection: &Selection, summary_chars: u64) -> Valid {
         let pairs = self.pairs();
         let ranges = self.compressible(&pairs, summary_chars);
@@ -71,8 +72,8 @@ fn is_summary(entry: &ShownMessage) -> bool {
     entry.role == ReasoningRole::Summary
 }
 
-/// The entries below `settled` that are in no compressible range, in order: calls without a result,
-/// and pairs of call and result that enclose such an entry.
+/// The entries below `settled` that no compressible range contains, in order. These are calls
+/// without a result, and pairs of call and result that enclose such an entry.
 fn blocked(pairs: &Pairs, settled: usize) -> Vec<usize> {
     let mut next: Vec<usize> = pairs.open().iter().copied().filter(|index| *index < settled).collect();
     if next.is_empty() {
@@ -91,10 +92,10 @@ fn blocked(pairs: &Pairs, settled: usize) -> Vec<usize> {
     (0..settled).filter(|index| is_blocked[*index]).collect()
 }
 
-/// Calls with their results, to find a pair that encloses an entry. A tree over the calls, in which
+/// Calls with their results, to find a pair that encloses an entry. It is a tree over the calls;
 /// each node has the last result below it.
 struct Spans {
-    /// The results of each call, the last one at the end.
+    /// The results of each call; the last one is at the end.
     results: Vec<Vec<usize>>,
     /// The leaves are the second half. A result is stored as its index plus 1; 0 means none.
     last: Vec<usize>,
@@ -119,7 +120,7 @@ impl Spans {
         }
     }
 
-    /// Removes a call at or before the entry whose result is at or after it.
+    /// Removes and returns a call at or before the entry whose result is at or after the entry.
     fn take_over(&mut self, index: usize) -> Option<(usize, usize)> {
         let call = self.find(1, 0, self.last.len() / 2, index)?;
         let result = self.results[call].pop()?;
@@ -127,7 +128,7 @@ impl Spans {
         Some((call, result))
     }
 
-    /// The first such call below a node, which covers `width` calls from `first` on.
+    /// The first such call below a node that covers `width` calls from `first` on.
     fn find(&self, node: usize, first: usize, width: usize, index: usize) -> Option<usize> {
         if first > index || self.last[node] <= index {
             return None;
@@ -166,14 +167,14 @@ mod tests {
         assert!(blocked(&pairs(&[(0, 2)], &[]), 3).is_empty());
     }
 
-    /// Each call encloses the result of the one before it: a full walk for each step would take
+    /// Each call encloses the result of the previous one. A full walk for each step would take
     /// hours.
     #[test]
     fn a_long_chain_is_walked_once() {
         let count = 50_000;
         let chain: Vec<(usize, usize)> = (0..count).map(|at| (2 * at, 2 * at + 3)).collect();
         let found = blocked(&pairs(&chain, &[1]), 2 * count + 2);
-        // All but the place of the next call.
+        // All entries are blocked except one, the place of the next call.
         assert_eq!(found.len(), 2 * count + 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Formats a thread for its model. Positions exist only in views and in no stored text.
+//! Formats a thread for its model. Positions exist only in views, never in a stored text.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::{
 
 /// Indent of the later lines of a message.
 const INDENT: &str = "    ";
-/// Approximate bytes of a line besides its content.
+/// Approximate bytes of a line without its content.
 const LINE_BYTES: usize = 24;
 
 /// One message of a view.
@@ -21,7 +21,7 @@ pub struct ViewLine<'a> {
     pub role: ReasoningRole,
     /// The text; not needed for a result longer than [`TOOL_RESULT_SHOWN_CHARS`].
     pub content: &'a str,
-    /// Characters of its text.
+    /// Number of characters of its text.
     pub chars: u32,
     /// The calls of an assistant message.
     pub calls: &'a [SessionCall],
@@ -43,7 +43,7 @@ impl<'a> From<&'a SessionMessage> for ViewLine<'a> {
 }
 
 /// Formats the view: a line for each message, numbered from 1 without gaps. Further lines of a
-/// message are indented, so that a line that begins with `[` is always a message.
+/// message are indented, so every line that begins with `[` is a message.
 pub fn render<'a>(
     lines: impl ExactSizeIterator<Item = ViewLine<'a>> + Clone,
     plan: Option<&Plan>,
@@ -51,7 +51,7 @@ pub fn render<'a>(
 ) -> String {
     let count = lines.len();
     let plural = if count == 1 { "message" } else { "messages" };
-    // Allocated once: a long view would be copied each time it grows.
+    // Allocated once, because a long view would be copied each time it grows.
     let bytes: usize = lines.clone().map(|line| line.content.len() + LINE_BYTES).sum();
     let mut view = String::with_capacity(bytes + LINE_BYTES * 4);
     let _ = writeln!(view, "Reasoning Thread ({count} {plural}):");
@@ -105,7 +105,7 @@ pub fn message_text(message: &SessionMessage) -> String {
     text
 }
 
-/// A plan as views show it.
+/// A plan in the form that views have.
 pub fn plan_text(plan: &Plan) -> String {
     let mut text = String::new();
     write_plan(&mut text, plan);

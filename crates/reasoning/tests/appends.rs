@@ -1,4 +1,4 @@
-//! Which messages may be appended.
+//! The messages that can be appended, and those that are refused.
 
 use reasoning::{
     MAX_ARGUMENTS_BYTES, MAX_CONTENT_BYTES, MAX_SIGNATURE_BYTES, NewMessage, ReasoningRole, SessionCall,
@@ -35,7 +35,7 @@ fn results_answer_calls_that_wait() {
     assert!(
         stack.append(messages("a:C>c1")).unwrap_err().to_string().contains("waits for its result already")
     );
-    // After its answer an id may be reused.
+    // After a call was answered, its id may be reused.
     stack.append(messages("t<c1:r a:C>c1 t<c1:r")).unwrap();
     assert!(stack.append(messages("t<c1:r")).is_err());
     assert_eq!(stack.thread().len(), 6);
@@ -141,7 +141,7 @@ fn arguments_and_signatures_are_kept_as_they_came() {
     stack.append(vec![NewMessage { calls: vec![call.clone()], ..thinks("a:", "hm") }]).unwrap();
     assert_eq!(stack.shown()[0].calls, [call]);
     assert_eq!(stack.shown()[0].signature.as_deref(), Some("signed hm"));
-    // Decisions do not need the arguments.
+    // The entries have no arguments, because decisions do not need them.
     assert_eq!(stack.thread().entries[0].calls, [SessionCall::new("c1", "search")]);
 }
 

@@ -1,4 +1,4 @@
-//! What a compression replaces, and what is refused.
+//! The messages that a compression replaces, and the requests that are refused.
 
 use reasoning::{
     CompressionRequest, MAX_MESSAGES_PER_SESSION, MAX_SUMMARY_BYTES, MAX_SUMMARY_NUMBER, Selection, compress,
@@ -32,7 +32,7 @@ fn summary_takes_a_new_number_in_place() {
     assert_eq!(shown(&stack), [1, 2, 8, 5, 6, 7]);
     stack.append(crate::fixture::messages("a:9")).unwrap();
     assert_eq!(shown(&stack), [1, 2, 8, 5, 6, 7, 9]);
-    // Numbers in any order, including a summary.
+    // The numbers may be in any order and include a summary.
     numbers(&mut stack, &[5, 8], "3+4+5").unwrap();
     assert_eq!((shown(&stack), texts(&stack).as_str()), (vec![1, 2, 10, 6, 7, 9], "1 2 3+4+5 6 7 9"));
 }
@@ -133,7 +133,7 @@ fn running_call_is_never_inside() {
     assert_eq!((done.positions, texts(&stack).as_str()), ((2, 3), "A BC now"));
     let text = refused(&mut stack, |stack| range(stack, 1, 3, "x"));
     assert!(text.ends_with("valid: [1] to [2]"), "{text}");
-    // The open call is beside another call that has its result already.
+    // The message of the open call has another call, whose result exists already.
     let mut stack = temp("u:A a:B u:C a:now>c1,frs1 t<c1:r");
     assert!(refused(&mut stack, |stack| last(stack, 4, "x")).ends_with("valid: 1 to 3"));
     last(&mut stack, 3, "s").unwrap();
@@ -153,7 +153,7 @@ fn call_without_result_is_not_compressed() {
     last(&mut stack, 2, "CD").unwrap();
     stack.append(crate::fixture::messages("t<c1:late")).unwrap();
     assert_eq!(range(&mut stack, 2, 3, "s").unwrap().positions, (2, 4));
-    // In a base layer, whose turn is over, the result never arrives.
+    // The turn of a base layer is over, so the result never arrives and the call is not open.
     let mut stack = over("u:A a:B>c1 u:C", "");
     range(&mut stack, 1, 3, "s").unwrap();
 }
@@ -256,12 +256,13 @@ fn refusals_name_what_would_be_accepted() {
         text,
         "[2] calls a tool whose result has not come; valid: [1] to [1] or [3] to [6] or [8] to [8]"
     );
-    // A message that is not longer than the summary is not a range of its own.
+    // A message that is not longer than the summary is not offered as a range of its own.
     let text = refused(&mut temp(open), |stack| range(stack, 1, 1, "long"));
     assert!(text.ends_with("name at least two; valid: [3] to [6]"), "{text}");
     let text = refused(&mut temp(open), |stack| numbers(stack, &[6, 7], "x"));
     assert_eq!(text, "[7] calls a tool whose result has not come; valid: 1 or 3-6 or 8");
-    // The call of a result beyond an open call is on neither side.
+    // If an open call lies between a call and its result, both are excluded from the ranges on
+    // either side.
     let mut split = temp("u:A a:B>c1 a:C>c2 t<c1:r u:D");
     let text = refused(&mut split, |stack| range(stack, 4, 4, "x"));
     assert_eq!(text, "[3] calls a tool whose result has not come; valid: [1] to [1] or [5] to [5]");

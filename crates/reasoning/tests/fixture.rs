@@ -15,7 +15,8 @@ pub(crate) fn session() -> ReasoningSessionId {
     ReasoningSessionId::parse("acme~s").unwrap()
 }
 
-/// `u:text`, `a:text`, `s:text`; `a:text>c1,c2` calls the tool `search`; `t<c1:text` answers.
+/// Words are `u:text`, `a:text`, `s:text`; `a:text>c1,c2` calls the tool `search` twice;
+/// `t<c1:text` is a result.
 pub(crate) fn message(word: &str) -> NewMessage {
     let (head, text) = word.split_once(':').unwrap();
     let (text, calls) = text.split_once('>').unwrap_or((text, ""));
@@ -51,7 +52,7 @@ pub(crate) fn temp(words: &str) -> ReasoningThreadStack {
     stack
 }
 
-/// A session with base messages, and a temp layer on them.
+/// A session with these base messages, and these words in its temp layer.
 pub(crate) fn over(base: &str, words: &str) -> ReasoningThreadStack {
     let base = messages(base).into_iter().map(|new| SessionMessage {
         number: 0,

@@ -1,4 +1,4 @@
-//! Any sequence of appends, compressions, undos and restores, over any thread.
+//! Random sequences of appends, compressions, undos and restores, with random threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use reasoning::{Reason, ReasoningRole, ReasoningThreadStack, Refusal, Runs, Sele
 
 use crate::fixture::{message, over, request, shown};
 
-/// One step, whose numbers are mapped to the thread.
+/// One step. Its numbers are mapped to the thread.
 #[derive(Debug, Clone)]
 enum Step {
     Say,
@@ -19,7 +19,7 @@ enum Step {
     Answer(usize),
     Last(i64),
     Range(i64, i64),
-    /// This many numbers, starting at a position.
+    /// Compresses this many numbers, starting at a position.
     Numbers(usize, usize),
     Undo,
     Checkpoint(u8),
@@ -40,10 +40,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the test knows besides the stack.
+/// The facts that the test knows besides the stack.
 #[derive(Default)]
 struct Known {
-    /// For each call: the numbers of its message and of its result's message.
+    /// For each call: the number of its message, and that of the message with its result.
     calls: BTreeMap<String, (u64, Option<u64>)>,
     /// The shown numbers at each checkpoint.
     checkpoints: BTreeMap<u8, Vec<u64>>,
@@ -66,7 +66,7 @@ impl Known {
                     .map(|(id, _)| id.clone())
                     .collect();
                 let Some(id) = waiting.get(which % waiting.len().max(1)) else { return };
-                // Calls of a base layer wait forever.
+                // Calls of a base layer are never answered, so the append may fail.
                 if let Ok(number) = stack.append(vec![message(&format!("t<{id}:result"))]) {
                     self.calls.insert(id.clone(), (self.calls[id].0, Some(number)));
                 }
@@ -143,9 +143,10 @@ fn take(stack: &mut ReasoningThreadStack, known: &mut Known, step: &Step) {
     }
 }
 
-/// Everything that a refusal offers is accepted.
+/// Checks that every request offered in a refusal is accepted.
 fn accepts(stack: &ReasoningThreadStack, refusal: &Refusal) {
-    // A single message needs a shorter summary, unless that was the refusal.
+    // To compress a single message, the summary must be shorter. The lengths match the reason of
+    // the refusal.
     let summary = if refusal.reason == Reason::Single { "sum" } else { "s" };
     let selections: Vec<Selection> = match &refusal.valid {
         Valid::Ranges(ranges) => {

@@ -30,7 +30,7 @@ fn undo_keeps_what_was_appended_since() {
     );
     stack.undo(Some(&summary_id(&done))).unwrap();
     assert_eq!((texts(&stack).as_str(), shown(&stack)), ("A B C D", vec![1, 2, 3, 5]));
-    // The number of an undone summary is not reused.
+    // The number of an undone summary is not assigned again.
     last(&mut stack, 2, "CD").unwrap();
     assert_eq!(shown(&stack), [1, 2, 6]);
 }

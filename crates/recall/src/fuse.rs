@@ -1,6 +1,6 @@
-//! Joins two rankings: by words and by vectors.
+//! Joins two rankings: one by words and one by vectors.
 
-/// Dampens the difference between places, so that a candidate in one ranking only is not lost.
+/// Reduces the difference between places, so that a candidate in only one ranking is not lost.
 const SMOOTHING: f32 = 60.0;
 
 /// A candidate in the joined ranking, with its places in both, from 1.
@@ -14,8 +14,8 @@ pub struct Fused {
     pub by_vector: Option<u32>,
 }
 
-/// Joins both rankings with equal weight (reciprocal rank fusion): word scores and distances have
-/// no common scale, places do.
+/// Joins both rankings with equal weight (reciprocal rank fusion). Places are used because word
+/// scores and distances have no common scale.
 pub fn fuse(by_words: &[usize], by_vector: &[usize]) -> Vec<Fused> {
     let mut all: Vec<Fused> = (1..)
         .zip(by_words)

@@ -24,7 +24,7 @@ enum Script {
 /// Name, code of its function words, script, stemmer.
 type LanguageRow = (&'static str, Option<&'static str>, Script, Option<Algorithm>);
 
-/// The names are those of Postgres's text search configurations, if one exists.
+/// If Postgres has a text search configuration for a language, the name is the same.
 const ROWS: [LanguageRow; 32] = [
     ("arabic", Some("ar"), Script::Arabic, Some(Algorithm::Arabic)),
     ("armenian", None, Script::Other, None),
@@ -60,14 +60,14 @@ const ROWS: [LanguageRow; 32] = [
     ("yiddish", None, Script::Other, None),
 ];
 
-/// Letters that Russian and Arabic do not have. A text with one is in a related language, which has
-/// no stemmer here.
+/// Letters that occur in neither Russian nor Arabic. A text with such a letter is in a related
+/// language, which has no stemmer here.
 const NEIGHBORS: [char; 27] = [
     'і', 'ї', 'є', 'ґ', 'ў', 'ј', 'љ', 'њ', 'ћ', 'ђ', 'џ', 'қ', 'ң', 'ү', 'ұ', 'һ', 'ә', 'ө', 'پ', 'چ', 'ژ',
     'گ', 'ک', 'ی', 'ٹ', 'ڈ', 'ے',
 ];
 
-/// The languages that have a function word, one bit each.
+/// For each function word, the languages that have it, one bit each.
 static FUNCTION_WORDS: LazyLock<HashMap<&'static str, u32>> = LazyLock::new(|| {
     let mut words: HashMap<&'static str, u32> = HashMap::new();
     for (language, (_, code, ..)) in Language::all().zip(ROWS) {
@@ -94,7 +94,7 @@ impl Language {
         self.row().0
     }
 
-    /// Whether it writes compounds as one word.
+    /// True if the language writes compounds as one word.
     pub(crate) fn compounds(self) -> bool {
         matches!(
             self.name(),
@@ -106,7 +106,7 @@ impl Language {
         self.row().3.map(Stemmer::create)
     }
 
-    /// Whether it is one of the language's words without a meaning of their own.
+    /// True if this is one of the language's function words, which have no meaning of their own.
     pub(crate) fn is_function_word(self, word: &str) -> bool {
         FUNCTION_WORDS.get(word).is_some_and(|languages| languages & self.bit() != 0)
     }
@@ -120,7 +120,7 @@ impl Language {
     }
 }
 
-/// The language of a text as its words indicate it.
+/// The language of a text, guessed from its words.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Guess {
     language: Option<Language>,
@@ -160,8 +160,8 @@ impl Guess {
         Self { language: best, script: Some(script) }
     }
 
-    /// The guessed language. If the words do not decide, `assumed`, provided that it has their
-    /// script.
+    /// The guessed language. If the words do not decide, returns `assumed`, provided that it uses
+    /// their script.
     pub(crate) fn or(self, assumed: Option<Language>) -> Option<Language> {
         self.language.or(assumed.filter(|assumed| Some(assumed.row().2) == self.script))
     }
@@ -170,7 +170,7 @@ impl Guess {
 impl Script {
     const ALL: [Self; 6] = [Self::Latin, Self::Cyrillic, Self::Greek, Self::Arabic, Self::Tamil, Self::Other];
 
-    /// Whether only one of the languages above uses the script.
+    /// True if only one of the languages above uses the script.
     fn has_one_language(self) -> bool {
         matches!(self, Self::Cyrillic | Self::Greek | Self::Arabic | Self::Tamil)
     }

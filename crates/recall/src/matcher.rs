@@ -1,4 +1,4 @@
-//! Finds the words of a question that a word of a text matches, and how well.
+//! Finds the words of a question that match a word of a text, with a score for each.
 
 use hashbrown::HashMap;
 use rust_stemmers::Stemmer;
@@ -12,7 +12,7 @@ const LEAST_COMMON: usize = 4;
 const KEY: usize = 3;
 /// Maximum number of letters in which the endings of inflected forms may differ.
 const LONGEST_ENDING: usize = 3;
-/// Maximum length of a word whose stem may be shorter than the lookup key.
+/// Maximum length of a word for which a stem shorter than the lookup key is allowed.
 const LONGEST_SHORT: usize = 5;
 /// Minimum score of a word that contains the other one.
 const LEAST_OF_PART: f32 = 0.4;
@@ -25,12 +25,12 @@ pub(crate) type Fit = (usize, f32);
 /// The words of a question, prepared for texts of one language.
 pub(crate) struct Matcher {
     stemmer: Option<Stemmer>,
-    /// The language writes compounds as one word.
+    /// True if the language writes compounds as one word.
     compounds: bool,
     asked: Vec<Word>,
-    /// By the whole word and by its stem.
+    /// Indices of the question's words, by the whole word and by its stem.
     whole: HashMap<Vec<char>, Vec<usize>>,
-    /// By any three letters: the word, and their place in it.
+    /// By any three letters: the words with these letters, and the place of the letters in them.
     parts: HashMap<[char; KEY], Vec<(usize, usize)>>,
     /// Cached matches of earlier words.
     known: HashMap<String, Vec<Fit>>,
@@ -40,13 +40,13 @@ struct Word {
     number: usize,
     letters: Vec<char>,
     stem: Vec<char>,
-    /// It matches only itself.
+    /// True if the word is a function word, which matches only itself.
     is_function_word: bool,
 }
 
 impl Matcher {
-    /// `words`: the words of the question, with their indices and whether they are function words
-    /// of its language.
+    /// Prepares the words of a question. `words` has their indices and whether they are function
+    /// words of its language.
     pub(crate) fn new(language: Option<Language>, words: &[(usize, String, bool)]) -> Self {
         let stemmer = language.and_then(Language::stemmer);
         let asked: Vec<Word> = words
@@ -89,8 +89,8 @@ impl Matcher {
 
     fn compare(&self, word: &str) -> Vec<Fit> {
         let letters = folded(word);
-        // Stemming is the slowest step. A long word cannot match by its stem if its first letters
-        // occur in no word of the question.
+        // Stemming is the slowest step. If a long word's first letters occur in no word of the
+        // question, its stem cannot match.
         let may_fit = letters.len() <= LONGEST_SHORT
             || letters.first_chunk().is_some_and(|beginning| self.parts.contains_key(beginning));
         let stem = if may_fit { stem(self.stemmer.as_ref(), word) } else { letters.clone() };
@@ -129,7 +129,7 @@ impl Matcher {
 /// A word, its stem, and a place in the word.
 type Placed<'a> = (&'a [char], &'a [char], usize);
 
-/// The score of two words that share letters at these places.
+/// The score of two words that have the same letters at these places.
 fn fit_of_parts(a: Placed<'_>, b: Placed<'_>, compounds: bool) -> f32 {
     let part = || LEAST_OF_PART + (1.0 - LEAST_OF_PART) * share(a.0.len().min(b.0.len()), a.0, b.0);
     match (a.2, b.2) {
@@ -141,8 +141,8 @@ fn fit_of_parts(a: Placed<'_>, b: Placed<'_>, compounds: bool) -> f32 {
     }
 }
 
-/// The part of a word that is searched in others: its stem, if that is long enough and not another
-/// word.
+/// The part of a word that is searched for in other words. It is the stem, if that is long enough
+/// and is not another word.
 fn core<'a>((letters, stem, _): Placed<'a>) -> &'a [char] {
     if letters.starts_with(stem) && stem.len() >= LEAST_COMMON { stem } else { letters }
 }
@@ -151,7 +151,7 @@ fn is_beginning(of: Placed<'_>, beginning: Placed<'_>) -> bool {
     core(beginning).len() >= LEAST_COMMON && of.0.starts_with(core(beginning))
 }
 
-/// Whether a word contains another one from this place on. A part of three letters counts only at
+/// True if a word contains another one from this place on. A part of three letters counts only at
 /// the end of a compound, like `Rad` in `Lastenrad`.
 fn is_part(of: Placed<'_>, part: Placed<'_>, compounds: bool) -> bool {
     let rest = &of.0[of.2..];
@@ -161,12 +161,12 @@ fn is_part(of: Placed<'_>, part: Placed<'_>, compounds: bool) -> bool {
         || compounds && of.2 >= KEY && (is_head(letters) || letters.starts_with(stem) && is_head(stem))
 }
 
-/// The score of two words that differ in their endings only, like forms of one word in a language
-/// that is unknown or has no rule for them.
+/// The score of two words that differ only in their endings. They may be forms of one word in a
+/// language that is unknown or has no rule for them.
 fn fit_of_forms(a: &[char], b: &[char]) -> f32 {
     let common = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let ending = a.len().max(b.len()) - common;
-    // Slavic words also change before their endings.
+    // Slavic words also change in the letters before their endings.
     let (least, longest) =
         if common < LEAST_COMMON && is_cyrillic(a) { (3, 2) } else { (LEAST_COMMON, LONGEST_ENDING) };
     let is_plural = |one: &[char], many: &[char]| one.len() >= KEY && many.strip_prefix(one) == Some(&['s']);
@@ -193,7 +193,7 @@ fn stem(stemmer: Option<&Stemmer>, word: &str) -> Vec<char> {
 mod tests {
     use super::*;
 
-    /// The score of a text's word for the only word of a question.
+    /// The score of a word in a text if the question has only one word.
     fn fit(language: &str, asked: &str, word: &str) -> f32 {
         let language = Language::parse(language);
         assert!(language.is_some());
@@ -216,7 +216,7 @@ mod tests {
         ] {
             assert!(fit(language, asked, word) >= SAME_STEM, "{asked} {word}");
         }
-        // No rule or no language: only the endings differ.
+        // Without a rule or a language, words match if only the endings differ.
         for (language, asked, word) in [
             ("german", "tees", "tee"),
             ("russian", "кошек", "кошки"),

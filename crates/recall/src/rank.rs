@@ -1,4 +1,4 @@
-//! Ranks texts by what they share with a question.
+//! Ranks texts by the terms that they share with a question.
 
 use hashbrown::HashMap;
 
@@ -8,10 +8,10 @@ use crate::terms::{Group, Terms};
 
 /// Weight of a function word of the question, relative to another word.
 const FUNCTION_WORD: f32 = 0.1;
-/// Terms up to this weight are grammar: texts that share only these are found only if nothing else
-/// matches.
+/// Terms up to this weight are grammar. Texts that share only such terms are found only if no other
+/// text matches.
 const GRAMMAR: f32 = 0.2;
-/// A text with less than this share of the best score is left out.
+/// A text whose score is below this share of the best score is left out.
 const LEAST_OF_BEST: f32 = 0.1;
 
 /// A text that may answer the question.
@@ -22,9 +22,9 @@ pub struct Candidate<'a> {
     pub weight: f32,
 }
 
-/// The indices of the candidates that share something with the question, the best first; ties keep
-/// the input order. `assumed` is the language of texts whose words do not identify it; `None`: the
-/// most common language of the candidates.
+/// The indices of the candidates that share a term with the question, best first; ties keep the
+/// input order. `assumed` is the language of texts whose words do not identify it; `None`: the most
+/// common language of the candidates.
 pub fn rank(question: &str, candidates: &[Candidate<'_>], assumed: Option<Language>) -> Vec<usize> {
     let asked = Terms::read(question);
     if asked.is_empty() {
@@ -75,7 +75,7 @@ struct Question {
     /// One weight per term.
     weights: Vec<f32>,
     groups: HashMap<Group, usize>,
-    /// Index, word, and whether it is a function word.
+    /// Index and word, and whether it is a function word.
     words: Vec<(usize, String, bool)>,
     matchers: HashMap<Option<Language>, Matcher>,
 }
@@ -101,7 +101,7 @@ impl Question {
         question
     }
 
-    /// The terms that a text has, each once.
+    /// The terms of the question that a text has, each once.
     fn fits(&mut self, text: &Terms, assumed: Option<Language>) -> Vec<Fit> {
         let mut fits: Vec<Fit> =
             text.groups.iter().filter_map(|(group, _)| Some((*self.groups.get(group)?, 1.0))).collect();
@@ -183,7 +183,7 @@ mod tests {
             prop_assert_eq!(rank(&question, &candidates, None), ranked);
         }
 
-        /// Words and groups of letters are found whatever they are.
+        /// A text must be found by its own words and groups of letters, whatever these are.
         #[test]
         fn a_text_is_found_by_its_own_words(text in "[a-zа-яぁ-ん一-龥가-힣ก-ฮ0-9]{3,12}") {
             let candidates = [Candidate { text: &text, weight: 1.0 }];

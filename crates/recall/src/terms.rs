@@ -13,7 +13,7 @@ use crate::language::Guess;
 /// The terms of a text, including repetitions.
 #[derive(Debug, Default)]
 pub(crate) struct Terms {
-    /// In lower case.
+    /// The text in lower case.
     text: String,
     words: Vec<Range<usize>>,
     /// Groups of letters of scripts without spaces, with their weights relative to a word.
@@ -22,11 +22,11 @@ pub(crate) struct Terms {
     pub(crate) guess: Guess,
 }
 
-/// At most three letters of 21 bits each.
+/// A group of at most three letters, 21 bits each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Group(u64);
 
-/// Groups of letters that are function words of Chinese.
+/// Groups of letters that are Chinese function words.
 static FUNCTION_GROUPS: LazyLock<HashSet<Group>> = LazyLock::new(|| {
     let words = stop_words::lookup("zh").unwrap_or_default().iter();
     words
@@ -36,7 +36,7 @@ static FUNCTION_GROUPS: LazyLock<HashSet<Group>> = LazyLock::new(|| {
         .collect()
 });
 
-/// How a script is split into terms.
+/// The way in which a script is split into terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Segmentation {
     Words,
@@ -44,11 +44,11 @@ enum Segmentation {
     Han,
     Hiragana,
     Katakana,
-    /// Korean: at spaces, but particles are attached to words.
+    /// Korean, which is split at spaces, but has particles attached to words.
     Hangul,
     /// Thai, Lao, Burmese and Khmer.
     Unspaced,
-    /// Between two terms.
+    /// A character between two terms.
     Nowhere,
 }
 
@@ -64,7 +64,7 @@ impl Terms {
         let mut last = Segmentation::Nowhere;
         for (at, letter) in text.char_indices() {
             let cut = match Segmentation::of(letter) {
-                // An accent belongs to its letter.
+                // An accent is part of its letter.
                 Segmentation::Nowhere if is_combining_mark(letter) => last,
                 cut => cut,
             };
@@ -103,7 +103,8 @@ impl Terms {
             }
             Segmentation::Words => self.words.push(range),
             Segmentation::Hangul => {
-                // The first syllable identifies words of one syllable, whatever particle follows.
+                // The first syllable identifies words of one syllable, whatever particle follows
+                // it.
                 self.group(&['^', run[0]], 0.4);
                 self.groups_of(run, 2, 1.0);
             }
@@ -172,7 +173,7 @@ impl Segmentation {
             | '\u{f900}'..='\u{faff}' => Self::Han,
             '\u{20000}'..='\u{3ffff}' => Self::Han,
             '\u{ac00}'..='\u{d7a3}' => Self::Hangul,
-            // Signs that repeat or abbreviate the text before them.
+            // Signs that repeat or abbreviate the preceding text.
             '\u{e2f}' | '\u{e46}' | '\u{e4f}' | '\u{e5a}' | '\u{e5b}' => Self::Nowhere,
             '\u{e01}'..='\u{eff}' | '\u{1000}'..='\u{1049}' | '\u{1050}'..='\u{109f}' => Self::Unspaced,
             '\u{1780}'..='\u{17d3}' | '\u{17e0}'..='\u{17e9}' => Self::Unspaced,
@@ -181,7 +182,7 @@ impl Segmentation {
         }
     }
 
-    /// Scripts that are split together: Japanese words mix scripts.
+    /// The representative of scripts that are split together, because Japanese words mix scripts.
     fn family(self) -> Self {
         match self {
             Self::Hiragana | Self::Katakana => Self::Han,
@@ -190,7 +191,7 @@ impl Segmentation {
     }
 }
 
-/// The letters of a word without accents, with spellings of one sound unified.
+/// The letters of a word without accents. Different spellings of one sound are unified.
 pub(crate) fn folded(word: &str) -> Vec<char> {
     if word.is_ascii() {
         return word.chars().collect();
@@ -216,8 +217,8 @@ pub(crate) fn folded(word: &str) -> Vec<char> {
     letters
 }
 
-/// Optional marks of Latin, Greek, Cyrillic, Hebrew and Arabic letters. Marks of Indic scripts are
-/// vowels.
+/// True for optional marks of Latin, Greek, Cyrillic, Hebrew and Arabic letters. Marks of Indic
+/// scripts are vowels, so they are not optional.
 fn is_accent(letter: char) -> bool {
     matches!(letter, '\u{300}'..='\u{36f}' | '\u{591}'..='\u{5c7}' | '\u{610}'..='\u{61a}' | '\u{640}' | '\u{64b}'..='\u{65f}' | '\u{670}')
 }

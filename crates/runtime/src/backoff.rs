@@ -1,9 +1,9 @@
-//! Delays before repeating an I/O operation.
+//! Delays before an I/O operation is repeated.
 
 use std::time::Duration;
 
-/// Delays that double from `first` to `cap`. Each is drawn uniformly from its upper half, so that
-/// many processes that lost the same server do not return at the same moment.
+/// Delays that double from `first` to `cap`. Each is drawn uniformly from the upper half of its
+/// range. So if many processes lose the same server, they do not reconnect at the same moment.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
@@ -12,7 +12,7 @@ pub struct Backoff {
 }
 
 impl Default for Backoff {
-    /// From 100 ms to 2 s.
+    /// Delays from 100 ms to 2 s.
     fn default() -> Self {
         Self::new(Duration::from_millis(100), Duration::from_secs(2))
     }
@@ -24,7 +24,8 @@ impl Backoff {
         Self { first, cap: cap.max(first), tries: 0 }
     }
 
-    /// The delay after this many tries, from 0: between half of the nominal delay and all of it.
+    /// The delay after this number of tries, counted from 0: between half of the nominal delay and
+    /// all of it.
     pub fn delay_after(&self, tries: u32) -> Duration {
         let nominal = self.first.saturating_mul(1 << tries.min(31)).min(self.cap);
         nominal.mul_f64(rand::random_range(0.5..=1.0))

@@ -1,5 +1,6 @@
-//! Checks TLS files before anything connects, and recognises refused certificates. Waiting cures
-//! neither: the wrong file is named at once and does not look like an unreachable server.
+//! Checks TLS files before anything connects, and recognises refused certificates. Waiting does not
+//! repair either. So the wrong file is named at once, instead of looking like an unreachable
+//! server.
 
 use std::error::Error;
 use std::io;
@@ -13,16 +14,16 @@ use rustls::{AlertDescription, ClientConfig, RootCertStore};
 /// A file cannot be used for TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// It has no certificate.
+    /// The file has no certificate.
     #[error("{}: there is no certificate in it (PEM, BEGIN CERTIFICATE)", path.display())]
     NoCertificate { path: PathBuf },
-    /// Its content is damaged or of another kind.
+    /// The content of the file is damaged or of another kind.
     #[error("{}: {why}", path.display())]
     Invalid { path: PathBuf, why: String },
-    /// It has no private key.
+    /// The file has no private key.
     #[error("{}: there is no private key in it (PEM, BEGIN PRIVATE KEY)", path.display())]
     NoKey { path: PathBuf },
     /// The certificate and the key do not match.
@@ -33,7 +34,7 @@ pub enum CertificateError {
 /// Checks a file of CA certificates (PEM).
 ///
 /// # Errors
-/// It cannot be read, or one of them cannot be used.
+/// The file cannot be read, or one of the certificates cannot be used.
 pub fn check_authorities(path: &Path) -> Result<(), CertificateError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
@@ -45,7 +46,7 @@ pub fn check_authorities(path: &Path) -> Result<(), CertificateError> {
 /// Checks the files (PEM) of a client certificate and its private key.
 ///
 /// # Errors
-/// One cannot be read or used, or they do not match.
+/// One of them cannot be read or used, or they do not match.
 pub fn check_client_certificate(certificate: &Path, key: &Path) -> Result<(), CertificateError> {
     let chain = certificates(certificate)?;
     let private = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|error| match error {
@@ -64,12 +65,12 @@ pub fn check_client_certificate(certificate: &Path, key: &Path) -> Result<(), Ce
     })
 }
 
-/// Which certificate prevented a connection, with the reason.
+/// The certificate that prevented a connection, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RefusedCertificate {
-    /// The server's certificate is not accepted here.
+    /// This process does not accept the server's certificate.
     OfServer(String),
-    /// Our certificate is not accepted there, or the server requires one.
+    /// The server does not accept our certificate, or requires one.
     OfClient(String),
 }
 

@@ -6,10 +6,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// Milliseconds since the Unix epoch that never go back: the wall time at the start of the clock
 /// plus the monotonic time since then.
 ///
-/// The clock does not follow adjustments of the system clock: timeouts neither fire at once nor
-/// hang. Over weeks it may therefore differ from the system clock by its corrections. Use it for
-/// durations and labels, never to compare with another machine's clock ([`system_time_ms`]). Copies
-/// share the same time.
+/// The clock does not follow adjustments of the system clock, so timeouts neither fire at once nor
+/// hang. Over weeks it may differ from the system clock by these adjustments. Use it for durations
+/// and labels, but not to compare with another machine's clock; for that there is
+/// [`system_time_ms`]. Copies share the same time.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     started_at_ms: i64,
@@ -22,7 +22,7 @@ impl Clock {
         Self { started_at_ms: system_time_ms(), started: Instant::now() }
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// The current time in milliseconds since the Unix epoch.
     pub fn now_ms(&self) -> i64 {
         self.started_at_ms.saturating_add(whole_ms(self.started.elapsed().as_millis()))
     }

@@ -40,7 +40,8 @@ pub fn metrics_router(recorder: Recorder, health: Health) -> Router {
     probes_router(health).route("/metrics", get(scrape))
 }
 
-/// Binds `addr`, so that a port in use stops the start and not the first scrape.
+/// Binds `addr` before the process starts, so that a port in use fails the start and not the first
+/// scrape.
 ///
 /// # Errors
 /// The address cannot be bound.

@@ -1,12 +1,13 @@
 //! Makes text from outside safe for a terminal and for one line of a log.
 //!
-//! A newline would begin a forged line, an escape sequence acts on the terminal, and bidirectional
-//! controls change the visible order of a text.
+//! A newline would begin a forged line, an escape sequence would act on the terminal, and
+//! bidirectional controls would change the visible order of a text.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-/// Whether `c` moves the cursor, ends a line, reorders the text or is invisible: never printed raw.
+/// True if `c` moves the cursor, ends a line, reorders the text or is invisible, so that it must
+/// not be printed raw.
 #[must_use]
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
@@ -20,7 +21,7 @@ pub fn is_unsafe(c: char) -> bool {
             | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// `text` with unsafe characters in Rust notation: `\n`, `\u{1b}`.
+/// Returns `text` with unsafe characters in Rust notation: `\n`, `\u{1b}`.
 #[must_use]
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
@@ -32,8 +33,8 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// JSON with unsafe characters as `\uXXXX`. In serialized JSON such characters occur inside strings
-/// only.
+/// Returns JSON with unsafe characters as `\uXXXX`. In serialized JSON such characters occur only
+/// inside strings.
 #[must_use]
 pub fn escape_json(json: &str) -> Cow<'_, str> {
     // Line breaks and tabs between values are the layout of the JSON itself.

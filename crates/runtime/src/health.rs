@@ -1,7 +1,7 @@
 //! Three probes: whether the process is alive, ready and started.
 //!
 //! Liveness covers only our own loops. An unreachable database or broker never makes a process look
-//! dead: restarting the fleet would not bring it back.
+//! dead, because restarting the fleet would not bring it back.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,19 +72,19 @@ impl Health {
         self.lock().conditions.insert((condition.to_owned(), 0), fault);
     }
 
-    /// A condition of readiness that exists as long as a part of the process; initially met.
+    /// A condition of readiness that exists as long as a part of the process. It is met at first.
     pub fn condition(&self, name: impl Into<String>) -> Condition {
         let mut state = self.lock();
         state.next_condition += 1;
         Condition { health: self.clone(), key: (name.into(), state.next_condition) }
     }
 
-    /// Ends the start: every dependency has been reached once.
+    /// Marks the start as complete: every dependency has been reached once.
     pub fn set_started(&self) {
         self.lock().started = true;
     }
 
-    /// Whether every registered loop has beaten within [`LIVENESS_LIMIT`].
+    /// Succeeds if every registered loop has beaten within [`LIVENESS_LIMIT`].
     pub fn livez(&self) -> ProbeAnswer {
         self.livez_at(Instant::now())
     }
@@ -99,7 +99,7 @@ impl Health {
         )
     }
 
-    /// Whether the start has ended and every condition is met.
+    /// Succeeds if the start is complete and every condition is met.
     pub fn readyz(&self) -> ProbeAnswer {
         let state = self.lock();
         let starting = (!state.started).then(|| "starting".to_owned());
@@ -109,7 +109,7 @@ impl Health {
         ProbeAnswer::of(starting.into_iter().chain(state.conditions.iter().filter_map(said)).collect())
     }
 
-    /// Whether the start has ended.
+    /// Succeeds if the start is complete.
     pub fn startupz(&self) -> ProbeAnswer {
         let starting = (!self.lock().started).then(|| "starting".to_owned());
         ProbeAnswer::of(starting.into_iter().collect())
@@ -132,7 +132,7 @@ impl Condition {
         self.health.lock().conditions.remove(&self.key);
     }
 
-    /// Marks it as not met, with the reason.
+    /// Marks the condition as not met, with the reason.
     pub fn unmet(&self, why: impl Into<String>) {
         self.health.lock().conditions.insert(self.key.clone(), Some(why.into()));
     }

@@ -1,5 +1,6 @@
-//! The HTTP client for external services: rustls with ring, no proxy from the environment, and no
-//! redirects, which would send the request, and perhaps a key, to another host.
+//! The HTTP client for external services. It uses rustls with ring and no proxy from the
+//! environment. It follows no redirects, because these would send the request, and perhaps a key,
+//! to another host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +40,8 @@ pub fn client(silence: Option<Duration>) -> Result<Client, ClientError> {
     .build()?)
 }
 
-/// Mozilla's authorities and those of the machine, if any: an image may have none, and a company
-/// may have its own.
+/// TLS with Mozilla's authorities and those of the machine, if any. An image may have no
+/// authorities, and a company may have its own.
 fn tls() -> Result<ClientConfig, rustls::Error> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let own = rustls_native_certs::load_native_certs();
@@ -50,11 +51,11 @@ fn tls() -> Result<ClientConfig, rustls::Error> {
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// An `Authorization` header with an API key as bearer token, marked sensitive to keep it out of
-/// logs; `None`: there is no key.
+/// An `Authorization` header with an API key as bearer token; `None`: there is no key. The header
+/// is marked sensitive, so that it does not appear in logs.
 ///
 /// # Errors
-/// The key has characters that a header may not have.
+/// The key has characters that are not allowed in a header.
 pub fn bearer(api_key: Option<&str>) -> Result<Option<HeaderValue>, InvalidHeaderValue> {
     let Some(key) = api_key.map(str::trim).filter(|key| !key.is_empty()) else { return Ok(None) };
     let mut value = HeaderValue::from_str(&format!("Bearer {key}"))?;
@@ -62,8 +63,8 @@ pub fn bearer(api_key: Option<&str>) -> Result<Option<HeaderValue>, InvalidHeade
     Ok(Some(value))
 }
 
-/// `path` appended to a base URL, which may end with a slash; `None`: the base is not an http or
-/// https URL with a host.
+/// Appends `path` to a base URL, which may end with a slash. Returns `None` if the base is not an
+/// http or https URL with a host.
 pub fn url_below(base: &str, path: &str) -> Option<Url> {
     let base = format!("{}/", base.trim().trim_end_matches('/'));
     let url = Url::parse(&base).and_then(|base| base.join(path)).ok()?;

@@ -1,7 +1,7 @@
-//! What every process needs: named tasks, signals, logs, traces, health, metrics, a clock, a
-//! backoff, retries.
+//! Services that every process needs: named tasks, signals, logs, traces, health, metrics, a clock,
+//! a backoff, retries.
 //!
-//! This crate is independent of the domain: it knows nothing of threads, partitions or chunks.
+//! This crate is independent of the domain: it does not know threads, partitions or chunks.
 
 pub mod backoff;
 pub mod certificates;

@@ -15,7 +15,7 @@ pub use self::description::{MetricDescription, MetricKind, describe};
 /// The suffix of histograms of durations.
 const SECONDS: &str = "_seconds";
 
-/// From half a millisecond, a commit on a local disk, to ten minutes, a long turn.
+/// Buckets from half a millisecond, a commit on a local disk, to ten minutes, a long turn.
 const SECONDS_BUCKETS: [f64; 19] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
     300.0, 600.0,
@@ -36,13 +36,13 @@ const UNLIMITED_MEMORY: &str = "process_virtual_memory_max_bytes 0";
 
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// Why the recorder could not be installed.
+/// The reason why the recorder could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// The buckets were refused.
     #[error("the metrics recorder could not be built: {0}")]
     Build(#[from] BuildError),
-    /// This process has one already.
+    /// This process has a recorder already.
     #[error("a metrics recorder is already installed")]
     AlreadyInstalled,
 }
@@ -69,8 +69,8 @@ impl Recorder {
     }
 
     /// All recorded metrics and those of the process, in the Prometheus text format. NaN samples
-    /// are left out: the recorder keeps every series, so a gauge is set to NaN when its object is
-    /// gone.
+    /// are left out. The recorder keeps every series, so a gauge is set to NaN when its object no
+    /// longer exists.
     pub fn render(&self) -> String {
         self.process.collect();
         with_types_of_process(&without_gone(&self.handle.render()))
@@ -152,7 +152,7 @@ mod tests {
             let line = text.lines().find_map(|line| line.strip_prefix("process_cpu_seconds_total "));
             line.map(str::to_owned).expect("the metric")
         };
-        // Integers would show no fraction however long this takes.
+        // If the CPU time were an integer, it would have no fraction, however long this loop runs.
         while !seconds().contains('.') {
             assert!(began.elapsed() < Duration::from_secs(30), "{}", seconds());
         }

@@ -8,14 +8,14 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::Backoff;
 
-/// The number of operations being retried, by purpose: an unavailable server is logged once, not
-/// once per operation.
+/// The number of operations being retried, by purpose. It is kept so that an unavailable server is
+/// logged once, not once per operation.
 static WAITING: Mutex<BTreeMap<&str, usize>> = Mutex::new(BTreeMap::new());
 
 /// Calls `operation` until it succeeds, with a delay after each error. `what` is logged once when
 /// the first operation of this kind begins to wait, and once when the last one has ended.
 ///
-/// Errors that no retry cures belong in `T`.
+/// Errors that a retry cannot remove belong in `T`.
 pub async fn retry<T, E: Display, F: Future<Output = Result<T, E>>>(
     backoff: Backoff,
     what: &'static str,
@@ -27,8 +27,8 @@ pub async fn retry<T, E: Display, F: Future<Output = Result<T, E>>>(
     }
 }
 
-/// As [`retry`], but ends with the output of `stop` when that completes. It is checked only between
-/// two tries: no operation is cancelled.
+/// Does [`retry`], but ends with the output of `stop` when that completes. `stop` is checked only
+/// between two tries, so an operation is never cancelled.
 ///
 /// # Errors
 /// The output of `stop`.

@@ -1,4 +1,4 @@
-//! Shutdown: from a signal to a drain.
+//! Shutdown of a process: a signal starts the drain.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -8,14 +8,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::spawn_named;
 
-/// Why a process stops.
+/// The reason why a process stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShutdownReason {
-    /// SIGTERM: an orchestrator or an operator.
+    /// SIGTERM, sent by an orchestrator or an operator.
     Sigterm,
-    /// SIGINT, as Ctrl-C sends it.
+    /// SIGINT, for example from Ctrl-C.
     Sigint,
-    /// The process itself, because an indispensable part has ended.
+    /// The process stops itself, because an indispensable part has ended.
     Internal,
 }
 
@@ -29,7 +29,7 @@ impl ShutdownReason {
         }
     }
 
-    /// The exit code that shells expect of a process stopped by this before it had drained.
+    /// The exit code that shells expect if a process ends for this reason before it has drained.
     fn exit_code(self) -> i32 {
         match self {
             Self::Sigterm => 143,
@@ -59,7 +59,7 @@ impl Shutdown {
         Ok(shutdown)
     }
 
-    /// Cancelled when the process is to drain.
+    /// A token that is cancelled when the process must drain.
     pub fn token(&self) -> CancellationToken {
         self.token.clone()
     }

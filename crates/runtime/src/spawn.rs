@@ -1,4 +1,4 @@
-//! Named tasks: the only place that may call `tokio::spawn`.
+//! Named tasks. This is the only module that may call `tokio::spawn`.
 
 use std::any::Any;
 use std::future::Future;
@@ -9,9 +9,9 @@ use tokio::task::JoinHandle;
 
 /// Spawns `task` under a name that the log shows when it panics.
 ///
-/// A panic still reaches the handle as a `JoinError`. The caller of an indispensable task awaits
-/// the handle and ends the process when the task ends: a process that continued without it would
-/// hang unnoticed.
+/// A panic still reaches the handle as a `JoinError`. If a task is indispensable, its caller awaits
+/// the handle and ends the process when the task ends. Otherwise the process would continue without
+/// the task and hang unnoticed.
 #[allow(clippy::disallowed_methods, reason = "this is the named spawn that everything else uses")]
 pub fn spawn_named<F>(name: &'static str, task: F) -> JoinHandle<F::Output>
 where

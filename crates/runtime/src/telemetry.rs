@@ -15,13 +15,13 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 pub use self::lines::{InvalidFormat, LogFormat};
 use crate::spawn::panic_text;
 
-/// Why logging could not be set up.
+/// The reason why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     /// The filter cannot be parsed.
     #[error("the log filter {filter:?} is wrong: {source}")]
     Filter { filter: String, source: ParseError },
-    /// There is a subscriber already.
+    /// The process has a subscriber already.
     #[error("logging is already set up: {0}")]
     Already(#[from] TryInitError),
 }
@@ -37,9 +37,9 @@ pub enum InitError {
 pub fn init(filter: &str, format: LogFormat, defaults: &[&str]) -> Result<(), InitError> {
     let filter = parse(filter, defaults)?;
     let lines = lines::layer(format, io::stderr().is_terminal(), io::stderr);
-    // The filter is a separate layer, not a filter of the lines layer. As the latter it drops the
-    // next event of a thread on which a library has asked whether a disabled level is enabled, as
-    // sqlx does with each statement.
+    // The filter is a separate layer, not a filter of the lines layer, which would lose events. A
+    // library may ask whether a disabled level is enabled, as sqlx does with each statement. A
+    // filter of the lines layer then drops the thread's next event.
     tracing_subscriber::registry().with(lines).with(filter).try_init()?;
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
@@ -49,7 +49,8 @@ pub fn init(filter: &str, format: LogFormat, defaults: &[&str]) -> Result<(), In
 }
 
 fn parse(filter: &str, defaults: &[&str]) -> Result<EnvFilter, InitError> {
-    // The later of two directives for one target wins, so the operator's directives come last.
+    // If two directives have the same target, the later one applies, so the operator's directives
+    // come last.
     let directives = defaults.iter().copied().chain([filter]).collect::<Vec<_>>().join(",");
     EnvFilter::builder()
         .parse(directives)

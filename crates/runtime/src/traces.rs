@@ -1,9 +1,9 @@
 //! Traces: spans of a process's work, sent to an OpenTelemetry receiver over OTLP (HTTP with
 //! protobuf).
 //!
-//! Entry points: [`install`], once per process; then [`Span::start`]. Without it every call here
-//! returns at once and allocates nothing. An ended span enters a bounded queue, and is dropped and
-//! counted when that is full: nothing waits for the receiver.
+//! Entry points: [`install`], once per process; then [`Span::start`]. Without [`install`], every
+//! call here returns at once and allocates nothing. A span that ends enters a bounded queue. If the
+//! queue is full, the span is dropped and counted, so that work never waits for the receiver.
 //!
 //! Spans carry ids, names and numbers, never the text of messages.
 
@@ -34,25 +34,25 @@ static INSTALLED: OnceLock<Installed> = OnceLock::new();
 
 #[derive(Debug)]
 struct Installed {
-    /// Dropping it would end the tracer.
+    /// Kept because dropping the provider would end the tracer.
     _provider: SdkTracerProvider,
     tracer: SdkTracer,
     exporter: Exporter,
 }
 
-/// Why traces could not be installed.
+/// The reason why traces could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallTracesError {
     /// The HTTP client could not be created.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// They are installed already in this process.
+    /// Traces are installed already in this process.
     #[error("traces are already installed")]
     AlreadyInstalled,
 }
 
-/// Sends the spans of this process to a receiver from now on. Call it within a tokio runtime. It
-/// sends nothing yet: an unreachable receiver is not an error.
+/// Sends the spans of this process to a receiver from now on. Call it within a tokio runtime. This
+/// call itself sends nothing, so an unreachable receiver is not an error.
 ///
 /// # Errors
 /// See [`InstallTracesError`].
@@ -71,7 +71,7 @@ pub fn install(settings: TraceSettings) -> Result<(), InstallTracesError> {
     INSTALLED.set(installed).map_err(|_| InstallTracesError::AlreadyInstalled)
 }
 
-/// Whether traces are installed in this process.
+/// True if traces are installed in this process.
 pub fn is_on() -> bool {
     INSTALLED.get().is_some()
 }
@@ -80,7 +80,7 @@ fn tracer() -> Option<&'static SdkTracer> {
     INSTALLED.get().map(|installed| &installed.tracer)
 }
 
-/// Sends the spans that have ended, and returns when that is done or `timeout` has passed.
+/// Sends the spans that have ended. Returns when they are sent or `timeout` has passed.
 pub async fn flush(timeout: Duration) {
     if let Some(installed) = INSTALLED.get()
         && !installed.exporter.flush(timeout).await

@@ -32,7 +32,7 @@ pub(crate) struct Follower {
     /// Events for another number are dropped.
     pub(crate) number: u64,
     pub(crate) feed: Feed,
-    pub(crate) viewers: Vec<ViewerConnection>,
+    pub(crate) subscribers: Vec<ViewerConnection>,
     pub(crate) waiting: WaitingSubscribers<ViewerConnection>,
     /// The highest epoch seen, for a planted bug.
     pub(crate) epoch: u64,
@@ -47,7 +47,7 @@ impl Follower {
         Self {
             number,
             feed: Feed::new(thread.clone(), log_budget),
-            viewers: Vec::new(),
+            subscribers: Vec::new(),
             waiting: WaitingSubscribers::new(thread.clone()),
             epoch: 0,
             asked: None,

@@ -1,9 +1,9 @@
 //! Seeded simulation of partitions against a hostile log and store, and the invariant checker.
 //!
-//! Entry points: [`simulate`] runs one seed, [`swarm`] many, [`checker::check`] checks plain data.
-//! The machine under test is the real one. Log, store, clocks, network and gateways are doubles
-//! that fail in every way the real ones can. Invariants: equal seeds give equal histories; the
-//! production crates do not depend on the simulation; `checker` does not depend on it either.
+//! Entry points: [`simulate`] runs one seed, [`swarm()`] many, [`checker::check`] checks plain
+//! data. The machine under test is the real one. Log, store, clocks, network and gateways are
+//! doubles that fail in every way the real ones can. Invariants: equal seeds give equal histories;
+//! the production crates do not depend on the simulation; `checker` does not depend on it either.
 
 mod bug;
 pub mod checker;

@@ -1,8 +1,8 @@
 //! Reads and writes of the HTTP API: threads, turns, agents, tasks, the audit log.
 //!
 //! Gateways write only a few things: new threads, settings and schedules of agents, facts, budgets,
-//! delayed tasks, idempotency keys, and the parameters of responses. All else goes through the
-//! partition's stream and is written by its owner.
+//! delayed tasks, idempotency keys, and the parameters of responses. All other changes go through
+//! the partition's stream and are written by the owner of the partition.
 
 mod agents;
 mod audit;

@@ -1,4 +1,4 @@
-//! Budgets: limits, usage, and which turns may not begin.
+//! Budgets: limits, usage, and the check that keeps turns over budget from beginning.
 //!
 //! A commit of a turn writes nothing here. The usage of a budget is a stored total up to some
 //! seconds ago plus the sum of later calls in the ledger. So the cost of a query does not depend on
@@ -20,14 +20,15 @@ use crate::store::Store;
 
 /// Maximum number of budgets per tenant.
 pub const MOST_BUDGETS: i64 = 1_000;
-/// Ledger rows older than this are visible to every transaction: their statements have ended.
+/// Ledger rows older than this are visible to every transaction, because the statements that wrote
+/// them have ended.
 const VISIBLE_AFTER: Duration = Duration::from_secs(30);
 /// The longest part of the ledger that one statement reads.
 const COUNTED_AT_ONCE: Duration = Duration::from_secs(6 * 3_600);
 /// The most budgets whose period one statement renews.
 const ENDED_AT_ONCE: i64 = 1_000;
-/// Tries to renew budgets whose periods have ended: another process may do the same, or the new
-/// period may end as well.
+/// Maximum attempts to renew budgets whose periods have ended. Another process may renew them at
+/// the same time, or the new period may end meanwhile.
 const RENEWALS: usize = 3;
 
 const COLUMNS: &str = "trim_scale(c.max_amount)::text AS limit_text,
@@ -43,7 +44,7 @@ const COLUMNS: &str = "trim_scale(c.max_amount)::text AS limit_text,
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BudgetScope {
     Tenant,
-    /// Calls of the agent and of the work after its turns.
+    /// Calls of the agent and of the background work after its turns.
     Agent(AgentId),
     /// Calls in threads with this `user_id`.
     User(String),
@@ -101,21 +102,22 @@ pub struct BudgetRow {
     pub period_start: Timestamp,
     /// The start of the next period.
     pub period_end: Timestamp,
-    /// Rises by one with each change, from 1.
+    /// Starts at 1; each change increments it.
     pub version: u64,
-    /// First put (database clock).
+    /// When the budget was first put (database clock).
     pub created_at: Timestamp,
-    /// When it was last put.
+    /// When the budget was last put (database clock).
     pub updated_at: Timestamp,
     read_at: Timestamp,
     tenant: String,
 }
 
-/// Prevents a turn from beginning: of the exhausted budgets, the one whose period ends last.
+/// The exhausted budget that prevents a turn from beginning. If several are exhausted, this is the
+/// one whose period ends last.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverBudget {
     pub row: BudgetRow,
-    /// Time left in its period, in ms by the database clock; at least 1.
+    /// Time left in the period of the budget, in ms by the database clock; at least 1.
     pub for_ms: i64,
 }
 
@@ -147,8 +149,8 @@ fn bucket(subject: &str) -> i16 {
 }
 
 impl Store {
-    /// Creates or replaces a budget. Unless only its limit changes, its usage is counted again from
-    /// the ledger. `false`: the tenant has [`MOST_BUDGETS`] others.
+    /// Creates or replaces a budget. Unless only the limit changes, the usage is counted again from
+    /// the ledger. Returns `false` if the tenant has [`MOST_BUDGETS`] others.
     pub async fn put_budget(
         &self,
         tenant: Option<&Tenant>,
@@ -178,7 +180,7 @@ impl Store {
         if count(&self.rows(statement).await?)? == 0 {
             return Ok(false);
         }
-        // Counts the ledger part by part. If this stops early, workers count the rest.
+        // Counts the ledger in parts. If this loop stops early, workers count the rest.
         let counting = self.wide();
         loop {
             match counting.count_usage(Some(&[tenant_text(tenant)]), Some(name)).await {
@@ -189,7 +191,8 @@ impl Store {
         }
     }
 
-    /// Deletes a budget; turns that it blocked may begin. False when there is none of that name.
+    /// Deletes a budget, so that turns it blocked may begin. Returns false if there is no budget
+    /// with this name.
     pub async fn delete_budget(
         &self,
         tenant: Option<&Tenant>,
@@ -247,7 +250,7 @@ impl Store {
         Ok(rows.into_iter().map(|(_, row)| row).collect())
     }
 
-    /// For each of these turns, given by thread and agent: the budget that prevents it from
+    /// For each of these turns, given by thread and agent, the budget that prevents it from
     /// beginning.
     pub async fn over_budget(
         &self,
@@ -272,11 +275,11 @@ impl Store {
     }
 
     /// Renews budgets whose period has ended, adds recent usage to the totals, and returns how many
-    /// budgets are not fully counted yet. `tenants` are named as by [`Store::budgeted_tenants`];
+    /// budgets are not fully counted yet. `tenants` has names as in [`Store::budgeted_tenants`];
     /// `None`: all. Any number of processes may call this.
     ///
-    /// Without it, a period that begins only when its budget is read would have to be counted from
-    /// its start by that one statement.
+    /// Without these calls, a period could begin only when its budget is read. That one statement
+    /// would have to count the whole period.
     pub async fn count_budgets(&self, tenants: Option<&[String]>) -> Result<u64, StoreError> {
         let begun = self.start_ended_periods(tenants).await;
         let behind = self.count_usage(tenants, None).await?;
@@ -317,8 +320,8 @@ impl Store {
         bind_prices(sqlx::query(AssertSqlSafe(sql)), prices)
     }
 
-    /// Reads budgets, each with the index of the turn that it applies to. Renews those whose period
-    /// has ended, and then reads all again.
+    /// Reads budgets, each with the index of the turn that it applies to. If the period of a budget
+    /// has ended, renews it and then reads all budgets again.
     async fn renewed(
         &self,
         statement: impl Fn() -> Statement,
@@ -401,7 +404,8 @@ fn period_of(row: &PgRow) -> Result<BudgetPeriod, StoreError> {
     parse_column(row, "period", |name| BudgetPeriod::from_name(name).ok_or("no such period"))
 }
 
-/// A time zone that a later version of the database lacks counts as UTC, so that turns go on.
+/// The time zone of a budget. UTC if the time zone database no longer has the stored zone, so that
+/// turns continue.
 fn zone_of(row: &PgRow) -> Result<Zone, StoreError> {
     Ok(Zone::named(row.try_get("time_zone")?).unwrap_or(Zone::UTC))
 }

@@ -1,7 +1,7 @@
-//! Age and size limits of operational records.
+//! Limits on the age and size of operational records.
 //!
-//! Each kind of record has one row in [`CleanupKind::rule`], or a statement of its own. Deleting
-//! is idempotent, so every worker may do it.
+//! Each kind of record has one row in [`CleanupKind::rule`], or a statement of its own. Deletion is
+//! idempotent, so every worker may run it.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::error::StoreError;
 use crate::row::{count, interval};
 use crate::store::Store;
 
-/// A kind of record that is deleted when it is old, or when there are too many bytes of it.
+/// A kind of record that is deleted when it is too old, or when its table is too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CleanupKind {
-    /// Tasks that are completed, with their texts. Their turns are in the history.
+    /// Completed tasks with their texts. Their turns are in the history.
     CompletedTasks,
     /// Tasks that failed and were neither retried nor dropped.
     FailedTasks,
@@ -24,67 +24,70 @@ pub enum CleanupKind {
     DeadLetters,
     /// The audit log.
     Audit,
-    /// Marks of erased threads. A message for a thread whose mark is gone makes a new thread.
+    /// Marks of erased threads. After the mark is gone, a message for the thread creates it again.
     ErasedThreads,
-    /// Marks of erased tenants, once nothing of them is left. After that the tenant's name can be
-    /// used again.
+    /// Marks of erased tenants of which no data is left. After that the tenant's name can be used
+    /// again.
     ErasedTenants,
-    /// Ids by which repeated tasks are recognized. Those of pending and failed tasks stay:
+    /// Erasures that have ended, with their receipts.
+    Erasures,
+    /// Ids by which repeated tasks are recognized. The ids of pending and failed tasks are kept:
     /// operators name tasks by them, and a pending task must not be queued twice.
     TaskIds,
     /// Idempotency keys of messages.
     IdempotencyKeys,
-    /// Failures of messages. The inputs themselves stay.
+    /// Failures of messages. The inputs themselves are kept.
     FailedMessages,
-    /// Marks of messages that retention has deleted, by which they are recognized if they come
-    /// again.
+    /// Marks of messages that retention has deleted. A message that arrives again is recognized by
+    /// its mark.
     ExpiredMessages,
-    /// Request fields of responses. The answers stay with their threads.
+    /// Request fields of responses. The answers are kept with their threads.
     Responses,
-    /// Timers that have ended. Those of a thread with a pending timer stay: the follow-up rules
-    /// count them.
+    /// Timers that have ended. Timers of a thread with a pending timer are kept, because the
+    /// follow-up rules count them.
     Timers,
     /// Facts that agents remember.
     Facts,
-    /// Single model calls, which are added to the sums of their days.
+    /// Single model calls. Before deletion they are added to the sums of their days.
     ModelCalls,
     /// Sums of model calls by day.
     UsageDays,
-    /// Reasoning sessions that have not changed, with their part of the audit log.
+    /// Unchanged reasoning sessions, with their part of the audit log.
     ReasoningSessions,
 }
 
-/// The limit beyond which records are deleted. Beyond a number of bytes the oldest are deleted
+/// The limit beyond which records are deleted. For a limit in bytes, the oldest records are deleted
 /// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CleanupLimit {
-    /// Records older than this.
+    /// Maximum age of a record.
     Age(Duration),
-    /// Records beyond this number of bytes on disk. Kinds that are not
-    /// [sized](CleanupKind::is_sized) have no such limit: nothing is deleted.
+    /// Maximum bytes of the records on disk. Kinds that are not [sized](CleanupKind::is_sized) have
+    /// no such limit, and nothing of them is deleted.
     Bytes(u64),
 }
 
 /// How the records of a kind are deleted.
 enum CleanupStatement {
-    /// As rows of a table.
+    /// The rows of a table are deleted.
     Table(CleanupTable),
-    /// By a statement of its own: $1 the age, $2 the most records.
+    /// A statement of its own deletes the records: $1 the age, $2 the maximum number of records.
     Own(&'static str),
 }
 
-/// A table whose rows are deleted as they are.
+/// A table from which whole rows are deleted.
 struct CleanupTable {
     name: &'static str,
     /// The column with the time of a row.
     at: &'static str,
-    /// SQL of the bytes of the row `t` on disk.
+    /// SQL expression for the bytes of the row `t` on disk.
     size: Option<&'static str>,
-    /// SQL of which rows may go.
+    /// SQL condition for the rows that may be deleted.
     only: &'static str,
-    /// Whether a B-tree has the rows in the order of `at`. Otherwise an order would sort them all.
+    /// True if a B-tree has the rows in the order of `at`. Without one, ORDER BY would sort all
+    /// rows.
     is_ordered: bool,
-    /// SQL of what is deleted with the rows `gone`.
+    /// SQL that deletes what belongs to the deleted rows, which are named `gone`.
     rest: &'static str,
 }
 
@@ -100,7 +103,7 @@ impl CleanupTable {
 
 impl CleanupKind {
     /// Every kind, in the order of their names in the manual.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::CompletedTasks,
         Self::FailedTasks,
         Self::FailedTurns,
@@ -108,6 +111,7 @@ impl CleanupKind {
         Self::Audit,
         Self::ErasedThreads,
         Self::ErasedTenants,
+        Self::Erasures,
         Self::TaskIds,
         Self::IdempotencyKeys,
         Self::FailedMessages,
@@ -120,7 +124,7 @@ impl CleanupKind {
         Self::ReasoningSessions,
     ];
 
-    /// Whether the kind can have a limit in bytes, too.
+    /// True if the kind can also have a limit in bytes.
     pub fn is_sized(self) -> bool {
         matches!(self.rule(), CleanupStatement::Table(CleanupTable { size: Some(_), .. }))
     }
@@ -135,6 +139,7 @@ impl CleanupKind {
             Self::Audit => "audit",
             Self::ErasedThreads => "erased_threads",
             Self::ErasedTenants => "erased_tenants",
+            Self::Erasures => "erasures",
             Self::TaskIds => "task_ids",
             Self::IdempotencyKeys => "idempotency_keys",
             Self::FailedMessages => "failed_messages",
@@ -148,7 +153,7 @@ impl CleanupKind {
         }
     }
 
-    /// The most rows of one statement, which has 5 s.
+    /// Maximum number of rows that one statement deletes. The statement timeout is 5 s.
     pub fn batch(self) -> u32 {
         match self {
             // A session is deleted with all its messages.
@@ -173,7 +178,8 @@ impl CleanupKind {
                 )
             },
             Self::FailedTasks => CleanupTable {
-                // Without its mark a task would be pending or completed.
+                // The tasks go with their failure marks: a task that lost its mark would be pending
+                // or completed.
                 rest: ", tasks_gone AS (DELETE FROM tasks AS w USING gone AS g
                            WHERE w.bucket = g.bucket AND w.agent_id = g.agent_id AND w.position = g.position)
                        , ids_gone AS (DELETE FROM task_ids AS w USING gone AS g
@@ -207,6 +213,10 @@ impl CleanupKind {
                 only: "t.erasing IS NULL",
                 ..CleanupTable::sized("erased_tenants", "erased_at", "pg_column_size(t.*)")
             },
+            Self::Erasures => CleanupTable {
+                only: "t.ended_at IS NOT NULL",
+                ..CleanupTable::sized("erasures", "ended_at", "pg_column_size(t.*)")
+            },
             Self::TaskIds => CleanupTable {
                 only: "EXISTS (SELECT FROM agents AS a
                                WHERE a.bucket = t.bucket AND a.agent_id = t.agent_id AND a.head_position >= t.position OFFSET 0)
@@ -235,8 +245,8 @@ impl CleanupKind {
 }
 
 impl Store {
-    /// Deletes at most `most` records beyond a limit and returns how many; fewer than `most`: no
-    /// more are left.
+    /// Deletes at most `most` records beyond a limit and returns how many. If fewer than `most`
+    /// were deleted, no more are left.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
@@ -279,11 +289,11 @@ impl Store {
     }
 }
 
-/// $1 the age, $2 the most rows.
+/// Deletes by age: $1 the age, $2 the maximum number of rows.
 fn by_age(table: &CleanupTable) -> String {
     let CleanupTable { name, at, only, .. } = table;
     let order = if table.is_ordered { format!("ORDER BY t.{at}") } else { String::new() };
-    // now() and not clock_timestamp(): an index needs a constant time. SKIP LOCKED: a row that is
+    // now(), not clock_timestamp(): an index scan needs a constant time. SKIP LOCKED: a row that is
     // being changed stays for now, and several workers share the work.
     format!(
         "WITH old AS MATERIALIZED (
@@ -294,13 +304,15 @@ fn by_age(table: &CleanupTable) -> String {
     )
 }
 
-/// $1 the bytes, $2 the most rows.
+/// Deletes by size: $1 the bytes, $2 the maximum number of rows.
 fn by_bytes(table: &CleanupTable) -> Option<String> {
     let (CleanupTable { name, at, only, .. }, size) = (table, table.size?);
-    // A table that is not larger than the limit has no rows beyond it: most times nothing is read.
-    // The size is asked for once; beside the rows it would be computed for each of them. All sizes
-    // are added up, but only the oldest rows are sorted: a row goes while it and all newer ones are
-    // beyond the limit.
+    // If the table is not larger than the limit, nothing is deleted and mostly nothing is read. The
+    // table size is asked for once, in a sub-SELECT; in the outer WHERE it would be computed for
+    // each row.
+    //
+    // All row sizes are added up, but only the oldest rows are sorted. A row is deleted if it and
+    // all newer rows together exceed the limit.
     Some(format!(
         "WITH total AS MATERIALIZED (
              SELECT sum({size})::bigint AS bytes FROM {name} AS t

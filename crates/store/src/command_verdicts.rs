@@ -14,12 +14,12 @@ use crate::takeover::{is_null, limit_beyond};
 use crate::unreadable_tasks::UnreadableTask;
 
 impl Store {
-    /// Returns what the store knows of each of these commands, in their order.
+    /// Checks these commands against the store and returns a verdict for each, in their order.
     ///
-    /// Unless `create_agents`, a new task of an agent without settings and a new turn in a thread
-    /// that does not exist are [`CommandVerdict::Unknown`]. An act on an agent that does not exist
-    /// is always unknown. A command for an erased thread, or with the text of one, is
-    /// [`CommandVerdict::Erased`]: nothing of it is kept.
+    /// Without `create_agents`, a new task of an agent without settings is
+    /// [`CommandVerdict::Unknown`], and so is a new turn in a thread that does not exist. An act on
+    /// an agent that does not exist is always unknown. A command for an erased thread, or with the
+    /// text of one, is [`CommandVerdict::Erased`]: no data of it is kept.
     ///
     /// # Errors
     /// [`StoreError::NotOwner`]: see [`Store::lookup`].
@@ -61,7 +61,7 @@ impl Store {
     }
 
     /// Reads the next tasks of these agents that are not marked failed, in queue order, and whether
-    /// an agent has more. The result has the order of `queues`; it takes one statement.
+    /// an agent has more. The result has the order of `queues`. One statement reads all queues.
     ///
     /// # Errors
     /// [`StoreError::NotOwner`]: see [`Store::lookup`].
@@ -106,7 +106,7 @@ impl Store {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueRead {
     pub agent: AgentId,
-    /// Only tasks behind this position.
+    /// Only tasks after this position are read.
     pub after: Position,
     /// Maximum number of tasks.
     pub limit: usize,
@@ -153,8 +153,8 @@ impl<'a> From<&'a CommandKey> for Wanted<'a> {
 fn verdict(key: &CommandKey, row: &PgRow, create_agents: bool) -> Result<CommandVerdict, StoreError> {
     let (is_known, has_subject): (bool, bool) = (row.try_get("is_known")?, row.try_get("has_subject")?);
     let position: Option<i64> = row.try_get("position")?;
-    // A control command that was carried out stays known: the command that erases a thread passes
-    // the mark.
+    // A control command that was carried out stays known. This covers the command that erases a
+    // thread, which is repeated after the thread has its mark.
     let is_done = is_known && matches!(key, CommandKey::Control(..));
     if row.try_get::<bool, _>("is_erased")? && !is_done {
         return Ok(CommandVerdict::Erased);

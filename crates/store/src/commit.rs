@@ -1,9 +1,9 @@
-//! Applies commits: one statement per group; each commit is fenced by the epoch of its lease and
-//! the number of earlier commits.
+//! Applies commits. One statement applies a group of commits. Each commit is fenced by the epoch of
+//! its lease and the number of earlier commits.
 //!
-//! The statement is in parts in `commit/*.sql`, so that a group runs only the parts it needs.
-//! `statement.rs` joins them, and the other modules beside it turn commits into arrays.
-//! [`CommitWriter`] is the entry type.
+//! `commit/*.sql` has the parts of the statement, so that a group runs only the parts it needs.
+//! `statement.rs` joins the parts, and the other modules in the directory convert commits to
+//! arrays. [`CommitWriter`] is the entry type.
 
 mod coalesce;
 mod columns;
@@ -38,7 +38,7 @@ use self::statement::Checks;
 pub use self::submission::{StreamGap, Submission};
 pub use facts::MOST_OF_SCOPE;
 
-/// After this much idle time the connection is probed first. A dead connection then does not lead
+/// After this idle time the connection is probed before use. Otherwise a dead connection would lead
 /// to an unknown outcome.
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -47,14 +47,14 @@ const UNIQUE_VIOLATION: &str = "23505";
 /// The outcome of one commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committed {
-    /// All of it is durable.
+    /// The whole commit is durable.
     Applied,
-    /// Durable, except for queues whose stored heads were no longer below their guards, and the
-    /// turns and marks that belong to them. The owner's state of these queues is wrong: rebuild the
-    /// partition from the store.
+    /// The commit is durable, except for queues whose stored heads were no longer below their
+    /// guards, and except for the turns and marks that belong to them. The owner's state of these
+    /// queues is wrong: rebuild the partition from the store.
     Stale,
-    /// Nothing was written: the lease is lost, or the store has gone back in time.
-    /// [`crate::Store::reclaim`] decides which.
+    /// Nothing was written, because the lease is lost or the store has gone back in time.
+    /// [`crate::Store::reclaim`] finds out which.
     Fenced,
 }
 
@@ -101,7 +101,7 @@ impl CommitError {
         }
     }
 
-    /// Nothing was sent, because no connection could be opened.
+    /// Error for a group of which nothing was sent, because no connection could be opened.
     fn unsent(error: sqlx::Error) -> Self {
         match StoreError::of_connect(error) {
             error @ (StoreError::Url(_) | StoreError::Refused(_)) => Self::Fatal(error.to_string()),
@@ -109,7 +109,7 @@ impl CommitError {
         }
     }
 
-    /// The statement failed after it may have been sent.
+    /// Error for a statement that failed after it may have been sent.
     fn sent(error: &sqlx::Error) -> Self {
         match (Cause::of(error), error) {
             (Cause::Data, sqlx::Error::Database(error)) => Self::Data {
@@ -120,8 +120,8 @@ impl CommitError {
                 sqlstate: sqlstate(error.as_ref()).into_owned(),
                 detail: error.message().to_owned(),
             },
-            // Too large for the protocol: sqlx finds this before anything is sent. It is permanent,
-            // like data that the server refuses.
+            // A statement too large for the protocol. sqlx detects this before it sends anything.
+            // The error is permanent, like data that the server refuses.
             (_, sqlx::Error::Encode(error)) => {
                 Self::Data { sqlstate: "54000".to_owned(), detail: error.to_string() }
             }
@@ -152,8 +152,8 @@ struct WriterSession {
 }
 
 impl Store {
-    /// A writer that commits as `owner`, over a connection of its own that opens with its first
-    /// commit.
+    /// Creates a writer that commits as `owner`, over a connection of its own. The connection opens
+    /// with the first commit.
     pub fn writer(&self, owner: &str) -> Result<CommitWriter, StoreError> {
         CommitWriter::new(owner, self.config())
     }
@@ -170,7 +170,7 @@ impl CommitWriter {
         })
     }
 
-    /// Applies a group, each commit whole or not at all, and returns the outcome of each, in order.
+    /// Applies a group of commits, each whole or not at all, and returns their outcomes in order.
     ///
     /// A group may hold at most one commit per partition, and at most one commit of a partition may
     /// be in flight. On an error nothing was applied, unless its disposition is
@@ -183,7 +183,8 @@ impl CommitWriter {
         let lean = self.apply(statement::statement(&self.owner, group, Checks::Lean)).await?;
         let rows = match lean {
             Ok(rows) => rows,
-            // A message is stored already, by an earlier statement whose outcome was unknown.
+            // One of the messages is stored already, by an earlier statement with an unknown
+            // outcome.
             Err(_) => {
                 let careful = self.apply(statement::statement(&self.owner, group, Checks::Careful)).await?;
                 careful.map_err(|twice| CommitError::Fatal(twice.0))?
@@ -214,7 +215,8 @@ fn check_distinct(group: &[Submission<'_>]) -> Result<(), CommitError> {
     }
 }
 
-/// Holds the session while the statement runs, and puts it back only after a certain outcome.
+/// Holds the session while the statement runs. Returns the session to its slot only after a certain
+/// outcome.
 async fn apply(
     mut slot: OwnedMutexGuard<Option<WriterSession>>,
     options: &PgConnectOptions,

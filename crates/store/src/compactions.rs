@@ -21,26 +21,26 @@ pub struct PendingCompaction {
     pub agent: AgentId,
     /// The task of that agent.
     pub task: TaskId,
-    /// How long it has waited, ms.
+    /// Time since the compaction was added, ms.
     pub waits_ms: i64,
 }
 
 /// The state of a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Written {
-    /// It is written.
+    /// The summary is written.
     Text(String),
-    /// Its task waits or runs.
+    /// The task of the summary waits or runs.
     NotYet,
-    /// There will be none: its task failed, was dropped, or was never published.
+    /// There will be no summary: its task failed, was dropped, or was never published.
     Never,
 }
 
 impl Store {
-    /// Writes a compaction; returns false if the thread has changed since it was planned. The
-    /// previous compaction must still be the newest, the message before its id must still exist,
-    /// and nothing that it was `planned` with may have changed. With `pending` the compaction waits
-    /// for its summary.
+    /// Writes a compaction; returns false if the thread has changed since it was planned. Three
+    /// conditions must hold: the previous compaction is still the newest, the message before the
+    /// new id still exists, and the thread still has the version in `planned`. With `pending`, the
+    /// compaction waits for its summary.
     pub async fn add_compaction(
         &self,
         thread: &ThreadId,
@@ -68,8 +68,8 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// Finishes a pending compaction with its summary; `None`: there will be no summary, and the
-    /// compaction never takes effect. False when another caller has settled it.
+    /// Finishes a pending compaction with its summary. `None`: there will be no summary, and the
+    /// compaction never takes effect. Returns false when another caller has finished it already.
     pub async fn finish_compaction(
         &self,
         thread: &ThreadId,
@@ -84,8 +84,8 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// Undoes the newest compaction, so that the one before it takes effect again. `None` when
-    /// there is none.
+    /// Undoes the newest compaction, so that the one before it takes effect again. Returns `None`
+    /// when there is no compaction.
     pub async fn undo_compaction(
         &self,
         thread: &ThreadId,

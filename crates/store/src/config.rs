@@ -27,9 +27,9 @@ pub enum TenantScope {
     /// All rows: for workers and operators. A role without the right to see all tenants sees
     /// nothing.
     All,
-    /// What gateways need of the installation itself, and API keys by their ids.
+    /// The rows about the installation itself that gateways need, and API keys by their ids.
     Installation,
-    /// Rows of a tenant; `None`: of the default tenant.
+    /// Rows of one tenant; `None`: the default tenant.
     Tenant(Option<Tenant>),
     Nothing,
 }
@@ -60,8 +60,8 @@ impl StoreConfig {
         }
     }
 
-    /// How long a caller waits for the answer to a statement. It exceeds the server's own timeout,
-    /// so a timeout here means that the server or the network is down.
+    /// How long a caller waits for the answer to a statement. It is longer than the server's own
+    /// timeout, so when it expires, the server or the network is down.
     pub(crate) fn answer_timeout(&self) -> Duration {
         self.statement_timeout + Duration::from_secs(1)
     }

@@ -1,4 +1,4 @@
-//! Sessions: opening them, their settings, and protecting their work from cancellation.
+//! Opens sessions, sets their options, and protects their work from cancellation.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -15,9 +15,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Settings of every session, sent with its first packet and so without a round trip.
+/// Settings of every session. They are sent with the first packet, so they cost no round trip.
 pub(crate) fn options(config: &StoreConfig) -> Result<PgConnectOptions, StoreError> {
-    // sqlx accepts any scheme and would then wait for a server of another kind.
+    // sqlx accepts any scheme, and would then wait for a server that is not Postgres.
     if !["postgres://", "postgresql://"].iter().any(|scheme| config.url.starts_with(scheme)) {
         let error = "it must start with postgres:// or postgresql://";
         return Err(StoreError::Url(sqlx::Error::Configuration(error.into())));
@@ -29,8 +29,8 @@ pub(crate) fn options(config: &StoreConfig) -> Result<PgConnectOptions, StoreErr
         ("statement_timeout", millis(config.statement_timeout)),
         ("lock_timeout", millis(config.lock_timeout)),
         ("idle_in_transaction_session_timeout", "5000".to_owned()),
-        // A client that vanished must not keep its locks: the server notices within about ten
-        // seconds.
+        // The locks of a client that vanished must be released: the server notices its absence
+        // within about ten seconds.
         ("tcp_keepalives_idle", "5".to_owned()),
         ("tcp_keepalives_interval", "2".to_owned()),
         ("tcp_keepalives_count", "3".to_owned()),
@@ -38,8 +38,8 @@ pub(crate) fn options(config: &StoreConfig) -> Result<PgConnectOptions, StoreErr
     ]))
 }
 
-/// sqlx reads the files named in the URL with each connection, so a missing file would look like an
-/// unreachable server.
+/// Checks that the TLS files exist. sqlx reads the files named in the URL with each connection, so
+/// a missing file would look like an unreachable server.
 fn check_tls_files(options: &PgConnectOptions) -> Result<(), StoreError> {
     let files = TlsFiles::of(options);
     let wrong = |error: runtime::certificates::CertificateError| StoreError::Tls(error.to_string());
@@ -69,7 +69,7 @@ impl TlsFiles {
     fn of(options: &PgConnectOptions) -> Self {
         let (mut files, mut is_used) = (Self::default(), true);
         for (name, value) in options.to_url_lossy().query_pairs() {
-            // sqlx displays a file with this prefix, and inline text as it is.
+            // sqlx displays a file name with this prefix, and an inline certificate without it.
             let file = value.strip_prefix("file: ").map(str::to_owned);
             match name.as_ref() {
                 "sslmode" => is_used = !matches!(value.as_ref(), "disable" | "allow"),
@@ -83,8 +83,8 @@ impl TlsFiles {
     }
 }
 
-/// The TLS error behind a failed connection, if certificates or TLS settings are the cause: waiting
-/// does not cure it.
+/// The TLS error behind a failed connection, if certificates or TLS settings are the cause, so that
+/// waiting does not help.
 fn wrong_tls(error: &sqlx::Error, options: &PgConnectOptions) -> Option<StoreError> {
     let source: &(dyn std::error::Error + 'static) = match error {
         sqlx::Error::Tls(source) => source.as_ref(),
@@ -114,9 +114,12 @@ impl StoreConfig {
 /// Additional settings for all sessions except those of migrations.
 ///
 /// Every statement finds few rows by their keys and is prepared once. Planning costs more than
-/// running it, and for a long array the plan may read whole tables, hence the generic plan. It is
-/// made when the tables may still be empty, when a sequential scan looks cheapest, and it lives
-/// until the next ANALYZE. With only index look-ups allowed, it is right from the start.
+/// execution, and with a long array a custom plan may read whole tables. So the generic plan is
+/// used.
+///
+/// The generic plan may be made while the tables are empty, when a sequential scan looks cheapest,
+/// and it is kept until the next ANALYZE. With only index look-ups allowed, it is right from the
+/// start.
 pub(crate) fn session_options(config: &StoreConfig) -> Result<PgConnectOptions, StoreError> {
     Ok(options(config)?.options([
         ("plan_cache_mode", "force_generic_plan"),
@@ -135,7 +138,7 @@ pub(crate) async fn open(options: &PgConnectOptions) -> Result<PgConnection, sql
     }
 }
 
-/// Waits until Postgres is reachable; fails only for causes that waiting cannot cure.
+/// Waits until Postgres is reachable. Fails only for causes that waiting does not remove.
 pub(crate) async fn wait(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
     let mut pause = FIRST_PAUSE;
     let mut is_logged = false;
@@ -162,9 +165,9 @@ pub(crate) async fn wait(options: &PgConnectOptions) -> Result<PgConnection, Sto
     }
 }
 
-/// Fails when a pooler sits between this process and the server: our settings did not arrive, or
-/// two open connections share one session. Behind a pooler a statement would see another tenant or
-/// none, and find statements prepared by others.
+/// Fails when there is a pooler between this process and the server. Its signs: our settings did
+/// not arrive, or two open connections share one session. Behind a pooler a statement would run in
+/// the scope of another tenant or of none, and would find statements that others prepared.
 pub(crate) async fn refuse_pooler(
     first: &mut PgConnection,
     options: &PgConnectOptions,
@@ -183,8 +186,8 @@ pub(crate) async fn refuse_pooler(
     }
 }
 
-/// The scope and the process id of a session. A simple query: a pooler that cannot prepare
-/// statements answers it, too.
+/// The scope and the process id of a session. Uses a simple query, which is also answered by a
+/// pooler that cannot prepare statements.
 async fn session(connection: &mut PgConnection) -> Result<(Option<String>, i32), StoreError> {
     let sql = "SELECT current_setting('antiphon.tenant', true) AS seen, pg_backend_pid() AS session";
     let asked = sqlx::raw_sql(sql).fetch_one(connection);
@@ -200,10 +203,11 @@ fn may_pass(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Runs database work to its end even if the caller's future is dropped.
+/// Runs database work to its end even if the caller's future is dropped. Returns `None` if the
+/// process is stopping.
 ///
-/// A future of sqlx 0.9.0 that is dropped during a round trip can return a session in an unknown
-/// state to the pool. `None`: the process is stopping.
+/// If a future of sqlx 0.9.0 is dropped during a round trip, it can return a session in an unknown
+/// state to the pool.
 pub(crate) async fn run_uncancelled<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Option<T> {

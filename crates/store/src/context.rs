@@ -1,4 +1,4 @@
-//! What a turn starts from: settings, compactions, and as many messages as its context needs.
+//! The start state of a turn: settings, compactions, and as many messages as its context needs.
 
 use batches::compaction::{Compaction, Provenance, Strategy};
 use batches::context::{Builder, ContextRules, LastMessages, NextRead};
@@ -17,13 +17,11 @@ use crate::row::column_error;
 use crate::store::Store;
 use crate::thread_version::ThreadVersion;
 
-/// Messages of a thread that are read first; most contexts need no more.
+/// Number of messages of a thread that are read first; most contexts need no more.
 const FIRST_PAGE: i64 = 64;
-/// The minimum for small budgets: a batch must be read whole before it is clear that it does not
-/// fit.
+/// Minimum of the first page for small budgets: only a whole batch shows whether it fits.
 const LEAST_PAGE: i64 = 8;
-/// Pages after the first one double up to this size, so that never more is read in vain than is
-/// needed.
+/// Later pages double up to this size, so that unneeded messages are never more than needed ones.
 const MOST_PAGE: i64 = 512;
 
 /// A turn that is to start.
@@ -32,50 +30,54 @@ pub struct ContextWanted {
     pub thread: ThreadId,
     /// The agent whose settings apply.
     pub agent: AgentId,
-    /// Which of the agent's backoff and pause is checked.
+    /// Decides whether the agent's backoff and pause are checked.
     pub gate: Gate,
     /// The thread whose text the input carries, if any; see [`model::origin`].
     pub origin: Option<ThreadId>,
-    /// The version of the thread whose last messages the caller remembers: if it still holds, only
-    /// later messages are read.
+    /// The version of the thread for which the caller remembers the last messages. If the thread
+    /// still continues this version, only later messages are read.
     pub known: Option<ThreadVersion>,
 }
 
-/// Which of an agent's backoff and pause applies to a turn.
+/// Decides whether a turn is held back by the agent's backoff, its pause, both or neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
-    /// Neither: it is a task of the agent's own queue, which has checked both.
+    /// Checks neither: this is a task of the agent's own queue, which has checked both.
     Queue,
-    /// A person's input: the backoff, if the settings have `foreground_during_backoff: refuse`.
+    /// Checks the backoff of a person's input, if the settings have `foreground_during_backoff:
+    /// refuse`.
     Foreground,
-    /// A background turn: backoff and pause.
+    /// Checks backoff and pause of a background turn.
     Background,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StartContext {
-    /// The thread, or the one whose text the input carries, was erased: the turn must not begin.
+    /// True if the thread was erased, or the thread whose text the input carries. The turn must not
+    /// begin.
     pub is_erased: bool,
     /// The workflow that takes the turn; `None` when the agent has no settings.
     pub workflow: Option<String>,
-    /// Empty when the agent has none.
+    /// Empty when the agent has no settings.
     pub settings: Map<String, Value>,
-    /// The agent is paused, and that applies to the turn.
+    /// True if the agent is paused and the pause applies to the turn.
     pub paused: bool,
     /// Remaining backoff in ms by the database clock, if it applies to the turn.
     pub wait_ms: Option<i64>,
-    /// A budget is exhausted; the time left in its period, in ms by the database clock.
+    /// Time left in the period of an exhausted budget, in ms by the database clock; `None`: no
+    /// budget is exhausted.
     pub over_budget_ms: Option<i64>,
     /// The effective compaction of the thread, without its provenance.
     pub compaction: Option<Compaction>,
     /// A newer compaction that waits for its summary.
     pub pending: Option<PendingCompaction>,
-    /// The version of the thread when the turn began; `None` when it has no message.
+    /// The version of the thread when the turn began; `None` when the thread has no message.
     pub version: Option<ThreadVersion>,
-    /// [`ContextWanted::known`] holds: `messages` has only what came after its head.
+    /// True if the thread continues [`ContextWanted::known`]. `messages` then has only messages
+    /// after the head of that version.
     pub goes_on: bool,
-    /// The last messages of the thread: at most 64, or fewer if the agent's contexts have less
-    /// room. [`Store::fill`] reads more.
+    /// The last messages of the thread: at most 64, or fewer if the agent's contexts have room for
+    /// less. [`Store::fill`] reads more.
     pub messages: LastMessages,
 }
 
@@ -84,15 +86,16 @@ pub struct StartContext {
 pub struct StoredCompaction {
     pub compaction: Compaction,
     pub actor: String,
-    /// By the database's clock.
+    /// Time of creation by the database clock.
     pub created_at: Timestamp,
-    /// It waits for its summary and has no effect yet.
+    /// True while the compaction waits for its summary and has no effect.
     pub is_pending: bool,
 }
 
 impl Store {
-    /// Reads what each of these turns starts from, in their order. It takes two statements for all
-    /// of them, one if there are no new messages, and one more for those whose tenant has budgets.
+    /// Reads the start state of each of these turns, in their order. Two statements read all turns,
+    /// or one if there are no new messages. One more statement checks the turns whose tenant has
+    /// budgets.
     pub async fn contexts(&self, wanted: &[ContextWanted]) -> Result<Vec<StartContext>, StoreError> {
         let mut contexts = vec![StartContext::default(); wanted.len()];
         if wanted.is_empty() {
@@ -176,8 +179,8 @@ impl Store {
             }
         }
         self.read_newest(&reads, contexts).await?;
-        // Fewer messages than expected follow the known head: others were written or deleted before
-        // it. All are read again.
+        // If fewer messages than expected follow the known head, other messages were written or
+        // deleted before the head. All messages are then read again.
         let is_false = |read: &NewestRead<'_>| read.known.is_some() && !contexts[read.place].goes_on;
         let again: Vec<_> =
             reads.into_iter().filter(is_false).map(|read| NewestRead { known: None, ..read }).collect();
@@ -217,11 +220,11 @@ impl Store {
         Ok(())
     }
 
-    /// Feeds the builder until it has enough: first the last messages, which are `known`, then
-    /// older ones that it reads. The cost does not depend on the length of the thread, because the
+    /// Feeds the builder until it has enough. The `known` last messages come first, then older ones
+    /// that are read here. The cost does not depend on the length of the thread, because the
     /// builder stops when its budget is full.
     ///
-    /// Returns the older messages that it has read.
+    /// Returns the older messages that were read.
     pub async fn fill(
         &self,
         thread: &ThreadId,
@@ -270,7 +273,7 @@ impl Store {
         messages(&self.rows(statement).await?)
     }
 
-    /// Whether the thread has the first message of this batch.
+    /// True if the thread has the first message of this batch.
     pub async fn has_batch(&self, thread: &ThreadId, batch: Position) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             "SELECT FROM messages WHERE bucket = $1 AND thread_id = $2 AND position = $3 AND batch_id = position",
@@ -281,7 +284,8 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// All messages of these batches of the thread, by batch and number; a missing batch has none.
+    /// All messages of these batches of the thread, ordered by batch and sequence number. A missing
+    /// batch yields no messages.
     pub async fn batches(
         &self,
         thread: &ThreadId,
@@ -368,13 +372,14 @@ struct NewestRead<'a> {
     /// The index of its context.
     place: usize,
     thread: &'a ThreadId,
-    /// The known head, and how many messages should follow it.
+    /// The known head, and the number of messages that should follow it.
     known: Option<(Position, i64)>,
     until: Position,
     most: i64,
 }
 
-/// Each message takes some tokens, so a small budget has no room for many; the rest is not read.
+/// Size of the first page. Each message takes some tokens, so a small budget has room for few
+/// messages only, and no more are read.
 fn first_page(settings: &Map<String, Value>) -> i64 {
     let (rules, _) = ContextRules::of(settings);
     i64::try_from(rules.tokens / PER_MESSAGE).unwrap_or(i64::MAX).clamp(LEAST_PAGE, FIRST_PAGE)

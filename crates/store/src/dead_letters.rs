@@ -1,4 +1,4 @@
-//! Dead letters, for operators: listed by page, replayed into the stream, dropped.
+//! Dead letters for operators, who can list them, drop them, and replay them into the stream.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl DeadLetterId {
         let (kind, rest) = text.split_once(':')?;
         let (bucket, key) = rest.split_once(':')?;
         let bucket = bucket.parse().ok().filter(|bucket| *bucket < model::BUCKETS)?;
-        // No text of Postgres holds a NUL.
+        // Texts in Postgres contain no NUL.
         let is_known = matches!(kind, "entry" | "message") && !key.is_empty() && !key.contains('\0');
         is_known.then(|| Self { bucket, kind: kind.to_owned(), key: key.to_owned() })
     }
@@ -43,8 +43,8 @@ impl DeadLetterId {
     }
 }
 
-/// The end of a page: `<microseconds of Unix time>:<id>`. It stays valid when that dead letter has
-/// been dropped.
+/// The cursor at the end of a page: `<microseconds of Unix time>:<id>`. It stays valid when its
+/// dead letter has been dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetterCursor {
     created_us: i64,
@@ -69,25 +69,25 @@ impl DeadLetterCursor {
 pub struct StoredDeadLetter {
     pub id: DeadLetterId,
     pub partition: PartitionId,
-    /// The entry, or the first entry of the message.
+    /// Sequence of the entry, or of the first entry of the message.
     pub seq: Seq,
-    /// For entries only.
+    /// Subject of an entry; `None` for messages.
     pub subject: Option<String>,
-    /// The thread, or the agent's own thread, for which it was meant; `None` when its subject
-    /// cannot be read. It may be longer than an id may be.
+    /// The thread that it was sent to, or the agent's own thread; `None` when its subject cannot be
+    /// read. The text may be longer than a valid id.
     pub owner: Option<String>,
-    /// For messages only.
+    /// Thread of a message; `None` for entries.
     pub thread: Option<String>,
-    /// For messages only.
+    /// Id of a message; `None` for entries.
     pub message: Option<String>,
-    /// For messages only.
+    /// Attempt number of a message; `None` for entries.
     pub attempt: Option<u32>,
     pub reason: String,
     /// An object with `text` and further details.
     pub detail: Value,
     /// The payload as received, or the message's chunks as a JSON array.
     pub raw: Bytes,
-    /// By the database's clock.
+    /// Time of the dead letter by the database clock.
     pub created_at: Timestamp,
     /// `created_at` in microseconds, for [`StoredDeadLetter::cursor`].
     created_us: i64,
@@ -99,19 +99,19 @@ pub struct StoredDeadLetter {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplayClaim {
     /// The claim belongs to the caller for a minute.
-    Claimed(Box<StoredDeadLetter>),
-    /// It has been replayed already.
+    Claimed,
+    /// The dead letter has been replayed already.
     Replayed,
     /// Another caller is about to replay it.
     Busy,
-    /// It does not exist.
+    /// The dead letter does not exist.
     Unknown,
 }
 
 impl Store {
-    /// Lists at most `limit` dead letters, the newest first; with `before`, those after that one in
-    /// this order; with `reason`, only those with this reason. A tenant's handle sees those of its
-    /// tenant only, even without row-level security.
+    /// Lists at most `limit` dead letters, newest first. With `before`, lists those after that one
+    /// in this order; with `reason`, only those with this reason. A handle of a tenant lists only
+    /// dead letters of that tenant, even without row-level security.
     pub async fn list_dead_letters(
         &self,
         reason: Option<&str>,
@@ -147,64 +147,55 @@ impl Store {
         self.rows(bound(statement, id)).await?.first().map(dead_letter).transpose()
     }
 
-    /// Claims a dead letter for a replay: no other caller can claim it for a minute, and none at
-    /// all after [`Store::replayed`].
+    /// Claims a dead letter for a replay. No other caller can claim it for a minute. After
+    /// [`Store::replayed`] it cannot be claimed at all.
     pub async fn claim_replay(&self, id: &DeadLetterId) -> Result<ReplayClaim, StoreError> {
-        let statement = sqlx::query(
-            "UPDATE dead_letters SET claimed_at = clock_timestamp()
-             WHERE bucket = $1 AND kind = $2 AND key = $3 AND replayed_at IS NULL
-               AND (claimed_at IS NULL OR claimed_at < clock_timestamp() - interval '1 minute')
-             RETURNING *, antiphon_dead_letter_owner(thread_id, subject) AS owner,
-                       (extract(epoch FROM created_at) * 1000000)::bigint AS created_us,
-                       (extract(epoch FROM replayed_at) * 1000)::bigint AS replayed_ms",
-        );
-        if let Some(row) = self.rows(bound(statement, id)).await?.first() {
-            return Ok(ReplayClaim::Claimed(Box::new(dead_letter(row)?)));
-        }
-        Ok(match self.dead_letter(id).await? {
-            None => ReplayClaim::Unknown,
-            Some(letter) if letter.replayed_at.is_some() => ReplayClaim::Replayed,
-            Some(_) => ReplayClaim::Busy,
+        let statement = sqlx::query(include_str!("dead_letters/claim.sql"));
+        let rows = self.rows(bound(statement, id)).await?;
+        let Some(row) = rows.first() else { return Ok(ReplayClaim::Unknown) };
+        Ok(match (row.try_get("is_claimed")?, row.try_get("is_replayed")?) {
+            (true, _) => ReplayClaim::Claimed,
+            (false, true) => ReplayClaim::Replayed,
+            (false, false) => ReplayClaim::Busy,
         })
     }
 
     /// Marks a dead letter as replayed and writes the audit entry, once.
     pub async fn replayed(
         &self,
-        id: &DeadLetterId,
+        letter: &StoredDeadLetter,
         act: &CommandId,
         actor: &str,
     ) -> Result<bool, StoreError> {
         let statement = sqlx::query(include_str!("dead_letters/replayed.sql"));
-        self.audited(statement, id, act, actor).await
+        self.audited(statement, letter, act, actor).await
     }
 
-    /// Drops a dead letter and writes the audit entry. False when there is none.
+    /// Drops a dead letter and writes the audit entry. Returns false if it does not exist.
     pub async fn drop_dead_letter(
         &self,
-        id: &DeadLetterId,
+        letter: &StoredDeadLetter,
         act: &CommandId,
         actor: &str,
     ) -> Result<bool, StoreError> {
         let statement = sqlx::query(include_str!("dead_letters/drop.sql"));
-        self.audited(statement, id, act, actor).await
+        self.audited(statement, letter, act, actor).await
     }
 
     async fn audited(
         &self,
         statement: crate::statement::Statement,
-        id: &DeadLetterId,
+        letter: &StoredDeadLetter,
         act: &CommandId,
         actor: &str,
     ) -> Result<bool, StoreError> {
-        let owner = self.dead_letter(id).await?.and_then(|letter| letter.owner);
-        let owner = owner.unwrap_or_else(|| UNKNOWN_OWNER.to_owned());
-        let statement = bound(statement, id)
-            .bind(Bucket::of_key(&owner).get() as i16)
-            .bind(owner)
+        let owner = letter.owner.as_deref().unwrap_or(UNKNOWN_OWNER);
+        let statement = bound(statement, &letter.id)
+            .bind(Bucket::of_key(owner).get() as i16)
+            .bind(owner.to_owned())
             .bind(act.to_string())
             .bind(actor.to_owned())
-            .bind(id.text());
+            .bind(letter.id.text());
         Ok(count(&self.rows(statement).await?)? > 0)
     }
 }
@@ -215,7 +206,7 @@ impl StoredDeadLetter {
         DeadLetterCursor { created_us: self.created_us, id: self.id.clone() }
     }
 
-    /// The tenant that it belongs to: the default one when the owner is unknown.
+    /// The tenant of the dead letter; the default tenant when the owner is unknown.
     pub fn tenant(&self) -> Option<&str> {
         self.owner.as_deref()?.split_once('~').map(|(tenant, _)| tenant)
     }

@@ -1,4 +1,4 @@
-//! The durability that the server promises for an acknowledged commit.
+//! The durability that the server guarantees for an acknowledged commit.
 
 use sqlx::Row;
 
@@ -6,8 +6,8 @@ use crate::error::StoreError;
 use crate::store::Store;
 
 impl Store {
-    /// Describes in one sentence the failures that acknowledged commits may not survive; `None`
-    /// when they are as safe as the server can make them.
+    /// Describes in one sentence the failures that acknowledged commits may not survive. `None`
+    /// when commits are as safe as the server can make them.
     pub async fn weak_commits(&self) -> Result<Option<&'static str>, StoreError> {
         let sql = "SELECT current_setting('synchronous_commit') AS commits,
             current_setting('synchronous_standby_names') AS standbys";

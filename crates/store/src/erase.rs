@@ -1,8 +1,11 @@
-//! Erases threads, also all of a tenant or a user, from Postgres in small statements.
+//! Erases threads from Postgres in small statements: single threads, or all threads of a tenant or
+//! a user.
 //!
 //! Entry points: [`Store::mark_erased`], then [`Store::erase_some`] until nothing is left. Between
 //! the two, [`Store::renounce`] makes the owners forget what they hold in memory. Once a thread is
-//! marked, nothing read from a stream for it is accepted.
+//! marked, no stream entry for it is accepted.
+
+mod keys;
 
 use std::collections::BTreeMap;
 
@@ -21,43 +24,45 @@ const ROWS_AT_ONCE: i64 = 500;
 /// Batches of agents' threads per statement.
 const BATCHES_AT_ONCE: i64 = 20;
 
-/// The tasks after turns of the erased threads, joined to `k` (bucket, id), the erased threads.
+/// SQL that joins the erased threads, `k` (bucket, id), to the background tasks that follow their
+/// turns.
 const FOLLOWING: &str =
     "JOIN tasks AS d ON d.kind <> 'task' AND antiphon_origin_thread(d.agent_id, d.metadata) = k.id";
-/// The first messages of the turns of such tasks.
+/// SQL that joins the first messages of the turns of these background tasks.
 const INPUTS: &str = "JOIN messages AS q ON q.sequence_num = 0 AND q.metadata ? 'thread_id'
         AND (q.metadata ? 'assistant_message_id' OR q.metadata ? 'compaction_id')
         AND antiphon_origin_thread(q.thread_id, q.metadata) = k.id AND q.message_id LIKE 't____-%-q'
         AND q.metadata ->> 'task_kind' IS DISTINCT FROM 'task'";
 
-/// Rows of a tenant other than its threads: the table, and an expression for the owner of a row.
+/// Rows of a tenant other than rows of threads: the table, and an expression for the owner of a
+/// row.
 const OF_TENANTS: [(&str, &str); 11] = [
     ("timers", "antiphon_tenant_of(agent_id)"),
     ("schedules", "antiphon_tenant_of(agent_id)"),
     ("facts", "antiphon_tenant_of(agent_id)"),
     ("agents", "antiphon_tenant_of(agent_id)"),
     ("agent_settings", "antiphon_tenant_of(agent_id)"),
-    ("api_keys", "coalesce(tenant, '-')"),
     ("usage_days", "tenant"),
     ("budgets", "tenant"),
-    // The use of limits by the turns of the tenant.
+    ("erasures", "tenant"),
+    // Usage of turn limits by the tenant's turns.
     ("turn_limits", "CASE WHEN starts_with(key, 'tenant:') THEN substr(key, 8) END"),
     ("turn_limit_turns", "CASE WHEN starts_with(key, 'tenant:') THEN substr(key, 8) END"),
-    // Entries about budgets, keys, and reasoning sessions that earlier builds deleted. All other
-    // entries belong to threads and agents and are erased with them.
+    // Audit entries about budgets, keys, and reasoning sessions that earlier builds deleted. All
+    // other entries belong to threads and agents and are erased with them.
     (
         "audit_log",
         "CASE WHEN subject_id LIKE '%+budget' OR subject_id LIKE '%+key' OR subject_id LIKE '%+reasoning' THEN antiphon_tenant_of(subject_id) END",
     ),
 ];
 
-/// Rows of one user by scope, in whatever thread they were made: the table, and an expression for
-/// the tenant of a row.
+/// Rows with the scope of one user, in any thread: the table, and an expression for the tenant of a
+/// row.
 const OF_USERS: [(&str, &str); 2] = [("facts", "antiphon_tenant_of(agent_id)"), ("budgets", "tenant")];
 
 /// Columns with the names of acting users: the table, the column, and an expression for the tenant
 /// of a row. A user of another tenant may have the same name.
-const ACTORS: [(&str, &str, &str); 12] = [
+const ACTORS: [(&str, &str, &str); 11] = [
     ("audit_log", "actor", "antiphon_tenant_of(subject_id)"),
     ("spilled_turns", "actor", "antiphon_tenant_of(thread_id)"),
     ("timers", "ended_by", "antiphon_tenant_of(agent_id)"),
@@ -65,11 +70,10 @@ const ACTORS: [(&str, &str, &str); 12] = [
     ("compactions", "actor", "antiphon_tenant_of(thread_id)"),
     ("compactions", "undone_by", "antiphon_tenant_of(thread_id)"),
     ("erased_threads", "actor", "antiphon_tenant_of(thread_id)"),
+    ("erasures", "actor", "tenant"),
     ("reasoning_sessions", "created_by", "antiphon_tenant_of(session_id)"),
     ("reasoning_layers", "actor", "antiphon_tenant_of(session_id)"),
     ("reasoning_layers", "undone_by", "antiphon_tenant_of(session_id)"),
-    ("api_keys", "created_by", "coalesce(tenant, '-')"),
-    ("api_keys", "revoked_by", "coalesce(tenant, '-')"),
 ];
 
 /// The number of erased rows by table.
@@ -92,7 +96,7 @@ pub struct Erased {
     pub actor: String,
     /// Erased rows by table, over all erasures of this thread.
     pub counts: Value,
-    /// The thread was created again since, and accepts messages.
+    /// True if the thread was created again since, so that it accepts messages.
     pub is_named: bool,
 }
 
@@ -139,19 +143,19 @@ fn places() -> Vec<ErasedTable> {
     places.push(place(
         "usage_days",
         "usage_days",
-        // For an agent's own thread: its calls in any thread.
+        // For an agent's own thread, the agent's calls in any thread.
         "JOIN usage_days AS t ON t.agent_id = k.id".to_owned(),
     ));
     places.push(place(
         "budgets",
         "budgets",
-        // For an agent's own thread.
+        // For an agent's own thread, the agent's budgets.
         "JOIN budgets AS t ON t.tenant = antiphon_tenant_of(k.id) AND t.scope = 'agent:' || k.id".to_owned(),
     ));
     places.push(place(
         "facts",
         "facts",
-        // Facts found in the thread or scoped to it; for an agent's own thread all facts of the
+        // Facts found in the thread or scoped to it. For an agent's own thread, all facts of the
         // agent.
         "JOIN facts AS t ON t.thread_id = k.id OR t.agent_id = k.id".to_owned(),
     ));
@@ -177,9 +181,9 @@ fn places() -> Vec<ErasedTable> {
                                                      antiphon_audit_about(antiphon_tenant_of(k.id), 'thread:' || k.id)])"
             .to_owned(),
     ));
-    // Sessions that have copied messages of the thread, and those of the agent whose own thread it
-    // is. The sessions are erased last: the other rows are found through them, and rows written in
-    // the meantime go with them.
+    // Sessions that have copied messages of the thread, and for an agent's own thread the sessions
+    // of the agent. The sessions are erased last, because the other rows are found through them.
+    // Rows written in the meantime are erased with their session.
     let sessions = "JOIN reasoning_sessions AS s ON s.source_threads @> ARRAY[k.id]";
     for table in ["reasoning_messages", "reasoning_blocks", "reasoning_layers", "reasoning_checkpoints"] {
         let rows =
@@ -198,8 +202,8 @@ fn places() -> Vec<ErasedTable> {
         "reasoning_sessions",
         "JOIN reasoning_sessions AS t ON t.source_threads @> ARRAY[k.id]".to_owned(),
     ));
-    // The outcome of the tasks after its turns, in the threads of their agents. A turn's id is
-    // derived from its task's position.
+    // The results of background tasks after turns of the thread. They are in the threads of the
+    // agents. The id of such a turn is derived from the position of its task.
     let turn = "'t' || lpad(to_hex(d.bucket::integer), 4, '0') || '-' || d.position";
     for (table, name) in [
         ("failed_messages", "failed_messages_of_agents"),
@@ -218,7 +222,7 @@ fn places() -> Vec<ErasedTable> {
         );
         places.push(place(table, name, rows));
     }
-    // After all rows that are found through the tasks.
+    // The tasks come after all rows that are found through them.
     places.push(place(
         "tasks",
         "tasks_of_agents",
@@ -229,7 +233,8 @@ fn places() -> Vec<ErasedTable> {
 }
 
 impl Store {
-    /// Counts the rows of each table that belong to these threads or to the work after their turns.
+    /// Counts the rows of each table that belong to these threads or to the background tasks after
+    /// their turns.
     pub async fn rows_of_threads(&self, threads: &[ThreadId]) -> Result<ErasedRows, StoreError> {
         let mut counts = ErasedRows::new();
         for place in places() {
@@ -245,15 +250,15 @@ impl Store {
         Ok(counts)
     }
 
-    /// Lists the threads of a tenant or a user, including those of which only a failure, a task or
+    /// Lists the threads of a tenant or a user. Includes threads of which only a failure, a task or
     /// a dead letter is stored.
     pub async fn threads_to_erase(&self, owner: &ErasedOwner) -> Result<Vec<ThreadId>, StoreError> {
         let of = |tenant: &Option<Tenant>| name(tenant.as_ref());
         let statement = match owner {
             ErasedOwner::Tenant(tenant) => sqlx::query(include_str!("erase/of_tenant.sql")).bind(of(tenant)),
             ErasedOwner::User(tenant, user) => sqlx::query(
-                // After an incomplete earlier run no row is left that names the user, except the
-                // mark.
+                // After an incomplete earlier run, the mark may be the only row left that names the
+                // user.
                 "SELECT thread_id FROM threads WHERE antiphon_tenant_of(thread_id) = $1 AND metadata ->> 'user_id' = $2
                  UNION SELECT thread_id FROM erased_threads
                  WHERE erasing_user = sha256(convert_to($1 || '~' || $2, 'UTF8')) AND recreated_at IS NULL
@@ -266,8 +271,8 @@ impl Store {
         rows.iter().map(|row| parse_column(row, "thread_id", ThreadId::parse)).collect()
     }
 
-    /// The agents that may hold text of these threads: those that answer there, and those with
-    /// tasks after their turns.
+    /// The agents that may hold text of these threads: agents that answer there, and agents with
+    /// background tasks after turns of these threads.
     pub async fn agents_of_threads(&self, threads: &[ThreadId]) -> Result<Vec<AgentId>, StoreError> {
         let sql = format!(
             "SELECT DISTINCT agent_id FROM (
@@ -285,7 +290,7 @@ impl Store {
         rows.iter().map(|row| parse_column(row, "agent_id", AgentId::parse)).collect()
     }
 
-    /// Stores with the marks of these threads the agents that may hold text of them.
+    /// Stores the agents that may hold text of these threads, in the marks of the threads.
     pub async fn note_agents(&self, threads: &[ThreadId], agents: &[AgentId]) -> Result<(), StoreError> {
         let statement = sqlx::query(
             "UPDATE erased_threads AS e SET agents = ARRAY(SELECT DISTINCT unnest(e.agents || $3::text[]))
@@ -297,9 +302,9 @@ impl Store {
         self.rows(statement.bind(buckets).bind(ids).bind(agents)).await.map(drop)
     }
 
-    /// Marks the threads as erased: from now on nothing read for them is accepted. They can be
-    /// created again after [`Store::finish_erasing`] with the same `run`, a text unique to the run.
-    /// `owner` is set when the threads are erased because of their owner.
+    /// Marks the threads as erased: from now on, no stream entry for them is accepted. They can be
+    /// created again after [`Store::finish_erasing`] with the same `run`, a text that is unique to
+    /// the run. `owner` is set when the threads are erased because their owner is erased.
     pub async fn mark_erased(
         &self,
         threads: &[ThreadId],
@@ -325,8 +330,8 @@ impl Store {
         self.rows(statement.bind(tenant).bind(user)).await.map(drop)
     }
 
-    /// Records that nothing is left of these threads. Threads that another run is erasing again
-    /// stay as they are.
+    /// Records that no rows of these threads are left. Threads that another run is erasing again
+    /// stay marked.
     pub async fn finish_erasing(&self, threads: &[ThreadId], run: &str) -> Result<(), StoreError> {
         let statement = sqlx::query(
             "UPDATE erased_threads AS e SET erasing = NULL, erasing_user = NULL
@@ -337,10 +342,12 @@ impl Store {
         self.rows(statement.bind(buckets).bind(ids).bind(run.to_owned())).await.map(drop)
     }
 
-    /// Takes the leases of these partitions from their owners. Their next commits are refused, and
-    /// the next owners load the partitions from the current state of the store. Nothing decided
-    /// earlier is written, even when the store has gone back in time; raising the number of commits
-    /// without a commit would not guarantee that. Waits for commits in flight.
+    /// Takes the leases of these partitions from their owners. Commits in flight are awaited; later
+    /// commits of these owners are refused. The next owners load the partitions from the current
+    /// state of the store.
+    ///
+    /// Nothing decided earlier is written, even when the store has gone back in time. If only the
+    /// number of commits were raised, that would not be certain.
     pub async fn renounce(&self, partitions: &[PartitionId]) -> Result<(), StoreError> {
         let statement = sqlx::query(
             "WITH held AS MATERIALIZED (
@@ -353,8 +360,8 @@ impl Store {
         self.rows(statement.bind(ids)).await.map(drop)
     }
 
-    /// Erases rows of these threads, adds them to their receipts, and returns the counts by table;
-    /// call it until the result is empty. The threads must be marked.
+    /// Erases rows of these threads, adds their number to the receipts, and returns the counts by
+    /// table. Call it until the result is empty. The threads must be marked.
     pub async fn erase_some(&self, threads: &[ThreadId]) -> Result<ErasedRows, StoreError> {
         let mut counts = ErasedRows::new();
         let mut gone = |name: &str, rows: u64| {
@@ -405,8 +412,8 @@ impl Store {
         count(&self.rows(statement).await?)
     }
 
-    /// Clears the last errors of agents: those with these ids, and those with tasks after turns of
-    /// the threads. Runs before these tasks are erased.
+    /// Clears the last errors of agents with these ids, and of agents with background tasks after
+    /// turns of the threads. Runs before these tasks are erased.
     async fn forget_errors(&self, threads: &[ThreadId]) -> Result<u64, StoreError> {
         let sql = format!(
             "WITH gone AS (
@@ -421,13 +428,14 @@ impl Store {
         count(&self.of_threads(sql, threads).await?)
     }
 
-    /// Erases what a tenant has besides threads (agents, their settings, keys), or removes the name
-    /// of a user from records of acts.
+    /// Erases the rows that a tenant has besides threads (agents, their settings, keys), or removes
+    /// the name of a user from records of actions.
     pub async fn erase_owner(&self, owner: &ErasedOwner) -> Result<ErasedRows, StoreError> {
         let mut counts = ErasedRows::new();
         match owner {
             ErasedOwner::Tenant(tenant) => {
                 let tenant = name(tenant.as_ref());
+                counts.insert("api_keys".to_owned(), self.erase_keys(&tenant).await?);
                 for (table, whose) in OF_TENANTS {
                     let sql = format!(
                         "WITH gone AS (DELETE FROM {table} WHERE {whose} = $1 RETURNING 1)
@@ -454,6 +462,8 @@ impl Store {
                     counts.insert(format!("{table}.{column}"), count(&rows)?);
                 }
                 counts.insert("audit_log".to_owned(), self.erase_audit_about(&tenant, user).await?);
+                counts.extend(self.forget_actor_of_keys(&tenant, user).await?);
+                counts.insert("erasures".to_owned(), self.forget_user_in_erasures(&tenant, user).await?);
                 for (table, whose) in OF_USERS {
                     let sql = format!(
                         "WITH gone AS (DELETE FROM {table} WHERE scope = 'user:' || $1 AND {whose} = $2 RETURNING 1)
@@ -467,9 +477,9 @@ impl Store {
         Ok(counts)
     }
 
-    /// Deletes the audit entries about budgets and facts of a user, whose names and ids may name
-    /// the user. Runs before the budgets and facts are erased: entries of an earlier build are
-    /// found through them.
+    /// Deletes the audit entries about budgets and facts of a user, because their names and ids may
+    /// name the user. Runs before the budgets and facts are erased, because the entries of an
+    /// earlier build are found through them.
     async fn erase_audit_about(&self, tenant: &str, user: &str) -> Result<u64, StoreError> {
         let statement = sqlx::query(
             "WITH gone AS (
@@ -485,8 +495,8 @@ impl Store {
         count(&self.rows(statement.bind(tenant.to_owned()).bind(user.to_owned())).await?)
     }
 
-    /// Deletes the marks of a tenant's threads and the audit of their erasure: the tenant's own
-    /// mark replaces them.
+    /// Deletes the marks of a tenant's threads and the audit entries of their erasure. The tenant's
+    /// own mark replaces them.
     pub async fn delete_thread_marks(&self, tenant: Option<&Tenant>) -> Result<ErasedRows, StoreError> {
         let mut counts = ErasedRows::new();
         for (table, id) in [("erased_threads", "thread_id"), ("audit_log", "subject_id")] {
@@ -507,8 +517,8 @@ impl Store {
         Ok(counts)
     }
 
-    /// Dead letters of tasks after this key, for a caller that can decode them: bucket, key,
-    /// subject and payload.
+    /// Dead letters of tasks with keys after this one, for a caller that can decode them: bucket,
+    /// key, subject and payload.
     pub async fn dead_tasks(
         &self,
         after: &(u16, String),
@@ -528,8 +538,8 @@ impl Store {
         self.rows(statement).await?.iter().map(letter).collect()
     }
 
-    /// Deletes a dead letter of an entry without an audit entry: its existence is part of what is
-    /// erased.
+    /// Deletes the dead letter of an entry. Writes no audit entry, because the existence of the
+    /// dead letter must be erased as well.
     pub async fn erase_dead_task(&self, bucket: u16, key: &str) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             "WITH gone AS (DELETE FROM dead_letters WHERE bucket = $1 AND kind = 'entry' AND key = $2 RETURNING 1)
@@ -560,12 +570,13 @@ impl Store {
     }
 }
 
-/// The threads as `k`.
+/// SQL for the threads, as the table `k`.
 fn keys() -> &'static str {
     "unnest($1::smallint[], $2::text[]) AS k (bucket, id)"
 }
 
-/// Completes a deleting statement: counts its rows `per` thread and adds them to the receipts.
+/// Completes a deleting statement: counts the deleted rows of each thread (`per`) and adds the
+/// counts to the receipts.
 fn counted(delete: &str, name: &str) -> String {
     format!(
         "WITH {delete}

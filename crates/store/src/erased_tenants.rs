@@ -1,8 +1,8 @@
 //! Marks of erased tenants.
 //!
-//! While a mark exists nothing can be written for the tenant. Statements in its scope are refused
-//! ([`crate::Store::for_tenant`]), and owners drop what they read for it from streams. A mark is
-//! deleted when an operator reopens the name, or by age ([`crate::Kept::ErasedTenants`]).
+//! While a mark exists, nothing can be written for the tenant. Statements in its scope are refused
+//! ([`crate::Store::for_tenant`]), and owners drop the stream entries of the tenant. A mark is
+//! deleted when an operator reopens the name, or by age ([`crate::CleanupKind::ErasedTenants`]).
 
 use model::{Tenant, Timestamp};
 use sqlx::postgres::PgRow;
@@ -13,7 +13,7 @@ use crate::error::StoreError;
 use crate::row::parse_column;
 use crate::store::Store;
 
-/// Maximum number of marks read: more tenants than any fleet erases while marks are kept.
+/// Maximum number of marks read. No fleet erases more tenants while marks are kept.
 const MOST_MARKS: i64 = 10_000;
 
 /// The mark of an erased tenant.
@@ -24,7 +24,8 @@ pub struct ErasedTenant {
     /// When the last erasing run began (database clock).
     pub at: Timestamp,
     pub actor: String,
-    /// Some rows may be left: a run is in progress, or ended with something pending.
+    /// True while some rows may be left: a run is in progress, or a run ended before it was
+    /// complete.
     pub is_being_erased: bool,
 }
 
@@ -40,8 +41,8 @@ pub enum ReopenedTenant {
 }
 
 impl Store {
-    /// Marks a tenant as erased and waits for the transactions in its scope: afterwards none writes
-    /// for it.
+    /// Marks a tenant as erased and waits for the transactions in its scope. Afterwards no
+    /// transaction writes for the tenant.
     ///
     /// # Errors
     /// One of these transactions took longer than the lock timeout of the session: try again.
@@ -56,8 +57,8 @@ impl Store {
         self.rows(statement).await.map(drop)
     }
 
-    /// Records that nothing is left of the tenant. A tenant that another run is erasing stays as it
-    /// is.
+    /// Records that no rows of the tenant are left. A tenant that another run is erasing stays
+    /// marked as being erased.
     pub async fn finish_erasing_tenant(&self, tenant: Option<&Tenant>, run: &str) -> Result<(), StoreError> {
         let statement =
             sqlx::query("UPDATE erased_tenants SET erasing = NULL WHERE tenant = $1 AND erasing = $2");

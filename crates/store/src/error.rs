@@ -1,32 +1,33 @@
-//! Errors, classified by what to do next.
+//! Errors, classified by the action that should follow.
 
 use std::borrow::Cow;
 
 use model::PartitionCount;
 use sqlx::error::DatabaseError;
 
-/// What to do after an error.
+/// The action that should follow an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
     /// Nothing was changed, and waiting may help: try again after a pause.
     Retry,
-    /// Nothing was changed, because the statement timeout expired: try less at once.
+    /// Nothing was changed, because the statement timeout expired: retry with fewer rows.
     TooSlow,
-    /// It is unknown whether it was applied. Raise the own epoch with [`crate::Store::reclaim`],
-    /// which waits for the doubtful statement, and rebuild from the store.
+    /// It is unknown whether the statement was applied. Raise the epoch of the partition with
+    /// [`crate::Store::reclaim`], which waits for the doubtful statement, and rebuild from the
+    /// store.
     Unknown,
-    /// Some value can never be stored or read: bisect the batch until that value is alone, then
-    /// give it up.
+    /// Some value can never be stored or read. Bisect the batch until that value is alone, then
+    /// reject it.
     Data,
-    /// The server found damaged data, or has a defect: retry a few times, then treat as
+    /// The server found damaged data, or has a defect. Retry a few times, then treat the error as
     /// [`Self::Data`], so that a damaged page blocks only the rows on it.
     Damaged,
-    /// Neither waiting nor another batch helps: stop and report it.
+    /// Neither waiting nor another batch helps: stop and report the error.
     Fatal,
 }
 
-/// An operation failed. Every operation may be repeated, whatever the first try did, except
-/// [`crate::CommitWriter::commit`], which has its own error type.
+/// An operation failed. Every operation may be repeated, even if the first try has changed
+/// something. The exception is [`crate::CommitWriter::commit`], which has its own error type.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The URL cannot be parsed.
@@ -38,13 +39,13 @@ pub enum StoreError {
     /// The server refuses the login: wrong user, password or database name.
     #[error("Postgres refuses the connection: {0}")]
     Refused(#[source] sqlx::Error),
-    /// A pooler sits between this process and the server and shares server sessions.
+    /// There is a pooler between this process and the server, and it shares server sessions.
     #[error(
         "DATABASE_URL leads to a connection pooler ({0}); Antiphon needs sessions of its own, for their settings and prepared \
          statements, and keeps few: give it the address of Postgres itself"
     )]
     Pooler(String),
-    /// No answer in time; the connection was closed.
+    /// No answer arrived in time; the connection was closed.
     #[error("Postgres did not answer in time")]
     TimedOut,
     /// The limit of concurrent statements of [`crate::Store::wide`] is reached.
@@ -55,7 +56,7 @@ pub enum StoreError {
     /// A row has a value that this version cannot read.
     #[error("a stored row cannot be read: {0}")]
     Row(String),
-    /// The database is laid out for another number of partitions.
+    /// The database has another number of partitions.
     #[error(
         "the database is laid out for {stored} partitions, not for {wanted}; only `antiphon partitions change` changes the number"
     )]
@@ -83,12 +84,12 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the server answered, and so is reachable.
+    /// True if the server answered, so that it is reachable.
     pub fn is_answer(&self) -> bool {
         matches!(self, Self::Statement(sqlx::Error::Database(_)))
     }
 
-    /// Whether the session is at a read-only server, such as a primary that has become a standby.
+    /// True if the session is at a read-only server, such as a primary that has become a standby.
     pub(crate) fn is_read_only(&self) -> bool {
         match self {
             Self::Statement(sqlx::Error::Database(error)) => sqlstate(error.as_ref()) == "25006",
@@ -96,17 +97,17 @@ impl StoreError {
         }
     }
 
-    /// Whether a value in the statement is the cause, so that the same statement may succeed
-    /// without it.
+    /// True if a value in the statement is the cause, so that the statement may succeed without the
+    /// value.
     pub fn refuses_data(&self) -> bool {
         matches!(self.disposition(), Disposition::Data | Disposition::Damaged)
     }
 
-    /// What to do next; never [`Disposition::Unknown`].
+    /// The action that should follow; never [`Disposition::Unknown`].
     pub fn disposition(&self) -> Disposition {
         match self {
-            // Losing the lease ends it, unless the store goes back to a state in which this worker
-            // was the owner.
+            // A lost lease ends the retries. But the store may also go back to a state in which
+            // this worker was the owner.
             Self::TimedOut | Self::Busy | Self::NotOwner => Disposition::Retry,
             Self::Statement(error) => match Cause::of(error) {
                 Cause::Connect | Cause::NotNow | Cause::TooSlow | Cause::Lost => Disposition::Retry,
@@ -158,7 +159,7 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
-/// Why a statement failed, as far as it decides what to do next.
+/// The cause of a failed statement, as far as the next action depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// There is no connection; nothing was sent.
@@ -169,7 +170,7 @@ pub(crate) enum Cause {
     TooSlow,
     /// The connection or the server failed while the statement was in flight.
     Lost,
-    /// The server can never store a value in it.
+    /// The server can never store one of its values.
     Data,
     /// A damaged page or index, or a defect of the server.
     Damaged,
@@ -184,9 +185,9 @@ impl Cause {
             sqlx::Error::Database(error) => Self::of_sqlstate(&sqlstate(error.as_ref())),
             sqlx::Error::PoolTimedOut => Self::Connect,
             sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => Self::Lost,
-            // A value of a row does not fit the type it is read as.
+            // A value of a row does not fit the type that it is decoded to.
             sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => Self::Data,
-            // Too large for the protocol: found before anything is sent.
+            // A statement too large for the protocol. sqlx detects this before it sends anything.
             sqlx::Error::Encode(_) => Self::Data,
             _ => Self::Other,
         }
@@ -199,17 +200,18 @@ impl Cause {
             "23505" => Self::Other,
             // The server itself does not know the outcome.
             "40003" => Self::Lost,
-            // A primary that has become a standby; the pool or the writer finds the new primary.
+            // The server was the primary and has become a standby. The pool or the writer finds the
+            // new primary.
             "25006" | "25P03" => Self::NotNow,
-            // A privilege was revoked or is not granted yet: that is fixed without restarting
-            // anything.
+            // A privilege was revoked or is not granted yet. An operator can fix that without
+            // restarting anything.
             "42501" => Self::NotNow,
             "57014" => Self::TooSlow,
             _ => match code.get(..2) {
-                // Inside a session this comes from a proxy that lost its server.
+                // Within a session, a proxy that lost its server reports this.
                 Some("08") => Self::Lost,
-                // Rolled back; out of resources; a lock not available; cancelled, or the server is
-                // stopping or starting; disk errors.
+                // By class: rolled back; out of resources; a lock not available; cancelled, or the
+                // server is stopping or starting; disk errors.
                 Some("40" | "53" | "55" | "57" | "58") => Self::NotNow,
                 // Values, constraints, limits.
                 Some("22" | "23" | "54") => Self::Data,
@@ -220,13 +222,14 @@ impl Cause {
     }
 }
 
-/// True for refusals that waiting does not cure. Only for a connection that is being opened: inside
+/// True for refusals that do not end by waiting. Only for a connection that is being opened: within
 /// a session some of these codes have another meaning.
 pub(crate) fn refuses_login(error: &dyn DatabaseError) -> bool {
     matches!(sqlstate(error).as_ref(), "28000" | "28P01" | "3D000" | "42501")
 }
 
-/// The error of pgbouncer for settings in the first packet. Postgres accepts any setting there.
+/// True for the error of pgbouncer about settings in the first packet. Postgres accepts any setting
+/// there.
 pub(crate) fn is_of_pooler(error: &dyn DatabaseError) -> bool {
     error.message().contains("unsupported startup parameter")
 }

@@ -16,15 +16,15 @@ use crate::row::{count, parse_column, unsigned};
 use crate::statement::Statement;
 use crate::store::Store;
 
-/// The place of a message in its thread, without its text.
+/// The position and batch of a message in its thread, without its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexedMessage {
     pub position: Position,
     pub batch_id: Position,
-    /// Whether it is marked as stored apart from its batch.
+    /// True if the message is marked as stored apart from its batch.
     pub is_out_of_range: bool,
-    /// Whether its batch lacks its first message. Of several adjacent messages only the first has
-    /// this set.
+    /// True if the first message of its batch is missing. Of several adjacent messages of the
+    /// batch, only the first has this set.
     pub is_headless: bool,
     /// Approximate size in bytes.
     pub bytes: u64,
@@ -33,32 +33,32 @@ pub struct IndexedMessage {
 /// The outcome of an import of batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportOutcome {
-    /// All of them are stored now; the number of new messages.
+    /// All batches are stored now. The number counts the messages that are new.
     Stored(u64),
     /// Nothing was written.
     Refused {
         /// The first batch that cannot be written.
         batch: Position,
-        /// The id of its message that differs from the stored one.
+        /// The id of the message in that batch that differs from the stored one.
         message: Option<String>,
         why: ImportRefusal,
     },
 }
 
-/// Why a batch cannot be written.
+/// The reason why a batch cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ImportRefusal {
-    /// A batch with its id, or a message with the position or id of one of its messages, has
-    /// another content.
+    /// The stored batch with its id has other content, or so has a stored message with the position
+    /// or id of one of its messages.
     #[error("it is there already in another form")]
     Other,
-    /// The stored batch has more messages.
+    /// The stored batch has more messages than the imported one.
     #[error("it is there already and has gone on since")]
     Longer,
-    /// Messages of other batches follow its beginning.
+    /// Messages of other batches follow the position at which the batch begins.
     #[error("it comes before what the thread already has")]
     Before,
-    /// Its position is in the future, so later messages would precede it.
+    /// The position of the batch is in the future, so later messages would precede it.
     #[error("its position is later than now by the database's clock")]
     Future,
     /// The thread was erased after the import had begun.
@@ -69,13 +69,13 @@ pub enum ImportRefusal {
 /// The outcome of an import of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompactionImport {
-    /// It is new.
+    /// The compaction is new.
     Written,
-    /// It existed already.
+    /// The compaction existed already.
     Same,
-    /// Another compaction with its id exists.
+    /// Another compaction with the same id exists.
     Other,
-    /// Later compactions exist.
+    /// Later compactions exist in the thread.
     Before,
     /// The thread was erased after the import had begun.
     Erased,
@@ -98,8 +98,8 @@ impl Store {
         self.rows(statement).await?.iter().map(id).collect()
     }
 
-    /// The places of the thread's messages after one position and up to another, ordered by
-    /// position.
+    /// The positions and batches of the thread's messages after one position and up to another,
+    /// ordered by position.
     pub async fn message_index(
         &self,
         thread: &ThreadId,
@@ -116,7 +116,7 @@ impl Store {
         self.rows(statement).await?.iter().map(place).collect()
     }
 
-    /// Whether any message of the thread is marked as stored apart from its batch.
+    /// True if any message of the thread is marked as stored apart from its batch.
     pub async fn has_out_of_range(&self, thread: &ThreadId) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             "SELECT EXISTS (SELECT FROM messages WHERE bucket = $1 AND thread_id = $2 AND out_of_range) AS has",
@@ -125,9 +125,9 @@ impl Store {
         rows.first().map_or(Ok(false), |row| Ok(row.try_get("has")?))
     }
 
-    /// The messages of the thread after one position and up to another, ordered by position: at
-    /// most `limit`, and at most `bytes` bytes except for the last message. Empty: there are no
-    /// more.
+    /// The messages of the thread after one position and up to another, ordered by position.
+    /// Returns at most `limit` messages, and at most `bytes` bytes except for the last message. An
+    /// empty result means that there are no more.
     pub async fn messages_range(
         &self,
         thread: &ThreadId,
@@ -146,8 +146,9 @@ impl Store {
         self.rows(statement).await?.iter().filter_map(|row| message(row).transpose()).collect()
     }
 
-    /// All messages of a batch, ordered by position. [`Store::batches`] finds the same unless marks
-    /// of messages stored apart are wrong; this reads the whole thread from the batch on.
+    /// All messages of a batch, ordered by position. [`Store::batches`] returns the same, unless
+    /// marks of messages stored apart are wrong. This function reads the whole thread from the
+    /// batch on.
     pub async fn messages_of_batch(
         &self,
         thread: &ThreadId,
@@ -160,7 +161,7 @@ impl Store {
         self.rows(statement).await?.iter().filter_map(|row| message(row).transpose()).collect()
     }
 
-    /// Creates a thread unless it exists; returns false and changes nothing if it does.
+    /// Creates a thread and returns true. Returns false and changes nothing if the thread exists.
     pub async fn import_thread(&self, named: &NewThread) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             "INSERT INTO threads (bucket, thread_id, agent_id, busy_policy, metadata) SELECT $1, $2, $3, $4, $5
@@ -176,8 +177,8 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// Raises the last number of a thread, so that numbers up to this one are not assigned again,
-    /// even if their messages are gone.
+    /// Raises the last number of a thread to this number, so that lower numbers are not assigned
+    /// again, even if their messages are gone.
     pub async fn raise_last_number(&self, thread: &ThreadId, number: u64) -> Result<(), StoreError> {
         let statement = sqlx::query(
             "UPDATE threads SET last_number = $3 WHERE bucket = $1 AND thread_id = $2 AND last_number < $3",
@@ -186,10 +187,12 @@ impl Store {
         self.rows(statement.bind(i64::try_from(number).unwrap_or(i64::MAX))).await.map(drop)
     }
 
-    /// Writes whole batches of a thread from an export: all of them or none. Batches that exist in
-    /// the same form stay. New ones must follow everything else in the thread, except `beside`:
-    /// batches from the same source, written before, that begin earlier and extend beyond the first
-    /// of these.
+    /// Writes whole batches of a thread from an export: all of them or none. Batches that are
+    /// stored in the same form do not change.
+    ///
+    /// New batches must follow all other messages of the thread, except those of the batches in
+    /// `beside`. These come from the same source, were written before, begin earlier, and extend
+    /// beyond the first of the new batches.
     pub async fn import_batches(
         &self,
         thread: &ThreadId,
@@ -214,8 +217,8 @@ impl Store {
         }
     }
 
-    /// The usual case of importing a new thread, without the look-ups of the general case. `None`
-    /// when the general case is needed; nothing was written.
+    /// Appends batches to a new thread, which is the usual case, without the look-ups of the
+    /// general case. Returns `None` and writes nothing when the general case is needed.
     async fn append(&self, thread: &ThreadId, items: &[Item]) -> Result<Option<u64>, StoreError> {
         let (Some(first), Some(last)) = (items.first(), items.last()) else { return Ok(None) };
         if !stand_one_after_the_other(items) {
@@ -232,7 +235,7 @@ impl Store {
         match self.rows(statement).await {
             Ok(rows) if rows.is_empty() => Ok(None),
             Ok(rows) => count(&rows).map(Some),
-            // An id exists already: the general case finds out which.
+            // An id exists already. The general case finds out which id it is.
             Err(StoreError::Statement(sqlx::Error::Database(error))) if error.is_unique_violation() => {
                 Ok(None)
             }
@@ -273,9 +276,9 @@ impl Store {
         rows.first().map_or_else(|| Err(StoreError::Row("no outcome".to_owned())), outcome)
     }
 
-    /// Copies a thread up to and including a batch, with the compactions that were effective then;
-    /// returns the number of messages. `None` when the thread does not exist, or one with the new
-    /// id does.
+    /// Copies a thread up to and including a batch, with the compactions that were effective then,
+    /// and returns the number of messages. Returns `None` when the thread does not exist, or a
+    /// thread with the new id exists.
     pub async fn fork(
         &self,
         thread: &ThreadId,
@@ -353,19 +356,20 @@ fn with_items(statement: Statement, thread: &ThreadId, items: &[Item]) -> Statem
         .bind(column(items, |item| item.created_at.0))
 }
 
-/// `None` when it is not known or out of the column's range.
+/// The start time relative to the creation time; `None` when it is not known or out of the column's
+/// range.
 fn started_after_ms(item: &Item) -> Option<i32> {
     item.started_at?.0.checked_sub(item.created_at.0)?.try_into().ok()
 }
 
-/// The numbers of the messages if all have one and they rise strictly; otherwise empty.
+/// The numbers of the messages, if all have one and the numbers rise strictly; otherwise empty.
 fn rising_numbers(items: &[Item]) -> Vec<i64> {
     let number = |item: &Item| item.number.and_then(|number| i64::try_from(number).ok());
     let numbers: Option<Vec<i64>> = items.iter().map(number).collect();
     numbers.filter(|numbers| numbers.is_sorted_by(|a, b| a < b)).unwrap_or_default()
 }
 
-/// Whether each message begins a batch or continues the batch of the message before, at a higher
+/// True if each message begins a batch or continues the batch of the previous message, at a higher
 /// position.
 fn stand_one_after_the_other(items: &[Item]) -> bool {
     let is_start = |item: &Item| item.position == item.batch_id;

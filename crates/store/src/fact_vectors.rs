@@ -3,8 +3,10 @@
 //!
 //! Entry point: [`lay_out_vectors`]. Triggers enqueue new facts and remove superseded ones,
 //! whatever statement writes them. Workers fetch waiting facts ([`Store::facts_to_embed`]) and
-//! store their vectors. Once every fact is enqueued, the comment of the table names the model.
-//! Until then, and in a database without the table, nothing is searched or stored by vector.
+//! store their vectors.
+//!
+//! Once every fact is enqueued, the comment of the table names the model. Until then, and in a
+//! database without the table, vectors are neither searched nor stored.
 
 use std::fmt::Write as _;
 
@@ -29,29 +31,29 @@ pub struct FactToEmbed {
 /// The outcome of laying out the vectors of facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VectorTables {
-    /// They existed already.
+    /// The tables existed already.
     Ready,
-    /// They were created, and every fact waits for its vector.
+    /// The tables were created, and every fact waits for its vector.
     Made,
-    /// The database does not support them; the reason.
+    /// The database does not support vectors, for this reason.
     Unavailable(String),
 }
 
 const TRIGGERS: &str = include_str!("fact_vectors/triggers.sql");
 
-/// The model of the vectors; NULL where there are none. It must not fail when the table is missing,
-/// or Postgres would log an error each time.
+/// The model of the vectors; NULL if there are none. The query must not fail when the table is
+/// missing, because Postgres would log an error each time.
 const VECTORS_OF: &str = "SELECT obj_description(a.attrelid, 'pg_class') AS vectors_of FROM pg_attribute AS a
      WHERE a.attrelid = to_regclass('fact_vectors') AND a.attname = 'vector' AND NOT a.attisdropped";
 
-/// Lays out the vectors of facts for a model, if Postgres has the extension `vector`, 0.7 or newer,
-/// or lets this role create it. Vectors of another model are dropped and rebuilt. Safe to run
+/// Creates the table of fact vectors for a model. Postgres must have the extension `vector`, 0.7 or
+/// newer, or let this role create it. Vectors of another model are dropped and rebuilt. Safe to run
 /// repeatedly and concurrently.
 ///
 /// # Errors
 /// No connection, or a statement failed. A missing extension is an outcome, not an error.
 pub async fn lay_out_vectors(url: &str, vectors_of: &str) -> Result<VectorTables, StoreError> {
-    // The same timeouts as for migrations: all facts are read.
+    // The same timeouts as for migrations, because all facts are read.
     let options = connect::options(&StoreConfig::new(url))?
         .options([("statement_timeout", "0"), ("lock_timeout", "60000")]);
     let mut connection = connect::wait(&options).await?;
@@ -65,7 +67,7 @@ pub async fn lay_out_vectors(url: &str, vectors_of: &str) -> Result<VectorTables
 }
 
 async fn lay_out(connection: &mut PgConnection, vectors_of: &str) -> Result<VectorTables, StoreError> {
-    // A lock of the session, held until it is closed.
+    // An advisory lock of the session; it is held until the session is closed.
     sqlx::raw_sql("SELECT pg_advisory_lock(hashtextextended('antiphon fact_vectors', 0))")
         .execute(&mut *connection)
         .await?;
@@ -96,7 +98,7 @@ async fn lay_out(connection: &mut PgConnection, vectors_of: &str) -> Result<Vect
     Ok(VectorTables::Made)
 }
 
-/// Why vectors cannot be stored; `None`: the extension exists, or was created now.
+/// The reason why vectors cannot be stored; `None`: the extension exists, or was created now.
 async fn missing_extension(connection: &mut PgConnection) -> Result<Option<String>, StoreError> {
     match sqlx::raw_sql("CREATE EXTENSION IF NOT EXISTS vector").execute(&mut *connection).await {
         Ok(_) => {}
@@ -143,17 +145,17 @@ impl Store {
         }
     }
 
-    /// Stores the vectors of these facts, in their order and each of length 1, and returns how
-    /// many. It stores nothing if the database now holds vectors of another model, and skips facts
-    /// that were deleted in the meantime.
+    /// Stores the vectors of these facts, given in the same order and each of length 1. Returns the
+    /// number of stored vectors. Stores nothing if the database now holds vectors of another model,
+    /// and skips facts that were deleted in the meantime.
     pub async fn keep_vectors(
         &self,
         vectors_of: &str,
         facts: &[FactToEmbed],
         vectors: &[Vec<f32>],
     ) -> Result<u64, StoreError> {
-        // A table that is being laid out again is either locked until this statement has ended, or
-        // has the other model when this statement reads it.
+        // If the table is being laid out again, there are two cases. Either it stays locked until
+        // this statement has ended, or this statement already reads the name of the other model.
         let statement = sqlx::query(
             "WITH kept AS (
                  UPDATE fact_vectors AS v SET vector = g.vector::halfvec
@@ -174,7 +176,7 @@ impl Store {
         }
     }
 
-    /// Gives up the vector of a fact: the fact is found by its words only.
+    /// Stores no vector for a fact, so that only its words find it.
     pub async fn give_up_vector(&self, fact: &FactToEmbed) -> Result<(), StoreError> {
         let statement = sqlx::query(
             "DELETE FROM fact_vectors WHERE bucket = $1 AND agent_id = $2 AND fact_id = $3 AND vector IS NULL",
@@ -204,7 +206,7 @@ pub(crate) fn literal(vector: &[f32]) -> String {
     text
 }
 
-/// Whether the table, its column, a type, a function or the library of the extension is missing.
+/// True if the table, its column, a type, a function or the library of the extension is missing.
 pub(crate) fn are_missing(error: &StoreError) -> bool {
     matches!(error, StoreError::Statement(sqlx::Error::Database(error))
         if matches!(sqlstate(error.as_ref()).as_ref(), "42P01" | "42703" | "42704" | "42883" | "58P01"))

@@ -22,7 +22,7 @@ pub use of_answers::AnswerFact;
 pub enum FactScope {
     /// All threads with this `user_id`.
     User(String),
-    /// This thread, which has no user.
+    /// The thread, which has no user.
     Thread(ThreadId),
     /// All threads of the agent.
     Agent,
@@ -54,21 +54,21 @@ impl FactScope {
 pub struct FactRow {
     pub id: String,
     pub scope: FactScope,
-    /// The thread in which it was found; `None`: it was added over HTTP.
+    /// The thread in which the fact was found; `None`: it was added over HTTP.
     pub thread: Option<ThreadId>,
     /// The answer after which it was found.
     pub assistant_message_id: Option<String>,
     pub text: String,
     pub kind: String,
-    /// From 0 to 1.
+    /// Confidence from 0 to 1.
     pub confidence: f32,
     /// The id of the newer fact.
     pub superseded_by: Option<String>,
-    /// By the database's clock.
+    /// Time of creation by the database clock.
     pub created_at: Timestamp,
 }
 
-/// A fact found by a search, with its ranks from 1, the best.
+/// A fact found by a search, with its ranks. Rank 1 is the best.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundFact {
     pub fact: FactRow,
@@ -87,7 +87,7 @@ pub struct NewFact {
     pub text: String,
     /// `None`: the kind of the superseded fact, or `note`.
     pub kind: Option<String>,
-    /// From 0 to 1; `None`: that of the superseded fact, or 1.
+    /// Confidence from 0 to 1; `None`: the confidence of the superseded fact, or 1.
     pub confidence: Option<f32>,
     /// The id of the fact that it supersedes.
     pub supersedes: Option<String>,
@@ -96,16 +96,16 @@ pub struct NewFact {
 /// Filter of fact lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FactFilter {
-    /// `None`: all scopes.
+    /// The scope of the facts; `None`: all scopes.
     pub scope: Option<FactScope>,
-    /// Whether to include superseded facts.
+    /// True to include superseded facts.
     pub with_superseded: bool,
     /// Maximum number of facts.
     pub limit: u32,
 }
 
 impl Store {
-    /// Facts of an agent, the newest first.
+    /// Facts of an agent, newest first.
     pub async fn facts(&self, agent: &AgentId, filter: &FactFilter) -> Result<Vec<FactRow>, StoreError> {
         let statement = sqlx::query(concat!(
             include_str!("facts/listed.sql"),
@@ -120,7 +120,8 @@ impl Store {
         self.rows(statement).await?.iter().map(fact).collect()
     }
 
-    /// Facts of an agent ordered by id, including superseded ones: at most `limit` after this one.
+    /// Facts of an agent ordered by id, including superseded ones. Returns at most `limit` facts
+    /// after this id.
     pub async fn facts_after(
         &self,
         agent: &AgentId,
@@ -138,9 +139,9 @@ impl Store {
         self.rows(statement).await?.iter().map(fact).collect()
     }
 
-    /// Stores exported facts, with one entry in the audit log, and returns how many are new. Facts
-    /// that exist already, or were found in an erased thread, are skipped. [`Store::trim_facts`]
-    /// must follow.
+    /// Stores exported facts, with one entry in the audit log, and returns how many are new. Skips
+    /// facts that exist already or were found in an erased thread. Call [`Store::trim_facts`]
+    /// afterwards.
     pub async fn import_facts(
         &self,
         agent: &AgentId,
@@ -168,8 +169,8 @@ impl Store {
         count(&self.rows(statement).await?)
     }
 
-    /// Deletes the oldest facts of an agent's scopes that exceed the limit per scope, and returns
-    /// how many.
+    /// Deletes the oldest facts in each scope of an agent that exceeds the limit per scope, and
+    /// returns how many.
     pub async fn trim_facts(&self, agent: &AgentId) -> Result<u64, StoreError> {
         let statement = sqlx::query(
             "WITH ranked AS (
@@ -188,8 +189,9 @@ impl Store {
         count(&self.rows(statement).await?)
     }
 
-    /// Adds a fact, with an entry in the audit log of the agent; deletes the oldest of its scope
-    /// beyond the limit. `None`: the fact to be superseded does not exist or is superseded already.
+    /// Adds a fact, with an entry in the audit log of the agent, and deletes the oldest facts of
+    /// its scope beyond the limit. Returns `None` if the fact to be superseded does not exist or is
+    /// superseded already.
     pub async fn add_fact(
         &self,
         agent: &AgentId,
@@ -213,7 +215,7 @@ impl Store {
         self.rows(statement).await?.first().map(fact).transpose()
     }
 
-    /// Deletes a fact, with an entry in the audit log; false when there is none with that id. The
+    /// Deletes a fact, with an entry in the audit log. Returns false if no fact has that id. The
     /// facts that it superseded are deleted too, or become current again if `restores`.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ pub struct Range {
 /// A stored message and its predecessor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredMessage {
-    /// Metadata that is not valid reads as empty.
+    /// The message; invalid metadata is read as empty.
     pub item: Item,
     /// The position of its predecessor in the thread; `None` for the first message.
     pub parent: Option<Position>,
@@ -45,10 +45,10 @@ impl From<StoredMessage> for Item {
 }
 
 impl Store {
-    /// Reads at most `limit` messages of the thread within `range`, ordered by position; `None`
-    /// when there is no such thread.
+    /// Reads at most `limit` messages of the thread within `range`, ordered by position. Returns
+    /// `None` when the thread does not exist.
     ///
-    /// With `before` alone these are the last ones before it; otherwise the first ones after
+    /// With `before` alone, reads the last messages before it; otherwise the first messages after
     /// `after`.
     pub async fn history(
         &self,
@@ -73,7 +73,7 @@ impl Store {
         if rows.is_empty() {
             return Ok(None);
         }
-        // A thread without such messages yields one row without a message.
+        // For a thread without such messages, the statement returns one row without a message.
         let mut messages =
             rows.iter().filter_map(|row| message(row).transpose()).collect::<Result<Vec<_>, _>>()?;
         if backwards {

@@ -1,4 +1,4 @@
-//! Incidents: losses from stores and streams that went back in time, for operators.
+//! Incidents for operators: data losses because a store or a stream went back in time.
 
 use model::{Bucket, CommandId, PartitionId, Seq};
 use sqlx::Row;
@@ -9,16 +9,16 @@ use crate::row::partition_id;
 use crate::row::{count, unsigned};
 use crate::store::Store;
 
-/// The name under which incidents without a loss are acknowledged.
+/// The actor that acknowledges incidents without a loss.
 pub(crate) const BY_ITSELF: &str = "antiphon";
 
-/// The subject of acknowledgements in the audit log. No thread or agent can bear it.
+/// The audit subject of acknowledgements. No thread or agent can have this name.
 const AUDIT_SUBJECT: &str = "incidents+fleet";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IncidentRow {
     pub partition: PartitionId,
-    /// [`partition::IncidentKind::name`].
+    /// The kind of the incident: [`partition::IncidentKind::name`].
     pub kind: String,
     /// The stream to which the sequences belong.
     pub incarnation: String,
@@ -28,16 +28,16 @@ pub struct IncidentRow {
     pub last: Option<Seq>,
     /// A description for people.
     pub detail: String,
-    /// In the form of RFC 3339.
+    /// Time of detection in RFC 3339 format.
     pub detected_at: String,
-    /// Time and actor; `None`: not acknowledged.
+    /// Time and actor of the acknowledgement; `None`: not acknowledged.
     pub acknowledged: Option<(String, String)>,
 }
 
 impl Store {
-    /// Lists incidents, the newest first; only unacknowledged ones unless `all`.
-    pub async fn incidents(&self, all: bool) -> Result<Vec<IncidentRow>, StoreError> {
-        let statement = sqlx::query(include_str!("incidents/list.sql")).bind(all);
+    /// Lists incidents, newest first. Without `all`, lists only unacknowledged ones.
+    pub async fn incidents(&self, all: bool, limit: u32) -> Result<Vec<IncidentRow>, StoreError> {
+        let statement = sqlx::query(include_str!("incidents/list.sql")).bind(all).bind(i64::from(limit));
         self.rows(statement).await?.iter().map(incident).collect()
     }
 

@@ -1,9 +1,9 @@
 //! Leases: which worker owns which partition, and for how long.
 //!
-//! A lease is only a courtesy: it tells other workers when they may take a partition. Safety comes
-//! from the fence of every write of an owner. The fence consists of the epoch, which rises with
-//! every grant, and the numbers of commits and saves, which rise with every write. All rows are
-//! locked in the order of their ids, so statements cannot deadlock.
+//! A lease is only a hint to other workers about when they may take a partition. Safety comes from
+//! the fence of every write of an owner. The fence consists of the epoch, which rises with every
+//! grant, and the numbers of commits and saves, which rise with every write. All rows are locked in
+//! the order of their ids, so statements cannot deadlock.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::incidents::BY_ITSELF;
 use crate::row::{interval, partition_id, unsigned};
 use crate::store::Store;
 
-/// The live workers, as of one heartbeat.
+/// The live workers at the time of a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveWorkers {
     /// Sorted ids of the live workers, including the caller.
@@ -27,34 +27,34 @@ pub struct LiveWorkers {
 }
 
 impl LiveWorkers {
-    /// How many of `count` partitions the caller should own: shares differ by at most one and add
-    /// up to `count`.
+    /// The number of partitions that the caller should own, out of `count`. Shares of workers
+    /// differ by at most one and add up to `count`.
     pub fn share(&self, count: PartitionCount) -> usize {
         let (count, workers) = (usize::from(count.get()), self.workers.len().max(1));
         count / workers + usize::from(self.rank < count % workers)
     }
 }
 
-/// A lease just granted, under a new epoch.
+/// A lease that was just granted, with a new epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     pub partition: PartitionId,
     pub epoch: u64,
     /// The number of commits of the partition.
     pub commits: u64,
-    /// Everything in the stream up to here has been processed.
+    /// All stream entries up to this one have been processed.
     pub checkpoint: Seq,
-    /// The stream to which the checkpoint belongs; `None` before the first [`Store::rebase`].
+    /// The stream that the checkpoint belongs to; `None` before the first [`Store::rebase`].
     pub incarnation: Option<String>,
     /// The highest millisecond used in a position.
     pub position_high_water: Timestamp,
     /// The database time of the grant.
     pub granted_at: Timestamp,
-    /// The last entry that had been read when the newest commit was decided.
+    /// The last entry that the owner had read when it decided the newest commit.
     pub read: Option<Mark>,
 }
 
-/// What the store has acknowledged to the owner of a partition.
+/// The state that the store has acknowledged to the owner of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applied {
     pub partition: PartitionId,
@@ -87,7 +87,7 @@ impl From<&Grant> for Applied {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renewed {
     pub partition: PartitionId,
-    /// The number of its unacknowledged incidents.
+    /// The number of unacknowledged incidents of the partition.
     pub incidents: u64,
 }
 
@@ -96,8 +96,8 @@ pub struct Renewed {
 pub struct Reclaimed {
     /// The state to start from.
     pub grant: Grant,
-    /// The store had less than it had acknowledged to the owner, or a lower epoch than others know
-    /// of. An incident records it.
+    /// True if the store had less than it had acknowledged to the owner, or a lower epoch than
+    /// others know of. An incident records this.
     pub stepped_back: bool,
 }
 
@@ -108,23 +108,24 @@ impl Store {
         live_workers(worker, &self.rows(statement).await?)
     }
 
-    /// Returns the live workers without a heartbeat; the caller counts as one of them.
+    /// Returns the live workers without sending a heartbeat. The caller counts as live.
     pub async fn live_workers(&self, worker: &str) -> Result<LiveWorkers, StoreError> {
         let others =
             "SELECT worker_id FROM workers WHERE lease_until > clock_timestamp() AND worker_id <> $1";
         live_workers(worker, &self.rows(sqlx::query(others).bind(worker)).await?)
     }
 
-    /// Ends the worker's heartbeats, so that others need not wait for them to expire. Its leases
-    /// are not changed.
+    /// Ends the worker's heartbeats, so that others do not wait until they expire. The leases of
+    /// the worker do not change.
     pub async fn deregister(&self, worker: &str) -> Result<(), StoreError> {
         self.rows(sqlx::query("DELETE FROM workers WHERE worker_id = $1").bind(worker)).await.map(drop)
     }
 
-    /// Takes at most `max` partitions that are free or whose lease has expired, each under a new
+    /// Takes at most `max` partitions that are free or have an expired lease, each with a new
     /// epoch.
     ///
-    /// A partition whose row is locked, for example by a commit in flight, is skipped: try again.
+    /// A partition whose row is locked, for example by a commit in flight, is skipped; the caller
+    /// should try again.
     pub async fn acquire(&self, worker: &str, ttl: Duration, max: usize) -> Result<Vec<Grant>, StoreError> {
         let statement = sqlx::query(include_str!("leases/acquire.sql"))
             .bind(worker)
@@ -141,8 +142,8 @@ impl Store {
         rows.first().map_or(Ok(0), |row| unsigned(row, "unowned"))
     }
 
-    /// Renews leases to `ttl` from now. Returns those that are still held in a store that has not
-    /// gone back in time, ordered by id.
+    /// Renews leases to `ttl` from now. Returns the leases that the worker still holds, in a store
+    /// that has not gone back in time, ordered by id.
     pub async fn renew(
         &self,
         worker: &str,
@@ -164,8 +165,8 @@ impl Store {
         Ok(still)
     }
 
-    /// Releases a partition, so that another worker may take it at once. False when the lease was
-    /// lost already.
+    /// Releases a partition, so that another worker may take it at once. Returns false when the
+    /// lease was lost already.
     pub async fn release(
         &self,
         worker: &str,
@@ -181,16 +182,16 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// Raises the own epoch. Call it after a commit with an uncertain outcome, a lease that was not
-    /// renewed, or notice of a higher epoch.
+    /// Raises the epoch of a partition that the worker owns. Call it after a commit with an
+    /// uncertain outcome, a lease that was not renewed, or notice of a higher epoch.
     ///
-    /// This waits for a doubtful statement, which holds the row's lock while it runs, and fences it
-    /// if it has not started. Afterwards the state of the store is authoritative: rebuild the
-    /// partition from this grant. `None` when the lease is lost. A wait longer than the lock
-    /// timeout is an error; try again.
+    /// A doubtful statement that is running holds the row's lock, and this function waits for it.
+    /// One that has not started is fenced. Afterwards the state of the store is authoritative:
+    /// rebuild the partition from this grant. Returns `None` when the lease is lost. A wait longer
+    /// than the lock timeout is an error; try again.
     ///
     /// `seen_epoch` is the highest epoch of the partition that others know of, or 0. The new epoch
-    /// is above it. A store that does not know it has gone back in time.
+    /// is above it. A store with only lower epochs has gone back in time.
     pub async fn reclaim(
         &self,
         worker: &str,
@@ -214,9 +215,9 @@ impl Store {
         self.rows(statement).await?.first().map(reclaimed).transpose()
     }
 
-    /// Sets the checkpoint, possibly backwards, for a stream that has changed, stores the identity
-    /// of that stream, and records the loss. Returns the resulting grant; `None` when the lease is
-    /// lost or the store has gone back in time.
+    /// Sets the checkpoint for a stream that has changed, possibly to a lower sequence. Also stores
+    /// the identity of that stream and records the loss. Returns the resulting grant. Returns
+    /// `None` when the lease is lost or the store has gone back in time.
     pub async fn rebase(
         &self,
         worker: &str,

@@ -1,13 +1,13 @@
-//! Postgres: every query and transaction of Antiphon; embeds `migrations/`.
+//! All access to Postgres: every query and transaction of Antiphon; embeds `migrations/`.
 //!
-//! [`Store`] reads and keeps leases over a small pool. A [`CommitWriter`] holds one connection and
-//! applies [`partition::Commit`]s. [`migrate`] lays out a database.
+//! [`Store`] reads, and maintains leases, over a small pool. A [`CommitWriter`] holds one
+//! connection and applies [`partition::Commit`]s. [`migrate()`] lays out a database.
 //!
 //! Invariants: an operation writes with one statement, so it applies whole or not at all. Some
 //! operations read first, and try again when another change came in between. Only `row_security`
-//! opens a transaction around another statement, and none leaves this crate. Database work runs in
-//! its own tasks, so that dropping a future never cancels it half-way. Only the database clock
-//! decides about leases and ages.
+//! opens a transaction around another statement, and no transaction is visible outside this crate.
+//! Database work runs in its own tasks, so that dropping a future never cancels it half-way. Only
+//! the database clock decides about leases and ages.
 
 mod api;
 mod budgets;
@@ -22,6 +22,7 @@ mod dead_letters;
 mod durability;
 mod erase;
 mod erased_tenants;
+mod erasures;
 mod error;
 mod export_import;
 mod fact_vectors;
@@ -65,6 +66,10 @@ pub use context::{ContextWanted, Gate, StartContext, StoredCompaction};
 pub use dead_letters::{DeadLetterCursor, DeadLetterId, ReplayClaim, StoredDeadLetter};
 pub use erase::{Erased, ErasedOwner, ErasedRows};
 pub use erased_tenants::{ErasedTenant, ReopenedTenant};
+pub use erasures::{
+    AttemptEnd, ClaimedErasure, ErasedCounts, ErasedData, ErasureId, ErasureRow, ErasureState,
+    MAX_OPEN_ERASURES, NewErasure,
+};
 pub use error::{Disposition, StoreError};
 pub use export_import::{CompactionImport, ImportOutcome, ImportRefusal, IndexedMessage};
 pub use fact_vectors::{FactToEmbed, VectorTables, lay_out_vectors};
@@ -81,7 +86,7 @@ pub use partitions::PartitionStatus;
 pub use reasoning_sessions::{
     Appended, CreatedReasoning, DiscardedCursor, DiscardedLayer, DiscardedMessage, DiscardedPage,
     EarlierCompression, EarlierReturn, InvalidDiscardedCursor, ReadReasoningMessage, ReasoningRows,
-    ReasoningThread, RequestId, Restorable,
+    ReasoningThread, RequestId, Restorable, UndoneReasoning,
 };
 pub use repair::{NumberFault, RowRepair};
 pub use replica::{Replica, ReplicaState};

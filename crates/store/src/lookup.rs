@@ -11,15 +11,15 @@ use crate::row::columns;
 use crate::store::Store;
 
 impl Store {
-    /// Returns what the store knows of each of these messages, in the order of `keys`.
+    /// Looks up these messages and returns a result for each, in the order of `keys`.
     ///
-    /// Unless `create_threads`, a message that is absent and whose thread does not exist is
-    /// [`Lookup::NoThread`]. Messages of an erased thread have all ended: nothing of them is kept,
-    /// not even as a dead letter.
+    /// Without `create_threads`, an absent message whose thread does not exist is
+    /// [`Lookup::NoThread`]. All messages of an erased thread count as ended: nothing of them is
+    /// kept, not even as a dead letter.
     ///
     /// # Errors
-    /// [`StoreError::NotOwner`] when `owner` is not the stored owner. What its successor wrote may
-    /// be undone by a store that goes back in time, so the answers must not be used.
+    /// [`StoreError::NotOwner`] when `owner` is not the stored owner. The answers must not be used
+    /// then: a store that goes back in time may undo the writes of the next owner.
     pub async fn lookup(
         &self,
         owner: Option<Applied>,
@@ -43,8 +43,8 @@ impl Store {
         keys.iter().zip(&rows).map(|(key, row)| Ok((key.clone(), known(row)?))).collect()
     }
 
-    /// Whether the message has failed before, or its thread was erased. It is called for a message
-    /// for which [`Store::lookup`] is refused permanently, so that the message fails only once.
+    /// True if the message has failed before, or its thread was erased. Called for a message for
+    /// which [`Store::lookup`] fails permanently, so that the message fails only once.
     ///
     /// # Errors
     /// See [`Store::lookup`].
@@ -62,7 +62,7 @@ impl Store {
     }
 }
 
-/// The owner as parameters of a statement.
+/// Partition and epoch of the owner, as parameters of a statement.
 pub(crate) fn columns_of(owner: Option<Applied>) -> (Option<i16>, Option<i64>) {
     let partition = owner.map(|owner| owner.partition.0.cast_signed());
     (partition, owner.map(|owner| owner.epoch.cast_signed()))

@@ -1,4 +1,4 @@
-//! Lays out a database: applies migrations, fixes the number of partitions, grants rights.
+//! Lays out a database: applies migrations, fixes the number of partitions, and grants rights.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -25,11 +25,11 @@ const FILES: &[(i64, &str, &str)] = &include!(concat!(env!("OUT_DIR"), "/migrati
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Applied versions that are unknown here belong to a newer binary: rolling deployments run both
-/// for a while.
+/// Applied versions that are unknown here are ignored. They belong to a newer binary, because
+/// rolling deployments run both for a while.
 static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     let migration = |&(version, description, sql): &(i64, &'static str, &'static str)| {
-        // The same test as in sqlx.
+        // sqlx uses the same test.
         let no_transaction = sql.starts_with("-- no-transaction");
         let sql = SqlStr::from_static(sql);
         Migration::new(version, description.into(), MigrationType::Simple, sql, no_transaction)
@@ -53,14 +53,14 @@ pub enum MigrateError {
 /// Applies missing migrations, fixes the number of partitions, and numbers messages without a
 /// number. Safe to run repeatedly and concurrently.
 ///
-/// Waits for Postgres as [`crate::Store::connect`] does, and for sessions that hold locks which
-/// migrations need; others are not blocked for long. It uses its own connection and closes it: a
-/// migration that fails leaves its advisory lock to the session.
+/// Waits for Postgres like [`crate::Store::connect`]. Also waits for sessions that hold locks which
+/// migrations need, without blocking other sessions for long. Uses its own connection and closes
+/// it, because after a failed migration the session still holds the advisory lock.
 pub async fn migrate(url: &str, count: PartitionCount) -> Result<(), MigrateError> {
     let config = StoreConfig::new(url);
     let options = connect::options(&config)?;
-    // Building an index on a large table has no time limit. A statement that waits for a table lock
-    // blocks every later statement, so the wait is short and is repeated.
+    // Building an index on a large table may take any time. A statement that waits for a table lock
+    // blocks every later statement, so each wait is short and is repeated.
     let options = options.options([("statement_timeout", "0"), ("lock_timeout", "2000")]);
     let mut connection = connect::wait(&options).await?;
     connect::refuse_pooler(&mut connection, &options, &config).await?;
@@ -75,9 +75,9 @@ pub async fn migrate(url: &str, count: PartitionCount) -> Result<(), MigrateErro
 /// The layout of a database compared with this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// It has everything that this version needs.
+    /// The database has everything that this version needs.
     Enough,
-    /// It is empty.
+    /// The database is empty.
     Nothing,
     /// This migration is missing: `antiphon migrate` of this version has not run yet.
     Lacks(i64),
@@ -87,8 +87,8 @@ pub enum Layout {
 }
 
 impl Store {
-    /// Whether the database has all migrations of this version. It may have more, those of a newer
-    /// version that runs beside it.
+    /// Compares the database with the migrations of this version. It may have more migrations, from
+    /// a newer version that runs at the same time.
     pub async fn layout(&self) -> Result<Layout, StoreError> {
         let applied = self.applied_migrations().await?;
         for known in MIGRATIONS.iter() {
@@ -148,7 +148,7 @@ async fn lay_out(connection: &mut PgConnection, count: PartitionCount) -> Result
     Ok(())
 }
 
-/// Whether the lock timeout expired. The transaction was rolled back.
+/// True if the lock timeout expired. The transaction was rolled back.
 fn is_locked(error: &sqlx::migrate::MigrateError) -> bool {
     use sqlx::migrate::MigrateError::{Execute, ExecuteMigration};
     match error {
@@ -159,8 +159,8 @@ fn is_locked(error: &sqlx::migrate::MigrateError) -> bool {
     }
 }
 
-/// Assigns numbers to messages without one. It works in small parts, each its own transaction, so
-/// that no writer waits for long and an interruption loses nothing. Existing numbers stay.
+/// Assigns numbers to messages without one. Works in small parts, each a transaction, so that no
+/// writer waits for long and an interruption loses no work. Existing numbers do not change.
 async fn number_messages(connection: &mut PgConnection) -> Result<(), StoreError> {
     loop {
         if rows_of(&number_some(None).fetch_all(&mut *connection).await?)? == 0 {
@@ -174,7 +174,7 @@ async fn fix_count(connection: &mut PgConnection, count: PartitionCount) -> Resu
         .bind(i32::from(count.get()))
         .execute(&mut *connection)
         .await?;
-    // Migrating must not open streams that are being moved.
+    // A migration must not make streams usable while they are being moved.
     if let Some(change) = PartitionChange::read(&mut *connection).await? {
         return Err(change.refusal());
     }

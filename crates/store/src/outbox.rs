@@ -56,7 +56,8 @@ enum OutboxEntry {
 /// Encodes a batch as JSON.
 pub(crate) fn encoded(outgoing: &[Outgoing]) -> String {
     let entries: Vec<OutboxEntry> = outgoing.iter().map(OutboxEntry::from).collect();
-    // No entry can fail to encode. If one did, an unreadable batch would stop the next owner.
+    // Encoding cannot fail. Even if it did, the batch must stay readable, because an unreadable
+    // batch would stop the next owner.
     serde_json::to_string(&entries).unwrap_or_else(|_| "[]".to_owned())
 }
 
@@ -168,7 +169,7 @@ fn turn_status(name: &str) -> Option<TurnStatus> {
         .find(|status| status.name() == name)
 }
 
-/// jsonb refuses NUL, and an outgoing entry must not stop a commit.
+/// Replaces NUL, which jsonb refuses: an outgoing entry must not stop a commit.
 fn storable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

@@ -21,11 +21,11 @@ const OWNER: &str = "antiphon partitions change";
 
 /// Key of the advisory lock that one run at a time holds: "partitio" as a number.
 const LOCK: i64 = 0x7061_7274_6974_696f;
-/// A run whose machine has vanished still holds the lock for ten seconds.
+/// Longer than ten seconds, for which a run still holds the lock after its machine has vanished.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(12);
 const LOCK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Held by the run that may change the number of partitions; dropping it releases the lock.
+/// The lock of the run that may change the number of partitions; dropping it releases the lock.
 #[derive(Debug)]
 pub struct ChangeLock {
     /// The session that owns the lock.
@@ -36,9 +36,9 @@ pub struct ChangeLock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamLimits {
     pub replicas: u8,
-    /// Bytes per stream.
+    /// Maximum bytes of a stream.
     pub max_bytes: i64,
-    /// Bytes of the largest entry.
+    /// Maximum bytes of an entry.
     pub max_message_bytes: i32,
 }
 
@@ -49,28 +49,28 @@ pub struct PartitionChange {
     pub to: PartitionCount,
     /// The configuration of the streams before the change.
     pub limits: StreamLimits,
-    /// The last sequence of each stream, by partition, before anything was moved; `None`: they are
-    /// not closed yet.
+    /// The last sequence of each stream, by partition, before anything was moved; `None`: the
+    /// streams are not closed yet.
     pub ends: Option<Vec<Seq>>,
-    /// The rows of `partitions` are those of the new number.
+    /// True if `partitions` already has the rows of the new number.
     pub is_moved: bool,
-    /// Time since it began, in ms by the database clock.
+    /// Time since the change began, in ms by the database clock.
     pub age_ms: i64,
 }
 
 /// The outcome of [`Store::begin_partition_change`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BeginChange {
-    /// It is in progress, and no worker owns a partition.
+    /// The change is in progress, and no worker owns a partition.
     Begun,
     /// A worker owns a partition.
     Held {
         partition: PartitionId,
         owner: String,
-        /// Time left in its lease, ms.
+        /// Time left in the worker's lease, ms.
         left_ms: i64,
     },
-    /// Another change is in progress, or the number is the requested one already.
+    /// Another change is in progress, or the requested number is already in use.
     Refused,
 }
 
@@ -124,8 +124,8 @@ impl Store {
         rows.first().map(change).transpose()
     }
 
-    /// Marks the installation as being changed and takes all partitions under new epochs, unless a
-    /// worker owns one.
+    /// Marks the installation as being changed and takes all partitions with new epochs. Does
+    /// neither if a worker owns a partition.
     pub async fn begin_partition_change(
         &self,
         to: PartitionCount,

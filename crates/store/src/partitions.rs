@@ -13,20 +13,20 @@ use crate::store::Store;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionStatus {
     pub partition: PartitionId,
-    /// The epoch of its last lease.
+    /// The epoch of the partition's last lease.
     pub epoch: u64,
-    /// The number of its commits.
+    /// The number of commits of the partition.
     pub commits: u64,
-    /// `None` when it is free.
+    /// The worker that owns the partition; `None` when it is free.
     pub owner: Option<String>,
     /// Time left in the lease, in ms by the database clock; negative when it has expired, `None`
     /// before the first lease.
     pub lease_left_ms: Option<i64>,
-    /// Everything in the stream up to here has been processed.
+    /// All stream entries up to this one have been processed.
     pub checkpoint: Seq,
     /// The stream to which the checkpoint belongs.
     pub incarnation: Option<String>,
-    /// The last entry that had been read when the newest commit was decided.
+    /// The last entry that the owner had read when it decided the newest commit.
     pub read: Option<Mark>,
     /// The highest millisecond used in a position.
     pub position_high_water: Timestamp,

@@ -1,7 +1,7 @@
-//! Focused reasoning sessions: reads of what they show, and writes of changes that the crate
+//! Focused reasoning sessions: reads of their visible state, and writes of changes that the crate
 //! `reasoning` has decided.
 //!
-//! Every change is one statement that compares the state on which it was decided: it applies whole,
+//! Every change is one statement that compares the state on which it was decided. It applies whole,
 //! or not at all if another change came first.
 
 mod apply;
@@ -9,6 +9,7 @@ mod changes;
 mod export_import;
 mod log;
 mod shown;
+mod undo;
 mod values;
 
 use model::{AgentId, Position, ReasoningSessionId, ThreadId, Timestamp};
@@ -34,6 +35,7 @@ pub use log::{
     DiscardedCursor, DiscardedLayer, DiscardedMessage, DiscardedPage, InvalidDiscardedCursor,
     ReadReasoningMessage,
 };
+pub use undo::UndoneReasoning;
 
 /// Maximum number of base messages of a session.
 const MAX_BASE_MESSAGES: i64 = 10_000;
@@ -41,17 +43,17 @@ const MAX_BASE_MESSAGES: i64 = 10_000;
 /// The outcome of creating a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CreatedReasoning {
-    /// It was created with this many base messages.
+    /// The session was created with this many base messages.
     Made(u64),
-    /// The same request created it before, with this many base messages.
+    /// The same request created the session before, with this many base messages.
     Before(u64),
     /// The request id was used for another session.
     Reused,
-    /// A session with that id exists and stays as it is.
+    /// A session with that id exists and does not change.
     Exists,
     /// This thread has no messages in the requested range of batches.
     Nothing(String),
-    /// There are more base messages than this maximum.
+    /// There are more base messages than this limit.
     TooMany(u64),
 }
 
@@ -67,7 +69,7 @@ pub struct ReasoningThread {
     pub plan: Plan,
     /// The newest layer that is not undone.
     pub head: LayerId,
-    /// Calls of the temp layer without a result.
+    /// Calls in the temp layer that have no result.
     pub waiting: BTreeSet<String>,
     /// The result of an earlier request with the same id.
     pub earlier: Option<EarlierCompression>,
@@ -104,8 +106,8 @@ impl ReasoningThread {
 }
 
 impl Store {
-    /// Creates a session with copies of the current messages of its sources as base messages. With
-    /// a `request`, once.
+    /// Creates a session whose base messages are copies of the current messages of its sources.
+    /// With a `request`, a repetition creates no second session.
     pub async fn create_reasoning(
         &self,
         id: &ReasoningSessionId,
@@ -174,7 +176,7 @@ impl Store {
         })
     }
 
-    /// The visible state of a session; `None` when there is none with that id. A view needs
+    /// The visible state of a session; `None` when no session has that id. A view needs
     /// `with_contents`, a decision does not. `request` is the id of a request that may have been
     /// made before.
     pub async fn reasoning_thread(
@@ -194,7 +196,8 @@ impl Store {
     }
 }
 
-/// Builds it from the session's row and the rows of its pieces; `None` when there is no session.
+/// Builds the state from the session's row and the rows of its pieces; `None` when there is no
+/// session.
 fn thread_of(id: &ReasoningSessionId, rows: &[PgRow]) -> Result<Option<ReasoningThread>, StoreError> {
     let (mut of_session, mut pieces) = (None, Vec::with_capacity(rows.len()));
     for row in rows {
@@ -218,7 +221,7 @@ fn thread_of(id: &ReasoningSessionId, rows: &[PgRow]) -> Result<Option<Reasoning
     }))
 }
 
-/// Calls as stored: `[{"id", "name"}]`, with further details of each: `[{"arguments",
+/// Decodes stored calls: `[{"id", "name"}]`, with further details of each: `[{"arguments",
 /// "signature"}]`.
 fn calls_of(value: &Value, details: &Value) -> Vec<SessionCall> {
     let text = |call: &Value, key: &str| call[key].as_str().map(str::to_owned);
@@ -281,12 +284,12 @@ fn earlier_of(row: &PgRow) -> Result<Option<EarlierCompression>, StoreError> {
     }))
 }
 
-/// Runs as stored: first, last, first, last.
+/// Encodes runs for storage: first, last, first, last.
 fn flat(runs: &Runs) -> Vec<i64> {
     runs.runs().iter().flat_map(|(first, last)| [stored(*first), stored(*last)]).collect()
 }
 
-/// The highest message number of a session.
+/// The highest number that a message of a session can have.
 fn highest() -> i64 {
     stored(MAX_MESSAGES_PER_SESSION)
 }

@@ -18,9 +18,9 @@ const NUMBERED_AT_ONCE: i64 = 1_000;
 pub struct NumberFault {
     pub position: Position,
     pub batch_id: Position,
-    /// `None`: it has none yet.
+    /// The stored number; `None`: the message has none yet.
     pub number: Option<u64>,
-    /// Another message of the thread has the same number.
+    /// True if another message of the thread has the same number.
     pub is_twice: bool,
 }
 
@@ -28,19 +28,20 @@ pub struct NumberFault {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowRepair {
     pub position: Position,
-    /// The values found by the examination.
+    /// The values that the examination found.
     pub old: Change,
     /// The values after the repair.
     pub new: Change,
-    /// Messages of other batches lie between it and the beginning of its batch.
+    /// True if messages of other batches lie between this message and the beginning of its batch.
     pub is_apart: bool,
-    /// The id and text of the audit entry; `None` when only its surroundings change.
+    /// The id and text of the audit entry; `None` for a message that changes only because of other
+    /// repairs.
     pub said: Option<(CommandId, String)>,
 }
 
 impl Store {
-    /// Repairs messages of one batch, all or none, and writes that into the audit log. False when
-    /// one of them has changed since it was examined: then nothing was done.
+    /// Repairs messages of one batch, all or none, with entries in the audit log. Returns false and
+    /// does nothing if one of the messages has changed since the examination.
     pub async fn repair_messages(
         &self,
         thread: &ThreadId,

@@ -18,8 +18,8 @@ const MEASURED_EVERY: Duration = Duration::from_millis(250);
 /// A standby of the database, used while its lag is known to be small enough. Cheap to clone.
 ///
 /// The lag is measured without clocks: the primary reports how much it has written, and the standby
-/// how much of that it has replayed. What the primary had written at a moment and is replayed now
-/// is at most as old as that moment.
+/// how much of that it has replayed. If the standby has replayed everything that the primary had
+/// written at a moment, its data is at most as old as that moment.
 #[derive(Debug, Clone, Default)]
 pub struct Replica {
     store: Arc<OnceLock<Store>>,
@@ -29,9 +29,9 @@ pub struct Replica {
 /// The state of a standby.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaState {
-    /// The maximum age of what it shows.
+    /// The standby is used; the maximum age of its data.
     Behind(Duration),
-    /// It is not used; the reason.
+    /// The standby is not used, for this reason.
     Unusable(String),
 }
 
@@ -42,7 +42,7 @@ impl Replica {
         Some(store.seeing_as(primary))
     }
 
-    /// Stops using the standby after an error, until it has been measured again.
+    /// Stops using the standby after an error, until its lag has been measured again.
     pub fn avoid(&self) {
         self.is_near.store(false, Ordering::Relaxed);
     }
@@ -73,7 +73,7 @@ impl Replica {
             return Ok(store);
         }
         let store = Store::connect(config).await?;
-        // The standby may have another role.
+        // The role at the standby may differ from the one at the primary.
         if config.tenant_scope != TenantScope::All && store.bypasses_rls().await? {
             tracing::warn!(
                 "the role of the standby passes row-level security: only the gateway separates tenants there"
@@ -83,7 +83,7 @@ impl Replica {
     }
 }
 
-/// The log position of the primary, in bytes, at a moment.
+/// A moment, and the log position of the primary at that moment, in bytes.
 type WritePosition = (Instant, i64);
 
 async fn measure(
@@ -109,8 +109,8 @@ async fn measure(
     })
 }
 
-/// The maximum age of what is replayed; `None`: older than `max_lag`. Removes measurements that are
-/// older.
+/// The maximum age of the replayed data; `None`: older than `max_lag`. Removes measurements that
+/// are older.
 fn lag(
     written: &mut VecDeque<WritePosition>,
     replayed: i64,
@@ -133,7 +133,8 @@ impl Store {
         Ok((row.try_get("system_identifier")?, row.try_get("position")?))
     }
 
-    /// The cluster id and the replay position of a standby; `None`: it is not a standby.
+    /// The cluster id and the replay position of a standby. The position is `None` if the server is
+    /// not a standby.
     async fn replay_position(&self) -> Result<(i64, Option<i64>), StoreError> {
         let sql = "SELECT system_identifier,
                    CASE WHEN pg_is_in_recovery() THEN (pg_last_wal_replay_lsn() - '0/0')::bigint END AS position

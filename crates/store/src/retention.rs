@@ -17,15 +17,16 @@ pub struct RetainedThread {
     pub thread: ThreadId,
     /// The agent whose rules apply.
     pub agent: AgentId,
-    /// The number of its messages.
+    /// The number of messages in the thread.
     pub messages: u64,
-    /// The position of its last message.
+    /// The position of the last message.
     pub head: Option<Position>,
 }
 
 impl Store {
-    /// The time by the database clock, used to judge ages: a machine whose clock is wrong must not
-    /// delete recent messages. `None` when no agent has rules, as in most installations.
+    /// The current time of the database clock, which decides about ages: a machine with a wrong
+    /// clock must not delete recent messages. `None` when no agent has rules, as in most
+    /// installations.
     pub async fn retention_time(&self) -> Result<Option<Timestamp>, StoreError> {
         let statement = sqlx::query(
             "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
@@ -35,7 +36,7 @@ impl Store {
         rows.first().map(|row| Ok(Timestamp(row.try_get("now_ms")?))).transpose()
     }
 
-    /// Threads of a bucket after this one, ordered by id.
+    /// Threads of a bucket with ids after this one, ordered by id.
     pub async fn retained_threads(
         &self,
         bucket: Bucket,
@@ -49,8 +50,8 @@ impl Store {
         self.rows(statement).await?.iter().map(kept).collect()
     }
 
-    /// The age of the oldest message of a thread, in ms by the database clock; `None` when it has
-    /// none.
+    /// The age of the oldest message of a thread, in ms by the database clock; `None` when the
+    /// thread has no messages.
     pub async fn oldest_ms(&self, thread: &ThreadId) -> Result<Option<i64>, StoreError> {
         let statement = sqlx::query(
             "SELECT (extract(epoch FROM clock_timestamp() - greatest(m.created_at, m.imported_at, to_timestamp((m.position >> 22) / 1000.0 + 1704067200))) * 1000)::bigint AS oldest_ms
@@ -63,7 +64,7 @@ impl Store {
         rows.first().map_or(Ok(None), |row| Ok(row.try_get("oldest_ms")?))
     }
 
-    /// The readable rules of these agents.
+    /// The rules of these agents, without unreadable ones.
     pub async fn retention_rules(
         &self,
         agents: &[AgentId],
@@ -74,13 +75,13 @@ impl Store {
         let read = |row: &PgRow| -> Result<Option<(AgentId, RetentionRules)>, StoreError> {
             let (id, value): (String, Value) = (row.try_get("agent_id")?, row.try_get("rules")?);
             let agent = AgentId::parse(&id).map_err(|error| column_error("agent_id", &error))?;
-            // Unreadable rules delete nothing.
+            // Unreadable rules are skipped, so that they delete nothing.
             Ok(retention::rules(&value).ok().map(|rules| (agent, rules)))
         };
         self.rows(statement).await?.iter().filter_map(|row| read(row).transpose()).collect()
     }
 
-    /// Sizes and ages of the messages of a thread before this position, the newest first.
+    /// Sizes and ages of the messages of a thread before this position, newest first.
     pub async fn retention_index(
         &self,
         thread: &ThreadId,
@@ -104,8 +105,8 @@ impl Store {
         self.rows(statement).await?.iter().map(place).collect()
     }
 
-    /// Deletes these batches, all or none, and returns the number of messages. `None`: `head` is no
-    /// longer the last position of the thread, and nothing was deleted.
+    /// Deletes these batches, all or none, and returns the number of messages. Returns `None` and
+    /// deletes nothing if `head` is no longer the last position of the thread.
     pub async fn delete_batches(
         &self,
         thread: &ThreadId,
@@ -124,7 +125,7 @@ impl Store {
 }
 
 impl Store {
-    /// Whether retention has deleted this message recently.
+    /// True if retention has deleted this message recently.
     pub async fn is_expired(&self, thread: &ThreadId, message: &MessageId) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             "SELECT FROM expired_messages WHERE bucket = $1 AND message_id = $2 AND thread_id = $3",

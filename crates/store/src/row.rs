@@ -50,8 +50,8 @@ pub(crate) fn queued(row: &PgRow, agent: &AgentId) -> Result<QueuedTask, StoreEr
     })
 }
 
-/// An input from the columns common to `spilled_turns` and `failed_turns`; without its actor, which
-/// only the former has.
+/// An input from the columns that `spilled_turns` and `failed_turns` share. The actor is missing,
+/// because only the former has one.
 pub(crate) fn opened(row: &PgRow) -> Result<TurnOpened, StoreError> {
     Ok(TurnOpened {
         turn: parse_column(row, "turn_id", TurnId::parse)?,
@@ -81,7 +81,7 @@ pub(crate) fn object(row: &PgRow, column: &str) -> Result<Metadata, StoreError> 
     }
 }
 
-/// A number stored from an unsigned one.
+/// Reads a number that was stored from an unsigned one.
 pub(crate) fn unsigned<T: TryFrom<i64, Error: std::fmt::Display>>(
     row: &PgRow,
     column: &str,

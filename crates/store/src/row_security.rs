@@ -1,8 +1,8 @@
-//! Statements in the scope of a tenant: the only place that opens a transaction around another
-//! statement.
+//! Statements in the scope of a tenant. This is the only module that opens a transaction around
+//! another statement.
 //!
-//! It runs in its own task ([`crate::connect::run_uncancelled`]), so that a dropped future cannot
-//! leave the transaction open.
+//! It runs them in their own task ([`crate::connect::run_uncancelled`]), so that a dropped future
+//! cannot leave the transaction open.
 
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
@@ -27,7 +27,7 @@ pub(crate) async fn in_tenant_transaction(
     statement: Statement,
     scope: &TenantScope,
 ) -> SessionState {
-    // Names of tenants use an alphabet that needs no quoting.
+    // Tenant names use an alphabet that needs no quoting.
     let begin = match scope {
         TenantScope::Tenant(_) => {
             format!("BEGIN; SELECT antiphon_enter_tenant('{}') AS is_there", scope.setting())

@@ -4,5 +4,5 @@ use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 
-/// A statement with its values. It owns them: sqlx encodes a value when it is bound.
+/// A statement that owns its values, because sqlx encodes a value when it is bound.
 pub(crate) type Statement = Query<'static, Postgres, PgArguments>;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use model::{PartitionCount, PriceTable, Tenant, ThreadId};
 use sqlx::pool::PoolConnectionMetadata;
-use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Row};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -16,14 +16,14 @@ use crate::error::sqlstate;
 use crate::row_security::{SessionState, in_tenant_transaction};
 use crate::statement::Statement;
 
-/// After this much idle time a connection is probed before use: its other end may have vanished
+/// After this idle time a connection is probed before use, because its other end may have vanished
 /// silently.
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(30);
-/// How long a statement waits for a connection. Together with the statement's own timeout, a caller
+/// How long a statement waits for a connection. With this and the statement timeout, a caller
 /// learns within nine seconds that the server does not answer.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Concurrent statements of [`Store::wide`].
+/// Maximum number of concurrent statements of [`Store::wide`].
 const WIDE_STATEMENTS: usize = 2;
 /// How long such a statement waits for others.
 const WIDE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -31,11 +31,11 @@ const WIDE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a probe may take. The next statement must not wait for each session of a vanished host.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The minimum time between two notes of the same failure: while a server stays as it is, each new
-/// session fails the same way.
+/// The minimum time between two records of the same failure. While the state of a server does not
+/// change, each new session fails in the same way.
 const BETWEEN_NOTES: Duration = Duration::from_secs(1);
 
-/// When a failure was last noted that may affect other sessions.
+/// The last time at which a failure was found that may affect other sessions.
 #[derive(Debug, Default)]
 struct LastFound(Mutex<Option<Instant>>);
 
@@ -47,38 +47,38 @@ impl LastFound {
         }
     }
 
-    /// Whether it was noted within this time.
+    /// True if the failure was last found within this time.
     fn is_within(&self, time: Duration) -> bool {
         let noted = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         noted.is_some_and(|noted| time >= noted.elapsed())
     }
 }
 
-/// Failures of single sessions that tell something about the others in the pool.
+/// Failures of single sessions that show the state of others in the pool.
 #[derive(Debug, Default)]
 struct SessionFailures {
     /// A session was read-only. After a switchover the sessions opened at the old primary stay
-    /// there, wherever its name leads now: they answer only reads, with old data.
+    /// there, even if its name now leads to the new one. They answer only reads, with old data.
     read_only: LastFound,
-    /// A session did not answer at all. When a host or the network to it vanishes silently, no
-    /// session opened there answers.
+    /// A session did not answer at all. When a host vanishes silently, or the network to it does,
+    /// no session opened there answers.
     silent: LastFound,
 }
 
 impl SessionFailures {
-    /// Whether such a session is not worth a try.
+    /// True if a session with this metadata may have such a failure, so that it is closed.
     fn may_concern(&self, meta: &PoolConnectionMetadata) -> bool {
         self.read_only.is_within(meta.age) || self.silent.is_within(meta.idle_for)
     }
 }
 
-/// Reads and leases, over a small pool. Cheap to clone.
+/// The handle for reads and leases, over a small pool. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: PgPool,
     failures: Arc<SessionFailures>,
     config: Arc<StoreConfig>,
-    /// `None`: the scope of the session.
+    /// The scope of statements; `None`: the scope of the session.
     scope: Option<TenantScope>,
     prices: Option<Arc<PriceTable>>,
     wide_statements: Arc<Semaphore>,
@@ -86,8 +86,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Waits until Postgres is reachable. Fails only for causes that waiting cannot cure: a wrong
-    /// URL, user or password.
+    /// Waits until Postgres is reachable. Fails only for causes that waiting does not remove: a
+    /// wrong URL, user or password.
     pub async fn connect(config: &StoreConfig) -> Result<Self, StoreError> {
         let options = connect::session_options(config)?;
         let mut first = connect::wait(&options).await?;
@@ -95,21 +95,8 @@ impl Store {
         // An error here does not matter: this connection has done nothing.
         first.close().await.ok();
         let failures = Arc::new(SessionFailures::default());
-        let known = Arc::clone(&failures);
-        let pool = PgPoolOptions::new()
-            .max_connections(config.read_connections)
-            .acquire_timeout(ACQUIRE_TIMEOUT)
-            .test_before_acquire(false)
-            .before_acquire(move |connection, meta| {
-                let known = Arc::clone(&known);
-                Box::pin(async move {
-                    Ok(!known.may_concern(&meta)
-                        && (meta.idle_for < IDLE_BEFORE_PROBE || answers(connection, &known).await))
-                })
-            })
-            .connect_lazy_with(options);
         Ok(Self {
-            pool,
+            pool: pool(config, options, &failures),
             failures,
             config: Arc::new(config.clone()),
             scope: None,
@@ -120,8 +107,8 @@ impl Store {
     }
 
     /// The same database in the scope of a tenant; `None`: the default tenant. Every statement is
-    /// its own transaction, in which row-level security hides everything else and refuses other
-    /// writes. Statements of a tenant marked as erased fail with [`StoreError::TenantErased`].
+    /// its own transaction, in which row-level security hides other rows and refuses to write them.
+    /// Statements of a tenant marked as erased fail with [`StoreError::TenantErased`].
     #[must_use]
     pub fn for_tenant(&self, tenant: Option<Tenant>) -> Self {
         Self { scope: Some(TenantScope::Tenant(tenant)), ..self.clone() }
@@ -138,9 +125,9 @@ impl Store {
         self.prices.as_deref()
     }
 
-    /// The same database for statements that may read much. Two of them run at a time, so that
-    /// connections remain for others. A statement that has waited for three seconds fails with
-    /// [`StoreError::Busy`].
+    /// The same database for statements that may read many rows. Two of them run at a time, so that
+    /// other statements still find connections. A statement that has waited for three seconds fails
+    /// with [`StoreError::Busy`].
     #[must_use]
     pub fn wide(&self) -> Self {
         Self { is_wide: true, ..self.clone() }
@@ -153,8 +140,8 @@ impl Store {
         Self { scope, ..self.clone() }
     }
 
-    /// The same database for what gateways need of the installation: the number of partitions, keys
-    /// of tickets, and API keys of all tenants.
+    /// The same database for reads that gateways need of the installation: the number of
+    /// partitions, keys of tickets, and API keys of all tenants.
     #[must_use]
     pub fn of_installation(&self) -> Self {
         Self { scope: Some(TenantScope::Installation), ..self.clone() }
@@ -164,6 +151,16 @@ impl Store {
     pub(crate) fn seeing_as(&self, other: &Self) -> Self {
         let (scope, prices) = (other.scope.clone(), other.prices.clone());
         Self { scope, prices, is_wide: other.is_wide, ..self.clone() }
+    }
+
+    /// The same database over a pool of one connection with another limit for statements.
+    pub(crate) fn with_own_connection(&self, statement_timeout: Duration) -> Result<Self, StoreError> {
+        let config =
+            StoreConfig { read_connections: 1, statement_timeout, ..StoreConfig::clone(&self.config) };
+        let options = connect::session_options(&config)?;
+        let failures = Arc::new(SessionFailures::default());
+        let pool = pool(&config, options, &failures);
+        Ok(Self { pool, failures, config: Arc::new(config), ..self.clone() })
     }
 
     pub(crate) fn config(&self) -> &StoreConfig {
@@ -176,7 +173,7 @@ impl Store {
         (*scope != TenantScope::All).then(|| scope.setting())
     }
 
-    /// Whether the role bypasses row-level security, as superusers do: then only the gateway's own
+    /// True if the role bypasses row-level security, as superusers do. Then only the gateway's own
     /// checks separate tenants.
     pub async fn bypasses_rls(&self) -> Result<bool, StoreError> {
         let sql = "SELECT rolsuper OR rolbypassrls AS passes FROM pg_roles WHERE rolname = current_user";
@@ -190,7 +187,7 @@ impl Store {
         self.rows(sqlx::query("SELECT 1")).await.map(drop)
     }
 
-    /// The number of partitions of the database; `None` before the first [`crate::migrate`].
+    /// The number of partitions of the database; `None` before the first [`crate::migrate()`].
     pub async fn partition_count(&self) -> Result<Option<PartitionCount>, StoreError> {
         match self.of_installation().rows(sqlx::query("SELECT partitions FROM installation")).await {
             Ok(rows) => rows.first().map(count_of).transpose(),
@@ -203,16 +200,17 @@ impl Store {
         }
     }
 
-    /// Identifies the installation: its streams have the same id.
+    /// The id of the installation, which its streams also have.
     pub async fn installation_id(&self) -> Result<String, StoreError> {
-        // In a scope that gateways have as well.
+        // Uses a scope that gateways have as well.
         let rows =
             self.of_installation().rows(sqlx::query("SELECT installation_id FROM installation")).await?;
         let row = rows.first().ok_or_else(|| StoreError::Row("the database is not migrated".to_owned()))?;
         Ok(row.try_get("installation_id")?)
     }
 
-    /// Gives the installation another id: its database is a copy that runs beside the original.
+    /// Gives the installation another id. Used when its database is a copy that runs next to the
+    /// original.
     pub async fn renew_installation_id(&self) -> Result<(), StoreError> {
         let statement = "UPDATE installation SET installation_id = gen_random_uuid()::text RETURNING true";
         self.rows(sqlx::query(statement)).await.map(drop)
@@ -230,7 +228,7 @@ impl Store {
         }
     }
 
-    /// Creates the thread unless it exists; true when it did not exist.
+    /// Creates the thread unless it exists; returns true if it was created.
     pub async fn create_thread(&self, thread: &ThreadId) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             "INSERT INTO threads (bucket, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING true",
@@ -248,8 +246,8 @@ impl Store {
     pub(crate) async fn rows(&self, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
         let (pool, limit, scope) = (self.pool.clone(), self.config.answer_timeout(), self.scope.clone());
         let turn = if self.is_wide { Some(Box::pin(self.wide_turn()).await?) } else { None };
-        // On the heap: otherwise it would enlarge every future that may call the store, above all
-        // those of requests.
+        // Boxed: otherwise it would enlarge every future that may call the store, above all the
+        // futures of requests.
         let answering = Box::pin(async move {
             // Held until the statement ends, even if its caller is dropped.
             let _turn = turn;
@@ -274,7 +272,23 @@ impl Store {
     }
 }
 
-/// Whether a session answers promptly after a long idle time.
+fn pool(config: &StoreConfig, options: PgConnectOptions, failures: &Arc<SessionFailures>) -> PgPool {
+    let known = Arc::clone(failures);
+    PgPoolOptions::new()
+        .max_connections(config.read_connections)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .test_before_acquire(false)
+        .before_acquire(move |connection, meta| {
+            let known = Arc::clone(&known);
+            Box::pin(async move {
+                Ok(!known.may_concern(&meta)
+                    && (meta.idle_for < IDLE_BEFORE_PROBE || answers(connection, &known).await))
+            })
+        })
+        .connect_lazy_with(options)
+}
+
+/// True if a session answers promptly after a long idle time.
 async fn answers(connection: &mut PgConnection, failures: &SessionFailures) -> bool {
     match tokio::time::timeout(PROBE_TIMEOUT, connection.ping()).await {
         Ok(answered) => answered.is_ok(),
@@ -302,12 +316,13 @@ async fn answer(
         Ok(SessionState::Clean(rows)) => Ok(rows?),
         Ok(SessionState::TenantErased) => Err(StoreError::TenantErased),
         Ok(SessionState::Unknown(error)) => {
-            // Its transaction may still be open, with its scope.
+            // The session is closed, because its transaction may still be open, with its scope.
             drop(connection.detach());
             Err(error.into())
         }
         Err(_) => {
-            // Its answer may still arrive and must never be taken for that of another statement.
+            // The session is closed. The answer of this statement may still arrive, and must not be
+            // taken for the answer of another one.
             drop(connection.detach());
             Err(StoreError::TimedOut)
         }

@@ -20,8 +20,8 @@ use crate::store::Store;
 use crate::store::count_of;
 use crate::unreadable_tasks::UnreadableTask;
 
-/// Buckets whose queues one statement reads: even with a million agents in a partition it stays
-/// below the statement timeout.
+/// Number of buckets whose queues one statement reads. Even with a million agents in a partition,
+/// the statement stays below the timeout.
 const BUCKETS_AT_ONCE: usize = 16;
 
 /// Maximum number of outbox batches loaded at once.
@@ -33,11 +33,11 @@ const TIMERS_AT_ONCE: usize = 4_096;
 impl Store {
     /// Loads the saved state of the partition: open messages and inputs, queues with their first
     /// `window` tasks each, the oldest 1,000 batches of the outbox, and the next timers.
-    /// [`Store::outbox`] and [`Store::load_timers`] read the rest. Ages and waits are as of now, by
-    /// the database clock.
+    /// [`Store::outbox`] and [`Store::load_timers`] read the rest. Ages and waits are computed with
+    /// the current time of the database clock.
     ///
-    /// Call it once per grant and before the first commit under it: nothing can change in between,
-    /// because every other writer is fenced.
+    /// Call it once per grant, before the first commit under the grant. Nothing can change in
+    /// between, because every other writer is fenced.
     ///
     /// # Errors
     /// [`StoreError::NotOwner`] when another grant was given before everything was read.
@@ -124,8 +124,7 @@ impl Store {
         self.rows(statement).await?.iter().map(open).collect()
     }
 
-    /// At most `limit` unpublished batches of the partition's outbox after `after`, the oldest
-    /// first.
+    /// At most `limit` unpublished batches of the partition's outbox after `after`, oldest first.
     pub async fn outbox(
         &self,
         partition: PartitionId,
@@ -141,7 +140,8 @@ impl Store {
         let batch = |row: &PgRow| {
             let id = Position::from_stored(row.try_get("position")?);
             let outgoing = parse_column(row, "entries", outbox::decoded).unwrap_or_else(|error| {
-                // An unreadable batch must not block later ones. Nothing of it is published.
+                // An unreadable batch must not block later ones, so it is skipped and not
+                // published.
                 tracing::error!(%partition, batch = %id, %error, "a batch of the outbox cannot be read: nothing of it is sent");
                 Vec::new()
             });
@@ -164,13 +164,13 @@ pub(crate) fn buckets_of(partition: PartitionId, count: PartitionCount) -> Vec<i
     buckets.map(|bucket| i16::try_from(bucket).unwrap_or(i16::MAX)).collect()
 }
 
-/// One more than requested, which shows whether there are more.
+/// One more than requested: the extra row shows whether there are more.
 pub(crate) fn limit_beyond(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)
 }
 
-/// Rows are grouped by agent: one per task, or one without a task for an agent that has none.
-/// Returns the tasks that cannot be read.
+/// Appends rows that are grouped by agent: one row per task, or one row without a task for an agent
+/// that has none. Returns the tasks that cannot be read.
 fn append_queues(
     agents: &mut Vec<SavedAgent>,
     rows: &[PgRow],
@@ -214,8 +214,8 @@ pub(crate) fn is_null(row: &PgRow, column: &str) -> bool {
     row.try_get_raw(column).is_ok_and(|value| value.is_null())
 }
 
-/// Rows are grouped by message: one per part, in the order of the parts. Parts of lower attempts
-/// come last and are ignored.
+/// Reads rows that are grouped by message: one row per part, in the order of the parts. Parts of
+/// lower attempts come last and are ignored.
 fn spilled_messages_of(rows: &[PgRow]) -> Result<Vec<SpilledMessage>, StoreError> {
     let mut spilled_messages: Vec<SpilledMessage> = Vec::new();
     for row in rows {
@@ -225,8 +225,8 @@ fn spilled_messages_of(rows: &[PgRow]) -> Result<Vec<SpilledMessage>, StoreError
             if last.attempt != attempt {
                 continue;
             }
-            // A chunk that was waiting when an earlier part was saved may since have been released
-            // and joined with others.
+            // When an earlier part was saved, a chunk of it may have been waiting. Since then it
+            // may have been released and joined with others.
             let again: BTreeSet<u32> = part.iter().map(|chunk| chunk.id).collect();
             chunks.extend(last.chunks.drain(..).filter(|chunk| !again.contains(&chunk.id)));
             spilled_messages.pop();
@@ -255,8 +255,8 @@ fn earlier_calls(row: &PgRow) -> Result<Vec<ModelCall>, StoreError> {
     }
 }
 
-/// One unreadable message must not block its partition: it continues without the part and fails for
-/// the gap.
+/// The chunks of a part, or none if they are unreadable. One unreadable message must not block its
+/// partition: it continues without the part, and fails because of the gap.
 fn readable_chunks(row: &PgRow, key: &MessageKey) -> Vec<Arc<Chunk>> {
     saved_chunks(row).unwrap_or_else(|error| {
         tracing::error!(%key, %error, "a saved part of a message cannot be read; the message goes on without it");

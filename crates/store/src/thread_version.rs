@@ -2,22 +2,23 @@
 
 use model::Position;
 
-/// Proves that the remembered last messages of a thread are its messages, all of them up to `head`.
+/// Identifies a state of a thread. While it is current, the remembered last messages are all stored
+/// messages up to `head`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadVersion {
-    /// When its row was created, microseconds since 1970: a thread that was erased and created
-    /// again differs.
+    /// When the row of the thread was created, in microseconds since 1970. This time differs if the
+    /// thread was erased and created again.
     pub created_us: i64,
-    /// Counts all changes except messages appended behind its head.
+    /// Counts all changes of the thread except messages appended after its head.
     pub revision: i32,
-    /// Its last message.
+    /// The last message of the thread.
     pub head: Position,
     pub messages: i64,
 }
 
 impl ThreadVersion {
-    /// How many messages version `now` has behind this one's head; `None` if earlier messages have
-    /// changed.
+    /// The number of messages that version `now` has after the head of this one; `None` if earlier
+    /// messages have changed.
     pub(crate) fn behind(self, now: Self) -> Option<i64> {
         let is_same = (self.created_us, self.revision) == (now.created_us, now.revision);
         let more = now.messages - self.messages;

@@ -1,5 +1,5 @@
-//! Durable timers: the next ones of a partition, and the facts from which the rules decide about
-//! due timers.
+//! Durable timers: the next timers of a partition, and the stored values with which the rules
+//! decide about due timers.
 
 use model::{AgentId, PartitionId, Position, ThreadId, TimerId, TimerKind, Timestamp};
 use partition::{DueSchedule, DueTimer, PendingTimer, TimerPage, TimerState};
@@ -13,8 +13,8 @@ use crate::lookup::{check_owner, columns_of};
 use crate::row::{column_error, object, parse_column};
 use crate::store::Store;
 
-/// Timers that a bucket contributes to a window; the rest of a busy bucket follows with the next
-/// window.
+/// Maximum number of timers per bucket in a window. The other timers of a busy bucket follow in the
+/// next window.
 const OF_A_BUCKET: i64 = 128;
 
 impl Store {
@@ -75,7 +75,8 @@ impl Store {
         check_owner(&self.rows(is_owner).await?)
     }
 
-    /// What decides about these timers, in their order; one that is not there has `None`.
+    /// The values that decide about these timers, in their order; `None` for a timer that does not
+    /// exist.
     ///
     /// # Errors
     /// [`StoreError::NotOwner`] when `owner` is not the stored owner.

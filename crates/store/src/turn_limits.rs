@@ -1,4 +1,4 @@
-//! Use of the limits on turns, shared by all workers.
+//! Usage of the limits on turns, shared by all workers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use crate::error::StoreError;
 use crate::row::interval;
 use crate::store::Store;
 
-/// A limit under whose key no turn has begun for this time counts as never used.
+/// If no turn has begun under the key of a limit for this time, the limit counts as never used.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 
-/// Turns of a worker that has been gone for this time are no longer continued.
+/// If a worker has been gone for this time, its turns are no longer continued.
 const GONE_AFTER: Duration = Duration::from_secs(600);
 
-/// The key of a limit, and a turn under it.
+/// The key of a limit, and a turn that counts for it.
 pub type LimitedTurn = (String, TurnId);
 
-/// Changes at a worker since its last report.
+/// Changes of turns at a worker since its last report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeldTurns {
-    /// Running turns that it continues without having asked for them.
+    /// Running turns that the worker continues without having asked for admission.
     pub entered: Vec<LimitedTurn>,
     /// Turns that no longer run, as far as they are counted for this worker.
     pub ended: Vec<LimitedTurn>,
-    /// Turns whose ends it has committed, including turns that another worker had admitted.
+    /// Turns whose ends the worker has committed, including turns admitted by another worker.
     pub finished: Vec<TurnId>,
     /// Tokens used by ended turns, by key.
     pub tokens: BTreeMap<String, u64>,
@@ -35,8 +35,10 @@ pub struct HeldTurns {
 impl Store {
     /// Admits a turn under these limits, in the order of their keys, and counts it for `worker`.
     /// The count stays valid while the worker reports within `held_for`. A turn that was counted
-    /// for another worker moves to this one. `Some`: the turn may not begin; try again after this
-    /// many ms, which is `busy` if it waits for another turn to end.
+    /// for another worker moves to this one.
+    ///
+    /// `Some`: the turn must not begin yet; try again after this many ms. The value is `busy` if
+    /// the turn waits for another turn to end.
     pub async fn admit_turn(
         &self,
         worker: &str,
@@ -62,7 +64,7 @@ impl Store {
         Ok(sqlx::Row::try_get(row, "wait_ms")?)
     }
 
-    /// Reports that `worker` is alive, and its changes. A repetition after an unknown outcome may
+    /// Reports that `worker` is alive, with its changes. Repeated after an unknown outcome, it may
     /// count tokens twice.
     pub async fn hold_turns(
         &self,
@@ -88,7 +90,7 @@ impl Store {
         self.rows(statement).await.map(drop)
     }
 
-    /// Deletes limits unused for an hour, workers that are gone, and turns of `worker` other than
+    /// Deletes limits unused for an hour, workers that are gone, and all turns of `worker` except
     /// these.
     pub async fn forget_unused_limits(&self, worker: &str, turns: &[TurnId]) -> Result<(), StoreError> {
         let statement = sqlx::query(include_str!("turn_limits/forget.sql"))

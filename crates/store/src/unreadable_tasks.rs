@@ -1,4 +1,4 @@
-//! Marks tasks with unreadable rows as failed, so that their queues continue behind them.
+//! Marks tasks with unreadable rows as failed, so that their queues continue after them.
 
 use model::{AgentId, Bucket, Position};
 use sqlx::Row;
@@ -11,7 +11,7 @@ use crate::store::Store;
 pub(crate) struct UnreadableTask {
     agent: AgentId,
     position: Position,
-    /// What is wrong with it.
+    /// Describes why the row is unreadable.
     text: String,
 }
 
@@ -23,7 +23,7 @@ impl UnreadableTask {
 }
 
 impl Store {
-    /// Marks unreadable tasks as failed, so that their queues continue behind them.
+    /// Marks unreadable tasks as failed, so that their queues continue after them.
     pub(crate) async fn fail_unreadable(&self, tasks: &[UnreadableTask]) -> Result<(), StoreError> {
         if tasks.is_empty() {
             return Ok(());

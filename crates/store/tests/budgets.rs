@@ -1,4 +1,4 @@
-//! Budgets: which calls count for which budget and since when, and that counting in parts equals
+//! Budgets: which calls count for which budget and since when. Counting in parts must equal
 //! counting at once.
 
 use std::sync::Arc;
@@ -87,7 +87,7 @@ async fn calls_count_for_their_agent_user_and_tenant_alone() {
     );
     let all = [("t", "ann"), ("other", "bob"), ("acme~t", "acme~bob"), ("ann", "ann")];
     assert_eq!(over(&store, &all).await, [None, None, Some("all".to_owned()), None]);
-    // A tenant's budget is invisible to other tenants, also by row-level security.
+    // A tenant's budget is invisible to other tenants, and row-level security enforces this too.
     let own = store.for_tenant(Some(acme.clone()));
     assert_eq!(own.budgets(Some(&acme), None, 10).await.unwrap().len(), 1);
     assert_eq!(own.budgets(None, None, 10).await.unwrap().len(), 0);
@@ -96,7 +96,7 @@ async fn calls_count_for_their_agent_user_and_tenant_alone() {
     call(&database, "ann", "ann", 8, "0").await;
     let spent = Some("ann".to_owned());
     assert_eq!(over(&store, &all[1..]).await, [None, Some("all".to_owned()), spent], "30 of 30");
-    // The start context of a turn agrees, and has no budget where there is none.
+    // The start context of a turn has the same result, and no budget where there is none.
     let wanted =
         [("other", "ann"), ("other", "bob"), ("acme~t", "acme~ann"), ("foo~t", "foo~ann")].map(|(of, by)| {
             ContextWanted {
@@ -119,7 +119,7 @@ async fn counting_in_parts_finds_what_counting_at_once_does() {
     let (database, store) = Database::new(1).await;
     let monthly = Budget { period: BudgetPeriod::Month, ..daily(BudgetScope::Tenant, 1) };
     put(&store, "before", &monthly).await;
-    // Calls of another month, and at all times since.
+    // Calls from another month up to now, 41 minutes apart.
     database
         .execute(
             "INSERT INTO usage (created_at, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens, is_partial)
@@ -155,7 +155,7 @@ async fn processes_that_count_at_once_count_each_call_once() {
         )
         .await;
     call(&database, "t", "ann", 1_000, "70 seconds").await;
-    // Both have read the ledger from the same time on and wait for the row.
+    // Both have read the ledger from the same time, and wait for the budget's row.
     let mut locks = database.session().await;
     sqlx::raw_sql("BEGIN; SELECT FROM budgets FOR UPDATE").execute(&mut locks).await.unwrap();
     let counting = [0, 1].map(|_| {
@@ -184,7 +184,7 @@ async fn a_call_that_becomes_visible_late_counts() {
     let (database, store) = Database::new(1).await;
     put(&store, "b", &daily(BudgetScope::Tenant, 1_000)).await;
     store.count_budgets(None).await.unwrap();
-    // Its statement took 20 s, so a concurrent count has not seen it.
+    // A call whose statement took 20 s, so that a concurrent count has not seen it.
     call(&database, "t", "ann", 50, "20 seconds").await;
     assert_eq!(spent(&store, "b").await, 50);
 }
@@ -195,7 +195,7 @@ async fn a_new_period_begins_with_nothing_spent() {
     let row = put(&store, "b", &daily(BudgetScope::Tenant, 10)).await;
     call(&database, "t", "ann", 12, "0").await;
     assert_eq!(over(&store, &[("t", "ann")]).await, [Some("b".to_owned())]);
-    // As if the previous day had been counted and the new one had not been noticed.
+    // The state in which the previous day has been counted and the new one has not been noticed.
     database
         .execute(
             "UPDATE usage SET created_at = created_at - interval '1 day';
@@ -208,7 +208,8 @@ async fn a_new_period_begins_with_nothing_spent() {
     assert_eq!((now.spent, now.period_start, now.period_end), (0, row.period_start, row.period_end));
 }
 
-/// A turn after weeks must not be the one that counts those weeks.
+/// Periods must be counted while no turn runs. Otherwise the first turn after weeks would have to
+/// count those weeks.
 #[tokio::test]
 async fn periods_begin_though_their_budgets_are_not_read() {
     let (database, store) = Database::new(1).await;
@@ -224,7 +225,7 @@ async fn periods_begin_though_their_budgets_are_not_read() {
     assert_eq!(begun, [format!(r#"{{"spent":0,"ends":{},"is_begun":true}}"#, put.period_end.0)]);
 }
 
-/// One budget far behind must not make the others read as much of the ledger.
+/// If one budget is far behind, the other budgets must not read that part of the ledger too.
 #[tokio::test]
 async fn one_part_of_the_ledger_is_counted_at_a_time() {
     let (database, store) = Database::new(1).await;
@@ -258,7 +259,7 @@ async fn putting_anew_counts_from_the_start_of_the_period() {
     call(&database, "t", "ann", 12, "0").await;
     let row = put(&store, "b", &daily(BudgetScope::Tenant, 10)).await;
     assert_eq!((row.spent, row.version), (12, 1));
-    // As if other calls had been counted before: raising the limit does not count again.
+    // The state in which other calls were counted before: raising the limit does not count again.
     database.execute("UPDATE budgets SET spent = 5").await;
     let row = put(&store, "b", &daily(BudgetScope::Tenant, 20)).await;
     assert_eq!((row.spent, row.version, row.budget.limit), (17, 2, 20));
@@ -269,7 +270,7 @@ async fn putting_anew_counts_from_the_start_of_the_period() {
     let priced = store.with_prices(Some(Arc::new(PriceTable { currency: "USD".to_owned(), prices })));
     let cost = Budget { unit: BudgetUnit::Cost, limit: 21_000, ..daily(BudgetScope::Tenant, 0) };
     let row = put(&priced, "b", &cost).await;
-    // 11 tokens of input and 1 of output: 0.000021.
+    // The cost of 11 input tokens and 1 output token: 0.000021.
     assert_eq!((row.spent, row.unpriced_calls, row.version), (21_000, 0, 4));
     assert_eq!(over(&priced, &[("t", "ann")]).await, [Some("b".to_owned())]);
     assert_eq!(put(&store, "b", &cost).await.unpriced_calls, 1, "without prices nothing has a cost");
@@ -311,7 +312,7 @@ async fn budgets_are_audited_bounded_and_erased() {
     assert_eq!(database.number("SELECT count(*) FROM audit_log WHERE subject_id LIKE '%+budget'").await, 0);
 }
 
-/// The most tokens that a row can have, of each kind.
+/// A call with the maximum tokens of each kind that a row can have.
 async fn absurd_call(database: &Database, thread: &str, agent: &str) {
     let (bucket, id) = (model::Bucket::of_key(thread).get(), rand::random::<u64>());
     database
@@ -344,7 +345,8 @@ async fn a_ledger_at_the_end_of_its_type_stops_no_turn() {
     let turns = [("t", "ann"), ("acme~t", "acme~ann"), ("foo~t", "foo~ann")];
     let waits =
         async || over(&store, &turns).await.into_iter().map(|over| over.is_some()).collect::<Vec<_>>();
-    // Summed on demand, counted into the budgets, and read again.
+    // The first round sums on demand and then counts into the budgets; the second round reads the
+    // totals.
     for _ in 0..2 {
         assert_eq!(waits().await, [false, true, false]);
         assert_eq!(spent(&store, "all").await, 10);
@@ -354,7 +356,7 @@ async fn a_ledger_at_the_end_of_its_type_stops_no_turn() {
     }
     let counted = "SELECT count(*) FROM budgets WHERE counted_to > now() - interval '60 seconds'";
     assert_eq!(database.number(counted).await, 3);
-    // Sums of the API, and daily sums.
+    // The sums of the API and the daily sums overflow in the same way.
     let (from, to) = (model::Timestamp(0), model::Timestamp(4_000_000_000_000));
     let all = store.usage(from, to, &[], 10).await.unwrap();
     assert_eq!((all[0].calls, all[0].input_tokens, all[0].output_tokens), (4, i64::MAX, i64::MAX));
@@ -369,8 +371,8 @@ async fn a_ledger_at_the_end_of_its_type_stops_no_turn() {
     assert_eq!((all[0].calls, all[0].input_tokens, all[0].output_tokens), (4, i64::MAX, i64::MAX));
 }
 
-/// Rows handled by the nodes of the plan: the cost of a statement, independent of the load of the
-/// machine.
+/// The number of rows that the nodes of the plan handle. It measures the cost of a statement
+/// independently of the load of the machine.
 async fn handled_rows(database: &Database, tenant: &str, threads: usize) -> f64 {
     let sums = include_str!("../src/budgets/sums.sql");
     let sql = include_str!("../src/budgets/of_turns.sql").replace("{sums}", sums);
@@ -391,7 +393,7 @@ async fn handled_rows(database: &Database, tenant: &str, threads: usize) -> f64 
         .zip(values)
         .fold(sql, |sql, (place, value)| sql.replace(&format!("${place}::"), &format!("{value}::")));
     let mut session = database.session().await;
-    // The settings of sessions of the store.
+    // The settings that sessions of the store have.
     sqlx::raw_sql("SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off")
         .execute(&mut session)
         .await
@@ -429,13 +431,13 @@ async fn many_budgets_of_a_scope_cost_one_sum() {
     let many = handled_rows(&database, "many", 1).await;
     let of_many_turns = handled_rows(&database, "many", 32).await;
     println!("rows: {one} with a budget, {many} with a thousand, {of_many_turns} for 32 turns");
-    // Calls and budgets add up, not multiply.
+    // The costs of calls and budgets are added, not multiplied.
     assert!(many <= one + 30.0 * 1_000.0, "{many} rows for a thousand budgets, {one} for one");
     assert!(of_many_turns <= many + 3_000.0, "{of_many_turns} rows for 32 turns, {many} for one");
 }
 
-/// Names of budgets and ids of facts may name their user or agent: the audit of both is erased too,
-/// including long-deleted ones.
+/// Names of budgets and ids of facts may name their user or agent. So the audit entries of both are
+/// erased too, including those of budgets and facts deleted long ago.
 #[tokio::test]
 async fn audit_of_budgets_goes_with_their_user_or_agent() {
     const MARKER: &str = "marker7f3a";
@@ -447,7 +449,8 @@ async fn audit_of_budgets_goes_with_their_user_or_agent() {
     let [of_user, of_agent, kept] = ["monthly", "daily", "kept"].map(|of| name(&format!("{MARKER}-{of}")));
     let mut number = 0;
     for tenant in [None, Some(&acme)] {
-        // Present at the erasure, deleted before, and moved to another scope before.
+        // One budget exists at the erasure, one was deleted before, and one was moved to another
+        // scope before.
         for (of, scope) in [(&of_user, user()), (&of_agent, BudgetScope::Agent(agent_id.clone()))] {
             for of in [of.clone(), name(&format!("{of}-gone"))] {
                 number += 1;
@@ -472,7 +475,8 @@ async fn audit_of_budgets_goes_with_their_user_or_agent() {
     };
     assert_eq!((in_audit("-").await, in_audit("acme").await), (9, 6));
     store.erase_owner(&ErasedOwner::User(None, MARKER.to_owned())).await.unwrap();
-    // Entries of the agent and the tenant stay; another tenant's user with that name keeps its own.
+    // Entries of the agent and the tenant stay. A user with that name in another tenant keeps its
+    // own entries.
     assert_eq!((in_audit("-").await, in_audit("acme").await), (4, 6));
     store.erase_owner(&ErasedOwner::User(Some(acme), MARKER.to_owned())).await.unwrap();
     assert_eq!(in_audit("acme").await, 3);

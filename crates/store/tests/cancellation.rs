@@ -28,7 +28,7 @@ async fn polled<T>(work: impl Future<Output = T>, times: usize) -> Option<T> {
     None
 }
 
-/// Dropped callers must not occupy more connections: they stay free for others.
+/// Dropped callers must not occupy more connections, so that others can still use them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_wide_reads_run_two_at_a_time() {
     let (database, store) = Database::new(1).await;
@@ -58,7 +58,7 @@ async fn dropped_futures_poison_no_session_and_lose_nothing() {
         let commits = owner.applied().await.commits;
         let group = [submission(&commit, commits)];
         if let Some(outcome) = polled(owner.writer.commit(&group), times).await {
-            // A commit whose result was not awaited has come in between: this one was decided
+            // A commit whose result was not awaited has come in between, and this one was decided
             // without it.
             if outcome.unwrap() == [Committed::Applied] {
                 acknowledged.push(id);
@@ -82,7 +82,8 @@ async fn dropped_futures_poison_no_session_and_lose_nothing() {
     for id in acknowledged {
         assert!(visible.contains(&format!("{{\"id\":\"{id}\"}}")), "{id} was acknowledged and is gone");
     }
-    // Dropped commits also run to their end, applied whole or fenced by what came in between.
+    // Dropped commits also run to their end. They are applied whole or fenced by an intervening
+    // commit.
     let under_way = "SELECT count(*) FROM pg_stat_activity
                      WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()";
     while database.number(under_way).await > 0 {
@@ -99,12 +100,12 @@ async fn dropped_futures_poison_no_session_and_lose_nothing() {
     assert_eq!(database.number(stuck).await, 0);
 }
 
-/// The other half of the guard: dropping a future that is beginning a transaction poisons its
-/// session.
+/// A source check that completes the guard: if a future is dropped while it begins a transaction,
+/// its session is unusable.
 #[test]
 fn no_operation_begins_a_transaction() {
-    // The first runs in its own task: see the tests of row security. The others define functions
-    // and blocks, which contain this word.
+    // The first file runs in its own task: see the tests of row security. The others define
+    // functions and blocks, which contain the word `BEGIN`.
     const BEGINNERS: [&str; 4] =
         ["row_security.rs", "fact_vectors/lay_out.sql", "fact_vectors/triggers.sql", "migrate/grants.sql"];
     let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -122,8 +123,8 @@ fn no_operation_begins_a_transaction() {
     }
 }
 
-/// When a primary becomes a standby, sessions opened there stay read-only while its name leads to
-/// the new primary.
+/// When a primary becomes a standby, sessions opened there stay read-only, even if its name now
+/// leads to the new primary.
 #[tokio::test]
 async fn sessions_of_a_former_primary_are_left() {
     let (database, store) = Database::new(1).await;
@@ -131,7 +132,7 @@ async fn sessions_of_a_former_primary_are_left() {
     let name = name.trim_start_matches(r#"{"name":""#).trim_end_matches(r#""}"#);
     let read_only = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
     database.execute_as_superuser(&read_only).await;
-    // Makes every session of the pool a new one.
+    // Terminates every session, so that the pool opens new ones.
     let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
     database.execute_as_superuser(others).await;
     let mut refused = 0;
@@ -160,7 +161,7 @@ async fn sessions_of_a_former_primary_are_left() {
 }
 
 /// Passes bytes between clients and the server. After `freeze`, existing connections stay open but
-/// pass nothing, as when a host vanishes silently.
+/// pass no bytes, as when a host vanishes silently.
 async fn freezable(server: String) -> (std::net::SocketAddr, watch::Sender<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -185,7 +186,7 @@ async fn freezable(server: String) -> (std::net::SocketAddr, watch::Sender<bool>
     (address, freeze)
 }
 
-/// One statement finds out that nothing answers; the others need not find out one by one.
+/// One statement detects that the host does not answer; the others need not detect it one by one.
 #[tokio::test]
 async fn sessions_of_a_silent_host_are_left() {
     let (database, _) = Database::new(1).await;

@@ -1,4 +1,4 @@
-//! Records kept for people: retention, erasure and replay.
+//! Records that are kept for people: retention, erasure and replay.
 
 use std::time::Duration;
 
@@ -47,11 +47,14 @@ async fn everything_kept_has_a_bound_in_age_and_in_bytes() {
              SELECT 1, 't' || n, 'ada', now() - n * interval '1 day' FROM generate_series(1, 600) AS n;
              INSERT INTO erased_tenants (tenant, actor, erased_at, erasing)
              VALUES ('old', 'ada', now() - interval '91 days', NULL), ('going', 'ada', now() - interval '91 days', 'run'),
-                    ('new', 'ada', now(), NULL)",
+                    ('new', 'ada', now(), NULL);
+             INSERT INTO erasures (erasure_id, tenant, kind, subject, is_preview, actor, state, ended_at)
+             SELECT lpad(to_hex(n), 32, '0'), '-', 'user', 'u' || n, false, 'ada', 'done', CASE WHEN n > 1 THEN now() - n * interval '1 day' END
+             FROM generate_series(1, 100) AS n",
         )
         .await;
     let age = |days: u32| CleanupLimit::Age(DAY * days);
-    // Failed ones go with their marks and their ids: nothing becomes pending or completed by it.
+    // Failed tasks are deleted with their marks and ids, so that none becomes pending or completed.
     assert_eq!(beyond(&store, CleanupKind::FailedTasks, age(5)).await, 1);
     assert_eq!(database.number("SELECT count(*) FROM tasks WHERE position = 2").await, 0);
     assert_eq!(database.number("SELECT count(*) FROM task_ids WHERE position = 2").await, 0);
@@ -72,10 +75,13 @@ async fn everything_kept_has_a_bound_in_age_and_in_bytes() {
     assert_eq!(beyond(&store, CleanupKind::DeadLetters, CleanupLimit::Bytes(50_000)).await, 0);
     assert_eq!(beyond(&store, CleanupKind::Audit, age(30)).await, 31);
     assert_eq!(beyond(&store, CleanupKind::ErasedThreads, age(90)).await, 511);
-    // One that is not erased to its end stays marked.
+    // A tenant that is not completely erased stays marked.
     assert_eq!(beyond(&store, CleanupKind::ErasedTenants, age(90)).await, 1);
+    // From the 90th day on; one that has not ended stays.
+    assert_eq!(beyond(&store, CleanupKind::Erasures, age(90)).await, 11);
+    assert_eq!(beyond(&store, CleanupKind::Erasures, CleanupLimit::Bytes(0)).await, 88);
     let bytes = store.cleanup_bytes().await.unwrap();
-    assert!(bytes.len() == 7 && bytes.iter().all(|(_, bytes)| *bytes > 0), "{bytes:?}");
+    assert!(bytes.len() == 8 && bytes.iter().all(|(_, bytes)| *bytes > 0), "{bytes:?}");
 }
 
 #[tokio::test]
@@ -92,16 +98,14 @@ async fn a_dead_letter_is_replayed_once_and_audited() {
     assert!(page.iter().all(|letter| letter.id != rest[0].id));
     assert!(store.list_dead_letters(Some("gap_timeout"), None, 9).await.unwrap().is_empty());
 
-    let id = &rest[0].id;
-    assert!(
-        matches!(store.claim_replay(id).await.unwrap(), ReplayClaim::Claimed(letter) if letter.id == *id)
-    );
+    let (letter, id) = (&rest[0], &rest[0].id);
+    assert_eq!(store.claim_replay(id).await.unwrap(), ReplayClaim::Claimed);
     assert_eq!(store.claim_replay(id).await.unwrap(), ReplayClaim::Busy);
-    assert!(store.replayed(id, &act("c1"), "ada").await.unwrap());
-    assert!(!store.replayed(id, &act("c2"), "ada").await.unwrap());
+    assert!(store.replayed(letter, &act("c1"), "ada").await.unwrap());
+    assert!(!store.replayed(letter, &act("c2"), "ada").await.unwrap());
     assert_eq!(store.claim_replay(id).await.unwrap(), ReplayClaim::Replayed);
-    assert!(store.drop_dead_letter(id, &act("c3"), "bob").await.unwrap());
-    assert!(!store.drop_dead_letter(id, &act("c4"), "bob").await.unwrap());
+    assert!(store.drop_dead_letter(letter, &act("c3"), "bob").await.unwrap());
+    assert!(!store.drop_dead_letter(letter, &act("c4"), "bob").await.unwrap());
     assert_eq!(store.claim_replay(id).await.unwrap(), ReplayClaim::Unknown);
     let audit = store.control_log("t", None, 9).await.unwrap();
     let mut done: Vec<_> = audit.iter().map(|row| (row.action.as_str(), row.actor.as_str())).collect();
@@ -128,7 +132,7 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     assert_eq!(store.erase_some(&[thread("t")]).await.unwrap()["messages"], 1);
     assert_eq!(database.number("SELECT count(*) FROM messages").await, 0);
 
-    // Owners that still hold such text in memory cannot write it either.
+    // Owners that still hold text of the erased thread in memory cannot write it either.
     let owner = Owner::new(&store, "a").await;
     let mut late = owner.empty();
     let following = |id: &str, position: i64, origin: &str| {
@@ -161,7 +165,8 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     database.execute("DELETE FROM threads").await;
     let named =
         store::NewThread { thread: thread("t"), agent: None, policy: None, metadata: model::Metadata::EMPTY };
-    // Not before everything is erased, and not because an earlier run has finished.
+    // The thread can be created neither before everything is erased nor because an earlier run has
+    // finished.
     let settings = store::PutAgent {
         agent: thread("t").agent(),
         workflow: model::WorkflowName::parse("default").unwrap(),
@@ -199,13 +204,13 @@ async fn an_interrupted_erasing_of_an_owner_is_found_again() {
     assert_eq!(found(store::ErasedOwner::Tenant(None)).await, [thread("t1"), thread("t2")]);
     let marks = database.rows("SELECT e::text AS row FROM erased_threads AS e").await;
     assert!(!marks.concat().contains("ann"), "the name itself is not kept: {marks:?}");
-    // A run for another reason, which is interrupted as well.
+    // A run for another reason that is also interrupted.
     store.mark_erased(&[thread("t1")], "op", "run-3", None).await.unwrap();
     assert_eq!(found(ann.clone()).await, [thread("t1")]);
     store.finish_erasing(&[thread("t1")], "run-3").await.unwrap();
     assert_eq!(found(ann).await, []);
     assert_eq!(found(store::ErasedOwner::Tenant(None)).await, [thread("t2")]);
-    // Created again by a build that does not know of it.
+    // A build that does not know the user mark has created the threads again.
     database.execute("UPDATE erased_threads SET recreated_at = clock_timestamp()").await;
     assert_eq!(found(other).await, []);
     assert_eq!(found(store::ErasedOwner::Tenant(None)).await, []);

@@ -43,7 +43,7 @@ async fn every_message_names_its_predecessor() {
     let mut commit = owner.empty();
     commit.messages = vec![message("t", "m1", 10), message("u", "m1", 11), message("t", "m2", 12)];
     owner.commit(&commit).await.unwrap();
-    // A message that is stored already, under another position, between two new ones.
+    // Between two new messages, a message that is stored already under another position.
     commit.messages = vec![message("t", "m3", 20), message("t", "m1", 21), message("t", "m4", 22)];
     owner.commit(&commit).await.unwrap();
     commit.messages = vec![message("u", "m2", 30)];
@@ -77,7 +77,7 @@ async fn a_group_is_judged_commit_by_commit() {
         commit.dead_letters = vec![dead_entry(1, b"x")];
         commit.checkpoint = Seq(1);
     }
-    // Submitted in reverse order of the partitions: the outcomes follow the group.
+    // The group is in reverse order of the partitions; the outcomes are in the order of the group.
     commits.reverse();
     commits.push(crate::fixture::commit(model::PartitionId(3), 0));
     let group: Vec<_> = commits.iter().map(|commit| submission(commit, 0)).collect();
@@ -104,7 +104,7 @@ async fn dead_letters_are_kept_once_with_their_reason() {
         dead_message(key("t", "m"), 8, MessageFailure::GapTimeout { missing }),
     ];
     owner.commit(&commit).await.unwrap();
-    // The same entry number in a recreated stream is another entry.
+    // The same sequence in a recreated stream belongs to another entry.
     owner.commit_of("stream-2", &commit).await.unwrap();
     let mut letters = store.list_dead_letters(None, None, 10).await.unwrap();
     letters.sort_by(|a, b| a.id.key.cmp(&b.id.key));
@@ -122,7 +122,8 @@ async fn dead_letters_are_kept_once_with_their_reason() {
     assert_eq!((&chunks[0]["chunk"], &chunks[1]["chunk_id"]), (&"a".into(), &2.into()));
 }
 
-/// The bucket of an entry is its partition's number, which differs from the thread's bucket.
+/// For an entry, the bucket of the dead letter is the partition number, which differs from the
+/// thread's bucket.
 #[tokio::test]
 async fn nothing_is_kept_of_an_entry_of_an_erased_thread() {
     let (_database, store) = Database::new(2).await;
@@ -164,7 +165,7 @@ async fn messages_keep_when_they_came() {
         (Some(past), Some(past + 70)),
         (Some(past), Some(past - 70)),
         (Some(past), None),
-        // More than an offset of four bytes holds.
+        // The difference does not fit into four bytes.
         (Some(past), Some(past + LONG)),
         (None, None),
         (Some(future), None),
@@ -179,7 +180,7 @@ async fn messages_keep_when_they_came() {
     let stored = store.history(&thread("t"), Range::default(), 9).await.unwrap().unwrap();
     let seen: Vec<_> = stored.iter().map(|it| (it.created_at.0, it.started_at.map(|at| at.0))).collect();
     assert_eq!(seen[..4], [(past, Some(past + 70)), (past, Some(past - 70)), (past, None), (past, None)]);
-    // Without a time, or with a future one, it is now.
+    // Without a creation time, or with a future one, the current time is stored.
     assert!(
         seen[4..].iter().all(|(at, started)| (past + 1..future).contains(at) && started.is_none()),
         "{seen:?}"

@@ -1,4 +1,4 @@
-//! What contexts are built from.
+//! Reads from which contexts are built.
 
 use batches::check::Change;
 use batches::compaction::{Provenance, Strategy};
@@ -12,7 +12,7 @@ use store::{ContextWanted, Gate, ImportOutcome, Range, RowRepair, StartContext, 
 use crate::fixture::{Database, Owner, message, thread};
 use crate::values::{agent, at, finishes, turn};
 
-/// Turns of four messages in `t`: batches 10, 20, …
+/// Stores turns of four messages each in `t`: batches 10, 20, …
 async fn with_turns(count: i64) -> (Database, Store) {
     let (database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
@@ -113,7 +113,7 @@ async fn turn_start_reads_settings_compactions_and_thread_end() {
 }
 
 /// The start context of a turn in `t` with this known version, and the positions that were read,
-/// the newest first.
+/// newest first.
 async fn start_knowing(store: &Store, known: Option<ThreadVersion>) -> (Vec<i64>, StartContext) {
     let wanted = ContextWanted {
         thread: thread("t"),
@@ -156,12 +156,12 @@ async fn only_what_is_not_known_of_a_thread_is_read() {
     write(&[30]).await;
     let (all, behind) = start_knowing(&store, next.version).await;
     assert_eq!((all.len(), behind.goes_on, behind.messages.is_all), (16, false, true));
-    // More than is read at once.
+    // There are more new messages than are read at once.
     write(&(5..22).map(|turn| turn * 10).collect::<Vec<_>>()).await;
     let (newest, far) = start_knowing(&store, behind.version).await;
     assert_eq!((newest.len(), newest[0], far.goes_on, far.messages.is_all), (64, 213, false, false));
-    // A wrong version: one more message was written before its head, and the thread has new
-    // messages.
+    // A wrong version: it lacks one message that was written before its head. The thread also has
+    // new messages.
     let believed = far.version.unwrap();
     let believed = ThreadVersion { messages: believed.messages - 1, ..believed };
     write(&[220]).await;
@@ -183,13 +183,13 @@ async fn what_is_known_of_a_thread_ends_with_every_other_change() {
         (read, found.version)
     };
     assert!(start_knowing(&store, known).await.1.goes_on);
-    // Retention.
+    // A batch is deleted by retention.
     let whole = store.history(&thread("t"), Range::default(), 100).await.unwrap().unwrap();
     let oldest = BatchSize { id: at(10), last: at(13), messages: 4, bytes: 1, last_at: Timestamp(0) };
     assert_eq!(store.delete_batches(&thread("t"), Some(at(33)), &[oldest]).await.unwrap(), Some(4));
     let (read, _): (Vec<i64>, _) = is_false(known).await;
     assert_eq!(read, [33, 32, 31, 30, 23, 22, 21, 20]);
-    // An import into its middle, between messages of another batch.
+    // A batch is imported into the middle of the thread, between messages of another batch.
     database.execute("UPDATE messages SET position = 40 WHERE position = 33").await;
     database.execute("UPDATE threads SET head_position = 40").await;
     let before = start_knowing(&store, None).await.1.version;
@@ -199,7 +199,7 @@ async fn what_is_known_of_a_thread_ends_with_every_other_change() {
     assert_eq!(outcome, ImportOutcome::Stored(4));
     let (read, now) = is_false(before).await;
     assert_eq!(read, [40, 38, 37, 36, 35, 32, 31, 30, 23, 22, 21, 20]);
-    // A repair.
+    // A message is repaired.
     let place = |batch_type| Change { batch_id: at(20), sequence_num: 0, batch_type };
     let repair = RowRepair {
         position: at(20),
@@ -210,7 +210,7 @@ async fn what_is_known_of_a_thread_ends_with_every_other_change() {
     };
     assert!(store.repair_messages(&thread("t"), &[repair], "me").await.unwrap());
     let (_, now) = is_false(now).await;
-    // Erased and created again, with as many messages.
+    // The thread is erased and created again, with as many messages.
     store.mark_erased(&[thread("t")], "me", "run", None).await.unwrap();
     store.erase_some(&[thread("t")]).await.unwrap();
     database.execute("DELETE FROM erased_threads").await;
@@ -266,7 +266,7 @@ async fn what_is_compacted_is_not_read_but_for_what_was_kept() {
     let newest: Vec<i64> = (391..=400).map(|number| number * 10).collect();
     assert_eq!(ids(&shown), [vec![20, 1_000], newest].concat());
     assert_eq!(shown.summary.as_deref(), Some("They talked."));
-    // An earlier batch continues.
+    // A later turn continues an earlier batch.
     let owner = Owner::new(&store, "b").await;
     let mut commit = owner.empty();
     let mut more = finishes("t", &turn("t", "more"), 0, 5_000, None);
@@ -328,7 +328,7 @@ async fn only_what_stands_before_known_messages_is_read() {
     all.extend(older);
     let (batches, older) = fill(&LastMessages::default(), 1_000_000).await;
     assert_eq!((batches, &older), (40, &all));
-    // Known messages are not read, whatever is stored now.
+    // The known messages are used without reading them, whatever is stored now.
     database.execute("DELETE FROM messages").await;
     assert_eq!(fill(&all, 1_000_000).await, (40, LastMessages::default()));
     assert_eq!(fill(&known, 1_000_000).await, (16, LastMessages { newest: vec![], is_all: true }));

@@ -1,4 +1,4 @@
-//! Ends of the messages of a thread, as shown to subscribers that were away.
+//! Ends of the messages of a thread, as sent to subscribers that reconnect.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn failed(message: &str, position: i64, failure: MessageFailure) -> FailedMessag
     fixture::failed(key("t", message), position, failure)
 }
 
-/// `position:content` of each, in order.
+/// The ends in order, each as `position:content`.
 async fn ends(store: &Store, (after, through): (i64, i64), limit: u32) -> String {
     let rows = store.ends(&thread("t"), at(after), at(through), limit).await.unwrap().rows;
     let said = |row: &EndRow| match &row.said {
@@ -88,11 +88,11 @@ async fn ends_are_in_order_with_steps_and_without_inputs() {
             (30, 30, "note-a", "system_trigger", "user", "note"),
             (40, 40, &ys.input, "agent_to_agent", "user", "task"),
             (41, 40, &ys.answer, "agent_to_agent", "assistant", "done"),
-            // A continuation goes on in the batch of the earlier turn.
+            // A continuation belongs to the batch of the earlier turn.
             (50, 40, &zs.input, "continuation", "user", "go on"),
             (51, 40, &zs.first, "continuation", "assistant", "more"),
             (52, 40, &zs.answer, "continuation", "assistant", "text"),
-            // Imported history of another system: no subscriber received it live.
+            // History imported from another system: no subscriber received it live.
             (60, 60, "imported", "user_request", "assistant", "history"),
         ],
     )
@@ -110,12 +110,12 @@ async fn ends_are_in_order_with_steps_and_without_inputs() {
     assert_eq!(ends(&store, (24, 45), 99).await, "25!stalled 30:note 41:done 45!unknown_thread");
     assert_eq!(ends(&store, (70, i64::MAX), 99).await, "");
     assert_eq!(ends(&store, (45, 45), 99).await, "");
-    // With any number of either kind, a page holds the first ones of both.
+    // For every limit, a page has the first ends of both kinds.
     let words: Vec<&str> = all.split_whitespace().collect();
     for limit in 1..=words.len() {
         assert_eq!(ends(&store, (0, i64::MAX), limit as u32).await, words[..limit].join(" "));
     }
-    // Also after a position with a stored row: an answer, a failure.
+    // The same holds after a position with a stored row: an answer or a failure.
     for (after, rest) in [(10, &words[1..]), (45, &words[9..])] {
         for limit in 1..=rest.len() {
             assert_eq!(ends(&store, (after, i64::MAX), limit as u32).await, rest[..limit].join(" "));
@@ -127,7 +127,7 @@ async fn ends_are_in_order_with_steps_and_without_inputs() {
         (row.message_id.as_str(), row.role, row.batch_type),
         (&*ys.answer, Role::Assistant, BatchType::AgentToAgent)
     );
-    // Whether something is stored at the position itself, an end or not.
+    // `has_after` shows whether something is stored at the position itself, an end or not.
     for (after, has_after) in [(0, true), (40, true), (39, false), (41, true), (42, false), (45, true)] {
         let page = store.ends(&t, at(after), Position::MAX, 9).await.unwrap();
         assert_eq!(page.has_after, has_after, "{after}: {page:?}");
@@ -218,7 +218,7 @@ async fn failure_is_stored_as_it_was_sent() {
     };
     let text = failures[0].to_string();
     assert_eq!(said(0), ("gap_timeout", text.as_str(), missing.as_slice(), true));
-    // Text that Postgres refuses is stored without the refused characters.
+    // A text that Postgres refuses is stored without the refused characters.
     assert_eq!((said(1).0, said(1).1.contains('\0'), said(1).3), ("producer_error", false, false));
     assert!(said(2).3);
 }
@@ -233,7 +233,7 @@ async fn a_failure_is_written_once_and_only_under_the_fence() {
     for _ in 0..2 {
         assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
     }
-    // The message has ended, and nothing replaces it.
+    // The message has ended, and a later failure does not replace its end.
     let again = with(vec![
         failed("m", 20, MessageFailure::UnknownThread),
         failed("other", 10, MessageFailure::UnknownThread),
@@ -338,13 +338,13 @@ async fn readers_go_back_where_the_store_has_and_not_for_retention() {
     messages(&database, &rows).await;
     let back_to =
         async |ago_ms| store.end_to_go_back_to(&t, at(place(ago_ms))).await.unwrap().map(Position::get);
-    // The last end that cannot be later than the lost one by any clock.
+    // The newest end that is older than the lost one even if clocks differ.
     assert_eq!(back_to(0).await, Some(old));
     assert_eq!(back_to(45_000).await, Some(older));
     assert_eq!(back_to(150_000).await, Some(0));
-    // Failures this old are not kept.
+    // Failures of this age are no longer kept.
     assert_eq!(back_to(31 * 86_400_000).await, None);
-    // Retention deletes from the beginning: nothing precedes what it deleted.
+    // Retention deletes the oldest messages first, so no message before a deleted one is left.
     database
         .execute("INSERT INTO expired_messages (bucket, message_id, thread_id) SELECT bucket, message_id, thread_id FROM messages")
         .await;

@@ -102,7 +102,7 @@ async fn vectors_are_laid_out_for_one_model_at_a_time() {
     fixture.add("ann", "f0", user("u"), "Likes tea", None).await;
     fixture.add("ann", "f1", user("u"), "Lived in Bern", None).await;
     fixture.add("ann", "f2", user("u"), "Lives in Oslo", Some("f1")).await;
-    // The role of the fleet is not a superuser.
+    // The role that the fleet uses is not a superuser.
     let VectorTables::Unavailable(why) = fixture.lay_out(MODEL).await else { panic!("laid out") };
     assert!(why.contains("permission denied"), "{why}");
     assert_eq!(fixture.store.vectors_of().await.unwrap(), None);
@@ -154,12 +154,13 @@ async fn facts_are_found_by_words_and_vectors_together() {
     let places: Vec<_> = found.iter().map(|found| (found.place_by_words, found.place_by_vector)).collect();
     assert_eq!(places, [(Some(1), Some(2)), (None, Some(1)), (None, Some(3)), (None, Some(4))]);
 
-    // Vectors of another dimension belong to a model that changed under its name: only words count.
+    // Vectors of another dimension belong to a model that changed but kept its name. Only words
+    // count then.
     let found = fixture.search("t", "sunday", &[1.0, 0.0]).await;
     assert_eq!(texts(&found), ["Cooks on Sunday"]);
     assert_eq!((found[0].place_by_words, found[0].place_by_vector), (Some(1), None));
-    // A fact that supersedes another waits for its vector, and the superseded one is not found by
-    // vector any more.
+    // A fact that supersedes another one waits for its vector, and the superseded fact is no longer
+    // found by vector.
     fixture.add("ann", "f5", user("u"), "Eats meat again", Some("f0")).await;
     let found = fixture.search("t", "", &[0.8, 0.6, 0.0]).await;
     assert_eq!(texts(&found), ["Cooks on Sunday", "Menus are short", "Cooks with gas"]);
@@ -197,8 +198,8 @@ async fn vectors_go_with_their_facts() {
     assert!(own.delete_fact(&agent, "g0", false, &CommandId::parse("d0").unwrap(), "ada").await.unwrap());
     assert_eq!(fixture.vectors().await, 8);
 
-    // The vector of a fact is deleted when the fact is superseded, and wanted again when that is
-    // undone.
+    // The vector of a fact is deleted when the fact is superseded. When that is undone, the fact
+    // waits for its vector again.
     fixture.add("ann", "c0", user("u"), "z", Some("f0")).await;
     assert!(!fixture.waiting().await.iter().any(|fact| fact.id == "f0"));
     let ann = AgentId::parse("ann").unwrap();
@@ -224,7 +225,7 @@ async fn vectors_go_with_their_facts() {
         .unwrap();
     assert_eq!(fixture.vectors().await, 0);
 
-    // Imported facts wait, too.
+    // Imported facts also wait for their vectors.
     let (agent, command) = (AgentId::parse("ann").unwrap(), CommandId::parse("import").unwrap());
     assert_eq!(fixture.store.import_facts(&agent, &exported, &command, "ada").await.unwrap(), 2);
     let waiting: Vec<_> = fixture.waiting().await.into_iter().map(|fact| fact.id).collect();
@@ -240,8 +241,8 @@ async fn what_is_taken_away_keeps_nothing_from_working() {
     fixture.thread(&thread, "u").await;
     fixture.add("ann", "f0", user("u"), "Likes tea", None).await;
     let waiting = fixture.waiting().await;
-    // First the type is dropped, and with it the column; then the table, as in a dump restored
-    // without the extension.
+    // The first step drops the type, and with it the column. The second step drops the table, as in
+    // a dump restored without the extension.
     for (step, sql) in ["DROP EXTENSION vector CASCADE", "DROP TABLE fact_vectors"].into_iter().enumerate() {
         fixture.database.execute_as_superuser(sql).await;
         assert_eq!(fixture.store.vectors_of().await.unwrap(), None, "{sql}");

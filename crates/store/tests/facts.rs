@@ -18,7 +18,7 @@ fn queue() -> AgentId {
     agent("ann").queue_of(TaskKind::Memory)
 }
 
-/// Inserts a thread with this user, if any.
+/// Inserts a thread, with this user if one is given.
 async fn talk(database: &Database, name: &str, user: Option<&str>) {
     let said = user.map_or(json!({}), |user| json!({ "user_id": user }));
     let bucket = thread(name).bucket().get();
@@ -29,7 +29,8 @@ async fn talk(database: &Database, name: &str, user: Option<&str>) {
         .await;
 }
 
-/// Commits the turn of a memory task about an answer in a thread, with `said` as its own answer.
+/// Commits the turn of a memory task about an answer in a thread; `said` is the answer of that
+/// turn.
 async fn note(owner: &Owner, about: &str, answer: &str, said: &str, position: i64) {
     let thread = queue().thread();
     let turn = TurnId::foreground(&thread, &format!("n{position}")).unwrap();
@@ -77,8 +78,8 @@ async fn facts_are_written_once_and_found_by_their_user_alone() {
         talk(&database, name, user).await;
     }
     note(&owner, "t1", "m1", &facts(&["Lives in Bern", "Has a dog's bowl"]), 10).await;
-    // Again by a redelivered task; then the same facts in other turns, and one of a thread that no
-    // longer exists.
+    // The first turn is written again by a redelivered task. Then other turns find the same facts,
+    // and one turn is about a thread that no longer exists.
     note(&owner, "t1", "m1", &facts(&["Lives in Basel", "Has a cat"]), 20).await;
     note(&owner, "t2", "m2", &facts(&["lives in bern", "Likes tea", "likes TEA"]), 30).await;
     note(&owner, "gone", "m3", &facts(&["Was erased"]), 40).await;
@@ -118,7 +119,8 @@ async fn found_facts_take_the_place_of_those_that_they_name() {
         let fact = json!({"text": text, "kind": "note", "confidence": 0.8, "supersedes": supersedes});
         json!({ "facts": [fact] }).to_string()
     };
-    // From another thread of the user; facts of another user stay, and unknown ids are no error.
+    // The new fact comes from another thread of the same user. Facts of another user stay, and
+    // unknown ids are no error.
     note(&owner, "t2", "m2", &newer("Moved to Oslo", &["m1-f0", "m1-f2", "m3-f0", "m9-f9"]), 30).await;
     let left = store.facts(&agent("ann"), &CURRENT).await.unwrap();
     assert_eq!(texts(&left), ["Has a dog", "Lives in Bonn", "Moved to Oslo"]);
@@ -126,7 +128,7 @@ async fn found_facts_take_the_place_of_those_that_they_name() {
     let all = store.facts(&agent("ann"), &ALL).await.unwrap();
     let replaced: Vec<_> = all.iter().filter_map(|fact| fact.superseded_by.as_deref()).collect();
     assert_eq!((all.len(), replaced), (5, vec!["m2-f0"; 2]));
-    // A fact that is known in the same words is not stored again and supersedes nothing.
+    // A fact that is already stored in the same words is not stored again and supersedes nothing.
     note(&owner, "t1", "m4", &newer("moved to oslo", &["m1-f1"]), 40).await;
     assert_eq!(
         texts(&store.facts(&agent("ann"), &CURRENT).await.unwrap()),
@@ -157,7 +159,7 @@ async fn the_language_of_the_settings_counts() {
     note(&owner, "t", "m", &facts(&["She runs marathons"]), 10).await;
     assert_eq!(texts(&found(&store, "t", "the run of a marathon").await), ["She runs marathons"]);
     assert_eq!(found(&store, "t", "the of a").await, [], "words without meaning");
-    // An unknown language counts as none and does not prevent writing.
+    // An unknown language counts as no language and does not prevent writing.
     settings("klingon").await;
     note(&owner, "t", "n", &facts(&["Heghlu meH"]), 20).await;
     assert_eq!(texts(&found(&store, "t", "heghlu").await), ["Heghlu meH"]);
@@ -180,16 +182,16 @@ async fn rare_words_come_first_and_compounds_fit() {
         add(&store, given(&format!("c{number}"), scope(), text, None)).await.unwrap();
     }
     let best = async |text: &str| found(&store, "t", text).await.first().map(|fact| fact.text.clone());
-    // Two words common to five facts count less than one word of a single fact.
+    // Two words that are common to five facts count less than one word of a single fact.
     assert_eq!(best("Das im Sommer, und zu?").await.as_deref(), Some(known[5]));
-    // One word may be a prefix of the other, from four letters on.
+    // A word of four letters or more matches a word that it is a prefix of.
     assert_eq!(best("Fahrrad").await.as_deref(), Some(known[1]));
     assert_eq!(best("Fahrradschlosser").await.as_deref(), Some(known[1]));
     assert_eq!((best("Fahrt").await, best("Boo").await, best("Radio").await), (None, None, None));
     assert_eq!(best(r"o'n\eil").await.as_deref(), Some(known[5]));
 }
 
-/// Facts of one user in several scripts, with any language setting of the agent.
+/// Facts of one user in several scripts are found with any language setting of the agent.
 #[tokio::test]
 async fn facts_of_every_script_are_found() {
     let (database, store) = Database::new(1).await;
@@ -316,7 +318,7 @@ async fn the_oldest_of_a_scope_go_and_old_ones_by_age() {
     note(&owner, "t", "n", &facts(&["three"]), 20).await;
     let rows = store.facts(&agent("ann"), &ALL).await.unwrap();
     let has = |id: &str| rows.iter().any(|row| row.id == id);
-    // A statement sees only rows from before it.
+    // A statement sees only rows from before the statement.
     assert!(
         (1_000..=1_002).contains(&rows.len()) && has("m-f0") && has("o1") && !has("o1000"),
         "{}",
@@ -369,7 +371,7 @@ async fn erasing_leaves_no_fact() {
 async fn texts_with_many_words_are_found_as_well() {
     let (database, store) = Database::new(1).await;
     talk(&database, "t", None).await;
-    // No two characters are alike, and each has four bytes: more than an index entry can hold.
+    // All characters differ, and each has four bytes: more than an index entry can hold.
     let many: String = (0..330).map(|n| format!("{} ", char::from_u32(0x2_0000 + n).unwrap())).collect();
     let long: String = (0..160).map(|n| format!("w{n} ")).collect();
     for (id, text) in

@@ -1,4 +1,4 @@
-//! Two sessions with a defined interleaving: a bare session holds the lock that decides.
+//! Two sessions in a defined order: a bare session holds the lock that decides which comes first.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ async fn run(session: &mut PgConnection, sql: &str) {
     sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(session).await.unwrap();
 }
 
-/// A transaction that holds the row of thread `t`: a commit waits for it after passing its fence.
+/// A transaction that holds the row of thread `t`. A commit passes its fence and then waits for the
+/// row.
 async fn hold_thread(database: &Database) -> PgConnection {
     let mut session = database.session().await;
     run(&mut session, "BEGIN").await;
@@ -44,7 +45,7 @@ async fn a_takeover_waits_for_a_commit_under_way() {
     let committing = owner.commit(&commit);
     let taking = async {
         until_waiting(&database, 1).await;
-        // The lease has expired, but the row is locked and so skipped.
+        // The lease has expired, but the row is locked, so it is skipped.
         assert_eq!(store.acquire("b", TTL, 1).await.unwrap(), []);
         let known = owner.applied().await;
         let mut reclaiming = Box::pin(store.reclaim("a", &known, 0, TTL));

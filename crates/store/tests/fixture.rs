@@ -14,7 +14,7 @@ use store::{Applied, CommitError, CommitWriter, Committed, Grant, Store, StoreCo
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 pub(crate) const INCARNATION: &str = "stream-1";
 
-/// Several tests do it concurrently.
+/// Creates the role unless it exists, because several tests create it concurrently.
 const OWNER: &str = "DO $$ BEGIN
     CREATE ROLE antiphon LOGIN PASSWORD 'antiphon' IN ROLE pg_monitor, pg_signal_backend, pg_checkpoint;
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
@@ -123,13 +123,13 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The owner `name` of the lowest free partition.
+    /// Creates the owner `name` of the lowest free partition.
     pub(crate) async fn new(store: &Store, name: &str) -> Self {
         let grant = store.acquire(name, TTL, 1).await.unwrap().remove(0);
         Self { writer: store.writer(name).unwrap(), grant, store: store.clone() }
     }
 
-    /// The stored state of its partition, under the epoch that it was granted.
+    /// The stored state of its partition, with the epoch of its grant.
     pub(crate) async fn applied(&self) -> Applied {
         Applied { commits: commits(&self.store, self.grant.partition).await, ..Applied::from(&self.grant) }
     }
@@ -142,7 +142,7 @@ impl Owner {
         self.commit_of(INCARNATION, commit).await
     }
 
-    /// Applies a commit of the stream with this incarnation to the current state of the store.
+    /// Applies a commit to the current state of the store, for the stream with this incarnation.
     pub(crate) async fn commit_of(
         &self,
         incarnation: &str,

@@ -1,5 +1,5 @@
-//! Stores that went back in time, and losses of streams: detected before anything is written, and
-//! recorded as rows.
+//! Stores that went back in time, and losses of streams. Both must be detected before anything is
+//! written, and recorded as rows.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use store::{Applied, Committed, Store, StoreError, StreamGap, Submission};
 
 use crate::fixture::{Database, INCARNATION, Owner, TTL, dead_entry, message, submission};
 
-/// The effect of restoring an older copy of the whole database.
+/// SQL that copies the tables. Together with `PUT_BACK` it has the effect of restoring an older
+/// copy of the whole database.
 const SAVE: &str =
     "CREATE TABLE kept AS SELECT * FROM partitions; CREATE TABLE kept_messages AS SELECT * FROM messages;
      CREATE TABLE kept_saves AS SELECT * FROM partition_saves;";
@@ -26,7 +27,7 @@ async fn commit(owner: &Owner, number: i64) {
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
 }
 
-/// An owner that has committed, and its successor, which the copy does not have.
+/// An owner that has committed, and the next owner, whose grant the copy does not have.
 async fn saved_before_takeover(database: &Database, store: &Store) -> (Owner, Owner) {
     let first = Owner::new(store, "a").await;
     commit(&first, 1).await;
@@ -39,9 +40,9 @@ async fn count(database: &Database, of: &str) -> i64 {
     database.number(&format!("SELECT count(*) FROM {of}")).await
 }
 
-/// Partition, kind, range, and whether it is unacknowledged.
+/// Partition, kind and range of each incident, and whether it is unacknowledged.
 async fn incidents(store: &Store) -> Vec<String> {
-    let mut all = store.incidents(true).await.unwrap();
+    let mut all = store.incidents(true, 100).await.unwrap();
     all.sort_by_key(|incident| (incident.partition, incident.first));
     let lines = all.iter().map(|it| {
         let last = it.last.map(|last| last.to_string()).unwrap_or_default();
@@ -78,7 +79,7 @@ async fn a_store_that_went_back_is_not_written_to_by_who_knows_more() {
     );
     assert_eq!(incidents(&store).await, ["0 store_stepped_back  2..3"]);
     assert_eq!(store.renew("a", TTL, &[Applied::from(&back.grant)]).await.unwrap()[0].incidents, 0);
-    // The entries that were read again, under the new epoch.
+    // The entries are read again and committed with the new epoch.
     let owner = Owner { grant: back.grant, ..owner };
     commit(&owner, 2).await;
     commit(&owner, 3).await;
@@ -109,7 +110,7 @@ async fn a_store_that_lost_saves_alone_is_not_written_to_either() {
     let back = store.reclaim("a", &known, 0, TTL).await.unwrap().unwrap();
     assert!(back.stepped_back, "{back:?}");
     assert_eq!(incidents(&store).await, ["0 store_stepped_back  2..1"]);
-    // An owner that does not know of the newest save yet is not behind.
+    // An owner that does not know of the newest save yet can still commit.
     let owner = Owner { grant: back.grant, ..owner };
     let (known, next) = (owner.applied().await, Commit { epoch: owner.grant.epoch, ..next });
     assert_eq!(known.saves, 0);
@@ -126,11 +127,11 @@ async fn restored_store_behind_the_grant_goes_to_the_last_owner() {
     assert_eq!(store.renew("b", TTL, &[known]).await.unwrap(), []);
     let back = store.reclaim("b", &known, 0, TTL).await.unwrap().unwrap();
     assert!(back.stepped_back && back.grant.epoch > known.epoch, "{back:?}");
-    // The owner in the copy is fenced.
+    // The owner that the copy names is fenced.
     let mut late = first.empty();
     late.messages = vec![message("t", "late", 9)];
     assert_eq!(first.commit(&late).await.unwrap(), Committed::Fenced);
-    // A worker that was granted the partition since the restore keeps it.
+    // A worker that was granted the partition after the restore keeps it.
     database.execute(PUT_BACK).await;
     database.execute("UPDATE partitions SET lease_until = clock_timestamp()").await;
     let third = Owner::new(&store, "c").await;
@@ -143,12 +144,12 @@ async fn restored_store_behind_the_grant_goes_to_the_last_owner() {
 async fn owner_from_before_a_forgotten_takeover_rises_above_it() {
     let (database, store) = Database::new(1).await;
     let (first, second) = saved_before_takeover(&database, &store).await;
-    // An epoch from a database whose clock was ahead.
+    // An epoch from a database whose clock was ahead of this one.
     let seen = second.grant.epoch + 1_000_000_000;
     let known = first.applied().await;
     assert_eq!(store.reclaim("a", &known, seen, TTL).await.unwrap(), None, "it is another worker's");
     database.execute(PUT_BACK).await;
-    // Nothing that the first owner knows is missing.
+    // The store has everything that the first owner knows of.
     assert_eq!(store.renew("a", TTL, &[known]).await.unwrap().len(), 1);
     let back = store.reclaim("a", &known, seen, TTL).await.unwrap().unwrap();
     assert!(back.stepped_back && back.grant.epoch > seen, "{back:?}");
@@ -166,7 +167,7 @@ async fn an_epoch_is_never_given_again() {
         database.execute(PUT_BACK).await;
         assert!(epochs.insert(Owner::new(&store, "a").await.grant.epoch));
     }
-    // Not even by a server whose clock is behind.
+    // Epochs do not repeat even on a server whose clock is behind.
     database.execute("UPDATE kept SET epoch = 8000000000000000").await;
     for _ in 0..5 {
         database.execute(PUT_BACK).await;
@@ -198,7 +199,7 @@ async fn a_rebase_is_a_write_of_the_owner_and_records_what_it_passes() {
     commit(&owner, 500).await;
     let read = Mark { seq: Seq(7), stored_at_ns: 77 };
     let place = StreamPlace { checkpoint: Seq(3), read: Some(read), incidents: vec![gone_entries(1, 3)] };
-    // The grant from before the commit.
+    // A rebase with the grant from before the commit is refused.
     assert_eq!(store.rebase("a", &owner.grant, &place, "new").await.unwrap(), None);
     let grant = store.reclaim("a", &owner.applied().await, 0, TTL).await.unwrap().unwrap().grant;
     let grant = store.rebase("a", &grant, &place, "new").await.unwrap().unwrap();
@@ -226,6 +227,8 @@ async fn lost_entries_are_recorded_with_the_commit_passing_them() {
     }
     let named = ["0 entries_gone stream-1 4..9 open", "0 entries_gone stream-1 12..12 open"];
     assert_eq!(incidents(&store).await, named);
+    let newest = store.incidents(false, 1).await.unwrap();
+    assert_eq!((newest.len(), newest[0].partition), (1, PartitionId(0)));
     let known = owner.applied().await;
     assert_eq!(store.renew("a", TTL, &[known]).await.unwrap()[0].incidents, 2);
     let grant = store.reclaim("a", &known, 0, TTL).await.unwrap().unwrap().grant;
@@ -234,11 +237,11 @@ async fn lost_entries_are_recorded_with_the_commit_passing_them() {
     let act = model::CommandId::parse("c").unwrap();
     assert_eq!(store.acknowledge_incidents(Some(PartitionId(1)), &act, "ann").await.unwrap(), 0);
     assert_eq!(store.acknowledge_incidents(None, &act, "ann").await.unwrap(), 2);
-    assert_eq!(store.incidents(false).await.unwrap(), []);
-    let all = store.incidents(true).await.unwrap();
+    assert_eq!(store.incidents(false, 100).await.unwrap(), []);
+    let all = store.incidents(true, 100).await.unwrap();
     assert!(all.iter().all(|it| it.acknowledged.as_ref().is_some_and(|(_, by)| by == "ann")), "{all:?}");
     assert_eq!(store.renew("a", TTL, &[Applied::from(&grant)]).await.unwrap()[0].incidents, 0);
-    // It happens again, and this time is not acknowledged.
+    // The same loss happens again and is not acknowledged yet.
     let place = StreamPlace {
         checkpoint: Seq(9),
         read: None,

@@ -1,5 +1,6 @@
-//! Lists that a tenant may make long: the pages that statements in the path of turns read, with few
-//! entries and with the maximum. The README table has the pages that this prints.
+//! Lists to which a tenant may add many entries. Statements that turns depend on read these lists;
+//! the test counts the pages read, with few entries and with the maximum. The README table has the
+//! counts that it prints.
 
 use sqlx::{AssertSqlSafe, Row as _};
 
@@ -10,16 +11,16 @@ const SESSION: &str = "
     SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
     SET jit = off";
 
-/// A list, and a statement that reads one thing of it.
+/// A list, and a statement that reads one entry of it.
 struct List {
     name: &'static str,
-    /// The maximum number of entries, or more than anybody has.
+    /// The maximum number of entries, or more than any tenant has.
     most: u32,
     /// Creates `ROWS` entries.
     fill: &'static str,
     sql: &'static str,
     values: &'static str,
-    /// The page limit with all of them.
+    /// The maximum number of pages read when the list is full.
     pages: i64,
 }
 

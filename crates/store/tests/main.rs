@@ -13,6 +13,7 @@ mod cleanup;
 mod commits;
 mod contexts;
 mod ends;
+mod erasures;
 mod fact_vectors;
 mod facts;
 mod fencing;

@@ -89,12 +89,14 @@ async fn a_server_that_is_not_there_is_waited_for() {
     assert!(waited.is_err(), "{waited:?}");
 }
 
-/// Tables of the whole fleet: small, and used beside the commits of turns or once a day.
+/// Tables of the whole fleet. They are small, and are used next to the commits of turns or once a
+/// day.
 const FLEET_WIDE: &[&str] = &[
     "_sqlx_migrations",
     "api_keys",
     "budgets",
     "erased_tenants",
+    "erasures",
     "incidents",
     "installation",
     "partition_change",
@@ -107,8 +109,7 @@ const FLEET_WIDE: &[&str] = &[
     "workers",
 ];
 
-/// A schema can be spread over servers by bucket if nothing about a thread or an agent is unique
-/// beyond its bucket.
+/// A schema can be sharded by bucket if no unique key of a thread or agent spans several buckets.
 #[tokio::test]
 async fn keys_of_threads_and_agents_begin_with_the_bucket() {
     let (database, _) = Database::new(8).await;
@@ -131,7 +132,7 @@ async fn keys_of_threads_and_agents_begin_with_the_bucket() {
     assert!(gone.is_empty(), "not there any more: {gone:?}");
 }
 
-/// Changing them would be unsafe beside sessions with prepared statements, and on large tables.
+/// Changing collations would be unsafe for sessions with prepared statements, and on large tables.
 #[tokio::test]
 async fn databases_in_use_keep_their_collations() {
     let (database, _) = Database::new(8).await;
@@ -143,12 +144,12 @@ async fn databases_in_use_keep_their_collations() {
     assert_eq!(database.rows(by_language).await, [r#"{"collation":"\"default\""}"#]);
 }
 
-/// An index sorted by the rules of a language is slow, and is corrupt once the operating system
-/// changes the rules.
+/// An index sorted by the rules of a language is slow. It also becomes corrupt when the operating
+/// system changes the rules.
 #[tokio::test]
 async fn indexes_compare_text_by_its_bytes() {
     let database = Database::empty().await;
-    // A table of another application.
+    // The database also has a table of another application.
     database.execute("CREATE TABLE users (email text PRIMARY KEY)").await;
     store::migrate(&database.url, count(8)).await.unwrap();
     let by_language = "SELECT i.indexrelid::regclass AS name FROM pg_index i
@@ -158,7 +159,7 @@ async fn indexes_compare_text_by_its_bytes() {
     assert_eq!(database.rows(by_language).await, [r#"{"name":"users_pkey"}"#]);
 }
 
-/// Of two indexes that look the same to the planner it takes the younger one.
+/// If two indexes have the same cost for the planner, it uses the newer one.
 #[tokio::test]
 async fn indexes_keep_their_order_of_age() {
     let (database, _) = Database::new(8).await;
@@ -182,12 +183,12 @@ async fn indexes_keep_their_order_of_age() {
     }
 }
 
-/// `pg_dump` may read a table for an hour: other reads must not queue behind a migration that waits
+/// `pg_dump` may read a table for an hour. Other reads must not queue behind a migration that waits
 /// for it.
 #[tokio::test]
 async fn reads_go_on_while_a_migration_waits_for_a_lock() {
     let (database, _) = Database::new(1).await;
-    // This migration alters the table of facts each time.
+    // Migration 29 alters the table of facts each time it runs.
     database.execute("DELETE FROM _sqlx_migrations WHERE version = 29").await;
     let mut dump = database.session().await;
     sqlx::raw_sql("BEGIN; LOCK TABLE facts IN ACCESS SHARE MODE").execute(&mut dump).await.unwrap();

@@ -11,7 +11,7 @@ use crate::values::{at, finishes, turn};
 
 const NUMBERS: &str = "SELECT number FROM messages WHERE thread_id = 't' ORDER BY position";
 
-/// A turn of four messages in this thread, from this position on.
+/// Adds a turn of four messages to the commit: in this thread, from this position on.
 fn turn_at(commit: &mut Commit, of: &str, position: i64) {
     commit.turns.push(finishes(of, &turn(of, &format!("n{position}")), 0, position, None));
 }
@@ -160,10 +160,10 @@ async fn imported_numbers_stay_where_they_fit() {
     tangled.iter_mut().skip(4).zip(0..).for_each(|(item, more)| item.number = Some(107 + more));
     assert_eq!(numbers(&database).await, from_to(101, 108));
     assert_eq!(last_number(&database).await, 108);
-    // Repeating it changes nothing.
+    // The repeated import changes nothing.
     assert_eq!(store.import_batches(&thread("t"), &items[..4], &[]).await.unwrap(), ImportOutcome::Stored(0));
-    // Through the general statement: the batch lies between messages of another one, and its
-    // numbers are taken.
+    // This import uses the general statement: the batch lies between messages of another batch, and
+    // its numbers are taken.
     let outcome = store.import_batches(&thread("t"), &tangled[4..], &[at(20)]).await.unwrap();
     assert_eq!(outcome, ImportOutcome::Stored(4));
     let of_last = "SELECT (min(number) + max(number))::bigint FROM messages WHERE batch_id = 30";

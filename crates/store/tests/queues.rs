@@ -1,4 +1,5 @@
-//! Tasks: how they enter queues, what operators do to them, and what is known of commands.
+//! Tasks: how they enter queues and how operators change them. Also checks of commands against the
+//! store.
 
 use model::{Metadata, TaskEdit, TaskId, TaskKind};
 use partition::{CommandKey, CommandVerdict, Commit, Save, TaskChange};
@@ -42,7 +43,8 @@ async fn a_task_enters_once_for_seven_days() {
     database
         .execute("UPDATE task_ids SET created_at = created_at - interval '7 days' WHERE position < 5")
         .await;
-    // Pending, failed, completed a week ago, completed just now: only the third id is free again.
+    // The tasks are pending, failed, completed a week ago, and completed just now. Only the id of
+    // the third one is free again.
     let repeated = |commit: &mut Commit| {
         commit.tasks = vec![task("a", "t1", 6), task("a", "t2", 7), task("b", "t1", 8)];
     };
@@ -60,7 +62,7 @@ async fn a_task_enters_once_for_seven_days() {
     assert_eq!(state(&database).await, "t1@1 t2@2 t1@5 t1=1 t2=2 t1=5 !2");
     applied(&owner, repeated).await;
     assert_eq!(state(&database).await, "t1@1 t2@2 t1@5 t1@6 t2=2 t1=5 t1=6 !2");
-    // The new owner of the id is as safe as the first was.
+    // The task that now has the id keeps it like the first one did.
     applied(&owner, |commit| commit.tasks = vec![task("a", "t1", 9)]).await;
     assert_eq!(state(&database).await, "t1@1 t2@2 t1@5 t1@6 t2=2 t1=5 t1=6 !2");
 }
@@ -120,7 +122,7 @@ async fn operators_requeue_edit_and_remove() {
         .await
         .unwrap();
     assert_eq!(verdict[0].1, CommandVerdict::Known { digest: task("a", "t1", 1).digest }, "as it was sent");
-    // The status follows.
+    // The statuses match.
     let status = database.rows("SELECT position AS p, status AS s FROM agent_tasks ORDER BY position").await;
     assert_eq!(status, [r#"{"p":3,"s":"failed"}"#, r#"{"p":4,"s":"pending"}"#, r#"{"p":11,"s":"pending"}"#]);
 }
@@ -282,11 +284,11 @@ async fn verdicts_report_what_has_been_taken() {
         Task { position: at(2), is_failed: true },
         New,
         New,
-        // Acts create no agent, even if use creates agents.
+        // An act never creates an agent, even where use creates agents.
         Unknown,
         Unknown,
         Unknown,
-        // It has answered in its own thread.
+        // This agent has answered in its own thread.
         New,
     ];
     assert_eq!(ask(true).await, expected);
@@ -342,7 +344,7 @@ async fn unreadable_task_fails_and_the_others_are_read() {
         .await;
     let positions =
         |tasks: &[model::QueuedTask]| tasks.iter().map(|task| task.position.get()).collect::<Vec<_>>();
-    // A new owner, and an owner that reads on.
+    // The first read is that of a new owner, the second that of an owner that continues a queue.
     let loaded = store.load(&owner.grant, 2).await.unwrap();
     let found: Vec<_> = loaded.agents.iter().map(|agent| (positions(&agent.tasks), agent.more)).collect();
     assert_eq!(found, [(vec![1], true), (vec![1, 2], true)], "two rows of each are read at first");

@@ -24,7 +24,7 @@ const OPERATIONS: usize = 400;
 /// A part of a saved message: attempt, age, chunk ids.
 type Saved = (u32, i64, Vec<u32>);
 
-/// A commit, and the numbers of commits and saves that it expects.
+/// A commit, and the numbers of earlier commits and saves that it expects.
 type Decided = (Commit, u64, u64);
 
 #[derive(Default)]
@@ -41,12 +41,12 @@ struct Lease {
 #[derive(Default)]
 struct Expected {
     leases: [Lease; PARTITIONS as usize],
-    /// By thread and position: id, parent and number.
+    /// Id, parent and number of a message, by thread and position.
     messages: BTreeMap<(String, i64), (String, Option<i64>, u64)>,
     letters: BTreeMap<String, u16>,
     /// Positions of failures, by message.
     failures: BTreeMap<MessageKey, i64>,
-    /// By message and first chunk.
+    /// Parts of saved messages, by message and first chunk.
     spilled_messages: BTreeMap<(MessageKey, u32), Saved>,
     queues: Queues,
 }
@@ -83,7 +83,8 @@ impl Expected {
         if won.contains(&false) { Committed::Stale } else { Committed::Applied }
     }
 
-    /// A turn is written whole or not at all: its first and its last message prove it.
+    /// True if the turn of these messages is stored. A turn is written whole or not at all, so its
+    /// first or its last message proves it.
     fn is_known(&self, messages: &[Message]) -> bool {
         let is_known = |message: &Message| {
             let key = &message.key;
@@ -110,7 +111,7 @@ impl Expected {
         }
     }
 
-    /// Returns whether the save is written.
+    /// Returns true if the save is written.
     fn save(&mut self, known: &Applied, save: &Save) -> bool {
         let lease = &mut self.leases[usize::from(known.partition.0)];
         let is_behind = lease.commits < known.commits || lease.saves < known.saves;
@@ -185,7 +186,7 @@ async fn stored(database: &Database) -> Vec<Value> {
     rows
 }
 
-/// Generates commits; positions rise, everything else repeats often.
+/// Generates commits. Positions rise; all other values repeat often.
 struct Author {
     random: StdRng,
     position: i64,
@@ -228,7 +229,8 @@ impl Author {
         (commit, commits, self.saves_known(lease.saves))
     }
 
-    /// Repeats an earlier commit, as after a store went back in time, or as a repeated statement.
+    /// Repeats an earlier commit. It is sent as if the store had gone back in time, or as if the
+    /// statement were repeated.
     fn again(&mut self, expected: &Expected, past: &[Vec<Decided>]) -> Vec<Decided> {
         let mut group = past[self.random.random_range(0..past.len())].clone();
         if self.random.random() {
@@ -254,8 +256,8 @@ impl Author {
         commit.ended_spills.push(ended);
     }
 
-    /// The saves known to an owner that has not heard of the newest save yet, or that knows of one
-    /// the store lacks.
+    /// The number of saves known to an owner. The owner may not know of the newest save yet, or may
+    /// know of one that the store does not have.
     fn saves_known(&mut self, saves: u64) -> u64 {
         match self.random.random_range(0..10) {
             0 => saves.saturating_sub(1),
@@ -264,7 +266,8 @@ impl Author {
         }
     }
 
-    /// Open messages and turns, and the owner's knowledge of the store, which may be wrong.
+    /// A save of open messages and turns, and the owner's knowledge of the store, which may be
+    /// wrong.
     fn save(&mut self, expected: &Expected, partition: usize) -> (Applied, Save) {
         let lease = &expected.leases[partition];
         let stale = u64::from(self.random.random_ratio(1, 8));
@@ -365,12 +368,12 @@ async fn agree(seed: u64) {
     );
 }
 
-/// The rows of `one` that `other` has not.
+/// The rows of `one` that are missing in `other`.
 fn beyond<'a>(one: &'a [Value], other: &[Value]) -> Vec<&'a Value> {
     one.iter().filter(|row| !other.contains(row)).collect()
 }
 
-/// Releases the partition of its owner, if any, and grants it to `worker`.
+/// Releases the partition if it has an owner, and grants it to `worker`.
 async fn hand_over(store: &store::Store, expected: &mut Expected, partition: u16, worker: &'static str) {
     let lease = &mut expected.leases[usize::from(partition)];
     if let Some(owner) = lease.owner.take() {

@@ -39,8 +39,8 @@ async fn a_look_up_tells_ended_from_absent_from_no_thread() {
     assert_eq!(store.check(Some(mine), &task, true).await.unwrap().len(), 1);
     let refused = store.check(Some(before), &task, true).await.unwrap_err();
     assert!(matches!(refused, StoreError::NotOwner), "{refused}");
-    // An owner whose lease was taken is refused, too: its reads may be undone by a store that goes
-    // back and returns the lease to it.
+    // An owner whose lease was taken is refused too. A store that goes back in time may return the
+    // lease to it and undo what it has read.
     store.renounce(&[mine.partition]).await.unwrap();
     let refused = [
         store.lookup(Some(mine), &keys, true).await.unwrap_err(),

@@ -1,4 +1,5 @@
-//! Long reasoning sessions, which are read in blocks: they show the same as the stack in memory.
+//! Long reasoning sessions are read in blocks, and have the same visible state as the stack in
+//! memory.
 
 use batches::export_import::ReasoningRow;
 use model::ReasoningSessionId;
@@ -26,8 +27,7 @@ fn step(random: &mut SmallRng, number: usize) -> Vec<NewMessage> {
     ]
 }
 
-/// The number up to which there are blocks, the number of blocks, and the messages up to that
-/// number.
+/// The number up to which blocks exist, the number of blocks, and the number of messages in them.
 async fn blocks(database: &Database, id: &ReasoningSessionId) -> [i64; 3] {
     let count = async |what: &str| {
         let sql = format!("SELECT ({what})::bigint FROM reasoning_sessions AS s WHERE session_id = '{id}'");
@@ -75,7 +75,7 @@ async fn blocks_show_what_their_messages_are() {
     came_back(&store, &id, &stack, count).await;
 }
 
-/// An export has no blocks: an import rebuilds them.
+/// Imports an export and compares the sessions. An export has no blocks; the import rebuilds them.
 async fn came_back(from: &Store, id: &ReasoningSessionId, stack: &ReasoningThreadStack, count: i64) {
     let (other, to) = Database::new(1).await;
     let rows = from.reasoning_rows(id).await.unwrap().unwrap();
@@ -106,7 +106,8 @@ async fn appends_at_once_leave_no_message_out_of_a_block() {
     for appended in (0..100).map(append).collect::<Vec<_>>() {
         assert!(matches!(appended.await.unwrap(), Appended::Done(_)));
     }
-    // The last append may have found uncommitted messages; the next one writes the block.
+    // The last append may not have seen messages that were uncommitted then; the next one writes
+    // the block.
     appended(&store, &id, vec![says(ReasoningRole::User, "last")]).await;
     let [sealed, count, messages] = blocks(&database, &id).await;
     assert_eq!([sealed, count, messages], [1_792, 7, 1_792]);

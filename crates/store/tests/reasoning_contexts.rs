@@ -1,5 +1,5 @@
-//! Sessions that apply to a thread: contexts of the thread show a summary instead of compressed
-//! messages, until that is undone.
+//! Sessions that apply to a thread: contexts of the thread have a summary in place of compressed
+//! messages, until the compression is undone.
 
 use batches::EstimatingCounter;
 use batches::context::{Builder, ContextRules, LastMessages};
@@ -21,7 +21,7 @@ async fn over_thread() -> (Database, Store, ReasoningSessionId) {
     (database, store, id)
 }
 
-/// Compresses and applies; returns the number of replaced batches.
+/// Compresses messages and applies the session; returns the number of replaced batches.
 async fn compress(store: &Store, id: &ReasoningSessionId, from: i64, to: i64, summary: &str) -> u64 {
     let shown = seen(store, id).await;
     assert_eq!(shown.session.applies_to, Some(thread("t")));
@@ -67,7 +67,8 @@ async fn whole_batches_leave_contexts_until_they_come_back() {
     // Compressing part of a batch affects only the session.
     assert_eq!(compress(&store, &id, 1, 3, "a part").await, 1);
     assert_eq!(context(&store).await, with(&[10, 30], "second"));
-    // [1] the part, [2] the rest of the batch, [3] the second.
+    // Message [1] is the summary of the part, [2] the rest of the batch, and [3] the second batch's
+    // summary.
     assert_eq!(compress(&store, &id, 1, 3, "both").await, 2);
     assert_eq!(context(&store).await, with(&[30], "both"));
     assert_eq!(undo(&store, &id).await, 1);
@@ -80,7 +81,7 @@ async fn whole_batches_leave_contexts_until_they_come_back() {
 #[tokio::test]
 async fn a_batch_that_has_grown_since_its_copy_stays() {
     let (database, store, id) = over_thread().await;
-    // Batch 30 continues directly behind itself, batch 10 after other batches.
+    // The new messages of batch 30 directly follow it; those of batch 10 follow other batches.
     for (position, batch, beside) in [(34, 30, false), (35, 10, true)] {
         let sql = format!(
             "INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content,
@@ -108,7 +109,7 @@ async fn a_batch_that_has_grown_since_its_copy_stays() {
 #[tokio::test]
 async fn a_step_of_thinking_alone_keeps_no_batch_in_contexts() {
     let (database, store) = with_threads().await;
-    // Such a step of an answer is not copied into sessions.
+    // A step that has only thinking is not copied into sessions.
     let sql = "INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content,
                                      metadata, parent_id)
                SELECT bucket, thread_id, 24, 'thinks', 20, 24, 4, batch_type, 'assistant', '', '{\"reasoning\": \"hm\"}', 23
@@ -127,7 +128,7 @@ async fn a_step_of_thinking_alone_keeps_no_batch_in_contexts() {
 async fn undoing_takes_back_what_a_later_compaction_stands_above() {
     let (database, store, id) = over_thread().await;
     assert_eq!(compress(&store, &id, 5, 8, "second").await, 1);
-    // A compaction of the worker, whose summary includes the session's.
+    // A compaction of the worker. Its summary includes the summary of the session.
     let sql = format!(
         "INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, summary, strategy, valid_from_position)
          VALUES ({}, 't', 1000, 20, 'All before.', 'summarise', 1000)",

@@ -47,7 +47,7 @@ async fn hundred_times(store: &Store, id: &ReasoningSessionId, hundreds: usize, 
 async fn pages_are_short_and_quick_however_much_was_compressed() {
     let (_database, store) = Database::new(1).await;
     let id = made(&store, "s").await;
-    // Under row-level security the planner has fewer choices.
+    // With row-level security the planner has fewer choices.
     let scoped = store.for_tenant(None);
     hundred_times(&store, &id, 100, "short").await;
     let shown = seen(&store, &id).await;
@@ -69,7 +69,7 @@ async fn pages_are_short_and_quick_however_much_was_compressed() {
         assert_eq!(numbers, (1..=10_000).collect::<Vec<u64>>());
         assert!(slowest < Duration::from_secs(1), "{slowest:?}");
     }
-    // Beyond its end.
+    // A cursor beyond the end of the layer.
     let page = store.discarded_reasoning(&id, Some(DiscardedCursor { layer: 1, skipped: 20_000 }), 5).await;
     assert!(page.unwrap().layers[0].originals.is_empty());
 }
@@ -146,7 +146,7 @@ async fn a_request_makes_a_session_once() {
     assert_eq!(create(None).await, CreatedReasoning::Exists);
     let other = Some(RequestId { id: "other", digest: "1" });
     assert_eq!(create(other).await, CreatedReasoning::Exists);
-    // Compressed since, it keeps its base messages.
+    // After the session was compressed, its number of base messages is the same.
     let shown = seen(&store, &id).await;
     compressed(&store, &shown, &range(1, 2, "AB")).await.unwrap();
     assert_eq!(create(request("1")).await, CreatedReasoning::Before(count));

@@ -62,8 +62,8 @@ async fn of_two_compressions_at_once_one_wins() {
     assert_eq!(database.number("SELECT count(*) FROM reasoning_messages WHERE role = 'summary'").await, 20);
 }
 
-/// Every change of a row waits for the connection that holds the lock, so that a connection can be
-/// killed at each point of a statement.
+/// A trigger that makes every change of a row wait for the connection that holds the lock. So a
+/// connection can be killed at each point of a statement.
 const STOP: &str = "CREATE OR REPLACE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN NEW; END $$";
 
@@ -108,7 +108,7 @@ async fn change(store: &Store, id: &ReasoningSessionId, what: &str) -> Result<()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_in_the_middle_there_is_all_or_nothing() {
     let (database, store) = Database::new(1).await;
-    // In a tenant scope a statement is a transaction of three.
+    // With a tenant scope, a write is a transaction of three statements.
     let scoped = store.for_tenant(None);
     database.execute(STOP).await;
     let id = made(&store, "s").await;

@@ -8,8 +8,8 @@ use model::{AgentId, Position, ReasoningSessionId, Tenant, ThreadId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use reasoning::{
-    CompressionRequest, ContextSource, DISCARDED_SHOWN_CHARS, NewMessage, PlanItem, PlanState, ReasoningRole,
-    ReasoningThreadStack, Selection, SessionCall, append, compress, message_id, restorable,
+    CompressionRequest, ContextSource, DISCARDED_SHOWN_CHARS, NewMessage, PlanItem, PlanState, Reason,
+    ReasoningRole, ReasoningThreadStack, Selection, SessionCall, append, compress, message_id, restorable,
 };
 use store::{
     Appended, CleanupKind, CleanupLimit, CreatedReasoning, DiscardedMessage, EarlierReturn, ErasedOwner,
@@ -70,7 +70,7 @@ pub(crate) fn range(from: i64, to: i64, summary: &str) -> CompressionRequest {
     CompressionRequest { selection: Selection::Range(from, to), summary: summary.to_owned(), token: None }
 }
 
-/// Compresses the current state; returns the layer unless another change came first.
+/// Compresses the current state. Returns the layer, or `None` if another change came first.
 pub(crate) async fn compressed(
     store: &Store,
     seen: &ReasoningThread,
@@ -86,7 +86,7 @@ pub(crate) fn source(of: &str, from: Option<i64>, to: Option<i64>) -> ContextSou
     ContextSource { thread, from_batch: position(from), to_batch: position(to), as_of: None, numbers: None }
 }
 
-/// Turns in `t` and in `u`, batches 10, 20 and 30 each.
+/// Turns in `t` and in `u`: batches 10, 20 and 30 in each.
 pub(crate) async fn with_threads() -> (Database, Store) {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
@@ -125,7 +125,7 @@ async fn base_messages_are_those_of_the_batches() {
     assert_eq!(shown, numbers);
     let from = database.rows("SELECT source_thread AS t, source_position AS p FROM reasoning_messages").await;
     assert_eq!((from[0].as_str(), from[4].as_str()), (r#"{"t":"u","p":20}"#, r#"{"t":"t","p":10}"#));
-    // As in the thread: a call with its result.
+    // The copy is the same as in the thread: a call with its result.
     let stored = database
         .rows(
             "SELECT role, tool_calls FROM messages WHERE thread_id = 't' AND batch_id = 10 ORDER BY position",
@@ -283,7 +283,7 @@ async fn request_ids_make_a_request_once() {
     let again = store.reasoning_thread(&id, false, Some("r")).await.unwrap().unwrap();
     let earlier = again.earlier.clone().unwrap();
     assert_eq!((earlier.layer, earlier.summary, earlier.digest.as_str()), (1, 4, "1"));
-    // Sent twice concurrently, both having seen the same state.
+    // The request is sent twice concurrently, and both have seen the same state.
     let twice = compress(&again.thread, &range(1, 2, "ABC")).unwrap();
     assert_eq!(store.compress_reasoning(&again, &twice, "ABC", request("1"), "x").await.unwrap(), None);
     assert_eq!(self::seen(&store, &id).await.thread, again.thread);
@@ -364,7 +364,7 @@ async fn erase(store: &Store, threads: &[ThreadId]) -> store::ErasedRows {
 #[tokio::test]
 async fn erasing_reaches_sessions() {
     let (database, store) = with_threads().await;
-    // The erasure of a thread that it has copied.
+    // A thread whose messages the session has copied is erased.
     busy(&store, "s1", "ann", &[source("t", None, None), source("u", None, None)]).await;
     busy(&store, "s2", "bob", &[]).await;
     let erased = erase(&store, &[thread("t")]).await;
@@ -375,10 +375,10 @@ async fn erasing_reaches_sessions() {
     );
     assert_eq!(database.number("SELECT count(*) FROM reasoning_sessions").await, 1);
     assert_eq!(store.reasoning_thread(&session("s1"), true, None).await.unwrap(), None);
-    // The erasure of an agent.
+    // An agent is erased.
     erase(&store, &[thread("bob")]).await;
     assert_eq!(database.number(LEFT).await, 0);
-    // The erasure of a tenant.
+    // A tenant is erased.
     busy(&store, "acme~s", "acme~ann", &[]).await;
     let owner = ErasedOwner::Tenant(Some(Tenant::parse("acme").unwrap()));
     let threads = store.threads_to_erase(&owner).await.unwrap();
@@ -390,7 +390,7 @@ async fn erasing_reaches_sessions() {
     database.execute(of_forgotten).await;
     store.erase_owner(&owner).await.unwrap();
     assert_eq!(database.number(LEFT).await, 0);
-    // Erased messages are not copied again.
+    // Erased messages cannot be copied again.
     let again =
         store.create_reasoning(&session("s1"), &agent("ann"), &[source("t", None, None)], None, "x").await;
     assert_eq!(again.unwrap(), CreatedReasoning::Nothing("t".to_owned()));
@@ -461,12 +461,36 @@ async fn an_undo_that_is_sent_twice_takes_one_back() {
     assert_eq!(store.earlier_return(&id, "r").await.unwrap(), Some(earlier));
     assert!(!store.undo_reasoning(&id, &restorable().await, Some("r"), "test").await.unwrap());
     assert_eq!(restorable().await.head, before.previous);
-    // Also for a restore with nothing to undo.
+    // This also holds for a restore that has nothing to undo.
     let now = restorable().await;
     let restored = async || store.restore_reasoning(&id, &now, now.head, Some("c"), "test").await.unwrap();
     assert_eq!((restored().await, restored().await), (Some(0), None));
     let earlier = EarlierReturn { is_undo: false, oldest: None };
     assert_eq!(store.earlier_return(&id, "c").await.unwrap(), Some(earlier));
+}
+
+#[tokio::test]
+async fn the_newest_compression_is_undone_once_for_each_request() {
+    let (_database, store) = Database::new(1).await;
+    let id = made(&store, "s").await;
+    appended(&store, &id, (0..4).map(|_| user("x")).collect()).await;
+    for summary in ["first", "second"] {
+        compressed(&store, &seen(&store, &id).await, &range(1, 2, summary)).await.unwrap();
+    }
+    let undo = async |wanted, request| {
+        let undone = store.undo_newest_reasoning(&id, wanted, request, "test").await.unwrap().unwrap();
+        undone.map(|undone| (undone.summary_id, undone.is_repeated, undone.now.head)).map_err(|it| it.reason)
+    };
+    assert_eq!(undo(Some("rm-5"), None).await, Err(Reason::NotNewest("rm-5".to_owned())));
+    let (summary, is_repeated, head) = undo(Some("rm-6"), Some("r")).await.unwrap();
+    assert_eq!((summary.as_str(), is_repeated), ("rm-6", false));
+    for wanted in [None, Some("rm-6")] {
+        assert_eq!(undo(wanted, Some("r")).await, Ok(("rm-6".to_owned(), true, head)));
+    }
+    assert_eq!(undo(Some("rm-5"), Some("r")).await, Err(Reason::RequestReused("r".to_owned())));
+    assert_eq!(undo(None, Some("q")).await, Ok(("rm-5".to_owned(), false, 0)));
+    assert_eq!(undo(None, None).await, Err(Reason::NothingToUndo));
+    assert_eq!(store.undo_newest_reasoning(&session("none"), None, None, "test").await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -478,7 +502,7 @@ async fn summary_ids_lead_back_to_numbers() {
     compressed(&store, &first, &range(1, 2, "AB")).await.unwrap();
     let restorable = store.restorable_reasoning(&id).await.unwrap().unwrap();
     assert_eq!(restorable.summary.map(message_id).as_deref(), Some("rm-3"));
-    // The compression did not see an append in between.
+    // The compression did not see an append that came in between.
     let second = seen(&store, &id).await;
     appended(&store, &id, vec![user("C")]).await;
     let single = CompressionRequest { selection: Selection::Last(1), ..range(0, 0, "") };
@@ -532,7 +556,7 @@ async fn sessions_come_back_from_an_export_as_they_were() {
         let messages = store.reasoning_message_rows(id, 0, rows.last_number).await.unwrap();
         assert!(to.begin_reasoning_import(id, &rows.session).await.unwrap());
         to.import_reasoning_rows(id, ReasoningRow::Layer, rows.layers.clone()).await.unwrap();
-        // Interrupted here and begun again; nothing is inserted between its messages.
+        // The import is interrupted here and begun again. Nothing can be appended in the meantime.
         assert_eq!(appended(&to, id, vec![user("x")]).await, Appended::NoSession);
         assert!(to.begin_reasoning_import(id, &rows.session).await.unwrap());
         assert_eq!(to.import_reasoning_rows(id, ReasoningRow::Layer, rows.layers).await.unwrap(), 0);

@@ -20,7 +20,7 @@ async fn unstorable_data_differs_from_errors_that_may_pass() {
     assert!(matches!(&error, CommitError::Data { sqlstate, .. } if sqlstate == "22P05"), "{error}");
     assert_eq!(database.number("SELECT count(*) FROM messages").await, 0);
 
-    // Alone, the valid message is stored.
+    // On its own, the valid message is stored.
     commit.messages.truncate(1);
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
 }
@@ -36,7 +36,8 @@ async fn two_messages_at_one_position_are_a_defect() {
 
 #[tokio::test]
 async fn damaged_rows_differ_from_defects() {
-    // internal_error, which a damaged page usually gives; data_corrupted; index_corrupted.
+    // The codes: internal_error, which a damaged page usually gives; data_corrupted;
+    // index_corrupted.
     for code in ["XX000", "XX001", "XX002"] {
         let (database, store) = Database::new(2).await;
         let owner = Owner::new(&store, "a").await;

@@ -1,4 +1,4 @@
-//! What retention reads of threads, and what it deletes.
+//! Sizes and ages that retention reads from threads, and the batches that it deletes.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn hidden(store: &Store) -> i64 {
     store.thread(&thread("t")).await.unwrap().unwrap().hidden
 }
 
-/// All batches of `t`, the newest first, read in pages of three.
+/// All batches of `t`, newest first, read in pages of three.
 async fn extents(store: &Store) -> Vec<BatchSize> {
     let (mut assembler, mut whole, mut before) = (BatchAssembler::default(), Vec::new(), Position::MAX);
     loop {
@@ -72,7 +72,8 @@ async fn what_was_imported_is_as_old_as_its_import() {
     assert_eq!(ages("t").await, [true; 4]);
     assert!(store.oldest_ms(&t).await.unwrap() < Some(60_000));
 
-    // Later imports, of the same file or of a larger one, do not make existing messages younger.
+    // If the same file or a larger one is imported later, the ages of existing messages do not
+    // change.
     database.execute("UPDATE messages SET imported_at = imported_at - interval '1 day'").await;
     let mut tangled = items[4..8].to_vec();
     tangled[3].position = Position::from_stored(40);
@@ -84,14 +85,15 @@ async fn what_was_imported_is_as_old_as_its_import() {
     young.sort_unstable();
     assert_eq!(young, [[false; 4].as_slice(), &[true; 8]].concat());
     assert!(store.oldest_ms(&t).await.unwrap() > Some(80_000_000));
-    // A fork keeps them.
+    // A fork keeps the ages.
     store.fork(&t, &thread("f"), at(10), &CommandId::parse("c").unwrap(), "ann").await.unwrap();
     database.execute("UPDATE messages SET imported_at = NULL WHERE thread_id = 't'").await;
     assert_eq!(ages("t").await, [false; 12]);
     assert!(store.oldest_ms(&thread("f")).await.unwrap() < Some(100_000_000));
 }
 
-/// Times of messages come from workers: one whose clock was years behind makes no message old.
+/// Times of messages come from workers. A worker whose clock is years behind must not make a
+/// message old.
 #[tokio::test]
 async fn a_message_is_no_older_than_its_position() {
     let (database, store) = with_turns(1).await;
@@ -107,7 +109,7 @@ async fn a_message_is_no_older_than_its_position() {
         newest > 2 * YEAR && oldest > 2 * YEAR,
         "{newest} {oldest}: positions of the first second of 2024"
     );
-    // The milliseconds of a position count from 2024, shifted by 22 bits.
+    // A position contains milliseconds since the beginning of 2024, shifted by 22 bits.
     let moved = (now - 60_000 - 1_704_067_200_000) << 22;
     database
         .execute(&format!("UPDATE messages SET position = position + {moved}, batch_id = batch_id + {moved}"))
@@ -142,14 +144,14 @@ async fn batches_are_measured_and_deleted_whole() {
     assert_eq!(hidden(&store).await, 2, "only the boolean true is hidden");
     assert_eq!(store.retained_threads(thread("t").bucket(), "t", 10).await.unwrap(), []);
 
-    // Not if the thread has new messages.
+    // Nothing is deleted if the thread has new messages.
     assert_eq!(store.delete_batches(&thread("t"), Some(at(33)), &all[2..]).await.unwrap(), None);
     assert_eq!(database.number("SELECT count(*) FROM messages").await, 16);
     assert_eq!(store.delete_batches(&thread("t"), Some(at(43)), &all[2..]).await.unwrap(), Some(8));
     assert_eq!(database.number("SELECT min(position) FROM messages").await, 30);
     assert_eq!(database.number("SELECT message_count FROM threads").await, 8);
     assert_eq!(hidden(&store).await, 1, "that of the third turn");
-    // Repeating it changes nothing.
+    // The repeated deletion changes nothing.
     assert_eq!(store.delete_batches(&thread("t"), Some(at(43)), &all[2..]).await.unwrap(), Some(0));
     assert_eq!(database.number("SELECT message_count FROM threads").await, 8);
     assert_eq!(store.delete_batches(&thread("none"), None, &all).await.unwrap(), None);

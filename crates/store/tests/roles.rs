@@ -1,4 +1,5 @@
-//! The roles of deploy/postgres-roles.sql: what each may do, and above all what it may not.
+//! The roles of deploy/postgres-roles.sql: the rights that each has, and above all those that it
+//! must not have.
 
 use auth::{AccessRole, StoredKey, TenantName};
 use model::{AgentId, CommandId, Metadata, PartitionCount, Position, Tenant, ThreadId};
@@ -10,8 +11,8 @@ use crate::fixture::Database;
 const ROLES: &str = include_str!("../../../deploy/postgres-roles.sql");
 const PASSWORD: &str = "of-a-test";
 
-/// The shipped file, except for variables that `psql` replaces, and for roles that another test has
-/// made.
+/// Runs the shipped file, without the variables that `psql` replaces and without roles that another
+/// test has made.
 pub(crate) async fn make_roles(database: &Database) {
     let statements = ROLES.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
     for statement in statements.split(';').map(str::trim).filter(|statement| !statement.is_empty()) {
@@ -82,8 +83,8 @@ async fn refused(session: &mut PgConnection, sql: &str) {
     let done = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut *session).await;
     let error = done.map(|done| done.rows_affected()).expect_err(sql);
     let code = error.as_database_error().and_then(|error| error.code().map(|code| code.into_owned()));
-    // No privilege, not the owner, or a row that the policy refuses; a cast of `*` does not bypass
-    // it either.
+    // The role has no privilege, is not the owner, or the policy refuses the row. A cast of `*`
+    // does not bypass the policy either.
     assert_eq!(code.as_deref(), Some("42501"), "{sql}: {error}");
 }
 
@@ -112,7 +113,7 @@ async fn a_gateway_sees_one_tenant_at_a_time_and_never_all() {
         let page = "SELECT FROM antiphon_agents_page('all', -1::smallint, '', 10::bigint, NULL)";
         assert_eq!(count(&mut session, page).await, 0, "{setting:?}");
     }
-    // A role's temporary tables do not replace those that the function reads as its owner.
+    // The function reads tables as its owner, so a role's temporary tables must not replace them.
     let own = "CREATE TEMPORARY TABLE tasks AS SELECT 0::smallint AS bucket, 'acme~forged' AS agent_id";
     sqlx::raw_sql(own).execute(&mut session).await.unwrap();
     let page = "SELECT agent_id FROM antiphon_agents_page('all', -1::smallint, '', 10::bigint, 'acme')";
@@ -206,7 +207,7 @@ async fn a_gateway_does_its_work_under_its_role() {
         assert_eq!(agents.iter().map(|row| row.agent.as_str()).collect::<Vec<_>>(), [format!("{tenant}~a")]);
         assert!(own.agent(&AgentId::parse("acme~a").unwrap()).await.unwrap().is_some() == (tenant == "acme"));
     }
-    // It copies threads within a tenant, and writes no message otherwise.
+    // The role can copy threads within a tenant, but can write no message in another way.
     let of =
         |tenant: &str, name: &str| ThreadId::of_tenant(Some(&Tenant::parse(tenant).unwrap()), name).unwrap();
     let acme = store.for_tenant(Some(Tenant::parse("acme").unwrap()));
@@ -216,16 +217,16 @@ async fn a_gateway_does_its_work_under_its_role() {
         let made = acme.fork(&of(from, "t"), &of(to, "copy"), Position::MAX, &command(), "ann").await;
         assert_eq!(made.unwrap(), copied, "{from} {to}");
     }
-    // The default tenant alone sees the incidents of the installation, and acknowledges them.
+    // Only the default tenant can see and acknowledge the incidents of the installation.
     database
         .execute("INSERT INTO incidents (partition_id, incarnation, first_seq, kind, detail) VALUES (1, 's', 1, 'entries_gone', '')")
         .await;
-    assert!(acme.incidents(true).await.unwrap().is_empty());
+    assert!(acme.incidents(true, 100).await.unwrap().is_empty());
     assert_eq!(acme.acknowledge_incidents(None, &command(), "ann").await.unwrap(), 0);
     let default = store.for_tenant(None);
-    assert_eq!(default.incidents(false).await.unwrap().len(), 1);
+    assert_eq!(default.incidents(false, 100).await.unwrap().len(), 1);
     assert_eq!(default.acknowledge_incidents(None, &command(), "ann").await.unwrap(), 1);
-    // A dead letter of a subject that names no thread belongs to the default tenant.
+    // A dead letter whose subject names no thread belongs to the default tenant.
     database
         .execute(
             "INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, subject, reason, detail, raw)
@@ -237,9 +238,9 @@ async fn a_gateway_does_its_work_under_its_role() {
     assert!(acme.dead_letter(&letter).await.unwrap().is_none());
     let listed = default.list_dead_letters(None, None, 10).await.unwrap();
     assert_eq!((listed[0].id.clone(), listed[0].tenant()), (letter.clone(), None));
-    assert!(matches!(default.claim_replay(&letter).await.unwrap(), ReplayClaim::Claimed(_)));
-    assert!(default.drop_dead_letter(&letter, &command(), "ann").await.unwrap());
-    // Also of a session that asks for everything, as at the start of a process.
+    assert_eq!(default.claim_replay(&letter).await.unwrap(), ReplayClaim::Claimed);
+    assert!(default.drop_dead_letter(&listed[0], &command(), "ann").await.unwrap());
+    // This also holds for a session that asks for all tenants, as at the start of a process.
     let all = connected(&database, "gateway", TenantScope::All).await;
     assert_eq!(all.partition_count().await.unwrap(), PartitionCount::new(2).ok());
     assert!(all.agents(None, None, 10).await.unwrap().is_empty());
@@ -296,7 +297,7 @@ async fn keys_are_rotated_with_an_overlap_and_without() {
     let (database, store) = Database::new(1).await;
     let first = store.ticket_keys().await.unwrap();
     assert!(store.rotate_key(RotatedKey::Tickets, true, &command(), "ann").await.unwrap().is_some());
-    // Signed with the key that all gateways know, until they know the new one.
+    // Tickets are signed with the key that all gateways know, until they know the new one.
     let fresh = store.ticket_keys().await.unwrap();
     assert_eq!((fresh.len(), &fresh[0]), (2, &first[0]));
     database
@@ -338,7 +339,7 @@ async fn keys_are_rotated_with_an_overlap_and_without() {
     assert!(store.rotate_key(RotatedKey::TurnTokens, false, &command(), "ann").await.unwrap().is_some());
     let third = store.token_keys().await.unwrap();
     assert!(!third.accepts(&thread, &turn, 0, &second.token(&thread, &turn, 0)));
-    // Each completed rotation is in the audit log, and no other.
+    // The audit log has each completed rotation and no other one.
     for (kind, details) in
         [(RotatedKey::Tickets, [3_600, 0, 3_600].as_slice()), (RotatedKey::TurnTokens, &[0, 86_400])]
     {

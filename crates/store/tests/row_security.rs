@@ -1,4 +1,4 @@
-//! Row-level security between tenants: what Postgres itself shows and accepts.
+//! Row-level security between tenants: the rows that Postgres itself returns and accepts.
 
 use model::{AgentId, Metadata, Tenant, ThreadId, Timestamp};
 use sqlx::Row;
@@ -20,8 +20,8 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
     Ok(named == store::NamedThread::New)
 }
 
-/// Every table with rows of tenants, and the column from which the tenant follows.
-const OWNED: [(&str, &str); 27] = [
+/// Every table with rows of tenants, and the column that determines the tenant.
+const OWNED: [(&str, &str); 28] = [
     ("threads", "thread_id"),
     ("messages", "thread_id"),
     ("spilled_messages", "thread_id"),
@@ -34,6 +34,7 @@ const OWNED: [(&str, &str); 27] = [
     ("usage_days", "agent_id"),
     ("compactions", "thread_id"),
     ("erased_threads", "thread_id"),
+    ("erasures", "tenant"),
     ("dead_letters", "thread_id"),
     ("agents", "agent_id"),
     ("agent_settings", "agent_id"),
@@ -73,12 +74,12 @@ async fn a_tenant_sees_and_writes_what_is_its_own() {
             }
         }
     }
-    // A failed statement leaves no transaction open and none of its scope.
+    // A failed statement must not leave a transaction open, nor its scope in the session.
     assert!(store.thread(&thread_of(Some("acm"), "t")).await.unwrap().is_some());
     assert!(acme.thread(&thread_of(Some("acme"), "t")).await.unwrap().is_some());
 }
 
-/// Every statement in the scope of a tenant has ended before the mark is written, or is refused.
+/// Every statement in the scope of a tenant either ends before the mark is written, or is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_marked_tenant_reads_and_writes_nothing() {
     let (database, store) = Database::new(2).await;
@@ -103,7 +104,7 @@ async fn a_marked_tenant_reads_and_writes_nothing() {
     }
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     store.mark_tenant_erased(Some(&acme), "ada", "run").await.unwrap();
-    // None of their rows is written after the mark.
+    // None of the writers' rows is written after the mark.
     let count = "SELECT count(*) FROM threads WHERE thread_id LIKE 'acme~t%'";
     let there = database.number(count).await;
     let mut written = 0;
@@ -141,7 +142,8 @@ async fn a_session_that_says_nothing_sees_nothing() {
         .fetch_all(&mut blind_session(&database).await)
         .await;
     assert!(count.unwrap().is_empty());
-    // One connection serves all of them in turn: the scope of one does not carry over to the next.
+    // One connection serves all of these statements in turn: the scope of one must not carry over
+    // to the next.
     assert!(blind.for_tenant(None).thread(&thread).await.unwrap().is_some());
     assert_eq!(blind.thread(&thread).await.unwrap(), None);
     assert!(blind.unscoped().thread(&thread).await.unwrap().is_some());
@@ -156,8 +158,8 @@ async fn blind_session(database: &Database) -> sqlx::PgConnection {
     session
 }
 
-/// The reverse: lists without an id in the request are limited to a tenant even for a role that
-/// bypasses row-level security.
+/// The reverse case: lists without an id in the request are limited to a tenant even for a role
+/// that bypasses row-level security.
 #[tokio::test]
 async fn usage_and_dead_letters_are_own_for_a_superuser_too() {
     let (database, _store) = Database::new(2).await;
@@ -261,8 +263,8 @@ async fn who_loses_interest_leaves_no_transaction_open() {
     panic!("a transaction is open");
 }
 
-/// Any role may set `antiphon.tenant`: the value `*` counts only where the function also checks
-/// that the role may see all tenants.
+/// Any role may set `antiphon.tenant`. The value `*` is accepted only after the function has also
+/// checked that the role may see all tenants.
 #[tokio::test]
 async fn no_policy_believes_the_setting_alone() {
     let (database, _) = Database::new(2).await;

@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 
 use crate::fixture::Database;
 
-/// Rows of a thread, of a queue and of compactions.
+/// Number of rows of a thread, of a queue and of compactions.
 const SHORT: i64 = 100;
 const LONG: i64 = 10_000;
 
@@ -24,12 +24,12 @@ const FILL: &str = "
     SELECT 5, 't', n, n, 's', 'summarise', n FROM generate_series(1, ROWS) AS n;
     VACUUM (ANALYZE) messages, tasks, agents, task_ids, compactions, threads";
 
-/// The settings of a session of the store, with a tenant scope.
+/// The settings of a session of the store that has a tenant scope.
 const SESSION: &str = "
     SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
     SET jit = off; SET antiphon.tenant = '-'";
 
-/// The first turn of the thread, so that all others follow it.
+/// The first turn of the thread, so that all other turns follow it.
 const TURN: &str = "u0005-0000000000000001";
 
 /// Statements with their values, one of which is `ROWS`.

@@ -1,4 +1,4 @@
-//! Schedules and delayed tasks written by gateways, beside the owner that fires them.
+//! Schedules and delayed tasks that gateways write while the owner fires them.
 
 use model::{CommandId, DelayedTask, Metadata, ScheduleName, Task, TaskId, TaskKind, TimerId, Timestamp};
 use partition::{NextDue, TimerEnd, TimerWrite};
@@ -53,7 +53,7 @@ async fn a_schedule_put_anew_is_due_by_its_new_version_alone() {
     let first = timer("c1");
     let due = store.due_timers(None, std::slice::from_ref(&first)).await.unwrap().remove(0).unwrap();
     assert!(due.is_due && due.schedule.is_some());
-    // Its owner has decided about the first version, and commits after the second was written.
+    // The owner has decided about the first version, but commits after the second was written.
     let later = 4_000_000_000_000;
     assert_eq!(
         store.put_schedule(&put("c2", "0 10 * * *", Some(later))).await.unwrap(),
@@ -74,8 +74,8 @@ async fn a_schedule_put_anew_is_due_by_its_new_version_alone() {
     let next = NextDue { at: Timestamp(later + 5), wait_ms: 1 };
     write(&owner, vec![TimerWrite::Fire { id: timer("c2"), turn: None, next: Some(next) }]).await;
     assert_eq!(next_due(&store).await, Some(next.at));
-    // Both versions are pending, as when two are written concurrently: the one that lost does
-    // nothing.
+    // Both versions are pending, as when two are written concurrently. The timer of the lost one
+    // does nothing.
     database
         .execute("UPDATE timers SET state = 'pending', ended_at = NULL WHERE due_at < '2000-01-01'")
         .await;

@@ -73,7 +73,7 @@ async fn who_is_not_the_owner_saves_nothing() {
     let wrong = [
         Applied { epoch: known.epoch - 1, ..known },
         Applied { epoch: known.epoch + 1, ..known },
-        // A store that has gone back knows of fewer commits than were acknowledged.
+        // A store that has gone back in time has fewer commits than it had acknowledged.
         Applied { commits: known.commits + 1, ..known },
         Applied { saves: known.saves + 1, ..known },
     ];
@@ -93,7 +93,7 @@ async fn saves_and_commits_do_not_wait_for_each_other_and_grants_do() {
     let thread = thread_of(owner.grant.partition, COUNT, 0);
     let save = Save { messages: vec![part(&thread, 0, 0, &[0])], turns: Vec::new() };
     let known = owner.applied().await;
-    // A commit that has locked the row and does not end.
+    // A commit has locked the row and does not end.
     let pool = sqlx::PgPool::connect(&database.url).await.unwrap();
     let mut commit = pool.begin().await.unwrap();
     sqlx::query("UPDATE partitions SET commits = commits + 1 WHERE partition_id = $1")
@@ -103,8 +103,7 @@ async fn saves_and_commits_do_not_wait_for_each_other_and_grants_do() {
         .unwrap();
     store.save(known, "s", &save).await.unwrap();
     commit.rollback().await.unwrap();
-    // A save that has locked the row and does not end: a commit passes, and a new epoch has to
-    // wait.
+    // A save has locked the row and does not end. A commit passes, and a new epoch has to wait.
     let mut saving = pool.begin().await.unwrap();
     sqlx::query("SELECT FROM partitions WHERE partition_id = $1 FOR KEY SHARE")
         .bind(known.partition.0.cast_signed())

@@ -8,9 +8,9 @@ use store::{Committed, Store};
 use crate::fixture::{Database, Owner, thread};
 use crate::values::{agent, at, completes, finishes, task};
 
-/// Turns per statement, as under load.
+/// Number of turns per statement, as under load.
 const TURNS: i64 = 16;
-/// Rounds, each with one turn for every agent's queue.
+/// Number of rounds; each completes one task of every agent's queue.
 const ROUNDS: i64 = 50;
 
 fn agent_id(number: i64) -> String {
@@ -69,7 +69,7 @@ async fn computed(session: &mut PgConnection, what: &str) -> Option<u64> {
     Some(times.split(' ').next()?.parse::<u64>().ok()? / 1_000)
 }
 
-/// The same rows as a bare batched insert into a table like `messages`.
+/// Inserts the same rows in one plain batched insert into a table like `messages`.
 async fn insert_raw(session: &mut PgConnection, messages: &[&Message]) {
     let sql = "INSERT INTO raw (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
                                 tool_calls, tool_call_id, metadata, token_count, parent_id, attempt)
@@ -120,11 +120,12 @@ async fn a_turn_writes_little_more_than_its_messages() {
     let owner = Owner::new(&store, "a").await;
     queues(&store, &owner).await;
     database.execute("CREATE TABLE raw (LIKE messages INCLUDING ALL)").await;
-    // Full page images are written with the first change after a checkpoint.
+    // A checkpoint now, because full page images are written with the first change of a page after
+    // a checkpoint.
     database.execute("CHECKPOINT").await;
     let (mut session, mut raw_session) = (database.session().await, database.session().await);
-    // Other tests write to this server as well, and all of it counts: the minimum of many rounds is
-    // the cost without them.
+    // Other tests write to this server at the same time, and their writes count too. So the cost of
+    // a commit is the minimum of many rounds.
     let (mut ours, mut raw) = (i64::MAX, i64::MAX);
     let mut rounds = 0;
     while rounds < ROUNDS || (rounds < 10 * ROUNDS && ours * 4 > raw * 5) {
@@ -151,7 +152,7 @@ async fn a_turn_writes_little_more_than_its_messages() {
     assert_eq!(database.number("SELECT count(*) FROM messages").await, 4 * TURNS * rounds);
 }
 
-/// The same with a model call per turn in the ledger.
+/// The same round, with a model call per turn in the ledger.
 fn round_with_usage(owner: &Owner, number: i64) -> Commit {
     let mut commit = round(owner, number);
     let answers = commit.turns.iter().filter_map(|turn| {
@@ -183,7 +184,7 @@ async fn the_ledger_adds_little_to_what_a_turn_writes() {
     queues(&store, &owner).await;
     database.execute("CHECKPOINT").await;
     let mut session = database.session().await;
-    // As above: others write, and begin checkpoints.
+    // As above, others write at the same time and begin checkpoints.
     let (mut without, mut with) = (i64::MAX, i64::MAX);
     let mut rounds = 0;
     while rounds < ROUNDS || (rounds < 10 * ROUNDS && with * 10 > without * 11) {
@@ -214,7 +215,7 @@ async fn queues_move_in_place_and_tasks_are_never_touched() {
     for number in 0..ROUNDS {
         assert_eq!(owner.commit(&round(&owner, number)).await.unwrap(), Committed::Applied);
     }
-    // A session reports its statistics when it ends, at the latest.
+    // A session reports its statistics at the latest when it ends.
     drop(owner);
     let completed = TURNS * ROUNDS;
     let of = |table: &str, column: &str| {
@@ -225,9 +226,9 @@ async fn queues_move_in_place_and_tasks_are_never_touched() {
     }
     assert_eq!(database.number(&of("agents", "n_tup_upd")).await, completed);
     let in_place = database.number(&of("agents", "n_tup_hot_upd")).await;
-    // A page is not pruned while a starting session anywhere on the server holds back the horizon,
-    // so some updates move on a busy server. With an index over an updated column none would stay
-    // in place.
+    // A page is not pruned while a starting session anywhere on the server holds back the horizon.
+    // So on a busy server some updates leave their page. With an index over an updated column, all
+    // of them would.
     assert!(in_place >= completed / 2, "{in_place} of {completed}");
     let untouched = "n_tup_upd + n_tup_del + n_dead_tup";
     for table in ["tasks", "task_ids", "messages"] {

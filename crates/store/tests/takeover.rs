@@ -1,4 +1,4 @@
-//! What a new owner finds of queues, inputs and the outbox.
+//! The queues, inputs and outbox that a new owner loads.
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,8 @@ async fn takeover_loads_queues_with_heads_waits_and_first_tasks() {
     let owner = Owner::new(&store, "a").await;
     let ids: Vec<String> = (0..7).map(|n| thread_of(PartitionId(0), 2, n)).collect();
     let mut commit = owner.empty();
-    // Agent 0 has tasks beyond the window with failed ones among them, 1 has few, 2 has none left.
+    // Agent 0 has more tasks than the window, and some of them failed. Agent 1 has few tasks, and
+    // agent 2 has none left.
     commit.tasks = (1..=8).map(|n| task(&ids[0], &format!("t{n}"), n)).collect();
     commit.tasks.extend([task(&ids[1], "t1", 11), task(&ids[2], "t1", 12), task(&ids[2], "t2", 13)]);
     commit.failed_tasks = vec![mark(&ids[0], 4), mark(&ids[0], 6), mark(&ids[2], 13)];
@@ -74,7 +75,7 @@ async fn takeover_loads_queues_with_heads_waits_and_first_tasks() {
         completes(&ids[6], 3),
     ];
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
-    // An agent of another partition.
+    // This agent belongs to another partition.
     let other = Owner::new(&store, "a").await;
     let mut commit = other.empty();
     commit.tasks = vec![task(&thread_of(PartitionId(1), 2, 0), "t1", 1)];
@@ -115,7 +116,7 @@ async fn saved_inputs_come_in_the_order_in_which_they_came() {
     let mut ended = owner.empty();
     ended.ended_turns = vec![(thread("u"), turn("u", "gone"))];
     assert_eq!(owner.commit_of("stream-2", &ended).await.unwrap(), Committed::Applied);
-    // Saved again with another run, it keeps its place.
+    // An input that is saved again with another run keeps its place.
     save("stream-2", vec![open("a", 1, 90), open("c", 2, 7)]).await;
     let grant = store.reclaim("a", &owner.applied().await, 0, TTL).await.unwrap().unwrap().grant;
     let mut takeover = store.load(&grant, 8).await.unwrap();
@@ -146,7 +147,7 @@ fn pause() -> Outgoing {
     Outgoing::Pause(Pause { turn: turn("u", "x"), id, agent: agent("b") })
 }
 
-/// A task whose metadata jsonb would rewrite.
+/// A task with metadata that jsonb would rewrite.
 fn exact(id: &str) -> Outgoing {
     let mut task = task("a", id, 1).queued.task;
     task.kind = TaskKind::Memory;
@@ -221,7 +222,7 @@ async fn thousands_of_queues_are_read_within_a_second() {
              FROM generate_series(0, 49999) AS n, generate_series(91, 110) AS p WHERE n % 8 = 0",
         )
         .await;
-    // The best of some runs: other work shares the machine.
+    // The minimum of several runs, because other work shares the machine.
     let mut best = Duration::MAX;
     for _ in 0..5 {
         let start = Instant::now();

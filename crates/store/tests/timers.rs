@@ -1,4 +1,5 @@
-//! Timers: set, fired and ended by commits, loaded by owners, and the facts that decide about them.
+//! Timers: set, fired and ended by commits, and loaded by owners. Also the values that decide about
+//! due timers.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +51,7 @@ async fn states(database: &Database) -> Vec<String> {
         .await
 }
 
-/// An input with its answer.
+/// A turn with an input and its answer.
 fn turn(of: &str, position: i64, said: Metadata) -> TurnWrite {
     let turn = TurnId::foreground(&thread(of), &format!("i{position}")).unwrap();
     let at = |offset: i64, id: model::MessageId, role: Role| {
@@ -72,7 +73,7 @@ async fn due(store: &Store, of: &str, position: i64) -> DueTimer {
     store.due_timers(None, &[id(of, position)]).await.unwrap().remove(0).unwrap()
 }
 
-/// The timer fired, and its commit was applied, before the client's command was taken.
+/// The timer fired, and that commit was applied before the client's command was processed.
 #[tokio::test]
 async fn the_audit_says_when_a_timer_did_not_wait_any_more() {
     let (database, store) = Database::new(1).await;
@@ -116,7 +117,7 @@ async fn timers_are_set_fired_and_ended_by_commits() {
     write(&owner, vec![arm("t", 1, 1)]).await;
     let wait_ms = store.load(&owner.grant, 8).await.unwrap().timers.timers[0].wait_ms;
     assert!((50_000..=60_000).contains(&wait_ms), "set once: {wait_ms}");
-    // A newer one replaces it, in one commit with those of other threads.
+    // A newer timer replaces it, in one commit with timers of other threads.
     write(&owner, vec![arm("t", 2, 60_000), arm("u", 3, 0)]).await;
     write(&owner, vec![fire("t", 1), fire("u", 3), end("t", 2, TimerEnd::Refused, "cooldown")]).await;
     let f = |of: &str, n| id(of, n).to_string();
@@ -141,7 +142,7 @@ async fn timers_are_set_fired_and_ended_by_commits() {
         rows
     };
     assert_eq!(sorted(states(&database).await), expected(row(f("u", 3), "fired", "-", &fired)));
-    // What was fired can be withdrawn; what has ended stays ended.
+    // A timer that has fired can be withdrawn; a timer that has ended stays ended.
     write(&owner, vec![end("u", 3, TimerEnd::Withdrawn, "message"), fire("t", 2)]).await;
     write(&owner, vec![fire("u", 3), end("u", 3, TimerEnd::Cancelled, "x")]).await;
     let last = row(f("u", 3), "withdrawn", "message", &fired);
@@ -149,7 +150,7 @@ async fn timers_are_set_fired_and_ended_by_commits() {
     assert_eq!(store.load(&owner.grant, 8).await.unwrap().timers.timers, []);
 }
 
-/// Its input is sent at least once, and a withdrawn follow-up leaves no other trace.
+/// The input of a follow-up is sent at least once, and a withdrawn follow-up leaves no other trace.
 #[tokio::test]
 async fn a_follow_up_that_was_taken_back_is_known() {
     let (_database, store) = Database::new(1).await;
@@ -185,16 +186,16 @@ async fn each_follow_up_is_changed_once_in_a_statement() {
     assert_eq!(state("t", 1).await, "cancelled replaced false");
     assert_eq!(state("t", 3).await, "pending - false");
     assert_eq!(state("u", 2).await, "pending quiet_hours true");
-    // A fired or ended timer is not replaced: its turn is sent all the same and detects that it is
-    // late.
+    // A timer that this commit fires or ends is not replaced. Its turn is still sent, and detects
+    // that it is late.
     let over = TimerWrite::End { id: id("u", 2), state: TimerEnd::Withdrawn, by: "message".into() };
     write(&owner, vec![fire("t", 3), arm("t", 4, 60_000), over, arm("u", 5, 60_000)]).await;
     assert_eq!(state("t", 3).await, "fired - false");
     assert_eq!(state("t", 4).await, "pending - false");
     assert_eq!(state("u", 2).await, "withdrawn message true");
     assert_eq!(state("u", 5).await, "pending - false");
-    // A person has written in one of two threads, and the turn fails: no earlier follow-up is sent
-    // there.
+    // A person has written in one of two threads, and the turn fails. The pending follow-up of that
+    // thread is cancelled.
     let mut commit = owner.empty();
     commit.failed_turns = vec![failed_turn("t", &TurnId::foreground(&thread("t"), "x").unwrap(), 0)];
     commit.timers = vec![later("t", 4), later("u", 5)];
@@ -241,7 +242,7 @@ async fn rules_are_asked_with_what_is_stored() {
     assert_eq!((position, said), (Position::from_stored(10), real()), "only true is synthetic");
     assert_eq!((timer.fired_since_real_input, timer.fired_at.len()), (2, 2));
     assert!(timer.fired_at[0] >= timer.fired_at[1] && !timer.is_answered() && !timer.is_superseded());
-    // Only input of a person starts a new count; tasks do not.
+    // Only the input of a person restarts the count; tasks do not.
     let mut of_a_task = turn("t", 35, Metadata::EMPTY);
     of_a_task.messages.iter_mut().for_each(|one| one.placement.batch_type = model::BatchType::AgentToAgent);
     let mut commit = owner.empty();
@@ -256,7 +257,7 @@ async fn rules_are_asked_with_what_is_stored() {
     assert_eq!(timer.fired_since_real_input, 0);
     write(&owner, vec![arm("u", 50, 60_000)]).await;
     assert!(!due(&store, "u", 50).await.is_due);
-    // Settings, pause and backoff of the agent, in any partition.
+    // Settings, pause and backoff of the agent are read, whatever its partition.
     let bucket = model::Bucket::of_key("helper").get();
     database
         .execute(&format!(
@@ -271,7 +272,7 @@ async fn rules_are_asked_with_what_is_stored() {
     assert_eq!(store.due_timers(None, &[id("t", 99)]).await.unwrap(), [None]);
 }
 
-/// Ids of tasks have a form that ids of other systems only resemble.
+/// Ids of tasks have a certain form, which ids from other systems may only resemble.
 #[tokio::test]
 async fn a_message_of_a_person_counts_whatever_its_id_looks_like() {
     let (_database, store) = Database::new(1).await;
@@ -301,7 +302,7 @@ async fn a_message_of_a_person_counts_whatever_its_id_looks_like() {
 async fn messages_whose_rows_are_gone_keep_follow_ups_back() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
-    // One that failed and was dropped before the timer is due.
+    // A turn failed and was dropped before the timer is due.
     write(&owner, vec![arm("u", 50, 60_000)]).await;
     let failed = TurnId::foreground(&thread("u"), "x").unwrap();
     let mut commit = owner.empty();
@@ -313,7 +314,7 @@ async fn messages_whose_rows_are_gone_keep_follow_ups_back() {
     let ended =
         "SELECT count(*) FROM timers WHERE thread_id = 'u' AND state = 'cancelled' AND ended_by = 'message'";
     assert_eq!(database.number(ended).await, 1);
-    // One that retention has deleted.
+    // A message of a person was deleted by retention.
     let mut commit = owner.empty();
     commit.turns = vec![turn("t", 40, Metadata::EMPTY)];
     commit.timers = vec![arm("t", 41, 0)];
@@ -332,8 +333,8 @@ async fn messages_whose_rows_are_gone_keep_follow_ups_back() {
 async fn a_failed_message_of_a_person_ends_follow_ups() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
-    // In t one follow-up was fired and answered, one was fired and one waits; in x a turn without
-    // input of a person has failed.
+    // Thread t has three follow-ups: one was fired and answered, one was fired, and one waits. In
+    // x, a turn without input of a person has failed.
     let of_t = vec![arm("t", 1, 0), arm("t", 3, 0), arm("t", 5, 60_000)];
     for armed in of_t.into_iter().chain([arm("u", 1, 60_000), arm("x", 1, 60_000)]) {
         // A newer follow-up of a thread replaces the pending one.
@@ -376,7 +377,8 @@ async fn a_failed_message_of_a_person_ends_follow_ups() {
     };
     assert_eq!(rows().await, expected);
     assert!(due(&store, "t", 3).await.is_superseded() && due(&store, "t", 5).await.is_superseded());
-    // It does not depend on the failed turn, which is dropped, retried or deleted by age.
+    // The result does not depend on the failed turn, which may be dropped, retried or deleted by
+    // age.
     let mut commit = owner.empty();
     commit.dropped_turns = vec![(thread("t"), TurnId::foreground(&thread("t"), "f").unwrap())];
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
@@ -392,7 +394,7 @@ async fn a_delayed_task_written_again_keeps_its_time() {
         id: TimerId::of_task(&agent("helper"), &task),
         thread: None,
         agent: agent("helper"),
-        // As computed by a worker whose clock is an hour behind.
+        // The delay as computed by a worker whose clock is an hour behind.
         wait_ms: 3_600_000,
         body: metadata(json!({"task": {"id": "k", "content": "x"}, "not_before_ms": 4_102_444_800_123_i64})),
         armed_by: None,
@@ -464,13 +466,13 @@ async fn old_timers_go_and_threads_take_theirs_along() {
     assert_eq!(database.number("SELECT count(*) FROM timers").await, 0);
 }
 
-/// 10,000 timers of one partition: what a takeover reads, and how long it takes.
+/// With 10,000 timers in one partition: the timers that a takeover reads, and the time it takes.
 #[tokio::test]
 async fn a_window_of_thousands_is_read_in_time() {
     let (database, store) = Database::new(8).await;
     let owner = Owner::new(&store, "a").await;
-    // Timers of partition 0, of which some buckets have many; of another partition; and four times
-    // as many that have ended.
+    // Timers of partition 0, with many in some of its buckets, and timers of another partition.
+    // Four times as many timers have ended.
     let ids: Vec<String> = (0..40).map(|n| thread_of(PartitionId(0), 8, n)).collect();
     let other = thread_of(PartitionId(1), 8, 0);
     for (n, of) in ids.iter().chain([&other]).enumerate() {
@@ -498,7 +500,7 @@ async fn a_window_of_thousands_is_read_in_time() {
     println!("10,000 timers, a window of {}: {best:?}", page.timers.len());
     assert!(best < Duration::from_millis(200), "{best:?}");
     assert!(!page.is_all && page.timers.windows(2).all(|pair| pair[0].wait_ms <= pair[1].wait_ms));
-    // Reading on reaches all of them, each once.
+    // Reading the later windows returns each timer exactly once.
     let mut all: std::collections::BTreeSet<TimerId> =
         page.timers.iter().map(|timer| timer.id.clone()).collect();
     while !page.is_all {

@@ -1,5 +1,5 @@
-//! Limits of turns: the turns that several workers run together, the turns that begin in a minute,
-//! and the usage of ended turns.
+//! Limits of turns: concurrent turns across workers, turns that begin in a minute, and the usage of
+//! ended turns.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -50,7 +50,8 @@ async fn workers_together_run_as_many_as_may() {
     assert_eq!(admit(&store, "w1", &[limit("model:other", Some(1))]).await, None);
     // A running turn is admitted again and counted once.
     assert_eq!(admit_turn(&store, "w1", "a", &two).await, None);
-    // One has ended; and no worker ends a turn of another.
+    // One turn has ended. The other was not ended, because a worker cannot end a turn of another
+    // one.
     let ended = HeldTurns { ended: limited("model:m", &["a", "b"]), ..HeldTurns::default() };
     hold(&store, "w1", ended).await;
     assert_eq!(admit(&store, "w3", &two).await, None);
@@ -64,7 +65,8 @@ async fn turns_of_a_dead_worker_stay_counted_for_who_goes_on() {
     for name in ["a", "b"] {
         assert_eq!(admit_turn(&store, "dead", name, &two).await, None);
     }
-    // The next owner continues one by asking, the other because its answer has begun.
+    // The next owner asks for admission of the first turn. It continues the second one without
+    // asking, because the answer of that turn has begun.
     assert_eq!(admit_turn(&store, "w1", "a", &two).await, None);
     hold(&store, "w1", HeldTurns { entered: limited("model:m", &["b"]), ..HeldTurns::default() }).await;
     let dies =
@@ -73,20 +75,20 @@ async fn turns_of_a_dead_worker_stay_counted_for_who_goes_on() {
     assert_eq!(admit(&store, "w2", &two).await, Some(700), "both run");
     let ended = HeldTurns { ended: limited("model:m", &["b"]), ..HeldTurns::default() };
     hold(&store, "w1", ended).await;
-    // A worker may commit the end of a turn that it has not continued before.
+    // A worker may commit the end of a turn that it has not continued.
     let finished = HeldTurns { finished: vec![turn("a")], ..HeldTurns::default() };
     hold(&store, "w2", finished).await;
     assert_eq!(admit_turn(&store, "w1", "a", &two).await, None);
     assert_eq!(admit_turn(&store, "dead2", "c", &two).await, None);
     assert_eq!(admit(&store, "w2", &two).await, Some(700));
-    // A turn that no owner continues does not count forever, and is deleted.
+    // A turn that no owner continues stops counting and is deleted.
     database.execute(&dies.replace("'dead'", "'dead2'")).await;
     assert_eq!(admit(&store, "w2", &two).await, None);
     database.execute(&dies.replace("31 s", "11 minutes").replace("'dead'", "'dead2'")).await;
     store.forget_unused_limits("w9", &[]).await.unwrap();
     assert_eq!(database.number("SELECT count(*) FROM turn_limit_turns WHERE worker_id = 'dead2'").await, 0);
     assert_eq!(database.number("SELECT count(*) FROM turn_limit_turns").await, 2);
-    // A restarted worker with the same name has none of its turns.
+    // After a worker with the same name has restarted, none of its earlier turns is counted.
     store.forget_unused_limits("w1", &[turn("a")]).await.unwrap();
     assert_eq!(database.number("SELECT count(*) FROM turn_limit_turns").await, 2);
     store.forget_unused_limits("w1", &[]).await.unwrap();
@@ -131,7 +133,7 @@ async fn turns_of_a_minute_come_back_with_time() {
     database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '20 s'").await;
     assert_eq!(admit(&store, "w1", &limits).await, None);
     assert!(admit(&store, "w1", &limits).await.is_some());
-    // After any idle time no more than the turns of one minute begin at once.
+    // After any idle time, at most the turns of one minute can begin at once.
     database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '1 day'").await;
     for _ in 0..3 {
         assert_eq!(admit(&store, "w1", &limits).await, None);
@@ -153,7 +155,7 @@ async fn tokens_of_ended_turns_are_owed() {
     database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '31 s'").await;
     assert_eq!(admit(&store, "w1", &limits).await, None);
 
-    // A limit added later does not count earlier, unlimited turns.
+    // A limit that is added later does not count earlier turns, which were unlimited.
     let turns = LimitAmounts { turns_per_minute: Some(600), ..LimitAmounts::default() };
     let turns = [TurnLimit { key: "model:m".to_owned(), limit: turns }];
     database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '1 s'").await;
@@ -162,13 +164,13 @@ async fn tokens_of_ended_turns_are_owed() {
     assert_eq!(admit(&store, "w1", &[limit("model:m", Some(100))]).await, None);
     assert_eq!(database.number("SELECT turns_left::bigint FROM turn_limits").await, 0);
 
-    // A limit without turns for an hour is deleted.
+    // A limit under which no turn has begun for an hour is deleted.
     database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '61 minutes'").await;
     store.forget_unused_limits("w9", &[]).await.unwrap();
     assert_eq!(database.number("SELECT count(*) FROM turn_limits").await, 0);
 }
 
-/// The limit of a model may be shared by several tenants.
+/// Several tenants may share the limit of a model, so a debt must not block them for longer.
 #[tokio::test]
 async fn what_is_owed_ends_within_an_hour() {
     let (_database, store) = Database::new(1).await;

@@ -1,4 +1,4 @@
-//! The rows that finished turns, queues and commands leave.
+//! The rows that are stored for finished turns, queues and commands.
 
 use model::{Seq, TurnId};
 use partition::{BackoffChange, Commit, OutboxBatch, Outgoing, TurnEnded, TurnStatus};
@@ -71,8 +71,8 @@ async fn everything_twice_is_once() {
     // The repeated statement is fenced.
     assert_eq!(owner.writer.commit(&[submission(&commit, 1)]).await.unwrap(), [Committed::Fenced]);
     assert_eq!(contents(&database).await, once);
-    // The same commit, decided again from the stream: the head of `a` is where the commit puts it.
-    // Only failures count again.
+    // The same commit is decided again from the stream: the head of `a` is already where the commit
+    // puts it. Only failures are counted again.
     commit.agents.retain(|write| !matches!(write.wait, BackoffChange::Start(_)));
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Stale);
     assert_eq!(contents(&database).await, once);
@@ -98,7 +98,7 @@ async fn of_two_writers_one_completes_a_task() {
     let owner = Owner::new(&store, "a").await;
     let other =
         Owner { writer: store.writer("a").unwrap(), grant: owner.grant.clone(), store: store.clone() };
-    // The first rounds find no row of the agent, the others one.
+    // In the first ten rounds the agent has no row, in the others it has one.
     for round in 0..20 {
         if round >= 10 {
             let mut commit = owner.empty();
@@ -110,7 +110,7 @@ async fn of_two_writers_one_completes_a_task() {
         let mut outcomes = [first.unwrap(), second.unwrap()];
         let answer = if outcomes[0] == Committed::Applied { "-a" } else { "-a1" };
         outcomes.sort_by_key(|outcome| *outcome != Committed::Applied);
-        // The second commit was decided before the first, or knows of it and fails the guard.
+        // The second commit was decided without knowing the first, or knows it and fails the guard.
         assert!(
             matches!(outcomes, [Committed::Applied, Committed::Fenced | Committed::Stale]),
             "{outcomes:?}"
@@ -136,7 +136,7 @@ async fn stale_queue_write_changes_nothing_of_its_turn() {
     commit.failed_tasks = vec![mark("a", 5)];
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Stale);
     assert_eq!(contents(&database).await, before);
-    // What does not belong to it is written anyway, in any commit of the group.
+    // Changes that do not belong to the stale queue are written, in every commit of the group.
     commit.turns.push(finishes("u", &turn("u", "x"), 0, 70, None));
     commit.agents.push(completes("b", 8));
     commit.failed_tasks.push(mark("b", 8));
@@ -144,7 +144,7 @@ async fn stale_queue_write_changes_nothing_of_its_turn() {
     assert_eq!(database.number("SELECT count(*) FROM messages").await, 4);
     let marks = database.rows("SELECT agent_id AS a, position AS p FROM failed_tasks").await;
     assert_eq!(marks, [r#"{"a":"b","p":8}"#]);
-    // A head never goes back, and an index without an agent writes nothing.
+    // A head never moves backwards. A turn whose index names no agent is not written.
     let mut commit = owner.empty();
     let mut write = completes("b", i64::MAX);
     (write.head, write.paused) = (at(3), true);
@@ -189,7 +189,7 @@ async fn a_turn_is_written_whole_or_not_at_all() {
     let owner = Owner::new(&store, "a").await;
     let [x, y] = ["x", "y"].map(|unique| turn("u", unique));
     let mut commit = owner.empty();
-    // A message without a turn has the id of an answer.
+    // A message that belongs to no turn already has the id of an answer.
     commit.messages = vec![message("u", y.answer(0).as_str(), 3)];
     commit.turns = vec![finishes("u", &x, 0, 10, None)];
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
@@ -221,7 +221,8 @@ async fn fallback_is_written_in_place_of_a_refused_turn() {
     let error = owner.commit(&commit).await.unwrap_err();
     assert_eq!(error.disposition(), Disposition::Data);
     assert_eq!(database.number("SELECT count(*) FROM agents").await, 0);
-    // Bisected: the turn without its messages, with the mark and its head; then the others.
+    // The commit is bisected. First the turn without its messages, with the mark and its head; then
+    // the other changes.
     let mut instead = commit.clone();
     instead.turns.truncate(1);
     instead.turns[0].messages.clear();

@@ -1,4 +1,4 @@
-//! The usage of turns: written with their commit, under its fence, once.
+//! The usage of a turn is written once, in the commit of the turn and with the same fence.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ async fn calls_are_written_with_their_commit_and_once() {
         r#"{"call":1,"agent_id":"helper","kind":"follow_up","model":null,"input_tokens":0,"output_tokens":0,"cached_tokens":null,"reasoning_tokens":null,"is_partial":true,"finish_reason":null}"#,
     ];
     assert_eq!(rows(&database).await, written);
-    // A turn that is decided again.
+    // The turn is decided again, with another call.
     commit.usage[0].call = call("other", 99, 99);
     commit.usage.push(commit.usage[0].clone());
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
@@ -202,7 +202,7 @@ async fn costs_follow_the_price_of_the_time_of_each_call() {
         let sums = priced.usage(from, to, by, 10).await.unwrap();
         sums.into_iter().map(|sum| (sum.cost, sum.unpriced_calls)).collect::<Vec<_>>()
     };
-    // Old 2 + 1; new 0.6 * 1.1 + 0.4 * 0.1 + 0.8; tiny 1.1e-6 + 8e-6.
+    // The costs are old 2 + 1; new 0.6 * 1.1 + 0.4 * 0.1 + 0.8; tiny 1.1e-6 + 8e-6.
     assert_eq!(
         costs(&[UsageGroup::Day]).await,
         [(Some("3".to_owned()), 0), (Some("1.5000091".to_owned()), 2)]

@@ -1,4 +1,4 @@
-//! Old calls become daily sums, and all totals stay the same.
+//! When old calls are moved into daily sums, all totals stay the same.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const CALLS: &str =
 /// Midnight of 28 February 2026, UTC.
 const MIDNIGHT: Timestamp = Timestamp(1_772_236_800_000);
 
-/// The age of noon of 1 March 2026: the days before it are old.
+/// The age that noon of 1 March 2026 has now: the days before it are old.
 async fn age(database: &Database) -> Duration {
     let seconds =
         database.number("SELECT extract(epoch FROM now() - '2026-03-01T12:00Z'::timestamptz)::bigint").await;
@@ -71,8 +71,8 @@ async fn sums(store: &Store, by: &[UsageGroup]) -> Vec<UsageSum> {
     store.usage(Timestamp(0), Timestamp(i64::from(u32::MAX) * 1_000), by, 100).await.unwrap()
 }
 
-/// The totals that must not change: overall, by each group and by all of them; for all tenants, and
-/// for two.
+/// The totals that must not change: overall, by each group and by all of them. Each is computed for
+/// all tenants and for two of them.
 async fn all_sums(store: &Store) -> Vec<Vec<UsageSum>> {
     let store = priced(store);
     let acme = store.for_tenant(Some(Tenant::parse("acme").unwrap()));
@@ -119,7 +119,7 @@ async fn sums_and_costs_stay_when_calls_become_sums_of_days() {
 #[tokio::test]
 async fn sums_that_no_bigint_holds_are_the_highest_one() {
     let (database, store) = Database::new(1).await;
-    // A call can report at most 2^53: the sum of 1,024 of them overflows.
+    // A call can report at most 2^53 tokens, so the sum of 1,024 calls overflows.
     let calls = "INSERT INTO usage (created_at, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens,
                                     cached_tokens, reasoning_tokens, is_partial)
                  SELECT '2026-02-28T12:00Z', 1, 't', gen_random_uuid()::text, 0, 'ann', 'turn', 'm', 1::bigint << 53, 1::bigint << 53,
@@ -132,7 +132,7 @@ async fn sums_that_no_bigint_holds_are_the_highest_one() {
     let before = sums(&store, &[]).await;
     assert!(most(&before[0]), "{before:?}");
     let age = age(&database).await;
-    // First in two parts that each fit a bigint, then everything on top.
+    // The first two parts each fit a bigint; their sum does not.
     for (limit, rolled) in [(900, 900), (900, 600)] {
         assert_eq!(
             store.clean_up(CleanupKind::ModelCalls, CleanupLimit::Age(age), limit).await.unwrap(),
@@ -159,7 +159,7 @@ async fn what_sums_of_days_do_not_know_is_not_said() {
         .map(|sum| (sum.of[2].clone(), sum.calls))
         .collect();
     assert_eq!(threads, [(Some("t".to_owned()), 2), (None, 7)]);
-    // All calls of a day count at its start.
+    // All calls of a day count as made at its start.
     let calls = async |from: Timestamp, to: Timestamp| {
         store.usage(from, to, &[], 10).await.unwrap().first().map_or(0, |sum| sum.calls)
     };
@@ -192,7 +192,7 @@ async fn two_workers_at_once_count_each_call_once() {
     assert_eq!(database.number("SELECT count(*) FROM usage_days").await, 15);
 }
 
-/// A worker that has put four calls into sums and has not committed.
+/// A worker that has moved four calls into sums and has not committed.
 async fn begun(session: &mut PgConnection, age: Duration) -> Transaction<'_, Postgres> {
     let mut transaction = session.begin().await.unwrap();
     let statement = sqlx::query(include_str!("../src/api/usage/roll_up.sql")).bind(age).bind(4_i64);
@@ -212,7 +212,7 @@ async fn calls_that_another_worker_has_in_hand_are_left_to_it() {
         let store = store.clone();
         async move { store.clean_up(CleanupKind::ModelCalls, CleanupLimit::Age(age), 100).await.unwrap() }
     });
-    // It has chosen its calls and waits for a sum to which both add.
+    // The second worker has chosen its calls and waits for a sum to which both add.
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     while database.number(waiting).await == 0 {
         assert!(!second.is_finished(), "the two have no sum in common");

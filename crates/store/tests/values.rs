@@ -23,7 +23,7 @@ pub(crate) fn turn(thread: &str, unique: &str) -> TurnId {
     TurnId::foreground(&ThreadId::parse(thread).unwrap(), unique).unwrap()
 }
 
-/// Moves the head of an agent from below `position` to it.
+/// Moves the head of an agent to `position`, if it is below.
 pub(crate) fn completes(id: &str, position: i64) -> AgentWrite {
     AgentWrite {
         agent: agent(id),
@@ -37,7 +37,7 @@ pub(crate) fn completes(id: &str, position: i64) -> AgentWrite {
     }
 }
 
-/// The task after `head` has failed for the `failures`th time.
+/// The task after `head` has failed, for the `failures`th time.
 pub(crate) fn backs_off(id: &str, head: i64, position: i64, failures: u32, wait_ms: i64) -> AgentWrite {
     AgentWrite {
         guard: at(position),
@@ -50,7 +50,7 @@ pub(crate) fn backs_off(id: &str, head: i64, position: i64, failures: u32, wait_
     }
 }
 
-/// Input, a step with a call, its result, and the answer.
+/// The messages of a turn: input, a step with a call, its result, and the answer.
 pub(crate) fn messages_of(thread: &str, turn: &TurnId, run: u32, position: i64) -> Vec<Message> {
     let ids = [turn.input(), turn.step(run, 0), turn.result(run, 0, 0), turn.answer(run)];
     let roles = [Role::User, Role::Assistant, Role::Tool, Role::Assistant];

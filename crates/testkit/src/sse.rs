@@ -3,8 +3,6 @@
 //! A [`Follower`] follows one thread, reconnects with `Last-Event-ID` when its connection breaks,
 //! and keeps one [`Transcript`] per connection. It checks nothing; `chaos::verify` does.
 
-mod parser;
-
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
@@ -12,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Result, bail};
+use protocols::EventReader;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::{
@@ -20,13 +19,33 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-pub use parser::{Parser, SseItem};
+pub use protocols::SseItem;
 
 use crate::{http, locked};
 
 /// Pause before a reconnect, unless a drain asked for another; a gateway that is down is tried five
 /// times a second.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Reads a gateway's stream piece by piece.
+#[derive(Debug, Default)]
+pub struct Parser(EventReader);
+
+impl Parser {
+    /// The reconnect pause that the stream last asked for, ms.
+    pub fn retry_ms(&self) -> Option<u64> {
+        self.0.retry_ms()
+    }
+
+    /// Takes the next bytes and returns the items that they complete.
+    ///
+    /// # Panics
+    /// An event is larger than any of a gateway.
+    #[expect(clippy::panic, reason = "a client of tests has no use for the error")]
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<SseItem> {
+        self.0.feed(bytes).unwrap_or_else(|error| panic!("{error}"))
+    }
+}
 
 /// The record of one connection.
 #[derive(Debug, Clone)]

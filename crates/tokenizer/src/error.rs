@@ -1,4 +1,4 @@
-//! Error of an unusable vocabulary.
+//! The error about a vocabulary that cannot be used.
 
 /// A vocabulary cannot be used: its file is missing or invalid.
 #[derive(Debug, thiserror::Error)]

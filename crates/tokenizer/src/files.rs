@@ -1,8 +1,8 @@
-//! Vocabularies in a folder beside the program, as in container images: 47 MB that are pulled once
-//! instead of with each release.
+//! Vocabularies in a folder next to the program, as in container images. They have 47 MB, which are
+//! pulled once instead of with each release.
 //!
-//! The files are what `bpe-openai` would embed, in MessagePack. The patterns that split a text
-//! before it is encoded are those of that crate.
+//! The files have the data that `bpe-openai` would embed, in MessagePack. The patterns that split a
+//! text before it is encoded are those of that crate.
 
 use std::path::Path;
 #[cfg(not(feature = "embedded"))]
@@ -14,7 +14,7 @@ use bpe_openai::byte_pair_encoding::BytePairEncoding;
 use crate::error::VocabularyError;
 
 /// A vocabulary: its file, and the patterns of its splitter. A pattern with `true` ends in a
-/// character that is not part of the match.
+/// character that does not belong to the match.
 struct Vocabulary {
     file: &'static str,
     patterns: [(&'static str, bool); 3],
@@ -82,7 +82,7 @@ fn check_in(folder: &Path) -> Result<(), VocabularyError> {
     Ok(())
 }
 
-/// The folder `tokenizers` beside the program.
+/// The folder `tokenizers` next to the program.
 #[cfg(not(feature = "embedded"))]
 fn folder() -> PathBuf {
     let program = std::env::current_exe().ok();

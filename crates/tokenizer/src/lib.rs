@@ -1,7 +1,7 @@
 //! Exact token counts with OpenAI's vocabularies.
 //!
 //! This is a separate crate because the vocabularies add 47 MB to every program that links them.
-//! Without the feature `embedded` they are files beside the program.
+//! Without the feature `embedded` they are files next to the program.
 
 mod error;
 #[cfg(any(test, not(feature = "embedded")))]
@@ -11,8 +11,8 @@ use batches::{EstimatingCounter, TokenCounter, context::Tokenizer};
 
 pub use error::VocabularyError;
 
-/// Counter for the `tokenizer` of an agent's settings. It estimates, and logs that, if a vocabulary
-/// can no longer be read although [`check`] found it.
+/// Counter for the `tokenizer` of an agent's settings. If a vocabulary can no longer be read
+/// although [`check`] found it, the counter estimates, and this is logged.
 pub fn counter(tokenizer: Tokenizer) -> Box<dyn TokenCounter> {
     match tokenizer {
         Tokenizer::Estimate => Box::new(EstimatingCounter),
@@ -34,7 +34,7 @@ fn exact_or_estimating(
     }
 }
 
-/// Checks that the vocabularies exist; to be called when a program starts.
+/// Checks that the vocabularies exist. Call it when a program starts.
 ///
 /// # Errors
 /// A file is missing or cannot be opened.
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn texts_have_as_many_tokens_as_openai_says() {
         let (new, old) = (counter(Tokenizer::O200k), counter(Tokenizer::Cl100k));
-        // From OpenAI's own examples of tiktoken.
+        // These are OpenAI's own examples for tiktoken.
         assert_eq!((old.count("tiktoken is great!"), new.count("tiktoken is great!")), (6, 6));
         assert_eq!(
             (old.count("antidisestablishmentarianism"), new.count("antidisestablishmentarianism")),

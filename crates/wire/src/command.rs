@@ -1,6 +1,6 @@
 //! Encodes and decodes commands: inputs that open turns, tasks, and control commands of operators
-//! and clients. They carry text of users, so values that Postgres or a workflow could not handle
-//! are refused here.
+//! and clients. Commands carry text of users, so values that Postgres or a workflow could not
+//! handle are refused here.
 
 use bytes::Bytes;
 use model::{
@@ -22,30 +22,30 @@ const MAX_ACTOR_BYTES: usize = 256;
 /// Runs are stored as signed 32-bit integers.
 const MAX_RUN: u32 = i32::MAX as u32;
 
-/// Why a command is invalid.
+/// The reason why a command is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCommand {
     /// A field breaks its own rule.
     #[error(transparent)]
     Field(#[from] InvalidField),
-    /// A turn of another thread, or of a task.
+    /// The turn belongs to another thread, or to a task.
     #[error("turn {turn} is none that {place} may have")]
     TurnElsewhere {
         turn: TurnId,
         /// The thread of the subject.
         place: ThreadId,
     },
-    /// Not an id of a timer.
+    /// The text is not an id of a timer.
     #[error(transparent)]
     Timer(#[from] model::InvalidTimerId),
-    /// A timer of another thread or agent, or of another kind.
+    /// The timer belongs to another thread or agent, or is of another kind.
     #[error("timer {timer} is none that {place} may have")]
     TimerElsewhere {
         timer: TimerId,
         /// The thread or agent of the subject.
         place: String,
     },
-    /// A note with the id of a turn's message.
+    /// The note has the id of a turn's message.
     #[error("message_id {0} is that of a turn's message, which only the turn may have")]
     OfTurn(MessageId),
     /// The run exceeds what can be stored.
@@ -62,13 +62,13 @@ pub enum InvalidCommand {
         /// The maximum length.
         most: usize,
     },
-    /// An input or a task without text.
+    /// The input or the task has no text.
     #[error("the text is empty")]
     EmptyInput,
-    /// An input or a task with too much text.
+    /// The input or the task has too much text.
     #[error("the text has {0} bytes; at most {MAX_INPUT_BYTES} are allowed")]
     InputTooLarge(usize),
-    /// A task of one kind in the queue of another.
+    /// The task is of one kind, and the queue is for tasks of another kind.
     #[error("a task of kind {kind} belongs on tasks.{queue}")]
     WrongQueue {
         /// The kind of the task.
@@ -76,22 +76,23 @@ pub enum InvalidCommand {
         /// The queue for tasks of that kind.
         queue: AgentId,
     },
-    /// A time for which a task cannot wait.
+    /// The task cannot wait for this time.
     #[error("not_before {0}")]
     NotBefore(&'static str),
-    /// Only the system may send this to the queues of work after turns.
+    /// Only the system may send this to the queues for work after turns.
     #[error(
         "{0} belongs to what follows an agent's turns: no input is taken there, and no message but the answers of its turns"
     )]
     Internal(ThreadId),
-    /// An agent answers in threads of its own tenant only.
+    /// The agent belongs to another tenant than the thread. An agent answers only in threads of its
+    /// own tenant.
     #[error("agent {agent} and thread {thread} are of different tenants")]
     OtherTenant {
         agent: AgentId,
         /// The thread of the subject.
         thread: ThreadId,
     },
-    /// A command on a subject to which others than the fleet may publish.
+    /// The command was sent on a subject on which not only the fleet may publish.
     #[error(
         "{0} came on {1}.<key>: commands are taken on commands.<key> alone, which only gateways, workers and operators may publish"
     )]
@@ -133,7 +134,7 @@ impl From<InvalidCommand> for RejectedEntry {
 /// Checks the text of an input or a task with the rules of the partition's owner.
 ///
 /// # Errors
-/// It is empty, too large, or contains NUL.
+/// The text is empty, too large, or contains NUL.
 pub fn check_input(text: &str) -> Result<(), InvalidCommand> {
     match text.len() {
         0 => Err(InvalidCommand::EmptyInput),
@@ -164,7 +165,7 @@ fn turn_of(thread: &ThreadId, text: &str) -> Result<TurnId, InvalidCommand> {
 /// Decodes an input whose session is known to match the subject.
 pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOpened, InvalidCommand> {
     let turn = turn_of(thread, &opened.turn_id)?;
-    // The turn of a task is opened by its task only.
+    // Only a task itself may open its turn.
     if !turn.as_str().starts_with('u') {
         return Err(InvalidCommand::TurnElsewhere { turn, place: thread.clone() });
     }
@@ -255,8 +256,8 @@ fn pb_options(options: &TurnOptions) -> pb::TurnOptions {
     }
 }
 
-/// Each kind of task has its queue: work after turns must not precede tasks, wherever it comes
-/// from.
+/// Checks that a task is in the queue for its kind: work after turns must not delay tasks,
+/// regardless of its sender.
 pub(crate) fn in_its_queue(agent: &AgentId, kind: TaskKind) -> Result<TaskKind, InvalidCommand> {
     let queue = agent.queue_of(kind);
     match queue == *agent {
@@ -278,8 +279,8 @@ pub(crate) fn task_of_fleet(agent: &AgentId, task: pb::Task) -> Result<Command, 
     read_task(agent, task, kind, mark)
 }
 
-/// Tasks of the other kinds carry what the fleet found in a thread, and their results become facts
-/// or replace messages.
+/// Checks that the task is not of kind `task`. Tasks of other kinds carry text that the fleet found
+/// in a thread, and their results become facts or replace messages.
 pub(crate) fn kind_of_others(agent: &AgentId, kind: TaskKind) -> Result<TaskKind, InvalidCommand> {
     match kind {
         TaskKind::Task => in_its_queue(agent, kind),
@@ -309,7 +310,7 @@ fn read_task(
     from_then_on(task, not_before)
 }
 
-/// A task, or a delayed task if it has a time.
+/// Creates a task, or a delayed task if there is a time.
 pub(crate) fn from_then_on(task: Task, not_before: Option<Timestamp>) -> Result<Command, InvalidCommand> {
     let Some(not_before) = not_before else { return Ok(Command::Task(task)) };
     match (task.kind, not_before) {
@@ -321,7 +322,7 @@ pub(crate) fn from_then_on(task: Task, not_before: Option<Timestamp>) -> Result<
     }
 }
 
-/// Decodes a control command about a thread or an agent, by its key.
+/// Decodes a control command about a thread or an agent with this key.
 pub(crate) fn control(key: &AgentId, control: pb::Control) -> Result<Control, InvalidCommand> {
     use pb::control::Kind;
     let read = control.kind.ok_or(InvalidField::Missing("kind"))?;
@@ -371,8 +372,8 @@ fn checked_control(
     Ok(Control { id, actor: actor.into(), subject, kind })
 }
 
-/// The timer of a thread or an agent; it must be in the same bucket, and so in the partition of the
-/// command.
+/// Parses the timer of a thread or an agent. It must be in the same bucket, and so in the partition
+/// of the command.
 fn timer_of(place: &AgentId, text: &str) -> Result<TimerId, InvalidCommand> {
     let timer = TimerId::parse(text)?;
     match timer.bucket() == Bucket::of_key(place.as_str()) {
@@ -389,8 +390,8 @@ pub(crate) fn task_id(text: &str) -> Result<TaskId, InvalidField> {
     TaskId::parse(text).map_err(|error| InvalidField::Id("task_id", error))
 }
 
-/// Metadata of a future message. Reserved keys are refused, as in chunks, unless an owner made the
-/// input: then it has the key `mark`.
+/// Metadata of a future message. Reserved keys are refused, as in chunks. An exception is an input
+/// made by an owner, which has the key `mark`.
 fn metadata(
     fields: Option<prost_types::Struct>,
     mark: Option<&'static str>,
@@ -404,8 +405,8 @@ fn metadata(
     Ok(metadata)
 }
 
-/// The metadata key that marks an input made by an owner, a continuation or a follow-up, derived
-/// from the input's id.
+/// The metadata key of an input made by an owner, which marks a continuation or a follow-up. It is
+/// derived from the input's id.
 fn owners_mark(id: &str) -> Option<&'static str> {
     if is_continuation_of(id) {
         return Some("continuation_number");
@@ -413,8 +414,9 @@ fn owners_mark(id: &str) -> Option<&'static str> {
     is_follow_up(id).then_some("timer_id")
 }
 
-/// The id of a continuation's input derives from the position of the answer that asked for it, or
-/// from the request of a heartbeat. The id of a continuation's task derives from the turn.
+/// True for the id of a continuation. The id of its input is derived from the position of the
+/// answer that requested it, or from the request of a heartbeat. The id of its task is derived from
+/// the turn.
 fn is_continuation_of(id: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if TurnId::parse(id).is_ok_and(|turn| turn.is_continuation()) {
@@ -427,7 +429,7 @@ fn is_continuation_of(id: &str) -> bool {
     }
 }
 
-/// The id of a follow-up's input derives from its timer.
+/// True for the id of a follow-up's input, which is derived from its timer.
 fn is_follow_up(id: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     id.starts_with('u') && id.split_once("-f").is_some_and(|(_, place)| is_number(place))
@@ -491,7 +493,7 @@ fn pb_kind(kind: &ControlKind) -> pb::control::Kind {
         ControlKind::EditTask { task, edit } => Kind::EditTask(pb::EditTask {
             task_id: task.as_str().to_owned(),
             content: edit.content.clone(),
-            // An empty object differs from an absent one.
+            // Encoded even if empty, because an empty object differs from an absent one.
             metadata: edit.metadata.as_ref().map(|new| convert::pb_metadata(new).unwrap_or_default()),
         }),
         ControlKind::DropFailedTurn(turn) => Kind::DropFailedTurn(turn.as_str().to_owned()),

@@ -16,14 +16,14 @@ use crate::zero_copy::ChunkRef;
 /// Maximum bytes of a delivery id.
 const MAX_DELIVERY_ID: usize = 64;
 
-/// A field breaks a rule; names the field.
+/// A field breaks a rule; the error names the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidField {
     #[error("{0}: {1}")]
     Id(&'static str, InvalidId),
     #[error("turn_id: {0}")]
     Turn(InvalidTurnId),
-    /// A number that the enum does not have.
+    /// The number is not a value of the enum.
     #[error("{0} has the unknown value {1}")]
     Enum(&'static str, String),
     /// A rule of chunks is broken.
@@ -33,10 +33,10 @@ pub enum InvalidField {
     Timestamp(String),
     #[error("correlation_id has {0} bytes; at most 256 are allowed")]
     CorrelationId(usize),
-    /// Chunks of one frame have different tokens or deliveries.
+    /// The chunks of one frame have different tokens or deliveries.
     #[error("the chunks of one frame carry different turn tokens or delivery ids")]
     Tokens,
-    /// Longer than [`MAX_DELIVERY_ID`].
+    /// The delivery id is longer than [`MAX_DELIVERY_ID`].
     #[error("delivery_id has {0} bytes; at most {MAX_DELIVERY_ID} are allowed")]
     DeliveryId(usize),
     #[error("{0} is missing")]
@@ -168,8 +168,8 @@ fn json_value(value: Value) -> Result<Json, InvalidField> {
     })
 }
 
-/// Protobuf's Struct has doubles only: whole numbers become integers again, as their publisher
-/// wrote them.
+/// Converts a number of protobuf's Struct, which has only doubles. Whole numbers become integers
+/// again, as their publisher wrote them.
 fn json_number(number: f64) -> Result<Number, InvalidField> {
     let exact = model::MAX_EXACT_INTEGER as f64;
     if number.fract() == 0.0 && number.abs() <= exact && !(number == 0.0 && number.is_sign_negative()) {

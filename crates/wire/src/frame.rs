@@ -27,8 +27,8 @@ pub const CONTENT_TYPE_PROTOBUF: &str = "application/x-protobuf";
 pub struct DecodeLimits {
     /// Maximum bytes of text and metadata of one chunk.
     pub chunk_bytes: usize,
-    /// Partitions of the fleet. A thread in another partition's stream is refused, or two owners
-    /// would write it.
+    /// Number of partitions in the fleet. A thread in another partition's stream is refused,
+    /// because otherwise two owners would write the thread.
     pub partitions: PartitionCount,
 }
 
@@ -40,11 +40,11 @@ pub enum Decoded {
     Command(Command),
 }
 
-/// Decodes one entry of the stream of partition `p`. The class of its subject decides what it may
-/// contain: the right to publish on that subject is the only proof of its sender.
+/// Decodes one entry of the stream of partition `p`. The class of its subject decides which content
+/// is allowed, because the right to publish on that subject is the only proof of its sender.
 ///
 /// # Errors
-/// A [`RejectedEntry`] describes what was wrong; the whole entry is rejected.
+/// A [`RejectedEntry`] describes the error; the whole entry is rejected.
 pub fn decode_entry(
     p: PartitionId,
     subject: &str,
@@ -84,8 +84,8 @@ fn in_its_partition(p: PartitionId, key: &str, limits: &DecodeLimits) -> Result<
     }
 }
 
-/// Checks the role of a bare message. Ordinary publishers may only use assistant. A tool result is
-/// useless without its call, which is in another message.
+/// Checks the role of a message without a turn. Ordinary publishers may use only `assistant`. A
+/// tool result is useless without its call, which is in another message.
 fn check_role(role: Role, class: SubjectClass) -> Result<(), RejectedEntry> {
     match (role, class) {
         (Role::Assistant, _) | (Role::User | Role::System, SubjectClass::Messages) => Ok(()),
@@ -125,7 +125,8 @@ fn chunks_of(
         );
     }
     let bare = |arrival: &&IncomingChunk| TurnId::of_answer(&arrival.message).is_none();
-    // A token is valid for one answer. Accepting the chunk as unrequested would ignore the token.
+    // A token is valid for one answer. If the chunk were accepted as an unrequested message, the
+    // token would be ignored.
     if let (Some(_), Some(stray)) = (&token, chunks.iter().find(bare)) {
         let detail = format!("the frame bears a turn token, and {} is no turn's answer", stray.message);
         return refuse("turn_mismatch", detail);
@@ -145,7 +146,7 @@ fn chunks_of(
     Ok(Frame { thread, chunks, token })
 }
 
-/// In the answer of a turn a call and its result are matched by their id.
+/// Checks the id of a call or a result: in the answer of a turn the two are matched by it.
 fn check_call(arrival: &IncomingChunk) -> Result<(), RejectedEntry> {
     let chunk = &arrival.chunk;
     let id = chunk.metadata.get("tool_call_id").and_then(|id| id.as_str()).unwrap_or_default();
@@ -162,9 +163,9 @@ fn check_call(arrival: &IncomingChunk) -> Result<(), RejectedEntry> {
     }
 }
 
-/// Hides a note for models only, from publishers with the right to write as `system`. It must be
-/// one chunk, so that nothing of it is shown before it is known to be hidden. Any other note is
-/// refused, because it would be shown.
+/// Hides a note that is only for models. Accepted only from publishers with the right to write as
+/// `system`. The note must be one chunk, so that no part of it is shown before it is known to be
+/// hidden. Other such notes are refused, because they would be shown.
 fn hide_note(arrival: &mut IncomingChunk, class: SubjectClass) -> Result<(), RejectedEntry> {
     let is_whole = arrival.chunk.is_final && arrival.chunk.id == 0;
     let is_of_system = arrival.role == Role::System && class == SubjectClass::Messages;
@@ -235,9 +236,9 @@ pub(crate) enum Form {
     Protobuf,
 }
 
-/// The Content-Type header decides; without it the first non-blank byte does. Protobuf may begin
-/// with 0x0A, which is also a line feed, so a payload that begins with white space needs a brace
-/// after it to count as JSON.
+/// Detects the form of a payload by the Content-Type header, or without it by the first non-blank
+/// byte. Protobuf may begin with 0x0A, which is also a line feed. So a payload that begins with
+/// white space counts as JSON only if a brace follows.
 pub(crate) fn form(content_type: Option<&str>, payload: &[u8], is_protobuf: impl Fn(&[u8]) -> bool) -> Form {
     let json = match content_type {
         Some(kind) if kind.trim_start().starts_with(CONTENT_TYPE_JSON) => true,
@@ -257,8 +258,8 @@ fn looks_like_json(payload: &[u8], is_protobuf: impl Fn(&[u8]) -> bool) -> bool 
     }
 }
 
-/// True when the whole payload decodes as a protobuf frame. Rarely called: only when a line feed
-/// comes first.
+/// True when the whole payload decodes as a protobuf frame. It is needed only for the rare payloads
+/// that begin with a line feed.
 pub(crate) fn is_frame(payload: &[u8]) -> bool {
     pb::Frame::decode(payload).is_ok()
 }
@@ -321,8 +322,8 @@ fn malformed(error: Malformed) -> RejectedEntry {
     RejectedEntry { code: "malformed", detail: format!("not a protobuf frame: {error}") }
 }
 
-/// Halves of UTF-16 pairs are accepted as escapes only: their raw bytes (CESU-8) are not UTF-8, and
-/// JSON must be UTF-8.
+/// Checks that JSON is UTF-8. Halves of UTF-16 pairs are accepted only as escapes, because their
+/// raw bytes (CESU-8) are not UTF-8.
 fn check_utf8(payload: &[u8]) -> Result<(), RejectedEntry> {
     match str::from_utf8(payload) {
         Ok(_) => Ok(()),
@@ -359,7 +360,7 @@ fn decode_json(
     Ok((chunks, token))
 }
 
-/// The token and the delivery, which must be equal in all chunks of an array.
+/// The token and the delivery, which must be the same in all chunks of an array.
 fn token_of(chunks: &[JsonChunk]) -> Result<Option<TurnToken>, InvalidField> {
     let mut all = chunks.iter().map(|chunk| {
         let [token, delivery] = [&chunk.turn_token, &chunk.delivery_id].map(|text| text.as_deref());

@@ -1,4 +1,4 @@
-//! Halves of UTF-16 pairs in JSON: a publisher that splits a text between the two units of a
+//! Halves of UTF-16 pairs in JSON. A publisher that splits a text between the two units of a
 //! character writes `\ud83d` in one chunk and `\udea4` in the next.
 
 use std::fmt;
@@ -7,7 +7,7 @@ use model::Halves;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// The text of a chunk, and the halves at its ends. A half within the text becomes U+FFFD.
+/// The text of a chunk, and the halves at its ends. A half that is not at an end becomes U+FFFD.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct CutText {
     pub(crate) text: String,
@@ -16,7 +16,8 @@ pub(crate) struct CutText {
 
 impl<'de> Deserialize<'de> for CutText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // As bytes, serde_json returns halves as three-byte sequences; as text, it refuses them.
+        // If read as bytes, serde_json returns halves as three-byte sequences; if read as text, it
+        // refuses them.
         deserializer.deserialize_bytes(CutTextVisitor)
     }
 }
@@ -75,9 +76,9 @@ fn half(bytes: &[u8]) -> Option<u16> {
     }
 }
 
-/// Replaces every half in the payload by U+FFFD, except in the values of one key of its objects;
-/// `None` when there is none. The key counts at the top level, in the payload's object or the
-/// objects of its list. Deeper it is a field of something else.
+/// Replaces every half in the payload with U+FFFD, except in the values of one key. The exception
+/// applies only to the top level: the payload's object, or the objects of its list. A deeper key
+/// belongs to another object. Returns `None` when there is no half.
 pub(crate) fn replaced(payload: &[u8], but: Option<&str>) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(payload.len());
     let mut rest = payload;
@@ -128,7 +129,7 @@ fn string(text: &[u8]) -> usize {
     }
 }
 
-/// Copies a string; true when it had a half.
+/// Copies a string, and returns true if it had a half.
 fn copy(text: &[u8], out: &mut Vec<u8>) -> bool {
     let mut is_changed = false;
     let mut rest = text;
@@ -141,7 +142,7 @@ fn copy(text: &[u8], out: &mut Vec<u8>) -> bool {
                 rest = rest.get(6..).unwrap_or_default();
                 continue;
             }
-            // The second backslash of an escaped one starts no escape.
+            // After an escaped backslash, the second backslash begins no escape.
             _ if first == b'\\' && !after.is_empty() => 2,
             _ => 1,
         };

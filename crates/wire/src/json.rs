@@ -1,4 +1,4 @@
-//! The JSON forms of chunks and tasks: exactly the names of C1 and our optional ones.
+//! The JSON forms of chunks and tasks: exactly the names of C1, and our optional names.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub(crate) struct JsonTask {
     metadata: Option<Map<String, Value>>,
     #[serde(default)]
     kind: Option<String>,
-    /// In the form of RFC 3339.
+    /// The time as RFC 3339.
     #[serde(default)]
     not_before: Option<String>,
 }
@@ -115,7 +115,7 @@ fn named<T: Default>(
     }
 }
 
-/// The output of a publisher, for tests and tools; [`JsonChunk`] is for reading.
+/// The JSON that publishers write, for tests and tools; [`JsonChunk`] is for reading.
 #[derive(Serialize)]
 pub(crate) struct JsonChunkOut<'a> {
     pub(crate) session_id: &'a str,

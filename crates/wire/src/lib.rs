@@ -1,7 +1,7 @@
-//! Encoded forms of what crosses NATS: subjects, frames of chunks (protobuf and JSON), commands,
-//! messages from owners to gateways and workflows, and queries of gateways to owners.
+//! Encoded forms of all messages over NATS: subjects, frames of chunks (protobuf and JSON),
+//! commands, messages from owners to gateways and workflows, and queries of gateways to owners.
 //!
-//! Entry points: [`decode_entry`] for what publishers send; [`live`], [`query`] and [`status`]
+//! Entry points: [`decode_entry`] for entries of publishers; [`live`], [`query`] and [`status`]
 //! between owners and gateways; [`work`] for workflows and integrators; [`tool_calls`] for records
 //! of tool calls; [`subject`] for names. No code here reads or writes a socket.
 
@@ -41,7 +41,7 @@ pub use zero_copy::Malformed;
 /// Invalid bytes from another process of the fleet.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Not the expected protobuf message.
+    /// The bytes are not the expected protobuf message.
     #[error("not a valid message: {0}")]
     Protobuf(#[from] Malformed),
     /// A field breaks a rule of the model.

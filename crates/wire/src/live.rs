@@ -49,9 +49,9 @@ pub fn encode_notice(notice: &WaitNotice) -> Bytes {
 /// A message from an owner to a gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FromOwner {
-    /// Encoded by [`encode`].
+    /// A live frame, encoded by [`encode`].
     Frame(LiveFrame),
-    /// Encoded by [`encode_notice`].
+    /// A notice, encoded by [`encode_notice`].
     Notice(WaitNotice),
 }
 
@@ -64,7 +64,7 @@ impl FromOwner {
     }
 }
 
-/// Frames for one gateway, gathered into one payload.
+/// Frames for one gateway, collected in one payload.
 #[derive(Debug, Default)]
 pub struct FrameBatch(Vec<u8>);
 
@@ -86,8 +86,8 @@ impl FrameBatch {
     }
 }
 
-/// Splits a payload of [`FrameBatch`] into frames, each with its thread and not decoded further.
-/// They share the payload's memory.
+/// Splits a payload of [`FrameBatch`] into frames, each with its thread. The frames stay encoded
+/// and share the payload's memory.
 ///
 /// # Errors
 /// The bytes are not such a payload, or the id of a thread is invalid.
@@ -230,7 +230,7 @@ fn failure(failed: pb::Failed) -> Result<MessageFailure, InvalidField> {
         }
         "too_many_chunks" => MessageFailure::TooManyChunks { limit: failed.limit as u32 },
         "message_too_large" => MessageFailure::MessageTooLarge { limit: failed.limit as usize },
-        // The retry delay concerns the owner only.
+        // The retry delay is left out, because only the owner needs it.
         "producer_error" => {
             let class = ErrorClass::from_name(&failed.class).unwrap_or(ErrorClass::Transient);
             MessageFailure::ProducerError {
@@ -308,7 +308,7 @@ fn pb_failed(failure: &MessageFailure) -> pb::Failed {
 }
 
 /// Writes protobuf fields directly from the model. The generated types would first copy every text
-/// into a `String`, and this runs for every chunk of the fleet.
+/// into a `String`, and this code runs for every chunk of the fleet.
 struct ProtobufWriter(Vec<u8>);
 
 impl ProtobufWriter {

@@ -1,6 +1,6 @@
 //! Queries of gateways on `query.<p>` and the owner's replies: snapshots of a thread, threads with
-//! recent frames, and what [`status`] encodes. A snapshot is a consistent cut with the open text
-//! that the gateway lacks.
+//! recent frames, and the statuses that [`status`] encodes. A snapshot is a consistent cut with the
+//! open text that the gateway lacks.
 
 use bytes::Bytes;
 use model::{Cut, GatewayId, MessageId, PartialText, Position, QueryTarget, ThreadId};
@@ -11,11 +11,12 @@ use crate::{DecodeError, InvalidField, convert, pb, status};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Query {
-    /// Answered with [`encode_snapshot`]. From then on the gateway follows the thread.
+    /// Requests a snapshot; the reply is [`encode_snapshot`]. From then on the gateway follows the
+    /// thread.
     Snapshot(GatewayId, SnapshotRequest),
-    /// Answered with [`encode_changed_threads`].
+    /// Requests changed threads; the reply is [`encode_changed_threads`].
     ChangedThreads(GatewayId, ChangedThreadsQuery),
-    /// Answered with [`status::encode_reply`].
+    /// Requests a status; the reply is [`status::encode_reply`].
     Status(QueryTarget),
 }
 
@@ -23,7 +24,7 @@ pub enum Query {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotRequest {
     pub thread: ThreadId,
-    /// Messages that the gateway knows: id, attempt, and the first missing chunk id.
+    /// Messages that the gateway has: id, attempt, and the id of the first missing chunk.
     pub known: Vec<(MessageId, u32, u32)>,
     /// Maximum number of open messages in the reply; those in `known` are always included.
     pub max_messages: u32,
@@ -36,16 +37,17 @@ pub struct SnapshotReply {
     pub cut: Cut,
     /// Open messages of the thread.
     pub open: Vec<PartialText>,
-    /// More messages are open than `open` has.
+    /// True if more messages are open than `open` has.
     pub left_out: bool,
-    /// Text was left out to limit the size: query again with the updated `known`.
+    /// True if text was left out to limit the size. The gateway should query again with the updated
+    /// `known`.
     pub more: bool,
 }
 
 /// Requests the threads with frames after a given one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChangedThreadsQuery {
-    /// The epoch of the number: the highest that the gateway knows.
+    /// The epoch that the number belongs to: the highest one that the gateway knows.
     pub epoch: u64,
     /// The number of that frame.
     pub number: u64,

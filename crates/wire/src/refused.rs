@@ -5,12 +5,12 @@ use model::TurnToken;
 use crate::frame::{Form, form, is_frame};
 use crate::zero_copy::{Fields, Malformed};
 
-/// The turn token of a refused payload, as far as it is readable. Nothing else of the payload is
-/// trusted: the holder of the token acts for the turn, and learns at once that the payload was
+/// The turn token of a refused payload, as far as it is readable. The rest of the payload is not
+/// trusted. The holder of the token acts for the turn, and so learns at once that the payload was
 /// refused.
 ///
-/// The outermost token is used, the first of several. `None`: there is none, or the payload is cut
-/// off before it.
+/// If there are several tokens, the outermost is used, and of these the first. Returns `None` if
+/// there is none, or the payload is cut off before it.
 pub fn token_of_refused(content_type: Option<&str>, payload: &[u8]) -> Option<TurnToken> {
     let token = match form(content_type, payload, is_frame) {
         Form::Json => token_in_json(payload)?,
@@ -19,7 +19,7 @@ pub fn token_of_refused(content_type: Option<&str>, payload: &[u8]) -> Option<Tu
     (!token.is_empty()).then(|| TurnToken::received(token))
 }
 
-/// Searches for the key itself, because the payload may not be JSON. Within a string the quotes of
+/// Finds the key as text, because the payload may not be valid JSON. Within a string the quotes of
 /// the key would be escaped.
 fn token_in_json(payload: &[u8]) -> Option<&str> {
     const KEY: &[u8] = b"\"turn_token\"";
@@ -29,7 +29,7 @@ fn token_in_json(payload: &[u8]) -> Option<&str> {
     let mut at = 0;
     while let Some(byte) = payload.get(at) {
         let after = payload[at..].strip_prefix(KEY);
-        // The key may also occur as a value, or as a field of the metadata.
+        // The same text may also be a value, or a field of the metadata.
         if let Some(token) = after.and_then(text_after_colon)
             && found.is_none_or(|(outermost, _)| depth < outermost)
         {

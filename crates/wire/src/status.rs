@@ -1,5 +1,5 @@
-//! Encodes status queries and their replies: what runs in a queue or a thread, and why something
-//! waits.
+//! Encodes status queries and their replies: the running turns of a queue or a thread, and why
+//! others wait.
 
 use bytes::Bytes;
 use model::{
@@ -35,7 +35,7 @@ pub(crate) fn target(query: pb::StatusQuery) -> Result<QueryTarget, InvalidField
     })
 }
 
-/// The payload of a reply, by the owner with that epoch.
+/// The payload of a reply, sent by the owner with that epoch.
 pub fn encode_reply(epoch: u64, status: &QueueStatus) -> Bytes {
     let active = status.active.as_ref().map(|active| pb::ActiveTurn {
         turn_id: active.turn.as_str().to_owned(),

@@ -6,16 +6,18 @@ use model::{
     AgentId, Bucket, Control, GatewayId, PartitionCount, PartitionId, ThreadId, TurnId, WorkflowName,
 };
 
-/// The class of a subject of a partition's stream: what its entries may contain, and so which right
-/// to publish a NATS user needs. Its name is the first token of the subject.
+/// The class of a subject of a partition's stream. It decides which content its entries may have,
+/// and so which right to publish a NATS user needs. Its name is the first token of the subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SubjectClass {
-    /// `chunks.<p>.<thread>`: chunks of answers, and of bare messages with the role assistant.
+    /// `chunks.<p>.<thread>`: chunks of answers, and of messages without a turn with the role
+    /// assistant.
     Chunks,
     /// `commands.<p>.<thread or agent>`: opens turns, controls agents, and carries work after
     /// turns. For gateways, workers and operators only.
     Commands,
-    /// `messages.<p>.<thread>`: also chunks of bare messages with the roles user and system.
+    /// `messages.<p>.<thread>`: as `chunks`, and also chunks of messages without a turn with the
+    /// roles user and system.
     Messages,
     /// `tasks.<p>.<agent>`: tasks of kind `task`.
     Tasks,
@@ -24,7 +26,7 @@ pub enum SubjectClass {
 impl SubjectClass {
     pub const ALL: [Self; 4] = [Self::Chunks, Self::Commands, Self::Messages, Self::Tasks];
 
-    /// The first token of its subjects.
+    /// The first token of the subjects of this class.
     pub fn name(self) -> &'static str {
         match self {
             Self::Chunks => "chunks",
@@ -55,7 +57,7 @@ impl fmt::Display for SubjectClass {
     }
 }
 
-/// The subject of chunks when the account maps `chunks.*` to the partitions.
+/// The subject of chunks for accounts that map `chunks.*` to the partitions.
 pub fn chunks(thread: &ThreadId) -> String {
     format!("chunks.{thread}")
 }
@@ -65,13 +67,13 @@ pub fn chunks_in(p: PartitionId, thread: &ThreadId) -> String {
     SubjectClass::Chunks.subject(p, thread.as_str())
 }
 
-/// The exact subject for a thread in a fleet of `count` partitions: for publishers without the
-/// account mapping.
+/// The exact subject for a thread in a fleet of `count` partitions. Publishers use it if the
+/// account has no mapping.
 pub fn partition_chunks(count: PartitionCount, thread: &ThreadId) -> String {
     chunks_in(thread.bucket().partition(count), thread)
 }
 
-/// The exact subject for bare messages of any role in a fleet of `count` partitions.
+/// The exact subject for messages without a turn, of any role, in a fleet of `count` partitions.
 pub fn partition_messages(count: PartitionCount, thread: &ThreadId) -> String {
     SubjectClass::Messages.partition_subject(count, thread.as_str())
 }
@@ -98,7 +100,7 @@ pub fn query(p: PartitionId) -> String {
     format!("query.{p}")
 }
 
-/// The subject of tasks when the account maps `tasks.*` to the partitions.
+/// The subject of tasks for accounts that map `tasks.*` to the partitions.
 pub fn tasks(agent: &AgentId) -> String {
     format!("tasks.{agent}")
 }
@@ -125,7 +127,8 @@ pub const TOOL_CALLS_STREAM: &str = "TOOL_CALLS";
 /// The records of calls in the stream of tool calls.
 pub const ALL_TOOL_CALLS: &str = "tool_calls.*.*.*.*";
 
-/// The other subjects of that stream: calls of unknown outcome, which a person decides.
+/// The other subjects of that stream, for tool calls of unknown outcome. A person decides about
+/// these calls.
 pub const ALL_TOOL_INCIDENTS: &str = "tool_incidents.*.*.*.*";
 
 /// The subjects of the stream of turn requests.
@@ -150,9 +153,9 @@ pub fn workflow_of_work(subject: &str) -> Option<WorkflowName> {
     WorkflowName::parse(subject.strip_prefix("work.")?).ok()
 }
 
-/// The id by which the stream of requests drops a repetition: another owner that begins the same
-/// run again publishes the same request. A request with another answer subject, after a change of
-/// the number of partitions, is not a repetition.
+/// The message id with which the stream of requests drops a repetition. If another owner begins the
+/// same run again, it publishes the same request. After a change of the number of partitions, the
+/// answer subject differs, so the request is not a repetition.
 pub fn work_id(turn: &str, run: u32, answer_subject: &str) -> String {
     let partition = answer_subject.split('.').nth(1).unwrap_or_default();
     format!("{turn}.{run}.{partition}")
@@ -170,8 +173,8 @@ pub fn integrator_consumer(integrator: &WorkflowName) -> String {
     format!("INTEGRATOR_{integrator}")
 }
 
-/// The payload of a notice on [`stop`]. Any other payload there is not from a worker: other
-/// publishers can make JetStream reply to any subject.
+/// The payload of a notice on [`stop`]. A message there with another payload is not from a worker:
+/// other publishers can make JetStream reply to any subject.
 pub const STOP: &[u8] = b"stop";
 
 /// The inverse of [`work_consumer`].
@@ -179,12 +182,12 @@ pub fn workflow_of_consumer(consumer: &str) -> Option<&str> {
     consumer.strip_prefix(CONSUMER_OF_WORKFLOW)
 }
 
-/// The subject that tells a workflow that a run is no longer awaited (core NATS).
+/// The subject on which a workflow is notified that a run is no longer awaited (core NATS).
 pub fn stop(turn: &TurnId, run: u32) -> String {
     format!("stop.{turn}.{run}")
 }
 
-/// The subject of the ends of a thread's turns, for integrators.
+/// The subject for the ends of a thread's turns, read by integrators.
 pub fn turns(thread: &ThreadId) -> String {
     format!("turns.{thread}")
 }
@@ -202,7 +205,7 @@ pub fn tool_incident(workflow: &WorkflowName, thread: &ThreadId, turn: &TurnId, 
 /// The parts of a subject of [`TOOL_CALLS_STREAM`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCallPlace {
-    /// The workflow whose service has made the call.
+    /// The workflow of the service that made the call.
     pub workflow: WorkflowName,
     pub thread: ThreadId,
     pub turn: TurnId,
@@ -238,8 +241,9 @@ pub fn moving_subjects(p: PartitionId) -> String {
     format!("{MOVING}*.{p}.*")
 }
 
-/// The subject transform of [`moving_subjects`] in the stream of partition `p`: a message on
-/// [`moving`] of a subject is stored under that subject.
+/// The subject transform in the stream of partition `p` for [`moving_subjects`]. A message
+/// published on the [`moving`] subject for an entry is stored under the original subject of the
+/// entry.
 pub fn moved_subjects(p: PartitionId) -> String {
     format!("{{{{wildcard(1)}}}}.{p}.{{{{wildcard(2)}}}}")
 }
@@ -252,9 +256,9 @@ pub fn moving(stored: &str) -> String {
 
 const MOVING: &str = "moving.";
 
-/// The partition and the subject of a stored subject's key in a fleet of `count` partitions; `None`
-/// when it is not a stored subject. The key need not be a valid id: the new partition refuses it as
-/// well.
+/// Converts a stored subject to a fleet of `count` partitions: the partition of its key, and its
+/// new subject. `None` when it is not a stored subject. The key need not be a valid id, because the
+/// new partition also refuses an invalid one.
 pub fn in_fleet(count: PartitionCount, stored: &str) -> Option<(PartitionId, String)> {
     let mut tokens = stored.splitn(3, '.');
     let (class, _, key) = (SubjectClass::of_name(tokens.next()?)?, tokens.next()?, tokens.next()?);
@@ -268,13 +272,14 @@ pub fn in_fleet(count: PartitionCount, stored: &str) -> Option<(PartitionId, Str
 /// The parts of a stored subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored<'a> {
-    /// Decides what the entry may contain.
+    /// The class, which decides which content the entry may have.
     pub class: SubjectClass,
     /// The thread or the agent, not yet validated.
     pub key: &'a str,
 }
 
-/// Parses a subject as stored by the stream of partition `p`; `None` when it is not one.
+/// Parses a subject under which the stream of partition `p` stores an entry; `None` for any other
+/// subject.
 pub fn parse_stored(p: PartitionId, subject: &str) -> Option<Stored<'_>> {
     let (class, rest) = subject.split_once('.')?;
     let (partition, key) = rest.split_once('.')?;

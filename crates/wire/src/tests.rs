@@ -111,7 +111,7 @@ fn a_turn_token_goes_with_the_frame() {
         assert_eq!(decode(encode_frame(&with)).unwrap(), with);
         assert_eq!(decode(encode_json(&with)).unwrap(), with);
     }
-    // With the id of a delivery.
+    // The same frame with the id of a delivery.
     let mut with =
         Frame { token: token.clone().map(|token| token.of_delivery("d-1")), ..frame(chunks.clone()) };
     for arrival in &mut with.chunks {
@@ -124,7 +124,8 @@ fn a_turn_token_goes_with_the_frame() {
     }
     with.token = token.clone().map(|token| token.of_delivery(&"d".repeat(65)));
     assert_eq!([code(encode_frame(&with)), code(encode_json(&with))], ["invalid_chunk"; 2]);
-    // A token is for the answer of a turn only: a chunk of another message with a token is refused.
+    // A token is only for the answer of a turn. If a chunk of another message has a token, it is
+    // refused.
     for other in ["m1", "u0001-x", "u0001-x-q", "u0001-x-a-s0", "t0001-1-a-s0-r1"] {
         let mut with = Frame { token: token.clone(), ..frame(chunks.clone()) };
         for (arrival, id) in with.chunks.iter_mut().zip(["u0001-x-a", other]) {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The record of one call of a turn. The last entry of its subject is valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCallRecord {
-    /// A random id of each execution of the tool; incidents refer to it.
+    /// A random id for each execution of the tool. Incidents refer to it.
     pub start: String,
     pub tool: String,
     pub state: ToolCallState,
@@ -20,7 +20,7 @@ pub struct ToolCallRecord {
 pub enum ToolCallState {
     /// The tool is being called, or the outcome of the call is unknown.
     Started,
-    /// The tool was not reached.
+    /// The call did not reach the tool.
     NotRun,
     /// The tool has answered.
     Done(KeptResult),
@@ -31,7 +31,7 @@ pub enum ToolCallState {
 pub struct KeptResult {
     /// The text for the model.
     pub text: String,
-    /// Whether it is an error for the model.
+    /// True if the model should treat the result as an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
 }
@@ -39,7 +39,7 @@ pub struct KeptResult {
 /// A call with unknown outcome, of a tool that must not be called twice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolIncident {
-    /// [`ToolCallRecord::start`] of the call.
+    /// The value of [`ToolCallRecord::start`] in the call's record.
     pub start: String,
     /// The agent named in the turn request.
     pub agent_id: String,
@@ -48,7 +48,7 @@ pub struct ToolIncident {
     pub arguments: String,
     /// Start of the call, RFC 3339.
     pub started_at: String,
-    /// When its outcome was found to be unknown, RFC 3339.
+    /// When the outcome was found to be unknown, RFC 3339.
     pub detected_at: String,
     /// The decision of a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,13 +57,13 @@ pub struct ToolIncident {
     pub decided_by: Option<String>,
 }
 
-/// What a person decides about a call of unknown outcome.
+/// The decision of a person about a call of unknown outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolDecision {
     /// Call the tool again.
     RunAgain,
-    /// Do not call it again: the turn continues with this result.
+    /// Do not call it again; the turn continues with this result.
     Result(KeptResult),
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnRequest<M = ContextMessage> {
     pub turn_id: String,
-    /// Counted from 0.
+    /// Number of the run, from 0.
     pub run: u32,
     /// The attempt of the first delivery; each redelivery adds one.
     pub attempt: u32,
@@ -24,24 +24,26 @@ pub struct TurnRequest<M = ContextMessage> {
     pub turn_token: String,
     /// The exact subject for the chunks.
     pub subject: String,
-    /// A message on this subject means that the run is no longer awaited.
+    /// A message on this subject means that the fleet no longer awaits the run.
     pub stop_subject: String,
-    /// The run fails if no chunk arrives for this long, ms.
+    /// Time without a chunk after which the run fails, ms.
     pub deadline_ms: u64,
-    /// When the run fails without a chunk, RFC 3339. A first delivery after this time is not begun.
+    /// When the run fails if no chunk arrives, RFC 3339. A first delivery after this time must not
+    /// be started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
-    /// Absent for a person's message.
+    /// The task of the turn; absent for a person's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskRef>,
-    /// As many complete turns of the thread as fit, oldest first, then the input. Valid for any
-    /// model provider without changes: each result directly follows its call, and nothing is empty.
+    /// As many complete turns of the thread as fit, oldest first, then the input. It is valid for
+    /// any model provider without changes: each result directly follows its call, and no message is
+    /// empty.
     pub context: Vec<M>,
     /// Replaces the compacted turns before the context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// Facts of the agent that match the input, the best first; empty unless its settings ask for
-    /// memory.
+    /// Facts of the agent that match the input, best first. Empty unless the agent's settings
+    /// enable memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<RememberedFact>,
     /// Approximate tokens of the agent's `system`, the summary and the context.
@@ -53,7 +55,7 @@ pub struct TurnRequest<M = ContextMessage> {
     /// Model parameters from the client for this turn.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub parameters: Map<String, Value>,
-    /// For tracing across services.
+    /// The correlation id for tracing across services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
 }
@@ -70,16 +72,16 @@ pub struct TaskRef {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RememberedFact {
     pub fact_id: String,
-    /// At most one sentence.
+    /// The text: at most one sentence.
     pub text: String,
     /// A category such as `preference` or `event`.
     pub kind: String,
-    /// From 0 to 1.
+    /// Confidence from 0 to 1.
     pub confidence: f32,
-    /// The thread in which it was found; absent for a fact added by a client.
+    /// The thread in which the fact was found; absent for a fact added by a client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
-    /// The answer in that thread after which it was found.
+    /// The answer in that thread after which the fact was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
 }
@@ -90,35 +92,36 @@ pub struct ContextMessage {
     /// `system`, `user`, `assistant` or `tool`.
     pub role: String,
     pub content: String,
-    /// Assistant messages only.
+    /// The calls of an assistant message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// Tool messages only: the call that is answered.
+    /// The call that a tool message answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// Empty for a message inserted to make the context valid for providers.
+    /// The message's id. Empty for a message that was inserted to make the context valid for
+    /// providers.
     pub message_id: String,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
 }
 
-/// A message of a context, or its JSON if it was encoded before.
+/// A message of a context, or its JSON if that was encoded before.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub enum MaybeEncoded<'a> {
     /// The JSON of a [`ContextMessage`].
     Json(&'a RawValue),
-    /// Not encoded yet.
+    /// A message that is not encoded yet.
     Message(Box<ContextMessage>),
 }
 
 /// A call made by a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// Unique in the turn.
+    /// The id, which is unique in the turn.
     pub id: String,
     pub name: String,
-    /// JSON as text, as written by the model.
+    /// The arguments as the model wrote them: JSON as text.
     pub arguments: String,
 }
 
@@ -130,7 +133,7 @@ pub struct TurnEvent {
     pub agent_id: String,
     /// `completed`, `failed` or `stopped`.
     pub status: String,
-    /// Absent for a person's message.
+    /// The task; absent for a person's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
     /// The persisted assistant message, if any.
@@ -139,7 +142,7 @@ pub struct TurnEvent {
     /// The batch as a decimal string, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_id: Option<String>,
-    /// Why it failed.
+    /// The reason why the turn failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
 }

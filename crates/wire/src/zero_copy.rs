@@ -1,8 +1,8 @@
 //! Reads chunks from a payload without copying them first.
 //!
-//! The generated types own every text, so a chunk would be allocated twice: by them and by the
-//! model. This runs for every chunk of the fleet, at its owner and at its gateways. It accepts the
-//! same input as the generated types.
+//! The generated types own every text. With them a chunk would be allocated twice: by these types
+//! and by the model. This code runs for every chunk of the fleet, at its owner and at its gateways.
+//! It accepts the same input as the generated types.
 
 use prost::Message as _;
 use prost::encoding::{DecodeContext, WireType, check_wire_type, decode_key, decode_varint, skip_field};
@@ -88,7 +88,7 @@ impl<'a> From<&'a mut pb::Chunk> for ChunkRef<'a> {
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// The next field, whose value must be taken or skipped.
+    /// The next field. The caller must take or skip its value.
     pub(crate) fn next(&mut self) -> Result<Option<Field<'a, '_>>, Malformed> {
         if self.0.is_empty() {
             return Ok(None);

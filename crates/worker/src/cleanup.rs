@@ -12,8 +12,10 @@ use crate::refusals::{Refusals, RefusedOperation};
 
 /// Pause before the first round: short, because some workers do not live long.
 const FIRST_PAUSE: Duration = Duration::from_secs(4);
-/// Interval of rounds for kinds without a limit in bytes: age alone is not urgent.
-const AGE_INTERVAL: Duration = Duration::from_secs(600);
+/// Number of rounds of sizes for each round of ages: age alone is not urgent.
+const ROUNDS_BETWEEN_AGES: u32 = 10;
+/// Maximum interval between rounds of ages, whatever the interval of sizes.
+const MAX_AGE_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The limits of one kind of record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +62,7 @@ impl Default for CleanupConfig {
             sized(Kind::Audit, 365, 1_024),
             sized(Kind::ErasedThreads, 90, 64),
             sized(Kind::ErasedTenants, 90, 64),
+            sized(Kind::Erasures, 90, 64),
             aged(Kind::TaskIds, 7),
             aged(Kind::IdempotencyKeys, 1),
             // A client that was away for up to this time still learns that a message failed
@@ -81,6 +84,11 @@ impl Default for CleanupConfig {
 }
 
 impl CleanupConfig {
+    /// Interval at which ages are checked.
+    pub fn age_interval(&self) -> Duration {
+        self.every.saturating_mul(ROUNDS_BETWEEN_AGES).min(MAX_AGE_INTERVAL)
+    }
+
     /// Replaces the limits of a kind. A limit in bytes is only for
     /// [sized](CleanupKind::is_sized) kinds.
     pub fn set(&mut self, rule: CleanupRule) {
@@ -108,9 +116,9 @@ pub(crate) async fn enforce_limits(
         }
         let is_age_due = Instant::now() >= age_is_due_at;
         if is_age_due {
-            age_is_due_at = Instant::now() + AGE_INTERVAL;
+            age_is_due_at = Instant::now() + config.age_interval();
         }
-        pause = config.every.min(AGE_INTERVAL);
+        pause = config.every.min(MAX_AGE_INTERVAL);
         let is_due = |rule: &CleanupRule| rule.max_bytes.is_some() || is_age_due;
         for (rule, refused) in config.rules.iter().zip(&mut refused).filter(|(rule, _)| is_due(rule)) {
             let enforced = enforce(&store, rule, &stop).await;

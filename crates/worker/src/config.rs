@@ -66,7 +66,9 @@ impl WorkerConfig {
             chunk_bytes: 64 << 10,
             open_messages: 10_000,
             buffer_bytes: 256 << 20,
+            // A quarter of the default for open messages, which matter more.
             thread_cache_bytes: 64 << 20,
+            // Commits are batched: few connections suffice, and Postgres keeps its own for others.
             writers: 2,
             stream_retain: Duration::from_secs(60),
             cleanup: CleanupConfig::default(),

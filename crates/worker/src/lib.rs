@@ -12,6 +12,7 @@ mod cleanup;
 mod committer;
 mod config;
 mod context;
+mod erasures;
 mod error;
 mod gauges;
 mod lease;
@@ -102,6 +103,7 @@ pub async fn run(
         budget_counter::count_budgets(context.store.clone(), refusals.clone(), stop.clone()),
     );
     runtime::spawn_named("requests", context.requests.clone().run(context.bus.clone(), stop.clone()));
+    runtime::spawn_named("erasures", erasures::work(context.clone(), stop.clone()));
     runtime::spawn_named("stream fill", stream_fill::measure(context.clone(), stop.clone()));
     let store = context.store.clone();
     runtime::spawn_named("turn limits", Arc::clone(&limiter).run(store.clone(), stop.clone()));

@@ -22,6 +22,8 @@ pub(crate) const INCIDENTS: &str = "antiphon_worker_incidents_total";
 pub(crate) const DELETED_ROWS: &str = "antiphon_worker_deleted_rows_total";
 pub(crate) const RETAINED_BYTES: &str = "antiphon_worker_retained_bytes";
 pub(crate) const RETENTION_DELETED_BATCHES: &str = "antiphon_worker_retention_deleted_batches_total";
+/// Attempts of [`crate::erasures`].
+pub(crate) const ERASURES: &str = "antiphon_worker_erasures_total";
 pub(crate) const COMMIT_SECONDS: &str = "antiphon_worker_commit_seconds";
 /// Histograms of turns of inputs.
 const FIRST_CHUNK_SECONDS: &str = "antiphon_worker_first_chunk_seconds";
@@ -186,6 +188,12 @@ const METRICS: &[MetricDescription] = &[
         "Batches deleted by retention, by `limit`: `age`, `count`, `bytes`",
     )
     .by(&["limit"]),
+    MetricDescription::counter(
+        ERASURES,
+        "Attempts to erase a thread, a user or a tenant, by `outcome`: `done`, `again` (something is left, and it is \
+         tried again), `failed` (it is not), `lost` (another worker took it over)",
+    )
+    .by(&["outcome"]),
     MetricDescription::counter(
         DELETED_ROWS,
         "Operational records deleted by cleanup, by `kept`: `completed_tasks`, `failed_tasks`, `failed_turns`, \

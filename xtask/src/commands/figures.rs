@@ -8,11 +8,20 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use devservices::workspace;
 
-/// Sentences of a document with more words than this are long.
-const LONG_SENTENCE: usize = 30;
+use crate::tidy::prose;
+
+/// Calls that declare an operation of the API.
+const OPERATIONS: [&str; 6] = [
+    "Operation::new(",
+    "Operation::get(",
+    "Operation::post(",
+    "Operation::put(",
+    "Operation::patch(",
+    "Operation::delete(",
+];
 
 /// What is counted of one commit.
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Figures {
     /// Product lines of each crate: Rust and SQL below `src`, without tests, blanks and comments.
     lines: BTreeMap<String, usize>,
@@ -29,7 +38,7 @@ struct Figures {
 pub(crate) fn run(commits: &[String]) -> Result<i32> {
     let head = ["HEAD".to_owned()];
     let commits = if commits.is_empty() { &head[..] } else { commits };
-    let all = commits.iter().map(|commit| of_commit(commit)).collect::<Result<Vec<_>>>()?;
+    let all = commits.iter().map(|commit| Ok(count(&files(commit)?))).collect::<Result<Vec<_>>>()?;
     let row = |name: &str, value: &dyn Fn(&Figures) -> String| {
         let cells: Vec<String> = all.iter().map(value).collect();
         println!("| {name} | {} |", cells.join(" | "));
@@ -57,34 +66,24 @@ pub(crate) fn run(commits: &[String]) -> Result<i32> {
     Ok(0)
 }
 
-fn of_commit(commit: &str) -> Result<Figures> {
+fn count(files: &[(String, String)]) -> Figures {
     let mut figures = Figures::default();
     let mut codes = BTreeSet::new();
-    for (path, text) in &files(commit)? {
+    for (path, text) in files {
         if path.ends_with(".md") {
-            prose(&mut figures, text);
+            count_sentences(&mut figures, text);
             continue;
         }
         let Some((name, rest)) = path.strip_prefix("crates/").and_then(|path| path.split_once('/')) else {
             continue;
         };
-        figures.short_docs += short_docs(text);
+        figures.short_docs += prose::short_docs(text).len();
         if !rest.starts_with("src/") || rest.split('/').any(|part| part == "tests" || part == "tests.rs") {
             continue;
         }
         *figures.lines.entry(name.to_owned()).or_default() += product_lines(text);
         if name == "gateway" {
-            figures.operations += [
-                "Operation::new(",
-                "Operation::get(",
-                "Operation::post(",
-                "Operation::put(",
-                "Operation::patch(",
-                "Operation::delete(",
-            ]
-            .iter()
-            .map(|call| text.matches(call).count())
-            .sum::<usize>();
+            figures.operations += OPERATIONS.iter().map(|call| text.matches(call).count()).sum::<usize>();
         }
         if name == "gateway" || name == "http-server" {
             codes.extend(error_codes(path, text));
@@ -92,7 +91,16 @@ fn of_commit(commit: &str) -> Result<Figures> {
         figures.options += text.matches("env = \"").count();
     }
     figures.error_codes = codes.len();
-    Ok(figures)
+    figures
+}
+
+/// A single word is a heading or a cell, and no sentence.
+fn count_sentences(figures: &mut Figures, text: &str) {
+    for sentence in prose::sentences(text).into_iter().filter(|sentence| sentence.words > 1) {
+        figures.sentences += 1;
+        figures.words += sentence.words;
+        figures.long_sentences += usize::from(sentence.words > prose::LONGEST_SENTENCE);
+    }
 }
 
 /// Names in the table of error codes, in the forms that the table has had.
@@ -116,48 +124,6 @@ fn product_lines(text: &str) -> usize {
         !line.is_empty() && !line.starts_with("//") && !line.starts_with("--")
     };
     product.lines().filter(is_counted).count()
-}
-
-fn short_docs(text: &str) -> usize {
-    let (mut found, mut words) = (0, None);
-    for line in text.lines().chain([""]) {
-        match (line.trim_start().strip_prefix("///"), words) {
-            (Some(doc), before) => words = Some(before.unwrap_or(0) + doc.split_whitespace().count()),
-            (None, Some(1 | 2)) => (found, words) = (found + 1, None),
-            (None, _) => words = None,
-        }
-    }
-    found
-}
-
-fn prose(figures: &mut Figures, text: &str) {
-    let outside: Vec<&str> = text.split("```").step_by(2).collect();
-    // A sentence continues on the next line: only blank lines and marks end a sentence.
-    let mut sentence = 0;
-    let mut end = |sentence: &mut usize| {
-        if *sentence > 1 {
-            figures.sentences += 1;
-            figures.words += *sentence;
-            figures.long_sentences += usize::from(*sentence > LONG_SENTENCE);
-        }
-        *sentence = 0;
-    };
-    for text in outside {
-        for line in text.lines() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with(['#', '|', '*', '-', '>']) {
-                end(&mut sentence);
-            }
-            for part in line.split_inclusive(['.', '?', '!', '|', ':', ';']) {
-                sentence +=
-                    part.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count();
-                if part.ends_with(['.', '?', '!', '|', ':', ';']) {
-                    end(&mut sentence);
-                }
-            }
-        }
-        end(&mut sentence);
-    }
 }
 
 /// The paths and texts of code and documents, all read by one process.
@@ -194,4 +160,62 @@ fn files(commit: &str) -> Result<Vec<(String, String)>> {
     drop(input);
     reader.wait()?;
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(files: &[(&str, &str)]) -> Figures {
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+        count(&files.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn tests_blanks_and_comments_are_no_lines_of_a_product() {
+        let source =
+            "//! A module.\nuse a;\n\n    // why\nfn f() {}\n\n#[cfg(test)]\nmod tests {\n    fn t() {}\n}\n";
+        let figures = counted(&[
+            ("crates/a/src/lib.rs", source),
+            ("crates/a/src/query.sql", "-- why\nSELECT 1\n"),
+            ("crates/a/src/lib/tests.rs", "fn t() {}\n"),
+            ("crates/a/tests/main.rs", "fn t() {}\n"),
+            ("xtask/src/main.rs", "fn main() {}\n"),
+        ]);
+        assert_eq!(figures.lines, BTreeMap::from([("a".to_owned(), 3)]));
+    }
+
+    #[test]
+    fn operations_codes_and_options_count_where_they_are_declared() {
+        let gateway = "Operation::get(\"/v1\")\nOperation::new(Method::PUT)\n";
+        let codes = "    Busy => \"busy\", CONFLICT,\n    Gone => \"gone\", GONE,\n";
+        let options =
+            "#[arg(long, env = \"ANTIPHON_A\")]\n#[arg(long, env = \"ANTIPHON_B\")]\n#[arg(long)]\n";
+        let figures = counted(&[
+            ("crates/gateway/src/api.rs", gateway),
+            ("crates/bench/src/api.rs", gateway),
+            ("crates/http-server/src/error/code.rs", codes),
+            ("crates/gateway/src/error.rs", "    Busy => \"busy\", CONFLICT,\n"),
+            ("crates/gateway/src/names.rs", codes),
+            ("crates/antiphon/src/options.rs", options),
+        ]);
+        assert_eq!((figures.operations, figures.error_codes, figures.options), (2, 2, 2));
+    }
+
+    #[test]
+    fn prose_is_counted_by_the_rules_of_tidy() {
+        let long = ["word"; 31].join(" ");
+        let page = format!(
+            "# Title\n\nTwo words. Then\nthree more: {long}.\n\n```sh\n{long}\n```\n\n| a cell | b |\n"
+        );
+        let figures = counted(&[
+            ("deploy/README.md", &page),
+            (
+                "crates/a/src/lib.rs",
+                "/// An answer.\nstruct Answer;\n/// The answer of a model.\nstruct B;\n",
+            ),
+        ]);
+        assert_eq!((figures.sentences, figures.long_sentences, figures.words), (4, 1, 2 + 3 + 31 + 2));
+        assert_eq!(figures.short_docs, 1);
+    }
 }

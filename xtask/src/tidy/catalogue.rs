@@ -10,9 +10,9 @@ const ROLES_WITH_METRICS: &[&str] =
 
 /// The rule, and what to do instead.
 const METRIC: (&str, &str) =
-    ("metric-catalogue", "describe it in the `METRICS` of its crate, and write the page anew");
+    ("metric-catalogue", "describe it in the `METRICS` of its crate, and generate the page again");
 const VARIABLE: (&str, &str) =
-    ("env-catalogue", "name the variable of an option, and write the page anew if it is new");
+    ("env-catalogue", "name the variable of an option, and generate the page again if it is new");
 
 pub(super) fn check(files: &[SourceFile]) -> Vec<RuleViolation> {
     let reference = files.iter().find(|file| file.path == REFERENCE).map_or("", |file| file.text.as_str());

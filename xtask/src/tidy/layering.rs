@@ -38,6 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("auth", &["model"]),
     ("store", &["model", "auth", "batches", "reasoning", "recall", "scheduling", "partition", "runtime"]),
     ("bus", &["model", "wire", "runtime"]),
+    ("erasing", &["model", "wire", "store", "bus"]),
     ("runtime", &[]),
     (
         "worker",
@@ -53,6 +54,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tokenizer",
             "embeddings",
             "bus",
+            "erasing",
             "runtime",
         ],
     ),

@@ -19,7 +19,9 @@ const WIDTH: usize = 100;
 /// Words of a doc comment, at least.
 const FEWEST_WORDS: usize = 3;
 /// Words of a sentence in a document, at most.
-const LONGEST_SENTENCE: usize = 30;
+pub(crate) const LONGEST_SENTENCE: usize = 30;
+/// The ends of a sentence, or of a part that can be read alone.
+const ENDS: [char; 5] = ['.', '?', '!', ':', ';'];
 
 /// Files that list the phrases.
 const EXEMPT: &[&str] = &["xtask/src/tidy/prose.rs", "xtask/src/tidy/tests.rs"];
@@ -47,15 +49,10 @@ fn comment<'a>(line: &'a str, marks: &[&'static str]) -> Option<(&'static str, &
 
 fn comments(file: &SourceFile, marks: &[&'static str]) -> Vec<RuleViolation> {
     let mut found = Vec::new();
-    let lines: Vec<&str> = file.text.lines().collect();
     let mut is_fenced = false;
-    let mut doc: Vec<&str> = Vec::new();
-    for (index, line) in lines.iter().enumerate() {
+    for (index, line) in file.text.lines().enumerate() {
         let number = index + 1;
-        let Some((mark, text)) = comment(line, marks) else {
-            doc.clear();
-            continue;
-        };
+        let Some((_, text)) = comment(line, marks) else { continue };
         is_fenced ^= text.starts_with("```");
         found.extend(phrases(text).map(|instead| file.violation(number, "phrase", instead)));
         // Tables, samples and links have the width that they need.
@@ -68,19 +65,28 @@ fn comments(file: &SourceFile, marks: &[&'static str]) -> Vec<RuleViolation> {
                 format!("wrap the comment at {WIDTH} columns"),
             ));
         }
-        if mark != "///" {
+    }
+    let instead = "a doc comment of one or two words: say what the name does not, or leave it out";
+    let short = short_docs(&file.text).into_iter();
+    found.extend(short.map(|number| file.violation(number, "short-doc", instead)));
+    found
+}
+
+/// The lines of doc comments that add nothing to the name.
+pub(crate) fn short_docs(text: &str) -> Vec<usize> {
+    let (mut found, mut doc) = (Vec::new(), Vec::new());
+    for (index, line) in text.lines().chain([""]).enumerate() {
+        if let Some(text) = line.trim_start().strip_prefix("///") {
+            doc.push(text);
             continue;
         }
-        doc.push(text);
-        let is_last =
-            lines.get(index + 1).and_then(|next| comment(next, marks)).is_none_or(|(mark, _)| mark != "///");
         let words: usize = doc.iter().map(|text| text.split_whitespace().count()).sum();
         // A link or a code span names a thing.
         let is_reference = doc.iter().any(|text| text.contains(['`', '[']));
-        if is_last && words < FEWEST_WORDS && !is_reference {
-            let instead = "a doc comment of one or two words: say what the name does not, or leave it out";
-            found.push(file.violation(number, "short-doc", instead));
+        if !doc.is_empty() && words < FEWEST_WORDS && !is_reference {
+            found.push(index);
         }
+        doc.clear();
     }
     found
 }
@@ -104,50 +110,62 @@ fn words(text: &str) -> Vec<String> {
 
 fn document(file: &SourceFile) -> Vec<RuleViolation> {
     let mut found = Vec::new();
-    let (mut is_fenced, mut sentence, mut begins) = (false, 0, 1);
-    for (index, line) in file.text.lines().enumerate() {
-        let (number, text) = (index + 1, line.trim());
-        if text.starts_with("```") {
-            is_fenced = !is_fenced;
-            sentence = 0;
-            continue;
-        }
-        if is_fenced {
-            continue;
-        }
-        found.extend(phrases(text).map(|instead| file.violation(number, "phrase", instead)));
-        // Cells of a table are sentences of their own.
+    for (number, line) in outside_of_samples(&file.text) {
+        found.extend(phrases(line).map(|instead| file.violation(number, "phrase", instead)));
+    }
+    let long = sentences(&file.text).into_iter().filter(|sentence| sentence.words > LONGEST_SENTENCE);
+    let instead = format!("a sentence of over {LONGEST_SENTENCE} words: make two of it");
+    found.extend(long.map(|sentence| file.violation(sentence.line, "long-sentence", instead.as_str())));
+    found.dedup();
+    found
+}
+
+/// The lines of a document, from 1, without those of samples of code.
+fn outside_of_samples(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_fenced = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_fenced ^= is_fence;
+        (!is_fenced && !is_fence).then_some((index + 1, line.trim()))
+    })
+}
+
+/// A sentence of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sentence {
+    /// The line in which it begins, from 1.
+    pub(crate) line: usize,
+    pub(crate) words: usize,
+}
+
+/// The sentences of a document. Items of lists, headings and cells of tables are sentences of their
+/// own; a sample of code ends the sentence before it.
+pub(crate) fn sentences(text: &str) -> Vec<Sentence> {
+    let mut found: Vec<Sentence> = Vec::new();
+    let mut open: Option<Sentence> = None;
+    let mut last = 0;
+    for (number, text) in outside_of_samples(text) {
         let is_table = text.starts_with('|');
         let is_item = ["* ", "- ", "#", ">"].iter().any(|mark| text.starts_with(mark))
             || text.split_once(". ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
-        if text.is_empty() || is_table || is_item {
-            sentence = 0;
+        if text.is_empty() || is_table || is_item || number != last + 1 {
+            found.extend(open.take());
         }
-        let mut parts: Vec<&str> = Vec::new();
+        last = number;
         for cell in if is_table { text.split('|').collect() } else { vec![text] } {
-            parts.extend(cell.split_inclusive(['.', '?', '!', ':', ';']));
+            for part in cell.split_inclusive(ENDS) {
+                let sentence = open.get_or_insert(Sentence { line: number, words: 0 });
+                sentence.words += words(part).len();
+                if part.ends_with(ENDS) {
+                    found.extend(open.take());
+                }
+            }
             if is_table {
-                parts.push("|");
+                found.extend(open.take());
             }
-        }
-        for part in parts {
-            if sentence == 0 {
-                begins = number;
-            }
-            sentence += words(part).len();
-            if sentence > LONGEST_SENTENCE {
-                let instead = format!("a sentence of over {LONGEST_SENTENCE} words: make two of it");
-                found.push(file.violation(begins, "long-sentence", instead));
-                sentence = 0;
-            }
-            if part == "|" || part.ends_with(['.', '?', '!', ':', ';']) {
-                sentence = 0;
-            }
-        }
-        if is_table {
-            sentence = 0;
         }
     }
-    found.dedup();
+    found.extend(open);
+    found.retain(|sentence| sentence.words > 0);
     found
 }

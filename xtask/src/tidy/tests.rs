@@ -232,3 +232,63 @@ fn links_lead_to_files_and_headings_that_exist() {
         "README.md:6: link\nREADME.md:7: link\nREADME.md:8: link\ndeploy/b.md:2: link"
     );
 }
+
+#[test]
+fn paths_of_code_in_documents_lead_to_code() {
+    let sources = [
+        ("crates/store/src/lib.rs", "//! The store.\nmod keys;\npub use keys::Store;\n"),
+        ("crates/store/src/keys.rs", "pub struct Store;\nimpl Store {\n    fn revoke_key() {}\n}\n"),
+        ("crates/http-server/src/error/code.rs", "enum ErrorCode { Busy }\n"),
+    ];
+    let with = |page: &str| {
+        let mut files = sources.to_vec();
+        files.push(("crates/store/README.md", page));
+        found(&files)
+    };
+    for right in [
+        "`store::keys::Store`",
+        "`store::Store`, `Store::revoke_key()` and `keys::{Store, revoke_key}`",
+        "`http_server::error::code::ErrorCode` has `ErrorCode::Busy`",
+        "`std::mem::take`",
+        "`a b::c`, `::` and `NAME=a::b,c`",
+        "```rust\nstore::gone()\n```",
+    ] {
+        assert_eq!(with(&format!("{right}\n")), "", "{right}");
+    }
+    for wrong in [
+        "`store::gone::Store`",
+        "`store::keys::Gone`",
+        "`Store::drop_key`",
+        "`keys::{Store, drop_key}`",
+        "`gone::Store`",
+    ] {
+        assert_eq!(with(&format!("{wrong}\n")), "crates/store/README.md:1: code-path", "{wrong}");
+    }
+}
+
+#[test]
+fn links_of_doc_comments_lead_to_code() {
+    let with = |doc: &str| {
+        let lib = format!(
+            "//! {doc}\nmod rank;\nmod keys;\npub use keys::Store;\npub use rank::{{Ranked, rank}};\n"
+        );
+        found(&[
+            ("crates/store/src/lib.rs", &lib),
+            (
+                "crates/store/src/keys.rs",
+                "pub struct Store;\nimpl Store {\n    fn open() {}\n}\nstruct Hidden;\n",
+            ),
+            ("crates/store/src/rank.rs", "pub struct Ranked;\npub fn rank() {}\n"),
+        ])
+    };
+    for right in [
+        "[`Store::open`], [`rank()`] and [`crate::keys::Hidden`]",
+        "[a page](https://a.example), [`u64`] and [the store](Store)",
+        "[`Store`](keys::Store)",
+    ] {
+        assert_eq!(with(right), "", "{right}");
+    }
+    for wrong in ["[`Gone`]", "[`Store::close`]", "[`rank`]", "[`Hidden`]", "[`crate::gone::Store`]"] {
+        assert_eq!(with(wrong), "crates/store/src/lib.rs:1: doc-link", "{wrong}");
+    }
+}

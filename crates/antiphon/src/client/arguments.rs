@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Number, Value};
 
 use super::description::{Events, InputPlace, Operation, OperationInput, ValueKind};
-use super::table::{ApiCommand, COMMANDS, NOUNS};
+use super::table::{AnswerView, ApiCommand, COMMANDS, NOUNS};
 use crate::exit::ExitError;
 use crate::output::OutputArguments;
 
@@ -17,6 +18,11 @@ const BODY: &str = "body";
 const ALL: &str = "all";
 const STREAM: &str = "stream";
 const LIMIT: &str = "limit";
+/// Of commands that wait for the end of what they begin.
+const YES: &str = "yes";
+const WAIT: &str = "wait-seconds";
+/// The query parameter of their operations: nothing is changed.
+const DRY_RUN: &str = "dry_run";
 
 /// The address of the API and the credential.
 #[derive(Debug, Clone, Args)]
@@ -44,6 +50,10 @@ pub(crate) struct Call {
     pub(super) body: Option<Value>,
     pub(super) is_streamed: bool,
     pub(super) pages: Option<Pages>,
+    /// How long to wait for the end of what the call begins.
+    pub(super) wait: Option<Duration>,
+    /// False if the call only shows what it would do.
+    pub(super) is_confirmed: bool,
 }
 
 /// Limits for reading a list with pages.
@@ -87,7 +97,7 @@ fn with_inputs(mut command: Command, row: &'static ApiCommand) -> Command {
     let Some(operation) = Operation::of(row.operation) else { return command };
     let names: Vec<String> = operation.inputs.iter().map(|input| flag(input, row)).collect();
     for input in &operation.inputs {
-        if is_taken(input) {
+        if is_taken(input, row) {
             command = command.arg(argument(input, row, &names));
         }
     }
@@ -100,6 +110,13 @@ fn with_inputs(mut command: Command, row: &'static ApiCommand) -> Command {
         command = command
             .arg(Arg::new(ALL).long(ALL).action(ArgAction::SetTrue).conflicts_with(id(LIMIT)).help(help));
     }
+    if row.shown == AnswerView::Awaited {
+        let help = "Do it; without it only show what there is";
+        command = command.arg(Arg::new(YES).long(YES).action(ArgAction::SetTrue).help(help));
+        let help = "Time in seconds to wait for the end; with 0 only start it";
+        let wait = Arg::new(WAIT).long(WAIT).value_name("seconds").default_value("300");
+        command = command.arg(wait.value_parser(clap::value_parser!(u32)).help(help));
+    }
     if operation.events == Events::OnRequest {
         let help = "Print the events of the answer while it comes, one a line";
         command = command.arg(Arg::new(STREAM).long(STREAM).action(ArgAction::SetTrue).help(help));
@@ -111,9 +128,9 @@ fn with_inputs(mut command: Command, row: &'static ApiCommand) -> Command {
     command.about(about).long_about(text.trim().to_owned())
 }
 
-/// Whether commands take this input: tickets are only for browsers.
-fn is_taken(input: &OperationInput) -> bool {
-    input.name != "ticket"
+/// Tickets are only for browsers, and `--yes` decides whether something is changed.
+fn is_taken(input: &OperationInput, row: &ApiCommand) -> bool {
+    input.name != "ticket" && !(row.shown == AnswerView::Awaited && input.name == DRY_RUN)
 }
 
 /// A list that has its own query parameter `all` gets no flag of that name.
@@ -223,14 +240,24 @@ impl Call {
             body: None,
             is_streamed: operation.events == Events::Always,
             pages: None,
+            wait: None,
+            is_confirmed: true,
         };
         if operation.events == Events::OnRequest {
             call.is_streamed = matches.get_flag(STREAM);
         }
+        if command.shown == AnswerView::Awaited {
+            call.is_confirmed = matches.get_flag(YES);
+            let wait = matches.get_one::<u32>(WAIT).copied().unwrap_or_default();
+            call.wait = Some(Duration::from_secs(wait.into()));
+            if !call.is_confirmed {
+                call.query.push((DRY_RUN.to_owned(), "true".to_owned()));
+            }
+        }
         if operation.has_body() {
             call.body = Some(whole_body(matches.get_one::<String>(BODY))?);
         }
-        for input in operation.inputs.iter().filter(|input| is_taken(input)) {
+        for input in operation.inputs.iter().filter(|input| is_taken(input, command)) {
             let id = id(&input.name);
             let given: Vec<&Value> = matches.get_many(&id).into_iter().flatten().collect();
             if !given.is_empty() {
@@ -242,6 +269,24 @@ impl Call {
             call.pages = Some(call.wanted_pages(&operation, matches));
         }
         Ok(call)
+    }
+
+    /// A request for what is at this path of the same API.
+    pub(super) fn to_place(&self, path: &str) -> Self {
+        Self {
+            command: self.command,
+            server: self.server.clone(),
+            output: self.output,
+            method: "GET".to_owned(),
+            path: path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect(),
+            query: Vec::new(),
+            headers: Vec::new(),
+            body: None,
+            is_streamed: false,
+            pages: None,
+            wait: None,
+            is_confirmed: true,
+        }
     }
 
     fn take(&mut self, input: &OperationInput, given: &[&Value]) {

@@ -77,7 +77,7 @@ impl Operation {
     fn read(method: &str, path: &str, described: &Value) -> Self {
         let parameters = described["parameters"].as_array().into_iter().flatten().map(resolved);
         let mut inputs: Vec<OperationInput> = parameters.filter_map(parameter).collect();
-        let body = &described["requestBody"]["content"]["application/json"]["schema"];
+        let body = &resolved(&described["requestBody"])["content"]["application/json"]["schema"];
         let required = resolved(body)["required"].clone();
         for (name, schema) in resolved(body)["properties"].as_object().into_iter().flatten() {
             let is_required = required.as_array().is_some_and(|names| names.iter().any(|of| of == name));

@@ -1,6 +1,4 @@
-//! Sends a call, page by page.
-
-use std::time::Duration;
+//! Sends a call, and reads its answer page by page.
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url};
@@ -9,48 +7,31 @@ use serde_json::Value;
 
 use super::arguments::{Call, Pages};
 use super::refusal::{refusal, unreachable};
-use super::show;
 use super::table::AnswerView;
 use crate::exit::ExitError;
 
-/// Timeout of an API that sends nothing. An act may wait some seconds for its owner, and a report
-/// may read much data.
-const SILENCE: Duration = Duration::from_secs(60);
 /// Maximum size in bytes of an answer.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// Sends the call and prints the answer.
-///
-/// # Errors
-/// The API refuses the call or does not answer.
-pub(crate) async fn run(call: Call) -> Result<(), ExitError> {
-    let client = http::client((!call.is_streamed).then_some(SILENCE));
-    let client = client.map_err(|error| ExitError::Failed(error.to_string()))?;
-    if call.is_streamed {
-        return show::events(&call, send(&client, &call, &call.query).await?).await;
-    }
-    match read(&client, &call, &call.query).await? {
-        ApiAnswer::Nothing => Ok(()),
-        ApiAnswer::Text(text) => show::text(&text),
-        ApiAnswer::Json(first) => {
-            let (answer, is_cut) = with_pages(&client, &call, first).await?;
-            show::answer(&call, &answer, is_cut)
-        }
-    }
-}
-
-enum ApiAnswer {
+pub(super) enum ApiAnswer {
     Nothing,
     Json(Value),
     /// An answer of another content type than JSON.
     Text(String),
 }
 
-async fn read(client: &Client, call: &Call, query: &[(String, String)]) -> Result<ApiAnswer, ExitError> {
-    let response = send(client, call, query).await?;
+pub(super) async fn read(
+    client: &Client,
+    call: &Call,
+    query: &[(String, String)],
+) -> Result<ApiAnswer, ExitError> {
+    answer_of(call, send(client, call, query).await?).await
+}
+
+pub(super) async fn answer_of(call: &Call, response: Response) -> Result<ApiAnswer, ExitError> {
     if response.status() == StatusCode::NO_CONTENT {
         return Ok(ApiAnswer::Nothing);
     }
@@ -75,7 +56,11 @@ async fn body(call: &Call, response: Response) -> Result<Vec<u8>, ExitError> {
 
 /// Reads further pages until the list has the wanted number of items. Returns the list, and whether
 /// there are more items.
-async fn with_pages(client: &Client, call: &Call, first: Value) -> Result<(Value, bool), ExitError> {
+pub(super) async fn with_pages(
+    client: &Client,
+    call: &Call,
+    first: Value,
+) -> Result<(Value, bool), ExitError> {
     let (Some(pages), AnswerView::Rows(list, _) | AnswerView::RowsBelow(list, _)) =
         (call.pages, &call.command.shown)
     else {
@@ -107,7 +92,11 @@ fn left(pages: Pages, answer: &Value, list: &str) -> Option<u64> {
     (left > 0).then(|| left.min(pages.longest))
 }
 
-async fn send(client: &Client, call: &Call, query: &[(String, String)]) -> Result<Response, ExitError> {
+pub(super) async fn send(
+    client: &Client,
+    call: &Call,
+    query: &[(String, String)],
+) -> Result<Response, ExitError> {
     let mut url = address(call)?;
     if !query.is_empty() {
         url.query_pairs_mut().extend_pairs(query);

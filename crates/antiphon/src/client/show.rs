@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use protocols::{EventReader, SseItem};
 use reqwest::Response;
 use runtime::escape::{escape_json, is_unsafe};
 use serde_json::{Map, Value, json};
@@ -57,7 +58,7 @@ fn table(shown: &AnswerView, answer: &Value) -> Table {
                 .collect();
             output::key_value_table(&Value::Object(single)).with_below(rows(&answer[*list], columns))
         }
-        AnswerView::Fields | AnswerView::Text(_) => output::key_value_table(answer),
+        AnswerView::Fields | AnswerView::Text(_) | AnswerView::Awaited => output::key_value_table(answer),
     }
 }
 
@@ -89,62 +90,44 @@ fn shortened(text: &str) -> String {
 
 /// Prints the events of a stream as they come, one per line.
 pub(super) async fn events(call: &Call, mut response: Response) -> Result<(), ExitError> {
-    let (mut bytes, mut event) = (Vec::new(), Event::default());
-    while let Some(chunk) = response.chunk().await.map_err(|error| unreachable(call, &error))? {
-        bytes.extend_from_slice(&chunk);
-        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = bytes.drain(..=end).collect();
-            let line = String::from_utf8_lossy(&line);
-            if let Some(event) = event.take(line.trim_end_matches(['\r', '\n'])) {
-                print(&event, call.output.format())?;
+    let mut reader = EventReader::default();
+    while let Some(bytes) = response.chunk().await.map_err(|error| unreachable(call, &error))? {
+        let items = reader.feed(&bytes).map_err(|error| ExitError::Failed(error.to_string()))?;
+        for item in items {
+            if let Some(line) = event_line(&item, call.output.format()) {
+                text(&line)?;
             }
         }
     }
     Ok(())
 }
 
-fn print(event: &Event, format: OutputFormat) -> Result<(), ExitError> {
+/// The line that shows an event; none for a comment.
+fn event_line(item: &SseItem, format: OutputFormat) -> Option<String> {
+    let SseItem::Event { id, name, data } = item else { return None };
+    let (id, name) = (id.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default());
     let line = match format {
         OutputFormat::Json => {
-            let data = serde_json::from_str(&event.data).unwrap_or_else(|_| Value::from(event.data.as_str()));
-            let line = json!({ "event": event.name, "id": event.id, "data": data });
+            let data = serde_json::from_str(data).unwrap_or_else(|_| Value::from(data.as_str()));
+            let line = json!({ "event": name, "id": id, "data": data });
             escape_json(&line.to_string()).into_owned()
         }
-        OutputFormat::Table => {
-            format!("{} {}", event.name, event.data.replace('\n', " ")).trim_start().to_owned()
-        }
+        OutputFormat::Table => format!("{name} {}", data.replace('\n', " ")).trim_start().to_owned(),
     };
-    text(&format!("{line}\n"))
+    Some(format!("{line}\n"))
 }
 
-/// An event of `text/event-stream`.
-#[derive(Debug, Default)]
-struct Event {
-    name: String,
-    id: String,
-    data: String,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Event {
-    /// Takes a line; returns the event that it ends.
-    fn take(&mut self, line: &str) -> Option<Self> {
-        if line.is_empty() {
-            let ended = std::mem::take(self);
-            return (!ended.data.is_empty() || !ended.name.is_empty()).then_some(ended);
-        }
-        let (field, value) = line.split_once(':').unwrap_or((line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match field {
-            "event" => value.clone_into(&mut self.name),
-            "id" => value.clone_into(&mut self.id),
-            "data" => {
-                if !self.data.is_empty() {
-                    self.data.push('\n');
-                }
-                self.data.push_str(value);
-            }
-            _ => {}
-        }
-        None
+    #[test]
+    fn an_event_is_one_line_and_a_comment_is_none() {
+        let event =
+            SseItem::Event { id: Some("7".into()), name: Some("reset".into()), data: "{\"a\":\n1}".into() };
+        assert_eq!(event_line(&event, OutputFormat::Table).as_deref(), Some("reset {\"a\": 1}\n"));
+        let json = event_line(&event, OutputFormat::Json).unwrap();
+        assert_eq!(json, "{\"data\":{\"a\":1},\"event\":\"reset\",\"id\":\"7\"}\n");
+        assert_eq!(event_line(&SseItem::Comment("open".into()), OutputFormat::Table), None);
     }
 }

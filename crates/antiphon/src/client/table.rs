@@ -33,6 +33,8 @@ pub(super) enum AnswerView {
     RowsBelow(&'static str, Vec<&'static str>),
     /// Only the text of this field.
     Text(&'static str),
+    /// Every field of what the call begins, once that has ended.
+    Awaited,
 }
 
 /// Nouns whose commands are all here, with their descriptions.
@@ -40,6 +42,7 @@ pub(super) const NOUNS: &[(&str, &str)] = &[
     ("agents", "Agents: settings, queues and backoff"),
     ("budgets", "Budgets: limits on the tokens or money that turns use per day or month"),
     ("dead-letters", "Dead letters (inputs that could not be processed): show, replay and drop them"),
+    ("erasures", "Erasures of threads, users and tenants, and their receipts"),
     ("follow-ups", "Follow-ups: pending proactive messages, and why others were sent or suppressed"),
     (
         "incidents",
@@ -50,6 +53,7 @@ pub(super) const NOUNS: &[(&str, &str)] = &[
     ("tasks", "Tasks of agents: the queue, and delayed tasks"),
     ("turns", "Turns in progress, and failed turns"),
     ("usage", "Usage and cost of model calls"),
+    ("users", "Users of threads"),
 ];
 
 /// The lines of the file that are commands.
@@ -78,6 +82,7 @@ impl AnswerView {
         };
         match kind {
             "fields" => Some(Self::Fields),
+            "awaited" => Some(Self::Awaited),
             "text" => Some(Self::Text(of)),
             "rows" => list().map(|(list, columns)| Self::Rows(list, columns)),
             "below" => list().map(|(list, columns)| Self::RowsBelow(list, columns)),

@@ -1,6 +1,7 @@
 //! Compares the table with the description of the API, and checks the requests of command lines.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use clap::Command;
 use reqwest::StatusCode;
@@ -102,6 +103,19 @@ fn arguments_and_flags_become_a_request() {
         call("agents list --all").unwrap().pages,
         Some(Pages { wanted: Some(u64::MAX), longest: 200 })
     );
+}
+
+#[test]
+fn erasures_change_nothing_without_yes_and_are_awaited() {
+    let dry = call("threads erase t").unwrap();
+    assert_eq!((dry.method.as_str(), dry.path.join("/")), ("DELETE", "v1/threads/t".to_owned()));
+    assert_eq!(dry.query, [("dry_run".to_owned(), "true".to_owned())]);
+    assert_eq!((dry.is_confirmed, dry.wait), (false, Some(Duration::from_secs(300))));
+    let sent = call("tenants erase acme --yes --wait-seconds 0").unwrap();
+    assert_eq!((sent.query.len(), sent.is_confirmed, sent.wait), (0, true, Some(Duration::ZERO)));
+    let look = sent.to_place("/v1/erasures/x");
+    assert_eq!((look.method.as_str(), look.path.join("/")), ("GET", "v1/erasures/x".to_owned()));
+    assert!(refused("threads erase t --dry-run").contains("--dry-run"), "--yes decides");
 }
 
 #[test]

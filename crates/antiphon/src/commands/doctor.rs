@@ -21,6 +21,8 @@ use crate::output::{self, Table, cell};
 
 /// Maximum age of dead letters that are reported.
 const RECENT: Duration = Duration::from_secs(24 * 3600);
+/// Maximum number of incidents that are shown one by one.
+const MOST_INCIDENTS: u32 = 20;
 
 /// `store`: the result of connecting to Postgres. Each part is checked even if another one fails.
 pub(super) async fn run(options: &Doctor, store: Result<Store, ExitError>) -> Result<(), ExitError> {
@@ -110,8 +112,17 @@ async fn examine_tables(store: &Store, vectors_of: Option<String>, examined: &mu
     }
     examined.owners =
         examined.read("the owners of partitions", store.partitions_status().await).unwrap_or_default();
-    for incident in examined.read("incidents", store.incidents(false).await).unwrap_or_default() {
-        examined.found.push(Symptom::Incident { partition: incident.partition, detail: incident.detail });
+    let mut incidents =
+        examined.read("incidents", store.incidents(false, MOST_INCIDENTS + 1).await).unwrap_or_default();
+    let has_more = incidents.len() > MOST_INCIDENTS as usize;
+    incidents.truncate(MOST_INCIDENTS as usize);
+    examined.found.extend(
+        incidents
+            .into_iter()
+            .map(|incident| Symptom::Incident { partition: incident.partition, detail: incident.detail }),
+    );
+    if has_more {
+        examined.found.push(Symptom::MoreIncidents { shown: MOST_INCIDENTS });
     }
     for (reason, count) in
         examined.read("dead letters", store.recent_dead_letters(RECENT).await).unwrap_or_default()

@@ -39,7 +39,7 @@ pub(super) async fn reopen(store: &Store, options: &ReopenTenant) -> Result<(), 
             Ok(())
         }
         ReopenedTenant::BeingErased => Err(ExitError::Failed(format!(
-            "something of tenant {shown} may be left: run `antiphon erase --tenant {shown} --yes` until nothing is pending"
+            "something of tenant {shown} may be left: `antiphon erasures list` shows its erasure; `antiphon tenants erase {shown} --yes` starts another one"
         ))),
         ReopenedTenant::Unmarked => Err(ExitError::Failed(format!("tenant {shown} is not marked as erased"))),
     }

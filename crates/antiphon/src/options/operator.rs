@@ -1,12 +1,13 @@
 //! Options of the commands that work on Postgres and NATS themselves.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use auth::AccessRole;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use model::{AgentId, PartitionCount, Tenant, ThreadId};
-use store::{ErasedOwner, RotatedKey};
+use store::{ErasedData, ErasedOwner, RotatedKey};
 
 use super::process::{DATABASE_HEADING, DATABASE_HELP, NatsArguments};
 use super::values::partitions;
@@ -91,9 +92,20 @@ pub(crate) struct ImportMemory {
     pub(crate) database: Database,
 }
 
-/// Options of each erasure.
+/// What is erased, and how.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ErasePolicy {
+pub(crate) struct Erase {
+    /// Thread to erase.
+    #[arg(long, value_parser = thread, required_unless_present_any = ["user", "tenant"], conflicts_with_all = ["user", "tenant"])]
+    thread: Option<ThreadId>,
+    /// Tenant, `-` for the default one: its threads, agents, settings and keys. With --user only
+    /// the threads of that user.
+    #[arg(long)]
+    tenant: Option<String>,
+    /// User whose threads are erased: those whose metadata has this `user_id`, in the default
+    /// tenant or in --tenant. The user's name in the audit log is erased too.
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    user: Option<String>,
     /// Whether to erase; without it nothing is erased.
     #[arg(long)]
     pub(crate) yes: bool,
@@ -106,37 +118,29 @@ pub(crate) struct ErasePolicy {
     pub(crate) database_only: bool,
     /// Timeout in seconds for workers to read the streams up to their ends.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3_600))]
-    pub(crate) wait_seconds: u32,
+    wait_seconds: u32,
     #[command(flatten)]
     pub(crate) nats: NatsArguments,
     #[command(flatten)]
     pub(crate) database: Database,
 }
 
-/// The owner whose threads are erased.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct EraseOwner {
-    /// Tenant, `-` for the default one: its threads, agents, settings and keys. With --user only
-    /// the threads of that user.
-    #[arg(long, required_unless_present = "user")]
-    tenant: Option<String>,
-    /// User whose threads are erased: those whose metadata has this `user_id`, in the default
-    /// tenant or in --tenant. The user's name in the audit log is erased too.
-    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-    user: Option<String>,
-    #[command(flatten)]
-    pub(crate) policy: ErasePolicy,
-}
-
-impl EraseOwner {
-    /// The owner that the flags name.
-    pub(crate) fn owner(&self) -> Result<ErasedOwner, ExitError> {
+impl Erase {
+    /// What the flags name.
+    pub(crate) fn data(&self) -> Result<ErasedData, ExitError> {
+        if let Some(thread) = &self.thread {
+            return Ok(ErasedData::Thread(thread.clone()));
+        }
         let named = self.tenant.as_deref().filter(|name| *name != "-");
         let of = named.map(tenant).transpose().map_err(ExitError::Configuration)?;
-        Ok(match &self.user {
+        Ok(ErasedData::Owner(match &self.user {
             Some(user) => ErasedOwner::User(of, user.clone()),
             None => ErasedOwner::Tenant(of),
-        })
+        }))
+    }
+
+    pub(crate) fn wait(&self) -> Duration {
+        Duration::from_secs(self.wait_seconds.into())
     }
 }
 
@@ -208,7 +212,8 @@ pub(crate) struct CreateKey {
     pub(crate) role: AccessRole,
     /// Scopes that restrict the role, separated by commas: threads:read, threads:write,
     /// agents:read, tasks:write, agents:operate, agents:configure, audit:read, dead-letters:read,
-    /// keys:manage, reasoning:read, reasoning:write, memory:read, memory:write.
+    /// dead-letters:operate, keys:manage, fleet:read, fleet:operate, data:erase, reasoning:read,
+    /// reasoning:write, memory:read, memory:write.
     #[arg(long, value_delimiter = ',')]
     pub(crate) scopes: Option<Vec<String>>,
     /// Tenant of the key; the default one without it.

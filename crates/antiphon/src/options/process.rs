@@ -12,7 +12,7 @@ use super::values::workflow;
 
 /// Help text of `--database-url`, which several commands have.
 pub(super) const DATABASE_HELP: &str = "URL of Postgres 15 to 18 itself: a pooler such as pgbouncer is refused, because sessions have settings \
-     and prepared statements. A worker has ten sessions, a gateway eight";
+     and prepared statements. A worker has ten sessions and one more while it erases, a gateway eight";
 pub(super) const DATABASE_HEADING: &str = "Postgres";
 /// Heading of options for the partitions and streams of a fleet.
 pub(super) const STREAMS_HEADING: &str = "Partitions and streams";

@@ -6,7 +6,7 @@ use batches::foreign::ForeignFormat;
 use clap::{Args, Subcommand, ValueEnum};
 use model::ThreadId;
 
-use super::operator::{Database, ErasePolicy, thread};
+use super::operator::{Database, thread};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Threads {
@@ -20,9 +20,6 @@ pub(crate) enum ThreadsCommand {
     Export(Export),
     /// Import exported threads, or messages of other systems. A second import changes nothing.
     Import(Import),
-    /// Erase everything that Postgres and NATS have of a thread. Without --yes it only lists what
-    /// there is.
-    Erase(Erase),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -87,15 +84,6 @@ pub(crate) struct Import {
     pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Erase {
-    /// Thread to erase.
-    #[arg(value_parser = thread)]
-    pub(crate) thread: ThreadId,
-    #[command(flatten)]
-    pub(crate) policy: ErasePolicy,
 }
 
 fn foreign_format(name: &str) -> Result<ForeignFormat, String> {

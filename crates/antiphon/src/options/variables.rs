@@ -15,7 +15,7 @@ const MISSPELT: usize = 2;
 /// ignored.
 const REMOVED: [(&str, &str); 1] = [(
     "SPILL_AFTER_SECONDS",
-    "open messages are saved by the cost of reading them again, see ANTIPHON_REPLAY_ENTRIES and ANTIPHON_REPLAY_BYTES",
+    "open messages are saved by the cost of reading them again, see ANTIPHON_REPLAY_ENTRIES",
 )];
 /// Suffixes of variables with a unit.
 const UNITS: [&str; 8] = ["_MS", "_SECONDS", "_SECS", "_S", "_MINUTES", "_DAYS", "_BYTES", "_MB"];

@@ -75,33 +75,15 @@ pub(crate) struct WorkerSettings {
     /// twice this size the largest are dropped from memory and read again later.
     #[arg(long, env = "ANTIPHON_MAX_BUFFER_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 20..))]
     pub(crate) max_buffer_bytes: u64,
-    /// Maximum size in bytes of the worker's cache of the ends of threads with their JSON; 0 for no
-    /// cache. The next turn of a cached thread reads and encodes only what is new.
-    #[arg(long, env = "ANTIPHON_THREAD_CACHE_BYTES", default_value_t = 64 << 20)]
-    pub(crate) thread_cache_bytes: u64,
     /// Maximum number of stream entries of a partition that its next owner may have to read again.
     /// Beyond it the open messages and turns that need them are saved in Postgres, the oldest
     /// first.
     #[arg(long, env = "ANTIPHON_REPLAY_ENTRIES", default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) replay_entries: u64,
-    /// Maximum size in bytes of the stream entries of a partition that its next owner may have to
-    /// read again; at most a quarter of the stream's maximum size.
-    #[arg(long, env = "ANTIPHON_REPLAY_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 16..))]
-    pub(crate) replay_bytes: u64,
-    /// Number of database connections for commits.
-    #[arg(long, env = "ANTIPHON_COMMIT_CONNECTIONS", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub(crate) commit_connections: u8,
     /// Time in seconds for which used entries stay in the stream. If Postgres goes back by less
     /// than this time, nothing is lost.
     #[arg(long, env = "ANTIPHON_STREAM_RETAIN_SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) stream_retain_seconds: Duration,
-    /// Lifetime in seconds of an `Idempotency-Key`; after it the key can be used for another
-    /// message.
-    #[arg(long, env = "ANTIPHON_IDEMPOTENCY_KEY_TTL_SECONDS", default_value = "86400", value_parser = seconds)]
-    pub(crate) idempotency_key_ttl_seconds: Duration,
-    /// Interval in seconds between runs of the retention that agents have in their settings.
-    #[arg(long, env = "ANTIPHON_RETENTION_INTERVAL_SECONDS", default_value = "600", value_parser = seconds)]
-    pub(crate) retention_interval_seconds: Duration,
     #[command(flatten)]
     pub(crate) cleanup: CleanupSettings,
 }
@@ -127,17 +109,10 @@ impl WorkerSettings {
         config.create_threads = self.auto_create_threads;
         config.open_messages = self.max_open_messages as usize;
         config.buffer_bytes = usize::try_from(self.max_buffer_bytes).unwrap_or(usize::MAX);
-        config.thread_cache_bytes = usize::try_from(self.thread_cache_bytes).unwrap_or(usize::MAX);
         config.chunk_bytes = self.max_chunk_bytes as usize;
-        config.writers = self.commit_connections.into();
         config.stream_retain = self.stream_retain_seconds;
         self.cleanup.apply(&mut config.cleanup);
-        config.cleanup.set(CleanupRule {
-            kind: CleanupKind::IdempotencyKeys,
-            max_age: self.idempotency_key_ttl_seconds,
-            max_bytes: None,
-        });
-        config.retention_every = self.retention_interval_seconds;
+        config.retention_every = config.cleanup.age_interval();
         config.rules.deadline_ms = ms(self.turn_deadline_seconds);
         config.rules.backoff_base_ms = ms(self.backoff_base_seconds);
         config.rules.backoff_cap_ms = ms(self.backoff_cap_seconds);
@@ -145,8 +120,8 @@ impl WorkerSettings {
         config.limits.active_turns = self.max_active_turns_per_partition as usize;
         config.limits.gap_timeout_ms = ms(self.gap_timeout_seconds);
         config.limits.stall_timeout_ms = ms(self.stall_timeout_seconds);
+        config.limits.sweep_ms = config.limits.sweep_ms.min(config.limits.stall_timeout_ms);
         config.limits.replay_entries = self.replay_entries;
-        config.limits.replay_bytes = self.replay_bytes;
         config.limits.chunks_per_message = self.max_chunks_per_message;
         config.limits.message_bytes = self.max_message_bytes as usize;
         config
@@ -157,62 +132,72 @@ impl WorkerSettings {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cleanup of operational records")]
 pub(crate) struct CleanupSettings {
-    /// Interval in seconds between cleanups of operational records; beyond a maximum age or size
-    /// the oldest are deleted.
+    /// Interval in seconds between checks of the maximum sizes. Maximum ages, and the retention
+    /// that agents have in their settings, are checked at ten times this interval, and at least
+    /// every ten minutes.
     #[arg(long, env = "ANTIPHON_CLEANUP_INTERVAL_SECONDS", default_value = "60", value_parser = seconds)]
     cleanup_interval_seconds: Duration,
+    /// Maximum size in bytes of the completed tasks, of the dead letters and of the audit log,
+    /// each. Failed tasks and failed turns have a quarter of it each, the marks of erased threads
+    /// and of erased tenants, and the receipts of erasures, a sixteenth.
+    #[arg(long, env = "ANTIPHON_RECORDS_MAX_BYTES", default_value_t = 1 << 30, value_parser = clap::value_parser!(u64).range(1 << 16..))]
+    records_max_bytes: u64,
     /// Maximum age in days of completed tasks; their turns stay in the history.
     #[arg(long, env = "ANTIPHON_COMPLETED_TASKS_MAX_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     completed_tasks_max_days: u32,
-    /// Maximum size in bytes of completed tasks.
-    #[arg(long, env = "ANTIPHON_COMPLETED_TASKS_MAX_BYTES", default_value_t = 1 << 30)]
-    completed_tasks_max_bytes: u64,
-    /// Maximum age in days of failed tasks that are neither retried nor dropped.
-    #[arg(long, env = "ANTIPHON_FAILED_TASKS_MAX_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    failed_tasks_max_days: u32,
-    /// Maximum size in bytes of failed tasks.
-    #[arg(long, env = "ANTIPHON_FAILED_TASKS_MAX_BYTES", default_value_t = 256 << 20)]
-    failed_tasks_max_bytes: u64,
-    /// Maximum age in days of failed turns that are neither retried nor dropped.
-    #[arg(long, env = "ANTIPHON_FAILED_TURNS_MAX_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    failed_turns_max_days: u32,
-    /// Maximum size in bytes of failed turns.
-    #[arg(long, env = "ANTIPHON_FAILED_TURNS_MAX_BYTES", default_value_t = 256 << 20)]
-    failed_turns_max_bytes: u64,
+    /// Maximum age in days of failed tasks and failed turns that are neither retried nor dropped.
+    #[arg(long, env = "ANTIPHON_FAILURES_MAX_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    failures_max_days: u32,
     /// Maximum age in days of dead letters.
     #[arg(long, env = "ANTIPHON_DEAD_LETTERS_MAX_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     dead_letters_max_days: u32,
-    /// Maximum size in bytes of dead letters.
-    #[arg(long, env = "ANTIPHON_DEAD_LETTERS_MAX_BYTES", default_value_t = 1 << 30)]
-    dead_letters_max_bytes: u64,
     /// Maximum age in days of audit entries.
     #[arg(long, env = "ANTIPHON_AUDIT_LOG_MAX_DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     audit_log_max_days: u32,
-    /// Maximum size in bytes of the audit log.
-    #[arg(long, env = "ANTIPHON_AUDIT_LOG_MAX_BYTES", default_value_t = 1 << 30)]
-    audit_log_max_bytes: u64,
-    /// Time in days for which erased threads and erased tenants are remembered; after it data for
-    /// one is accepted as new.
+    /// Time in days for which erased threads and erased tenants are remembered, and receipts of
+    /// erasures are kept; after it data for one is accepted as new.
     #[arg(long, env = "ANTIPHON_ERASED_THREADS_MAX_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     erased_threads_max_days: u32,
-    /// Maximum size in bytes of the marks of erased threads, and of those of erased tenants.
-    #[arg(long, env = "ANTIPHON_ERASED_THREADS_MAX_BYTES", default_value_t = 64 << 20)]
-    erased_threads_max_bytes: u64,
 }
 
 impl CleanupSettings {
     fn apply(&self, config: &mut CleanupConfig) {
         config.every = self.cleanup_interval_seconds;
+        let (large, failures, marks) =
+            (self.records_max_bytes, self.records_max_bytes / 4, self.records_max_bytes / 16);
         for (kind, days, bytes) in [
-            (CleanupKind::CompletedTasks, self.completed_tasks_max_days, self.completed_tasks_max_bytes),
-            (CleanupKind::FailedTasks, self.failed_tasks_max_days, self.failed_tasks_max_bytes),
-            (CleanupKind::FailedTurns, self.failed_turns_max_days, self.failed_turns_max_bytes),
-            (CleanupKind::DeadLetters, self.dead_letters_max_days, self.dead_letters_max_bytes),
-            (CleanupKind::Audit, self.audit_log_max_days, self.audit_log_max_bytes),
-            (CleanupKind::ErasedThreads, self.erased_threads_max_days, self.erased_threads_max_bytes),
-            (CleanupKind::ErasedTenants, self.erased_threads_max_days, self.erased_threads_max_bytes),
+            (CleanupKind::CompletedTasks, self.completed_tasks_max_days, large),
+            (CleanupKind::FailedTasks, self.failures_max_days, failures),
+            (CleanupKind::FailedTurns, self.failures_max_days, failures),
+            (CleanupKind::DeadLetters, self.dead_letters_max_days, large),
+            (CleanupKind::Audit, self.audit_log_max_days, large),
+            (CleanupKind::ErasedThreads, self.erased_threads_max_days, marks),
+            (CleanupKind::ErasedTenants, self.erased_threads_max_days, marks),
+            (CleanupKind::Erasures, self.erased_threads_max_days, marks),
         ] {
             config.set(CleanupRule::new(kind, days, Some(bytes)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches as _;
+
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_the_worker() {
+        let matches = WorkerSettings::augment_args(clap::Command::new("worker")).get_matches_from(["worker"]);
+        let settings = WorkerSettings::from_arg_matches(&matches).unwrap();
+        let partitions = PartitionCount::new(8).unwrap();
+        let (mut config, mut expected) = (
+            settings.config(partitions),
+            WorkerConfig::new(String::new(), partitions, settings.default_workflow.clone()),
+        );
+        config.worker_id.clear();
+        expected.cleanup.rules.sort_by_key(|rule| rule.kind.name());
+        config.cleanup.rules.sort_by_key(|rule| rule.kind.name());
+        assert_eq!(format!("{config:?}"), format!("{expected:?}"));
     }
 }

@@ -27,7 +27,7 @@ pub struct Jwks {
 struct JwtKey {
     kid: Option<String>,
     kind: KeyKind,
-    /// The only algorithm that the set allows for it.
+    /// The only algorithm that the set allows for the key.
     algorithm: Option<JwtAlgorithm>,
     key: DecodingKey,
 }
@@ -37,7 +37,7 @@ enum KeyKind {
     Rsa,
     P256,
     Ed25519,
-    /// Comes from the settings only, never from a set.
+    /// A shared secret, which comes only from the settings, never from a set.
     Secret,
 }
 
@@ -46,11 +46,11 @@ enum KeyKind {
 pub struct SkippedKey {
     /// Name of the key in the set.
     pub kid: Option<String>,
-    /// Why the key is not used.
+    /// The reason why the key is not used.
     pub why: &'static str,
 }
 
-/// Why a text has no usable keys. The previous keys stay in use.
+/// The reason why a text has no usable keys. The previous keys stay in use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidJwks {
     /// The set has more than 64 KiB.
@@ -59,13 +59,13 @@ pub enum InvalidJwks {
     /// The set has more than 32 keys.
     #[error("the key set has {0} keys; at most {MOST_KEYS} are read")]
     TooMany(usize),
-    /// It is not an object with a list of `keys`.
+    /// The text is not an object with a list of `keys`.
     #[error("the key set is not a JSON object with a list of \"keys\"")]
     Malformed,
     /// None of the keys can be used.
     #[error("the key set has no usable key: {}", why(.0))]
     NoKeys(Vec<SkippedKey>),
-    /// The shared secret is short enough to be guessed.
+    /// The shared secret is so short that it can be guessed.
     #[error("the shared secret has {0} bytes; HS256 needs at least {SHORTEST_SECRET}")]
     ShortSecret(usize),
 }
@@ -224,8 +224,8 @@ fn bytes(jwk: &Value, name: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text(jwk, name)?).ok()
 }
 
-/// Some publishers write a leading zero before a number whose first bit is set, as in DER; `ring`
-/// refuses that.
+/// The number without a leading zero. Some publishers write such a zero before a number whose first
+/// bit is set, as in DER, and `ring` refuses it.
 fn without_zeros(number: &[u8]) -> &[u8] {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     &number[zeros..]
@@ -240,7 +240,7 @@ fn why(skipped: &[SkippedKey]) -> String {
     if list.is_empty() { "it is empty".to_owned() } else { list }
 }
 
-/// Shows the names and types of the keys, nothing of the keys themselves.
+/// Shows the names and types of the keys, but no key material.
 impl fmt::Debug for Jwks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.keys.iter().map(|key| (&key.kid, key.kind))).finish()

@@ -13,17 +13,17 @@ const FRESH_MS: i64 = 10 * 60_000;
 /// Age in ms after which keys are no longer used, if no fetch succeeds.
 const STALE_MS: i64 = 24 * 3_600_000;
 
-/// The last fetched keys, and when they may be fetched again. The caller fetches them.
+/// The last fetched keys, and when they may be fetched again. The caller does the fetching.
 #[derive(Debug, Default)]
 pub struct JwksRefresh {
     fetched: Option<(Arc<Jwks>, Timestamp)>,
     tried_at: Option<Timestamp>,
 }
 
-/// Why the keys should be fetched.
+/// The reason why the keys should be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefreshReason {
-    /// Regular check; call it every few seconds.
+    /// A regular check, which the caller makes every few seconds.
     Age,
     /// A token names an unknown key.
     UnknownKey,
@@ -41,9 +41,9 @@ impl JwksRefresh {
         (now.since_ms(*at) < STALE_MS).then(|| Arc::clone(keys))
     }
 
-    /// Whether to fetch now. True counts as a fetch attempt: only one of many callers gets it, and
-    /// none for the next 30 s. A failed fetch needs no report: the keys stay, and a call after 30 s
-    /// starts the next one.
+    /// Returns true if the caller should fetch the keys now. True counts as a fetch attempt: only
+    /// one of many callers gets it, and then none for 30 s. After a failed fetch the caller reports
+    /// nothing. The keys stay in use, and a call after 30 s starts the next fetch.
     #[must_use]
     pub fn may_fetch(&mut self, why: RefreshReason, now: Timestamp) -> bool {
         let wanted = why == RefreshReason::UnknownKey
@@ -61,8 +61,8 @@ impl JwksRefresh {
     }
 }
 
-/// A time in the future dates from before the clock was set back: it counts as passed, because
-/// waiting for it could take days.
+/// True if this time has passed. A start in the future dates from before the clock was set back. It
+/// counts as passed, because waiting for it could take days.
 fn has_passed(since: Timestamp, now: Timestamp, ms: i64) -> bool {
     now < since || now.since_ms(since) >= ms
 }

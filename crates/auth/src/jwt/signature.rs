@@ -1,8 +1,8 @@
 //! Verifies signatures of tokens with `ring`.
 //!
-//! `jsonwebtoken` offers cryptography by one of two features: `aws_lc_rs` needs its own C build,
-//! and `rust_crypto` adds `rsa` (with an open advisory), two curves and a second `rand`. It also
-//! accepts a custom provider, and `ring` is already used for TLS.
+//! `jsonwebtoken` offers cryptography by one of two features. `aws_lc_rs` needs its own C build,
+//! and `rust_crypto` adds `rsa` (with an open advisory), two curves and a second `rand`. So `ring`,
+//! which TLS uses already, is installed as a custom provider.
 
 use jsonwebtoken::{
     Algorithm, DecodingKey, DecodingKeyKind,
@@ -29,8 +29,9 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Without this call the library panics at the first token. It keeps the first provider for the
-/// whole process; one that another user of the library has installed verifies the same signatures.
+/// Installs `ring` as the provider; without one the library panics at the first token. The library
+/// keeps the first provider for the whole process. If another user of the library has installed
+/// one, it verifies the same signatures.
 pub(super) fn install() {
     let _ = PROVIDER.install_default();
 }

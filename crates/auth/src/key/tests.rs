@@ -59,7 +59,7 @@ fn what_is_over_opens_nothing() {
     assert_eq!(check(key.text(), &until(NOW.0 + 1)).unwrap().expires_at(), Some(Timestamp(NOW.0 + 1)));
     let revoked = StoredKey { revoked_at: Some(Timestamp(NOW.0 + 99)), ..stored(&key) };
     assert_eq!(check(key.text(), &revoked), Err(ApiKeyError::Revoked));
-    // A caller that does not know the secret learns nothing of the key's state.
+    // A caller that does not know the secret must not learn the state of the key.
     let guess = NewKey::from_random([0, 1, 2, 3, 0xab, 0xcd, 0xef, 0xff], [0x5b; 32]);
     assert_eq!(check(guess.text(), &revoked), Err(ApiKeyError::Wrong));
 }

@@ -29,7 +29,7 @@ fn a_bucket_gives_a_burst_and_then_the_rate() {
     assert_eq!(taken(1, START.plus_ms(499)), [false]);
     assert_eq!(taken(2, START.plus_ms(500)), [true, false]);
     assert_eq!(taken(4, START.plus_ms(2000)), [true, true, true, false]);
-    // However long the pause is, only one burst passes.
+    // After any pause, at most one burst passes.
     assert_eq!(taken(4, START.plus_ms(i64::MAX)), [true, true, true, false]);
     assert_eq!((Rate::new(0, 1), Rate::new(1, 0)), (Err(InvalidRate), Err(InvalidRate)));
 }
@@ -95,12 +95,12 @@ fn streams_that_are_left_at_once_come_at_the_rate_of_reads() {
     let opened = |tenants: &mut TenantRateLimiter, now: Timestamp| {
         (0..100).filter(|_| tenants.count_opening(&a, now).is_ok()).count()
     };
-    // All open streams can reconnect at once, plus the burst.
+    // Five streams, the maximum, can reconnect at once, and the burst of two can be opened as well.
     assert_eq!(opened(&mut tenants, START), 5 + 2);
     assert_eq!(opened(&mut tenants, START.plus_ms(300)), 3);
     let over = tenants.count_opening(&a, START.plus_ms(300)).unwrap_err();
     assert_eq!((over.what, over.retry_after_s), (Limit::Streams, 1));
-    // A stream that comes with a request is counted with the request.
+    // A stream that is opened by a request is counted with the request.
     assert!(tenants.open_stream(&a, START.plus_ms(300)).is_ok());
 }
 
@@ -114,7 +114,7 @@ fn the_one_idle_the_longest_is_forgotten() {
     }
     assert!(tenants.admit(&b, RequestClass::Write, START).is_err());
     tenants.admit(&d, RequestClass::Write, START).unwrap();
-    // c was forgotten: it was used before b, and a has an open stream.
+    // Tenant c was forgotten, because it was used before b, and a has an open stream.
     assert_eq!(tenants.known.keys().collect::<Vec<_>>(), [&a, &b, &d]);
     assert!(tenants.open_stream(&a, START).is_err());
     tenants.admit(&c, RequestClass::Write, START).unwrap();
@@ -124,7 +124,7 @@ fn the_one_idle_the_longest_is_forgotten() {
     let kept = [&c, &d].map(|name| tenants.open_stream(name, START).unwrap());
     let last = tenants.open_stream(&e, START).unwrap();
     assert_eq!(tenants.known.keys().collect::<Vec<_>>(), [&c, &d, &e]);
-    // A forgotten count is not given back to a new tenant of the same name.
+    // If a count was forgotten, its streams are not released from the new count of the same tenant.
     tenants.release(last);
     let again = tenants.open_stream(&a, START).unwrap();
     tenants.release(permit);
@@ -169,7 +169,8 @@ proptest! {
 
     #[test]
     fn streams_never_pass_their_limit(ops in prop::collection::vec((0_u8..4, prop::bool::ANY), 1..200)) {
-        // Four names with room for two: the counts of tracked tenants stay correct.
+        // There are four names and room for two tenants. The counts of tracked tenants must stay
+        // correct.
         let mut tenants = tenants(2, 3);
         let mut open: Vec<StreamPermit> = Vec::new();
         for (name, opens) in ops {

@@ -39,7 +39,7 @@ fn sealed(payload: &[u8]) -> String {
 fn a_ticket_follows_one_thread_and_does_nothing_else() {
     let ticket = made();
     assert_eq!(ticket.expires_at, NOW.plus_ms(300_000));
-    // A ticket works repeatedly: a browser reconnects to the same URL.
+    // A ticket can be used repeatedly, because a browser reconnects to the same URL.
     for _ in 0..2 {
         let principal = check(&ticket.text, &[key()], NOW).unwrap();
         assert!(principal.can_stream(&thread("t")) && !principal.can_stream(&thread("u")));
@@ -74,7 +74,7 @@ fn who_may_not_follow_gets_no_ticket() {
     };
     let blind = Principal { permissions: Permissions::of(&[Permission::WriteThreads]), ..requester() };
     assert_eq!(issued(&blind, 60), Err(IssueError::NotAllowed));
-    // Otherwise tickets could be renewed forever.
+    // A ticket must not obtain another ticket, or tickets could be renewed forever.
     let holder = check(&made().text, &[key()], NOW).unwrap();
     assert_eq!(issued(&holder, 60), Err(IssueError::NotAllowed));
     for wrong in [0, 901, u32::MAX] {
@@ -128,7 +128,7 @@ fn other_texts_are_no_tickets() {
     }
 }
 
-/// The key is ours, but the payload is of another version of this program or malformed.
+/// The MAC is valid, but the payload is malformed or from another version of this program.
 #[test]
 fn a_payload_that_is_not_exact_is_refused() {
     let (payload, _) = made().text[4..].split_once('.').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();

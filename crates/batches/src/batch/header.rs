@@ -11,7 +11,7 @@ use crate::tokens::{self, TokenCounter};
 pub struct BatchHeader {
     /// Position of the first message.
     pub id: Position,
-    /// Position of the last message: a batch may continue after others.
+    /// Position of the last message. Other batches may lie in between.
     pub last: Position,
     /// The kind of input that began the batch.
     pub batch_type: BatchType,
@@ -27,7 +27,7 @@ pub struct BatchHeader {
     /// The batch is never compacted because it has a pinned message (`pinned: true` in the
     /// metadata).
     pub is_pinned: bool,
-    /// From 0 to 1.
+    /// Importance from 0 to 1.
     pub importance: f64,
 }
 
@@ -50,8 +50,8 @@ impl BatchHeader {
     }
 }
 
-/// The highest importance in the messages' metadata. Without one, the default of the kind: highest
-/// for inputs of people, lowest for synthetic ones.
+/// The highest importance in the messages' metadata. If there is none, the default of the batch
+/// type: highest for inputs of people, lowest for synthetic ones.
 fn importance(batch: &Batch, batch_type: BatchType) -> f64 {
     let claim = |value: &Value| value.as_f64().filter(|claim| (0.0..=1.0).contains(claim));
     let claims = batch.items().iter().filter_map(|item| claim(item.metadata.get("importance")?));

@@ -18,14 +18,14 @@ pub enum BatchState {
     Incomplete(IncompleteReason),
 }
 
-/// Why a batch is incomplete: the first reason that applies.
+/// The reason why a batch is incomplete: the first one that applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IncompleteReason {
     /// There are no messages.
     Empty,
     /// The message with this number is missing: it was lost or is not read yet.
     Hole { missing: i32 },
-    /// Two messages have this number.
+    /// Two messages have the same number.
     Doubled { number: i32 },
     /// The batch should begin with an input but has none.
     NoInput,
@@ -94,7 +94,7 @@ impl fmt::Display for IncompleteReason {
     }
 }
 
-/// The state of one batch's messages, ordered by number.
+/// The state of a batch with these messages, ordered by number.
 pub(super) fn state(items: &[SharedItem]) -> BatchState {
     match why(items) {
         Some(why) => BatchState::Incomplete(why),
@@ -130,7 +130,7 @@ fn numbers(items: &[SharedItem]) -> Option<IncompleteReason> {
     })
 }
 
-/// The batch of a request begins with its input; only a batch that the system began has none.
+/// The batch of a request begins with its input. Only a batch that the system began has no input.
 fn input(items: &[SharedItem]) -> Option<IncompleteReason> {
     let first = items.iter().find(|item| item.role != Role::System)?;
     let unasked = first.batch_type == BatchType::SystemTrigger && first.role == Role::Assistant;

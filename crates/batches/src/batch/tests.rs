@@ -80,7 +80,7 @@ fn a_marked_end_goes_on() {
     };
     assert_eq!(end(json!({"continuation": true})), BatchState::Incomplete(IncompleteReason::Continues));
     assert_eq!(end(json!({"continuation": "true"})), BatchState::Complete);
-    // The continuation itself arrives with the next numbers.
+    // The messages of the continuation follow with the next numbers.
     let answer = with_metadata(item("1.1a"), json!({"continuation": true}));
     let beat = with_metadata(item("1.2u"), json!({"continues": "10"}));
     assert_eq!(group([item("1.0u"), answer, beat, item("1.3a")]).remove(0).state(), BatchState::Complete);

@@ -8,8 +8,8 @@ use crate::BatchHeader;
 /// The batches and sizes that a plan is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanInput<'a> {
-    /// Batches of the thread since the last compaction, and those that it kept, in any order.
-    /// Further ones are ignored.
+    /// Batches of the thread since the last compaction, and batches that it kept, in any order.
+    /// Others are ignored.
     pub batches: &'a [BatchHeader],
     /// The active batch, which is never compacted.
     pub active: Option<Position>,
@@ -29,44 +29,44 @@ pub struct PlanInput<'a> {
 /// The plan of a compaction. With an id and, if wanted, a summary it becomes a [`Compaction`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// How the batches were selected.
+    /// The strategy that selected the batches.
     pub strategy: Strategy,
     /// Contexts omit batches up to this one, except `kept`.
     pub through: Position,
     /// Older batches that contexts still show.
     pub kept: Vec<Position>,
-    /// The batches that leave with this plan.
+    /// The batches that this plan removes.
     pub replaces: Vec<Position>,
-    /// Number of messages in them.
+    /// Number of messages in these batches.
     pub messages: u64,
-    /// What replaces them.
+    /// The replacement of these batches.
     pub summary: Summary,
     /// The compaction that applied before.
     pub previous: Option<Position>,
-    /// Tokens of the context before.
+    /// Tokens of the context before the compaction.
     pub tokens_before: u64,
-    /// Tokens of the context after, with the largest allowed summary.
+    /// Tokens of the context after the compaction, with the largest allowed summary.
     pub tokens_after: u64,
 }
 
-/// What replaces the batches that leave.
+/// The replacement of the removed batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Summary {
-    /// Nothing replaces them, and there was no summary before.
+    /// There is no replacement, and there was no summary before.
     None,
     /// The summary of this compaction stays in use.
     Carried(Position),
-    /// A summary must be written, of the batches that leave and of the previous summary, if any.
+    /// A summary must be written. It covers the removed batches and the previous summary, if any.
     Wanted {
         /// The compaction whose summary is part of the input.
         before: Option<Position>,
     },
 }
 
-/// Plans a compaction; `None` if none is needed, or no batch may leave.
+/// Plans a compaction. Returns `None` if none is needed, or no batch can be removed.
 ///
-/// Only whole complete batches leave, never the active one or a pinned one. An incomplete batch
-/// that may still become complete stays, so that contexts show it when it does.
+/// Only whole complete batches are removed, never the active one or a pinned one. An incomplete
+/// batch that may still become complete is kept, so that contexts show it when it does.
 pub fn plan(input: &PlanInput<'_>, rules: &CompactionRules) -> Option<Plan> {
     let shown = shown(input);
     let before =
@@ -125,9 +125,9 @@ fn first_until<'a>(batches: &[&'a BatchHeader], tokens: u64) -> Vec<&'a BatchHea
     leaving
 }
 
-/// Once a batch exceeds the maximum age, removes all above the low mark's share of that age, so
-/// that the start of contexts stays unchanged for a while. If the budget requires it, also removes
-/// the oldest of the others.
+/// Once a batch exceeds the maximum age, removes all batches older than the low mark's share of
+/// that age. So the start of contexts then stays unchanged for a while. If the budget requires it,
+/// also removes the oldest of the other batches.
 fn by_age<'a>(
     batches: &[&'a BatchHeader],
     input: &PlanInput<'_>,
@@ -189,8 +189,8 @@ fn made(
 }
 
 impl Plan {
-    /// The same plan without batches that must stay after all. They are newer than all that still
-    /// leave.
+    /// The same plan without batches that must stay after all. These are newer than all batches
+    /// that are still removed.
     #[must_use]
     pub fn without(self, staying: &[BatchHeader], live: Option<&Compaction>) -> Self {
         let stays = |id: &Position| staying.iter().any(|batch| batch.id == *id);
@@ -209,8 +209,8 @@ impl Plan {
         }
     }
 
-    /// The compaction with the id assigned when it was planned. `summary` was written or is carried
-    /// over.
+    /// The compaction with the id assigned when it was planned. `summary` is newly written or
+    /// carried over.
     pub fn into_compaction(self, id: Position, summary: Option<String>) -> Compaction {
         Compaction {
             id,

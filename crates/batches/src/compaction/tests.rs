@@ -98,7 +98,7 @@ fn what_is_too_old_leaves_with_what_is_nearly_so() {
     // Ages range from 910 s (batch 90) to 990 s (batch 10).
     assert_eq!(aged(990_000), None);
     assert_eq!(aged(989_000), Some((1..=8).map(|number| number * 10).collect()), "two thirds of the age");
-    // For size the oldest batches leave, whatever their age.
+    // To reduce the size, the oldest batches are removed, whatever their age.
     let batches = headers(10);
     let rules = CompactionRules { max_age_ms: Some(i64::MAX / 100), ..rules(Strategy::Age) };
     assert_eq!(ids(&plan(&input(&batches), &rules).unwrap().replaces), [10, 20, 30, 40]);
@@ -173,7 +173,8 @@ fn what_is_to_stay_after_all_is_seen_as_before() {
     let some = first.without(&batches[2..5], None);
     assert_eq!((ids(&some.replaces), some.through, some.kept.len()), (vec![10, 20], position(20), 0));
     assert_eq!((some.messages, some.tokens_after), (4, 900));
-    // Two batches in the compacted range: one that was kept leaves, one that continued stays.
+    // Two batches lie in the compacted range. The one that was kept is removed, and the one that
+    // has continued stays.
     let live = Compaction {
         kept: vec![position(10)],
         ..plan(&input(&batches), &rules(Strategy::DropOldest)).unwrap().into_compaction(position(105), None)

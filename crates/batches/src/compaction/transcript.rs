@@ -14,13 +14,15 @@ const MOST_OF_RESULT: usize = 2_000;
 /// Indent of the later lines of a text.
 pub(crate) const INDENT: &str = "    ";
 
-/// Minimum bytes of the first batch: some batch always leaves, however long the previous summary
-/// is.
+/// Minimum bytes of the first batch. So one batch is always removed, however long the previous
+/// summary is.
 const LEAST_OF_FIRST: usize = 2_000;
 
-/// The input of a summary task: the instruction, the previous summary, and the batches that leave,
-/// oldest first. Also returns the number of batches included. Batches without room are omitted,
-/// with all later ones. The first batch is always included, if necessary without its middle.
+/// The input of a summary task: the instruction, the previous summary, and the removed batches,
+/// oldest first. Also returns the number of batches included.
+///
+/// The first batch that does not fit is omitted, with all later ones. But the first of all is
+/// always included, if necessary without its middle.
 pub fn transcript(before: Option<&str>, batches: &[Batch], most_bytes: usize) -> (String, usize) {
     let mut text = String::from(
         "Summarise the part of a thread below, for the assistant that will go on with it and will not see this part \
@@ -45,8 +47,8 @@ pub fn transcript(before: Option<&str>, batches: &[Batch], most_bytes: usize) ->
     (text, batches.len())
 }
 
-/// The messages of one turn, one item each, for later work that cannot read the thread. Beyond
-/// `most_bytes` the middle is omitted with a note, because the start and the end of a turn matter
+/// The messages of one turn, one item each, for later work that cannot read the thread. If they
+/// exceed `most_bytes`, a note replaces the middle, because the start and the end of a turn matter
 /// most.
 pub fn transcript_of_turn(messages: &[Message], most_bytes: usize) -> String {
     let text: String = messages
@@ -64,7 +66,8 @@ pub fn transcript_of_turn(messages: &[Message], most_bytes: usize) -> String {
 }
 
 /// The same for a task that remembers facts of the turn. It omits results of memory and reasoning
-/// tools and does not attribute synthetic messages to the user: no facts must come from these.
+/// tools and does not attribute synthetic messages to the user, because no facts must be taken from
+/// these.
 pub fn transcript_for_memory(messages: &[Message], most_bytes: usize) -> String {
     let is_repeating: fn(&str) -> bool = |name| is_memory_tool(name) || is_reasoning_tool(name);
     let repeated = ResultsOfKind::new(messages, is_repeating);
@@ -90,7 +93,7 @@ fn without_middle(text: String, most_bytes: usize) -> String {
     let begin = (0..=most_bytes / 2).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     let end = (text.len() - most_bytes / 2..=text.len()).find(|at| text.is_char_boundary(*at));
     let end = end.unwrap_or(text.len());
-    // A cut in the middle of a line must not look like a new item.
+    // If the cut is in the middle of a line, the rest of that line must not look like a new item.
     let indent = if text[..end].ends_with('\n') { "" } else { INDENT };
     format!("{}\n({} bytes have no room here.)\n{indent}{}", &text[..begin], end - begin, &text[end..])
 }
@@ -100,7 +103,7 @@ fn line(item: &Item) -> String {
     line_of(item.role, who, &item.content, &item.calls())
 }
 
-/// A line begins with a role only where an item begins: later lines of a text are indented.
+/// A line begins with a role only where an item begins, because later lines of a text are indented.
 fn line_of(role: Role, who: &str, content: &str, calls: &[ItemCall<'_>]) -> String {
     let mut lines = String::new();
     let words = match role {
@@ -187,8 +190,8 @@ mod tests {
     }
 
     proptest! {
-        /// A line that begins with a role is an item, whatever the texts contain and wherever one
-        /// is cut.
+        /// A line that begins with a role must be an item, whatever the texts contain and wherever
+        /// one is cut.
         #[test]
         fn no_text_looks_like_another_item(
             pieces in prop::collection::vec(prop::sample::select(&HOSTILE[..]), 1..40),

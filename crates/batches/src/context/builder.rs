@@ -33,7 +33,7 @@ pub struct Builder<'a> {
     /// Tokens of instructions, summary and the active batch, once that batch is known.
     fixed: Option<u64>,
     used: u64,
-    /// A batch had no room, so no older one has.
+    /// True if a batch did not fit, so that older ones are excluded too.
     is_full: bool,
     superseded: BTreeMap<Position, Position>,
     chosen: Vec<Batch>,
@@ -64,8 +64,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Adds the next messages before those already read, without a gap. No messages: the thread has
-    /// none before.
+    /// Adds the next messages before those already read, without a gap. An empty page means that
+    /// the thread has no earlier messages.
     pub fn page(&mut self, items: impl IntoIterator<Item = impl Into<SharedItem>>) {
         let mut is_empty = true;
         for item in items {
@@ -77,7 +77,7 @@ impl<'a> Builder<'a> {
         self.at_end |= is_empty;
     }
 
-    /// Adds all messages of one batch; none means that they are gone.
+    /// Adds all messages of one batch. An empty list means that the batch was deleted.
     pub fn batch(&mut self, id: Position, items: impl IntoIterator<Item = impl Into<SharedItem>>) {
         self.whole.insert(id);
         let items = items.into_iter().map(Into::into);
@@ -94,7 +94,8 @@ impl<'a> Builder<'a> {
         self.low
     }
 
-    /// The next read. A caller that stops earlier still gets a context, with less in it.
+    /// The next read. A caller that stops before the last read still gets a context, with fewer
+    /// batches.
     pub fn next_read(&mut self) -> NextRead {
         self.advance();
         if self.fixed.is_none() {
@@ -112,12 +113,12 @@ impl<'a> Builder<'a> {
         }
         match self.wanted() {
             wanted if wanted.is_empty() => NextRead::Nothing,
-            // Reads the newest first, and not more than the budget may have room for.
+            // Reads the newest batches first, and not many more than the budget may have room for.
             wanted => NextRead::Batches(wanted[wanted.len().saturating_sub(BATCHES_AT_ONCE)..].to_vec()),
         }
     }
 
-    /// For the context of a past turn: reading begins before this position.
+    /// The position before which reading begins, for the context of a past turn.
     fn first_after(&self) -> Option<Position> {
         self.request.until.map(|until| Position::from_stored(until.get().saturating_add(1)))
     }
@@ -129,7 +130,7 @@ impl<'a> Builder<'a> {
             self.settle_active();
             self.advance();
         }
-        // Batches that were read in part only.
+        // Only a part of these batches was read.
         for (id, items) in std::mem::take(&mut self.open) {
             let batch = Batch::new(id, items);
             let reason = self.compacted(&batch).unwrap_or(Reason::Unread);
@@ -175,8 +176,8 @@ impl<'a> Builder<'a> {
     }
 
     /// The newest batch that was read whole and can be decided. Batches before the window wait for
-    /// each other because the newest is decided first. Partly read batches that a compaction omits
-    /// do not block others.
+    /// each other, because the newest is decided first. A partly read batch does not block others
+    /// if a compaction omits it.
     fn next_decidable(&self) -> Option<Position> {
         let newest = self.open.keys().next_back().copied()?;
         if self.at_end || self.low.is_some_and(|low| newest >= low) {
@@ -195,14 +196,14 @@ impl<'a> Builder<'a> {
         self.at_end || self.whole.contains(&id) || self.low.is_some_and(|low| id >= low)
     }
 
-    /// Whether all batches that no compaction omits were read.
+    /// True if all batches that no compaction omits were read.
     fn is_window_read(&self) -> bool {
         let through = self.request.compaction.as_ref().map(|compaction| compaction.through);
         self.at_end || through.is_some_and(|through| self.low.is_some_and(|low| low <= through))
     }
 
-    /// Batches before the window that belong in the context: kept ones and those that have
-    /// continued since.
+    /// Batches before the window that belong in the context: those that the compaction kept, and
+    /// those that have continued since.
     fn wanted(&self) -> Vec<Position> {
         let Some(compaction) = &self.request.compaction else { return Vec::new() };
         let gone_on = self.open.iter().filter(|(id, items)| {

@@ -5,7 +5,8 @@ use model::Position;
 use super::{Builder, NextRead};
 use crate::SharedItem;
 
-/// Messages per page for a [`Builder`], which counts the tokens of all, also of those without room.
+/// Number of messages per page for a [`Builder`]. Small, because the builder counts the tokens of
+/// all messages of a page, even of those that do not fit.
 const AT_A_TIME: usize = 16;
 
 /// The newest messages of a thread, without a gap.
@@ -13,13 +14,13 @@ const AT_A_TIME: usize = 16;
 pub struct LastMessages {
     /// Ordered newest first.
     pub newest: Vec<SharedItem>,
-    /// The thread has no other messages.
+    /// True if the thread has no other messages.
     pub is_all: bool,
 }
 
 impl LastMessages {
-    /// Feeds the builder with the messages that it needs. Returns its next read, which is not among
-    /// them.
+    /// Feeds the builder with the messages that it needs. Returns the first read of the builder
+    /// that these messages cannot answer.
     pub fn feed(&self, builder: &mut Builder<'_>) -> NextRead {
         loop {
             let next = builder.next_read();
@@ -54,7 +55,7 @@ impl LastMessages {
         whole().next().is_some()
     }
 
-    /// Adds the messages before the oldest one.
+    /// Appends messages that precede the oldest one.
     pub fn extend(&mut self, older: Self) {
         self.is_all |= older.is_all;
         self.newest.extend(older.newest);

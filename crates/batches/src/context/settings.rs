@@ -20,21 +20,21 @@ pub struct ContextRules {
     pub tokens: u64,
     /// Time without progress after which a batch is abandoned: `batch_timeout_ms`.
     pub timeout_ms: i64,
-    /// How tokens are counted: `tokenizer`.
+    /// The tokenizer that counts tokens: `tokenizer`.
     pub tokenizer: Tokenizer,
     /// When and how threads are compacted: `compaction`; `None` if it is `null`.
     pub compaction: Option<CompactionRules>,
 }
 
-/// How tokens are counted.
+/// Decides how tokens are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tokenizer {
-    /// From the length of the text: [`crate::EstimatingCounter`].
+    /// Estimates from the length of the text: [`crate::EstimatingCounter`].
     #[default]
     Estimate,
-    /// Exactly, with OpenAI's `o200k_base`: gpt-4o and later.
+    /// Counts exactly, with OpenAI's `o200k_base`: gpt-4o and later.
     O200k,
-    /// Exactly, with OpenAI's `cl100k_base`: gpt-4 and gpt-3.5.
+    /// Counts exactly, with OpenAI's `cl100k_base`: gpt-4 and gpt-3.5.
     Cl100k,
 }
 
@@ -66,8 +66,8 @@ impl Default for ContextRules {
 }
 
 impl ContextRules {
-    /// Parses the settings and returns a complaint for each invalid one, whatever its subject. An
-    /// invalid setting counts as absent.
+    /// Parses the settings, and returns a complaint for each invalid one, whatever its subject. An
+    /// invalid setting is ignored.
     pub fn of(settings: &Map<String, Value>) -> (Self, Vec<String>) {
         let mut rules = Self {
             system: AgentSetting::SYSTEM.string(settings).map(str::to_owned),
@@ -114,7 +114,7 @@ impl ContextRules {
 /// Parses the compaction settings.
 ///
 /// # Errors
-/// They do not match [`CompactionRules`] or contradict themselves.
+/// The settings do not match [`CompactionRules`] or contradict themselves.
 pub fn compaction(value: &Value) -> Result<CompactionRules, String> {
     let rules: CompactionRules =
         serde_json::from_value(value.clone()).map_err(|error| format!("compaction: {error}"))?;
@@ -122,7 +122,7 @@ pub fn compaction(value: &Value) -> Result<CompactionRules, String> {
     Ok(rules)
 }
 
-/// An input that is not stored yet, as the last message of a context: in the batch that it
+/// An input that is not stored yet, as the last message of a context. It is in the batch that it
 /// continues, or in a batch of its own.
 pub fn input(id: MessageId, content: String, metadata: Metadata, now: Timestamp) -> Item {
     let continues = metadata.continues();

@@ -7,7 +7,7 @@ use crate::SharedItem;
 use crate::compaction::{Provenance, Strategy};
 use crate::testing::{item, items, position, with_metadata};
 
-/// A request with room for everything, in which nothing is abandoned.
+/// A request with room for all batches, in which no batch is abandoned.
 fn request() -> ContextRequest {
     ContextRequest {
         system: None,
@@ -179,7 +179,7 @@ fn pages_of_any_size_make_the_same_context() {
     }
 }
 
-/// Counts its calls.
+/// A counter that counts how often it is called.
 #[derive(Default)]
 struct NotingCounter(std::sync::atomic::AtomicU64);
 
@@ -212,7 +212,7 @@ fn it_reads_no_more_than_it_needs() {
     assert_eq!(asked, [NextRead::Older(None), NextRead::Nothing]);
     assert_eq!(context.older, Older::Unread { before: Some(position(49_760)) });
     assert_eq!(context.decisions.len(), 25);
-    // With a compaction: newer messages, and kept ones.
+    // With a compaction, newer messages and kept batches are read.
     let compaction = compaction(49_985, 49_980, &[70], Some("what was"));
     let request = ContextRequest { compaction: Some(compaction), budget: 100_000, ..request };
     let (context, asked) = paged(request, &long, 10);
@@ -304,7 +304,7 @@ fn messages_in_memory_are_given_as_far_as_they_are_wanted() {
     assert_eq!((next, low), (NextRead::Nothing, Some(position(10))));
     let whole = builder.build();
     assert_eq!((whole.batches.len(), &whole.older), (40, &Older::Nothing));
-    // Only some are in memory: the next read is for the messages before them.
+    // Only some messages are in memory, so the next read is for the messages before them.
     let (known, rest) =
         (LastMessages { newest: all.newest[..30].to_vec(), is_all: false }, &all.newest[30..]);
     let (next, low, mut builder) = fed(&known, 1_000_000);
@@ -312,7 +312,7 @@ fn messages_in_memory_are_given_as_far_as_they_are_wanted() {
     builder.page(rest.iter().cloned());
     builder.end();
     assert_eq!(builder.build(), whole);
-    // With room for three, the others are not even counted.
+    // If three batches fit, the tokens of most others are not even counted.
     let (next, low, builder) = fed(&all, 3 * 14);
     assert_eq!((next, low), (NextRead::Nothing, Some(position(330))));
     let few = builder.build();

@@ -13,7 +13,8 @@ use super::writer::hex;
 use super::{ExportCounts, FileError, LineError, READABLE, ReasoningRow, Record, named};
 use crate::{Batch, BatchState, IncompleteReason, Item};
 
-/// Number of ids remembered to detect duplicates; beyond that the store detects them.
+/// Number of ids that are remembered to detect duplicates. Beyond this number, the store detects
+/// them.
 const MOST_IDS: usize = 1 << 20;
 
 /// Limits on one line and one batch, so that memory use is bounded.
@@ -43,13 +44,14 @@ impl Default for ImportLimits {
     }
 }
 
-/// How to handle a batch that no turn leaves: results without calls, or missing or doubled numbers.
+/// How to handle a batch that no turn leaves, with results without calls, or missing or doubled
+/// numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InvalidBatches {
-    /// The import stops there.
+    /// The import stops at such a batch.
     #[default]
     Refuse,
-    /// The batch is imported unchanged, with a note; no context ever shows it.
+    /// The batch is imported unchanged, with a note; contexts never include it.
     Keep,
 }
 
@@ -71,15 +73,15 @@ enum ReadStage {
 
 /// Reads an export: pass the lines in order, then call [`ExportReader::finish`].
 ///
-/// After an error it accepts no more lines. Everything up to the last returned batch is whole, and
-/// an import of the corrected file can resume from that batch's cursor.
+/// After an error it accepts no more lines. All batches returned before the error are whole. An
+/// import of the corrected file can resume from the cursor of the last one.
 #[derive(Debug)]
 pub struct ExportReader {
     limits: ImportLimits,
-    /// Items up to this cursor are not returned again.
+    /// Items up to this cursor are not returned a second time.
     resume: Option<Cursor>,
     is_past: bool,
-    /// The first error; nothing is accepted after it.
+    /// The first error; the reader accepts no more lines after it.
     failed: Option<FileError>,
     stage: ReadStage,
     line: u64,
@@ -115,13 +117,13 @@ impl ExportReader {
         }
     }
 
-    /// Resumes an import. Everything is read and checked again, but only items after the cursor are
-    /// returned.
+    /// Resumes an import. The whole file is read and checked again, but only items after the cursor
+    /// are returned.
     pub fn resume(limits: ImportLimits, cursor: Cursor) -> Self {
         Self { resume: Some(cursor), ..Self::new(limits) }
     }
 
-    /// The counts so far, for showing progress.
+    /// The counts so far, to show progress.
     pub fn counts(&self) -> ExportCounts {
         self.counts
     }
@@ -129,7 +131,7 @@ impl ExportReader {
     /// Takes the next line, with or without its line end.
     ///
     /// # Errors
-    /// The line is invalid; nothing of it or of its batch is returned.
+    /// The line is invalid; neither the line nor its batch is returned.
     pub fn line(&mut self, line: &str) -> Result<Vec<Record>, FileError> {
         if let Some(fault) = &self.failed {
             return Err(fault.clone());
@@ -347,7 +349,7 @@ impl ExportReader {
         Ok(())
     }
 
-    /// Whether everything from here on is new.
+    /// True if all items from here on are new.
     ///
     /// # Errors
     /// The cursor's batch does not end where the cursor says.

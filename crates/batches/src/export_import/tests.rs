@@ -34,8 +34,8 @@ fn compaction() -> Compaction {
     }
 }
 
-/// One thread with a synthetic input, calls, an unanswered input and a compaction, and an empty
-/// thread.
+/// One thread with a synthetic input, calls, an unanswered input and a compaction. A second thread
+/// is empty.
 fn batches() -> Vec<Batch> {
     let hint = json!({"synthetic": true, "trigger_type": "check_in", "trigger_reason": "quiet", "n": 1.5});
     let mut all = items("1.1a 2.0u@20 3.0u@21 2.1A@22:c,d 3.1a@23 2.2t@24:d 2.3t@25:c 2.4a@26 4.0u@40");
@@ -127,7 +127,7 @@ fn when_a_message_was_begun_is_kept_and_may_be_absent() {
         .iter()
         .map(|line| line.replace("\"created_ms\":10000}", "\"created_ms\":10000,\"started_ms\":9000}"))
         .collect();
-    // The trailer sums up everything written, so only the records before it are compared.
+    // The trailer has counts of the whole file, so only the records before it are compared.
     let of_first = |lines: &[String]| {
         let (records, _) = read(lines);
         records.into_iter().find_map(|record| match record {
@@ -148,7 +148,7 @@ fn a_file_that_was_cut_leaves_whole_batches_only() {
         let whole = [4, 9, 11, 12].iter().filter(|last| **last < end).count();
         assert_eq!(given(&records).len(), whole, "after {end} lines");
     }
-    // Cuts in the middle of a line.
+    // The file is cut in the middle of a line.
     let mut cut = lines[..7].to_vec();
     cut[6].truncate(40);
     let (records, outcome) = read(&cut);
@@ -208,7 +208,7 @@ fn numbers_come_back_as_they_were_written() {
     assert_eq!(found, &items);
     let last = Record::LastNumber { thread: ThreadId::parse("t1").unwrap(), last_number: 77 };
     assert_eq!(records[2], last);
-    // An import that resumes after the batch reads it as well.
+    // An import that resumes after the batch also reads the same last number.
     let (rest, _) = import(ExportReader::resume(ImportLimits::default(), cursor.clone()), &lines);
     assert_eq!(rest[0], last);
     let wrong = lines[2].replace("\"number\":41", "\"number\":0");

@@ -17,22 +17,22 @@ struct OpenBatch {
 
 #[derive(PartialEq, Eq)]
 enum BatchStage {
-    /// Has only inputs.
+    /// The batch has only inputs.
     Asked,
-    /// Ends with calls or results.
+    /// The batch ends with calls or results.
     Working,
-    /// Ends with a final text.
+    /// The batch ends with a final text.
     Answered,
 }
 
 /// Assigns batch, number and type to each message. Returns the indices of results without a call.
 ///
-/// An input begins a batch if the previous one is answered or was left in the middle of its calls;
-/// consecutive inputs form one batch. Assistant messages belong to the batch before them. A result
-/// goes to the newest batch in which its call is open, however late it comes.
+/// An input begins a batch if the previous one is answered or was left in the middle of its calls.
+/// Consecutive inputs form one batch. Assistant messages belong to the batch before them. A result
+/// belongs to the newest batch in which its call is open, however late it arrives.
 pub(super) fn detect(items: &mut [Item]) -> Vec<usize> {
     let mut batches: Vec<OpenBatch> = Vec::new();
-    // For each call, the batches that wait for its result, the newest last.
+    // For each call id, the batches that wait for its result; the newest is last.
     let mut waiting: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     let mut current: Option<usize> = None;
     let mut orphans = Vec::new();
@@ -88,7 +88,8 @@ impl OpenBatch {
     }
 }
 
-/// Sets the types by the first message: a person's input, or a beginning by the system.
+/// Sets the types according to the first message: the input of a person, or a message of the
+/// system.
 fn set_types(items: &mut [Item]) {
     let mut asked: BTreeSet<Position> = BTreeSet::new();
     let mut begun: BTreeSet<Position> = BTreeSet::new();

@@ -9,7 +9,7 @@ use serde_json::Value;
 pub(super) struct Node<'a> {
     pub(super) id: &'a str,
     pub(super) parent: Option<&'a str>,
-    /// `None` for a root without a message.
+    /// The message; `None` for a root without one.
     pub(super) message: Option<&'a Value>,
     /// Time of writing, in any unit.
     pub(super) at: f64,
@@ -21,12 +21,13 @@ pub(super) struct Branch<'a> {
     pub(super) messages: Vec<&'a Value>,
     /// Number of messages in other branches.
     pub(super) others: u64,
-    /// The chat does not name its current message, so the branch of the newest one was used.
+    /// True if the chat does not name its current message, so that the branch of the newest one was
+    /// used.
     pub(super) is_guessed: bool,
 }
 
-/// Follows the parents from the current message to the root. If the chat names no existing message,
-/// it starts at the newest.
+/// Follows the parents from the current message to the root. If the chat does not name an existing
+/// message, it starts at the newest one.
 pub(super) fn current<'a>(nodes: &[Node<'a>], pointer: Option<&str>) -> Branch<'a> {
     let by_id: HashMap<&str, &Node<'a>> = nodes.iter().map(|node| (node.id, node)).collect();
     let named = pointer.and_then(|id| by_id.get(id).copied());
@@ -80,7 +81,7 @@ mod tests {
             ("a b<a c<b d<a", None, "2 of 4, guessed"),
             ("a b<a c<b d<a", Some("gone"), "2 of 4, guessed"),
             ("a<gone b<a", None, "2 of 2"),
-            // A cycle ends where it began.
+            // A cycle is followed only until it reaches its start.
             ("a<c b<a c<b", Some("c"), "3 of 3"),
             ("a<c b<a c<b", None, "0 of 3, guessed"),
         ] {

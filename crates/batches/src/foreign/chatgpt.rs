@@ -17,7 +17,7 @@ use super::reading::{ReadMessage, SourceThread, ThreadReader};
 use super::thread::FormatError;
 use super::times::{take_time, time_of};
 
-/// Whether the value is a chat of this export.
+/// True if the value is a chat of this export.
 pub(super) fn is_chat(value: &Value) -> bool {
     value.get("mapping").is_some_and(Value::is_object)
 }
@@ -64,7 +64,7 @@ pub(super) fn message(message: &Value, reading: &mut ThreadReader) -> Result<Rea
     let left_out = match role {
         _ if kind == "reasoning_recap" => Some(LeftOutKind::Recap),
         Role::System if !text => Some(LeftOutKind::Empty),
-        // ChatGPT's own instructions, and people's settings, which the model sees in every chat.
+        // ChatGPT's own instructions, and settings of people that the model sees in every chat.
         Role::System | Role::User if is_hidden || kind.ends_with("_editable_context") => {
             Some(LeftOutKind::Hidden)
         }
@@ -136,7 +136,7 @@ fn content(content: Option<&Value>) -> Result<(Content, String), FormatError> {
         "tether_quote" | "sonic_webpage" => text(&["title", "url", "text"]),
         "user_editable_context" => text(&["user_profile", "user_instructions"]),
         _ => {
-            // An unknown type may still have its texts as parts.
+            // A part of unknown type may still have its texts as `parts`.
             let read = content_of(content)?;
             match (&read.parts.as_slice(), map.get("parts")) {
                 ([(_, Part::Unknown(_))], Some(parts)) => content_of(Some(parts))?,

@@ -13,13 +13,13 @@ use super::reading::{ReadMessage, SourceThread};
 use super::thread::FormatError;
 use super::times::{take_time, time_of};
 
-/// Whether the value is a chat of this export.
+/// True if the value is a chat of this export.
 pub(super) fn is_chat(value: &Value) -> bool {
     value.get("chat_messages").is_some_and(Value::is_array)
 }
 
-/// The chat with its current branch. The account export names no current message; its messages are
-/// ordered by time.
+/// The chat with its current branch. The account export does not name the current message and
+/// orders messages by time.
 pub(super) fn chat(value: &Value) -> SourceThread<'_> {
     let list = value.get("chat_messages").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let text = |message: &'_ Value, key: &str| message.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -33,7 +33,7 @@ pub(super) fn chat(value: &Value) -> SourceThread<'_> {
         messages: list.iter().collect(),
         instructions: None,
     };
-    // Exports before 2025 have no parents: the list is the chat.
+    // Exports before 2025 have no parents: the list itself is the chat.
     if !list.iter().any(|message| text(message, "parent_message_uuid").is_some()) {
         return chat;
     }
@@ -58,11 +58,11 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
     let mut content = content_of(map.get("content"))?;
     let has_more = |(_, part): &(usize, Part)| !matches!(part, Part::Text(text) if text.is_empty());
     if !content.parts.iter().any(has_more) {
-        // Older exports have the text only here.
+        // Older exports have the text only in this field.
         content.parts.extend(text_at(map, &["text"]).map(|text| (0, Part::Text(text))));
     }
     let mut extra = Map::new();
-    // Reasoning is kept once, as text.
+    // Reasoning is not kept a second time among the parts, because it is kept as text.
     let is_more_than_text = |part: &Value| !matches!(part["type"].as_str(), Some("text" | "thinking"));
     if content.kept.iter().any(is_more_than_text) {
         extra.insert("content_parts".to_owned(), Value::Array(content.kept));
@@ -73,7 +73,7 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
             let name =
                 file.as_object().and_then(|file| text_at(file, &["file_name", "name"])).unwrap_or_default();
             let read = file.get("extracted_content").and_then(Value::as_str).filter(|text| !text.is_empty());
-            // The model has read the text of the file together with the message.
+            // The model received the text of the file together with the message.
             content.parts.push((
                 0,
                 match read {

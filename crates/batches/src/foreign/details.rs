@@ -10,17 +10,18 @@ const END: &str = "</details>";
 /// Maximum number of attributes read per tag.
 const MAX_ATTRIBUTES: usize = 32;
 
-/// The parts of a text. Anything but a block of these types stays text.
+/// The parts of a text. Everything except blocks of these types stays text.
 pub(super) fn parts(text: &str) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut rest = text;
     let mut plain = String::new();
-    // Number of bytes after the next block end, so that each end is searched once.
+    // Number of bytes from the next block end to the end of the text. It is kept so that each end
+    // is searched for only once.
     let mut after_end = usize::MAX;
     while let Some(at) = rest.find("<details") {
         let (before, block) = rest.split_at(at);
         plain.push_str(before);
-        // A block begins a line; within a line it is an example.
+        // A block is at the start of a line; elsewhere in a line it is an example.
         let begins_line = plain.is_empty() || plain.ends_with('\n');
         match Some(block).filter(|_| begins_line).and_then(|block| read(block, &mut after_end)) {
             Some((found, after)) => {
@@ -56,7 +57,7 @@ fn read<'a>(block: &'a str, after_end: &mut usize) -> Option<(Vec<Part>, &'a str
         return None;
     }
     if *after_end > inside.len() {
-        // Without a block end here, later blocks have none either.
+        // If no block end follows here, none follows later blocks either.
         *after_end = inside.find(END).map_or(0, |at| inside.len() - at);
     }
     let body = inside.get(..inside.len().checked_sub(*after_end).filter(|_| *after_end > 0)?)?;

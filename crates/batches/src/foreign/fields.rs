@@ -1,4 +1,4 @@
-//! Reads fields of messages and parts under one of several names.
+//! Reads fields of messages and parts that have one of several names.
 
 use serde_json::{Map, Value};
 

@@ -1,8 +1,8 @@
-//! Parses JSON as other programs write it: an error in one place does not cost the rest.
+//! Parses JSON as other programs write it: an error in one place must not lose the rest.
 //!
-//! A character that cannot be stored is replaced by a mark, a Unicode noncharacter.
+//! A character that cannot be stored is replaced by a mark, which is a Unicode noncharacter.
 //! [`super::repair`] later finds the marks in each message, so that notes can name the message, and
-//! writes U+FFFD.
+//! replaces them with U+FFFD.
 
 use std::borrow::Cow;
 
@@ -53,7 +53,7 @@ fn utf8(input: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// The same JSON, with everything that serde_json refuses replaced.
+/// The same JSON, in which everything that serde_json refuses is replaced.
 fn mended(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 64);
     let mut rest = text;
@@ -75,7 +75,7 @@ fn is_of_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')
 }
 
-/// Copies a word outside of strings: a number, `true`, `NaN`. Returns its length.
+/// Copies a word that is not in a string: a number, `true`, `NaN`. Returns its length.
 fn word(rest: &str, out: &mut String) -> usize {
     let length = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
     let word = rest.get(..length).unwrap_or_default();
@@ -116,7 +116,7 @@ fn string(rest: &str, out: &mut String) -> usize {
     at
 }
 
-/// Copies an escape sequence, or a UTF-16 pair of two. Returns its length.
+/// Copies an escape sequence, or two that form a UTF-16 pair. Returns their length.
 fn escape(rest: &str, out: &mut String) -> usize {
     let length = match unit(rest) {
         Some(0xD800..=0xDBFF) => match rest.get(6..).and_then(unit) {

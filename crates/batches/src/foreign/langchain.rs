@@ -17,7 +17,7 @@ const FIELDS: [&str; 6] = ["name", "response_metadata", "usage_metadata", "statu
 /// Keys that other readers expect in `additional_kwargs`.
 const SHOWN: [&str; 3] = ["synthetic", "trigger_type", "trigger_reason"];
 
-/// Converts a message. Results that are stored beside their calls follow as messages.
+/// Converts a message. If results are stored with their calls, they follow as messages.
 pub fn langchain(item: &Item) -> Vec<Value> {
     let kind = match item.role {
         Role::User => "human",
@@ -57,7 +57,7 @@ pub fn langchain(item: &Item) -> Vec<Value> {
     std::iter::once(message).chain(results).collect()
 }
 
-/// The original parts if they still match the text, else the text.
+/// The original parts if they still match the text, otherwise the text.
 fn content(item: &Item, metadata: &mut Map<String, Value>) -> Value {
     let says_the_same = |parts: &&Value| {
         let draft =
@@ -99,7 +99,7 @@ fn additional(item: &Item, mut metadata: Map<String, Value>) -> Map<String, Valu
             shown.push(key);
         }
     }
-    // An import removes the keys that are copied for other readers only.
+    // An import removes the keys that are copied only for other readers.
     let mut own = json!({"created_at": item.created_at.0, "metadata": metadata, "shown": shown});
     if let Some(count) = item.token_count {
         own["token_count"] = json!(count);

@@ -1,5 +1,6 @@
-//! LangChain's messages, as LangGraph's checkpoints store them: `{"lc", "type": "constructor",
-//! "id": […, "HumanMessage"], "kwargs"}`, `{"type": "human", "data"}`, or the fields beside `type`.
+//! LangChain's messages, as LangGraph's checkpoints store them. Forms: `{"lc", "type":
+//! "constructor", "id": […, "HumanMessage"], "kwargs"}`, `{"type": "human", "data"}`, or all fields
+//! next to `type`.
 
 use model::Role;
 use serde_json::{Map, Value};
@@ -25,7 +26,7 @@ const READ: &[&str] = &[
     "lc",
     "example",
 ];
-/// Keys that are in the metadata here, and in `additional_kwargs` in systems based on LangGraph.
+/// Keys that Antiphon has in the metadata, and systems based on LangGraph in `additional_kwargs`.
 const OURS: &[&str] = &["synthetic", "trigger_type", "trigger_reason"];
 
 pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {

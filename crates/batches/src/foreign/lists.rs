@@ -15,7 +15,7 @@ pub(super) struct SourceList<'a> {
     pub(super) notes: Vec<ImportNote>,
 }
 
-/// The list, wherever it is in the input.
+/// The list of messages, wherever the input has it.
 pub(super) fn list_of(input: &Value) -> Option<&Vec<Value>> {
     let places = [
         "/messages",
@@ -47,7 +47,7 @@ pub(super) fn source_list(input: &Value) -> Option<SourceList<'_>> {
     Some(SourceList { messages, notes })
 }
 
-/// Whether the list is an API response, whole or only its elements.
+/// True if the list is an API response, or the list of its elements.
 fn is_page(input: &Value, list: &[Value]) -> bool {
     let is_of_page =
         |message: &Value| message["object"].as_str().is_some_and(|kind| kind.starts_with("thread."));
@@ -57,8 +57,8 @@ fn is_page(input: &Value, list: &[Value]) -> bool {
         || list.iter().any(is_of_page)
 }
 
-/// Whether the order is newest first: by times, else by calls and their results, else by the roles
-/// of the first and last message.
+/// True if the order is newest first. This is decided by times, or else by calls and their results,
+/// or else by the roles of the first and last message.
 fn is_newest_first(list: &[Value]) -> bool {
     let times: Vec<_> = list.iter().filter_map(Value::as_object).filter_map(time_of).collect();
     if times.first() != times.last() {

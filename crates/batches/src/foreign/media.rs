@@ -1,6 +1,6 @@
 //! Types and keys of images, files and other media.
 
-/// Words in part types.
+/// Words in the types of parts that are media.
 const MEDIA: [&str; 10] = [
     "image",
     "audio",
@@ -27,13 +27,13 @@ const MEDIUM_KEYS: [&str; 11] = [
     "file_data",
     "image_url",
 ];
-/// Whether a part type is a medium.
+/// True if a part type is a medium.
 pub(super) fn is_medium_kind(kind: &str) -> bool {
     MEDIA.iter().any(|medium| kind.contains(medium))
         || matches!(kind, "computer_output" | "computer_screenshot")
 }
 
-/// Whether a key names a medium, in a part without a type.
+/// True if a key names a medium, in a part without a type.
 pub(super) fn is_medium_key(key: &str) -> bool {
     MEDIUM_KEYS.contains(&key)
 }

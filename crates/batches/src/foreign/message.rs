@@ -12,11 +12,11 @@ use super::parts::{CALL_IDS, NAMES, Part, PartResult, UnknownPart, arguments, pa
 use super::results::result_content;
 use super::thread::{ForeignMessage, FormatError, MAX_CALLS};
 
-/// A foreign message as read.
+/// A foreign message after parsing.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) id: Option<String>,
-    /// The parts with their index in the content.
+    /// The parts, each with its index in the content.
     pub(super) parts: Vec<(usize, Part)>,
     /// Calls from fields of the message, in the stored form.
     pub(super) calls: Vec<Value>,
@@ -27,12 +27,12 @@ pub(super) struct Draft {
     pub(super) token_count: Option<u64>,
 }
 
-/// The content as read.
+/// Content after parsing.
 #[derive(Debug, Default)]
 pub(super) struct Content {
-    /// The parts with their index.
+    /// The parts, each with its index.
     pub(super) parts: Vec<(usize, Part)>,
-    /// The parts that a text does not fully represent.
+    /// The parts that cannot be fully represented as text.
     pub(super) kept: Vec<Value>,
 }
 
@@ -48,8 +48,8 @@ pub(super) fn content_of(content: Option<&Value>) -> Result<Content, FormatError
     let mut is_plain = true;
     for (index, item) in items.iter().enumerate() {
         let parts = parts_of(item);
-        // Calls and results become messages. Other parts are kept in their order if not all of them
-        // are text.
+        // Calls and results become messages. Unless all other parts are text, these are kept in
+        // their order.
         if !parts.iter().any(|part| matches!(part, Part::Call { .. } | Part::Result(_))) {
             read.kept.push(item.clone());
             let is_text = |part: &Part| matches!(part, Part::Text(_)) || matches!(part, Part::Mark);
@@ -63,7 +63,7 @@ pub(super) fn content_of(content: Option<&Value>) -> Result<Content, FormatError
     Ok(read)
 }
 
-/// One of the messages that a draft becomes.
+/// A message that is made from a draft.
 enum MessagePiece {
     Said(Said),
     Result(PartResult),
@@ -85,7 +85,7 @@ impl Said {
             && self.calls.is_empty()
     }
 
-    /// Marks media and unknown parts in the text only if there is no other text.
+    /// The text. It has placeholders for media and unknown parts only if there is no other text.
     fn text(&self) -> String {
         let has_text = self.texts.iter().any(|text| !text.is_empty());
         if has_text { self.texts.join("\n") } else { self.placeholders.join("\n") }
@@ -108,7 +108,7 @@ impl Draft {
             pieces = with_texts_of_tool(pieces);
         }
         if matches!(role, Role::User | Role::Tool) {
-            // Results come before the user's text, because they answer the message before.
+            // Results come before the user's text, because they answer the previous message.
             pieces.sort_by_key(|piece| matches!(piece, MessagePiece::Said(_)));
         }
         let count: usize = pieces
@@ -144,8 +144,8 @@ impl Draft {
                 MessagePiece::Said(said) => {
                     message.content = said.text();
                     if !said.calls.is_empty() {
-                        // Only assistant messages have calls, whatever message the call was found
-                        // in.
+                        // Only assistant messages have calls, even if the call was found in another
+                        // message.
                         message.role = Role::Assistant;
                     } else if is_own_result {
                         message.tool_call_id = self.answers.take();
@@ -203,7 +203,7 @@ fn pieces(parts: Vec<(usize, Part)>, calls: Vec<Value>, notes: &mut Vec<NoteKind
         match part {
             Part::Text(text) => said.texts.push(text),
             Part::Reasoning(text) => said.reasoning.extend(Some(text).filter(|text| !text.is_empty())),
-            // LangChain has the same calls in both places.
+            // LangChain has the same call both among the parts and in a field.
             Part::Call { id, .. } if known.contains(&id) => {}
             Part::Call { id, name, arguments } => {
                 said.calls.push(json!({"id": id, "name": name, "arguments": arguments}));
@@ -229,8 +229,8 @@ fn pieces(parts: Vec<(usize, Part)>, calls: Vec<Value>, notes: &mut Vec<NoteKind
     pieces
 }
 
-/// In a tool message, text beside results is the tool's: it belongs to the result before it, or to
-/// the first one.
+/// In a tool message, text next to results comes from the tool. It belongs to the result before it,
+/// or to the first one.
 fn with_texts_of_tool(pieces: Vec<MessagePiece>) -> Vec<MessagePiece> {
     let mut kept = Vec::with_capacity(pieces.len());
     let mut before = Vec::new();
@@ -291,7 +291,8 @@ pub(super) fn calls_of(list: &Value) -> Result<Vec<Value>, FormatError> {
         let name = text_at(inner, &NAMES).unwrap_or_default();
         let said = first_of(inner, &["arguments", "args", "input"]);
         let mut stored = json!({"id": id, "name": name, "arguments": arguments(said)});
-        // In the stored form of a bare stream, results are beside the calls.
+        // In the stored form of a message without a turn, results are in the objects of their
+        // calls.
         if let Some(result) = map.get("result").filter(|result| !result.is_null()) {
             stored["result"] = json!(result_content(result).text);
         }

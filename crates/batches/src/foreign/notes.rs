@@ -7,7 +7,7 @@ use model::MessageId;
 
 use super::repair::Replaced;
 
-/// How a message was handled that could not be imported unchanged.
+/// Reports how a message was handled that could not be imported unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportNote {
     /// Index in the input, from 0; in an export with branches, index in the current branch.
@@ -20,38 +20,38 @@ pub struct ImportNote {
 /// How a message was imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoteKind {
-    /// It equals an earlier message with its id and was left out.
+    /// The message equals an earlier one with the same id and was left out.
     Twice,
-    /// Its id is invalid or already used, so it got another one.
+    /// The id of the message is invalid or already used, so the message got another one.
     IdChanged {
         /// The new id.
         to: MessageId,
     },
-    /// Its time is in the future: it is placed right after the message before it.
+    /// The time of the message is in the future, so it is placed right after the previous message.
     Future,
-    /// It answers no open call: it forms its own batch, which contexts never show.
+    /// The message answers no open call. It forms its own batch, which contexts never include.
     Orphan,
     /// A call has no result although the chat continued: the call is dropped.
     Unanswered {
         /// Name of the tool.
         name: String,
     },
-    /// It is an instruction of the other system and not a message, so it was left out.
+    /// The message is an instruction of the other system, so it was left out.
     NoMessage,
-    /// It had values that cannot be stored; they were replaced.
+    /// The message had values that cannot be stored; they were replaced.
     Replaced(Replaced),
     /// A part has an unknown type.
     UnknownPart {
         /// Index of the part, from 0.
         part: usize,
         kind: String,
-        /// The field used as its text, if any.
+        /// The field that was used as text of the part, if any.
         text_from: Option<&'static str>,
     },
-    /// It has a role but no known field. It is kept with a placeholder text, and whole in the
-    /// metadata.
+    /// The message has a role but no known field. Its text is a placeholder, and the metadata has
+    /// the whole message.
     NotUnderstood {
-        /// The names of its fields, or what it is instead.
+        /// The names of its fields, or the type of the value if it is not an object.
         what: String,
     },
     /// A field is nested too deeply to be stored and was left out.
@@ -67,7 +67,7 @@ pub enum NoteKind {
 }
 
 impl NoteKind {
-    /// Whether the import lost or guessed something of the message. A strict import refuses it.
+    /// True if the import lost or guessed a part of the message. A strict import refuses it.
     pub fn is_loss(&self) -> bool {
         match self {
             Self::Replaced(_)
@@ -122,7 +122,7 @@ impl fmt::Display for NoteKind {
 }
 
 impl NoteKind {
-    /// The finding, without the action.
+    /// Describes the finding, without the action.
     pub(super) fn what(&self) -> String {
         match self {
             Self::Twice => "the same as an earlier one".to_owned(),
@@ -193,7 +193,7 @@ impl LeftOut {
         self.0.iter().map(|(kind, count)| (*kind, *count))
     }
 
-    /// Whether nothing was left out.
+    /// True if nothing was left out.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The open calls of a thread, found by id, by tool, or by the tool's family.
+//! The open calls of a thread, which can be found by id, by tool, or by the tool's family.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub(super) struct OpenCall {
     /// Index of its message in the thread.
     pub(super) message: usize,
-    /// Index in the message.
+    /// Index of the call in the message.
     pub(super) call: usize,
     pub(super) id: String,
     pub(super) name: String,
@@ -47,7 +47,7 @@ impl OpenCalls {
         self.calls.insert(number, call);
     }
 
-    /// Closes the newest call with this id: a later turn may reuse ids.
+    /// Closes the newest call with this id, because a later turn may reuse ids.
     pub(super) fn close_id(&mut self, id: &str) {
         let numbers = self.numbers.get(&CallKey::Id(id.to_owned()));
         if let Some(number) = numbers.and_then(|numbers| numbers.last().copied()) {
@@ -55,7 +55,8 @@ impl OpenCalls {
         }
     }
 
-    /// Closes the first call with this key, or without a key the first of all, and returns its id.
+    /// Closes the first call with this key, and returns its id. Without a key, closes the first
+    /// call of all.
     pub(super) fn close_first(&mut self, key: Option<&CallKey>) -> Option<String> {
         let number = match key {
             Some(key) => self.numbers.get(key)?.first().copied(),

@@ -55,7 +55,7 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
     let mut parts = reading.invocations(&content.parts);
     parts.extend(content.parts);
     let id = reading.text(&["id", "message_id"]);
-    // Legacy results name the function, because legacy calls have no id.
+    // Legacy results contain the function's name, because legacy calls have no id.
     let answers = match said {
         "function" => text_at(map, &["name"]),
         _ if role == Role::Tool => reading.text(&["tool_call_id", "toolCallId"]),
@@ -85,7 +85,7 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
     Ok(ReadMessage { messages: draft.into_messages(role, &mut notes)?, notes, joins: false })
 }
 
-/// Reads an item without a role, of the Responses API: a call, a result, or reasoning.
+/// Reads an item of the Responses API that has no role: a call, a result, or reasoning.
 fn item(message: &Value, map: &Map<String, Value>) -> Result<ReadMessage, FormatError> {
     let kind = map.get("type").unwrap_or(&Value::Null);
     let parts = parts_of(message);
@@ -100,7 +100,7 @@ fn item(message: &Value, map: &Map<String, Value>) -> Result<ReadMessage, Format
     let mut extra = rest(map, &fields_of(map, &parts));
     let created_at = take_time(map, &mut extra, &mut notes);
     if matches!(parts.as_slice(), [Part::Reasoning(text)] if text.is_empty()) {
-        // It may be encrypted only; it moves to its answer all the same.
+        // The reasoning may be available only in encrypted form; it is still moved to its answer.
         extra.insert("reasoning".to_owned(), Value::String(String::new()));
     }
     let draft = Draft {
@@ -113,7 +113,7 @@ fn item(message: &Value, map: &Map<String, Value>) -> Result<ReadMessage, Format
     Ok(ReadMessage { messages: draft.into_messages(role, &mut notes)?, notes, joins })
 }
 
-/// The fields of an item that its parts were read from.
+/// The fields of an item from which its parts were read.
 fn fields_of(map: &Map<String, Value>, parts: &[Part]) -> Vec<&'static str> {
     let mut fields = TIMES.to_vec();
     fields.push("type");
@@ -173,7 +173,7 @@ impl FieldReader<'_> {
         text_at(self.map, &[key])
     }
 
-    /// The content, from whichever field has it.
+    /// The content, whichever field has it.
     fn content(&mut self, role: Role) -> Result<Content, FormatError> {
         let map = self.map;
         let said = |key: &str| map.get(key).filter(|value| !value.is_null());
@@ -273,7 +273,7 @@ impl FieldReader<'_> {
         let fields = rest(self.map, &without);
         let has_fields = !fields.is_empty();
         let mut extra = own.cloned().unwrap_or_default();
-        // A field takes precedence over metadata of the same name, which is kept beside it.
+        // A field replaces metadata with the same name. The replaced value is kept separately.
         let differs = |(key, value): &(&String, &Value)| extra.get(*key).is_some_and(|own| own != *value);
         let replaced: Vec<String> = fields.iter().filter(differs).map(|(key, _)| key.clone()).collect();
         let replaced: Map<String, Value> =
@@ -286,7 +286,7 @@ impl FieldReader<'_> {
     }
 }
 
-/// The result of a tool may be any JSON.
+/// Reads the result of a tool, which may be any JSON.
 fn tool_content(said: &Value) -> Result<Content, FormatError> {
     let content = match said {
         Value::Number(_) | Value::Bool(_) => Content::default(),

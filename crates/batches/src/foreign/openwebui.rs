@@ -1,6 +1,6 @@
-//! Exports of Open WebUI. Each chat has its messages by id (`history.messages`) and its current one
-//! (`history.currentId`). An answer has its calls and reasoning in `output`, or in older versions
-//! in `<details>` within its text.
+//! Exports of Open WebUI. Each chat has its messages by id (`history.messages`) and the id of the
+//! current message (`history.currentId`). An answer has its calls and reasoning in `output`, or in
+//! older versions in `<details>` within its text.
 
 use serde_json::{Map, Value};
 
@@ -30,7 +30,7 @@ const READ: &[&str] = &[
     "statusHistory",
 ];
 
-/// Whether the value is a chat of this export: the chat alone, or inside its database row.
+/// True if the value is a chat of this export: the chat alone, or in its database row.
 pub(super) fn is_chat(value: &Value) -> bool {
     inner(value).is_some()
 }
@@ -64,7 +64,7 @@ pub(super) fn chat(value: &Value) -> SourceThread<'_> {
         .collect();
     let pointer = history.and_then(|history| history.get("currentId")?.as_str());
     let branch = current(&nodes, pointer);
-    // A chat of the first versions has its messages only as a list.
+    // A chat of the first versions has only a list of messages.
     let list = map.and_then(|map| map.get("messages")?.as_array()).filter(|_| nodes.is_empty());
     let about = |keys: &[&str]| [outer, map].into_iter().flatten().find_map(|map| text_at(map, keys));
     let parameters = map.and_then(|map| map.get("params")?.as_object()).unwrap_or(&empty);
@@ -116,7 +116,7 @@ fn content(map: &Map<String, Value>) -> Result<Content, FormatError> {
     if let Some(output) = output {
         let mut content = Content::default();
         for (index, item) in output.iter().enumerate() {
-            // A message in the output has parts of its own.
+            // A message in the output has its own parts.
             let parts = match item.get("type").and_then(Value::as_str) {
                 Some("message") => {
                     content_of(item.get("content"))?.parts.into_iter().map(|(_, part)| part).collect()

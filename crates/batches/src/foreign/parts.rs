@@ -124,7 +124,7 @@ const MARKS: [&str; 9] = [
     "cache_point",
     "item_reference",
 ];
-/// Keys that name the type in parts without one, besides calls, results, reasoning and media.
+/// Keys that determine the type in parts without one, besides calls, results, reasoning and media.
 const OTHER_KEYS: [&str; 4] = ["executableCode", "codeExecutionResult", "tool_result", "resource"];
 
 /// The content of a part. A call that includes its result becomes two parts.
@@ -142,7 +142,7 @@ pub(super) fn parts_of(part: &Value) -> Vec<Part> {
     }
 }
 
-/// Google and Bedrock name the type by the key.
+/// Reads a part without a type. In the formats of Google and Bedrock, the key determines the type.
 fn without_kind(map: &Map<String, Value>) -> Vec<Part> {
     if map.get("thought") == Some(&Value::Bool(true)) {
         return vec![Part::Reasoning(text_in(map, &["text"]).unwrap_or_default())];
@@ -160,7 +160,7 @@ fn without_kind(map: &Map<String, Value>) -> Vec<Part> {
     }
 }
 
-/// Whether a key names a type. Only whole names count: `datasource` is not a source.
+/// True if a key determines the type. Only whole names count: `datasource` is not a source.
 fn is_kind_key(key: &str) -> bool {
     let lists: [&[&str]; 5] = [&CALLS, &RESULT_KINDS, &REASONING, &MARKS, &OTHER_KEYS];
     is_medium_key(key) || lists.iter().any(|list| list.contains(&key))
@@ -221,8 +221,8 @@ fn unknown(kind: &str, map: &Map<String, Value>) -> Part {
     Part::Unknown(UnknownPart { kind: kind.chars().take(80).collect(), text })
 }
 
-/// The text under the first key that has one: a text, an object with its text as `value` or `text`,
-/// or a list of parts.
+/// The text of the first of these keys that has one: a text, an object with its text in `value` or
+/// `text`, or a list of parts.
 fn text_in(map: &Map<String, Value>, keys: &[&str]) -> Option<String> {
     keys.iter().find_map(|key| match map.get(*key)? {
         Value::String(text) => Some(text.clone()),

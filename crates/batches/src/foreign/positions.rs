@@ -11,21 +11,23 @@ use super::notes::{ImportNote, NoteKind};
 use super::thread::ForeignMessage;
 use crate::Item;
 
-/// The messages of a thread with their places.
+/// The messages of a thread with their positions, batches and numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Numbered {
     pub items: Vec<Item>,
     /// Notes about messages that were changed or dropped.
     pub notes: Vec<ImportNote>,
-    /// Number of messages without a time. They get the time of the message before, or the first
+    /// Number of messages without a time. Each gets the time of the previous message, or the first
     /// moment of 2024.
     pub undated: usize,
 }
 
-/// Timeout in ms of an input that the other system has not answered: in effect it never expires.
+/// Timeout in ms of an input that the other system has not answered. With this value it never
+/// expires in practice.
 const KEPT_OPEN_MS: i64 = 100 * 365 * 86_400_000;
 
-/// Keeps an unanswered last input open: its age would make it abandoned directly after the import.
+/// Keeps an unanswered last input open. Otherwise, its age would make it abandoned directly after
+/// the import.
 pub fn keep_last_input_open(items: &mut [Item]) {
     let Some(last) = items.last().map(|item| item.batch_id) else { return };
     let of_last = |item: &&mut Item| item.batch_id == last;
@@ -42,8 +44,8 @@ pub fn keep_last_input_open(items: &mut [Item]) {
 }
 
 /// Assigns positions, batches and numbers to the messages of a thread. Positions follow the order,
-/// and the times as far as they agree with it; a message without a time is placed right after its
-/// predecessor. `now` only decides which times are invalid.
+/// and also the times where these agree with the order. A message without a time is placed right
+/// after the previous one. `now` only decides which times are invalid.
 pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: Timestamp) -> Numbered {
     let bucket = thread.bucket();
     // Positions start in 2024. Older messages keep their order and time, and are placed at the
@@ -107,7 +109,8 @@ pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: T
 #[derive(Default)]
 struct Ids {
     taken: BTreeMap<MessageId, [u8; 32]>,
-    /// Number of equal messages without ids, so that a free number is found without a search.
+    /// Number of equal messages without ids, so that the next free number is known without a
+    /// search.
     equal: BTreeMap<[u8; 32], u64>,
 }
 
@@ -132,7 +135,7 @@ impl Ids {
                 }
             }
         }
-        // Two equal messages without ids are two messages: the number distinguishes them.
+        // Two equal messages without ids remain two messages: the number distinguishes them.
         let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
         let first = self.equal.get(&digest).copied().filter(|_| message.id.is_none()).unwrap_or_default();
         for number in first.. {

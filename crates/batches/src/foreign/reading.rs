@@ -15,7 +15,7 @@ pub(super) struct SourceThread<'a> {
     pub(super) id: Option<String>,
     pub(super) title: Option<String>,
     pub(super) created_at: Option<Timestamp>,
-    /// The chat does not name its current branch.
+    /// True if the chat does not name its current branch.
     pub(super) is_guessed: bool,
     /// Number of messages outside the current branch.
     pub(super) others: u64,
@@ -40,23 +40,24 @@ pub(super) fn chats_of(input: &Value, is_chat: fn(&Value) -> bool) -> Option<Vec
 pub(super) struct ReadMessage {
     pub(super) messages: Vec<ForeignMessage>,
     pub(super) notes: Vec<NoteKind>,
-    /// It continues the previous message with a call, or the previous result.
+    /// True if the message continues the previous message with a call, or continues the previous
+    /// result.
     pub(super) joins: bool,
 }
 
 impl ReadMessage {
-    /// The value was not a message.
+    /// The result for a value that is not a message.
     pub(super) fn none() -> Self {
         Self { notes: vec![NoteKind::NoMessage], ..Self::default() }
     }
 }
 
-/// Which calls without a result are dropped.
+/// Selects the calls without a result that are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GivenUp {
-    /// All: chats continue with a new input.
+    /// All of them: chats continue with a new input.
     All,
-    /// Those followed by an answer; the others may still get their result.
+    /// Those that an answer follows; the others may still get their result.
     Answered,
 }
 
@@ -67,7 +68,8 @@ pub(super) struct ThreadReader {
     pub(super) notes: Vec<ImportNote>,
     pub(super) left_out: LeftOut,
     open: OpenCalls,
-    /// Messages merged into another one, by its index, without the parts that it took over.
+    /// Messages that were merged into another one, by its index, without the parts that were
+    /// merged.
     joined: BTreeMap<usize, Vec<ForeignMessage>>,
     /// Texts in the input that look like a generated id.
     taken_ids: HashSet<String>,
@@ -120,8 +122,8 @@ impl ThreadReader {
         }
     }
 
-    /// Adds the message to the thread, or merges it into the last one. Returns how many calls that
-    /// one had before.
+    /// Adds the message to the thread, or merges it into the last message. Returns the number of
+    /// calls that the resulting message had before.
     fn place(&mut self, mut message: ForeignMessage, joins: bool) -> usize {
         let at = self.messages.len().saturating_sub(1);
         let both = |last: &ForeignMessage| last.role == Role::Assistant && message.role == Role::Assistant;
@@ -162,7 +164,7 @@ impl ThreadReader {
         self.joined.entry(at).or_default().push(message);
     }
 
-    /// Ends the thread. Its last notes are appended.
+    /// Ends the thread and appends the last notes.
     pub(super) fn finish(&mut self, given_up: GivenUp) {
         for (at, joined) in std::mem::take(&mut self.joined) {
             if let Some(message) = self.messages.get_mut(at) {
@@ -172,8 +174,8 @@ impl ThreadReader {
         self.drop_unanswered(given_up);
     }
 
-    /// Dropped calls do not make their turn incomplete: calls without a result move into the
-    /// metadata.
+    /// Moves calls without a result into the metadata, so that these calls do not make their turn
+    /// incomplete.
     fn drop_unanswered(&mut self, given_up: GivenUp) {
         let last_answer = self.messages.iter().rposition(is_answer);
         for (at, open) in self.open.by_message() {
@@ -214,7 +216,7 @@ fn count(message: &ForeignMessage) -> usize {
     message.tool_calls.as_ref().and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-/// The calls of a message without a result beside them: index, id and name.
+/// The calls of a message that have no result in their objects: index, id and name.
 fn open_calls(message: &ForeignMessage) -> Vec<(usize, String, String)> {
     let text = |call: &Value, key: &str| call[key].as_str().unwrap_or_default().to_owned();
     let calls = message.tool_calls.iter().filter_map(Value::as_array).flatten().enumerate();
@@ -226,12 +228,12 @@ fn is_only_reasoning(message: &ForeignMessage) -> bool {
     message.content.is_empty() && message.tool_calls.is_none() && message.metadata.get("reasoning").is_some()
 }
 
-/// Whether the model has continued: it wrote text or ended without calls.
+/// True if the model has continued: it wrote text or ended without calls.
 fn is_answer(message: &ForeignMessage) -> bool {
     message.role == Role::Assistant && (!message.content.is_empty() || message.tool_calls.is_none())
 }
 
-/// The previous message, with those of its metadata that the other message replaces.
+/// The previous message, with only those of its metadata that the other message replaces.
 fn replaced_by(before: &ForeignMessage, message: &ForeignMessage) -> Option<ForeignMessage> {
     let is_replaced = |(key, value): &(&String, &Value)| {
         *key != "reasoning" && message.metadata.get(key).is_some_and(|other| other != *value)
@@ -264,7 +266,7 @@ fn with_reasoning_of(before: &ForeignMessage, mut message: ForeignMessage) -> Fo
     message
 }
 
-/// Keeps further data of merged messages: media among the parts, the rest as a list.
+/// Keeps the remaining data of merged messages: media among the parts, other data as a list.
 fn keep_joined(message: &mut ForeignMessage, joined: Vec<ForeignMessage>, notes: &mut Vec<ImportNote>) {
     let mut parts = match message.metadata.get("content_parts") {
         Some(Value::Array(parts)) => parts.clone(),
@@ -299,7 +301,7 @@ fn set(message: &mut ForeignMessage, key: &str, value: Value, notes: &mut Vec<Im
     map.insert(key.to_owned(), value);
     match Metadata::new(map) {
         Ok(new) => message.metadata = new,
-        // Metadata at the depth limit of its own message is too deep within the list.
+        // Metadata at the depth limit is too deep when it is nested in the list.
         Err(_) => notes.push(note(message, NoteKind::TooDeep { field: key.to_owned() })),
     }
 }

@@ -46,8 +46,8 @@ impl fmt::Display for Replaced {
     }
 }
 
-/// Replaces such characters by U+FFFD and such numbers by null. Returns each kind once, with its
-/// first place.
+/// Replaces such characters with U+FFFD and such numbers with null. Returns each kind once, with
+/// its first place.
 pub(super) fn repair(value: &mut Value) -> Vec<Replaced> {
     let mut repair = Repair { path: String::new(), found: Vec::new() };
     repair.value(value);

@@ -1,4 +1,4 @@
-//! Converts results of calls to texts. Other values are kept as JSON; media become placeholders,
+//! Converts results of calls to texts. Other values are kept as JSON. Media become placeholders,
 //! and their parts are kept.
 
 use serde_json::{Map, Value};
@@ -61,8 +61,8 @@ fn inner_of(map: &Map<String, Value>) -> Option<&Value> {
     }
 }
 
-/// The type of an image, file or other medium whose data or reference is in the object. JSON of a
-/// tool that only has such a type, such as a list of files, is not a medium.
+/// The type of an image, file or other medium, if the object has its data or a reference to it.
+/// JSON from a tool that only has such a type, such as a list of files, is not a medium.
 fn medium(map: &Map<String, Value>) -> Option<&str> {
     let Some(kind) = map.get("type").and_then(Value::as_str) else {
         let (key, inner) = map.iter().next().filter(|_| map.len() == 1)?;

@@ -23,7 +23,7 @@ fn thread() -> ThreadId {
     ThreadId::parse("t").unwrap()
 }
 
-/// `u`, `a`, `s`; `A:c,d` has calls; `t:c` is a result.
+/// `u`, `a` and `s` are roles, `A:c,d` has the calls c and d, and `t:c` is the result of c.
 fn foreign(word: &str) -> ForeignMessage {
     let (kind, ids) = word.split_once(':').unwrap_or((word, ""));
     let call = |id: &str| json!({"id": id, "name": "f", "arguments": "{}"});
@@ -66,7 +66,7 @@ fn an_input_without_answer_is_not_abandoned_by_its_old_time() {
     }
 }
 
-/// Batches in the order of their beginnings: `u a+` is complete, `u A:c-` is not.
+/// The batches, ordered by their first messages: `u a+` is complete, `u A:c-` is not.
 fn batches(script: &str) -> String {
     let batches = group(numbered(script).items);
     let batch = |batch: &crate::Batch| {
@@ -136,7 +136,7 @@ fn places_follow_the_order_and_twice_is_the_same() {
 #[test]
 fn what_is_older_than_positions_keeps_its_order() {
     let at = |word: &str, at| ForeignMessage { created_at: Some(Timestamp(at)), ..foreign(word) };
-    // The thread's bucket does not matter: positions are above 0 and ascend.
+    // The positions are above 0 and ascend, whatever the bucket of the thread.
     for name in ["t", "u", "v"] {
         let messages =
             vec![at("u", 1_000), at("a", 900_000), at("u", 1_600_000_000_000), at("a", 1_700_000_000_000)];

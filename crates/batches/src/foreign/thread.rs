@@ -13,12 +13,12 @@ pub const MAX_CALLS: usize = 4_096;
 pub struct ForeignMessage {
     /// Index of the message in the input, from 0; one input message may become several.
     pub index: usize,
-    /// Its id in the input.
+    /// The id of the message in the input.
     pub id: Option<String>,
     /// The author's role.
     pub role: Role,
     pub content: String,
-    /// `[{"id", "name", "arguments"}]`.
+    /// The calls, as `[{"id", "name", "arguments"}]`.
     pub tool_calls: Option<Value>,
     /// For a tool message: the id of the answered call.
     pub tool_call_id: Option<String>,
@@ -26,24 +26,25 @@ pub struct ForeignMessage {
     pub created_at: Option<Timestamp>,
     /// All other data of the message.
     pub metadata: Metadata,
-    /// Tokens that the provider counted for it.
+    /// Tokens that the provider counted for the message.
     pub token_count: Option<u64>,
 }
 
-/// A thread as read.
+/// A thread after parsing.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ForeignThread {
-    /// Its id in the input; only chats have one.
+    /// The id of the thread in the input; only chats have one.
     pub id: Option<String>,
-    /// Its title in the input.
+    /// The title of the thread in the input.
     pub title: Option<String>,
     /// Time of creation.
     pub created_at: Option<Timestamp>,
     /// The person's instructions to the model for this chat, which are not a message.
     pub instructions: Option<String>,
-    /// The chat does not name its current branch, so the one with the newest message was read.
+    /// True if the chat does not name its current branch, so that the branch with the newest
+    /// message was read.
     pub is_guessed: bool,
-    /// In chronological order.
+    /// The messages in chronological order.
     pub messages: Vec<ForeignMessage>,
     /// Notes about the messages.
     pub notes: Vec<ImportNote>,
@@ -51,28 +52,28 @@ pub struct ForeignThread {
     pub left_out: LeftOut,
 }
 
-/// Why a message is invalid.
+/// The reason why a message is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// It is not an object.
+    /// The message is not an object.
     #[error("it is no JSON object")]
     NotAnObject,
-    /// Its role is unknown.
+    /// The role of the message is unknown.
     #[error("its role or type is {0}")]
     Role(String),
-    /// Its content is neither a text nor a list of parts.
+    /// The content is neither a text nor a list of parts.
     #[error("its content is neither a text nor a list of parts")]
     Content,
-    /// Its calls are not a list of calls.
+    /// The calls are not a list of calls.
     #[error("its tool calls are no list of objects")]
     Calls,
-    /// It has this many calls, more than the maximum.
+    /// The message has this many calls, more than the maximum.
     #[error("it has {0} tool calls; at most {MAX_CALLS} are allowed")]
     TooManyCalls(usize),
     /// A strict import refuses changes and losses.
     #[error("{}", .0.what())]
     Loss(NoteKind),
-    /// Its metadata cannot be stored.
+    /// The metadata cannot be stored.
     #[error(transparent)]
     Metadata(#[from] InvalidMetadata),
 }

@@ -15,7 +15,7 @@ pub(super) fn time_of(map: &Map<String, Value>) -> Option<Timestamp> {
     TIMES.iter().filter_map(|key| map.get(*key)).find_map(read)
 }
 
-/// The same, and keeps in `extra` the fields that are not the returned time.
+/// The same time. Also stores in `extra` the fields that are not the returned time.
 pub(super) fn take_time(
     map: &Map<String, Value>,
     extra: &mut Map<String, Value>,
@@ -38,7 +38,8 @@ pub(super) fn take_time(
     time
 }
 
-/// Accepts seconds, milliseconds or finer units, also as text; RFC 3339 with common variants; RFC
+/// Accepts seconds, milliseconds or finer units, also as text, and RFC 3339 with common variants,
+/// and RFC
 /// 2822. Without an offset the time is UTC.
 fn read(value: &Value) -> Option<Timestamp> {
     let Some(text) = value.as_str().map(str::trim) else { return of_number(value.as_f64()?) };
@@ -55,8 +56,9 @@ fn of_number(number: f64) -> Option<Timestamp> {
     if !number.is_finite() || number <= 0.0 {
         return None;
     }
-    // Seconds reach 1e11 in the year 5138, milliseconds did in 1973; finer units are told apart in
-    // the same way.
+    // The size of the number shows its unit: seconds reach 1e11 in the year 5138, and milliseconds
+    // did in
+    // 1973. Finer units differ in the same way.
     let ms = match number {
         _ if number < 1e11 => number * 1_000.0,
         _ if number < 1e14 => number,

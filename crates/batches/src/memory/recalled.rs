@@ -1,7 +1,7 @@
 //! Facts that a turn received. They are not remembered again from that turn, unless the user
-//! repeated them in it.
+//! repeats them in it.
 //!
-//! Entry type: [`RecalledFacts`]. It holds digests of the facts instead of texts, to stay small in
+//! Entry type: [`RecalledFacts`]. It has digests of the facts instead of texts, to stay small in
 //! memory and in the metadata of a task.
 
 use model::{Message, Metadata, is_memory_tool};
@@ -13,9 +13,10 @@ use crate::results_of_kind::ResultsOfKind;
 
 /// Key in the metadata of a memory task: the facts that its turn received.
 pub const RECALLED: &str = "recalled";
-/// Maximum number of facts of one turn: those it begins with, and those its searches have found.
+/// Maximum number of facts of one turn: the facts at its start and those that its searches have
+/// found.
 const MOST_RECALLED: usize = 256;
-/// Begins an item of the user in a transcript.
+/// Prefix of an item of the user in a transcript.
 const USER: &str = "user: ";
 
 /// The facts that a turn received.
@@ -65,7 +66,7 @@ impl RecalledFacts {
         Self(digests.filter_map(|digest| u64::from_str_radix(digest, 16).ok()).take(MOST_RECALLED).collect())
     }
 
-    /// Whether a fact found in the turn is one of these and the user did not say the same words in
+    /// True if a fact found in the turn is one of these, and the user did not say the same words in
     /// the turn.
     pub fn repeats(&self, fact: &str, said: &UserWords) -> bool {
         let words = normalised(fact);
@@ -73,7 +74,7 @@ impl RecalledFacts {
     }
 }
 
-/// What the user has said in a turn, each message in normal form.
+/// The user's messages of a turn, each in normal form.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserWords(Vec<String>);
 
@@ -112,7 +113,7 @@ fn normalised(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// FNV-1a: stable in every build, because it is stored.
+/// FNV-1a. The digest must be the same in every build, because it is stored.
 fn digest(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -1,11 +1,13 @@
 //! The format of Anthropic's messages.
 //!
-//! Rules, derived from its refusals: instructions are beside the messages. Roles alternate, and the
-//! first and the last message are the user's. The results of a message's calls are at the start of
-//! the next user message, each once. Call ids match `^[a-zA-Z0-9_-]+$` (up to 64 characters are
-//! safe) and are unique over all messages. `input` is an object. Text blocks are not blank.
-//! Thinking is not shown: it must come back signed, byte for byte, from the model that produced it,
-//! or not at all.
+//! The rules are derived from its refusals. Instructions are separate from the messages. Roles
+//! alternate, and the first and the last message are the user's. The results of a message's calls
+//! are at the start of the next user message, each once. Call ids match `^[a-zA-Z0-9_-]+$` (up to
+//! 64 characters are safe) and are unique over all messages. `input` is an object. Text blocks are
+//! not blank.
+//!
+//! Thinking is not included: it must be returned signed, byte for byte, from the model that
+//! produced it, or not at all.
 
 use model::Role;
 use serde_json::{Map, Value, json};
@@ -14,8 +16,8 @@ use super::Rendered;
 use super::view::{Rules, SaidCall, ViewMessage, view};
 use crate::Context;
 
-/// The messages of a context, with the instructions beside them and the summary as the first block
-/// of the first message.
+/// The messages of a context. The instructions are separate, and the summary is the first block of
+/// the first message.
 pub fn anthropic(context: &Context) -> Rendered {
     let view = view(context, &Rules::ANTHROPIC);
     let system = super::instructions(context).map(|instructions| json!([text(instructions)]));
@@ -23,8 +25,8 @@ pub fn anthropic(context: &Context) -> Rendered {
     let summary = super::summary(context).map(|summary| (Role::User, vec![text(&summary)]));
     let mut messages: Vec<(Role, Vec<Value>)> = summary.into_iter().collect();
     for said in &view.messages {
-        // Everything except assistant messages is the user's here: results, and instructions within
-        // the thread.
+        // All messages except the assistant's are user messages here: results, and instructions
+        // within the thread.
         let role = if said.role == Role::Assistant { Role::Assistant } else { Role::User };
         match messages.last_mut().filter(|(last, _)| *last == role) {
             Some((_, blocks)) => blocks.extend(blocks_of(said)),

@@ -1,4 +1,4 @@
-//! Call ids and tool names that every provider accepts, unique over all rounds.
+//! Call ids and tool names that every provider accepts. They are unique over all rounds.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ const DIGITS: usize = 8;
 pub(super) struct Ids(BTreeSet<String>);
 
 impl Ids {
-    /// The shown id of the next call with this stored id: the same if it is allowed and free. It
-    /// depends only on the calls before.
+    /// The shown id of the next call with this stored id. It is the stored id if that is allowed
+    /// and free. It depends only on earlier calls.
     pub(super) fn next(&mut self, stored: &str, most: usize, is_narrow: bool) -> String {
         let first = fitting(stored, "call", most, is_narrow);
         let mut id = first.clone();
@@ -25,8 +25,8 @@ impl Ids {
     }
 }
 
-/// The text itself if allowed; else its allowed characters plus a digest, so that two texts stay
-/// distinct.
+/// The text itself if it is allowed. Otherwise its allowed characters plus a digest, so that two
+/// texts stay distinct.
 pub(super) fn fitting(text: &str, empty: &str, most: usize, is_narrow: bool) -> String {
     if text.is_empty() {
         return empty.to_owned();

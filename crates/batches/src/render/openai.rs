@@ -22,8 +22,8 @@ pub fn openai(context: &Context) -> Rendered {
     if let Some(summary) = super::summary(context)
         && let Some(first) = messages.iter_mut().find(|message| message["role"] == Role::User.name())
     {
-        // The summary shares a message with the user's text: some endpoints refuse two messages of
-        // one role.
+        // The summary shares a message with the user's text, because some endpoints refuse two
+        // consecutive messages of one role.
         let said = first["content"].as_str().unwrap_or_default();
         first["content"] = json!(format!("{summary}\n\n{said}"));
     }

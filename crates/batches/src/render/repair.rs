@@ -55,7 +55,7 @@ pub enum RepairKind {
     EmptyDropped,
     /// Instructions within the thread are shown as a user message.
     SystemAsUser,
-    /// The active batch is shown last, although others began after it.
+    /// The active batch is shown last, although other batches began after it.
     ActiveMoved,
     /// A user message was inserted before the first message.
     BegunWithUser,

@@ -23,7 +23,7 @@ fn of(script: &str, active: i64) -> Context {
     context(items(script), Some(active))
 }
 
-/// `user:text`, `assistant:text(id,id)`, `tool:id=text`.
+/// Renders lines such as `user:text`, `assistant:text(id,id)`, `tool:id=text`.
 fn lines(rendered: &Rendered) -> Vec<String> {
     let line = |message: &Value| {
         let text = |key: &str| message[key].as_str().unwrap_or_default().to_owned();

@@ -22,12 +22,12 @@ const GO_ON: &str = "(Go on.)";
 /// Maximum length of a tool name that all providers accept.
 const LONGEST_NAME: usize = 64;
 
-/// The strict rules of a provider.
+/// The rules of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// Maximum bytes of a call id.
     pub longest_id: usize,
-    /// Ids may have letters, digits, `_` and `-` only.
+    /// Ids may contain only letters, digits, `_` and `-`.
     pub has_narrow_ids: bool,
     /// Instructions are allowed among the messages.
     pub takes_system: bool,
@@ -42,13 +42,14 @@ impl Rules {
     pub const ANY: Self = Self { longest_id: 40, has_narrow_ids: true, takes_system: false };
 }
 
-/// One message as shown.
+/// A message in the form that a provider receives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ViewMessage<'a> {
     pub role: Role,
-    /// Never blank, except in a message with calls.
+    /// The text, which is never blank, except in a message with calls.
     pub text: Cow<'a, str>,
-    /// For an assistant message; the results follow directly as messages, in the same order.
+    /// The calls of an assistant message. The results follow directly as messages, in the same
+    /// order.
     pub calls: Vec<SaidCall>,
     /// For a tool message: the shown id of the call.
     pub answers: Option<String>,
@@ -66,13 +67,13 @@ impl<'a> ViewMessage<'a> {
     }
 }
 
-/// A call as shown.
+/// A call in the form that a provider receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaidCall {
-    /// Unique in the view.
+    /// The id, which is unique in the view.
     pub id: String,
     pub name: String,
-    /// Text of a JSON object.
+    /// The arguments as text of a JSON object.
     pub arguments: String,
 }
 
@@ -148,7 +149,7 @@ impl<'a> ViewWriter<'a> {
         }
     }
 
-    /// The text of a message that must have one.
+    /// The text of a message; if it is blank, these words.
     fn filled(&mut self, item: &'a Item, words: &'static str) -> &'a str {
         if !is_blank(&item.content) {
             return &item.content;
@@ -180,14 +181,14 @@ impl<'a> ViewWriter<'a> {
     fn calls(&mut self, items: &'a [SharedItem], index: usize, answers: &[AnswerLocation]) {
         let item = &items[index];
         let calls = item.calls();
-        // A bare stream has calls, results and text in one message: its text comes after the
+        // A message without a turn may have calls, results and text: its text comes after the
         // results.
         let has_results = answers.contains(&AnswerLocation::Beside);
         let text = if has_results || is_blank(&item.content) { "" } else { &item.content };
         let shown: Vec<SaidCall> = calls.iter().map(|call| self.call(item, call)).collect();
         let ids: Vec<String> = shown.iter().map(|call| call.id.clone()).collect();
         self.say(Some(item), Role::Assistant, text).calls = shown;
-        // Results that arrived in order follow directly, one after the other.
+        // Results that arrived in order directly follow their calls, in the same order.
         let mut next = index + 1;
         for ((call, answer), id) in calls.iter().zip(answers).zip(ids) {
             let (source, text) = match answer {
@@ -261,7 +262,7 @@ impl<'a> ViewWriter<'a> {
     }
 }
 
-/// Providers refuse texts of white space, like empty ones.
+/// True if a text is only white space: providers refuse it like an empty one.
 fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }

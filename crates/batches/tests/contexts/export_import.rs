@@ -45,7 +45,7 @@ fn import(mut reader: ExportReader, text: &str) -> (Vec<Vec<Item>>, Option<Curso
     (batches, last, reader.finish().map(|_| ()))
 }
 
-/// A thread as another system may have stored it.
+/// A thread in a form that another system may have stored.
 fn foreign_messages() -> impl Strategy<Value = Vec<ForeignMessage>> {
     let message =
         (0..12_u8, proptest::collection::vec(0..3_u8, 1..3), proptest::option::of(0..9_u8), 0..9_i64);
@@ -78,7 +78,7 @@ proptest! {
     fn every_thread_travels_whole(script in proptest::collection::vec(happens(), 1..40), cut in any::<u16>()) {
         let mut happened = history::Thread::default();
         script.iter().for_each(|what| happened.happen(what));
-        // A message that duplicates another has its id, but a store has each id once.
+        // A message that duplicates another one has the same id, but a store has each id only once.
         let mut items = happened.items;
         items.iter_mut().for_each(|item| item.message_id = format!("m{}", item.position).try_into().unwrap());
         let batches: Vec<Batch> = group(items)
@@ -91,8 +91,8 @@ proptest! {
         let (read, _, end) = import(ExportReader::new(limits), &text);
         prop_assert_eq!(end, Ok(()));
         prop_assert_eq!(&read, &whole);
-        // Cuts anywhere before the last line is complete: only whole batches are returned, and the
-        // rest can be resumed.
+        // The file is cut anywhere before the last line is complete. Then only whole batches are
+        // returned, and the rest can be imported by resuming.
         let at = (0..=usize::from(cut) % (text.len() - 1)).rev().find(|at| text.is_char_boundary(*at)).unwrap();
         let (first, cursor, end) = import(ExportReader::new(limits), &text[..at]);
         prop_assert!(end.is_err());
@@ -118,7 +118,7 @@ proptest! {
             prop_assert!(items.iter().zip(0..).all(|(item, number)| item.sequence_num == number));
             prop_assert!(items.iter().all(|item| Some(item.batch_type) == batch.batch_type()));
         }
-        // An export accepts everything that an import leaves.
+        // An import of an export must accept everything that an import has stored.
         let orphans = |batch: &&Batch| matches!(batch.state(), BatchState::Incomplete(batches::IncompleteReason::OrphanResult { .. }));
         let whole: Vec<Batch> = batches.iter().filter(|batch| !orphans(batch)).cloned().collect();
         let (read, _, end) = import(ExportReader::new(ImportLimits::default()), &exported(&whole));

@@ -5,14 +5,14 @@ use model::{BatchType, MessageId, Metadata, Position, Role, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// An event in a thread. The numbers choose among existing items.
+/// An event in a thread. The numbers select existing items.
 #[derive(Debug, Clone)]
 pub(crate) enum Happens {
-    /// A batch begins, perhaps within another.
+    /// A batch begins, sometimes within another batch.
     Begins { kind: u8, parent: Option<u8>, text: u8 },
     /// The model calls several tools at once, with ids that may have been used before.
     Calls { batch: u8, ids: Vec<u8>, text: u8, arguments: u8 },
-    /// A tool answers an open call of the batch, or one that it never made.
+    /// A tool answers an open call of the batch, or a call that the batch does not have.
     Answers { batch: u8, call: u8, text: u8 },
     /// The model writes text.
     Says { batch: u8, text: u8, marker: bool },
@@ -22,7 +22,7 @@ pub(crate) enum Happens {
     Repeats { message: u8 },
     /// A message is lost.
     Loses { message: u8 },
-    /// A second message gets the number of another.
+    /// A message is added with the number of another one.
     Doubles { message: u8 },
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn happens() -> impl Strategy<Value = Happens> {
     ]
 }
 
-/// Call ids: plain, too long, with punctuation, empty.
+/// A call id: plain, too long, with punctuation, or empty.
 fn call_id(number: u8) -> String {
     match number {
         0 => "a".to_owned(),
@@ -55,7 +55,7 @@ fn call_id(number: u8) -> String {
     }
 }
 
-/// A text that occurs nowhere else, sometimes blank.
+/// A text that occurs only once, sometimes blank.
 fn text(number: u8, position: i64) -> String {
     match number % 8 {
         0 => String::new(),
@@ -64,7 +64,7 @@ fn text(number: u8, position: i64) -> String {
     }
 }
 
-/// The messages after each event.
+/// A thread with the messages that events have added.
 #[derive(Debug, Default)]
 pub(crate) struct Thread {
     pub(crate) items: Vec<Item>,
@@ -108,7 +108,7 @@ impl Thread {
         Some(self.batches[index].0)
     }
 
-    /// Later messages get positions above this one.
+    /// Sets the position above which later messages are placed.
     pub(crate) fn skip_to(&mut self, position: i64) {
         self.next = position;
     }

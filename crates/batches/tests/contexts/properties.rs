@@ -31,7 +31,7 @@ fn request(budget: u64, active: Option<Position>) -> ContextRequest {
 /// Checks all properties of one context.
 fn judge(context: &Context, items: &[Item]) {
     judge_rendered(context, items);
-    // With a summary, which is separate from the instructions.
+    // The same with a summary, which is separate from the instructions.
     let context = Context { summary: Some(SUMMARY.to_owned()), ..context.clone() };
     judge_rendered(&context, items);
     let (of_openai, of_anthropic) = (openai(&context), anthropic(&context));
@@ -56,7 +56,8 @@ fn judge_rendered(context: &Context, items: &[Item]) {
             assert_eq!(all.matches(text.as_str()).count(), 1, "{text} in {all}");
         }
     }
-    // Only whole batches, complete or active, and a decision for each.
+    // The context has only whole batches that are complete or active, and a decision for each
+    // batch.
     let batches = group(items.iter().cloned());
     let ids: BTreeSet<Position> = batches.iter().map(|batch| batch.id()).collect();
     assert_eq!(context.decisions.iter().map(|decision| decision.batch).collect::<BTreeSet<_>>(), ids);
@@ -71,12 +72,12 @@ fn judge_rendered(context: &Context, items: &[Item]) {
         assert!(!is_active || shown.is_some());
     }
     assert!(context.batches.is_sorted_by_key(|batch| batch.id()));
-    // Above the budget only if the active batch is the only one.
+    // The context exceeds the budget only if the active batch is the only one.
     let others = context.batches.iter().filter(|batch| context.active != Some(batch.id())).count();
     assert!(context.over_budget() == 0 || others == 0);
 }
 
-/// Texts that must be shown: of inputs, answers and results of calls.
+/// The texts that the context must have: those of inputs, answers and results of calls.
 fn texts(items: &[SharedItem]) -> Vec<String> {
     let pairing = batches::Pairing::of(items);
     let said = items.iter().enumerate().filter(|(index, _)| !pairing.orphans().contains(index));
@@ -105,7 +106,7 @@ proptest! {
         budget in prop_oneof![0..300_u64, Just(u64::MAX)],
         active in proptest::option::of(any::<u8>()),
     ) {
-        // A crash may follow each step: the messages so far are a history.
+        // A crash may follow each step, so the messages after each step are a history.
         let mut thread = Thread::default();
         for what in &script {
             thread.happen(what);
@@ -168,7 +169,7 @@ proptest! {
         let mut before: Option<(Vec<String>, Vec<String>)> = None;
         for (number, (steps, text)) in turns.iter().enumerate() {
             if compacted_at == Some(number) {
-                // Only here may the prefix change.
+                // The prefix may change only here.
                 compaction = compact(&mut thread);
                 before = None;
             }
@@ -178,7 +179,7 @@ proptest! {
             for step in steps {
                 let ids: Vec<u8> = (0..=*step % 3).collect();
                 thread.happen(&Happens::Calls { batch, ids: ids.clone(), text: step * 6 + 3, arguments: *step });
-                // The results come in any order.
+                // The results arrive in another order than the calls.
                 for id in ids.iter().rev() {
                     let calls = thread.items.iter().filter(|item| item.batch_id == thread.batch(batch).unwrap());
                     let before = calls.map(|item| item.calls().len()).sum::<usize>();
@@ -238,7 +239,7 @@ fn blocks(rendered: &Rendered) -> Vec<String> {
     rendered.messages.iter().flat_map(of_message).collect()
 }
 
-/// Feeds the rows page by page, as a store does.
+/// Builds a context from rows in pages, as they come from a store.
 fn paged(request: ContextRequest, rows: &[Item], size: usize) -> Context {
     let mut newest_first = rows.to_vec();
     newest_first.sort_by_key(|item| std::cmp::Reverse(item.position));

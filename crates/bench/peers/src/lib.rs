@@ -1,6 +1,6 @@
-//! The part of the benchmark's protocol that all Rust peers share: commands arrive as JSON lines on
-//! stdin, answers are JSON lines on stdout. Entry: [`serve`] with a [`Queue`]. The benchmark
-//! measures; a peer only obeys commands and records what its handler saw.
+//! The part of the benchmark's protocol that all Rust peers share. Commands arrive as JSON lines on
+//! stdin, and answers are JSON lines on stdout. Entry point: [`serve`] with a [`Queue`]. The
+//! benchmark measures; a peer only obeys commands and records the calls of its handler.
 
 use std::{
     collections::HashMap,
@@ -24,13 +24,13 @@ pub struct Load {
     pub agents: u32,
     /// Tasks per queue.
     pub tasks: u32,
-    /// Tasks per second, of all agents together, that arrive while the queue works. `None`: all of
-    /// them are there from the start.
+    /// Tasks per second, over all agents, that arrive while the queue works. `None`: all tasks
+    /// exist from the start.
     pub rate: Option<f64>,
 }
 
 impl Load {
-    /// The first task of every agent, the second of every agent, …
+    /// The tasks in rounds: the first task of every agent, then the second task of every agent, …
     pub fn rounds(self) -> impl Iterator<Item = Vec<Task>> {
         (0..self.tasks).map(move |seq| (0..self.agents).map(|agent| Task { agent, seq }).collect())
     }
@@ -59,13 +59,13 @@ pub trait Queue {
     /// Adds one task of each agent with one call.
     fn enqueue(&mut self, round: Vec<Task>) -> impl Future<Output = Result<()>>;
     fn add(&mut self, task: Task) -> impl Future<Output = Result<()>>;
-    /// Starts the handlers, and returns.
+    /// Starts the handlers and returns at once.
     fn start(&mut self) -> impl Future<Output = Result<()>>;
-    /// Ends everything that `open` and `start` began; an error if it detects a defect.
+    /// Ends all work that `open` and `start` began. Returns an error if it detects a defect.
     fn close(&mut self) -> impl Future<Output = Result<()>>;
 }
 
-/// The records of the handler in one round; clones share them.
+/// The records of the handler in one round. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Notes {
     load: Load,
@@ -75,7 +75,7 @@ pub struct Notes {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// 2n when task n began, 2n + 1 when it had ended, n = agent * tasks + seq.
+    /// The marks in order: 2n when task n began, 2n + 1 when it had ended. n = agent * tasks + seq.
     marks: Vec<u64>,
     ended: usize,
     started_at: Option<Instant>,
@@ -91,7 +91,7 @@ impl Notes {
         Self { load, seen: Arc::new(Mutex::new(seen)), handled: Arc::new(Notify::new()) }
     }
 
-    /// Whether completions must be reported, which costs the peer something.
+    /// True if completions must be reported, which has a cost for the peer.
     pub fn is_paced(&self) -> bool {
         self.load.rate.is_some()
     }
@@ -124,8 +124,8 @@ impl Notes {
         }
     }
 
-    /// Records that a task of a paced round is durably completed. The clock started when the task
-    /// was due, not when it was sent.
+    /// Records that a task of a paced round is durably completed. Its time counts from when the
+    /// task was due, not from when it was sent.
     pub fn completed(&self, task: Task) {
         let mut seen = self.seen();
         let Some(due_at) = seen.due_at.get(&task).copied() else { return };
@@ -167,7 +167,7 @@ enum Answer {
     Error { text: String },
 }
 
-/// Obeys the benchmark until it closes stdin.
+/// Obeys commands of the benchmark until it closes stdin.
 pub async fn serve(mut queue: impl Queue) -> Result<()> {
     let outcome = obey(&mut queue).await;
     if let Err(error) = &outcome {

@@ -1,5 +1,5 @@
-//! Measures the path of a chunk beside its limits and prints one table. `cargo xtask bench chunks`
-//! runs it.
+//! Measures the path of a chunk together with its limits and prints one table. `cargo xtask bench
+//! chunks` runs it.
 #![allow(unsafe_code, reason = "a global allocator that counts has no safe form")]
 
 use std::{
@@ -12,7 +12,7 @@ use anyhow::Result;
 use bench::{self, ChunkBenchOptions};
 use clap::Parser;
 
-/// The system's allocator, with a count of each thread's allocations.
+/// The allocator of the system, which also counts the allocations of each thread.
 struct Counting;
 
 thread_local! {
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; what we allocated came from the system allocator.
+        // SAFETY: as above; the memory was allocated by the system allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 

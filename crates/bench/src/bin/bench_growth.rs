@@ -1,4 +1,4 @@
-//! Measures the cost of a unit of work when there is ten times as much of something around it.
+//! Measures the cost of a unit of work when there is ten times as much data or load around it.
 //! `cargo xtask bench growth` runs it.
 
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! Measures how fast facts are found, and how many are found, and prints one table. `cargo xtask
-//! bench memory` runs it.
+//! Measures how fast facts are found, and which share of them is found, and prints one table.
+//! `cargo xtask bench memory` runs it.
 
 use std::process::ExitCode;
 

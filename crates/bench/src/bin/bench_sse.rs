@@ -6,7 +6,7 @@ use anyhow::Result;
 use bench::sse::{self, SseBenchOptions};
 use clap::Parser;
 
-// One thread: it is moved to the core of the subscribers.
+// The runtime has one thread, because it is moved to the core of the subscribers.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<ExitCode> {
     let is_good = sse::run(&SseBenchOptions::parse()).await?;

@@ -1,5 +1,5 @@
-//! Compaction of very many batches at once: a thread whose agent gets a budget after years without
-//! one.
+//! Compaction of very many batches at once, in a thread whose agent gets a budget after years
+//! without one.
 
 use std::time::Instant;
 
@@ -22,9 +22,9 @@ use super::{
     threads::{BenchThread, MESSAGES, agent, now},
 };
 
-/// The token budget of the context afterwards.
+/// The token budget of the context after the compaction.
 const BUDGET: u64 = BUDGETS[1];
-/// The most contexts that are built before and after in each round.
+/// Maximum number of contexts that are built before and after the compaction in each round.
 const CONTEXTS: u32 = 100;
 
 /// The steps of a compaction, its effect on contexts, and a plain Postgres read of the same rows.
@@ -36,7 +36,8 @@ struct Steps {
     writing: Timings,
     all: Timings,
     copying: Timings,
-    /// Contexts with the smaller budget, from which the compaction takes nothing away.
+    /// Times of contexts with the smaller budget, which are the same before and after the
+    /// compaction.
     before: Timings,
     after: Timings,
 }
@@ -87,8 +88,8 @@ async fn build(store: &Store, thread: &BenchThread, times: u32, timings: &mut Ti
 }
 
 impl Steps {
-    /// Like the worker, but with room for all batches: a worker never compacts more than a few
-    /// budgets' worth.
+    /// Plans like the worker, but with room for all batches. The worker never compacts more than a
+    /// few budgets' worth.
     async fn plan(&mut self, store: &Store, thread: &BenchThread, now: Timestamp) -> Result<Compaction> {
         let rules = ContextRules { tokens: BUDGET, ..ContextRules::default() };
         let (counter, how) = (tokenizer::counter(rules.tokenizer), rules.compaction.context("no rules")?);

@@ -18,12 +18,12 @@ use super::{
     threads::{BenchThread, agent, now},
 };
 
-/// Goal for the longest thread relative to the one before it.
+/// Goal for the time of the longest thread relative to that of the next shorter one.
 const LENGTH_RATIO: f64 = 1.5;
 const P50_MS: f64 = 2.0;
 /// Calls before the timed ones, which prepare the statements.
 const WARM_UP: u32 = 20;
-/// Calls for which Postgres counts.
+/// Number of calls for which the counters of Postgres are read.
 const COUNTED: u32 = 5;
 const INPUT: &str =
     "And what follows from that for the second of the two, if the first one is left as it is?";
@@ -31,9 +31,9 @@ const INPUT: &str =
 /// A context, and figures about it.
 pub(super) struct Built {
     pub(super) context: Context,
-    /// Number of messages as a workflow gets them.
+    /// Number of messages that a workflow receives.
     pub(super) shown: usize,
-    /// Nothing had to be repaired.
+    /// True if no message had to be repaired.
     pub(super) is_sound: bool,
 }
 
@@ -43,13 +43,13 @@ struct ContextCase<'a> {
     budget: u64,
     agent: AgentId,
     timings: Timings,
-    /// Part of `timings`: until everything was read.
+    /// The part of `timings` until all messages were read.
     reading: Timings,
     built: Built,
     reads: Reads,
 }
 
-/// The data that a turn of the agent in the thread starts from.
+/// The start state of a turn of the agent in the thread.
 async fn found(store: &Store, thread: &ThreadId, agent: &AgentId) -> Result<StartContext> {
     let wanted = ContextWanted {
         thread: thread.clone(),
@@ -61,7 +61,7 @@ async fn found(store: &Store, thread: &ThreadId, agent: &AgentId) -> Result<Star
     store.contexts(&[wanted]).await?.pop().context("no answer")
 }
 
-/// The version on which a compaction of the thread is planned.
+/// The version for which a compaction of the thread is planned.
 pub(super) async fn version(store: &Store, thread: &ThreadId) -> Result<ThreadVersion> {
     found(store, thread, &AgentId::parse("any")?).await?.version.context("the thread has no message")
 }
@@ -140,7 +140,7 @@ impl<'a> ContextCase<'a> {
         store.close().await;
         let Context { tokens, batches, .. } = &built.context;
         ensure!(built.is_sound && built.context.over_budget() == 0, "this is no context of whole batches");
-        // It is as full as whole batches allow, or contains everything.
+        // The context is as full as whole batches allow, or contains all batches.
         let is_full = *tokens * 10 > budget * 8 || batches.len() == thread.batches as usize + 1;
         ensure!(is_full, "{tokens} tokens of {budget} in {} batches", batches.len());
         let (timings, reading) = (Timings::default(), Timings::default());

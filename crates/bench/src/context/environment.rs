@@ -1,4 +1,4 @@
-//! The Postgres of a run, its content, and its counters.
+//! The Postgres server of a run, its content, and its counters.
 
 use anyhow::{Context as _, Result, ensure};
 use devservices::{
@@ -20,13 +20,13 @@ const SESSION_END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A migrated database, on its own server except in tests.
 pub(super) struct ContextEnvironment {
-    /// Declared before its server, which must still run when it is dropped.
+    /// Declared before its server, because the server must still run when the database is dropped.
     database: TestDatabase,
     postgres: Option<Postgres>,
     admin_url: String,
 }
 
-/// Reads of `messages` per call, by Postgres' own counters.
+/// Reads of `messages` per call, according to the counters of Postgres.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reads {
     /// Rows read through indexes.
@@ -38,7 +38,7 @@ pub(super) struct Reads {
 }
 
 impl ContextEnvironment {
-    /// Starts a server whose commits reach the disk, and whose checkpoints are explicit.
+    /// Starts a server whose commits reach the disk and that makes only explicit checkpoints.
     pub(super) async fn start() -> Result<Self> {
         let mut options = PostgresOptions::new(tools::postgres()?.path);
         options.fsync = true;
@@ -102,7 +102,7 @@ impl ContextEnvironment {
         Meter::start(&postgres.map(|pid| ("postgres", pid)).into_iter().collect::<Vec<_>>())
     }
 
-    /// Writes the thread with all its messages.
+    /// Inserts the thread with all its messages.
     pub(super) async fn fill(&self, thread: &BenchThread) -> Result<()> {
         let mut connection = self.connection().await?;
         let written = sqlx::query(include_str!("fill.sql"))
@@ -153,7 +153,8 @@ impl ContextEnvironment {
         Ok(Reads { rows: each(0), by_key: each(1), otherwise: each(2) })
     }
 
-    /// Sessions report their reads when they end at the latest, so this waits until all have ended.
+    /// The counters after all sessions have ended, because a session reports its reads at the
+    /// latest when it ends.
     async fn counters(&self) -> Result<[i64; 3]> {
         let mut connection = self.connection().await?;
         let others = "SELECT count(*) FROM pg_stat_activity \

@@ -17,8 +17,8 @@ use testkit::fleet;
 
 const OF_COPY: f64 = 0.4;
 
-/// Moves the thread out of the database and into an empty one, by the commands and by Postgres'
-/// COPY.
+/// Exports the thread from the database and imports it into an empty one, by the commands and by
+/// Postgres' COPY.
 pub(super) async fn rows(
     environment: &ContextEnvironment,
     thread: &BenchThread,
@@ -77,7 +77,7 @@ async fn finish(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The timed steps.
+/// The times of the steps.
 #[derive(Debug, Default)]
 struct Ways {
     exporting: Timings,
@@ -86,8 +86,8 @@ struct Ways {
     copying_in: Timings,
     exported_bytes: u64,
     copied: Vec<u8>,
-    /// Load of other processes while Postgres copied; the commands themselves are other processes
-    /// too.
+    /// Load of other processes while Postgres copied. For the commands it cannot be measured,
+    /// because they are other processes too.
     foreign_cores: f64,
 }
 
@@ -154,7 +154,7 @@ impl Ways {
     }
 }
 
-/// All messages of the thread, by COPY TO.
+/// All messages of the thread, exported by COPY TO.
 pub(super) async fn copy_out(
     environment: &ContextEnvironment,
     thread: &BenchThread,
@@ -181,8 +181,8 @@ pub(super) async fn copy_out(
     Ok(connection.close().await?)
 }
 
-/// Copies the same rows into an empty table with its indexes, in one transaction. Postgres copies
-/// into no table with row security.
+/// Copies the same rows into an empty table with its indexes, in one transaction. The table is a
+/// copy, because COPY FROM refuses tables with row security.
 async fn copy_in(url: &str, rows: &[u8]) -> Result<()> {
     let mut connection = PgConnection::connect(url).await?;
     sqlx::query("ALTER TABLE messages DISABLE ROW LEVEL SECURITY").execute(&mut connection).await?;

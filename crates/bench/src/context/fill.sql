@@ -1,6 +1,6 @@
 -- $1 bucket, $2 thread, $3 number of batches, $4 position of the first, $5 distance of positions,
--- $6 the same in ms, $7 time of the first in ms, $8 a text to cut from. Lengths follow from the
--- number of the message, so they are the same in every run.
+-- $6 the same in ms, $7 time of the first in ms, $8 a text from which contents are cut. The length
+-- of a message is derived from its number, so it is the same in every run.
 INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content, tool_calls,
                       tool_call_id, metadata, token_count, parent_id, created_at)
 SELECT $1, $2, b.id + k.num, b.turn || k.suffix, b.id, b.number * 4 + k.num + 1, k.num, 'user_request', k.role,

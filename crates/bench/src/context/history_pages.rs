@@ -14,10 +14,10 @@ use super::{
 
 /// Batches per page.
 const BATCHES: u32 = 25;
-/// Goal for the slowest place relative to the fastest.
+/// Goal for the time at the slowest place relative to that at the fastest.
 const PLACE_RATIO: f64 = 1.5;
 const WARM_UP: u32 = 20;
-/// Calls for which Postgres counts.
+/// Number of calls for which the counters of Postgres are read.
 const COUNTED: u32 = 5;
 
 /// The kind of read.
@@ -143,7 +143,7 @@ fn goal(kind: PageQuery, cases: &[PageCase]) -> Row {
         .goal(format!("<= {PLACE_RATIO}"), ratio <= PLACE_RATIO)
 }
 
-/// What the store's sessions really read, by the counters of the indexes.
+/// The reads of the store's sessions, according to the counters of the indexes.
 fn by_counters(cases: &[PageCase]) -> Row {
     let pages = cases
         .iter()

@@ -1,5 +1,5 @@
-//! The index by which a page is read: the plans of the shipped statements, with a free choice for
-//! the planner.
+//! The index by which a page is read. It is taken from the plans of the shipped statements, made
+//! without restrictions on the planner.
 
 use std::collections::BTreeSet;
 

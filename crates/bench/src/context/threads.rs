@@ -5,11 +5,11 @@ use std::time::SystemTime;
 use anyhow::{Context as _, Result};
 use model::{AgentId, Position, Positions, ThreadId, Timestamp};
 
-/// Input, call, result and answer.
+/// Messages of a turn: input, call, result and answer.
 pub(super) const MESSAGES: u32 = 4;
 /// Time between two turns.
 const APART_MS: i64 = 60_000;
-/// Positions per millisecond, of all buckets.
+/// Number of positions per millisecond, over all buckets.
 const POSITIONS_PER_MS: i64 = 1 << 22;
 
 /// A complete thread whose positions are known without a query.
@@ -17,7 +17,7 @@ const POSITIONS_PER_MS: i64 = 1 << 22;
 pub(super) struct BenchThread {
     pub(super) id: ThreadId,
     pub(super) batches: u32,
-    /// When its first batch was written; its last one was a minute ago.
+    /// When its first batch was written. Its last one was written a minute ago.
     pub(super) first_at: Timestamp,
 }
 
@@ -35,8 +35,8 @@ impl BenchThread {
         u64::from(self.batches) * u64::from(MESSAGES)
     }
 
-    /// The id of a batch, from 0. For a number after the last one it is above everything in the
-    /// thread.
+    /// The id of the batch with this number, from 0. For a number after the last batch, the id is
+    /// above all positions in the thread.
     pub(super) fn batch(&self, number: u32) -> Position {
         let first = Positions::above(Timestamp(0)).next(self.id.bucket(), self.first_at);
         Position::from_stored(first.get() + i64::from(number) * self.stride())

@@ -1,14 +1,14 @@
-//! The costs of a unit with two numbers of something, and their evaluation.
+//! The costs of a unit at two sizes, and their evaluation.
 
 use crate::{table::Row, unit_cost::UnitCost};
 
-/// The factor by which a unit may cost more when there is more of something.
+/// Maximum factor by which the cost of a unit may rise at the larger size.
 const GOAL: f64 = 1.1;
 
 /// Selects one of the figures of a unit.
 type Figure = fn(&UnitCost) -> f64;
 
-/// Two numbers of something, and the cost of a unit with each.
+/// Two sizes, and the cost of a unit at each.
 #[derive(Debug)]
 pub(super) struct Comparison {
     pub(super) what: String,
@@ -18,7 +18,7 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// A row with the largest factor, and each figure before and after.
+    /// A row with the largest factor, and with each figure at both sizes.
     pub(super) fn row(&self, part: char) -> Row {
         let figures: [(&'static str, Figure); 4] = [
             ("pages", |cost| cost.pages),

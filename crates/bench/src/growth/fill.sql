@@ -1,5 +1,5 @@
--- $1 buckets, $2 threads, $3 messages per thread. They are older than anything the system writes,
--- because a position contains the time.
+-- $1 buckets, $2 threads, $3 messages per thread. These messages are older than those that the
+-- system writes, because a position contains the time.
 WITH chain AS (
     INSERT INTO threads (bucket, thread_id, head_position, message_count, last_number)
     SELECT bucket, thread_id, $3, $3, $3

@@ -1,4 +1,5 @@
-//! The cost of answers to others while they are open for minutes: parts f to j.
+//! The cost of long answers for other messages while the answers are open for minutes: parts f to
+//! j.
 
 mod load;
 mod probe;
@@ -30,27 +31,28 @@ use crate::{
     usage,
 };
 
-/// Duration of a short answer, in seconds. An answer of a reasoning model takes minutes.
+/// Duration of a short answer, in seconds. In contrast, an answer of a reasoning model takes
+/// minutes.
 const SHORT_SECONDS: u64 = 10;
 /// Chunks per second of each answer.
 const RATE: u32 = 40;
-/// Limit for any step.
+/// Maximum time of any step.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Factor by which others may be slower.
+/// Maximum factor by which other messages may be slower.
 const SLOWER: f64 = 1.2;
-/// Factor by which the WAL may exceed the final rows.
+/// Maximum factor by which the WAL may exceed the final rows.
 const WRITTEN: f64 = 1.1;
 /// Limit for the worker's resident memory in part h.
 const RESIDENT: u64 = 200 << 20;
 /// Limit for the seconds from the lease to the first answer.
 const TAKEOVER_SECONDS: f64 = 8.0;
-/// Defaults of `ANTIPHON_REPLAY_ENTRIES` and `ANTIPHON_REPLAY_BYTES`.
+/// Default of `ANTIPHON_REPLAY_ENTRIES`, and the maximum size of what is read again.
 const REPLAY_ENTRIES: u64 = 500_000;
 const REPLAY_BYTES: u64 = 256 << 20;
 
 /// A worker on its own services.
 struct Rig {
-    // Dropped in this order: the server goes last.
+    // Fields are dropped in this order, so the server must be after the fleet.
     fleet: Fleet,
     client: Client,
     pool: PgPool,
@@ -89,7 +91,7 @@ impl Rig {
         self.fleet.workers.first().and_then(Process::pid).unwrap_or_default()
     }
 
-    /// Waits until at least `messages` messages are stored.
+    /// Waits until `messages` messages are stored.
     async fn stored(&self, messages: usize) -> Result<()> {
         let begun = Instant::now();
         while db_snapshot::ended(&self.pool).await?.0 < messages as i64 {
@@ -100,7 +102,7 @@ impl Rig {
     }
 }
 
-/// Part f: a message of one chunk beside 500 answers, short ones and long ones.
+/// Part f: the time of a message of one chunk while 500 answers are open, short ones and long ones.
 pub(super) async fn others(options: &GrowthBenchOptions) -> Result<Row> {
     let mut times = Vec::new();
     for seconds in [SHORT_SECONDS, options.seconds] {
@@ -141,12 +143,13 @@ pub(super) async fn others(options: &GrowthBenchOptions) -> Result<Row> {
     .of_binary("longest ms, long", long.max))
 }
 
-/// Part g: the WAL of an answer of 3,000 chunks in a minute, compared with the same text at once.
+/// Part g: the WAL of an answer of 3,000 chunks in a minute, compared with the same text sent at
+/// once.
 pub(super) async fn written(options: &GrowthBenchOptions) -> Result<Row> {
     const ANSWERS: usize = 20;
     let seconds = options.seconds.min(60);
     let chunks = 50 * u32::try_from(seconds)?;
-    // Otherwise Postgres itself writes statistics meanwhile, as whole pages.
+    // Without these settings, Postgres itself would write statistics meanwhile, as whole pages.
     let quiet = [("autovacuum", "off"), ("checkpoint_timeout", "1h")];
     let rig = Rig::on(ChunkEnvironment::start_with(8, &quiet)?, 8, |options| options).await?;
     let mut bytes = Vec::new();
@@ -184,7 +187,7 @@ pub(super) async fn written(options: &GrowthBenchOptions) -> Result<Row> {
     .of_binary("WAL, long", long))
 }
 
-/// Part h: other messages beside as many open ones as a worker can hold.
+/// Part h: the time of other messages while as many messages are open as a worker can hold.
 pub(super) async fn open(options: &GrowthBenchOptions) -> Result<Row> {
     let (streams, chunks, seconds) = (options.open, 100, options.seconds.min(30));
     let rig = Rig::new(8, |options| options).await?;
@@ -196,7 +199,7 @@ pub(super) async fn open(options: &GrowthBenchOptions) -> Result<Row> {
     let load = AnswerLoad {
         streams,
         rate: f64::from(chunks) / seconds as f64,
-        // Its final chunk never arrives.
+        // One more than is sent, so the final chunk never arrives.
         chunks: chunks + 1,
         text_bytes: 20,
         is_endless: false,
@@ -226,8 +229,8 @@ pub(super) async fn open(options: &GrowthBenchOptions) -> Result<Row> {
     .of_binary("MiB", mib))
 }
 
-/// Part i: the time from the lease to the first answer, behind the most entries that a replay may
-/// have.
+/// Part i: the time from the lease to the first answer, after the maximum number of entries that a
+/// replay may have.
 pub(super) async fn takeover(options: &GrowthBenchOptions) -> Result<Row> {
     let entries = options.replayed;
     let mut rig = Rig::new(1, |options| options).await?;
@@ -243,7 +246,7 @@ pub(super) async fn takeover(options: &GrowthBenchOptions) -> Result<Row> {
     })?;
     backlog.publish(&rig.client, rig.partitions).await?;
     rig.stored(backlog.messages.len()).await?;
-    // Earlier builds save by age: give them the time.
+    // Earlier builds save by age, so give them the time.
     sleep(options.warm_up()).await;
     let worker = rig.fleet.workers.first_mut().context("no worker")?;
     worker.kill().await?;
@@ -266,7 +269,7 @@ pub(super) async fn takeover(options: &GrowthBenchOptions) -> Result<Row> {
         .of_binary("s", seconds))
 }
 
-/// Part j: the size of the stream while one message stays open and others come and go.
+/// Part j: the size of the stream while one message stays open and others begin and end.
 pub(super) async fn stream(options: &GrowthBenchOptions) -> Result<Row> {
     let seconds = options.seconds;
     let rig = Rig::new(1, |options| options.with_env("ANTIPHON_STREAM_RETAIN_SECONDS", 5)).await?;
@@ -290,12 +293,12 @@ pub(super) async fn stream(options: &GrowthBenchOptions) -> Result<Row> {
     let sent = load::join(publishing).await?;
     load::join(open).await?;
     let saves = "SELECT coalesce(sum(n_tup_ins + n_tup_upd), 0)::bigint FROM pg_stat_user_tables WHERE relname LIKE 'spilled_%'";
-    // Sessions report their statistics a second later.
+    // Sessions report their statistics up to a second later.
     sleep(Duration::from_secs(2)).await;
     let saves: i64 = sqlx::query_scalar(saves).fetch_one(&rig.pool).await?;
     let most_saves = i64::try_from(sent / REPLAY_ENTRIES)? + 1;
-    // Beyond the replayed entries: five seconds of entries that are kept, and those of a purge that
-    // proceeds in steps.
+    // The bound exceeds the replayed entries by two amounts: five seconds of entries that are kept,
+    // and entries of a purge that proceeds in steps.
     let (mib, bound) = (most >> 20, (REPLAY_BYTES + REPLAY_BYTES / 2) >> 20);
     Ok(Row::new(
         'j',

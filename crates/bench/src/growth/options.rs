@@ -11,7 +11,8 @@ const OPEN: usize = 9_900;
 /// Entries of part i: slightly fewer than a takeover may have to replay by default.
 const REPLAYED: u64 = 490_000;
 
-/// Measures the cost of a unit of work beside ten times as much of something, and prints one table.
+/// Measures the cost of a unit of work with ten times as much load or data around it, and prints
+/// one table.
 #[derive(Debug, Clone, Parser)]
 pub struct GrowthBenchOptions {
     /// Number of messages of a backlog, and of tasks.

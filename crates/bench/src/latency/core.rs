@@ -1,4 +1,5 @@
-//! The receiver of core NATS: one subscription for all threads, the cheapest possible.
+//! The receiver of core NATS, with one subscription for all threads, which is the cheapest
+//! possible.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +9,7 @@ use tokio::time::{Duration, timeout};
 
 use super::recorder::Board;
 
-/// Prefix of the publisher's subjects; the thread's number follows.
+/// Prefix of the publisher's subjects, which the thread's number follows.
 pub(super) const SUBJECT: &str = "bench.core";
 
 pub(super) async fn receive(url: &str, board: &Board, stop: &AtomicBool) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Sends chunks of many threads at a steady rate, to the stream with a window of acknowledgements,
+//! Sends chunks of many threads at a steady rate: to the stream with a window of acknowledgements,
 //! or over core NATS.
 
 use std::{
@@ -22,15 +22,15 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Target {
-    /// `chunks.<p>.<thread>`, acknowledged.
+    /// The subject `chunks.<p>.<thread>`, with acknowledgements.
     Stream,
-    /// The relay's stream, acknowledged.
+    /// The relay's stream, with acknowledgements.
     Relay,
-    /// A subject that is not stored.
+    /// A subject that no stream stores.
     Core,
 }
 
-/// The thread of a stream.
+/// The thread's id for this stream number.
 pub(super) fn thread(stream: usize) -> String {
     format!("latency-{stream:05}")
 }
@@ -82,8 +82,8 @@ struct LatencyThread {
 }
 
 impl LatencyThread {
-    /// The first messages have different lengths, so that the threads' messages do not all end at
-    /// once.
+    /// Creates the state of a thread. The first messages have different lengths, so that the
+    /// threads' messages do not all end at once.
     fn new(stream: usize, load: LatencyLoad) -> Result<Self> {
         let id = ThreadId::parse(&thread(stream))?;
         let count = PartitionCount::new(PARTITIONS.into())?;

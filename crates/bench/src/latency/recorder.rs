@@ -1,4 +1,4 @@
-//! Records what was received: latencies, and per thread the next expected number.
+//! Records the received chunks: their latencies, and for each thread the next expected number.
 
 use std::{
     sync::Mutex,
@@ -12,16 +12,16 @@ use super::load::PathTiming;
 use crate::usage::Used;
 use testkit::locked;
 
-/// The first byte of a stamp. It also occurs in lengths and numbers of protobuf, but not followed
-/// by such digits.
+/// The first byte of a stamp. It also occurs in lengths and numbers of protobuf, but such digits do
+/// not follow it there.
 const MARK: u8 = b'@';
-/// The mark, 16 digits of nanoseconds, 8 digits of the number, in hexadecimal.
+/// Length of a stamp: the mark, 16 digits of nanoseconds, 8 digits of the number, in hexadecimal.
 const STAMP_BYTES: usize = 1 + 16 + 8;
 
 /// Longest latency that is recorded exactly, in microseconds.
 const LONGEST_US: u64 = 120_000_000;
 
-/// State shared by the publisher, which stamps, and the receivers.
+/// State shared by the publisher, which writes stamps, and the receivers.
 #[derive(Debug)]
 pub(super) struct Board {
     origin: Instant,
@@ -64,14 +64,14 @@ impl Board {
         Self { origin: Instant::now(), streams, warm_up, state: Mutex::new(state) }
     }
 
-    /// The beginning of a text: its send time, and its number in its thread.
+    /// The start of a text: its send time, and its number in its thread.
     pub(super) fn stamp(&self, number: u32) -> String {
         let now = self.now();
         locked(&self.state).publishing_since.get_or_insert(now);
         format!("@{now:016x}{number:08x}")
     }
 
-    /// Takes every complete stamp from the bytes that this thread's receiver has, and returns the
+    /// Takes every complete stamp from the bytes that this thread's receiver has. Returns the
     /// number of bytes consumed.
     pub(super) fn take(&self, stream: usize, bytes: &[u8]) -> usize {
         let mut at = 0;
@@ -129,7 +129,7 @@ impl Board {
         Ok(())
     }
 
-    /// Waits until `chunks` chunks have arrived, or for `limit`; chunks that are still missing then
+    /// Waits until `chunks` chunks have arrived, or for `limit`. Chunks that are missing after that
     /// are lost.
     pub(super) async fn wait_received(&self, chunks: u64, limit: Duration) {
         let begun = Instant::now();

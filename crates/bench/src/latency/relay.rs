@@ -1,6 +1,6 @@
-//! A minimal relay from a stream to clients: one thread reads the stream without acknowledgements
-//! and writes each entry unchanged to the socket of its thread. It orders, stores and resumes
-//! nothing. Its streams are configured like the fleet's.
+//! A minimal relay from a stream to clients. One thread reads the stream without acknowledgements
+//! and writes each entry unchanged to the socket of its thread. It does not order, store or resume
+//! anything. Its streams are configured like those of the fleet.
 
 use std::{
     net::SocketAddr,
@@ -34,7 +34,7 @@ use super::{
 const BATCH: usize = 2_000;
 const BUFFER_BYTES: usize = 32 << 10;
 
-/// Creates its streams, which must exist before anything is published.
+/// Creates the relay's streams, which must exist before the first publish.
 pub(super) async fn prepare(url: &str) -> Result<()> {
     let context = jetstream::new(async_nats::connect(url).await?);
     for partition in 0..PARTITIONS {

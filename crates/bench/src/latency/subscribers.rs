@@ -1,4 +1,4 @@
-//! Subscribers of event streams: plain sockets whose bytes are only searched for stamps.
+//! Subscribers of event streams: plain sockets whose bytes are searched only for stamps.
 
 use std::{
     net::SocketAddr,

@@ -1,5 +1,5 @@
-//! A small embedding model, run from a registry package: `embeddings/server.py` behind the client
-//! that workers use.
+//! A small embedding model, run from a registry package: `embeddings/server.py`, used through the
+//! client of the workers.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -11,18 +11,17 @@ use embeddings::{Embeddings, EmbeddingsConfig};
 use model::Bucket;
 use store::Store;
 
-/// Facts per request, as in a worker.
+/// Number of facts per request, as in a worker.
 const MOST_FACTS: u32 = 64;
 
-/// The running model; dropping the value ends it.
+/// The running model; it ends when the value is dropped.
 pub(super) struct Embedder {
     pub(super) client: Embeddings,
     server: Child,
 }
 
 impl Embedder {
-    /// Installs the packages below cargo's target folder, unless they are there, and starts the
-    /// model.
+    /// Installs the packages below cargo's target folder if they are missing, and starts the model.
     pub(super) fn start() -> Result<Self> {
         let sources = workspace::root().join("crates/bench/embeddings");
         let target = workspace::target_dir().join("bench/embeddings");

@@ -1,10 +1,10 @@
-//! How many facts of a fixed set are found by the questions that need them: 72 pairs each in
-//! English, German and French, in `recall/<language>.tsv` (kind, fact, question).
+//! Measures which share of a fixed set of facts is found by the questions that need them. There are
+//! 72 pairs each in English, German and French, in `recall/<language>.tsv` (kind, fact, question).
 //!
-//! Entry: [`measure`]. The facts of a language belong to one user. They are stored and searched
-//! through the public functions of `store`, by an agent with that `memory_language` and by one
-//! without; by words, by the vectors of a small model, and by both. The same facts give the same
-//! figures.
+//! Entry point: [`measure`]. The facts of a language belong to one user. They are stored and
+//! searched through the public functions of `store`. Searches run for an agent with that
+//! `memory_language` and for one without. They use words, the vectors of a small model, or both.
+//! The same facts give the same figures.
 
 use anyhow::{Context as _, Result};
 use batches::memory::MOST_OF_TURN;
@@ -15,23 +15,23 @@ use store::{FactScope, NewFact, Store};
 use super::embedder::Embedder;
 use crate::table::Row;
 
-/// A language, by its Postgres name, and its pairs.
+/// Languages by their Postgres names, with their pairs.
 const SETS: [(&str, &str); 3] = [
     ("english", include_str!("recall/english.tsv")),
     ("german", include_str!("recall/german.tsv")),
     ("french", include_str!("recall/french.tsv")),
 ];
-/// Least share of all questions whose fact is first, and among the first five, with the language
-/// set.
+/// Goals with the language set: the minimum share of all questions whose fact is first, and of
+/// those whose fact is among the first five.
 const LANGUAGE_GOAL: [f64; 2] = [0.54, 0.64];
-/// The same without a language.
+/// The same goals without a language.
 const DEFAULT_GOAL: [f64; 2] = LANGUAGE_GOAL;
 
 /// The search method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Search {
     Words,
-    /// A question without words, with its vector only.
+    /// Searches without words, only with the vector of the question.
     Vectors,
     Both,
 }
@@ -48,14 +48,14 @@ impl Search {
     }
 }
 
-/// What a question shares with its fact.
+/// The similarity of a question and its fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// At least one word in the same form.
+    /// They share at least one word in the same form.
     SameWords,
-    /// Words in another form only, or inside compounds.
+    /// They share words only in other forms, or inside compounds.
     Inflected,
-    /// No significant word.
+    /// They share no significant word.
     Paraphrase,
 }
 
@@ -71,7 +71,7 @@ impl Kind {
         }
     }
 
-    /// The heading of its column.
+    /// The heading of the column for this kind.
     fn name(self) -> &'static str {
         match self {
             Self::SameWords => "same words",
@@ -138,8 +138,8 @@ struct Measured {
 }
 
 /// Asks every question with and without the language set, and returns a row for each language and
-/// one for all of them. With an embedder it also searches by vectors, for which the language makes
-/// no difference, and by both.
+/// one for all of them. With an embedder, also searches by vectors, for which the language makes no
+/// difference, and by both.
 pub(super) async fn measure(
     store: &Store,
     connection: &mut PgConnection,
@@ -174,7 +174,7 @@ pub(super) async fn measure(
                 format!(">= {:.0} %, @1 {:.0} %", 100.0 * five, 100.0 * first),
                 meets(&all, [first, five]),
             ),
-            // What vectors add depends on the model.
+            // The gain from vectors depends on the model, so it has no goal.
             Search::Vectors | Search::Both => row,
         });
     }
@@ -235,7 +235,7 @@ pub(super) async fn create(
     Ok(())
 }
 
-/// Stores the facts for the user, and then asks each question as a turn does.
+/// Stores the facts for the user, and then asks each question like a turn does.
 pub(super) async fn ask(
     store: &Store,
     agent: &AgentId,

@@ -1,6 +1,6 @@
 //! Thirty facts of one user in each of seven languages, and questions in other words. A question
-//! shares one word with its fact: in another form, inside a compound, or with other particles
-//! (`recall/worded/<language>.tsv`: fact, question).
+//! shares one word with its fact. The word is in another form, inside a compound, or has other
+//! particles (`recall/worded/<language>.tsv`: fact, question).
 
 use anyhow::{Context as _, Result};
 use model::{AgentId, ThreadId};
@@ -19,7 +19,7 @@ const SETS: [(&str, &str); 7] = [
     ("korean", include_str!("recall/worded/korean.tsv")),
     ("thai", include_str!("recall/worded/thai.tsv")),
 ];
-/// Goal: questions of a language, of thirty, whose fact is among the first five.
+/// Goal: of the thirty questions of a language, the number whose fact is among the first five.
 const GOAL: usize = 27;
 
 /// The result for one language, with or without `memory_language`.

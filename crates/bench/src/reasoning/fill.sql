@@ -1,5 +1,5 @@
 -- $1 bucket, $2 session, $3 layers (even), $4 messages after them. Each layer has replaced the
--- previous summary and one message, so the view is one summary and the messages after it, whatever
+-- previous summary and one message. So the view is one summary and the messages after it, whatever
 -- the number of layers. One message in four calls a tool, and the next one is its result of 400 to
 -- 4,000 characters.
 WITH made AS (

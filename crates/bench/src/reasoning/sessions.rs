@@ -10,7 +10,7 @@ use tokio::time::{Duration, sleep};
 use crate::table::Row;
 use crate::timing::Timings;
 
-/// Messages of a session in daily use.
+/// Number of messages of a session in daily use.
 pub(super) const USUAL: u32 = 100;
 const VIEW_GOAL_MS: f64 = 5.0;
 const COMPRESS_GOAL_MS: f64 = 5.0;
@@ -41,8 +41,8 @@ pub(super) async fn views(store: &Store, url: &str, messages: u32, calls: u32) -
     Ok(rows)
 }
 
-/// Compressions in a usual session and in a long one: the view is read, the compression decided,
-/// and one layer written.
+/// Compressions in a usual session and in a long one. Each call reads the view, decides the
+/// compression and writes one layer.
 pub(super) async fn compressions(store: &Store, url: &str, messages: u32, calls: u32) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for messages in [USUAL, messages] {
@@ -71,7 +71,7 @@ pub(super) async fn compressions(store: &Store, url: &str, messages: u32, calls:
     Ok(rows)
 }
 
-/// The same calls in sessions whose discarded logs differ greatly in length, in turn.
+/// Makes the same calls in sessions whose discarded logs differ greatly in length, in turn.
 pub(super) async fn discarded_logs(
     store: &Store,
     url: &str,
@@ -116,7 +116,7 @@ async fn view(store: &Store, id: &ReasoningSessionId) -> Result<usize> {
     Ok(seen.view(false).len())
 }
 
-/// Like the tool.
+/// Compresses two messages like the tool does.
 async fn compress_two(store: &Store, id: &ReasoningSessionId) -> Result<()> {
     let seen = store.reasoning_thread(id, false, None).await?.context("no session")?;
     let summary = "What was found, in one sentence.".to_owned();
@@ -133,8 +133,8 @@ async fn undo(store: &Store, id: &ReasoningSessionId) -> Result<()> {
     Ok(())
 }
 
-/// A session that shows this number of messages. The last one is appended like by an agent, so that
-/// the blocks of the earlier ones exist.
+/// A session with this number of visible messages. The last one is appended like an agent appends
+/// it, so that the blocks of the earlier ones exist.
 async fn session(
     store: &Store,
     url: &str,
@@ -166,8 +166,8 @@ async fn session(
     Ok(id)
 }
 
-/// Statements per call, by Postgres' count of transactions, because each statement is one.
-/// Connecting and preparing count too, which is negligible over many calls.
+/// The number of statements per call. It is Postgres' count of transactions, because each statement
+/// is one. Connecting and preparing are included, which is negligible over many calls.
 async fn statements(url: &str, calls: u32, call: impl AsyncFn(&Store) -> Result<()>) -> Result<f64> {
     let mut observer = PgConnection::connect(url).await?;
     let before = transactions(&mut observer).await?;
@@ -181,7 +181,8 @@ async fn statements(url: &str, calls: u32, call: impl AsyncFn(&Store) -> Result<
     Ok((after - before) as f64 / f64::from(calls))
 }
 
-/// Sessions report their transactions when they end at the latest.
+/// The number of transactions. It is complete only after all sessions have ended, because a session
+/// reports its own at the latest then.
 async fn transactions(observer: &mut PgConnection) -> Result<i64> {
     sleep(Duration::from_millis(1_500)).await;
     let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";

@@ -24,8 +24,8 @@ pub(super) async fn rows(store: &Store, url: &str, turns: u32) -> Result<Vec<Row
     let mut session = PgConnection::connect(url).await?;
     let (mut rows, mut commits, mut turn) = (Vec::new(), grant.commits, 0);
     for (per_commit, has_usage) in [(1, false), (1, true), (20, false), (20, true)] {
-        // Full page images come with the first change after a checkpoint, and do not belong to a
-        // turn.
+        // Full page images are written with the first change after a checkpoint, and do not belong
+        // to a turn.
         sqlx::query("CHECKPOINT").execute(&mut session).await?;
         let before = place(&mut session).await?;
         for first in (0..turns).step_by(per_commit) {
@@ -62,7 +62,7 @@ async fn place(session: &mut PgConnection) -> Result<i64> {
     Ok(sqlx::query_scalar(sql).fetch_one(session).await?)
 }
 
-/// The model call that has written the last message.
+/// The model call that produced the last message.
 fn used(messages: &[Message]) -> Result<UsageWrite> {
     let answer = messages.last().context("an answer")?.key.clone();
     Ok(UsageWrite {
@@ -110,7 +110,7 @@ fn messages(turn: u32) -> Result<[Message; 2]> {
     Ok([message(0, Role::User, "q")?, message(1, Role::Assistant, "a")?])
 }
 
-/// Different in every message, so that it does not compress to nothing.
+/// A text that differs in every message, so that it cannot be compressed away.
 fn text(seed: i64) -> String {
     let words = (0..TEXT as i64 / 5).map(|n| format!("{:05}", (seed * 7_919 + n * 104_729) % 99_991));
     words.collect()

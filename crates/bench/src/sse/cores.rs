@@ -1,5 +1,5 @@
-//! Assigns cores: servers run on one, everything that loads them on the other, so that neither
-//! takes time from the other.
+//! Assigns cores: servers run on one, and all processes that load them on the other, so that
+//! neither takes time from the other.
 
 use std::{fs, io};
 
@@ -10,13 +10,13 @@ pub(super) const SERVERS: usize = 0;
 /// The core of the benchmark: publishers and subscribers.
 pub(super) const CLIENTS: usize = 1;
 
-/// While this value exists, processes that this thread starts run on the servers' core; when it is
+/// While this value exists, processes that this thread starts run on the servers' core. When it is
 /// dropped, the thread returns to the clients' core.
 #[derive(Debug)]
 pub(super) struct AmongServers(());
 
 impl AmongServers {
-    /// Moves this thread to the servers' core: processes that it starts stay there.
+    /// Moves this thread to the servers' core. Processes that it starts stay there.
     pub(super) fn enter() -> Result<Self> {
         move_to(SERVERS)?;
         Ok(Self(()))
@@ -31,7 +31,7 @@ impl Drop for AmongServers {
     }
 }
 
-/// Moves this thread, and everything that it starts from now on, to one core.
+/// Moves this thread to one core, and with it everything that it starts from now on.
 pub(super) fn move_to(core: usize) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     pin(core).with_context(|| {
@@ -56,8 +56,8 @@ fn pin(_core: usize) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Raises the limit of open files for this process and its children as far as the system allows; an
-/// error if that is not enough.
+/// Raises the limit of open files for this process and its children as far as the system allows.
+/// Fails if that is not enough.
 pub(super) fn allow_files(wanted: u64) -> Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: both calls read or write the one struct that they are given.
@@ -82,7 +82,7 @@ pub(super) fn allow_files(wanted: u64) -> Result<()> {
     Ok(())
 }
 
-/// Bytes in the kernel's slabs, of the whole machine. They contain the sockets of both ends.
+/// Bytes in the kernel's slabs, for the whole machine. They include the sockets at both ends.
 pub(super) fn slab_bytes() -> Option<u64> {
     slab_of(&fs::read_to_string("/proc/meminfo").ok()?)
 }

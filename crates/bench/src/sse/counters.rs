@@ -1,5 +1,5 @@
 //! The records of a group of subscribers: latencies, number of reads, and the next expected number
-//! of each.
+//! of each subscriber.
 
 use std::sync::{
     Arc, Mutex,
@@ -18,9 +18,9 @@ const LONGEST_US: u64 = 120_000_000;
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EventCounts {
     pub(super) events: u64,
-    /// Stamps that the subscriber had already.
+    /// Number of stamps that the subscriber had already.
     pub(super) repeated: u64,
-    /// Stamps that were skipped.
+    /// Number of stamps that were skipped.
     pub(super) skipped: u64,
     /// Reads of a socket that returned bytes.
     pub(super) reads: u64,
@@ -31,7 +31,7 @@ pub(super) struct EventCounts {
 }
 
 impl EventCounts {
-    /// The difference to the earlier counts.
+    /// The difference from the earlier counts.
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             events: self.events - before.events,
@@ -55,7 +55,7 @@ pub(super) struct Tally {
 struct CounterState {
     counts: EventCounts,
     latencies: Histogram<u64>,
-    /// Stamps sent from this time on are timed.
+    /// Only stamps sent from this time on are timed.
     timed_from_ns: u64,
     attached: usize,
 }
@@ -69,7 +69,7 @@ pub(super) struct Latency {
 }
 
 impl Tally {
-    /// Empty counters; nothing is timed until [`Tally::time_from_now`].
+    /// Creates empty counters. Stamps are not timed before [`Tally::time_from_now`].
     pub(super) fn new(watch: Watch) -> Arc<Self> {
         #[allow(clippy::expect_used, reason = "the bounds are constants that the library accepts")]
         let latencies = Histogram::new_with_bounds(1, LONGEST_US, 3).expect("valid bounds");
@@ -105,13 +105,13 @@ impl Tally {
         locked(&self.state).timed_from_ns = self.watch.ns();
     }
 
-    /// Records that a subscriber follows, or no longer does.
+    /// Records that a subscriber is attached, or no longer is.
     pub(super) fn attached(&self, is_attached: bool) {
         let mut state = locked(&self.state);
         state.attached = if is_attached { state.attached + 1 } else { state.attached.saturating_sub(1) };
     }
 
-    /// Number of subscribers that follow now.
+    /// Number of subscribers that are attached now.
     pub(super) fn attached_now(&self) -> usize {
         locked(&self.state).attached
     }

@@ -8,20 +8,23 @@ use super::{
     target::ServerKind,
 };
 
-/// Our processor time per delivered event relative to nchan's: for single events, and for bursts.
+/// Goals for our processor time per delivered event relative to nchan's: for single events, and for
+/// bursts.
 const SINGLE_RATIO: f64 = 1.0;
 const BURST_RATIO: f64 = 0.25;
 const P99_RATIO: f64 = 1.0;
-/// Memory per idle connection: with its own thread, and with a hundred connections per thread.
+/// Goals for the memory per idle connection: with its own thread, and with a hundred connections
+/// per thread.
 const IDLE_KB: f64 = 12.0;
 const SHARED_IDLE_KB: f64 = 6.0;
-/// p99 of the other subscribers beside slow ones.
+/// Goal for the p99 of other subscribers while there are slow ones, relative to that without slow
+/// ones.
 const SLOW_RATIO: f64 = 1.1;
-/// The most memory that slow subscribers may add to the server: pages that an allocator takes or
+/// Maximum memory that slow subscribers may add to the server: pages that an allocator takes or
 /// releases.
 const SLOW_BYTES: u64 = 2 << 20;
 
-/// All goals for which everything was measured, and ratios without a goal.
+/// All goals for which every figure was measured, and ratios without a goal.
 pub(super) fn rows(entries: &[ServerRounds]) -> Vec<Row> {
     let good = |entry: &&ServerRounds| entry.failure.is_none() && !entry.rounds.is_empty();
     let mut rows = Vec::new();
@@ -111,7 +114,8 @@ fn slow(ours: &ServerRounds, beside: &SseRound, alone: Option<&SseRound>, slow_v
     rows
 }
 
-/// Our subscribers lost nothing and received nothing twice, including slow and reconnected ones.
+/// A row that shows whether our subscribers lost no event and received none twice, including slow
+/// and reconnected ones.
 fn kept(entries: &[ServerRounds]) -> Option<Row> {
     let rounds = || ours(entries).flat_map(|entry| &entry.rounds);
     let (lost, repeated): (u64, u64) =
@@ -127,7 +131,7 @@ fn kept(entries: &[ServerRounds]) -> Option<Row> {
     Some(row.figure("lost", lost).figure("repeated", repeated).goal("0 and 0", lost + repeated == 0))
 }
 
-/// True if none of our subscribers lacks an event or has one twice.
+/// True if none of our subscribers missed an event or received one twice.
 pub(super) fn is_nothing_lost(entries: &[ServerRounds]) -> bool {
     ours(entries).flat_map(|entry| &entry.rounds).all(|round| round.lost + round.repeated == 0)
 }

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-/// Partitions of our fleet: the default.
+/// Number of partitions of our fleet: the default.
 pub(super) const PARTITIONS: u16 = 8;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SteadyLoad {
     pub(super) threads: usize,
-    /// Number of subscribers of all threads together; they are spread evenly.
+    /// Number of subscribers over all threads, which are spread evenly.
     pub(super) viewers: usize,
     /// One subscriber in this number reads slowly.
     pub(super) slow_every: Option<usize>,
-    /// Events per second of each thread, and the number of events per burst.
+    /// Events per second of each thread, and events per burst.
     pub(super) rate: f64,
     pub(super) burst: u32,
     /// Bytes of an event's text.

@@ -21,22 +21,24 @@ use super::{
     timestamped_payload::Watch,
 };
 
-/// Chunks of a message of Antiphon; the other servers have no messages.
+/// Number of chunks per message of Antiphon. The other servers have no messages.
 const MESSAGE_CHUNKS: u32 = 150;
-/// Limit for the last events.
+/// Maximum time to wait for the last events.
 const TAIL: Duration = Duration::from_secs(20);
-/// Subscribers get their response headers while the gateway still subscribes and reads the store.
+/// Time to wait after subscribers have their response heads, because the gateway still subscribes
+/// and reads the store then.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Pause between bursts: a thread's events are sent within a millisecond of when they are due.
+/// Pause between bursts, so that a thread's events are sent within a millisecond of when they are
+/// due.
 const PAUSE: Duration = Duration::from_millis(1);
 const MEMORY_EVERY: Duration = Duration::from_millis(500);
-/// Events of a thread in a storm: before its subscribers are disconnected, while they are away, and
-/// after they have reconnected.
+/// Numbers of events of a thread in a storm: before its subscribers are disconnected, while they
+/// are disconnected, and after they have reconnected.
 pub(super) const STORM: [u32; 3] = [20, 200, 10];
-/// Events that are published to a thread in a storm before the next thread's turn.
+/// Number of events that are published to a thread in a storm before the next thread's turn.
 const STORM_BURST: u32 = 10;
-/// Events per second that every server can handle; it determines how long to wait for those sent
-/// while the subscribers were away.
+/// Rate in events per second that every server can handle. It determines how long to wait for
+/// events sent while the subscribers were disconnected.
 const STORM_RATE: f64 = 20_000.0;
 const STORM_LIMIT: Duration = Duration::from_secs(120);
 
@@ -122,7 +124,7 @@ pub(super) async fn stream(servers: &mut Servers, kind: ServerKind, load: Steady
     })
 }
 
-/// Disconnects all subscribers at once, publishes meanwhile, and lets them all reconnect at once.
+/// Disconnects all subscribers at once, publishes in the meantime, and lets all reconnect at once.
 pub(super) async fn storm(
     servers: &mut Servers,
     kind: ServerKind,
@@ -133,8 +135,8 @@ pub(super) async fn storm(
     let place = |number: usize| ViewerPlan { thread: number % threads, is_slow: false };
     let mut viewers = server.viewers((0..viewers).map(place).collect()).await?;
     let [before, behind, after] = STORM;
-    // The last event of all is the message's last: all subscribers are cut in the middle of the
-    // message.
+    // The message ends with the last event of all, so that all subscribers are disconnected in the
+    // middle of the message.
     let supply = Supply { threads, bytes: 100, message_chunks: before + behind + after, is_staggered: false };
     let target = &server.running.target;
     let mut outlet = Publisher::connect(target, &server.running.nats_url, supply, server.watch).await?;
@@ -174,7 +176,7 @@ pub(super) async fn storm(
     })
 }
 
-/// Subscribers that are sent only heartbeats.
+/// Measures subscribers that receive only heartbeats.
 pub(super) async fn idle(
     servers: &mut Servers,
     kind: ServerKind,
@@ -212,7 +214,7 @@ struct PublishedCounts {
     rate: f64,
 }
 
-/// Runs a publisher on its own thread and runtime: sending must not wait for receiving.
+/// Runs a publisher on its own thread and runtime, because sending must not wait for receiving.
 fn publish(server: &MeasuredServer, load: SteadyLoad) -> Result<thread::JoinHandle<Result<PublishedCounts>>> {
     let supply = Supply {
         threads: load.threads,
@@ -263,7 +265,7 @@ async fn send_all(outlet: &mut Publisher, threads: usize, count: u32) -> Result<
     outlet.settle().await
 }
 
-/// Samples of the resident bytes of a server, with the seconds since the beginning.
+/// Samples of a server's resident bytes, with the seconds since the beginning.
 async fn memory_during(server: u32, duration: Duration) -> Vec<(f64, u64)> {
     let begun = Instant::now();
     let mut samples = Vec::new();
@@ -277,7 +279,7 @@ async fn memory_during(server: u32, duration: Duration) -> Vec<(f64, u64)> {
     }
 }
 
-/// Growth in bytes per second, by least squares.
+/// Growth in bytes per second, computed by least squares.
 fn slope(samples: &[(f64, u64)]) -> f64 {
     let count = samples.len() as f64;
     let (at, bytes) = samples.iter().fold((0.0, 0.0), |(x, y), (at, bytes)| (x + at, y + *bytes as f64));

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{load::SteadyLoad, measure, round::SseRound, servers::Servers, target::ServerKind};
 
-/// One measurement, independent of the server.
+/// One measurement, which is the same for every server.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Measurement {
     Fanout(SteadyLoad),
@@ -63,7 +63,7 @@ impl Measurement {
     }
 }
 
-/// A server in one shape, with its rounds.
+/// A server with one measurement, and its rounds.
 #[derive(Debug)]
 pub(super) struct ServerRounds {
     pub(super) measurement: Measurement,

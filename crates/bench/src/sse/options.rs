@@ -6,10 +6,11 @@ use clap::Parser;
 
 use super::{load::SteadyLoad, measurement::Measurement, target::ServerKind};
 
-/// Slow subscribers need time to fall behind far enough to be cut.
+/// Duration with slow subscribers, which need time to fall so far behind that they are
+/// disconnected.
 const SLOW_SECONDS: f64 = 12.0;
 
-/// Longer than one heartbeat interval.
+/// Duration with idle connections: longer than one heartbeat interval.
 const IDLE_SECONDS: f64 = 16.0;
 
 /// Compares event streams of several servers and prints one table.
@@ -86,8 +87,8 @@ impl SseBenchOptions {
         };
         let connections = least(10_000, 1_000);
         shapes.push(idle(connections, connections / 100));
-        // One server has a file per thread and one per connection, and many systems allow a process
-        // 20,000.
+        // One of the servers has one file per thread and one per connection, and many systems allow
+        // a process 20,000 files.
         let connections = least(9_000, 1_000);
         shapes.push(idle(connections, connections));
         let alone = long(stream(1, 90, 200.0, 1, 1_024), SLOW_SECONDS);

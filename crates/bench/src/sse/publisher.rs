@@ -1,5 +1,5 @@
 //! Publishes events: frames into the stream for Antiphon, posts over persistent connections for the
-//! others. A publisher does not wait for an answer before the next send; it waits for all answers
+//! others. A publisher does not wait for an answer before the next send. It waits for all answers
 //! at the end.
 
 use std::{
@@ -29,22 +29,22 @@ use super::{
     timestamped_payload::{Stamp, Watch},
 };
 
-/// The most missing answers before the publisher waits.
+/// Maximum number of missing answers; beyond it the publisher waits.
 const WINDOW: u64 = 4_000;
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(1);
-/// Connections for posts; all posts of a thread use the same one.
+/// Number of connections for posts. All posts of a thread use the same one.
 const CONNECTIONS: usize = 8;
 
-/// What is published.
+/// The events to publish.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Supply {
     pub(super) threads: usize,
     /// Bytes of an event's text.
     pub(super) bytes: usize,
-    /// Chunks of a message of Antiphon; the other servers have no messages.
+    /// Number of chunks per message of Antiphon. The other servers have no messages.
     pub(super) message_chunks: u32,
-    /// The first messages have different lengths, so that they do not all end at once.
+    /// True if the first messages have different lengths, so that they do not all end at once.
     pub(super) is_staggered: bool,
 }
 
@@ -81,7 +81,7 @@ impl Publisher {
         Ok(Self { watch, supply, sent: vec![0; supply.threads], way })
     }
 
-    /// Sends `count` events of a thread back to back. They are written by [`Publisher::flush`].
+    /// Adds `count` events of a thread back to back. [`Publisher::flush`] writes them.
     pub(super) async fn send(&mut self, thread: usize, count: u32) -> Result<()> {
         let first = self.sent[thread];
         let sent_ns = self.watch.ns();
@@ -97,7 +97,7 @@ impl Publisher {
         }
     }
 
-    /// Writes everything, and waits if too many answers are missing.
+    /// Writes all added events, and waits if too many answers are missing.
     pub(super) async fn flush(&mut self) -> Result<()> {
         match &mut self.way {
             Way::Nats(nats) => nats.take_answers().await,
@@ -302,7 +302,8 @@ async fn read_answers(mut socket: OwnedReadHalf, answers: Arc<Answers>) {
     }
 }
 
-/// The number of bytes consumed, and the numbers of good and bad answers in them.
+/// Parses answers. Returns the number of bytes consumed, and the numbers of good and bad answers in
+/// them.
 fn statuses(bytes: &[u8]) -> (usize, u64, u64) {
     const LINE: &[u8] = b"HTTP/1.1 ";
     let (mut at, mut good, mut bad) = (0, 0, 0);

@@ -7,7 +7,7 @@ use super::{
     target::ServerKind,
 };
 
-/// A server's rows: medians of its rounds, and the cost of getting the events to the server.
+/// A server's rows: medians of its rounds, and the cost of moving the events to the server.
 pub(super) fn rows(entry: &ServerRounds) -> Vec<Row> {
     let part = entry.measurement.part();
     let what = format!("{}: {}", entry.measurement.name(), entry.kind.name());
@@ -57,7 +57,7 @@ fn value(measurement: Measurement, round: &SseRound) -> String {
     }
 }
 
-/// The figures by which two builds of ours are compared.
+/// The figures by which two builds of the shipped binary are compared.
 fn compared(measurement: Measurement, round: &SseRound) -> Vec<(&'static str, f64)> {
     let memory = ("KB/connection", round.resident_per_viewer / 1e3);
     match measurement {

@@ -13,32 +13,32 @@ pub(super) struct SseRound {
     pub(super) server_us: f64,
     /// Processor time of the other processes, per published event.
     pub(super) ingest_us: Vec<(&'static str, f64)>,
-    /// Latency from before an event was sent until its subscriber had read it.
+    /// Latency, from before an event was sent until its subscriber had read it.
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
     pub(super) p999_ms: f64,
-    /// Events per read of a subscriber, which is the number per write unless several writes are
-    /// waiting.
+    /// Number of events per read of a subscriber. It equals the number per write unless several
+    /// writes are waiting.
     pub(super) events_per_read: f64,
-    /// Bytes per event on the connection.
+    /// Number of bytes per event on the connection.
     pub(super) bytes_per_event: f64,
     /// Resident memory of the server per subscriber, above its memory before the first connection.
     pub(super) resident_per_viewer: f64,
     /// Kernel memory per subscriber, for both ends of the connection.
     pub(super) kernel_per_viewer: Option<f64>,
-    /// Processor time of a server that sends only heartbeats.
+    /// Processor time of a server that sends only heartbeats, in cores.
     pub(super) idle_cores: f64,
-    /// Time of a storm until half of the subscribers had everything, and until all had.
+    /// Time in a storm until half of the subscribers had all events, and until all had them.
     pub(super) half_ms: f64,
     pub(super) whole_ms: f64,
     pub(super) lost: u64,
     pub(super) repeated: u64,
-    /// Connections that the server has ended although the subscriber kept up.
+    /// Number of connections that the server ended although the subscriber was fast enough.
     pub(super) ends: u64,
-    /// Connections of slow subscribers that the server has ended.
+    /// Number of connections of slow subscribers that the server ended.
     pub(super) cuts: u64,
-    /// Growth of resident memory during the measurement: bytes per second, and the most above the
-    /// beginning.
+    /// Growth of resident memory during the measurement: bytes per second, and the maximum above
+    /// the first sample.
     pub(super) memory_slope: f64,
     pub(super) memory_grown: u64,
     /// Load of other processes, in cores.

@@ -1,5 +1,5 @@
 //! The three servers, on their core. They are restarted for every measurement, so that memory and
-//! threads of an earlier one are gone.
+//! threads of an earlier one are released.
 
 use std::{
     fs,
@@ -31,17 +31,19 @@ use testkit::{
     services::TestDatabase,
 };
 
-/// The memory limit of nchan; the number of messages bounds its use per thread.
+/// The memory limit of nchan. The number of messages limits its use per thread.
 const NCHAN_MEMORY: &str = "1g";
-/// As many as a subscriber may be behind: nchan's default of ten would make resuming impossible.
+/// Number of messages that nchan keeps: as many as a subscriber may be behind. With its default of
+/// ten, resuming would be impossible.
 const NCHAN_MESSAGES: u32 = 5_000;
-/// Antiphon and durable-streams also send something into idle streams.
+/// Heartbeat interval of nchan, because Antiphon and durable-streams also send heartbeats into idle
+/// streams.
 const HEARTBEAT_SECONDS: u32 = 15;
 const START_LIMIT: Duration = Duration::from_secs(10);
 const STOP_LIMIT: Duration = Duration::from_secs(2);
-/// The worker's default, which the benchmarks of the chunk path disable.
+/// The worker's default for the purge, which the benchmarks of the chunk path disable.
 const PURGE_TAIL_SECONDS: u32 = 60;
-/// Size of a partition's stream: more than arrives in that time, and no more than a small disk can
+/// Size of a partition's stream: more than arrives in that time, but not more than a small disk can
 /// reserve.
 const STREAM_BYTES: u64 = 256 << 20;
 
@@ -53,16 +55,16 @@ pub(super) struct Running {
     pub(super) nats_url: String,
     /// The process that serves the subscribers.
     pub(super) server: u32,
-    /// The other processes that bring an event to it.
+    /// The other processes through which an event reaches the server.
     pub(super) others: Vec<(&'static str, u32)>,
-    /// The address where it reports the number of subscribers that it has cut.
+    /// The address at which the server reports the number of subscribers that it has disconnected.
     metrics: Option<SocketAddr>,
     _peer: Option<Peer>,
 }
 
 impl Running {
-    /// The subscribers that it has cut, if it reports them. They notice later, because they first
-    /// read what the kernel has buffered.
+    /// The number of subscribers that the server has disconnected, if it reports them. They notice
+    /// this later, because they first read the data that the kernel has buffered.
     pub(super) async fn cuts(&self) -> Result<Option<u64>> {
         let Some(addr) = self.metrics else { return Ok(None) };
         let metrics = Metrics::parse(&http::get(addr, "/metrics").await?.text);
@@ -76,7 +78,7 @@ pub(super) struct Servers {
     started: u32,
 }
 
-/// The parts that are kept between measurements. They are dropped in this order.
+/// The services that are kept between measurements. They are dropped in this order.
 struct Antiphon {
     fleet: Fleet,
     _database: TestDatabase,
@@ -84,7 +86,7 @@ struct Antiphon {
 }
 
 impl Servers {
-    /// Starts a server, and creates its threads if it needs that.
+    /// Starts a server, and creates its threads if the server needs that.
     pub(super) async fn start(&mut self, kind: ServerKind, threads: usize) -> Result<Running> {
         self.started += 1;
         let prefix = format!("bench{}", self.started);
@@ -168,7 +170,7 @@ fn durable_streams() -> PathBuf {
     peers("durable-streams/bin/durable-streams-server")
 }
 
-/// Another program. It is ended by SIGTERM, because a killed one may leave children behind.
+/// Another program. It is ended by SIGTERM, because killing it could leave its children running.
 #[derive(Debug)]
 struct Peer {
     child: Child,
@@ -178,7 +180,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Starts the program and waits for it. `command` adds what it needs to know about its port and
+    /// Starts the program and waits until it listens. `command` adds arguments for its port and
     /// folder.
     async fn start(
         program: &Path,
@@ -210,7 +212,7 @@ impl Peer {
     }
 }
 
-/// Makes it get SIGTERM when we die for any reason.
+/// Makes the program receive SIGTERM when this process ends for any reason.
 #[cfg_attr(not(target_os = "linux"), allow(unused_variables))]
 fn end_with_us(command: &mut Command) {
     // SAFETY: the closure makes one async-signal-safe system call.
@@ -253,7 +255,7 @@ async fn nchan(prefix: &str) -> Result<Running> {
     peer.await?.running(ServerKind::Nchan, prefix)
 }
 
-/// One worker process, as for one core; all limits are high.
+/// The configuration with one worker process, for one core, and high limits.
 fn nchan_config(installed: &Path, dir: &Path, port: u16) -> String {
     let module = installed.join("usr/lib/nginx/modules/ngx_nchan_module.so");
     let user = if workspace::is_root() { "user root;\n" } else { "" };

@@ -1,8 +1,8 @@
-//! Parses one event stream of any of the servers: bytes of a connection in, stamps and the resume
-//! cursor out.
+//! Parses the event stream of any of the servers. It takes the bytes of a connection, and returns
+//! stamps and the resume cursor.
 //!
-//! Entry type: [`SseStream`]. Only complete events count, because a client that is cut within an
-//! event has not received it.
+//! Entry type: [`SseStream`]. Only complete events are used: if a connection breaks within an
+//! event, the client has not received it.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -13,21 +13,21 @@ const HEAD_BYTES: usize = 16 << 10;
 /// The longest size line of a chunked body.
 const SIZE_BYTES: usize = 64;
 
-/// How a server sends the resume cursor.
+/// The form in which a server sends the resume cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// `id:` in the event itself.
+    /// A field `id:` in the event itself.
     Id,
     /// An event `control` after the data, with `streamNextOffset`.
     Control,
 }
 
-/// What the last bytes completed.
+/// The events that the last bytes completed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// In order of arrival.
+    /// The stamps in order of arrival.
     pub(super) stamps: Vec<Stamp>,
-    /// The body has ended in order.
+    /// True if the body has ended properly.
     pub(super) is_ended: bool,
 }
 
@@ -43,25 +43,25 @@ pub(super) struct SseStream {
     /// Received stamps whose cursor is not known yet.
     held: Vec<Stamp>,
     cursor: Option<Vec<u8>>,
-    /// Some of the body has arrived.
+    /// True if a part of the body has arrived.
     is_open: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Framing {
     Head,
-    /// The size line of the next piece.
+    /// The size line of the next piece is expected.
     Size,
-    /// Remaining bytes of a piece.
+    /// This number of bytes of a piece remains.
     Piece(usize),
-    /// The line break after a piece.
+    /// The line break after a piece is expected.
     AfterPiece,
     UntilClose,
     Ended,
 }
 
 impl SseStream {
-    /// A connection that resumes after `cursor`.
+    /// Creates the parser for a connection that resumes after `cursor`.
     pub(super) fn new(dialect: Dialect, cursor: Option<Vec<u8>>) -> Self {
         let (raw, body, held) = (Vec::new(), Vec::new(), Vec::new());
         Self { dialect, framing: Framing::Head, raw, body, held, cursor, is_open: false }
@@ -72,7 +72,7 @@ impl SseStream {
         self.cursor
     }
 
-    /// True if the server has begun the body, and so follows the thread.
+    /// True if the server has begun the body, so that the subscriber is attached.
     pub(super) fn is_open(&self) -> bool {
         self.is_open
     }
@@ -134,7 +134,7 @@ impl SseStream {
                 self.raw.clear();
                 Ok(&bytes[end + 1..])
             }
-            // Bytes after the end belong to no stream.
+            // Bytes after the end do not belong to the stream.
             Framing::Ended => Ok(&[]),
             Framing::Head => bail!("the head is read before"),
         }
@@ -225,7 +225,7 @@ mod tests {
         format!("{head}{body}0\r\n\r\n")
     }
 
-    /// Numbers and cursor, with the bytes split into parts of each size.
+    /// Numbers and cursor of a stream. The bytes are fed in parts of every size.
     fn read(dialect: Dialect, bytes: &str) -> (Vec<u32>, String, bool) {
         let read_in = |size: usize| {
             let (mut stream, mut taken) = (SseStream::new(dialect, None), Taken::default());

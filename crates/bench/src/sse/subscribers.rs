@@ -1,5 +1,5 @@
-//! Subscribers: plain sockets, each following one thread of one server. Some read slowly, and all
-//! can be cut at once.
+//! Subscribers: plain sockets that each follow one thread of one server. Some read slowly, and all
+//! can be disconnected at once.
 
 use std::{
     net::SocketAddr,
@@ -26,32 +26,33 @@ use super::{
 };
 
 const BUFFER_BYTES: usize = 64 << 10;
-/// The most concurrent connection attempts, because the server's backlog is limited.
+/// Maximum number of concurrent connection attempts, because the server's backlog is limited.
 const ARRIVING: usize = 200;
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(30);
-/// The most bytes that a slow subscriber reads per second, and the size of its kernel buffer.
+/// Maximum bytes per second that a slow subscriber reads, and the size of its kernel buffer.
 const SLOW_BYTES: usize = 1_000;
 const SLOW_BUFFER: u32 = 4 << 10;
-/// How often the subscribers' completeness is checked: the resolution of a storm's time.
+/// Interval at which the subscribers are checked for completeness: the resolution of a storm's
+/// time.
 const POLL: Duration = Duration::from_millis(2);
 
 /// A command for the subscribers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ViewerCommand {
-    /// Follow; the slow ones slowly, until they are cut.
+    /// Follow the thread. Slow subscribers read slowly until they are disconnected.
     Follow,
-    /// Break the connection at once, at any place.
+    /// Break the connection at once, even within an event.
     Leave,
-    /// Follow, with the slow ones as fast as the others.
+    /// Follow the thread. Slow subscribers read as fast as the others.
     Hurry,
 }
 
-/// The place of one subscriber.
+/// The thread and the speed of one subscriber.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ViewerPlan {
     /// The thread's number.
     pub(super) thread: usize,
-    /// Reads [`SLOW_BYTES`] per second, until the server cuts it.
+    /// True if it reads [`SLOW_BYTES`] per second, until the server disconnects it.
     pub(super) is_slow: bool,
 }
 
@@ -68,7 +69,7 @@ pub(super) struct Viewers {
 }
 
 impl Viewers {
-    /// Connects all of them, and waits until the server has begun to answer each.
+    /// Connects all subscribers, and waits until the server has begun to answer each.
     pub(super) async fn bring(
         target: &Target,
         places: Vec<ViewerPlan>,
@@ -99,7 +100,7 @@ impl Viewers {
         Ok(viewers)
     }
 
-    /// Sends a command to all of them at once.
+    /// Sends a command to all subscribers at once.
     pub(super) fn order(&self, order: ViewerCommand) {
         self.orders.send_replace(order);
     }
@@ -120,7 +121,8 @@ impl Viewers {
         }
     }
 
-    /// Waits until this fraction of them has everything that was sent, by thread; false on timeout.
+    /// Waits until this fraction of the subscribers has all sent events, whose numbers are given by
+    /// thread. Returns false on timeout.
     pub(super) async fn until_complete(&mut self, part: f64, sent: &[u32], limit: Duration) -> Result<bool> {
         let deadline = Instant::now() + limit;
         let wanted = (self.places.len() as f64 * part).ceil() as usize;
@@ -134,7 +136,8 @@ impl Viewers {
         Ok(true)
     }
 
-    /// The number of events that the subscribers lack, given what was sent by thread.
+    /// The number of events that the subscribers lack. `sent` has the number of sent events by
+    /// thread.
     pub(super) fn missing(&self, sent: &[u32]) -> u64 {
         let lacks = |(place, next): (&ViewerPlan, &AtomicU32)| {
             u64::from(sent[place.thread].saturating_sub(next.load(Ordering::Relaxed)))
@@ -175,11 +178,11 @@ struct ViewerTask {
     is_slow: bool,
 }
 
-/// How a connection ended.
+/// The way in which a connection ended.
 enum Left {
-    /// The server ended it, or it broke.
+    /// The server ended the connection, or it broke.
     Ended,
-    /// By the command to leave.
+    /// The subscriber ended it on the command to leave.
     Told,
 }
 
@@ -204,7 +207,7 @@ impl ViewerTask {
                     back.await.map_err(|_| anyhow!("the bench has gone"))?;
                 }
             }
-            // A subscriber that was cut for being slow reads at full speed afterwards.
+            // After a subscriber was disconnected for being slow, it reads at full speed.
             self.is_slow = false;
         }
     }
@@ -216,7 +219,8 @@ impl ViewerTask {
         }
         let mut stream = socket.connect(self.target.addr).await.context("connecting")?;
         stream.set_nodelay(true)?;
-        // Closed at once, like a client whose network breaks, so that no port waits for a minute.
+        // The socket is closed at once, as when a client's network breaks, so that no port stays in
+        // use for a minute.
         #[allow(deprecated, reason = "with 0 it does not block, which is what the warning is about")]
         stream.set_linger(Some(Duration::ZERO))?;
         let request = self.target.request(self.place.thread, self.cursor.as_deref());
@@ -294,7 +298,7 @@ mod tests {
         *,
     };
 
-    /// Sends events up to the present number, from the one after the cursor on.
+    /// Sends the events after the cursor, up to the current number.
     async fn serve(listener: TcpListener, count: watch::Receiver<u32>) {
         while let Ok((socket, _)) = listener.accept().await {
             tokio::spawn(follow(socket, count.clone()));
@@ -331,7 +335,7 @@ mod tests {
         let places = vec![place(false), place(false), place(true)];
         let mut viewers = Viewers::bring(&target, places, fast, slow).await.unwrap();
         let soon = Duration::from_millis(300);
-        // Six hundred bytes too many for the slow one.
+        // The slow subscriber reads six hundred bytes too few.
         assert!(viewers.until_complete(0.6, &[5], soon).await.unwrap());
         assert!(!viewers.until_complete(1.0, &[5], soon).await.unwrap());
 

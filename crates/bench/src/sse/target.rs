@@ -1,4 +1,5 @@
-//! The differences between the three servers: how to follow a thread, and how to publish to it.
+//! The differences between the three servers: how to subscribe to a thread, and how to publish to
+//! it.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -31,10 +32,10 @@ impl ServerKind {
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) kind: ServerKind,
-    /// The address for subscribers, and also for publishers except those of Antiphon.
+    /// The address for subscribers, and also for publishers of servers other than Antiphon.
     pub(super) addr: SocketAddr,
     pub(super) dialect: Dialect,
-    /// Different in every measurement.
+    /// A prefix that differs in every measurement.
     pub(super) prefix: Arc<str>,
 }
 
@@ -48,8 +49,7 @@ impl Target {
         format!("{}-{number:05}", self.prefix)
     }
 
-    /// The request of a subscriber that was cut after `cursor`, or that connects for the first
-    /// time.
+    /// The request of a subscriber, which connects for the first time or resumes after `cursor`.
     pub(super) fn request(&self, thread: usize, cursor: Option<&[u8]>) -> String {
         let (thread, cursor) = (self.thread(thread), cursor.map(String::from_utf8_lossy));
         let (path, last_event_id) = match self.kind {
@@ -66,8 +66,8 @@ impl Target {
         )
     }
 
-    /// One or several requests that append these texts to a thread. Antiphon takes its chunks from
-    /// NATS.
+    /// One or several requests that append these texts to a thread. Not for Antiphon, which takes
+    /// its chunks from NATS.
     pub(super) fn post(&self, thread: usize, texts: &[String]) -> Vec<u8> {
         let thread = self.thread(thread);
         let post = |path: String, kind: &str, body: &str| {

@@ -1,10 +1,11 @@
-//! Payloads: texts of one length that begin with their send time and their number in their thread.
+//! Payloads: texts of the same length that begin with their send time and their number in their
+//! thread.
 
 use std::time::Instant;
 
-/// The first byte of a stamp. It also occurs elsewhere, but not followed by such digits.
+/// The first byte of a stamp. It also occurs elsewhere, but such digits do not follow it there.
 const MARK: u8 = b'@';
-/// The mark, 16 digits of nanoseconds, 8 digits of the number, in hexadecimal.
+/// Length of a stamp: the mark, 16 digits of nanoseconds, 8 digits of the number, in hexadecimal.
 pub(super) const STAMP_BYTES: usize = 1 + 16 + 8;
 
 /// The benchmark's own clock, in nanoseconds since its start, so that latency needs no second
@@ -40,7 +41,7 @@ impl Stamp {
         text
     }
 
-    /// All complete stamps in what a client received, in order.
+    /// All complete stamps in the bytes that a client received, in order.
     pub(super) fn all_in(bytes: &[u8]) -> impl Iterator<Item = Self> + '_ {
         let mut rest = bytes;
         std::iter::from_fn(move || {

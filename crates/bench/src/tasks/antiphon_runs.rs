@@ -1,4 +1,4 @@
-//! The common part of our two contenders: their tasks, and the rows that must result.
+//! The common part of our two contenders: their tasks, and the rows that they must produce.
 
 use anyhow::{Result, ensure};
 use async_nats::jetstream;
@@ -8,9 +8,9 @@ use sqlx::{Connection as _, PgConnection};
 
 use super::load::TaskLoad;
 
-/// Partitions of the fleet: the default.
+/// Number of partitions of the fleet: the default.
 pub(super) const PARTITIONS: u16 = 8;
-/// Number of tasks that are not durably completed; `{total}` is replaced.
+/// SQL for the number of tasks that are not durably completed; `{total}` is replaced.
 pub(super) const LEFT: &str = "SELECT {total} - count(*) FROM agent_tasks WHERE status = 'completed'";
 
 pub(super) fn agent(agent: u32) -> Result<AgentId> {
@@ -28,18 +28,18 @@ pub(super) fn task(number: u32, seq: u32, bytes: usize) -> Result<Task> {
     })
 }
 
-/// Agent and queue position from an id of [`task`].
+/// Agent and queue position, taken from an id of [`task`].
 pub(super) fn place(task_id: &str) -> Option<(u32, u32)> {
     let (agent, seq) = task_id.split_once('-')?;
     Some((agent.parse().ok()?, seq.parse().ok()?))
 }
 
-/// The first task of every agent, the second of every agent, …
+/// The places in rounds: the first task of every agent, then the second task of every agent, …
 pub(super) fn places(load: TaskLoad) -> impl Iterator<Item = (u32, u32)> {
     (0..load.tasks).flat_map(move |seq| (0..load.agents).map(move |agent| (agent, seq)))
 }
 
-/// Deletes streams, because entries of an earlier round do not belong to the next one.
+/// Deletes streams, because they may have entries of an earlier round.
 pub(super) async fn forget_streams(nats_url: &str) -> Result<()> {
     let context = jetstream::new(async_nats::connect(nats_url).await?);
     let names: Vec<String> = context.stream_names().try_collect().await?;
@@ -49,8 +49,8 @@ pub(super) async fn forget_streams(nats_url: &str) -> Result<()> {
     Ok(())
 }
 
-/// Settings for every agent that leave the history out of turn requests, because other queues have
-/// none.
+/// Gives every agent settings that leave the history out of turn requests, because other queues
+/// have no history.
 pub(super) async fn forgo_history(database_url: &str, agents: u32) -> Result<()> {
     const QUERY: &str = "INSERT INTO agent_settings (bucket, agent_id, workflow, settings) \
         SELECT bucket, agent_id, 'default', '{\"context_tokens\": 1}' \

@@ -12,7 +12,7 @@ use super::{
 pub(super) enum Contender {
     /// Another queue, in its own program.
     Peer(Box<Peer>),
-    /// The limit: the messages of the turns, with inserts only.
+    /// The limit, which only inserts the messages of the turns.
     Raw(Raw),
     /// The shipped binary with an external workflow.
     EndToEnd(Box<EndToEnd>),
@@ -27,12 +27,12 @@ impl Contender {
         }
     }
 
-    /// Slow enough that it gets only one round.
+    /// True if the contender is so slow that it gets only one round.
     pub(super) fn is_slow(&self) -> bool {
         matches!(self, Self::Peer(peer) if peer.is_slow())
     }
 
-    /// The reason why it cannot be measured here.
+    /// The reason why the contender cannot be measured here.
     pub(super) fn missing(&self) -> Option<String> {
         match self {
             Self::Peer(peer) => peer.missing(),
@@ -40,7 +40,7 @@ impl Contender {
         }
     }
 
-    /// Creates a fresh database with everything that the round needs, and opens all connections.
+    /// Creates a fresh database for the round, and opens all connections.
     pub(super) async fn prepare(&mut self, environment: &mut TaskEnvironment, load: TaskLoad) -> Result<()> {
         match self {
             Self::Peer(peer) => peer.prepare(environment, load).await,

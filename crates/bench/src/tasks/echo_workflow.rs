@@ -1,9 +1,9 @@
 //! A workflow that answers turn requests at once, with one chunk each, so that only the round trip
 //! is measured.
 //!
-//! It follows the contract: it publishes chunks until the stream has them, and acknowledges
-//! requests after that. It takes many requests at a time, like a service that only waits for
-//! others.
+//! It follows the contract: it publishes chunks until the stream has them, and only then
+//! acknowledges the request. It takes many requests at a time, like a service that only waits for
+//! other services.
 
 use std::{
     collections::HashMap,
@@ -29,20 +29,20 @@ use testkit::live_follower::LiveFollower;
 use testkit::locked;
 
 const ANSWER_BYTES: usize = 400;
-/// Requests in flight to it.
+/// Maximum number of requests that the server sends ahead.
 const AHEAD: usize = 256;
-/// Answers that are being stored.
+/// Maximum number of answers that are being stored.
 const IN_FLIGHT: usize = 4 * AHEAD;
 const ACK_WAIT: Duration = Duration::from_secs(30);
 
-/// Answers until it is dropped, and records what it sees.
+/// Answers until it is dropped, and records requests and completions.
 #[derive(Debug)]
 pub(super) struct EchoWorkflow {
     pub(super) notes: Notes,
     serving: Vec<JoinHandle<()>>,
 }
 
-/// The records of one round; clones share them.
+/// The records of one round. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Notes {
     load: TaskLoad,
@@ -55,11 +55,12 @@ pub(super) struct Notes {
 
 #[derive(Debug, Default)]
 struct RecordedTurns {
-    /// 2n when task n was requested, 2n + 1 when it was answered, n = agent * tasks + seq.
+    /// The marks in order: 2n when task n was requested, 2n + 1 when it was answered. n = agent *
+    /// tasks + seq.
     marks: Vec<u64>,
     answered: u64,
     due_at: HashMap<(u32, u32), Instant>,
-    /// The tasks by the ids of their answers.
+    /// The tasks, keyed by the ids of their answers.
     asked: HashMap<String, (u32, u32)>,
     latencies_us: Vec<u64>,
     failures: u64,
@@ -76,7 +77,7 @@ impl Notes {
         locked(&self.seen).due_at.insert(place, at);
     }
 
-    /// The marks, and the latencies of completed tasks.
+    /// Takes the marks, and the latencies of completed tasks.
     pub(super) fn take(&self) -> (Vec<u64>, Vec<u64>) {
         let seen = std::mem::take(&mut *locked(&self.seen));
         (seen.marks, seen.latencies_us)
@@ -108,7 +109,8 @@ impl Notes {
         }
     }
 
-    /// Called before the answer is sent, because its successor may arrive at once.
+    /// Records the end of a task. Called before the answer is sent, because the next task may
+    /// arrive at once.
     fn end(&self, place: (u32, u32)) {
         if self.fails(place) {
             return;
@@ -154,8 +156,8 @@ impl EchoWorkflow {
         Ok(Self { notes, serving })
     }
 
-    /// Records from now on when answers are committed. The partitions must have owners, or get
-    /// them.
+    /// Records completions from now on, when answers are committed. The partitions must have
+    /// owners, or get them soon.
     pub(super) async fn follow(&mut self, nats_url: &str) -> Result<()> {
         let client = async_nats::connect(nats_url).await?;
         let (notes, partitions) = (self.notes.clone(), antiphon_runs::partitions()?);
@@ -185,10 +187,10 @@ async fn answer_all(mut requests: pull::Stream, context: jetstream::Context, not
     loop {
         tokio::select! {
             Some(()) = storing.next() => {}
-            // With the most allowed in flight, `answer` would wait for one of those that only this
-            // loop polls.
+            // With the maximum number in flight, `answer` would wait for one of them, and only this
+            // loop polls them.
             request = requests.next(), if storing.len() < IN_FLIGHT => {
-                // An error ends nothing: requests in flight are redelivered.
+                // The loop continues after an error, because requests in flight are redelivered.
                 let Some(request) = request else { return };
                 let Ok(request) = request else { continue };
                 match answer(&context, &notes, &request).await {
@@ -226,7 +228,8 @@ async fn answer(context: &jetstream::Context, notes: &Notes, message: &Message) 
 async fn acknowledge(request: Message, stored: PublishAckFuture) {
     let stored = stored.await;
     if stored.is_ok() {
-        // Not confirmed: a redelivered request is answered again, and its owner drops that answer.
+        // The ack need not be confirmed: a redelivered request is answered again, and its owner
+        // drops the second answer.
         let _ = request.ack().await;
     }
 }

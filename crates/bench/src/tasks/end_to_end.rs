@@ -1,5 +1,5 @@
 //! The whole path: the shipped binary as a worker, turn requests over NATS to an external workflow,
-//! and its chunks back.
+//! and the chunks of its answers.
 
 use std::time::Duration;
 
@@ -25,11 +25,11 @@ use testkit::{
 
 const STREAM_BYTES: u64 = 128 << 20;
 const TASK_BYTES: usize = 400;
-/// Tasks that are published concurrently.
+/// Maximum number of tasks that are published concurrently.
 const PUBLISHED: usize = 500;
 const POLL: Duration = Duration::from_millis(2);
 const DRAIN: Duration = Duration::from_secs(10);
-/// Messages of each turn: the input and the answer.
+/// Number of messages per turn: the input and the answer.
 const ROWS: u64 = 2;
 
 /// One variant of the measurement.
@@ -53,15 +53,15 @@ struct PreparedFleet {
     enqueued: Option<environment::Cost>,
 }
 
-/// Tasks are in Postgres before the start, as for other queues.
+/// The variant in which tasks are in Postgres before the start, as for other queues.
 pub(super) const END_TO_END: &str = "antiphon, NATS";
-/// Tasks are in the stream before the start.
+/// The variant in which tasks are in the stream before the start.
 pub(super) const END_TO_END_INGESTING: &str = "antiphon, NATS, ingest included";
-/// Requests contain the earlier messages.
+/// The variant in which requests contain the earlier messages.
 pub(super) const WITH_HISTORY: &str = "antiphon, NATS, requests with history";
-/// An idle fleet with single tasks.
+/// The variant with an idle fleet that gets single tasks.
 pub(super) const PACED: &str = "antiphon, NATS, one by one";
-/// The same beside agents that fail.
+/// The same variant, with other agents that fail.
 pub(super) const PACED_FAILING: &str = "antiphon, NATS, one by one, 10 % of agents fail for ever";
 
 impl EndToEnd {
@@ -135,7 +135,7 @@ pub(super) async fn fleet(
     antiphon_runs::forget_streams(&environment.nats_url()).await?;
     let mut options = FleetOptions::new(&environment.nats_url(), database.url())
         .with_env("ANTIPHON_STREAM_MAX_BYTES", STREAM_BYTES)
-        // Agents that fail forever do so about every two seconds.
+        // With these settings, an agent that fails forever fails about every two seconds.
         .with_env("ANTIPHON_BACKOFF_BASE_SECONDS", 1)
         .with_env("ANTIPHON_BACKOFF_CAP_SECONDS", 2);
     (options.workers, options.gateways, options.partitions) = (1, gateways, antiphon_runs::PARTITIONS);
@@ -145,7 +145,8 @@ pub(super) async fn fleet(
 }
 
 pub(super) async fn publish_all(publisher: &Publisher, load: TaskLoad) -> Result<()> {
-    // An agent's task is stored before its next one is sent; concurrent sends may change the order.
+    // An agent's task is stored before its next one is sent, because concurrent sends could change
+    // the order.
     for seq in 0..load.tasks {
         let publishing = (0..load.agents).map(|agent| publish(publisher, (agent, seq)));
         stream::iter(publishing).buffer_unordered(PUBLISHED).try_collect::<()>().await?;
@@ -250,8 +251,8 @@ impl PreparedFleet {
         Ok(round.timed(&mut latencies_us))
     }
 
-    /// Waits until the database has every completion; returns the number still missing at the
-    /// deadline.
+    /// Waits until the database has every completion. Returns the number that is still missing at
+    /// the deadline.
     async fn until_durable(&self, is_answered: bool, deadline: Instant) -> Result<u64> {
         let mut connection = PgConnection::connect(self.database.url()).await?;
         let left = antiphon_runs::LEFT.replace("{total}", &self.load.total().to_string());
@@ -267,8 +268,8 @@ impl PreparedFleet {
     }
 }
 
-/// Publishes at this rate. A task that is late because the stream was slow counts from its due
-/// time.
+/// Publishes at this rate. If a task is late because the stream was slow, its time counts from when
+/// it was due.
 async fn feed(publisher: &Publisher, echo_workflow: &EchoWorkflow, load: TaskLoad, rate: f64) -> Result<()> {
     let begun = Instant::now();
     for (number, place) in antiphon_runs::places(load).enumerate() {

@@ -18,17 +18,18 @@ const NATS: &str = "nats-server";
 pub(super) struct TaskEnvironment {
     nats: NatsProcess,
     postgres: Postgres,
-    /// Kept for the whole run, so that measuring opens no connection.
+    /// The connection for measurements. It is kept for the whole run, so that measuring opens no
+    /// other one.
     admin: PgConnection,
 }
 
 impl TaskEnvironment {
-    /// Starts both. Rounds contain no checkpoints except explicit ones.
+    /// Starts both servers. Rounds contain no checkpoints except explicit ones.
     pub(super) async fn start() -> Result<Self> {
         Self::start_with(&[]).await
     }
 
-    /// The same with more Postgres settings.
+    /// Does the same with more Postgres settings.
     pub(super) async fn start_with(further: &[(&str, &str)]) -> Result<Self> {
         let nats = NatsProcess::start(None, &NatsOptions::new(tools::nats_server()?.path))?;
         let mut options = PostgresOptions::new(tools::postgres()?.path);
@@ -57,14 +58,15 @@ impl TaskEnvironment {
         [postgres, nats].into_iter().flatten().collect()
     }
 
-    /// An empty database after a checkpoint, so that writes to it include no full page images.
+    /// Creates an empty database after a checkpoint, so that writes to it include no full page
+    /// images.
     pub(super) async fn database(&mut self) -> Result<TestDatabase> {
         let database = TestDatabase::create_on(&self.postgres.url()).await?;
         sqlx::query("CHECKPOINT").execute(&mut self.admin).await?;
         Ok(database)
     }
 
-    /// Begins to measure. `clients`: the contender's own processes.
+    /// Begins to measure. `clients` are the contender's own processes.
     pub(super) async fn gauge(&mut self, clients: &[u32]) -> Result<Gauge> {
         let mut processes = self.processes();
         processes.extend(clients.iter().map(|pid| ("client", *pid)));
@@ -72,7 +74,7 @@ impl TaskEnvironment {
         Ok(Gauge { meter: Meter::start(&processes), wal })
     }
 
-    /// The cost since then, divided by `tasks`.
+    /// The cost since the start of the measurement, divided by `tasks`.
     pub(super) async fn cost(&mut self, gauge: &Gauge, tasks: u64) -> Result<Cost> {
         let used = gauge.meter.used();
         let written = self.wal().await? - gauge.wal;
@@ -115,7 +117,7 @@ pub(super) struct Gauge {
 /// The cost per task.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Cost {
-    /// In total, in seconds.
+    /// Total duration in seconds.
     pub(super) seconds: f64,
     /// Processor time of the postmaster and all its children, including those that have ended.
     pub(super) server_us: f64,

@@ -10,14 +10,15 @@ use super::{
     round::TaskRound,
 };
 
-/// Message rows in completed turns relative to raw inserts of the same rows, by turns per
-/// statement.
+/// Goals for message rows in completed turns, relative to raw inserts of the same rows. Each is for
+/// a number of turns per statement.
 const OF_RAW: [(usize, f64); 2] = [(16, 0.6), (1, 0.35)];
-/// Tasks relative to a queue whose handler writes the same message rows.
+/// Goal for the number of tasks, relative to a queue whose handler writes the same message rows.
 const SAME_ROWS: f64 = 2.5;
-/// Processor time of Postgres and the worker for a turn with history, relative to one without.
+/// Goal for the processor time of Postgres and the worker for a turn with history, relative to a
+/// turn without.
 const HISTORY_RATIO: f64 = 1.05;
-/// WAL relative to that of the messages alone.
+/// Goal for the WAL, relative to that of the messages alone.
 const WAL_RATIO: f64 = 1.25;
 const IDLE_P99_MS: f64 = 20.0;
 const BESIDE_FAILING: f64 = 1.2;
@@ -26,7 +27,8 @@ const TAKEOVER_MS: f64 = 1_000.0;
 const ROWS: [usize; 2] = [4, 2];
 const CONNECTIONS: usize = 8;
 
-/// A ratio of one contender's figure to another's; there is a row only if both were measured.
+/// The ratio of one contender's figure to that of another. There is a row only if both were
+/// measured.
 struct Beside<'a> {
     entries: &'a [ContenderRounds],
     part: char,
@@ -61,7 +63,7 @@ impl Beside<'_> {
     }
 }
 
-/// All goals for which everything was measured.
+/// All goals for which every figure was measured.
 pub(super) fn rows(entries: &[ContenderRounds]) -> Vec<Row> {
     let rates = |part| Beside { entries, part, figure: rate };
     let mut rows: Vec<Option<Row>> = Vec::new();

@@ -24,18 +24,18 @@ use testkit::{
     publisher::{Addressing, Publisher},
 };
 
-/// Percent of one core, for all processes of the fleet together.
+/// Goal in percent of one core, for all processes of the fleet together.
 const MOST_PERCENT: f64 = 1.0;
-/// Time until it is idle: checkpoints, purges, the last rows of the outbox.
+/// Time until the fleet is idle: checkpoints, purges, the last rows of the outbox.
 const REST: Duration = Duration::from_secs(8);
 
-/// Pending timers, due in a month, in all buckets.
+/// Number of pending timers, due in a month, in all buckets.
 const TIMERS: u32 = 1_000_000;
-/// The most additional memory of a worker for them.
+/// Maximum additional memory of a worker for these timers.
 const MOST_BYTES: u64 = 20 << 20;
 
-/// Measures a worker and a gateway after one task of each agent has been completed; then the same
-/// beside [`TIMERS`] pending timers.
+/// Measures a worker and a gateway after one task of each agent has been completed. Then measures
+/// the same with [`TIMERS`] pending timers.
 pub(super) async fn measure(
     options: &TaskBenchOptions,
     environment: &mut TaskEnvironment,
@@ -79,7 +79,7 @@ pub(super) async fn measure(
     Ok(vec![without.row("idle worker and gateway", &agents), with.row(&beside, &agents), memory])
 }
 
-/// Follow-ups of `count` threads, due in a month.
+/// SQL that inserts follow-ups of `count` threads, due in a month.
 fn pending_timers(count: u32) -> String {
     format!(
         "INSERT INTO timers (bucket, timer_id, kind, thread_id, agent_id, agent_bucket, due_at, body)

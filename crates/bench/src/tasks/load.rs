@@ -10,10 +10,9 @@ pub(super) struct TaskLoad {
     pub(super) agents: u32,
     /// Tasks per agent.
     pub(super) tasks: u32,
-    /// Tasks per second that arrive while the queue works; `None`: all of them are there from the
-    /// start.
+    /// Tasks per second that arrive while the queue works; `None`: all tasks exist from the start.
     pub(super) rate: Option<f64>,
-    /// When the round is cut off.
+    /// Maximum duration of the round.
     #[serde(skip)]
     pub(super) limit: Duration,
 }

@@ -6,11 +6,11 @@ use clap::Parser;
 
 use super::load::TaskLoad;
 
-/// Agents of the partition that is taken over, and tasks of each.
+/// Number of agents in the partition that is taken over, and of tasks per agent.
 const TAKEN_OVER: (u32, u32) = (6_250, 10);
 
-/// Factor by which queues are longer while a snapshot is held: what cannot be vacuumed needs time
-/// to accumulate.
+/// Factor by which queues are longer while a snapshot is held, because rows that cannot be vacuumed
+/// need time to accumulate.
 const LONGER: u32 = 5;
 
 /// Compares task queues and prints one table.

@@ -1,19 +1,20 @@
-//! Checks whether handlers were called in the order of the queues, from the marks that they left.
+//! Checks whether handlers were called in the order of the queues, using the marks that they
+//! recorded.
 
 /// The result for one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct OrderVerdict {
-    /// Handlers that began while an earlier task of the same agent had not ended: overtaking as
-    /// well as overlapping.
+    /// Number of handlers that began while an earlier task of the same agent had not ended. This
+    /// includes overtaking and overlapping.
     pub(super) out_of_order: u64,
-    /// Handlers that began although the same task had begun before.
+    /// Number of handlers that began although the same task had begun before.
     pub(super) repeated: u64,
-    /// Tasks whose handler has not ended.
+    /// Number of tasks whose handler has not ended.
     pub(super) missing: u64,
 }
 
-/// Judges marks in the order in which they were left: 2n when task n began, 2n + 1 when it had
-/// ended, and n = agent * tasks + seq. Returns `None` if a mark belongs to no task.
+/// Evaluates marks in the order in which they were recorded: 2n when task n began, 2n + 1 when it
+/// had ended, and n = agent * tasks + seq. Returns `None` if a mark belongs to no task.
 pub(super) fn judge(agents: u32, tasks: u32, marks: &[u64]) -> Option<OrderVerdict> {
     let (agents, tasks) = (agents as usize, tasks as usize);
     let mut begun = vec![false; agents * tasks];
@@ -43,7 +44,8 @@ pub(super) fn judge(agents: u32, tasks: u32, marks: &[u64]) -> Option<OrderVerdi
 mod tests {
     use super::*;
 
-    /// `b12` and `e12`: task 2 of agent 1 begins, ends. There are two agents with three tasks each.
+    /// In the script, `b12` means that task 2 of agent 1 begins, and `e12` that it ends. There are
+    /// two agents with three tasks each.
     fn judged(script: &str) -> Option<OrderVerdict> {
         let digit = |text: &str, at: usize| text.as_bytes()[at] as u64 - u64::from(b'0');
         let marks = script.split_whitespace().map(|word| {

@@ -1,5 +1,5 @@
-//! Other queues, and our worker alone, each a program in `peers/` that obeys commands on its stdin.
-//! `cargo xtask bench tasks` installs them below cargo's target folder.
+//! Other queues, and our worker alone. Each is a program in `peers/` that obeys commands on its
+//! stdin. `cargo xtask bench tasks` installs them below cargo's target folder.
 
 use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
@@ -23,39 +23,39 @@ use super::{
 };
 use testkit::services::TestDatabase;
 
-/// Limit for everything but the round itself.
+/// Maximum time for each step except the round itself.
 const LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(2);
 
-/// With the library's defaults.
+/// The queue with the library's defaults.
 pub(super) const GRAPHILE: &str = "graphile-worker";
-/// With the configuration that its documentation recommends for throughput.
+/// The queue with the configuration that its documentation recommends for throughput.
 pub(super) const GRAPHILE_BATCHED: &str = "graphile-worker, batched";
 /// The same with handlers that store two messages, like our turns.
 pub(super) const GRAPHILE_ROWS: &str = "graphile-worker, batched, 2 message rows";
-/// With the configuration that its documentation recommends for throughput, from the crate
-/// registry.
+/// The crate from the registry, with the configuration that its documentation recommends for
+/// throughput.
 pub(super) const GRAPHILE_CRATE: &str = "graphile_worker crate, batched";
-/// Guarantees no order.
+/// A queue that does not guarantee the order.
 pub(super) const RIVER: &str = "riverqueue crate (no order)";
-/// Handlers send a request to a workflow.
+/// The queue with handlers that send a request to a workflow.
 pub(super) const GRAPHILE_NATS: &str = "graphile-worker, batched, NATS request";
-/// The same, and they store the messages.
+/// The same with handlers that also store the messages.
 pub(super) const GRAPHILE_NATS_ROWS: &str = "graphile-worker, batched, NATS request, 2 message rows";
 /// Our worker with its defaults.
 pub(super) const WORKER: &str = "antiphon worker";
-/// The same with messages as long as those of the others.
+/// Our worker with messages as long as those of the other queues.
 pub(super) const WORKER_ROWS: &str = "antiphon worker, 400 B messages";
-/// Ingesting tasks counts.
+/// Our worker with tasks in the stream, so that the time includes ingesting them.
 pub(super) const WORKER_INGESTING: &str = "antiphon worker, ingest included";
-/// With long queues.
+/// Our worker with long queues.
 pub(super) const LONG: &str = "antiphon worker, long queues";
-/// While another transaction holds a snapshot.
+/// The same while another transaction holds a snapshot.
 pub(super) const LONG_SNAPSHOT: &str = "antiphon worker, long queues, a snapshot is held";
-/// A new owner of all tasks.
+/// Our worker as the new owner of all tasks.
 pub(super) const TAKEOVER: &str = "antiphon worker, one partition";
 
-/// Number of tasks that are not durably completed; `{total}` is replaced.
+/// SQL for the number of tasks that are not durably completed; `{total}` is replaced.
 const GRAPHILE_LEFT: &str = "SELECT count(*) FROM graphile_worker._private_jobs";
 const RIVER_LEFT: &str = "SELECT count(*) FROM river_job WHERE state \
     IN ('available', 'cancelled', 'discarded', 'pending', 'retryable', 'running', 'scheduled')";
@@ -68,7 +68,8 @@ pub(super) struct Peer {
     arguments: Vec<String>,
     left: &'static str,
     is_slow: bool,
-    /// Messages that each turn must have left; only ours leave messages that are checked.
+    /// Number of messages that each turn must have stored; `None` for other queues, whose messages
+    /// are not checked.
     rows: Option<u64>,
     holds_snapshot: bool,
     process: Option<PeerProcess>,
@@ -83,7 +84,7 @@ struct PreparedPeer {
 }
 
 impl Peer {
-    /// With a handler that does nothing.
+    /// The peers with a handler that does nothing.
     pub(super) fn alone() -> Vec<Self> {
         vec![
             Self::npm(GRAPHILE, &json!({})),
@@ -139,16 +140,17 @@ impl Peer {
         Self { rows: Some(rows), ..Self::new(name, built("peer_antiphon"), arguments, antiphon_runs::LEFT) }
     }
 
-    /// With a handler that asks a workflow over NATS, and one that also stores the messages.
+    /// The peers with a handler that asks a workflow over NATS, and with one that also stores the
+    /// messages.
     pub(super) fn behind_nats(nats_url: &str) -> Vec<Self> {
-        // There can be many handlers that wait for another service: 500 took half of the server
-        // time that 24 take.
+        // There can be many handlers that wait for another service: 500 handlers took half of the
+        // server time of 24.
         let asking = json!({ "batched": true, "nats_url": nats_url, "concurrency": 500 });
         let keeping = json!({ "batched": true, "nats_url": nats_url, "concurrency": 100, "rows": 2 });
         vec![Self::npm(GRAPHILE_NATS, &asking), Self::npm(GRAPHILE_NATS_ROWS, &keeping)]
     }
 
-    /// Fast enough for tasks that arrive one by one.
+    /// The peers that are fast enough for tasks that arrive one by one.
     pub(super) fn paced() -> Vec<Self> {
         Self::alone().into_iter().filter(|peer| !peer.is_slow && peer.name != GRAPHILE_ROWS).collect()
     }
@@ -194,14 +196,14 @@ impl Peer {
         (!self.program.exists()).then(|| format!("{} is not there", self.program.display()))
     }
 
-    /// Keeps the prepared database, to be read after the round, which then does not remove it.
+    /// Keeps the prepared database, so that it can be read after the round and is not removed.
     pub(super) fn keep_database(&mut self) -> Option<Arc<TestDatabase>> {
         self.prepared.as_ref().map(|prepared| Arc::clone(&prepared.database))
     }
 
     pub(super) async fn prepare(&mut self, environment: &mut TaskEnvironment, load: TaskLoad) -> Result<()> {
         let database = environment.database().await?;
-        // One process for all rounds: it is warm, like a long-running service.
+        // One process is used for all rounds, so that it is warm, like a long-running service.
         let mut process = match self.process.take() {
             Some(process) => process,
             None => PeerProcess::start(&self.program, &self.arguments)?,
@@ -226,8 +228,8 @@ impl Peer {
 
     pub(super) async fn run(&mut self, environment: &mut TaskEnvironment) -> Result<TaskRound> {
         let PreparedPeer { database, load, enqueued } = self.prepared.take().context("not prepared")?;
-        // Put back if all went well; otherwise its program is killed, so that it does not disturb
-        // the others.
+        // The process is put back if the round succeeds. Otherwise its program is killed, so that
+        // it does not disturb the others.
         let mut process = self.process.take().context("not prepared")?;
         let mut connection = PgConnection::connect(database.url()).await?;
         let left = self.left.replace("{total}", &load.total().to_string());
@@ -236,7 +238,7 @@ impl Peer {
         process.send(&json!({ "command": "start" })).await?;
         let outcome = until_done(&mut process, &mut connection, &left, load.limit).await?;
         if let RoundOutcome::Cut { left } = outcome {
-            // For tasks that arrive meanwhile, the number of those not sent yet is unknown.
+            // If tasks arrive during the round, the number of tasks not sent yet is unknown.
             let completed = if load.rate.is_none() { load.total() - left } else { 0 };
             let cost = environment.cost(&gauge, completed.max(1)).await?;
             return Ok(TaskRound { is_cut: true, enqueued, ..TaskRound::new(completed, &cost) });
@@ -262,16 +264,16 @@ impl Peer {
     }
 }
 
-/// How a round ended.
+/// The way in which a round ended.
 #[derive(Debug)]
 enum RoundOutcome {
     /// The database has every completion.
     Done,
-    /// It took too long, and `left` completions are missing.
+    /// The round took too long, and `left` completions are missing.
     Cut { left: u64 },
 }
 
-/// Waits until the database has every completion, which is later than the end of the last handler.
+/// Waits until the database has every completion, which happens after the end of the last handler.
 async fn until_done(
     process: &mut PeerProcess,
     connection: &mut PgConnection,
@@ -320,7 +322,7 @@ enum PeerMessage {
     Report {
         marks: Vec<u64>,
         latencies_us: Vec<u64>,
-        /// Only Rust peers report it.
+        /// Time until the first handler began; only Rust peers report it.
         #[serde(default)]
         first_us: Option<u64>,
     },
@@ -334,7 +336,7 @@ struct PeerProcess {
     pid: u32,
     commands: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
-    /// Killed when dropped.
+    /// The child process, which is killed when this is dropped.
     _child: Child,
 }
 
@@ -382,7 +384,7 @@ mod tests {
     const IN_ORDER: &str = "0,1,4,5,2,3,6,7";
     const OVERTAKEN: &str = "2,3,0,1,4,5,6,7";
 
-    /// A scripted peer, and a database that reports the number of tasks left.
+    /// A peer that is a script, and SQL for the number of tasks left.
     fn scripted(handled: &str, marks: &str, left: &'static str) -> Peer {
         let script = format!(
             r#"while read -r line; do case "$line" in

@@ -1,5 +1,5 @@
 //! The limit: inserts the messages of turns into a copy of the table with its indexes, in
-//! statements of several turns, and does nothing else.
+//! statements of several turns, without any other work.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ const INSERT: &str = "INSERT INTO limit_messages (bucket, thread_id, position, m
                metadata, parent_id)";
 const CONTENT_BYTES: usize = 400;
 const CALLS: &str = r#"[{"id": "call", "name": "tool", "arguments": "{}"}]"#;
-/// Present positions have this number of digits.
+/// The first position; it has as many digits as current positions.
 const FIRST_POSITION: i64 = 380_000_000_000_000_000;
 /// A turn with one tool call.
 const FOUR: &[&str] = &["user", "assistant", "tool", "assistant"];
@@ -59,8 +59,8 @@ struct PreparedInsert {
 }
 
 impl Raw {
-    /// With four and two rows per turn, with one turn and many per statement, over one connection
-    /// and several.
+    /// All variants: with four and two rows per turn, with one turn and many per statement, over
+    /// one connection and several.
     pub(super) fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for roles in [FOUR, TWO] {
@@ -88,7 +88,7 @@ impl Raw {
         let mut shares = Vec::new();
         for _ in 0..self.connections {
             let mut connection = PgConnection::connect(database.url()).await?;
-            // Like in the worker's writers, the statement is prepared once and planned once.
+            // As in the worker's writers, the statement is prepared once and planned once.
             sqlx::raw_sql("SET plan_cache_mode = force_generic_plan").execute(&mut connection).await?;
             shares.push((connection, Vec::new()));
         }
@@ -162,8 +162,8 @@ struct TurnRows {
 }
 
 impl TurnRows {
-    /// Adds one turn's messages from this position on: exactly the rows that the worker writes for
-    /// such a turn.
+    /// Adds one turn's messages from this position on. They are exactly the rows that the worker
+    /// writes for such a turn.
     fn push(&mut self, thread: &ThreadId, batch: i64, roles: &[&'static str]) -> Result<()> {
         let bucket = thread.bucket().get();
         for (sequence, role) in (0_i32..).zip(roles) {
@@ -193,7 +193,8 @@ impl TurnRows {
     }
 }
 
-/// The first turn of every agent, the second of every agent, …, grouped into statements.
+/// The statements of turns in rounds: the first turn of every agent, then the second turn of every
+/// agent, …
 fn statements(load: TaskLoad, roles: &[&'static str], turns_a_statement: usize) -> Result<Vec<TurnRows>> {
     let threads: Vec<ThreadId> =
         (0..load.agents).map(|agent| ThreadId::parse(&format!("agent-{agent}"))).collect::<Result<_, _>>()?;

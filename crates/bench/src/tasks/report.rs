@@ -33,7 +33,7 @@ pub(super) fn row(entry: &ContenderRounds) -> Row {
         transactions_per_task: maybe(|round| round.transactions_per_task),
         client_cpu_us_per_task: of(|round| round.client_cpu_us_per_task),
         nats_cpu_us_per_task: of(|round| round.nats_cpu_us_per_task),
-        // A disorder in a single round counts.
+        // The maximum of all rounds, so that a disorder in a single round is visible.
         out_of_order: entry.rounds.iter().filter_map(|round| round.out_of_order).max(),
         repeated: entry.rounds.iter().map(|round| round.repeated).max().unwrap_or_default(),
         enqueued: entry.rounds.iter().find_map(|round| round.enqueued),
@@ -86,7 +86,7 @@ fn compared(part: char, round: &TaskRound) -> Vec<(&'static str, f64)> {
         ("B of WAL/task", round.wal_bytes_per_task),
     ];
     figures.extend(optional);
-    // Tasks that arrive at a rate are completed at that rate.
+    // For tasks that arrive at a rate, the throughput is that rate, so it is not a figure.
     figures.extend((part != 'c').then(|| ("tasks/s", rate(round))));
     figures
 }

@@ -1,4 +1,4 @@
-//! A workflow that answers at once, so that only the way to it is measured.
+//! A workflow that answers at once, so that only the round trip to it is measured.
 
 use anyhow::Result;
 use bytes::Bytes;

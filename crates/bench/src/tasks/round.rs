@@ -9,37 +9,38 @@ use super::environment::Cost;
 pub(super) struct TaskRound {
     /// Number of completed tasks.
     pub(super) tasks: u64,
-    /// From the start until the database had the last completion.
+    /// Time from the start until the database had the last completion.
     pub(super) seconds: f64,
-    /// Median time from a task's due time until its durable completion; for raw inserts, of one
-    /// statement.
+    /// Median time from when a task was due until its durable completion. For raw inserts, the
+    /// median time of one statement.
     pub(super) p50_ms: Option<f64>,
-    /// The 99th percentile of the same.
+    /// The 99th percentile of the same times.
     pub(super) p99_ms: Option<f64>,
     /// Processor time of the postmaster and all its children.
     pub(super) server_cpu_us_per_task: f64,
     /// Bytes of WAL.
     pub(super) wal_bytes_per_task: f64,
-    /// Pages that its connections have accessed; only for the shipped worker.
+    /// Number of pages that the connections of the shipped worker have accessed; `None` for others.
     pub(super) pages_per_task: Option<f64>,
-    /// Their transactions, most of which are one statement each; only for the shipped worker.
+    /// Number of transactions of these connections, most of which are one statement each; `None`
+    /// for others.
     pub(super) transactions_per_task: Option<f64>,
     /// Processor time of the contender's own processes.
     pub(super) client_cpu_us_per_task: f64,
     /// Processor time of the nats-server, if there is one.
     pub(super) nats_cpu_us_per_task: f64,
-    /// Tasks that began while an earlier one of the same agent had not ended; `None` without
-    /// handlers.
+    /// Number of tasks that began while an earlier one of the same agent had not ended; `None`
+    /// without handlers.
     pub(super) out_of_order: Option<u64>,
-    /// Tasks whose handler was called again.
+    /// Number of tasks whose handler was called more than once.
     pub(super) repeated: u64,
-    /// Attempts of agents that fail forever.
+    /// Number of attempts by agents that fail forever.
     pub(super) failures: u64,
-    /// From the start until the first handler began.
+    /// Time from the start until the first handler began.
     pub(super) first_ms: Option<f64>,
     /// The cost of enqueuing the tasks beforehand, if the contender does that itself.
     pub(super) enqueued: Option<Cost>,
-    /// It took too long, and `tasks` were completed by then.
+    /// True if the round took too long; `tasks` is then the number completed by then.
     pub(super) is_cut: bool,
     /// Load of other processes, in cores.
     pub(super) foreign_cores: f64,

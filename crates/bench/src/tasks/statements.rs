@@ -1,5 +1,5 @@
-//! The statements of a worker, counted by Postgres. It uses a separate server, because counting has
-//! a cost.
+//! The statements of a worker, counted by Postgres on a separate server, because counting has a
+//! cost.
 
 use anyhow::{Context as _, Result};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Creates the consumer of a reader and removes those of predecessors.
+//! Creates the consumer of a reader and removes the consumers of earlier owners.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,44 +22,45 @@ use crate::connection::Bus;
 use crate::error::BusError;
 use crate::stream::{StreamState, to_ns};
 
-/// The server deletes a consumer that was not read from for this time.
+/// The server deletes a consumer that no client has read from for this time.
 const CONSUMER_INACTIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Opening takes several round trips, each with its own limit.
+/// Maximum time to open a consumer. Opening takes several round trips, each with its own limit.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 const CONNECTED_CHECK: Duration = Duration::from_millis(50);
 
-/// The parameters of an opening. It owns everything, so that the work survives a caller that stops
-/// waiting.
+/// The parameters of an opening. It owns its values, so that the work can continue when the caller
+/// stops waiting.
 pub(super) struct OpenConsumer {
     pub(super) bus: Bus,
     pub(super) partition: PartitionId,
     pub(super) epoch: u64,
     /// The first sequence to read.
     pub(super) from: Seq,
-    /// This reader has read nothing yet: consumers of predecessors are deleted.
+    /// True if this reader has read no entry yet, so that the consumers of earlier owners are
+    /// deleted.
     pub(super) is_first: bool,
-    /// What the stream must still be.
+    /// The properties that the stream must still have.
     pub(super) same: ExpectedStream,
-    /// The consumer that is given up.
+    /// The consumer that the new one replaces.
     pub(super) previous: Option<String>,
     pub(super) delay: Duration,
-    /// Fetch the next entry by request instead: connections break on it.
+    /// True to fetch the next entry by request, because connections break on it.
     pub(super) fetch_one: bool,
 }
 
-/// What a stream must still be.
+/// The properties that a stream must still have.
 #[derive(Debug, Clone, Default)]
 pub struct ExpectedStream {
-    /// `None`: any stream.
+    /// The incarnation of the stream; `None`: any.
     pub incarnation: Option<String>,
-    /// The last entry that was read: the stream must still have it, or have purged it.
+    /// The last entry that was read. The stream must still have it, or have purged it.
     pub read: Option<Mark>,
 }
 
 pub(super) enum OpenResult {
     /// A new consumer, its stream, and the known end of that stream.
     Session(Box<ConsumerSession>, StreamState, KnownEnd),
-    /// Another stream, or one that has lost its end.
+    /// The stream is another one, or has lost its end.
     Changed(StreamState),
     /// An entry that was fetched by request.
     Fetched(RawEntry),
@@ -68,14 +69,15 @@ pub(super) enum OpenResult {
 impl OpenConsumer {
     pub(super) async fn run(self) -> Result<OpenResult, BusError> {
         tokio::time::sleep(self.delay).await;
-        // Without a connection requests would be queued, and all be sent on the reconnect.
+        // Without a connection requests would be queued, and all of them would be sent on the
+        // reconnect.
         while !self.bus.shared.control.is_connected() {
             tokio::time::sleep(CONNECTED_CHECK).await;
         }
         let mut control = self.bus.shared.control.watch();
         tokio::select! {
             opened = self.open() => opened,
-            // A request sent over a lost connection is never answered.
+            // A request sent over a lost connection never gets an answer.
             _ = control.lost() => Err(BusError::Away),
             () = tokio::time::sleep(OPEN_TIMEOUT) => Err(BusError::Timeout("opening a reader")),
         }
@@ -89,8 +91,8 @@ impl OpenConsumer {
         }
         let (session, _) = tokio::join!(self.create(), self.delete_previous());
         let session = session?;
-        // Read after the consumer was created: a stream that is replaced before is detected here,
-        // and one that is replaced later takes the consumer with it.
+        // The state is read after the consumer was created. So a stream that was replaced before is
+        // detected here. A stream that is replaced later is deleted together with the consumer.
         let asked_at = Instant::now();
         let (stream, ()) =
             tokio::try_join!(self.bus.stream_state(self.partition), self.evict_predecessors())?;
@@ -102,8 +104,8 @@ impl OpenConsumer {
         Ok(OpenResult::Changed(stream))
     }
 
-    /// A stream that has lost its end and was written past it may be as long as before: only its
-    /// entries show it.
+    /// True if the stream is the expected one. A stream that has lost its end and was then written
+    /// to may be as long as before, so only its entries show the loss.
     async fn is_same(&self, stream: &StreamState) -> Result<bool, BusError> {
         let ExpectedStream { incarnation, read } = &self.same;
         if stream.last_seq < self.from.before()
@@ -145,14 +147,14 @@ impl OpenConsumer {
         }
     }
 
-    /// Best effort: consumers that are not deleted expire on the server.
+    /// Deletes a consumer if possible; otherwise it expires on the server.
     async fn delete(&self, consumer: &str) {
         let stream = subject::stream_name(self.partition);
         let _ = self.bus.shared.api.delete_consumer_from_stream(consumer, stream).await;
     }
 
-    /// Deletes the consumers of lower epochs, once: a predecessor that is only slow can no longer
-    /// read.
+    /// Deletes the consumers of lower epochs, once. So an earlier owner that is only slow can no
+    /// longer read.
     async fn evict_predecessors(&self) -> Result<(), BusError> {
         if !self.is_first {
             return Ok(());
@@ -166,8 +168,8 @@ impl OpenConsumer {
         Ok(())
     }
 
-    /// Fetches the next entry by request: its headers come encoded, so that the client does not
-    /// break on them.
+    /// Fetches the next entry by request. Its headers arrive encoded, so that the client cannot
+    /// fail on them.
     async fn fetch(&self) -> Result<Option<OpenResult>, BusError> {
         let stream = self.bus.stream_state(self.partition).await?;
         if !self.is_same(&stream).await? {
@@ -180,11 +182,11 @@ impl OpenConsumer {
 }
 
 impl Bus {
-    /// When the stream stored the entry with this sequence, in ns of Unix time; `None` when it has
-    /// no such entry.
+    /// When the stream stored the entry with this sequence, in ns of Unix time; `None` if it has no
+    /// such entry.
     ///
     /// # Errors
-    /// As [`Self::stream_state`].
+    /// The errors of [`Self::stream_state`].
     pub async fn stored_at_ns(&self, partition: PartitionId, seq: Seq) -> Result<Option<i64>, BusError> {
         let stored = self.stored(partition, &NextAt { seq: seq.0.max(1), next_by_subj: None }).await?;
         Ok(stored.map(|stored| to_ns(stored.message.time.unix_timestamp_nanos())))
@@ -201,7 +203,7 @@ impl Bus {
     }
 }
 
-/// Selects the entry with a sequence, or the first one at or after it with any subject.
+/// Selects the entry with a sequence, or the first entry at or after the sequence with any subject.
 #[derive(Serialize)]
 struct NextAt {
     seq: u64,
@@ -227,13 +229,13 @@ impl TryFrom<Stored> for RawEntry {
             payload: payload.into(),
             headers: None,
             stored_at_ns: to_ns(message.time.unix_timestamp_nanos()),
-            // The server does not report it for a requested entry.
+            // For a requested entry the server does not report the number of unread entries.
             unread: 0,
         })
     }
 }
 
-/// The one header that is needed, from otherwise unknown headers.
+/// The content type from encoded headers, the only header that is needed.
 fn content_type(encoded: &str) -> Option<String> {
     let headers = BASE64.decode(encoded).ok()?;
     let mut lines = std::str::from_utf8(&headers).ok()?.lines().filter_map(|line| line.split_once(':'));
@@ -241,13 +243,13 @@ fn content_type(encoded: &str) -> Option<String> {
     Some(value.trim().to_owned())
 }
 
-/// `p<partition>-e<epoch>-<number>`: a worker that takes over a partition recognises older
-/// consumers by it.
+/// The consumer's name, `p<partition>-e<epoch>-<number>`. A worker that takes over a partition
+/// recognises older consumers by it.
 fn consumer_name(partition: PartitionId, epoch: u64, number: u64) -> String {
     format!("p{partition}-e{epoch}-{number}")
 }
 
-/// The epoch in a reader's name; `None` for names of other consumers.
+/// The epoch in a consumer's name; `None` for consumers that are not readers.
 fn epoch_of(partition: PartitionId, name: &str) -> Option<u64> {
     let rest = name.strip_prefix(&format!("p{partition}-e"))?;
     let (epoch, _) = rest.split_once('-')?;

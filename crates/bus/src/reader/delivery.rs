@@ -1,22 +1,22 @@
 //! The reply subject of a delivered entry.
 
-/// The fields of a delivery's reply subject, `$JS.ACK.…` (ADR-15): nine tokens, or eleven or more
-/// with the domain and the account before the stream.
+/// The fields of a delivery's reply subject, `$JS.ACK.…` (ADR-15). It has nine tokens, or eleven or
+/// more with the domain and the account before the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Delivery {
     /// Sequence in the stream.
     pub(crate) stream_seq: u64,
     /// Sequence among the deliveries of the consumer, from 1.
     pub(crate) consumer_seq: u64,
-    /// When it was stored, by the server clock: ns of Unix time.
+    /// When the entry was stored, by the server clock: ns of Unix time.
     pub(crate) stored_at_ns: i64,
     /// Entries that the consumer has not delivered yet.
     pub(crate) unread: u64,
 }
 
 impl Delivery {
-    /// `None` when the reply is not that of a delivery. A status of the server has no such reply,
-    /// whatever headers a publisher wrote into an entry.
+    /// Parses a reply subject; `None` when it is not that of a delivery. A status of the server has
+    /// no such reply, whatever headers a publisher wrote into an entry.
     pub(crate) fn parse(reply: &str) -> Option<Self> {
         let tokens = SubjectTokens::of(reply.strip_prefix("$JS.ACK.")?);
         let first = match tokens.count {
@@ -35,7 +35,7 @@ impl Delivery {
 /// Number of tokens whose ends are kept.
 const KEPT: usize = 9;
 
-/// The tokens of a subject, found in one pass: this runs for every entry that is read.
+/// The tokens of a subject, found in one pass because this runs for every entry that is read.
 struct SubjectTokens<'a> {
     text: &'a str,
     /// The ends of the first tokens.
@@ -56,7 +56,7 @@ impl<'a> SubjectTokens<'a> {
         tokens
     }
 
-    /// The token at index `at` from 0; the first one cannot be read.
+    /// The token at index `at`, counted from 0. The token at index 0 is not available.
     fn get(&self, at: usize) -> Option<&'a str> {
         self.text.get(self.ends.get(at - 1)? + 1..*self.ends.get(at)?)
     }

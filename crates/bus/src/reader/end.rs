@@ -1,9 +1,9 @@
 //! Detects where the stream ends: another server may have entries that the reader's server lacks.
 //!
-//! A consumer reads from its own server's replica. A replica that is cut off from the other
-//! servers, or has not caught up with them yet, delivers nothing more and looks as if everything
-//! was delivered. Only the stream's leader knows the end, and only while a majority of the replicas
-//! follows it. So the leader is asked once a second while nothing seems unread.
+//! A consumer reads from its own server's replica. Such a replica may be cut off from the other
+//! servers, or may not have caught up with them yet. It then delivers no more entries, as if all
+//! had been delivered. Only the stream's leader knows the end, and only while a majority of the
+//! replicas follows it. So the leader is asked once a second while no entry seems to be unread.
 
 use std::time::Duration;
 
@@ -18,26 +18,26 @@ use crate::stream::StreamState;
 
 /// Interval of requests.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the stream may lack an answering leader before this is reported: an election takes up
-/// to nine seconds, but mostly less.
+/// How long the leader may fail to answer before this is reported: an election takes up to nine
+/// seconds, but mostly less.
 const UNKNOWN_LIMIT: Duration = Duration::from_secs(5);
 
-/// What is known of a stream's end.
+/// The known end of a stream.
 pub(super) struct KnownEnd {
-    /// At that moment nothing was stored beyond this entry.
+    /// A moment, and the last entry that was stored at that moment.
     known: (Instant, Seq),
     /// The oldest known end that the reader has not reached.
     not_reached: Option<(Instant, Seq)>,
-    /// A stream with one replica ends where its reader reads.
+    /// False if the stream has one replica, so that it ends where its reader reads.
     is_replicated: bool,
     asking: Option<(Instant, BoxFuture<'static, Result<StreamState, BusError>>)>,
     ask_at: Instant,
-    /// Since when there has been no valid answer.
+    /// The time since which there has been no valid answer.
     failing_since: Option<Instant>,
 }
 
 impl KnownEnd {
-    /// From the state of a stream that was requested at `asked_at`.
+    /// Derives the end from the state of a stream that was requested at `asked_at`.
     pub(super) fn new(stream: &StreamState, asked_at: Instant) -> Self {
         Self {
             known: (asked_at, last_entry(stream)),
@@ -49,7 +49,7 @@ impl KnownEnd {
         }
     }
 
-    /// Asks when it is due, and returns when there was an answer. Cancel-safe.
+    /// Asks the leader when a request is due, and returns when it has answered. Cancel-safe.
     pub(super) async fn ask(&mut self, bus: &Bus, partition: PartitionId) {
         if !self.is_replicated {
             return std::future::pending().await;
@@ -74,8 +74,8 @@ impl KnownEnd {
         }
     }
 
-    /// The latest time at which a reader at `position`, whose server has nothing more, had read
-    /// everything; `None`: not known.
+    /// The latest time at which a reader at `position` had read all entries, if its server has no
+    /// more; `None`: not known.
     pub(super) fn reached_at(&self, position: Seq) -> Option<Instant> {
         match self.is_replicated {
             false => Some(Instant::now()),
@@ -83,7 +83,8 @@ impl KnownEnd {
         }
     }
 
-    /// How long the leader has been known to have entries beyond `position`, and where they end.
+    /// How long the leader has been known to have entries beyond `position`, and the last of these
+    /// entries.
     pub(super) fn behind(&mut self, position: Seq) -> Option<(Duration, Seq)> {
         if self.not_reached.is_none_or(|(_, end)| position >= end) {
             self.not_reached = (self.is_replicated && position < self.known.1).then_some(self.known);
@@ -91,13 +92,13 @@ impl KnownEnd {
         self.not_reached.map(|(asked_at, end)| (asked_at.elapsed(), end))
     }
 
-    /// No leader with a majority has answered for too long.
+    /// True if no leader with a majority has answered for too long.
     pub(super) fn is_lost(&self) -> bool {
         self.failing_since.is_some_and(|since| since.elapsed() > UNKNOWN_LIMIT)
     }
 }
 
-/// Zero for an empty stream: its last entry was purged.
+/// The last entry of the stream; zero for an empty stream, whose last entry was purged.
 fn last_entry(stream: &StreamState) -> Seq {
     if stream.messages == 0 { Seq(0) } else { stream.last_seq }
 }

@@ -1,4 +1,4 @@
-//! One consumer, read while nothing about it is in doubt.
+//! One consumer, which is read until there is a doubt about it.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,19 +17,19 @@ use super::entry::{CONTENT_TYPE, RawEntry};
 use crate::connection::{ConnectionHandle, Disconnected, LivenessWatch};
 use crate::metrics::RESTART_REASONS;
 
-/// Without an entry or heartbeat for this time and a round trip, the consumer, its host or the
+/// Without an entry or heartbeat for this time plus a round trip, the consumer, its host or the
 /// connection is gone.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Entries per request; two requests are open when the stream is busy.
+/// Entries per request. Two requests are open when the stream is busy.
 const PULL_MESSAGES: usize = 1000;
-/// Bytes per request; must exceed the largest entry, or that entry would never be delivered.
+/// Bytes per request. It must exceed the largest entry, or that entry would never be delivered.
 const PULL_BYTES: usize = 4 << 20;
 /// 30 s and 1 s in nanoseconds.
 const PULL_EXPIRES_NS: u64 = 30_000_000_000;
 const PULL_HEARTBEAT_NS: u64 = 1_000_000_000;
 
-/// Why a consumer is replaced by a new one.
+/// The reason why a consumer is replaced by a new one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RestartReason {
     /// See [`SILENCE_LIMIT`].
@@ -40,14 +40,16 @@ pub(crate) enum RestartReason {
     Ended,
     /// An entry is missing between two deliveries.
     NotContiguous { expected: u64, got: u64 },
-    /// The server ended the request: consumer deleted, leader changed, shutting down.
+    /// The server ended the request because the consumer was deleted, the leader changed, or the
+    /// server is shutting down.
     Status(String),
-    /// The replica of the consumer has had nothing more for seconds, but the stream's leader has.
+    /// For seconds the replica of the consumer has had no more entries, while the stream's leader
+    /// has.
     ReplicaBehind { end: Seq },
 }
 
 impl RestartReason {
-    /// Its name in the metric.
+    /// The reason's name in the metric.
     pub(crate) fn name(&self) -> &'static str {
         let [silent, reconnected, ended, not_contiguous, status, replica_behind] = RESTART_REASONS;
         match self {
@@ -81,12 +83,12 @@ impl fmt::Display for RestartReason {
     }
 }
 
-/// What was received.
+/// The result of one receive call.
 #[derive(Debug)]
 pub(crate) enum SessionEvent {
     /// At least one entry.
     Entries(Vec<RawEntry>),
-    /// Only a sign of life.
+    /// A sign of life without an entry.
     Nothing,
 }
 
@@ -98,10 +100,10 @@ pub(crate) struct ConsumerSession {
     next_request: Subject,
     pub(crate) consumer: String,
     expected_delivery: u64,
-    /// The open part of the requests sent.
+    /// The messages of the sent requests that have not arrived yet.
     messages_open: usize,
     bytes_open: usize,
-    /// Entries that the consumer has not delivered, by its last report.
+    /// Entries that the consumer has not delivered, according to its last report.
     unread: u64,
     beats: u32,
     heard_at: Instant,
@@ -110,9 +112,9 @@ pub(crate) struct ConsumerSession {
 }
 
 impl ConsumerSession {
-    /// `watch` must be older than `subscriber`, so that no reconnect in between is missed.
-    /// `round_trip` is the current duration of one: the first answer to a request arrives that much
-    /// later than the following ones.
+    /// `watch` must have been created before `subscriber`, so that no reconnect in between is
+    /// missed. `round_trip` is the current duration of a round trip, by which the first answer to a
+    /// request is later than the following ones.
     pub(crate) fn new(
         watch: LivenessWatch,
         inbox: Subject,
@@ -140,8 +142,8 @@ impl ConsumerSession {
         }
     }
 
-    /// True while nothing is unread. A purge may remove unread entries, so two consecutive
-    /// heartbeats prove it too.
+    /// True while no entry is unread. A purge may remove unread entries, so two consecutive
+    /// heartbeats also prove this.
     pub(crate) fn is_clear(&self) -> bool {
         self.unread == 0 || self.beats >= 2
     }
@@ -161,8 +163,8 @@ impl ConsumerSession {
         self.expected_delivery > 1
     }
 
-    /// Waits for the next message of the consumer and takes everything available, up to `max`
-    /// entries. Cancel-safe: nothing is taken before the last await point.
+    /// Waits for the next message of the consumer and takes all available messages, up to `max`
+    /// entries. Cancel-safe: it takes none before the last await point.
     pub(crate) async fn receive(&mut self, max: usize) -> Result<SessionEvent, RestartReason> {
         if let Some(doubt) = self.doubt.take() {
             return Err(doubt);
@@ -173,7 +175,8 @@ impl ConsumerSession {
         }
         let first = self.wait().await?;
         let entries = self.take_ready(first, max);
-        // Usually there is room, and the next entries are in transit while these are processed.
+        // Usually there is room for a request, and the next entries are in transit while these are
+        // processed.
         let _ = self.request_more().now_or_never();
         match (entries.is_empty(), &self.doubt) {
             (false, _) => Ok(SessionEvent::Entries(entries)),
@@ -194,7 +197,8 @@ impl ConsumerSession {
         }
     }
 
-    /// Sends a request when less than one is open. Cancel-safe: it is counted once it was sent.
+    /// Sends a request when less than one is open. Cancel-safe: the request is counted only after
+    /// it was sent.
     async fn request_more(&mut self) -> Result<(), RestartReason> {
         if self.messages_open >= PULL_MESSAGES && self.bytes_open >= PULL_BYTES {
             return Ok(());
@@ -209,8 +213,8 @@ impl ConsumerSession {
         );
         sent.await.map_err(|_| RestartReason::Ended)?;
         if self.messages_open == 0 {
-            // Nothing was requested, so nothing could arrive: the consumer may have been created
-            // long ago.
+            // Without an open request no message could arrive, so the time before does not count as
+            // silence. The consumer may have been created long ago.
             self.heard_at = Instant::now();
         }
         self.messages_open += PULL_MESSAGES;
@@ -222,8 +226,8 @@ impl ConsumerSession {
         let mut entries = Vec::with_capacity(max.min(self.unread.min(256) as usize + 1));
         self.heard_at = Instant::now();
         self.take(first, &mut entries);
-        // Without `unconstrained` the scheduler's budget would end this after 128 entries, as if
-        // nothing were left.
+        // Without `unconstrained` the scheduler's budget would end this loop after 128 entries, as
+        // if none were left.
         let drain = std::future::poll_fn(|cx| {
             while self.doubt.is_none() && entries.len() < max {
                 match Pin::new(&mut self.subscriber).poll_next(cx) {
@@ -280,7 +284,8 @@ impl ConsumerSession {
         }
     }
 
-    /// A heartbeat that counts deliveries not received here: the last ones were lost in transit.
+    /// Handles a heartbeat. If it counts deliveries that were not received here, these were lost in
+    /// transit.
     fn take_heartbeat(&mut self, headers: Option<&HeaderMap>) {
         self.beats += 1;
         if let Some(delivered) = number(headers, "Nats-Last-Consumer")
@@ -293,7 +298,7 @@ impl ConsumerSession {
         }
     }
 
-    /// A request ended unfulfilled: its rest will not arrive.
+    /// Handles the end of a request that was not used up: its rest will not arrive.
     fn close_request(&mut self, headers: Option<&HeaderMap>) {
         let messages = number(headers, "Nats-Pending-Messages").unwrap_or(PULL_MESSAGES);
         let bytes = number(headers, "Nats-Pending-Bytes").unwrap_or(PULL_BYTES);

@@ -1,9 +1,9 @@
-//! The progress of turn requests at the services of a workflow, as known to the server.
+//! The server's view of the progress of turn requests at the services of a workflow.
 //!
-//! The state of a consumer shows up to which sequence requests were delivered, the stream which
-//! ones are still stored. Acknowledgements of services are published in core NATS, so that workers
-//! receive them as well (ADR-15: `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.…`). Missed
-//! ones are not repeated.
+//! The state of a consumer shows up to which sequence requests were delivered; the stream shows
+//! which ones are still stored. Services publish acknowledgements in core NATS, so workers receive
+//! them as well (ADR-15: `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.…`). Missed
+//! acknowledgements are not repeated.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,41 +19,42 @@ use wire::subject;
 use crate::connection::Bus;
 use crate::error::BusError;
 
-/// Deleted sequences that one answer of the server may list: about 160 KB.
+/// Maximum number of deleted sequences that one answer of the server lists: about 160 KB.
 const MOST_DELETED: u64 = 20_000;
 
 /// The progress of the services of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkProgress {
-    /// Requests up to here were delivered.
+    /// Requests up to this sequence were delivered.
     pub delivered: Seq,
-    /// Requests up to here were acknowledged.
+    /// Requests up to this sequence were acknowledged.
     pub acknowledged: Seq,
     /// Maximum deliveries of a request; `None`: unlimited.
     pub max_deliveries: Option<u32>,
 }
 
-/// The stored turn requests: those neither acknowledged nor deleted.
+/// The stored turn requests, which are neither acknowledged nor deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredWork {
     first: Seq,
     last: Seq,
-    /// Between the first and the last; `None`: too many to list.
+    /// Deleted sequences between the first and the last; `None`: too many to list.
     deleted: Option<BTreeSet<Seq>>,
 }
 
 impl StoredWork {
-    /// From the first and last sequence, and the deleted ones between them, if known.
+    /// Creates the value from the first and last sequence, and the deleted ones between them, if
+    /// known.
     pub fn of(first: u64, last: u64, deleted: Option<Vec<u64>>) -> Self {
         let deleted = deleted.map(|deleted| deleted.into_iter().map(Seq).collect());
         Self { first: Seq(first), last: Seq(last), deleted }
     }
 
-    /// Whether the request is no longer stored; `None`: not known.
+    /// True if the request is no longer stored; `None`: not known.
     pub fn is_gone(&self, seq: Seq) -> Option<bool> {
         match &self.deleted {
             _ if seq < self.first => Some(true),
-            // It was stored after the answer was made.
+            // The request was stored after the server had answered.
             _ if seq > self.last => Some(false),
             Some(deleted) => Some(deleted.contains(&seq)),
             None => None,
@@ -64,12 +65,12 @@ impl StoredWork {
 /// An acknowledgement by a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkAck {
-    /// The workflow whose consumer has delivered it: a service can answer for its own workflow
-    /// only, whatever sequence it names.
+    /// The workflow whose consumer has delivered the request. A service can acknowledge only for
+    /// its own workflow, whatever sequence it sends.
     pub workflow: WorkflowName,
     /// The sequence of the request.
     pub seq: Seq,
-    /// Deliveries up to now.
+    /// Number of deliveries of the request so far.
     pub deliveries: u32,
     pub kind: WorkAckKind,
 }
@@ -77,20 +78,20 @@ pub struct WorkAck {
 /// The kind of a [`WorkAck`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkAckKind {
-    /// Finished, or refused for good (`+TERM`).
+    /// The request is finished, or refused for good (`+TERM`).
     Done,
-    /// The service works on it.
+    /// The service works on the request.
     InProgress,
-    /// Handed back, to be redelivered after this delay.
+    /// The service returned the request, to be redelivered after this delay.
     HandedBack(Duration),
 }
 
 impl WorkAck {
-    /// Parses the subject and the payload of an acknowledgement; `None` for anything else.
+    /// Parses the subject and the payload of an acknowledgement; `None` for any other message.
     fn parse(subject: &str, payload: &[u8]) -> Option<Self> {
         let tokens: Vec<&str> = subject.split('.').collect();
-        // With a domain and the hash of an account before the stream's name, and more after the
-        // rest.
+        // With eleven or more tokens, the domain and the hash of an account come before the
+        // stream's name, and further tokens may follow at the end.
         let place = if tokens.len() < 11 { 4 } else { 6 };
         let workflow = subject::workflow_of_consumer(tokens.get(place - 1)?)?;
         let workflow = WorkflowName::parse(workflow).ok()?;
@@ -105,8 +106,8 @@ impl WorkAck {
     }
 }
 
-/// The delay before a request that was handed back is redelivered: nanoseconds in an object. A
-/// duration in Go's format is not read.
+/// The delay before a returned request is redelivered: nanoseconds in an object. A duration in Go's
+/// format is not parsed.
 fn delay(options: &[u8]) -> Duration {
     #[derive(Deserialize)]
     struct NakOptions {
@@ -125,7 +126,7 @@ pub struct WorkAcks {
 }
 
 impl Bus {
-    /// The progress of a workflow's services; `None`: none has ever run.
+    /// The progress of a workflow's services; `None`: no service of the workflow has ever run.
     ///
     /// # Errors
     /// The servers do not answer, or refuse.

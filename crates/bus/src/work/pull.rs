@@ -1,9 +1,10 @@
 //! Pulls turn requests one by one, over our own subscription.
 //!
-//! The client library has a stream that pulls in the same way, but ending it loses messages that
-//! the server has sent or is about to send. These are redelivered only after [`super::ACK_WAIT`]
-//! without progress, so each restart of a busy service would delay clients by that time. Here a
-//! pull is answered within a second, and a service that ends waits for the answer.
+//! The client library has a stream that pulls in the same way. But when that stream ends, messages
+//! that the server has sent or is about to send are lost. They are redelivered only after
+//! [`super::ACK_WAIT`] without progress, so each restart of a busy service would delay clients by
+//! that time. Here a pull is answered within a second, and a service that ends waits for the
+//! answer.
 
 use std::time::Duration;
 
@@ -18,13 +19,13 @@ use crate::config::REQUEST_TIMEOUT;
 use crate::connection::{ConnectionHandle, Disconnected, LivenessWatch};
 use crate::error::BusError;
 
-/// How long the server keeps a pull. It always answers, so this is also how long a drain may have
-/// to wait. For the same time a server that has not noticed a dead connection sends requests there.
+/// How long the server keeps a pull. It always answers, so a drain may have to wait this long. If
+/// the server has not noticed a dead connection, it sends requests there for the same time.
 const EXPIRES: Duration = Duration::from_secs(1);
-/// After this time no answer will arrive.
+/// Maximum time to wait for an answer. After this time none will arrive.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The messages of a consumer, each delivered by a pull.
+/// The messages of a consumer, each delivered for one pull.
 pub(super) struct PullRequests {
     context: Context,
     connection: LivenessWatch,
@@ -33,11 +34,11 @@ pub(super) struct PullRequests {
     subject: String,
     /// The prefix of reply subjects; a dot and the number of the pull follow.
     inbox: String,
-    /// The number of pulls sent.
+    /// The number of pulls sent so far.
     pulls: u64,
     /// When the last pull was sent, if it has not been answered yet.
     asked_at: Option<Instant>,
-    /// Until then the server may answer a pull that counts as lost.
+    /// Until this time the server may still answer a pull that counts as lost.
     late_until: Instant,
 }
 
@@ -71,7 +72,7 @@ impl PullRequests {
     /// The next message; waits until there is one. Cancel-safe: an unanswered pull is not repeated.
     ///
     /// # Errors
-    /// No further message can arrive: it must be opened again.
+    /// No further message can arrive, so the caller must open the consumer again.
     pub(super) async fn next(&mut self) -> Result<Message, BusError> {
         loop {
             let answer = match self.asked_at {
@@ -107,12 +108,12 @@ impl PullRequests {
     }
 
     async fn ask(&mut self) -> Result<(), BusError> {
-        // The client would keep the pull until the reconnect.
+        // Without a connection the client would keep the pull and send it on the reconnect.
         if !self.link().is_connected() {
             return Err(BusError::Away);
         }
         let payload = format!(r#"{{"batch":1,"expires":{}}}"#, EXPIRES.as_nanos());
-        // Set first: if this future is dropped, the pull may have been sent.
+        // Set before sending: if this future is dropped, the pull may have been sent.
         self.asked_at = Some(Instant::now());
         self.pulls += 1;
         self.connection.renew();
@@ -126,7 +127,7 @@ impl PullRequests {
         format!("{}.{}", self.inbox, self.pulls)
     }
 
-    /// The next answer; `None`: there was no message, or the pull may be lost. Cancel-safe.
+    /// The next answer; `None`: the answer has no message, or the pull may be lost. Cancel-safe.
     async fn answer(&mut self, deadline: Instant) -> Result<Option<Message>, BusError> {
         tokio::select! {
             biased;
@@ -157,7 +158,7 @@ impl PullRequests {
             }
             Some(status) => status,
         };
-        // The answer to a pull that counts as lost.
+        // This answers a pull that counts as lost.
         if message.subject.as_str() != self.inbox_of_last() {
             return Ok(None);
         }
@@ -165,7 +166,7 @@ impl PullRequests {
         match status {
             StatusCode::TIMEOUT | StatusCode::NOT_FOUND => Ok(None),
             StatusCode::NO_RESPONDERS => Err(BusError::Away),
-            // The consumer is gone or has another leader, or its server is stopping.
+            // The consumer was deleted or has another leader, or its server is stopping.
             status => {
                 Err(BusError::Unexpected(format!("{status}: {}", message.description.unwrap_or_default())))
             }

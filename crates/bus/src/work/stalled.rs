@@ -1,9 +1,9 @@
 //! Detects stalled consumers of turn requests.
 //!
-//! When servers of a cluster have been killed or cut off, a consumer may miss what its stream
+//! After servers of a cluster were killed or cut off, a consumer may miss entries that its stream
 //! stored while the consumer's leader caught up. The stream has requests, but the consumer delivers
-//! nothing to waiting services, without an error, until it gets another leader (seen with
-//! nats-server 2.15.1). So workers compare the reports of both.
+//! none to waiting services, without an error, until it gets another leader (seen with nats-server
+//! 2.15.1). So workers compare the reports of both.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,23 +22,26 @@ use crate::stream::is_led;
 
 /// Interval of comparisons.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// The interval with one replica, which may change while the process runs, and while comparing
-/// fails.
+/// The interval while comparisons fail, and with one replica, because more replicas may be added
+/// while the process runs.
 const LONG_INTERVAL: Duration = Duration::from_secs(60);
-/// Consecutive failures beyond an election or a restarting server: the NATS user may lack the
-/// permissions.
+/// Number of consecutive failures before a warning. It is more than an election or a restarting
+/// server causes, so the NATS user may lack the permissions.
 const FAILURES_TO_LOG: u32 = 4;
-/// Consecutive comparisons that must find a stall: for a busy consumer one answer may be from
-/// before an acknowledgement, the other from after it.
+/// Consecutive comparisons that must find a stall. For a busy consumer, one answer may be from
+/// before an acknowledgement and the other from after it.
 const STALLED_CHECKS: u32 = 3;
-/// The number doubles after each change of leader, up to ten minutes: requests beyond their
-/// delivery limit stay stored and are not pending.
+/// Maximum number of these comparisons. The number doubles after each change of leader, up to ten
+/// minutes. One cause of vain changes: requests beyond their delivery limit stay stored and are not
+/// pending.
 const MOST_CHECKS: u32 = 120;
 
 impl Bus {
     /// Changes the leader of stalled consumers of turn requests. A consumer is stalled if it
-    /// delivers nothing for ten seconds although the stream has requests that it does not know of,
-    /// or that services wait for. Never returns. With one replica it does nothing.
+    /// delivers nothing for ten seconds in one of two cases. Either the stream has requests unknown
+    /// to the consumer, or services wait for requests that it has.
+    ///
+    /// Never returns. Does nothing if the stream has one replica.
     pub async fn recover_stalled_consumers(self) {
         let (mut watched, mut failures) = (HashMap::new(), 0_u32);
         loop {
@@ -79,7 +82,7 @@ impl Bus {
         for (subject, stored) in stored {
             let Some(workflow) = subject::workflow_of_work(&subject) else { continue };
             let watched = watched.entry(subject).or_default();
-            // A consumer that does not answer must not keep the others from being checked.
+            // If a consumer does not answer, the others must still be checked.
             if let Err(error) =
                 self.check_consumer(&workflow, stored as u64, leader.as_deref(), watched).await
             {
@@ -107,7 +110,7 @@ impl Bus {
         self.change_leader(&name, stream_leader, &consumer).await
     }
 
-    /// `None`: no service of the workflow has ever run.
+    /// The state of a workflow's consumer; `None`: no service of the workflow has ever run.
     async fn consumer_of_work(&self, name: &str) -> Result<Option<Info>, BusError> {
         let found: Result<Consumer<pull::Config>, _> =
             self.shared.api.get_consumer_from_stream(name, subject::WORK_STREAM).await;
@@ -118,8 +121,8 @@ impl Bus {
         }
     }
 
-    /// Moves it to the stream's leader, which has all entries, or to any other server if it is
-    /// there already.
+    /// Moves the consumer's leader to the server of the stream's leader, which has all entries. If
+    /// it is there already, moves it to any other server.
     async fn change_leader(
         &self,
         consumer: &str,
@@ -160,13 +163,13 @@ struct Done {
 struct ConsumerProgress {
     /// The last delivered sequence.
     delivered: u64,
-    /// Undelivered requests, as far as it knows.
+    /// Undelivered requests, as far as the consumer knows.
     pending: u64,
     /// Requests delivered but not acknowledged.
     in_hand: u64,
     /// The limit of `in_hand`.
     most_in_hand: u64,
-    /// Services wait for requests.
+    /// True if services wait for requests.
     is_waited_for: bool,
 }
 
@@ -181,8 +184,8 @@ impl ConsumerProgress {
         }
     }
 
-    /// Whether it should be delivering some of the `stored` requests, or does not know of all of
-    /// them.
+    /// True if the consumer should be delivering some of the `stored` requests, or does not know of
+    /// all of them.
     fn is_suspicious(&self, stored: u64) -> bool {
         let misses_some = stored > self.pending + self.in_hand;
         let should_deliver = stored > self.in_hand && self.is_waited_for && self.in_hand < self.most_in_hand;
@@ -195,7 +198,7 @@ impl ConsumerProgress {
 struct Watched {
     delivered: u64,
     checks: u32,
-    /// How many suspicious checks make a stall.
+    /// The number of suspicious checks that count as a stall.
     limit: u32,
 }
 
@@ -206,7 +209,8 @@ impl Default for Watched {
 }
 
 impl Watched {
-    /// `stored`: requests that the stream has for the workflow.
+    /// Counts a check, and returns true if it completes a stall. `stored` is the number of requests
+    /// that the stream has for the workflow.
     fn has_stalled(&mut self, stored: u64, consumer: &ConsumerProgress) -> bool {
         if !consumer.is_suspicious(stored) {
             *self = Self::default();
@@ -228,7 +232,7 @@ impl Watched {
 mod tests {
     use super::*;
 
-    /// Two in hand of at most ten, none pending, and services that wait.
+    /// A consumer with two of at most ten requests in hand, none pending, and waiting services.
     const IDLE: ConsumerProgress =
         ConsumerProgress { delivered: 1_394, pending: 0, in_hand: 2, most_in_hand: 10, is_waited_for: true };
 

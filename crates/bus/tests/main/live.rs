@@ -1,4 +1,4 @@
-//! Live frames, and the behaviour while the server is away.
+//! Live frames, and the behaviour while the server is unreachable.
 
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ async fn connecting_waits_for_the_server() -> Result<()> {
     Ok(())
 }
 
-/// CPU time of this process, ms.
+/// CPU time used by this process, ms.
 fn cpu_ms() -> Result<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields = stat.rsplit(')').next().context("fields")?.split_whitespace();

@@ -1,4 +1,4 @@
-//! The bus against real servers: each test starts its own `nats-server` (the binary named by
+//! The bus against real servers. Each test starts its own `nats-server` (the binary named by
 //! `ANTIPHON_NATS_SERVER`) with its own store, and may kill it.
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,5 @@
-//! The reader: each entry once and in order, whatever happens to servers, consumers and streams.
+//! The reader must return each entry once and in order, whatever happens to servers, consumers and
+//! streams.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -29,7 +30,7 @@ async fn read(reader: &mut PartitionReader, count: usize) -> Result<Vec<RawEntry
     Ok(read)
 }
 
-/// The next event except troubles.
+/// The next event that is not [`ReaderEvent::Trouble`].
 async fn next(reader: &mut PartitionReader) -> Result<ReaderEvent> {
     loop {
         let event = tokio::time::timeout(TEST_TIMEOUT, reader.next_batch(MAX)).await?;
@@ -219,7 +220,7 @@ async fn a_server_that_hangs_is_noticed_and_read_again() -> Result<()> {
     let _ = tokio::time::timeout(Duration::from_secs(4), reader.next_batch(MAX)).await;
     server.resume()?;
     publish(&bus, 11..=20).await?;
-    // An entry whose ack was lost may have been published again.
+    // Later entries may include one that was published again because its ack was lost.
     assert_eq!(seqs(&read(&mut reader, 10).await?)[..10], (11..=20).collect::<Vec<_>>());
     Ok(())
 }
@@ -384,7 +385,7 @@ async fn entries_with_broken_headers_do_not_stop_it() -> Result<()> {
     Ok(())
 }
 
-/// The next event except troubles and catching up.
+/// The next event that is neither [`ReaderEvent::Trouble`] nor [`ReaderEvent::CaughtUp`].
 async fn telling(reader: &mut PartitionReader) -> Result<ReaderEvent> {
     loop {
         match next(reader).await? {
@@ -411,7 +412,7 @@ async fn truncated_and_rewritten_stream_is_another_stream() -> Result<()> {
     server.kill()?;
     server.put_back(&copy)?;
     server.run()?;
-    // Longer than before and with the same name: only its entries show the change.
+    // The stream is longer than before and has the same name, so only its entries show the change.
     publish(&bus, 100..=105).await?;
     assert_eq!(telling(&mut reader).await?, ReaderEvent::StreamChanged);
     let incarnation = Some(bus.stream_state(P0).await?.incarnation);
@@ -420,7 +421,7 @@ async fn truncated_and_rewritten_stream_is_another_stream() -> Result<()> {
     assert_eq!(telling(&mut other).await?, ReaderEvent::StreamChanged);
     let mut same = PartitionReader::open(&bus, P0, 3, Seq(8), of(seventh)).await?;
     assert_eq!(numbers(&read(&mut same, 6).await?)?, [100, 101, 102, 103, 104, 105]);
-    // A purged entry cannot be compared.
+    // After a purge, the entry that was read can no longer be compared.
     bus.purge_below(P0, Seq(12)).await?;
     let mut purged = PartitionReader::open(&bus, P0, 4, Seq(11), of(tenth)).await?;
     assert_eq!(seqs(&read(&mut purged, 2).await?), [12, 13]);

@@ -68,7 +68,7 @@ impl Server {
         Ok(())
     }
 
-    /// SIGKILL: nothing is flushed, no connection is closed properly.
+    /// Sends SIGKILL: no data is flushed, and no connection is closed properly.
     pub(crate) fn kill(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill()?;
@@ -90,7 +90,7 @@ impl Server {
         Ok(std::fs::rename(copy, &self.store)?)
     }
 
-    /// SIGSTOP: connections stay open, and nothing answers.
+    /// Sends SIGSTOP: connections stay open, but the server does not answer.
     pub(crate) fn pause(&self) -> Result<()> {
         self.signal("-STOP")
     }
@@ -124,7 +124,7 @@ impl Server {
         Ok(bus)
     }
 
-    /// The client library itself, for what the bus does not do.
+    /// The context of the client library itself, for operations that the bus lacks.
     pub(crate) async fn jetstream(&self) -> Result<async_nats::jetstream::Context> {
         Ok(async_nats::jetstream::new(async_nats::connect(self.url()).await?))
     }
@@ -145,7 +145,7 @@ pub(crate) fn thread() -> Result<ThreadId> {
     Ok(ThreadId::parse("t-1")?)
 }
 
-/// Publishes `"<n>"` for each number.
+/// Publishes the text `"<n>"` for each number.
 pub(crate) async fn publish(bus: &Bus, numbers: impl IntoIterator<Item = u64>) -> Result<Vec<Seq>> {
     let subject = wire::subject::chunks_in(P0, &thread()?);
     let mut seqs = Vec::new();

@@ -34,7 +34,7 @@ async fn streams_are_as_promised_and_keep_their_incarnation() -> Result<()> {
     Ok(())
 }
 
-/// Of two writers that have read the same entry only one replaces it, and the stream keeps the last
+/// If two writers have read the same entry, only one can replace it. The stream keeps the last
 /// entry of each subject.
 #[tokio::test]
 async fn an_entry_replaces_only_the_one_that_was_read() -> Result<()> {
@@ -59,8 +59,8 @@ async fn an_entry_replaces_only_the_one_that_was_read() -> Result<()> {
     Ok(())
 }
 
-/// Streams of a build before the subjects of commands, and of one before the installation id, are
-/// updated.
+/// Streams are updated that were created by a build before the subjects of commands, or by one
+/// before the installation id.
 #[tokio::test]
 async fn streams_of_earlier_builds_get_their_subjects_and_their_owner() -> Result<()> {
     let server = Server::start()?;
@@ -112,7 +112,8 @@ async fn foreign_streams_are_refused_and_adopted_when_asked() -> Result<()> {
     assert_eq!(calls.max_bytes, 16 << 20, "a quarter of the others");
     assert_eq!(calls.metadata.get(INSTALLATION).map(String::as_str), Some("theirs"));
     assert!(context.get_stream("PARTITION_1").await.is_err(), "nothing was made");
-    // One stream is enough: another fleet would read what this fleet writes there.
+    // One foreign stream is enough for a refusal, because another fleet would read the entries of
+    // this fleet there.
     context.delete_stream("WORK").await?;
     context.delete_stream("TURNS").await?;
     refusal(bus.ensure_streams(two, &installation("ours")).await.unwrap_err());
@@ -120,7 +121,7 @@ async fn foreign_streams_are_refused_and_adopted_when_asked() -> Result<()> {
     bus.check_installation("ours", two).await?;
     bus.ensure_streams(two, &installation("ours")).await?;
     assert!(bus.check_installation("theirs", two).await.is_err());
-    // A stream created without an installation has no id, and the next migration claims it.
+    // A stream created without an installation has no id, so the next migration claims it.
     context.delete_stream("TURNS").await?;
     bus.ensure_streams(two, &small_streams()).await?;
     assert_eq!(bus.installation_of("TURNS").await?, None);

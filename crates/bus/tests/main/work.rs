@@ -1,4 +1,4 @@
-//! Turn requests: taken one at a time, redelivered, deleted, given up.
+//! Turn requests are taken one at a time, redelivered, deleted and rejected.
 
 use std::time::Duration;
 
@@ -134,7 +134,8 @@ async fn a_service_that_ends_has_what_was_on_its_way() -> Result<()> {
     while done < REQUESTS {
         let mut work = bus.work(&workflow()?, WorkOptions::default());
         let mut items = vec![next(&mut work).await?];
-        // Requested but not yet received: the state of a service when its drain begins.
+        // A request was sent but its answer not received: the state of a service when its drain
+        // begins.
         let on_its_way = timeout(Duration::from_micros(done % 700), work.next()).await;
         items.extend(on_its_way.ok().transpose()?);
         items.extend(work.end().await);
@@ -170,7 +171,7 @@ async fn returned_request_is_redelivered_and_terminated_is_not() -> Result<()> {
 async fn unanswered_request_is_redelivered_unless_in_progress() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    // As a service creates it, but with a shorter ack wait.
+    // The consumer that a service creates, but with a shorter ack wait.
     let config = async_nats::jetstream::consumer::pull::Config {
         durable_name: Some("WORKFLOW_w-1".to_owned()),
         filter_subject: "work.w-1".to_owned(),
@@ -226,7 +227,7 @@ async fn a_service_reads_on_after_the_server_was_killed() -> Result<()> {
     Ok(())
 }
 
-/// Without a leader of the consumer the server answers "no responders": that is not a confirmation.
+/// If the consumer has no leader, the server answers "no responders", which is not a confirmation.
 #[tokio::test]
 async fn an_acknowledgement_without_a_consumer_is_an_error() -> Result<()> {
     let server = Server::start()?;
@@ -246,8 +247,8 @@ async fn an_acknowledgement_without_a_consumer_is_an_error() -> Result<()> {
     Ok(())
 }
 
-/// After a reconnect a request could answer a pull of the previous connection, and then come again
-/// only after the ack wait.
+/// After a reconnect, a request could be sent as answer to a pull of the previous connection. It
+/// would then be redelivered only after the ack wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_stored_at_a_reconnect_come_at_once() -> Result<()> {
     let mut server = Server::start()?;
@@ -286,11 +287,11 @@ async fn a_stop_reaches_who_works_on_that_run() -> Result<()> {
     let turn = TurnId::foreground(&ThreadId::parse("t1")?, "x")?;
     let mut first = service.subscribe_cancel(&turn, 0).await?;
     let mut second = service.subscribe_cancel(&turn, 1).await?;
-    // The subscription and the message use two connections.
+    // The subscription and the message use two connections, so wait for the subscription.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let soon = Duration::from_millis(200);
-    // JetStream replies to any subject that a publisher names, whatever that publisher may publish
-    // to.
+    // A publisher can make JetStream reply to any subject, even to one that the publisher has no
+    // right to publish to.
     let chunk = "chunks.0.t1";
     let publisher = async_nats::connect(server.url()).await?;
     publisher.publish_with_reply(chunk, wire::subject::stop(&turn, 1), "x".into()).await?;
@@ -306,7 +307,7 @@ async fn a_stop_reaches_who_works_on_that_run() -> Result<()> {
     Ok(())
 }
 
-/// The service polls now and then, as its loop does, and still notices that a pull gets no answer.
+/// The service polls at intervals, as its loop does, and still notices that a pull gets no answer.
 #[tokio::test]
 async fn a_pull_without_an_answer_is_sent_again() -> Result<()> {
     let mut server = Server::absent()?;

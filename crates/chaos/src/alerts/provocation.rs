@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::scene::{Fired, Scene};
 
-/// A provocation, in the order in which they are made: later ones leave more behind.
+/// A provocation. They are made in this order, because the effects of later ones last longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Provocation {
     Garbage,
@@ -162,7 +162,7 @@ impl Provocation {
         }
     }
 
-    /// Makes the provocation until its alerts fire, and undoes it.
+    /// Makes the provocation until its alerts fire, and then undoes it.
     pub(super) async fn make(self, scene: &mut Scene) -> Result<Fired> {
         let alerts = self.alerts();
         match self {

@@ -30,19 +30,19 @@ use testkit::{
 use tokio::time::sleep;
 
 const PARTITIONS: u16 = 8;
-/// Threads and agents of a provocation; more than any threshold.
+/// Number of threads and agents of a provocation; more than any threshold.
 pub(super) const MANY: usize = 30;
 pub(super) const LEASE: Duration = Duration::from_secs(3);
 /// The workflow whose model is unreachable.
 pub(super) const MODEL_WORKFLOW: &str = "model";
 /// The workflow whose tool never answers and must not be called twice.
 pub(super) const TOOL_WORKFLOW: &str = "tool";
-/// Limit until an alert fires.
+/// Maximum time until an alert fires.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Pause between two attempts to provoke it.
+/// Pause between two attempts to provoke an alert.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// The time until each alert fired.
+/// The time until each alert fired, by its name.
 pub(super) type Fired = BTreeMap<String, Duration>;
 
 pub(super) struct Scene {
@@ -58,7 +58,7 @@ pub(super) struct Scene {
     count: usize,
     /// The script and the tool of the [`TOOL_WORKFLOW`] service.
     _tool: SilentTool,
-    /// Keeps the consumer that it has created, so that requests are redelivered soon.
+    /// Kept for the consumer that it has created, which redelivers requests soon.
     _consumer: ManualWorkflow,
 }
 
@@ -71,7 +71,7 @@ impl Scene {
         let mut options = FleetOptions::new(nats.url(), postgres.url())
             .with_env("ANTIPHON_LEASE_TTL_SECONDS", LEASE.as_secs())
             .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", 2)
-            // Few entries arrive while Postgres is paused.
+            // A small number, because few entries arrive while Postgres is paused.
             .with_env("ANTIPHON_REPLAY_ENTRIES", 2)
             .with_workflow(WorkflowOptions::script(script()))
             .with_workflow(unreachable_model()?)
@@ -114,7 +114,7 @@ impl Scene {
         format!("{prefix}-{}", self.count)
     }
 
-    /// Publishes a message of some chunks into its own thread; the chunk `lost` is never sent.
+    /// Publishes a message of some chunks into its own thread. The chunk `lost` is never sent.
     pub(super) async fn publish(&mut self, thread: &str, lost: Option<usize>) -> Result<()> {
         let message = PlannedMessage::of_text(thread, &self.name("m"), &text::LICENSE[..200], 3)?;
         let publications = message.publications(Disorder::NONE, lost, &mut self.rng);
@@ -145,12 +145,12 @@ impl Scene {
         bail!("one of {alerts:?} fires for what was done before")
     }
 
-    /// Waits until all of these fire, or gives up; returns how long each took.
+    /// Waits until all of these alerts fire, up to a limit. Returns the time that each took.
     pub(super) async fn watch(&mut self, alerts: &[&str]) -> Result<Fired> {
         self.watch_while(alerts, async |_: &mut Self| Ok(())).await
     }
 
-    /// Like [`Self::watch`], and provokes repeatedly.
+    /// Does [`Self::watch`] while it provokes repeatedly.
     pub(super) async fn watch_while(
         &mut self,
         alerts: &[&str],
@@ -173,8 +173,8 @@ impl Scene {
         Ok(fired)
     }
 
-    /// Waits until everything is ready again. Processes that are not ready in time are printed with
-    /// the reason, and the run continues.
+    /// Waits until all processes are ready again. If some are not ready in time, they are printed
+    /// with the reason, and the run continues.
     pub(super) async fn ready(&mut self) -> Result<()> {
         if self.fleet.ready(LIMIT).await.is_ok() {
             return Ok(());
@@ -187,7 +187,8 @@ impl Scene {
     }
 }
 
-/// Prometheus needs some seconds until its first scrape; counter values before it are no increase.
+/// Waits until Prometheus has scraped all targets, which takes some seconds. An increase before the
+/// first scrape of a counter is not visible.
 async fn until_all_are_scraped(prometheus: &Prometheus, targets: usize) -> Result<()> {
     let began = Instant::now();
     while began.elapsed() < LIMIT {

@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 use chaos::pods::{self, PodsSettings};
 use clap::Parser;
 
-/// Runs the pods of the chart with podman, and replaces them one by one while clients follow.
+/// Runs the pods of the chart with podman, and replaces them one by one while clients are
+/// subscribed.
 #[derive(Debug, Parser)]
 struct PodsArguments {
     /// Image tag of the first version.

@@ -1,4 +1,4 @@
-//! The pods of the chart, as rendered by Helm and as Kubernetes would create them.
+//! The pods of the chart, as rendered by Helm, in the form in which Kubernetes would create them.
 
 use std::{collections::BTreeMap, process::Command, time::Duration};
 
@@ -24,7 +24,7 @@ pub(super) struct PodTemplate {
     /// The label `component`: worker, gateway, workflow, mcp, migrate.
     pub(super) role: String,
     pub(super) replicas: usize,
-    /// How long a pod may take to end after SIGTERM.
+    /// Maximum time for a pod to end after SIGTERM.
     pub(super) grace: Duration,
     pub(super) image: String,
     /// Ports of the container by name.
@@ -99,8 +99,8 @@ impl PodTemplate {
         self.spec["containers"][0]["resources"]["limits"]["memory"].as_str().unwrap_or("none")
     }
 
-    /// The manifest of a pod with this name, without ports and probes, because a kubelet does
-    /// neither of the following. Podman publishes ports on the machine, where replicas would
+    /// The manifest of a pod with this name, without ports and probes. A kubelet would handle these
+    /// two differently from podman. Podman publishes ports on the machine, where replicas would
     /// collide. It also runs probes inside the container, which has no program for them.
     pub(super) fn pod(&self, name: &str) -> Value {
         let (mut metadata, mut spec) = (self.metadata.clone(), self.spec.clone());

@@ -1,4 +1,4 @@
-//! Faults of a pod from outside: its process, its memory, its processor, its network.
+//! Faults of a pod that come from outside: its process, its memory, its processor, its network.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use super::{
 
 /// How long a pod has little processor time, or no network.
 const FAULT_TIME: Duration = Duration::from_secs(12);
-/// Limit until the kernel ends a pod with too little memory.
+/// Maximum time until the kernel ends a pod with too little memory.
 const MEMORY_LIMIT_TIME: Duration = Duration::from_secs(15);
 const FEW_CORES: &str = "0.2";
 const PAGES: u64 = 256 * 1024;
@@ -24,20 +24,20 @@ const PAGES: u64 = 256 * 1024;
 /// A kind of fault of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PodFault {
-    /// SIGKILL to the process; the container is started again in the same pod.
+    /// SIGKILL to the process. The container is restarted in the same pod.
     Kill,
-    /// The limit is lowered to the process's present memory: its next page ends it.
+    /// The limit is lowered to the process's current memory, so that the next page ends it.
     Memory,
-    /// A fifth of a core.
+    /// The pod has only a fifth of a core.
     Processor,
-    /// No traffic in either direction, and no connection is closed.
+    /// The pod has no traffic in either direction, but no connection is closed.
     Network,
 }
 
 /// The outcome of a fault.
 #[derive(Debug)]
 pub(super) struct FaultOutcome {
-    /// Whether the container was started again.
+    /// True if the container was restarted.
     pub(super) restarted: bool,
     pub(super) note: String,
 }
@@ -55,7 +55,7 @@ impl PodFault {
         }
     }
 
-    /// Makes the fault to its end, and waits until the pod is ready again.
+    /// Makes the fault completely, and waits until the pod is ready again.
     pub(super) async fn make(self, pod: &Pod) -> Result<FaultOutcome> {
         let before = pod.state().await?;
         let mut note = String::new();
@@ -75,14 +75,15 @@ impl PodFault {
                 within(before.pid, "delete table inet cut").await?;
             }
         }
-        // A probe must fail first, because the pod may still count as ready from before.
+        // Wait until a probe has failed, because the pod may still count as ready from before.
         sleep(Duration::from_secs(3)).await;
         pod.ready().await?;
         Ok(FaultOutcome { restarted: pod.state().await?.restarts > before.restarts, note })
     }
 }
 
-/// Lowers the limit until the kernel can reclaim nothing, and waits for the end of the process.
+/// Lowers the limit until the kernel cannot reclaim any memory, and waits for the end of the
+/// process.
 async fn squeeze(pod: &Pod, pid: u32) -> Result<String> {
     let (limit, usage) =
         (memory_file(pid, "limit_in_bytes", "max")?, memory_file(pid, "usage_in_bytes", "current")?);
@@ -103,7 +104,7 @@ async fn squeeze(pod: &Pod, pid: u32) -> Result<String> {
     Ok(format!("went on within {} MiB", lowest >> 20))
 }
 
-/// The peak memory of the container since its last start, in bytes.
+/// The peak memory of the container since it was last started, in bytes.
 pub(super) async fn peak_memory(pod: &Pod) -> Result<u64> {
     let file = memory_file(pod.state().await?.pid, "max_usage_in_bytes", "peak")?;
     Ok(fs::read_to_string(file)?.trim().parse()?)

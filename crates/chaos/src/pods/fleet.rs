@@ -20,7 +20,7 @@ use super::{
     service::GatewayService,
 };
 
-/// Pods, and what is needed to create them.
+/// Pods, and the values with which they are created.
 #[derive(Debug)]
 pub(super) struct PodFleet {
     pub(super) deployments: Vec<Deployment>,
@@ -74,8 +74,8 @@ impl PodFleet {
         Ok(())
     }
 
-    /// Like `helm upgrade`: the migration first, then all Deployments concurrently, each pod by
-    /// pod.
+    /// Upgrades like `helm upgrade`: the migration first, then all Deployments concurrently, each
+    /// pod by pod.
     pub(super) async fn upgrade(&mut self, rendered: &Rendered) -> Result<()> {
         self.maker.migrate(&rendered.migration).await?;
         let maker = &self.maker;
@@ -103,7 +103,8 @@ impl Deployment {
         Ok(found.1)
     }
 
-    /// With `maxSurge: 1` and `maxUnavailable: 0`: a pod is ended when its replacement is ready.
+    /// Replaces the pods as with `maxSurge: 1` and `maxUnavailable: 0`: a pod is ended when its
+    /// replacement is ready.
     async fn roll(&mut self, template: &PodTemplate, maker: &PodMaker) -> Result<Vec<PodEnd>> {
         let mut ending = JoinSet::new();
         for old in std::mem::take(&mut self.pods) {
@@ -137,7 +138,8 @@ impl PodMaker {
         Pod::start(template, name, address, &self.podman, service).await
     }
 
-    /// No address is used twice: connections to the earlier pod would reach the later one.
+    /// The name and the address of the next pod. An address is never reused, because connections to
+    /// the earlier pod would reach the later one.
     fn next(&self, template: &PodTemplate) -> (String, Ipv4Addr) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 97, 0, 10)) + number);

@@ -1,4 +1,5 @@
-//! One pod: started by podman, probed from outside like by a kubelet, ended with its grace period.
+//! One pod. It is started by podman, probed from outside like by a kubelet, and ended with its
+//! grace period.
 
 use std::{
     fs,
@@ -24,13 +25,14 @@ use super::{
 };
 use testkit::{fleet::Metrics, http};
 
-/// Time until an ending pod is out of the service; a pod must not end before clients are directed
-/// elsewhere.
+/// Time until an ending pod is removed from the service. A pod must not end before clients are
+/// directed to other pods.
 const ENDPOINT_DELAY: Duration = Duration::from_secs(1);
-/// Limit until a pod is ready.
+/// Maximum time until a pod is ready.
 const READY_LIMIT: Duration = Duration::from_secs(120);
 
-/// A running pod. It is probed until it is dropped; [`Pod::end`] or the end of the run removes it.
+/// A running pod. It is probed until this is dropped. [`Pod::end`] or the end of the run removes
+/// the pod.
 #[derive(Debug)]
 pub(super) struct Pod {
     pub(super) name: String,
@@ -47,7 +49,7 @@ pub(super) struct Pod {
 #[derive(Debug, Default)]
 struct Health {
     is_ready: AtomicBool,
-    /// How often a kubelet would have restarted the container.
+    /// Number of times that a kubelet would have restarted the container.
     deaths: AtomicU32,
 }
 
@@ -62,7 +64,7 @@ pub(super) struct PodEnd {
 }
 
 impl Pod {
-    /// Starts a pod; with a service, it gets connections while it is ready.
+    /// Starts a pod. With a service, the pod gets connections while it is ready.
     pub(super) async fn start(
         template: &PodTemplate,
         name: String,
@@ -92,10 +94,10 @@ impl Pod {
         })
     }
 
-    /// Waits until its readiness probe succeeds.
+    /// Waits until the readiness probe succeeds.
     ///
     /// # Errors
-    /// It does not succeed; the error contains the end of its log.
+    /// The probe does not succeed; the error contains the end of the pod's log.
     pub(super) async fn ready(&self) -> Result<()> {
         let began = Instant::now();
         while !self.health.is_ready.load(Ordering::Relaxed) {
@@ -132,13 +134,14 @@ impl Pod {
         self.podman.run(&[&["update"], limits, &[self.container.as_str()]].concat()).await.map(drop)
     }
 
-    /// How often its liveness probe failed until a kubelet would have restarted it.
+    /// Number of times that the liveness probe failed until a kubelet would have restarted the
+    /// container.
     pub(super) fn deaths(&self) -> u32 {
         self.health.deaths.load(Ordering::Relaxed)
     }
 
-    /// Ends it as Kubernetes does: SIGTERM, a moment later no new connections, SIGKILL after its
-    /// grace period. Its log goes to `log_dir`.
+    /// Ends the pod like Kubernetes: SIGTERM, a moment later no new connections, SIGKILL after its
+    /// grace period. The log is written to `log_dir`.
     pub(super) async fn end(self, log_dir: &Path) -> Result<PodEnd> {
         self.prober.abort();
         let began = Instant::now();
@@ -169,10 +172,10 @@ impl Drop for Pod {
     }
 }
 
-/// Runs a pod to its end, like a Job.
+/// Runs a pod until it ends, like a Job.
 ///
 /// # Errors
-/// It ends with a code other than 0; the error contains its log.
+/// The pod ends with a code other than 0; the error contains its log.
 pub(super) async fn run_to_end(
     template: &PodTemplate,
     name: &str,

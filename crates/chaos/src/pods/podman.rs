@@ -1,4 +1,4 @@
-//! podman with runc, used like a kubelet uses a container runtime; and the network of the pods.
+//! podman with runc, used like a kubelet uses a container runtime, and the network of the pods.
 
 use std::{
     fs,
@@ -15,15 +15,16 @@ use tokio::{io::AsyncWriteExt, process::Command};
 
 use super::chart::RELEASE;
 
-/// Addresses of pods, one each.
+/// Network for addresses of pods, one for each.
 pub(super) const POD_NETWORK: &str = "10.97.0.0/16";
-/// Addresses of pods and services.
+/// Network for addresses of pods and services.
 pub(super) const WHOLE_NETWORK: &str = "10.96.0.0/15";
 /// The address of NATS, Postgres and the model, on this machine.
 pub(super) const HOST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 77, 1);
 /// The address of the service in front of the gateways.
 pub(super) const GATEWAY_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 77, 2);
-/// crun does not start where cgroups v1 and v2 are both mounted.
+/// Settings of podman. They name runc because crun does not start where cgroups v1 and v2 are both
+/// mounted.
 const ENGINE: &str =
     "[engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n";
 /// Required programs, and the Debian packages that contain them.
@@ -69,7 +70,7 @@ impl Podman {
         Ok(podman)
     }
 
-    /// Removes all pods and what they needed; ignores what is missing.
+    /// Removes all pods and their network and secrets. Ignores what is missing.
     pub(super) async fn clear(&self) {
         let label = format!("label=app.kubernetes.io/instance={RELEASE}");
         let pods = self.run(&["pod", "ps", "--quiet", "--filter", &label]).await.unwrap_or_default();
@@ -88,9 +89,10 @@ impl Podman {
         self.run(&["play", "kube", "--network", &network, &file.to_string_lossy()]).await.map(drop)
     }
 
-    /// Fixes the bridge's MAC address, by which pods reach this machine. A bridge takes the lowest
-    /// address of its ports, so it changes when pods come and go. Other pods would then send to the
-    /// old one for up to half a minute. The bridge exists only while there are pods.
+    /// Fixes the bridge's MAC address, which pods use to reach this machine. Without this, a bridge
+    /// takes the lowest address of its ports, so its address changes when pods start and end. Other
+    /// pods would then send to the old address for up to half a minute. The bridge exists only
+    /// while there are pods.
     pub(super) async fn keep_bridge_address(&self) -> Result<()> {
         let bridge = self.run(&["network", "inspect", "--format", "{{.NetworkInterface}}", RELEASE]).await?;
         let address = fs::read_to_string(format!("/sys/class/net/{bridge}/address"))?;
@@ -108,7 +110,7 @@ impl Podman {
         })
     }
 
-    /// SIGTERM, and SIGKILL after the grace period.
+    /// Sends SIGTERM, and SIGKILL after the grace period.
     pub(super) async fn stop(&self, container: &str, grace: Duration) -> Result<()> {
         self.run(&["stop", "--time", &grace.as_secs().to_string(), container]).await.map(drop)
     }
@@ -127,8 +129,8 @@ impl Podman {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("podman");
         command.args(arguments).env("CONTAINERS_CONF", self.folder.path().join("containers.conf"));
-        // The monitor of a container writes a file to its working directory when the kernel has
-        // killed the container's process.
+        // A working directory for the monitor of a container, which writes a file there when the
+        // kernel has killed the container's process.
         command.current_dir(self.folder.path()).stdin(Stdio::null()).kill_on_drop(true);
         command
     }
@@ -160,8 +162,10 @@ fn checked(what: &str, output: Output) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+/// Checks that all required programs exist.
+///
 /// # Errors
-/// Something is missing; the error says how to install it.
+/// A program is missing; the error says how to install it.
 pub(super) fn check_programs() -> Result<()> {
     ensure!(workspace::is_root(), "pods with addresses, limits and users of their own need root");
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -178,7 +182,8 @@ pub(super) fn check_programs() -> Result<()> {
     Ok(())
 }
 
-/// At most the limits of this process: root in a container may not raise them.
+/// Limits of containers: at most those of this process, because root in a container may not be able
+/// to raise them.
 fn ulimits() -> Result<String> {
     let limits = fs::read_to_string("/proc/self/limits")?;
     let files = limits.lines().find_map(|line| line.strip_prefix("Max open files"));

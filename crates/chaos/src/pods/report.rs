@@ -19,7 +19,7 @@ use crate::{
 };
 use testkit::sse::StreamEvent;
 
-/// The most violations that are printed.
+/// Maximum number of violations that are printed.
 const SHOWN: usize = 20;
 
 /// Findings that are collected during the run.
@@ -28,7 +28,7 @@ pub(super) struct Findings {
     pub(super) violations: Vec<RuleViolation>,
     phases: Vec<RunPhase>,
     rows: Vec<(String, String)>,
-    /// Intended restarts, by pod.
+    /// Number of intended restarts, by pod.
     restarts: BTreeMap<String, u64>,
 }
 
@@ -41,7 +41,7 @@ pub struct PodsReport {
 }
 
 impl Findings {
-    /// Begins another phase.
+    /// Begins the next phase.
     pub(super) fn begin(&mut self, name: impl Into<String>) {
         let name = name.into();
         println!("{name}");

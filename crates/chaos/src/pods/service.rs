@@ -1,5 +1,5 @@
-//! The service in front of the gateways: connections go to a ready pod, by kernel rules like those
-//! of kube-proxy.
+//! The service in front of the gateways. Kernel rules like those of kube-proxy direct connections
+//! to a ready pod.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use super::podman::{GATEWAY_ADDRESS, HOST_ADDRESS, piped, system};
 const TABLE: &str = "antiphon_pods";
 const PORT: u16 = 80;
 
-/// An address whose connections go to a random ready pod; open connections are not touched.
+/// An address whose connections go to a random ready pod. Open connections are not affected.
 #[derive(Debug)]
 pub(super) struct GatewayService {
     target_port: u16,
@@ -26,7 +26,7 @@ pub(super) struct GatewayService {
 }
 
 impl GatewayService {
-    /// Creates a service without pods: connections are refused.
+    /// Creates a service without pods, so that connections are refused.
     pub(super) async fn set_up(target_port: u16) -> Result<Self> {
         let service = Self { target_port, ready: Mutex::default(), changing: tokio::sync::Mutex::default() };
         service.apply().await?;
@@ -38,13 +38,13 @@ impl GatewayService {
         SocketAddr::from((GATEWAY_ADDRESS, PORT))
     }
 
-    /// Adds this pod for new connections.
+    /// Adds this pod, so that it gets new connections.
     pub(super) async fn add(&self, pod: &str, address: Ipv4Addr) -> Result<()> {
         locked(&self.ready).insert(pod.to_owned(), address);
         self.apply().await
     }
 
-    /// Removes this pod for new connections.
+    /// Removes this pod, so that it gets no new connections.
     pub(super) async fn remove(&self, pod: &str) -> Result<()> {
         match locked(&self.ready).remove(pod) {
             Some(_) => {}
@@ -65,7 +65,8 @@ impl GatewayService {
 fn rules(pods: &[Ipv4Addr], target_port: u16) -> String {
     let targets: Vec<_> = pods.iter().enumerate().map(|(number, pod)| format!("{number} : {pod}")).collect();
     let rule = match pods.len() {
-        // The address belongs to this machine, and nothing listens on it.
+        // Without pods no rule is needed: the address belongs to this machine, and no process
+        // listens on it.
         0 => String::new(),
         count => format!(
             "ip daddr {GATEWAY_ADDRESS} tcp dport {PORT} dnat to numgen random mod {count} map {{ {} }} : {target_port}",
@@ -89,7 +90,7 @@ pub(super) async fn add_addresses() -> Result<()> {
     Ok(())
 }
 
-/// Removes the addresses and the rules; ignores what is missing.
+/// Removes the addresses and the rules. Ignores what is missing.
 pub(super) async fn remove_addresses() {
     for address in [HOST_ADDRESS, GATEWAY_ADDRESS] {
         _ = system("ip", &["address", "del", &format!("{address}/32"), "dev", "lo"]).await;

@@ -8,7 +8,7 @@ use std::{
 use crate::turns::AwaitedAnswer;
 use testkit::sse::{StreamEvent, Transcript};
 
-/// A phase of the run, until the begin of the next one.
+/// A phase of the run, which ends when the next one begins.
 #[derive(Debug, Clone)]
 pub(super) struct RunPhase {
     pub(super) name: String,
@@ -19,7 +19,7 @@ pub(super) struct RunPhase {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Silences {
     pub(super) longest: Duration,
-    /// The client with the longest silence, and when it began.
+    /// The client with the longest silence, and when that silence began.
     pub(super) place: Option<(String, Instant)>,
     /// Count of silences longer than [`LIMIT`].
     pub(super) too_long: usize,
@@ -28,15 +28,15 @@ pub(super) struct Silences {
 /// The longest acceptable silence.
 pub(super) const LIMIT: Duration = Duration::from_secs(2);
 
-/// One event in the time line of a client.
+/// One event in the timeline of a client.
 enum Moment<'a> {
     Awaited(&'a str),
     Seen(&'a StreamEvent),
 }
 
-/// Silences by the number of their phase. A silence lasts from the last event, or from the
-/// acceptance of an answer's input, to the next event. It counts only while an answer is due whose
-/// end the client has not seen.
+/// Silences by the number of their phase. A silence begins with an event, or with the acceptance of
+/// an answer's input, and ends with the next event. It counts only while an answer is due whose end
+/// the client has not received.
 pub(super) fn by_phase(
     phases: &[RunPhase],
     awaited: &[AwaitedAnswer],
@@ -73,7 +73,7 @@ fn of_client(moments: &[(Instant, Moment<'_>)]) -> Vec<(Instant, Instant)> {
     let mut last = None;
     for (at, moment) in moments {
         match moment {
-            // The end may be seen before the client that sent the input has the response.
+            // The end may arrive before the client that sent the input has the response.
             Moment::Awaited(answer) if ended.contains(answer) => {}
             Moment::Awaited(answer) => {
                 if due.is_empty() {
@@ -96,7 +96,8 @@ fn of_client(moments: &[(Instant, Moment<'_>)]) -> Vec<(Instant, Instant)> {
     found
 }
 
-/// The first phase that begins within the interval, or else the one around it.
+/// The first phase that begins within the interval, or otherwise the phase that contains the
+/// interval.
 fn cause(phases: &[RunPhase], from: Instant, to: Instant) -> Option<usize> {
     let within = phases.iter().position(|phase| (from..=to).contains(&phase.began));
     within.or_else(|| phases.iter().rposition(|phase| phase.began <= from))
@@ -132,8 +133,8 @@ mod tests {
             events: events.to_vec(),
             ..Transcript::new(SocketAddr::from(([127, 0, 0, 1], 1)), None)
         };
-        // The answer b is seen before its input is known to be accepted; nothing is due from 3.1 s
-        // to 3.9 s.
+        // The client receives answer b before its input is known to be accepted. No answer is due
+        // from 3.1 s to 3.9 s.
         let awaited = [awaited("a", 100), awaited("b", 3_100), awaited("c", 3_900)];
         let found = by_phase(&phases, &awaited, &[("t".to_owned(), vec![transcript])]);
         let silences = |began, longest, too_long| Silences {

@@ -1,7 +1,7 @@
 //! Inputs and tasks of the load, which a scripted workflow service answers.
 //!
-//! Only the tables count: an answer that Postgres has lost may be given again. Each input and each
-//! task has a unique text by which its rows are found, whatever turns it had.
+//! Only the tables are compared, because an answer that Postgres has lost may be produced again.
+//! Each input and each task has a unique text by which its rows are found, whatever turns it had.
 
 use std::{
     net::SocketAddr,
@@ -35,25 +35,25 @@ use wire::subject;
 const THREADS: usize = 4;
 /// Pause between two pairs of an input and a task.
 const PACE: Duration = Duration::from_millis(250);
-/// One in this number is answered over a second, so that some are in progress whenever a server
+/// One answer in this number takes a second, so that some answers are in progress whenever a server
 /// goes back.
 const SLOW: usize = 3;
-/// A request that is not acknowledged is redelivered after this time.
+/// Time after which a request without an acknowledgement is redelivered.
 const ACK_WAIT: Duration = Duration::from_secs(3);
-/// Limit of a run. The stream of requests drops a request that it had before the store went back;
-/// then only the next run is answered.
+/// Deadline of a run. The stream of requests drops a request that it already had before the store
+/// went back. Then only the next run is answered.
 const DEADLINE_MS: u64 = 8_000;
 
 /// The counts of inputs and tasks.
 #[derive(Debug, Default)]
 pub struct CommandCounts {
-    /// Those with an acknowledged entry.
+    /// Number of inputs and tasks with an acknowledged entry.
     pub acknowledged: usize,
-    /// Those whose input and answer are stored.
+    /// Number of inputs and tasks with a stored input and answer.
     pub answered: usize,
-    /// Inputs that failed at their deadline. Tasks are retried until they are answered.
+    /// Number of inputs that failed at their deadline. Tasks are retried until they are answered.
     pub late: usize,
-    /// Those in neither tables nor streams; all of them are recorded.
+    /// Number of inputs and tasks in neither tables nor streams. All of them are recorded.
     pub gone: usize,
 }
 
@@ -75,13 +75,13 @@ pub(super) struct CommandLoad {
 }
 
 impl CommandLoad {
-    /// Configures the agents of a fleet that is ready.
+    /// Configures the agents of a fleet, which must be ready.
     pub(super) async fn prepare(
         nats_url: &str,
         partitions: PartitionCount,
         gateways: &[SocketAddr],
     ) -> Result<Self> {
-        // Changes the consumer that the workflow service has created.
+        // This changes the consumer that the workflow service has created.
         ManualWorkflow::connect(nats_url, "default", ACK_WAIT).await?;
         let settings = json!({
             "backoff_base_ms": 100, "backoff_cap_ms": 800, "deadline_ms": DEADLINE_MS, "work_request": false, "memory": false,
@@ -93,7 +93,7 @@ impl CommandLoad {
         Ok(Self { nats_url: nats_url.to_owned(), partitions })
     }
 
-    /// Sends pairs of an input and a task, one after the other, until `stop`.
+    /// Sends pairs of an input and a task, in sequence, until `stop`.
     pub(super) async fn begin(
         &self,
         round: usize,
@@ -128,9 +128,9 @@ impl CommandLoad {
         }))
     }
 
-    /// Waits up to `limit` until everything has ended or is lost and recorded; the rest are
-    /// violations. Entries acknowledged after the restore cannot be lost. `since`: when the round
-    /// began, by the database's clock.
+    /// Waits up to `limit` until each command has ended, or is lost and recorded; the others are
+    /// violations. An entry acknowledged after the restore cannot be lost. `since` is when the
+    /// round began, by the database's clock.
     pub(super) async fn judge(
         &self,
         sent: &[AckedCommand],
@@ -159,7 +159,7 @@ impl CommandLoad {
 
 impl AckedCommand {
     fn new(partition: PartitionId, seq: u64, payload: Bytes, content: String, slowly: bool) -> Self {
-        // The same text as in the script.
+        // The texts are the same as in the script.
         let answer = match slowly {
             true => format!("{content}, as slowly as it goes, {content}"),
             false => format!("You said: {content}"),
@@ -167,14 +167,14 @@ impl AckedCommand {
         Self { partition, seq, payload, content, answer, acked_at: Instant::now() }
     }
 
-    /// True if an incident records that its entry may be lost, and it is.
+    /// True if an incident records that the command's entry may be lost, and the entry is lost.
     async fn is_gone(&self, incidents: &[IncidentRow], context: &jetstream::Context) -> Result<bool> {
         if !incidents.iter().any(|incident| incident.names(self.partition.0, self.seq)) {
             return Ok(false);
         }
         let stream = context.get_stream(subject::stream_name(self.partition)).await?;
         match stream.get_raw_message(self.seq).await {
-            // A stream that has continued has other entries at this sequence.
+            // A stream that has continued has another entry at this sequence.
             Ok(entry) => Ok(entry.payload != self.payload),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(true),
             Err(error) => Err(error.into()),
@@ -182,7 +182,7 @@ impl AckedCommand {
     }
 }
 
-/// The present counts, and the commands that have neither ended once nor are lost and recorded.
+/// The current counts, and the commands that have neither ended once nor are lost and recorded.
 async fn look(
     sent: &[AckedCommand],
     database_url: &str,
@@ -258,7 +258,7 @@ fn task(id: &str, number: usize, content: String) -> Result<Task> {
     Ok(Task { agent, id, kind: TaskKind::Task, content, metadata: Metadata::EMPTY })
 }
 
-/// Publishes, and repeats until it is acknowledged.
+/// Publishes a payload, and repeats that until it is acknowledged.
 async fn publish(publisher: &Publisher, subject: &str, payload: &Bytes) -> Result<u64> {
     let began = Instant::now();
     loop {

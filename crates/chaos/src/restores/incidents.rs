@@ -16,7 +16,7 @@ from_row! {
 }
 
 impl IncidentRow {
-    /// True if it records that this entry may be lost.
+    /// True if the incident records that this entry may be lost.
     pub(super) fn names(&self, partition: u16, seq: u64) -> bool {
         let seq = i64::try_from(seq).unwrap_or(i64::MAX);
         self.kind != "store_stepped_back"
@@ -26,7 +26,7 @@ impl IncidentRow {
     }
 }
 
-/// The incidents detected at this time or later, seconds since 1970 by the database's clock.
+/// The incidents detected at or after this time, in seconds since 1970 by the database's clock.
 pub(super) async fn since(connection: &mut PgConnection, since: f64) -> Result<Vec<IncidentRow>> {
     let rows = sqlx::query_as(
         "SELECT partition_id, kind, first_seq, last_seq FROM incidents WHERE detected_at >= to_timestamp($1)",

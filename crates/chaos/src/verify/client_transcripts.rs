@@ -1,4 +1,4 @@
-//! Compares what clients saw of turns with the stored rows.
+//! Compares the events of turns that clients received with the stored rows.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use testkit::{
     sse::{StreamEvent, Transcript},
 };
 
-/// What one client saw of one message, over all its connections.
+/// The events of one message that one client received, over all its connections.
 #[derive(Default)]
 struct View {
     text: String,
     completed: usize,
 }
 
-/// True if the clients of a thread have seen the end of everything stored in it.
+/// True if the clients of a thread have received the end of every message stored in it.
 pub fn have_seen_all(thread: &str, transcripts: &[Transcript], messages: &[TurnMessage]) -> bool {
     let views = views(transcripts);
     answers(thread, messages).keys().all(|answer| views.get(answer).is_some_and(|view| view.completed > 0))
@@ -28,14 +28,15 @@ struct StoredAnswer {
 }
 
 impl StoredAnswer {
-    /// An owner that dies may have shown text after the stop that its successor does not keep.
+    /// True if a client may have received this text. An owner that was killed may have sent text
+    /// after the stop that the next owner does not store.
     fn fits(&self, seen: &str) -> bool {
         if self.is_stopped { seen.starts_with(&self.text) } else { seen == self.text }
     }
 }
 
-/// Clients that followed a thread from its beginning have seen each answer end once, with the
-/// stored text.
+/// Checks that clients that were subscribed from the beginning of a thread received the end of each
+/// answer once, with the stored text.
 pub fn verify_views(clients: &[(String, Vec<Transcript>)], messages: &[TurnMessage]) -> Vec<RuleViolation> {
     let mut findings = Findings::default();
     for (thread, transcripts) in clients {
@@ -66,7 +67,7 @@ pub fn verify_views(clients: &[(String, Vec<Transcript>)], messages: &[TurnMessa
     findings.0
 }
 
-/// The text of each answer, with that of the steps before it.
+/// The text of each answer, including the text of its earlier steps.
 fn answers<'a>(thread: &str, messages: &'a [TurnMessage]) -> BTreeMap<&'a str, StoredAnswer> {
     let of_thread: Vec<_> = messages.iter().filter(|row| row.thread_id == thread).collect();
     let batches = of_thread.chunk_by(|a, b| a.batch_id == b.batch_id);

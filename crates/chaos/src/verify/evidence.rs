@@ -11,7 +11,7 @@ use testkit::{
     sse::Transcript,
 };
 
-/// All compared data, read after all processes and clients had time to finish.
+/// All compared data. It is read after all processes and clients have had time to finish.
 #[derive(Debug)]
 pub struct Evidence<'a> {
     pub partitions: PartitionCount,
@@ -23,23 +23,22 @@ pub struct Evidence<'a> {
     pub messages: &'a [MessageRow],
     /// The table `dead_letters`.
     pub dead_letters: &'a [DeadLetterRow],
-    /// The ends of messages that clients are sent, by thread and position.
+    /// The ends of messages that clients must receive, by thread and position.
     pub ends: &'a [EndRow],
-    /// Transcripts by thread, in the order of a client's connections.
+    /// Transcripts by thread, each in the order of a client's connections.
     pub transcripts: &'a [(String, Vec<Transcript>)],
-    /// A message with a gap that was open for this long may have been given up although it is
-    /// complete.
+    /// If a message was open with a gap for this time, it may have failed although it is complete.
     pub gap_timeout: Duration,
-    /// Whether dead letters of entries are expected because garbage was sent.
+    /// True if dead letters of entries are expected, because garbage was sent.
     pub allow_entry_letters: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleViolation {
     pub rule: &'static str,
-    /// Thread and message, or connection.
+    /// The place of the violation: thread and message, or connection.
     pub place: String,
-    /// What was found.
+    /// The facts that contradict the rule.
     pub found: String,
 }
 
@@ -50,7 +49,7 @@ impl fmt::Display for RuleViolation {
 }
 
 impl RuleViolation {
-    /// `found` is what contradicts `rule` at this place.
+    /// Creates a violation: `found` contradicts `rule` at this place.
     pub fn new(rule: &'static str, place: impl ToString, found: impl Into<String>) -> Self {
         Self { rule, place: place.to_string(), found: found.into() }
     }
@@ -72,10 +71,11 @@ impl Findings {
     }
 }
 
-/// The most characters of a violation's texts that are shown, from where they differ.
+/// Maximum number of characters of a violation's texts that are shown. They begin where the texts
+/// differ.
 const SHOWN: usize = 300;
 
-/// Both texts; long ones from shortly before the difference.
+/// Both texts. Long ones are shown from shortly before their difference.
 pub(super) fn apart(expected: &str, seen: &str) -> String {
     let same = expected.chars().zip(seen.chars()).take_while(|(a, b)| a == b).count();
     let shown = |text: &str| {

@@ -1,4 +1,4 @@
-//! The log as NATS has it at the end of a run, with which everything else is compared.
+//! The log that NATS has at the end of a run. All other data is compared with it.
 
 use std::time::Duration;
 
@@ -12,27 +12,27 @@ use model::{Frame, MessageKey, PartitionCount, PartitionId};
 use simulation::checker::{Publish, Published};
 use wire::DecodeLimits;
 
-/// The binary's default, bytes.
+/// Maximum bytes of a chunk: the binary's default.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Entries per request.
 const BATCH: usize = 1_000;
-/// How often a stream is read that cannot be read to its end.
+/// Maximum number of times that a stream is read if its end cannot be reached.
 const READ_TRIES: usize = 5;
-/// Limit for the stream to deliver an entry that it has.
+/// Maximum time for the stream to deliver an entry that it has.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Reads every partition's stream from its first entry to its last. The fleet must keep its log;
 /// see [`super::KEEP_LOG`].
 ///
 /// # Errors
-/// A stream cannot be read, or lacks an entry between its first and its last.
+/// A stream cannot be read, or an entry between its first and its last one is missing.
 pub async fn read_log(context: &jetstream::Context, partitions: PartitionCount) -> Result<Vec<Publish>> {
     let mut log = Vec::new();
     for partition in partitions.all() {
         let limits = DecodeLimits { chunk_bytes: CHUNK_BYTES, partitions };
         let (before, mut tries) = (log.len(), 0);
-        // On a machine that is busy with processes that have just ended, a cluster occasionally
-        // loses a consumer.
+        // If the machine is busy with processes that have just ended, a cluster occasionally loses
+        // a consumer.
         while let Err(error) = read_stream(context, partition, &limits, &mut log).await {
             tries += 1;
             if tries == READ_TRIES {
@@ -90,7 +90,7 @@ fn content_type(headers: &HeaderMap) -> Option<&str> {
     headers.get("Content-Type").map(|value| value.as_str())
 }
 
-/// One entry's chunks in the checker's types.
+/// Converts the chunks of one entry to the checker's types.
 pub(super) fn chunks(frame: Frame) -> Vec<Published> {
     let Frame { thread, chunks, token: _ } = frame;
     let published = |arrival: model::IncomingChunk| Published::Chunk {

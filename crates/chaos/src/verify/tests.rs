@@ -1,6 +1,6 @@
-//! Shows that each rule can fail: a check that cannot fail proves nothing. The rules of the shared
-//! checker have such tests beside them; here one test of each kind shows that the evidence reaches
-//! that checker.
+//! Shows that each rule can fail, because a check that cannot fail proves nothing. The crate of the
+//! shared checker has such tests for its own rules. Here one test of each kind shows that the
+//! evidence reaches that checker.
 
 use std::{
     net::SocketAddr,
@@ -43,13 +43,13 @@ fn chunk(id: u32, text: &str) -> StreamEvent {
     })
 }
 
-/// The rest from the store: final, whatever its number.
+/// An event with the rest of a message, read from the store. It is final, whatever its number.
 fn rest(message: &str, id: u32, text: &str) -> StreamEvent {
     let StreamEvent::Chunk(chunk) = chunk(id, text) else { unreachable!() };
     StreamEvent::Chunk(ReceivedChunk { message: message.into(), is_final: true, is_compacted: true, ..chunk })
 }
 
-/// A message that a client first sees when it is persisted.
+/// The events of a message that a client first receives when it is persisted.
 fn from_store(message: &str, position: &str) -> [StreamEvent; 2] {
     let complete =
         StreamEvent::Complete { message: message.into(), position: Some(position.into()), is_stopped: false };
@@ -112,8 +112,8 @@ fn entry_letter(seq: i64) -> DeadLetterRow {
     DeadLetterRow { kind: "entry".into(), stream_seq: seq, thread_id: None, message_id: None, ..of_message }
 }
 
-/// Each event has its own id. Ends at 4 or below are history for the client, unless its first event
-/// is such an end.
+/// A connection in which each event has its own id. Ends at position 4 or below are history for the
+/// client, unless its first event is such an end.
 fn connection(events: Vec<StreamEvent>, end: Option<StreamEnd>) -> Transcript {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let is_gap = events.first().and_then(StreamEvent::terminal) == Some("gap");
@@ -134,7 +134,7 @@ fn connection(events: Vec<StreamEvent>, end: Option<StreamEnd>) -> Transcript {
 }
 
 impl EvidenceFixture {
-    /// Two messages and one with a gap, the first of which a client saw.
+    /// Evidence with two messages and one with a gap. A client received the first one.
     fn good() -> Self {
         let (ack_log, mut log) = (AckLog::default(), Vec::new());
         let mut publish = |message: &str, id: usize| {
@@ -161,7 +161,7 @@ impl EvidenceFixture {
         case.with_events(vec![chunk(0, "a"), chunk(1, "b"), complete()])
     }
 
-    /// One connection with these events, then the other message as read from the store.
+    /// One connection with these events, and after them the other message as read from the store.
     fn with_events(self, mut events: Vec<StreamEvent>) -> Self {
         events.extend(from_store("n", "6"));
         self.with_connections(vec![connection(events, Some(StreamEnd::Aborted("cut".into())))])
@@ -207,7 +207,7 @@ impl EvidenceFixture {
 #[test]
 fn a_good_run_has_no_violations() {
     assert_eq!(EvidenceFixture::good().rules(), Vec::<&str>::new());
-    // Cut in the middle, and the rest from the store.
+    // The connection is cut in the middle, and the rest comes from the store.
     let connections = vec![
         connection(vec![chunk(0, "a")], None),
         connection([vec![rest("m", 1, "b"), complete()], from_store("n", "6").to_vec()].concat(), None),
@@ -218,7 +218,7 @@ fn a_good_run_has_no_violations() {
 #[test]
 fn an_acknowledged_publication_must_be_in_the_log() {
     let rule = "what is acknowledged is in the log";
-    // The text is complete nevertheless: the entry is there twice, but was acknowledged under a
+    // The text is complete, because the entry is in the log twice. But it was acknowledged with a
     // sequence that is missing.
     let mut case = EvidenceFixture::good();
     case.log.push(Publish { seq: 9, ..case.log[3].clone() });
@@ -322,7 +322,7 @@ fn what_clients_saw_reaches_the_shared_checker() {
     assert_eq!(rules(vec![chunk(0, "a"), chunk(1, "b"), complete(), complete()]), [terminal, missed]);
     assert_eq!(rules(vec![chunk(0, "a"), complete()]), [text]);
     assert_eq!(rules(vec![chunk(0, "a"), rest("m", 1, "c"), complete()]), [text]);
-    // Not in the log, and not marked as a rest.
+    // The chunk is not in the log and is not marked as a rest.
     assert_eq!(rules(vec![chunk(0, "a"), chunk(2, "b"), complete()]), [text]);
     assert_eq!(rules(vec![failed("m", "stalled")]), [terminal]);
     assert_eq!(rules(vec![chunk(0, "a"), chunk(1, "b"), complete(), chunk(2, "c")]), [text]);
@@ -339,8 +339,8 @@ fn what_clients_saw_reaches_the_shared_checker() {
 fn every_end_is_sent_once_and_in_order() {
     let missed = Invariant::NothingMissed.statement();
     let whole = || vec![chunk(0, "a"), chunk(1, "b"), complete()];
-    // A failure after the client connected is sent as well; and the last end that it received is
-    // not the last one.
+    // A failure after the client connected must be sent as well. Here the last end that the client
+    // received is not the last one.
     let late = |mut case: EvidenceFixture| {
         let mut ends = case.ends();
         ends.iter_mut().filter(|end| end.message_id == "gap").for_each(|end| end.position = 7);
@@ -363,7 +363,7 @@ fn every_end_is_sent_once_and_in_order() {
     );
     let swapped = [whole(), vec![gap], from_store("n", "6").to_vec()].concat();
     assert_eq!(late(EvidenceFixture::good()).with_connections(connection(swapped)).rules(), [missed]);
-    // A client that has not seen the message begin must not get a restart.
+    // A client that has not received the start of the message must not get a restart.
     let anew = [vec![StreamEvent::Restart { after: "4".into() }], whole()].concat();
     assert_eq!(EvidenceFixture::good().with_events(anew).rules(), [missed]);
     let mut case = EvidenceFixture::good();

@@ -1,5 +1,5 @@
-//! Converts what clients saw for the shared checker, and checks the rules that concern HTTP
-//! connections.
+//! Converts the events that clients received for the shared checker, and checks the rules that
+//! concern HTTP connections.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use testkit::{
     sse::{ReceivedChunk, StreamEnd, StreamEvent, Transcript},
 };
 
-/// The connections of one client as one transcript of the shared checker: its text continues from
+/// The connections of one client as one transcript of the shared checker. Its text continues from
 /// connection to connection, like its cursor.
 pub(super) fn translate(
     number: usize,
@@ -33,8 +33,8 @@ pub(super) fn translate(
         }
         for received in &transcript.events {
             match &received.event {
-                // Ids repeat in a message that is sent again, and behind the position that the
-                // client went back to.
+                // Ids repeat in a message that is sent again, and after a position to which the
+                // client went back.
                 StreamEvent::Reset { message, .. } => ids.retain(|id| !names(id, message)),
                 StreamEvent::Restart { after } => {
                     let after = base(after);
@@ -63,16 +63,16 @@ pub(super) fn translate(
     })
 }
 
-/// The position after which a client gets every end. It comes from the cursor that the client sent,
-/// or else from the `ready` of its first connection.
+/// The position after which a client must receive every end. It comes from the cursor that the
+/// client sent, or otherwise from the `ready` of its first connection.
 pub(super) fn since(transcripts: &[Transcript]) -> Option<i64> {
     let cursor =
         |connection: &Transcript| connection.last_event_id.clone().or_else(|| connection.ready.clone());
     transcripts.iter().find_map(cursor).and_then(|id| base(&id))
 }
 
-/// True if an event's id contains the client's place in this message:
-/// `<position>~<message>.<attempt>...` for each open one.
+/// True if an event's id contains the client's place in this message. The id has
+/// `<position>~<message>.<attempt>...` for each open message.
 fn names(id: &str, message: &str) -> bool {
     let of_message = |part: &str| part.strip_prefix(message).is_some_and(|rest| rest.starts_with('.'));
     id.split('~').skip(1).any(of_message)
@@ -104,7 +104,7 @@ fn translated(event: &StreamEvent) -> Result<Option<SeenEvent>> {
 fn chunk(event: &ReceivedChunk) -> Result<SeenEvent> {
     let message = MessageId::parse(&event.message)?;
     let kind = ChunkKind::from_name(&event.kind).context("an unknown type")?;
-    // Followers keep no metadata, because verified runs publish none.
+    // Subscribers here keep no metadata, because verified runs publish none.
     let chunk = Arc::new(Chunk { kind, ..Chunk::content(event.id, &event.text, event.is_final) });
     Ok(match event.is_compacted {
         true => SeenEvent::Rest { message, chunk },
@@ -112,7 +112,8 @@ fn chunk(event: &ReceivedChunk) -> Result<SeenEvent> {
     })
 }
 
-/// A body that ends in order means that there is nothing more, so no message may be open.
+/// Checks the ends of connections. If a body ends properly, the server has nothing more to send, so
+/// no message may be open.
 pub(super) fn check_ends(thread: &str, transcripts: &[Transcript], findings: &mut Findings) {
     for (number, transcript) in transcripts.iter().enumerate() {
         let (begun, ended) = begun_and_ended(std::slice::from_ref(transcript));
@@ -124,7 +125,7 @@ pub(super) fn check_ends(thread: &str, transcripts: &[Transcript], findings: &mu
     }
 }
 
-/// A failure is sent with the stored reason.
+/// Checks that a failure is sent with the stored reason.
 pub(super) fn check_reasons(
     thread: &str,
     transcripts: &[Transcript],
@@ -143,8 +144,8 @@ pub(super) fn check_reasons(
     }
 }
 
-/// True if a client has all required ends: of every message that it saw begin, and every end after
-/// its start position.
+/// True if a client has all required ends: those of every message whose start it received, and
+/// every end after its start position.
 pub fn knows_all(thread: &str, transcripts: &[Transcript], ends: &[EndRow]) -> bool {
     let (begun, ended) = begun_and_ended(transcripts);
     let since = since(transcripts).unwrap_or(i64::MAX);
@@ -152,8 +153,8 @@ pub fn knows_all(thread: &str, transcripts: &[Transcript], ends: &[EndRow]) -> b
     begun.is_subset(&ended) && wanted.all(|end| ended.contains(end.message_id.as_str()))
 }
 
-/// The messages of which a client saw a chunk, and those of which it saw the end, without those
-/// that a restart took back.
+/// The messages of which a client received a chunk, and those of which it received the end. Both
+/// are without those that a restart has withdrawn.
 fn begun_and_ended(transcripts: &[Transcript]) -> (BTreeSet<&str>, BTreeSet<&str>) {
     let (mut begun, mut ended) = (BTreeSet::new(), BTreeMap::new());
     for received in transcripts.iter().flat_map(|transcript| &transcript.events) {

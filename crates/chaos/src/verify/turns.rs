@@ -1,4 +1,5 @@
-//! The rules of turns, tasks and agents, checked on the tables and the accepted commands alone.
+//! The rules of turns, tasks and agents. They are checked only on the tables and the accepted
+//! commands.
 //!
 //! [`verify_turns`] takes rows, promises and the published ends of turns, and returns every
 //! violation.
@@ -19,28 +20,28 @@ use testkit::{
 /// An accepted input: a gateway answered 202, or the stream acknowledged it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promise {
-    /// Its thread, or the agent of a task.
+    /// The thread of the input, or the agent of a task.
     pub place: String,
     pub content: String,
 }
 
-/// All compared data, read after everything had time to end.
+/// All compared data. It is read after all turns have had time to end.
 #[derive(Debug, Default)]
 pub struct TurnEvidence {
-    /// Accepted messages of people, by turn id.
+    /// Accepted messages of people, keyed by turn id.
     pub turns: BTreeMap<String, Promise>,
-    /// Accepted tasks, by agent and task id.
+    /// Accepted tasks, keyed by agent and task id.
     pub tasks: BTreeMap<(String, String), Promise>,
-    /// The messages of their threads, by thread and position.
+    /// The messages of their threads, ordered by thread and position.
     pub messages: Vec<TurnMessage>,
     pub agents: Vec<StoredAgent>,
-    /// All tasks, by agent and position.
+    /// All tasks, ordered by agent and position.
     pub stored_tasks: Vec<StoredTask>,
     pub failed_turns: Vec<StoredFailedTurn>,
     pub dead_letters: Vec<DeadLetterRow>,
-    /// The content of `TURNS`.
+    /// The content of the stream `TURNS`.
     pub ends: Vec<StoredTurnEvent>,
-    /// Number of rows in the audit.
+    /// Number of rows in the audit log.
     pub acts: usize,
     /// The ledger of model calls.
     pub usage: Vec<StoredUsage>,
@@ -68,7 +69,7 @@ pub fn verify_turns(evidence: &TurnEvidence) -> Vec<RuleViolation> {
     findings.0
 }
 
-/// Splits the messages of each thread into batches; messages that are no complete turn are a
+/// Splits the messages of each thread into batches. Messages that form no complete turn are a
 /// violation.
 fn batches<'a>(messages: &'a [TurnMessage], findings: &mut Findings) -> Vec<Batch<'a>> {
     let mut batches = Vec::new();
@@ -117,9 +118,9 @@ fn a_turn_is_committed_at_most_once(batches: &[Batch<'_>], findings: &mut Findin
     }
 }
 
-/// Each completed answer has a row with the tokens that its workflow reported. Before it there is
-/// at most one row for each attempt that was given up after its call had ended. Nothing else has a
-/// row that is not partial.
+/// Checks that each completed answer has a row with the tokens that its workflow reported. Before
+/// that row there is at most one row for each failed attempt whose call had ended. All other rows
+/// must be partial.
 fn the_ledger_has_what_answers_used(evidence: &TurnEvidence, batches: &[Batch<'_>], findings: &mut Findings) {
     const RULE: &str = "the ledger has what answers used";
     let mut used: BTreeMap<(&str, &str), Vec<i64>> = BTreeMap::new();

@@ -150,3 +150,48 @@ async fn reopened_tenant_begins_with_nothing_of_before() {
     assert_eq!(history["messages"].as_array().unwrap().len(), 2, "nothing of before is back");
     gate.command(&words).await;
 }
+
+/// A tenant is erased over the API by the default tenant, and by no other one.
+#[tokio::test(flavor = "multi_thread")]
+async fn default_tenant_erases_a_tenant_over_the_api() {
+    let gate = Gate::new(&[]).await;
+    let (acme, other) = (gate.key(Some("acme"), "admin", None).await, gate.token(json!({"tenant": "other"})));
+    let default = gate.key(None, "admin", None).await;
+    acme.talk("t1").await;
+    acme.talk("t2").await;
+    let erase = async |caller: &Caller, path: &str| {
+        let answer = caller.ask("DELETE", path, None).await;
+        (answer.status, answer.json().unwrap())
+    };
+    // One thread, by its own tenant. Its erasure does not exist for others.
+    let (status, own) = erase(&acme, "/v1/threads/t1").await;
+    assert_eq!((status, &own["thread_id"]), (202, &json!("t1")), "{own}");
+    let path = format!("/v1/erasures/{}", own["erasure_id"].as_str().unwrap());
+    gate.fixture
+        .until("the thread is erased", Duration::from_secs(60), async || {
+            acme.get(&path).await.json().unwrap()["state"] == json!("done")
+        })
+        .await;
+    for foreign in [&other, &default] {
+        let (seen, unknown) =
+            (foreign.get(&path).await, foreign.get("/v1/erasures/0198c4d2e5f57a60b1d3c8a94e27f610").await);
+        assert_eq!((seen.status, &seen.text), (404, &unknown.text));
+        assert_eq!(foreign.get("/v1/erasures").await.json().unwrap()["erasures"], json!([]));
+        assert_eq!(erase(foreign, "/v1/threads/t2").await.0, 404);
+    }
+    for caller in [&acme, &other] {
+        let (status, refused) = erase(caller, "/v1/tenants/acme").await;
+        assert_eq!((status, &refused["code"]), (403, &json!("default_tenant_only")));
+    }
+    assert_eq!(erase(&default, "/v1/tenants/-").await.0, 400);
+    let done = gate.run_as(&default, &["tenants", "erase", "acme", "--yes", "-o", "json"]).await;
+    assert_eq!(done.code, Some(0), "{} {}", done.stdout, done.stderr);
+    let done: Value = serde_json::from_str(&done.stdout).unwrap();
+    let (tenant, keys) = (&done["tenant"], &done["receipt"]["tables"]["api_keys"]);
+    assert_eq!((tenant, keys), (&json!("acme"), &json!(1)), "{done}");
+    assert!(done["receipt"]["spent_ms"]["caches"].as_u64() > Some(0), "{done}");
+    assert_eq!(gate.fixture.tables_with("acme~").await, BTreeMap::new(), "{done}");
+    let left: Vec<String> = gate.fixture.tables_with("acme").await.into_keys().collect();
+    assert_eq!(left, ["erased_tenants", "erasures"], "its own erasures are gone");
+    assert!(matches!(acme.get("/v1/agents").await.status, 401 | 410));
+}

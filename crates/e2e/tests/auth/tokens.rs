@@ -60,3 +60,52 @@ async fn a_set_in_a_file_is_read_again_and_tokens_end_their_streams() {
     }
     assert_eq!(ann.get("/v1/agents").await.status, 401, "its key was taken back");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_have_the_names_and_the_age_that_are_set() {
+    let named = [
+        ("ANTIPHON_JWT_TENANT_CLAIM", "org"),
+        ("ANTIPHON_JWT_ROLE_CLAIM", "access"),
+        ("ANTIPHON_JWT_DEFAULT_TENANT", "true"),
+        ("ANTIPHON_JWT_MAX_AGE_SECONDS", "60"),
+    ];
+    let gate = Gate::new(&named).await;
+    // The usual claims name another tenant and a higher role.
+    let admin = gate.token(json!({"org": "globex", "access": "admin"}));
+    admin.talk("t1").await;
+    let status = async |claims: Value, method: &str| {
+        let body = json!({"content": "hello"});
+        let (path, body) = match method {
+            "GET" => ("/v1/threads/t1", None),
+            _ => ("/v1/threads/t1/messages", Some(&body)),
+        };
+        gate.token(claims).ask(method, path, body).await.status
+    };
+    assert_eq!(status(json!({"org": "globex", "access": "viewer"}), "GET").await, 200);
+    assert_eq!(status(json!({"org": "globex", "access": "viewer"}), "POST").await, 403);
+    assert_eq!(status(json!({"org": "globex"}), "GET").await, 401, "it has no role");
+    assert_eq!(status(json!({"access": "viewer"}), "GET").await, 404, "in the default tenant");
+    let now = claims(json!({}))["iat"].as_u64().unwrap();
+    let old = now - 61 - LEEWAY_S;
+    assert_eq!(status(json!({"org": "globex", "access": "viewer", "iat": old}), "GET").await, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_behind_a_url_and_its_algorithms_are_those_that_are_set() {
+    let key = pair(1);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/jwks", listener.local_addr().unwrap());
+    let served = set("a", &key);
+    let router = axum::Router::new().route("/jwks", axum::routing::get(async move || served));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    for (algorithms, status) in [("EdDSA", 200), ("ES256,RS256", 401)] {
+        let gate = Gate::with_options("ANTIPHON_JWT_JWKS_URL", "", |mut options| {
+            options.workers = 0;
+            options.workflows.clear();
+            options.with_env("ANTIPHON_JWT_JWKS_URL", &url).with_env("ANTIPHON_JWT_ALGORITHMS", algorithms)
+        })
+        .await;
+        let token = token("a", &key, json!({}));
+        assert_eq!(gate.caller(&token).get("/v1/agents").await.status, status, "{algorithms}");
+    }
+}

@@ -76,13 +76,13 @@ async fn certificates_of_clients_are_shown_to_nats_and_postgres() {
             ("PGSSLROOTCERT".to_owned(), dir.join("ca.crt").display().to_string()),
         ];
         let files = [
-            (nats, "ANTIPHON_NATS_CERTIFICATE", "ANTIPHON_NATS_CERTIFICATE_KEY"),
-            (postgres_files, "PGSSLCERT", "PGSSLKEY"),
+            (nats, [("ANTIPHON_NATS_CERTIFICATE", "tls.crt"), ("ANTIPHON_NATS_CERTIFICATE_KEY", "tls.key")]),
+            (postgres_files, [("PGSSLCERT", "tls.crt"), ("PGSSLKEY", "tls.key")]),
         ];
-        for (folder, certificate, key) in files {
+        for (folder, variables) in files {
             if let Some(folder) = folder {
-                env.push((certificate.to_owned(), folder.join("tls.crt").display().to_string()));
-                env.push((key.to_owned(), folder.join("tls.key").display().to_string()));
+                let path = |file: &str| folder.join(file).display().to_string();
+                env.extend(variables.map(|(variable, file)| (variable.to_owned(), path(file))));
             }
         }
         env

@@ -160,6 +160,10 @@ fn rights(user: &str) -> (Vec<String>, Vec<String>) {
                 "$JS.API.STREAM.PURGE.PARTITION_3",
                 "$JS.API.STREAM.MSG.GET.PARTITION_3",
                 "$JS.API.STREAM.MSG.DELETE.WORK",
+                // For erasures.
+                "$JS.API.STREAM.MSG.GET.WORK",
+                "$JS.API.STREAM.PURGE.TURNS",
+                "$JS.API.STREAM.PURGE.TOOL_CALLS",
                 "$JS.API.CONSUMER.NAMES.*",
                 "$JS.API.CONSUMER.CREATE.PARTITION_3.*",
                 "$JS.API.CONSUMER.CREATE.PARTITION_3.*.*.*",

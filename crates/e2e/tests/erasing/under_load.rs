@@ -75,7 +75,7 @@ async fn import_under_way_brings_nothing_erased_back() {
     std::fs::write(&file, json!(messages).to_string()).unwrap();
     for (thread, erase) in [
         ("acme~imported", "erase --tenant acme --yes --wait-seconds 60"),
-        ("imported", "threads erase imported --yes --wait-seconds 60"),
+        ("imported", "erase --thread imported --yes --wait-seconds 60"),
     ] {
         let env = [("DATABASE_URL".to_owned(), fixture.database_url())];
         let path = file.display().to_string();

@@ -76,7 +76,7 @@ for path, item in document["paths"].items():
             parameter = resolved(parameter)
             for value in parameter.get("schema", {}).get("examples", []):
                 validate(parameter["schema"], value, f"{place} {parameter['name']}")
-        media(operation.get("requestBody", {}).get("content", {}), place)
+        media(resolved(operation.get("requestBody", {})).get("content", {}), place)
         for status, answer in operation["responses"].items():
             # A proxy in front of the gateway may return these codes itself.
             content = resolved(answer).get("content", {}) if status not in ("401", "403", "429") else {}
@@ -94,7 +94,8 @@ WRITTEN = {
     "chat_completions": ("post", "/v1/chat/completions"),
 }
 for folder, (method, path) in WRITTEN.items():
-    schema = resolved(document["paths"][path][method]["responses"]["200"]["content"]["text/event-stream"]["schema"])
+    answer = resolved(document["paths"][path][method]["responses"]["200"])
+    schema = resolved(answer["content"]["text/event-stream"]["schema"])
     said = {"anyOf": list(contents(schema))}
     before = checked
     for file in sorted(pathlib.Path(sys.argv[2], folder).glob("*.txt")):

@@ -107,7 +107,8 @@ mod tests {
 
     fn check(settings: Value) -> Result<(), String> {
         let Value::Object(map) = settings else { panic!("{settings}") };
-        checked(Some(map)).map(drop).map_err(|problem| format!("{problem:?}"))
+        let text = |problem: Problem| format!("{} {}", problem.code().name(), problem.detail());
+        checked(Some(map)).map(drop).map_err(text)
     }
 
     #[test]

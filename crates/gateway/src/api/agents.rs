@@ -1,5 +1,6 @@
 //! Agents: their settings, their queues, and the operations on them.
 
+use axum::handler::Handler;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
@@ -8,19 +9,70 @@ use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
-use model::{AgentId, Bucket, ControlKind, QueryTarget, QueueStatus, WorkflowName};
+use model::{AgentId, Bucket, ControlKind, QueryTarget, QueueStatus, WaitReason, WorkflowName};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use store::{AgentRow, AgentWaiting, PutAgent};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
 use crate::api::views::{ReasonView, TurnView};
-use crate::api::{agent_settings, schemas, views};
+use crate::api::{agent_settings, views};
 use crate::app::request_context::RequestContext;
+use crate::app::state::AppState;
 use crate::backend::Backend;
 use crate::commands::owner_query::OwnerStatus;
 use crate::commands::{control, owner_query, submit};
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::AGENTS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let put_answer = json!({ "agent_id": "ann", "workflow": "default", "settings": { "deadline_ms": 60_000 }, "version": 2 });
+    vec![
+        Operation::get("/v1/agents", "listAgents", "List agents", list)
+            .tag(AGENTS)
+            .scope(Scope::ReadAgents)
+            .query::<AgentsQuery>()
+            .response::<AgentsPage>(
+                200,
+                "Agents, ordered by id",
+                json!({ "agents": [agent_example()], "next": null }),
+            )
+            .errors(&[ErrorCode::InvalidLimit]),
+        Operation::get(
+            "/v1/agents/{agent}",
+            "showAgent",
+            "Show an agent, its queue, and why the first task waits",
+            get,
+        )
+        .tag(AGENTS)
+        .scope(Scope::ReadAgents)
+        .response::<AgentDetail>(200, "The agent", agent_now_example())
+        .errors(&[ErrorCode::UnknownAgent]),
+        Operation::put("/v1/agents/{agent}", "putAgent", "Create an agent or change its settings", put)
+            .tag(AGENTS)
+            .scope(Scope::ConfigureAgents)
+            .actor_header()
+            .body::<AgentBody>(json!({ "workflow": "default", "settings": { "deadline_ms": 60_000 } }))
+            .response::<PutAnswer>(201, "Created", put_answer.clone())
+            .response::<PutAnswer>(200, "Updated", put_answer)
+            .errors(&[ErrorCode::InvalidSettings, ErrorCode::ThreadErased]),
+        control_operation(
+            "/v1/agents/{agent}/pause",
+            "pauseAgent",
+            "Pause an agent: it starts no task until it is resumed",
+            pause,
+        ),
+        control_operation("/v1/agents/{agent}/resume", "resumeAgent", "Resume a paused agent", resume),
+        control_operation(
+            "/v1/agents/{agent}/clear-backoff",
+            "clearBackoff",
+            "Clear the backoff: retry the first task now",
+            clear_backoff,
+        ),
+    ]
+}
 
 /// Workflow of an agent without settings.
 const DEFAULT_WORKFLOW: &str = "default";
@@ -174,8 +226,7 @@ pub(crate) async fn list(
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AgentsPage {
     agents: Vec<AgentView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -295,4 +346,40 @@ async fn act(
         return Err(unknown());
     }
     Ok(acted.into_response())
+}
+
+fn agent_example() -> Value {
+    json!({
+        "agent_id": "ann", "workflow": "default", "settings": { "deadline_ms": 60_000 }, "version": 2,
+        "created_at": "2026-11-22T11:49:44.123Z", "updated_at": "2026-11-22T11:49:44.123Z", "pending": 3, "failed": 0,
+        "head_task_id": "t-1", "paused": false, "backoff_attempt_count": 1,
+        "backoff_next_run_at": "2026-11-22T11:50:44.123Z",
+        "last_error": { "code": "deadline", "message": "the workflow made no progress within its deadline", "at": "2026-11-22T11:49:44.123Z" },
+    })
+}
+
+fn agent_now_example() -> Value {
+    let mut agent = agent_example();
+    agent["owner_status"] = json!("available");
+    agent["active_turn"] = Value::Null;
+    agent["waiting"] = json!({
+        "reason": "backoff", "until": "2026-11-22T11:50:44.123Z",
+        "message": WaitReason::Backoff { for_ms: 0 }.message(),
+    });
+    agent
+}
+
+fn control_operation<T: 'static>(
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    handler: impl Handler<T, AppState>,
+) -> Operation {
+    Operation::post(path, id, summary, handler)
+        .tag(AGENTS)
+        .scope(Scope::OperateAgents)
+        .actor_header()
+        .no_body()
+        .acts()
+        .errors(&[ErrorCode::UnknownAgent])
 }

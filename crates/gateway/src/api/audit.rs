@@ -1,18 +1,48 @@
 //! The audit log of threads and agents.
 
 use axum::response::Response;
-use http_server::error::Problem;
+use http_server::error::{ErrorCode, Problem};
 use http_server::extract::path::{self, PathParam};
 use http_server::extract::query::{self, QueryParams};
 use model::CommandId;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use store::AuditRow;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
-use crate::api::{agents, schemas, threads, views};
+use crate::api::{agents, threads, views};
 use crate::app::request_context::RequestContext;
 use crate::commands::control;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::{AGENTS, THREADS};
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::get("/v1/agents/{agent}/audit", "auditAgent", "Show the audit log of an agent", of_agent)
+            .tag(AGENTS)
+            .scope(Scope::ReadAudit)
+            .query::<AuditQuery>()
+            .response::<AuditPage>(200, "Entries of the audit log, newest first", page_example())
+            .errors(&[ErrorCode::UnknownAgent, ErrorCode::InvalidLimit]),
+        Operation::get(
+            "/v1/threads/{thread}/audit",
+            "auditThread",
+            "Show the audit log of a thread: who stopped, retried or dropped turns",
+            of_thread,
+        )
+        .tag(THREADS)
+        .scope(Scope::ReadAudit)
+        .query::<AuditQuery>()
+        .response::<AuditPage>(200, "Entries of the audit log, newest first", page_example())
+        .errors(&[
+            ErrorCode::UnknownThread,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::InvalidLimit,
+        ]),
+    ]
+}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -30,8 +60,7 @@ pub(crate) struct AuditPage {
     /// The id of the thread or agent, or the name of the budget or key, that the log is about.
     subject_id: String,
     entries: Vec<AuditEntry>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -121,4 +150,14 @@ impl From<AuditRow> for AuditEntry {
             created_at: views::rfc3339(row.created_at),
         }
     }
+}
+
+/// The example of every audit log.
+pub(crate) fn page_example() -> Value {
+    let act = json!({
+        "command_id": "0198c4d2e5f5", "actor": "ann@example.org", "action": "stop_turn",
+        "target": "u01f3-0198c4d2e5f5", "detail": null, "status": "done", "error": null,
+        "created_at": "2026-11-22T11:49:44.123Z",
+    });
+    json!({ "subject_id": "hello", "entries": [act], "next": null })
 }

@@ -9,17 +9,80 @@ use http_server::extract::query;
 use http_server::extract::query::QueryParams;
 use model::{Position, Role, ThreadId, TurnId};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::open_batch::{self, RunningBatch};
 use crate::api::respond::json_no_store;
-use crate::api::schemas;
 use crate::api::views::{self, BatchView, WholeBatch};
 use crate::api::{context, threads};
 use crate::app::request_context::RequestContext;
 use crate::commands::owner_query::OwnerStatus;
+use crate::openapi::examples::message_example;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::{AGENTS, THREADS};
 use crate::streaming::remembered;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::get(
+            "/v1/agents/{agent}/batches",
+            "listIncompleteBatches",
+            "List incomplete turns in all threads of an agent",
+            incomplete_of_agent,
+        )
+        .tag(AGENTS)
+        .scope(Scope::ReadThreads)
+        .query::<IncompleteQuery>()
+        .response::<IncompletePage>(
+            200,
+            "Incomplete batches, grouped by thread",
+            json!({ "agent_id": "ann", "batches": [incomplete_example()], "next": null }),
+        )
+        .errors(&[ErrorCode::InvalidLimit, ErrorCode::InvalidId, ErrorCode::InvalidPosition]),
+        Operation::get(
+            "/v1/threads/{thread}/batches",
+            "listBatches",
+            "List the batches (turns) of a thread, with the reasons for incomplete ones",
+            list,
+        )
+        .description(
+            "The first page begins with the batch of the turn in progress, if any. Its state is `open`, it has no `batch_id` unless it \
+             continues a stored batch, and it does not count toward `limit`. `parent_batch` lists the batches within a batch.",
+        )
+        .tag(THREADS)
+        .scope(Scope::ReadThreads)
+        .query::<BatchesQuery>()
+        .response::<BatchesPage>(
+            200,
+            "Batches, newest first",
+            json!({ "thread_id": "hello", "owner_status": "available", "batches": [batch_example()], "next": null }),
+        )
+        .errors(&[
+            ErrorCode::UnknownThread,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::InvalidPosition,
+            ErrorCode::InvalidLimit,
+        ]),
+        Operation::get(
+            "/v1/threads/{thread}/batches/{batch}",
+            "showBatch",
+            "Show a batch with its messages and tool calls",
+            get,
+        )
+        .description(
+            "The batch is named by its id, or by the id of its first turn, which also works before the commit. While its state is `open` it \
+             contains the input and the answer so far. Messages with `created_at` are complete; `incomplete_code` is the reason why the batch \
+             would be incomplete if it ended now.",
+        )
+        .tag(THREADS)
+        .scope(Scope::ReadThreads)
+        .response::<WholeBatch>(200, "The batch", whole_batch_example())
+        .errors(&[ErrorCode::UnknownBatch, ErrorCode::InvalidPosition, ErrorCode::PartitionUnavailable]),
+    ]
+}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -45,8 +108,7 @@ pub(crate) struct BatchesPage {
     #[schema(value_type = Option<schemas::OwnerStatusSchema>, required)]
     owner_status: Option<&'static str>,
     batches: Vec<BatchView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -260,4 +322,35 @@ fn place(ctx: &RequestContext, next: &str) -> Result<(ThreadId, Position), Probl
     let (thread, before) = next.rsplit_once('.').ok_or_else(invalid)?;
     let before = query::position("next", Some(before.to_owned()))?.ok_or_else(invalid)?;
     Ok((ctx.thread_in("next", thread)?, before))
+}
+
+fn incomplete_example() -> Value {
+    let mut batch = batch_example();
+    batch["thread_id"] = json!("hello");
+    batch["state"] = json!("abandoned");
+    batch["incomplete_code"] = json!("unanswered_calls");
+    batch["incomplete"] = json!("calls have no results: call-1");
+    batch["abandoned_since"] = json!("2026-11-22T12:49:44.123Z");
+    batch
+}
+
+fn batch_example() -> Value {
+    json!({
+        "batch_id": "7524873984012345344", "turn_id": "u01f3-0198c4d2e5f5", "batch_type": "user_request", "state": "complete",
+        "incomplete_code": null, "incomplete": null, "abandoned_since": null, "parent_batch": null, "message_count": 2, "tokens": 12,
+        "finish_reason": "stop", "usage": {"input_tokens": 120, "output_tokens": 3},
+        "input": "How is the weather?", "created_at": "2026-11-22T11:49:44.123Z", "started_at": "2026-11-22T11:49:44.125Z",
+        "last_at": "2026-11-22T11:49:47.300Z",
+    })
+}
+
+fn whole_batch_example() -> Value {
+    let mut batch = batch_example();
+    batch["messages"] = json!([message_example()]);
+    batch["is_cut"] = json!(false);
+    batch["calls"] = json!([{
+        "tool_call_id": "call-1", "name": "weather", "call_at": "7524873984012345345",
+        "result_at": "7524873984012345346", "is_answered": true,
+    }]);
+    batch
 }

@@ -10,14 +10,64 @@ use model::{AgentId, BudgetName, PriceTable, Tenant};
 use scheduling::Zone;
 use scheduling::budget::{BudgetPeriod, BudgetUnit};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use store::{Budget, BudgetRow, BudgetScope, budget_subject};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::audit::{self, AuditQuery};
+use crate::api::audit::{self, AuditPage, AuditQuery};
 use crate::api::respond::json_no_store;
-use crate::api::{schemas, views};
+use crate::api::views;
 use crate::app::request_context::RequestContext;
 use crate::commands::control;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::response::ResponseSpec;
+use crate::openapi::schemas;
+use crate::openapi::tags::BUDGETS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let one = "/v1/budgets/{budget}";
+    vec![
+        Operation::get("/v1/budgets", "listBudgets", "List budgets and their usage", list)
+            .tag(BUDGETS)
+            .scope(Scope::ReadAgents)
+            .query::<BudgetsQuery>()
+            .response::<BudgetsPage>(200, "Budgets, ordered by name", json!({ "budgets": [budget_example()], "next": null }))
+            .errors(&[ErrorCode::InvalidLimit]),
+        Operation::get(one, "showBudget", "Show a budget and its usage", get)
+            .tag(BUDGETS)
+            .scope(Scope::ReadAgents)
+            .response::<BudgetView>(200, "The budget", budget_example())
+            .errors(&[ErrorCode::UnknownBudget]),
+        Operation::put(one, "putBudget", "Create or replace a budget", put)
+            .tag(BUDGETS)
+            .description(
+                "A tenant may have 1,000 budgets. Usage counts from the start of the period, even if the budget is created or replaced later. While \
+                 a budget is exhausted, inputs are refused with 429 (`budget_exceeded`) and queued inputs wait; turns in progress continue.",
+            )
+            .scope(Scope::ConfigureAgents)
+            .actor_header()
+            .body::<BudgetBody>(
+                json!({ "tokens": 100_000, "period": "day", "time_zone": "Europe/Berlin", "agent_id": "ann" }),
+            )
+            .response::<BudgetView>(201, "Created", budget_example())
+            .response::<BudgetView>(200, "Replaced the budget of that name", budget_example())
+            .errors(&[ErrorCode::InvalidBudget, ErrorCode::TooManyBudgets, ErrorCode::UnknownBudget]),
+        Operation::delete(one, "deleteBudget", "Delete a budget", delete)
+            .tag(BUDGETS)
+            .description("Inputs that waited because of it begin within seconds.")
+            .scope(Scope::ConfigureAgents)
+            .actor_header()
+            .no_body()
+            .response_with(ResponseSpec::nothing("Deleted"))
+            .errors(&[ErrorCode::UnknownBudget]),
+        Operation::get("/v1/budgets/{budget}/audit", "auditBudget", "Show the audit log of a budget", audit)
+            .tag(BUDGETS)
+            .scope(Scope::ReadAudit)
+            .query::<AuditQuery>()
+            .response::<AuditPage>(200, "Entries of the audit log, newest first", audit::page_example())
+            .errors(&[ErrorCode::UnknownBudget, ErrorCode::InvalidLimit]),
+    ]
+}
 
 /// Longest `user_id`, bytes.
 const MOST_USER_BYTES: usize = 256;
@@ -107,8 +157,7 @@ pub(crate) struct BudgetView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BudgetsPage {
     budgets: Vec<BudgetView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -206,7 +255,8 @@ pub(crate) async fn put(
     let command = control::new_id()?;
     // Usage before this change counts, too, if it is in the current period.
     if !store.put_budget(ctx.tenant(), &name, &budget, &command, &actor).await? {
-        let detail = format!("the tenant has {} budgets, which is as many as it may", store::MOST_BUDGETS);
+        let detail =
+            format!("the tenant already has {} budgets, the maximum: delete one first", store::MOST_BUDGETS);
         return Err(Problem::new(ErrorCode::TooManyBudgets, detail));
     }
     let row = store.budget(ctx.tenant(), &name).await?.ok_or_else(unknown)?;
@@ -279,4 +329,13 @@ impl BudgetView {
             updated_at: views::rfc3339(row.updated_at),
         }
     }
+}
+
+fn budget_example() -> Value {
+    json!({
+        "name": "ann-daily", "scope": "agent", "agent_id": "ann", "user_id": null, "unit": "tokens", "currency": null, "limit": "100000",
+        "spent": "1234", "remaining": "98766", "unpriced_calls": 0, "period": "day", "time_zone": "Europe/Berlin",
+        "period_start": "2026-11-21T23:00:00Z", "resets_at": "2026-11-22T23:00:00Z", "version": 1,
+        "created_at": "2026-11-22T11:49:44.123Z", "updated_at": "2026-11-22T11:49:44.123Z",
+    })
 }

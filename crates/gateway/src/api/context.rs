@@ -13,15 +13,67 @@ use http_server::extract::query;
 use http_server::extract::query::QueryParams;
 use model::{AgentId, MAX_CONTEXT_TOKENS, Position, Timestamp};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::memory::MemoryView;
 use crate::api::respond::json_no_store;
 use crate::api::threads;
-use crate::api::{schemas, views};
+use crate::api::views;
 use crate::app::request_context::RequestContext;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::THREADS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::get(
+            "/v1/threads/{thread}/context",
+            "showContext",
+            "Show the context that a model receives for a thread, and why",
+            get,
+        )
+        .tag(THREADS)
+        .scope(Scope::ReadThreads)
+        .query::<ContextQuery>()
+        .response::<ContextView>(200, "The context", context_example())
+        .errors(&[
+            ErrorCode::UnknownThread,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::InvalidFormat,
+            ErrorCode::InvalidPosition,
+            ErrorCode::InvalidTokens,
+        ]),
+        Operation::get(
+            "/v1/threads/{thread}/compactions",
+            "listCompactions",
+            "List the compactions of a thread: what was removed from its contexts",
+            compactions,
+        )
+        .tag(THREADS)
+        .scope(Scope::ReadThreads)
+        .response::<CompactionsPage>(
+            200,
+            "Compactions, newest first",
+            json!({ "thread_id": "hello", "compactions": [compaction_example()] }),
+        )
+        .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable]),
+        Operation::post(
+            "/v1/threads/{thread}/compactions/undo",
+            "undoCompaction",
+            "Undo the compaction in effect",
+            undo,
+        )
+        .tag(THREADS)
+        .description("Contexts become exactly as they were before it.")
+        .scope(Scope::OperateAgents)
+        .actor_header()
+        .no_body()
+        .response::<Undone>(200, "Undone", json!({ "thread_id": "hello", "undone": "7524873984012345344" }))
+        .errors(&[ErrorCode::NoCompaction]),
+    ]
+}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -164,7 +216,7 @@ pub(crate) struct ListedCompaction {
 
 /// All compactions of a thread, newest first.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Compactions {
+pub(crate) struct CompactionsPage {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     compactions: Vec<ListedCompaction>,
@@ -267,7 +319,7 @@ pub(crate) async fn compactions(
         actor: one.actor,
         created_at: views::rfc3339(one.created_at),
     });
-    Ok(json_no_store(Compactions { thread_id: thread.name().to_owned(), compactions: listed.collect() }))
+    Ok(json_no_store(CompactionsPage { thread_id: thread.name().to_owned(), compactions: listed.collect() }))
 }
 
 /// Undoes the newest compaction.
@@ -370,4 +422,26 @@ impl From<&Repair> for RepairView {
     fn from(repair: &Repair) -> Self {
         Self { position: repair.message, code: repair.kind.code(), what: repair.kind.to_string() }
     }
+}
+
+fn context_example() -> Value {
+    json!({
+        "thread_id": "hello", "agent_id": "ann", "at": null, "tokens": 12, "budget": 32_000, "tokenizer": "estimate",
+        "compaction": null, "older": { "code": "nothing" }, "system": null,
+        "batches": [{
+            "batch_id": "7524873984012345344", "in": true, "code": null, "why": null, "message_count": 2,
+            "first_number": 1, "last_number": 2, "tokens": 12,
+        }],
+        "messages": [{ "role": "user", "content": "How is the weather?" }, { "role": "assistant", "content": "Sunny." }],
+        "repairs": [], "memory": null, "complaints": [],
+    })
+}
+
+fn compaction_example() -> Value {
+    json!({
+        "compaction_id": "7524873984012345344", "strategy": "drop_oldest", "through": "7524873984012345000",
+        "kept": [], "summary": null, "batches": 3, "messages": 9, "tokens_before": 30_000, "tokens_after": 18_000,
+        "previous": null, "undone_at": null, "state": "counts", "actor": "antiphon",
+        "created_at": "2026-11-22T11:49:44.123Z",
+    })
 }

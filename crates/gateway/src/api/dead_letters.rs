@@ -7,16 +7,69 @@ use http_server::extract::body::NoBody;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
-use model::Tenant;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use store::{DeadLetterCursor, DeadLetterId, ReplayClaim, StoredDeadLetter};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
-use crate::api::{schemas, views};
+use crate::api::views;
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, publish};
+use crate::openapi::error_codes::PUBLISH;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::AGENTS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::get(
+            "/v1/dead-letters",
+            "listDeadLetters",
+            "List dead letters: inputs that could not be processed, with the reason",
+            list,
+        )
+        .tag(AGENTS)
+        .scope(Scope::ReadDeadLetters)
+        .query::<DeadLettersQuery>()
+        .response::<DeadLettersPage>(
+            200,
+            "Dead letters, newest first",
+            json!({ "dead_letters": [dead_letter_example()], "next": "1795000000000000:entry:3:7f3a:17" }),
+        )
+        .errors(&[ErrorCode::InvalidLimit, ErrorCode::InvalidId]),
+        Operation::get("/v1/dead-letters/{letter}", "showDeadLetter", "Show a dead letter with its whole payload", get)
+            .tag(AGENTS)
+            .scope(Scope::ReadDeadLetters)
+            .response::<WholeDeadLetter>(200, "The dead letter", whole_dead_letter_example())
+            .errors(&[ErrorCode::UnknownDeadLetter]),
+        Operation::post(
+            "/v1/dead-letters/{letter}/replay",
+            "replayDeadLetter",
+            "Replay a dead letter: publish its payload to its stream again",
+            replay,
+        )
+        .tag(AGENTS)
+        .description("A dead letter is replayed once, and the ids in its payload ensure that it is processed once. Failed messages cannot be replayed.")
+        .scope(Scope::OperateDeadLetters)
+        .actor_header()
+        .no_body()
+        .response::<ReplayedDeadLetter>(
+            200,
+            "The payload is in the stream",
+            json!({ "id": "entry:3:7f3a:17", "replayed": true, "stream": "PARTITION_3", "stream_seq": 18 }),
+        )
+        .errors(&PUBLISH)
+        .errors(&[ErrorCode::InputTooLarge, ErrorCode::UnknownDeadLetter, ErrorCode::DeadLetterReplayed, ErrorCode::DeadLetterBusy, ErrorCode::DeadLetterNotReplayable]),
+        Operation::delete("/v1/dead-letters/{letter}", "dropDeadLetter", "Delete a dead letter", delete)
+            .tag(AGENTS)
+            .scope(Scope::OperateDeadLetters)
+            .actor_header()
+            .no_body()
+            .response::<DroppedDeadLetter>(200, "Deleted", json!({ "id": "entry:3:7f3a:17", "dropped": true }))
+            .errors(&[ErrorCode::UnknownDeadLetter]),
+    ]
+}
 
 /// Bytes of a payload shown in the list.
 const PREVIEW_BYTES: usize = 2_048;
@@ -36,8 +89,7 @@ pub(crate) struct DeadLettersQuery {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeadLettersPage {
     dead_letters: Vec<DeadLetter>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -118,7 +170,7 @@ fn letter_id(text: &str) -> Result<DeadLetterId, Problem> {
 /// tenant.
 async fn own_letter(ctx: &RequestContext, id: &DeadLetterId) -> Result<StoredDeadLetter, Problem> {
     let letter = ctx.store()?.dead_letter(id).await?.ok_or_else(unknown)?;
-    if letter.tenant() == ctx.tenant().map(Tenant::as_str) { Ok(letter) } else { Err(unknown()) }
+    if ctx.owns(letter.tenant()) { Ok(letter) } else { Err(unknown()) }
 }
 
 pub(crate) async fn get(
@@ -138,24 +190,23 @@ pub(crate) async fn replay(
     _: NoBody,
 ) -> Result<Response, Problem> {
     let (id, actor, backend) = (letter_id(&letter)?, ctx.actor(&headers)?, ctx.backend()?);
-    let Some(subject) = own_letter(&ctx, &id).await?.subject.filter(|_| id.kind == "entry") else {
+    let letter = own_letter(&ctx, &id).await?;
+    let Some(subject) = letter.subject.as_deref().filter(|_| id.kind == "entry") else {
         let detail = "only entries with a subject are replayed; clients of a message that failed were told so, and what it lacks is still missing";
         return Err(Problem::new(ErrorCode::DeadLetterNotReplayable, detail));
     };
-    let letter = match backend.store().claim_replay(&id).await? {
-        ReplayClaim::Claimed(letter) => letter,
-        ReplayClaim::Replayed => {
-            return Err(Problem::from(ErrorCode::DeadLetterReplayed));
-        }
+    match backend.store().claim_replay(&id).await? {
+        ReplayClaim::Claimed => {}
+        ReplayClaim::Replayed => return Err(Problem::from(ErrorCode::DeadLetterReplayed)),
         ReplayClaim::Busy => {
             let detail = "the dead letter is being replayed; look again in a minute";
             return Err(Problem::new(ErrorCode::DeadLetterBusy, detail));
         }
         ReplayClaim::Unknown => return Err(unknown()),
-    };
+    }
     // The number of partitions may have changed, or the publisher may not have known it.
-    let place = wire::subject::in_fleet(backend.count, &subject);
-    let subject = place.as_ref().map_or(&subject, |(_, subject)| subject);
+    let place = wire::subject::in_fleet(backend.count, subject);
+    let subject = place.as_ref().map_or(subject, |(_, subject)| subject.as_str());
     // If the process fails between this statement and the next, a retry within two minutes stores
     // nothing: the stream drops the repeated publication. After that, the ids in the payload
     // prevent a second effect.
@@ -164,7 +215,7 @@ pub(crate) async fn replay(
     let stored = publish::publish_again(backend, subject, letter.raw.clone(), &publication)
         .await
         .map_err(|problem| problem.retry_after(CLAIM_SECONDS))?;
-    let replayed = backend.store().replayed(&id, &control::new_id()?, &actor).await?;
+    let replayed = backend.store().replayed(&letter, &control::new_id()?, &actor).await?;
     tracing::info!(letter = id.text(), actor, "a dead letter was replayed");
     let (stream, stream_seq) = (stored.stream, stored.seq.0);
     Ok(json_no_store(ReplayedDeadLetter { id: id.text(), replayed, stream, stream_seq }))
@@ -177,8 +228,8 @@ pub(crate) async fn delete(
     _: NoBody,
 ) -> Result<Response, Problem> {
     let (id, actor) = (letter_id(&letter)?, ctx.actor(&headers)?);
-    own_letter(&ctx, &id).await?;
-    if !ctx.store()?.drop_dead_letter(&id, &control::new_id()?, &actor).await? {
+    let letter = own_letter(&ctx, &id).await?;
+    if !ctx.store()?.drop_dead_letter(&letter, &control::new_id()?, &actor).await? {
         return Err(unknown());
     }
     tracing::info!(letter = id.text(), actor, "a dead letter was dropped");
@@ -227,4 +278,19 @@ impl From<StoredDeadLetter> for DeadLetter {
             replayed_at: letter.replayed_at.and_then(views::rfc3339),
         }
     }
+}
+
+fn dead_letter_example() -> Value {
+    json!({
+        "id": "entry:3:7f3a:17", "kind": "entry", "partition": 3, "stream_seq": 17, "subject": "chunks.3.hello", "thread_id": "hello",
+        "message_id": null, "reason": "malformed", "detail": { "text": "it is neither JSON nor protobuf" }, "bytes": 4,
+        "preview": "oops", "created_at": "2026-11-22T11:49:44.123Z", "replayed_at": null,
+    })
+}
+
+fn whole_dead_letter_example() -> Value {
+    let mut letter = dead_letter_example();
+    letter["text"] = json!("oops");
+    letter["hex"] = json!("6f6f7073");
+    letter
 }

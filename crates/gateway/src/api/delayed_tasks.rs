@@ -10,14 +10,46 @@ use http_server::extract::query;
 use http_server::extract::query::QueryParams;
 use model::{ControlKind, DelayedTask, Task, TaskId, TimerId, Timestamp};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use store::{MOST_DELAYED_TASKS, TaskDelay};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
-use crate::api::{agents, schedules, schemas, views};
+use crate::api::{agents, schedules, views};
 use crate::app::request_context::RequestContext;
 use crate::commands::control;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::TIMERS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let one = "/v1/agents/{agent}/delayed-tasks/{task}";
+    vec![
+        Operation::get("/v1/agents/{agent}/delayed-tasks", "listDelayedTasks", "List delayed tasks", list)
+            .tag(TIMERS)
+            .description("Tasks that were sent with `not_before` and are not queued yet.")
+            .scope(Scope::ReadAgents)
+            .query::<DelayedQuery>()
+            .response::<DelayedTasksPage>(
+                200,
+                "Delayed tasks, ordered by due time",
+                json!({ "agent_id": "ann", "delayed_tasks": [delayed_task_example()], "next": null }),
+            )
+            .errors(&[ErrorCode::UnknownAgent, ErrorCode::InvalidLimit]),
+        Operation::get(one, "showDelayedTask", "Show a delayed task", get)
+            .tag(TIMERS)
+            .scope(Scope::ReadAgents)
+            .response::<DelayedTaskView>(200, "The task", delayed_task_example())
+            .errors(&[ErrorCode::UnknownTask]),
+        Operation::delete(one, "cancelDelayedTask", "Cancel a delayed task", delete)
+            .tag(TIMERS)
+            .scope(Scope::OperateAgents)
+            .actor_header()
+            .no_body()
+            .acts()
+            .errors(&[ErrorCode::UnknownTask]),
+    ]
+}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -48,8 +80,7 @@ pub(crate) struct DelayedTasksPage {
     #[schema(value_type = schemas::AgentIdSchema)]
     agent_id: String,
     delayed_tasks: Vec<DelayedTaskView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -149,4 +180,8 @@ impl From<&DelayedTask> for DelayedTaskView {
             metadata: delayed.task.metadata.to_value(),
         }
     }
+}
+
+fn delayed_task_example() -> Value {
+    json!({ "task_id": "t-1", "not_before": "2026-11-23T08:00:00Z", "content": "Write the report", "metadata": {} })
 }

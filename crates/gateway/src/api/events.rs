@@ -4,7 +4,7 @@ use axum::extract::Extension;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use feed::Subscription;
-use http_server::error::Problem;
+use http_server::error::{ErrorCode, Problem};
 use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use http_server::extract::query::QueryParams;
@@ -14,12 +14,39 @@ use protocols::Cursor;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
+use crate::openapi::error_codes::STREAM;
+use crate::openapi::events::Stream;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::response::ResponseSpec;
+use crate::openapi::schemas;
+use crate::openapi::tags::THREADS;
 use crate::streaming::response;
 use crate::streaming::resume;
 use crate::streaming::store_reads;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::get("/v1/threads/{thread}/events", "followThread", "Stream the events of a thread", stream_events)
+            .tag(THREADS)
+            .description(
+                "A new client receives all open messages, then new events. With an event id as `Last-Event-ID` or `after`, the stream continues \
+                 directly after that event, on any gateway. It begins with every message that has been stored or has failed since, ordered by \
+                 position. Such a request waits up to two seconds for the owner of the thread to confirm the cursor. If it cannot be checked \
+                 yet, the stream begins, and sends `restart` should the cursor turn out to be invalid. Comments may appear between events. \
+                 By itself the stream ends only after `drain` or `auth_expired`.",
+            )
+            .scope(Scope::ReadThreads)
+            .opened_by_tickets()
+            .query::<EventsQuery>()
+            .last_event_id_header()
+            .response_with(ResponseSpec::stream("The stream", &Stream::Native))
+            .errors(&STREAM)
+            .errors(&[ErrorCode::InvalidCursor, ErrorCode::UnknownCursor, ErrorCode::CursorAhead])
+            .with_schemas_of(Stream::Native),
+    ]
+}
 
 #[derive(Debug, Deserialize, IntoParams)]
 pub(crate) struct EventsQuery {

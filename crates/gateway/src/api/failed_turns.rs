@@ -10,7 +10,7 @@ use http_server::extract::query;
 use http_server::extract::query::QueryParams;
 use model::{ControlKind, TurnId, TurnOpened};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use store::FailedTurnRow;
 use utoipa::{IntoParams, ToSchema};
 
@@ -18,9 +18,52 @@ use crate::api::messages::Accepted;
 use crate::api::respond::json_no_store;
 use crate::api::threads;
 use crate::api::turns::turn_id;
-use crate::api::{schemas, views};
+use crate::api::views;
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, publish};
+use crate::openapi::error_codes::{INPUT, PUBLISH};
+use crate::openapi::examples::accepted_example;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::TURNS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let failed = "/v1/threads/{thread}/failed-turns";
+    vec![
+        Operation::get(failed, "listFailedTurns", "List failed turns with their inputs", list)
+            .tag(TURNS)
+            .scope(Scope::ReadThreads)
+            .query::<FailedQuery>()
+            .response::<FailedTurnsPage>(200, "Failed turns, ordered by id", failed_turns_example())
+            .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable, ErrorCode::InvalidLimit]),
+        Operation::post(
+            "/v1/threads/{thread}/failed-turns/{turn}/retry",
+            "retryFailedTurn",
+            "Retry a failed turn",
+            retry,
+        )
+        .tag(TURNS)
+        .scope(Scope::OperateAgents)
+        .actor_header()
+        .no_body()
+        .response::<Accepted>(202, "The next run is in progress or pending", accepted_example())
+        .errors(&PUBLISH)
+        .errors(&INPUT)
+        .errors(&[ErrorCode::UnknownFailedTurn]),
+        Operation::delete(
+            "/v1/threads/{thread}/failed-turns/{turn}",
+            "dropFailedTurn",
+            "Drop a failed turn",
+            delete,
+        )
+        .tag(TURNS)
+        .scope(Scope::OperateAgents)
+        .actor_header()
+        .no_body()
+        .acts()
+        .errors(&[ErrorCode::UnknownFailedTurn]),
+    ]
+}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -34,12 +77,11 @@ pub(crate) struct FailedQuery {
 
 /// A page of a thread's failed turns, ordered by id.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct FailedTurns {
+pub(crate) struct FailedTurnsPage {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     failed_turns: Vec<FailedTurn>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -89,7 +131,7 @@ pub(crate) async fn list(
     };
     let next = query::next(&mut failed, limit, |last| last.opened.turn.as_str().to_owned());
     let failed_turns = failed.into_iter().map(FailedTurn::from).collect();
-    Ok(json_no_store(FailedTurns { thread_id: thread.name().to_owned(), failed_turns, next }))
+    Ok(json_no_store(FailedTurnsPage { thread_id: thread.name().to_owned(), failed_turns, next }))
 }
 
 /// Opens the turn again as its next run. A repeated request yields the same run.
@@ -138,4 +180,14 @@ impl From<FailedTurnRow> for FailedTurn {
             failed_at: views::rfc3339(row.failed_at),
         }
     }
+}
+
+fn failed_turns_example() -> Value {
+    let failed = json!({
+        "turn_id": "u01f3-0198c4d2e5f5", "agent_id": "ann", "run": 0,
+        "message_id": "u01f3-0198c4d2e5f5-a", "content": "How is the weather?", "metadata": {},
+        "code": "deadline", "message": "the workflow made no progress within its deadline", "retryable": true, "partial": "Sun",
+        "failed_at": "2026-11-22T11:49:44.123Z",
+    });
+    json!({ "thread_id": "hello", "failed_turns": [failed], "next": null })
 }

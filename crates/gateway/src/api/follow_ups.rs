@@ -15,16 +15,61 @@ use scheduling::follow_up::{
     decide_follow_up,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use store::{DueTimer, FollowUpRow, TimerStatus};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
-use crate::api::{schemas, threads, views};
+use crate::api::{threads, views};
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::control::{self, ControlOutcome};
 use crate::commands::owner_query;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::TIMERS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let all = "/v1/threads/{thread}/follow-ups";
+    let one = "/v1/threads/{thread}/follow-ups/{timer}";
+    vec![
+        Operation::get(all, "listFollowUps", "List follow-ups: proactive messages that are pending, sent or suppressed", list)
+            .tag(TIMERS)
+            .scope(Scope::ReadThreads)
+            .query::<FollowUpsQuery>()
+            .response::<FollowUpsPage>(
+                200,
+                "Follow-ups, newest first",
+                json!({ "thread_id": "hello", "follow_ups": [follow_up_example()], "next": null }),
+            )
+            .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable, ErrorCode::InvalidLimit]),
+        Operation::get(one, "showFollowUp", "Show a follow-up: why it fired, or whether it would fire now", get)
+            .tag(TIMERS)
+            .description(
+                "Shows the turn that armed it and the outcome of each rule. For a pending follow-up the rules are evaluated now, without \
+                 changing anything; otherwise the outcomes are those of the decision.",
+            )
+            .scope(Scope::ReadThreads)
+            .response::<FollowUpDetail>(200, "The follow-up", follow_up_now_example())
+            .errors(&[ErrorCode::UnknownFollowUp]),
+        Operation::post("/v1/threads/{thread}/follow-ups/{timer}/snooze", "snoozeFollowUp", "Postpone a follow-up, or bring it forward", snooze)
+            .tag(TIMERS)
+            .description("All rules are evaluated when it is due, as usual.")
+            .scope(Scope::WriteThreads)
+            .actor_header()
+            .body::<SnoozeBody>(json!({ "seconds": 3_600 }))
+            .acts()
+            .errors(&[ErrorCode::UnknownFollowUp, ErrorCode::FollowUpEnded, ErrorCode::InvalidSnooze]),
+        Operation::delete(one, "cancelFollowUp", "Cancel a pending follow-up", cancel)
+            .tag(TIMERS)
+            .description("A follow-up that has fired is a turn: stop the turn instead.")
+            .scope(Scope::WriteThreads)
+            .actor_header()
+            .no_body()
+            .acts()
+            .errors(&[ErrorCode::UnknownFollowUp, ErrorCode::FollowUpEnded]),
+    ]
+}
 
 /// Maximum time by which a follow-up may be postponed, ms.
 const MOST_SNOOZE_MS: i64 = 30 * 86_400_000;
@@ -45,8 +90,7 @@ pub(crate) struct FollowUpsPage {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     follow_ups: Vec<FollowUpView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -349,6 +393,25 @@ impl From<RuleCheck> for RuleView {
         };
         Self { rule: check.rule.name(), outcome, until }
     }
+}
+
+fn follow_up_example() -> Value {
+    json!({
+        "follow_up_id": "f01f3-7524873984012345345", "agent_id": "ann", "status": "pending", "trigger_type": "question_unanswered",
+        "reason": "asked for the city", "source": "hint", "armed_by": "u01f3-0198c4d2e5f5",
+        "armed_at": "2026-11-22T11:49:44.123Z", "due_at": "2026-11-22T11:54:44.123Z", "ended_at": null, "decided_by": null,
+        "turn_id": null,
+    })
+}
+
+fn follow_up_now_example() -> Value {
+    let mut follow_up = follow_up_example();
+    follow_up["verdict"] = json!("later");
+    follow_up["rules"] = json!([
+        { "rule": "disabled", "outcome": "passes", "until": null },
+        { "rule": "quiet_hours", "outcome": "delays", "until": "2026-11-23T07:00:00Z" },
+    ]);
+    follow_up
 }
 
 #[cfg(test)]

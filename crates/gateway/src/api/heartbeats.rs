@@ -18,9 +18,44 @@ use uuid::Uuid;
 
 use crate::api::messages::Accepted;
 use crate::api::respond::json_no_store;
-use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::commands::{digest_name, owner_query, publish, submit};
+use crate::openapi::error_codes::PUBLISH;
+use crate::openapi::examples::accepted_example;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::THREADS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::post(
+            "/v1/threads/{thread}/batches/{batch}/continue",
+            "continueBatch",
+            "Continue a batch",
+            send,
+        )
+        .tag(THREADS)
+        .description(
+            "Opens a turn that continues the batch, as an answer with `continuation: true` does. The batch must be complete and the last of \
+             its thread, and the thread must have no turn in progress or pending.",
+        )
+        .scope(Scope::WriteThreads)
+        .body::<HeartbeatBody>(json!({ "request_id": "r-1" }))
+        .response::<Accepted>(202, "The turn is in progress or pending", accepted_example())
+        .errors(&PUBLISH)
+        .errors(&[
+            ErrorCode::UnknownBatch,
+            ErrorCode::TurnDropped, ErrorCode::BatchNotLast,
+            ErrorCode::BatchOpen,
+            ErrorCode::BatchIncomplete,
+            ErrorCode::InvalidPosition,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::AgentBackingOff,
+            ErrorCode::BudgetExceeded,
+            ErrorCode::ThreadErased,
+        ]),
+    ]
+}
 
 /// A request to continue a batch.
 #[derive(Debug, Deserialize, ToSchema)]

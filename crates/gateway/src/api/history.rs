@@ -7,17 +7,47 @@ use http_server::extract::query;
 use http_server::extract::query::QueryParams;
 use model::{Role, ThreadId};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
-use crate::api::schemas;
 use crate::api::threads;
 use crate::api::views;
 use crate::api::views::MessageView;
 use crate::app::request_context::RequestContext;
+use crate::openapi::examples::message_example;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::THREADS;
 use crate::streaming::remembered;
 use crate::streaming::remembered::RememberedFacts;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::get(
+            "/v1/threads/{thread}/history",
+            "showHistory",
+            "List the committed messages of a thread",
+            list,
+        )
+        .tag(THREADS)
+        .scope(Scope::ReadThreads)
+        .query::<HistoryQuery>()
+        .response::<HistoryPage>(
+            200,
+            "Messages, oldest first",
+            json!({ "thread_id": "hello", "messages": [message_example()], "next": null }),
+        )
+        .errors(&[
+            ErrorCode::UnknownThread,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::InvalidPosition,
+            ErrorCode::InvalidLimit,
+            ErrorCode::InvalidRange,
+        ]),
+    ]
+}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -44,8 +74,7 @@ pub(crate) struct HistoryPage {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     messages: Vec<MessageView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -102,7 +131,8 @@ pub(crate) async fn list(
     if range.after.zip(range.before).is_some_and(|(after, before)| after > before) {
         return Err(Problem::from(ErrorCode::InvalidRange));
     }
-    let (mut messages, facts, next) = read(&ctx, &thread, range, query.next, query.limit, true).await?;
+    let (mut messages, next) = read(&ctx, &thread, range, query.next, query.limit).await?;
+    let facts = remembered(&ctx, &thread, &messages).await?;
     if !range.with_synthetic {
         views::withhold(&mut messages);
     }
@@ -111,47 +141,51 @@ pub(crate) async fn list(
     Ok(json_no_store(HistoryPage { thread_id: thread.name().to_owned(), messages, next }))
 }
 
-/// A page of whole batches with the facts remembered since its answers, if wanted, and the `next`
-/// value. The page ends at `before` unless there is an `after`.
+/// The facts remembered since the answers among these messages.
+async fn remembered(
+    ctx: &RequestContext,
+    thread: &ThreadId,
+    messages: &[StoredMessage],
+) -> Result<RememberedFacts, Problem> {
+    ctx.read(move |store| async move {
+        let answers = messages.iter().filter(|message| message.role == Role::Assistant);
+        remembered::of_answers(&store, thread, answers.map(|answer| &answer.message_id)).await
+    })
+    .await
+}
+
+/// A page of whole batches, and the `next` value. The page ends at `before` unless there is an
+/// `after`.
 pub(crate) async fn read(
     ctx: &RequestContext,
     thread: &ThreadId,
     mut range: Range,
     next: Option<String>,
     limit: Option<String>,
-    wants_facts: bool,
-) -> Result<(Vec<StoredMessage>, RememberedFacts, Option<String>), Problem> {
+) -> Result<(Vec<StoredMessage>, Option<String>), Problem> {
     let is_backwards = range.before.is_some() && range.after.is_none();
     if let Some(next) = query::position("next", next)? {
         let end = if is_backwards { &mut range.before } else { &mut range.after };
         *end = Some(next);
     }
     let limit = query::limit(limit.as_deref())?;
-    let page = |most: u32| {
-        ctx.read_known(move |store| async move {
-            let Some(messages) = store.history(thread, range, most).await? else { return Ok(None) };
-            let answers = messages.iter().filter(|message| wants_facts && message.role == Role::Assistant);
-            let facts =
-                remembered::of_answers(&store, thread, answers.map(|answer| &answer.message_id)).await?;
-            Ok(Some((messages, facts)))
-        })
-    };
-    let (messages, mut facts) = match page(limit + 1).await? {
+    let page =
+        |most: u32| ctx.read_known(move |store| async move { store.history(thread, range, most).await });
+    let messages = match page(limit + 1).await? {
         Some(found) => found,
-        None => threads::check_begun(ctx.backend()?, thread).await.map(|()| Default::default())?,
+        None => threads::check_begun(ctx.backend()?, thread).await.map(|()| Vec::new())?,
     };
     let (messages, has_more) = match whole_batches(messages, limit as usize, is_backwards) {
         Some(page) => page,
         // A batch that is longer than the page is shown alone.
         None => {
-            let (longer, longer_facts) = page(LONGEST + 1).await?.unwrap_or_default();
-            facts = longer_facts;
+            let longer = page(LONGEST + 1).await?.unwrap_or_default();
             nearest_batch(longer, is_backwards)
         }
     };
     let last = if is_backwards { messages.first() } else { messages.last() };
     let next = last.filter(|_| has_more).map(|last| last.position.to_string());
-    Ok((messages, facts, next))
+    Ok((messages, next))
 }
 
 #[cfg(test)]

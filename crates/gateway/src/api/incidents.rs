@@ -4,16 +4,62 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use http_server::error::{ErrorCode, Problem};
 use http_server::extract::body::{JsonBody, MaxBodySize};
-use http_server::extract::query::QueryParams;
-use model::PartitionId;
+use http_server::extract::query::{self, QueryParams};
+use model::{BUCKETS, PartitionId};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use store::IncidentRow;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
-use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::commands::control;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::GATEWAY;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let incident = json!({
+        "partition": 3, "kind": "entries_gone", "stream": "7f3a", "first_seq": 41, "last_seq": 57,
+        "detail": "the stream has lost entries that were not read", "detected_at": "2026-11-22T11:49:44Z",
+        "acknowledged_at": null, "acknowledged_by": null,
+    });
+    vec![
+        Operation::get(
+            "/v1/incidents",
+            "listIncidents",
+            "List incidents: data lost when a store or a stream went back in time",
+            list,
+        )
+        .tag(GATEWAY)
+        .description("Without `all`, only unacknowledged incidents.")
+        .scope(Scope::ReadFleet)
+        .query::<IncidentsQuery>()
+        .response::<IncidentsPage>(
+            200,
+            "Incidents, newest first",
+            json!({ "incidents": [incident], "has_more": false }),
+        )
+        .errors(&[ErrorCode::DefaultTenantOnly, ErrorCode::InvalidLimit]),
+        Operation::post(
+            "/v1/incidents/acknowledge",
+            "acknowledgeIncidents",
+            "Acknowledge incidents",
+            acknowledge,
+        )
+        .tag(GATEWAY)
+        .description("The worker that owns the partition becomes ready again.")
+        .scope(Scope::OperateFleet)
+        .actor_header()
+        .body::<AcknowledgeBody>(json!({ "partition": "3" }))
+        .response::<Acknowledged>(
+            200,
+            "The number of newly acknowledged incidents",
+            json!({ "acknowledged": 1 }),
+        )
+        .errors(&[ErrorCode::DefaultTenantOnly]),
+    ]
+}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -21,12 +67,17 @@ pub(crate) struct IncidentsQuery {
     /// Whether to include acknowledged incidents.
     #[serde(default)]
     all: bool,
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
 }
 
 /// Incidents, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct IncidentsPage {
     incidents: Vec<IncidentView>,
+    /// Whether there are more than the limit. Acknowledged incidents leave the list, and the next
+    /// ones follow.
+    has_more: bool,
 }
 
 /// Data lost when a store or a stream went back in time.
@@ -105,8 +156,23 @@ pub(crate) async fn list(
     QueryParams(query): QueryParams<IncidentsQuery>,
 ) -> Result<Response, Problem> {
     check_operates_installation(&ctx)?;
-    let rows = ctx.store()?.incidents(query.all).await?;
-    Ok(json_no_store(IncidentsPage { incidents: rows.into_iter().map(IncidentView::from).collect() }))
+    let limit = query::limit(query.limit.as_deref())?;
+    let mut rows = ctx.store()?.incidents(query.all, limit + 1).await?;
+    let has_more = query::has_more(&mut rows, limit);
+    Ok(json_no_store(IncidentsPage {
+        incidents: rows.into_iter().map(IncidentView::from).collect(),
+        has_more,
+    }))
+}
+
+/// The partition with this number. It need not exist now: its incidents may be older than the
+/// present number of partitions.
+fn partition(number: &str) -> Result<PartitionId, Problem> {
+    let known = number.parse().ok().filter(|number| *number < BUCKETS);
+    known.map(PartitionId).ok_or_else(|| {
+        let last = BUCKETS - 1;
+        Problem::new(ErrorCode::InvalidBody, format!("partition must be a number from 0 to {last}, or `all`"))
+    })
 }
 
 pub(crate) async fn acknowledge(
@@ -118,10 +184,7 @@ pub(crate) async fn acknowledge(
     let actor = ctx.actor(&headers)?;
     let partition = match body.partition.as_str() {
         "all" => None,
-        number => {
-            let invalid = |_| Problem::new(ErrorCode::InvalidBody, "partition must be a number, or `all`");
-            Some(PartitionId(number.parse().map_err(invalid)?))
-        }
+        number => Some(partition(number)?),
     };
     let acknowledged = ctx.store()?.acknowledge_incidents(partition, &control::new_id()?, &actor).await?;
     tracing::info!(acknowledged, actor, "incidents were acknowledged");

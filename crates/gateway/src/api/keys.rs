@@ -10,15 +10,55 @@ use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use store::{KeyRow, key_subject};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::audit::AuditQuery;
+use crate::api::audit;
+use crate::api::audit::{AuditPage, AuditQuery};
 use crate::api::respond::json_no_store;
 use crate::api::views::KeyView;
-use crate::api::{audit, schemas};
 use crate::app::request_context::RequestContext;
 use crate::commands::control;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::KEYS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let page = json!({ "keys": [key_example()], "next": null });
+    let mut made = key_example();
+    made["key"] = json!(format!("ant_0123456789abcdef_{}", "0".repeat(64)));
+    vec![
+        Operation::get("/v1/keys", "listKeys", "List the API keys of the tenant, without their secrets", list)
+            .tag(KEYS)
+            .scope(Scope::ManageKeys)
+            .query::<KeysQuery>()
+            .response::<KeysPage>(200, "Keys, ordered by id", page)
+            .errors(&[ErrorCode::InvalidLimit]),
+        Operation::post("/v1/keys", "makeKey", "Create an API key", create)
+            .tag(KEYS)
+            .description("The secret is shown only in this response. A key cannot grant a scope that its creator lacks, or outlive the creator's own credential.")
+            .scope(Scope::ManageKeys)
+            .actor_header()
+            .body::<KeyBody>(json!({ "name": "the web shop", "role": "operator", "expires_in_s": 7_776_000 }))
+            .response::<MadeKey>(201, "The key", made)
+            .errors(&[ErrorCode::InvalidKey, ErrorCode::UnknownKey]),
+        Operation::delete("/v1/keys/{key}", "revokeKey", "Revoke an API key", revoke)
+            .tag(KEYS)
+            .description("Takes effect everywhere within seconds. Streams opened with the key end.")
+            .scope(Scope::ManageKeys)
+            .actor_header()
+            .no_body()
+            .response::<KeyView>(200, "Revoked", key_example())
+            .errors(&[ErrorCode::UnknownKey]),
+        Operation::get("/v1/keys/{key}/audit", "auditKey", "Show the audit log of a key", audit)
+            .tag(KEYS)
+            .scope(Scope::ReadAudit)
+            .query::<AuditQuery>()
+            .response::<AuditPage>(200, "Entries of the audit log, newest first", audit::page_example())
+            .errors(&[ErrorCode::UnknownKey, ErrorCode::InvalidLimit]),
+    ]
+}
 
 /// Longest name of a key, in characters, as in schemas.
 const MAX_NAME: usize = 200;
@@ -67,8 +107,7 @@ pub(crate) struct MadeKey {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct KeysPage {
     keys: Vec<KeyView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -152,7 +191,7 @@ pub(crate) async fn revoke(
     let (store, actor) = (ctx.store()?, ctx.actor(&headers)?);
     // Restricted to this tenant, even if the database's role bypasses row-level security.
     let command = control::new_id()?;
-    let revoked = store.revoke_key(id, Some(ctx.principal().tenant()), &command, &actor).await?;
+    let revoked = store.revoke_key(id, ctx.principal().tenant(), &command, &actor).await?;
     let row = revoked.ok_or_else(unknown)?;
     tracing::info!(key = %id, actor, "an API key was revoked");
     Ok(json_no_store(KeyView::from(&row)))
@@ -175,6 +214,22 @@ pub(crate) async fn audit(
         return Err(unknown());
     }
     Ok(json_no_store(page))
+}
+
+fn key_example() -> Value {
+    json!({
+        "key_id": "0123456789abcdef",
+        "tenant": "acme",
+        "name": "the web shop",
+        "role": "operator",
+        "scopes": ["threads:read", "agents:read", "threads:write", "tasks:write", "agents:operate", "audit:read"],
+        "created_by": "key:fedcba9876543210",
+        "created_at": "2026-11-22T12:00:00Z",
+        "expires_at": "2027-02-20T12:00:00Z",
+        "revoked_at": null,
+        "revoked_by": null,
+        "last_used_at": null,
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use axum::extract::Extension;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use feed::Subscription;
-use http_server::error::Problem;
+use http_server::error::{ErrorCode, Problem};
 use http_server::extract::body::{JsonBody, MaxBodySize};
 use http_server::extract::headers;
 use http_server::extract::path::PathParam;
@@ -13,12 +13,11 @@ use http_server::transport::extensions::ConnectionHandle;
 use model::{ThreadId, TurnId, TurnOptions};
 use protocols::{Cursor, native};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::api::answer_stream;
 use crate::api::respond::json_no_store;
-use crate::api::schemas;
 use crate::api::threads;
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
@@ -27,8 +26,58 @@ use crate::commands::submit;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::validate;
 use crate::commands::validate::{MAX_INPUT_BODY, TurnParameters};
+use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
+use crate::openapi::events::Stream;
+use crate::openapi::examples::accepted_example;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::response::ResponseSpec;
+use crate::openapi::schemas;
+use crate::openapi::tags::THREADS;
 use crate::streaming::response;
 use crate::streaming::{resume, store_reads};
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::post("/v1/threads/{thread}/messages", "sendMessage", "Send a message and open a turn", send_message)
+            .tag(THREADS)
+            .description(
+                "Returns 202 once the input is durable. With `Accept: text/event-stream` the response is the stream of the answer and ends with \
+                 it; `X-Antiphon-Turn` names the turn. A disconnected client repeats the request with `Last-Event-ID` and receives the events after \
+                 that one. This works with the same `Idempotency-Key`, or without a key if the id names the answer. A request with \
+                 `Last-Event-ID` and without a key never opens a turn.",
+            )
+            .scope(Scope::WriteThreads)
+            .input_headers()
+            .last_event_id_header()
+            .body::<MessageBody>(json!({ "content": "How is the weather?", "metadata": { "channel": "web" } }))
+            .response::<Accepted>(202, "The turn is in progress or pending", accepted_example())
+            .response_with(ResponseSpec::stream("The answer, with `Accept: text/event-stream`", &Stream::NativeAnswer))
+            .with_header("X-Antiphon-Turn", "The id of the turn.", json!({ "type": "string" }))
+            .with_schemas_of(Stream::NativeAnswer)
+            .errors(&INPUT)
+            .errors(&PUBLISH)
+            .errors(&STREAM)
+            .errors(&[
+                ErrorCode::InvalidBusyPolicy,
+                ErrorCode::ThreadBusy,
+                ErrorCode::AgentBackingOff,
+                ErrorCode::BudgetExceeded,
+                ErrorCode::ThreadErased,
+            ])
+            .errors(&[
+                ErrorCode::IdempotencyKeyReused,
+                ErrorCode::IdempotencyKeyNeeded,
+                ErrorCode::TurnDropped,
+                ErrorCode::TurnDeleted,
+            ])
+            .errors(&[
+                ErrorCode::InvalidParameters,
+                ErrorCode::ParametersTooLarge,
+                ErrorCode::UnsupportedParameter,
+            ])
+            .errors(&[ErrorCode::InvalidCursor, ErrorCode::UnknownCursor, ErrorCode::CursorAhead]),
+    ]
+}
 
 /// The input of a turn.
 #[derive(Debug, Deserialize, ToSchema)]

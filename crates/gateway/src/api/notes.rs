@@ -8,14 +8,40 @@ use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use model::{CommandId, MessageId, Note, ThreadId};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::api::respond::json_no_store;
-use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::commands::{digest_name, publish, submit, validate};
+use crate::openapi::error_codes::{INPUT, PUBLISH};
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::THREADS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::post("/v1/threads/{thread}/notes", "putNote", "Add a note to a thread", put)
+            .tag(THREADS)
+            .description(
+                "A note is a message in its own batch, independent of turns: it waits for none and changes none in progress. Models read it, \
+                 quoted, in the context of the next turn.",
+            )
+            .scope(Scope::OperateAgents)
+            .actor_header()
+            .body::<NoteBody>(json!({ "content": "The customer has paid.", "visibility": "hidden" }))
+            .response::<NoteAccepted>(
+                202,
+                "Stored durably",
+                json!({ "message_id": "note-0198c4d2e5f5", "thread_id": "hello" }),
+            )
+            .errors(&PUBLISH)
+            .errors(&INPUT)
+            .errors(&[ErrorCode::ThreadErased]),
+    ]
+}
 
 /// A note to add to a thread.
 #[derive(Debug, Deserialize, ToSchema)]

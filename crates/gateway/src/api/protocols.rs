@@ -11,9 +11,10 @@ pub(crate) mod last;
 pub(crate) mod models;
 pub(crate) mod responses;
 pub(crate) mod ui_message;
+
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use feed::Subscription;
@@ -35,11 +36,45 @@ use crate::backend::Backend;
 use crate::commands::submit;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::{digest_name, owner_query, publish, validate};
+use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
+use crate::openapi::events::Stream;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::response::ResponseSpec;
 use crate::streaming::response;
 use crate::streaming::send_queue::SendQueueBody;
 use crate::streaming::store_reads;
 use crate::streaming::transcode;
 use crate::streaming::transcode::Transcoder;
+
+/// What a message may lead to, in whatever protocol.
+const OPENED: [ErrorCode; 7] = [
+    ErrorCode::AgentBackingOff,
+    ErrorCode::BudgetExceeded,
+    ErrorCode::ThreadBusy,
+    ErrorCode::ThreadErased,
+    ErrorCode::IdempotencyKeyReused,
+    ErrorCode::TurnDeleted,
+    ErrorCode::TurnDropped,
+];
+
+impl Operation {
+    /// Opens a turn, as a message does.
+    pub(super) fn opens(self) -> Self {
+        self.scope(Scope::WriteThreads)
+            .input_headers()
+            .errors(&INPUT)
+            .errors(&PUBLISH)
+            .errors(&STREAM)
+            .errors(&OPENED)
+            .errors(&[ErrorCode::InvalidParameters, ErrorCode::ParametersTooLarge, ErrorCode::StreamAborted])
+            .errors(&[ErrorCode::AnswerGoesOn, ErrorCode::InputUnconfirmed])
+    }
+
+    /// The answer is a stream of these events.
+    pub(super) fn streams(self, text: &'static str, events: Stream) -> Self {
+        self.response_with(ResponseSpec::stream(text, &events)).with_schemas_of(events)
+    }
+}
 
 /// Longest client id that becomes the key of an input.
 const MAX_KEY: usize = 200;
@@ -325,9 +360,9 @@ pub(crate) async fn collect_answer<P: Protocol>(
 
 /// The response about a failed turn, for a client that waited for the whole answer.
 fn failed(failure: &StreamError, error_body: fn(&RequestRejection) -> ErrorBody) -> Response {
-    http_server::metrics::http_error("turn_failed");
+    ErrorCode::TurnFailed.count();
     let again = if failure.is_retryable { Retry::Maybe } else { Retry::Never };
-    let status = StatusCode::BAD_GATEWAY.as_u16();
+    let status = ErrorCode::TurnFailed.status().as_u16();
     error::in_form(
         &RequestRejection::new(status, failure.code.clone(), failure.text.clone()),
         again,

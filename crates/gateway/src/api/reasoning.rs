@@ -4,20 +4,92 @@ use auth::Permission;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::NoBody;
+use http_server::extract::body::{MaxBodySize, OptionalJsonBody};
 use http_server::extract::path::{self, PathParam};
 use http_server::extract::query::{self, QueryParams};
-use model::{Position, ReasoningSessionId};
-use reasoning::{SessionMessage, message_id};
+use model::{CommandId, Position};
+use reasoning::{Reason, Refusal, SessionMessage, message_id};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use store::{
     DiscardedCursor, DiscardedLayer, DiscardedMessage, DiscardedPage, InvalidDiscardedCursor, ReasoningThread,
 };
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
-use crate::api::{schemas, views};
+use crate::api::views;
 use crate::app::request_context::RequestContext;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::AGENTS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let original = json!({
+        "message_id": "rm-2", "number": 2, "role": "assistant", "content": "I'll search...", "chars": 14, "thinking": null,
+        "tool_calls": [{ "id": "c1", "name": "search" }], "tool_call_id": null,
+    });
+    let layer = json!({
+        "layer": 1, "previous": 0, "summary_id": "rm-4", "summary": "Searched: nothing.", "summary_chars": 18, "count": 1, "skipped": 0, "originals": [original],
+        "actor": "key:0123456789abcdef", "at": "2026-11-22T12:00:00Z", "undone_by": null, "undone_at": null,
+    });
+    let call = json!({ "id": "c1", "name": "search", "arguments": "{\"q\":\"x\"}", "signature": null });
+    let whole = json!({
+        "message_id": "rm-2", "number": 2, "role": "assistant", "content": "I'll search...", "thinking": null,
+        "thinking_signature": null, "tool_calls": [call], "tool_call_id": null, "tool_name": null,
+    });
+    let source = json!({
+        "thread_id": "hello", "from_batch": null, "to_batch": null, "as_of": "7524873984012345344",
+        "first_number": 1, "last_number": 2,
+    });
+    let session = json!({
+        "session_id": "s1", "agent_id": "ann", "created_by": "key:0123456789abcdef",
+        "created_at": "2026-11-22T12:00:00Z", "sources": [source], "messages": 2,
+        "view": "Reasoning Thread (2 messages):\n…", "head_layer": 1, "layers": [layer], "next": null,
+    });
+    vec![
+        Operation::get(
+            "/v1/reasoning/{session}",
+            "showReasoningSession",
+            "Show a reasoning session and the messages that its compressions replaced",
+            get,
+        )
+        .tag(AGENTS)
+        .description("Agents change their sessions over MCP.")
+        .scope(Scope::ReadReasoning)
+        .query::<ReasoningQuery>()
+        .response::<ReasoningSessionView>(200, "The session, with a page of its replaced messages", session)
+        .errors(&[ErrorCode::UnknownSession, ErrorCode::InvalidLimit, ErrorCode::InvalidId]),
+        Operation::get(
+            "/v1/reasoning/{session}/messages/{number}",
+            "showReasoningMessage",
+            "Show one message of a reasoning session in full",
+            message,
+        )
+        .tag(AGENTS)
+        .description("Works for visible and compressed messages. Numbers are those of the session.")
+        .scope(Scope::ReadReasoning)
+        .response::<ReasoningMessageView>(200, "The message", whole)
+        .errors(&[ErrorCode::UnknownSession, ErrorCode::UnknownMessage, ErrorCode::InvalidId]),
+        Operation::post(
+            "/v1/reasoning/{session}/undo",
+            "undoReasoningCompression",
+            "Undo the newest compression of a reasoning session",
+            undo,
+        )
+        .tag(AGENTS)
+        .description("The replaced messages return to the agent's view and to the contexts of the thread that the session applies to.")
+        .scope(Scope::WriteReasoning)
+        .actor_header()
+        .optional_body::<UndoBody>(json!({ "summary_id": "rm-4", "request_id": "r-1" }))
+        .response::<UndoneCompression>(
+            200,
+            "Undone",
+            json!({ "session_id": "s1", "undone": "rm-4", "repeated": false }),
+        )
+        .errors(&[ErrorCode::InvalidId, ErrorCode::RequestIdReused])
+        .errors(&[ErrorCode::UnknownSession, ErrorCode::NoCompression, ErrorCode::SessionChanged, ErrorCode::CompressionNotApplied]),
+    ]
+}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -46,8 +118,7 @@ pub(crate) struct ReasoningSessionView {
     head_layer: u64,
     /// Compressions, newest first.
     layers: Vec<ReasoningLayerView>,
-    /// Value of `next` for the next page; null on the last page.
-    #[schema(required)]
+    #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
 
@@ -158,7 +229,7 @@ pub(crate) async fn get(
     PathParam(session): PathParam<String>,
     QueryParams(page): QueryParams<ReasoningQuery>,
 ) -> Result<Response, Problem> {
-    let id = path::id("session", &session, |name| ReasoningSessionId::of_tenant(ctx.tenant(), name))?;
+    let id = ctx.reasoning_session(&session)?;
     let limit = query::limit(page.limit.as_deref())?;
     let wrong = |error: InvalidDiscardedCursor| Problem::new(ErrorCode::InvalidId, format!("next: {error}"));
     let from = page.next.map(|next| next.parse::<DiscardedCursor>().map_err(wrong)).transpose()?;
@@ -174,11 +245,26 @@ pub(crate) async fn message(
     ctx: RequestContext,
     PathParam((session, number)): PathParam<(String, u64)>,
 ) -> Result<Response, Problem> {
-    let id = path::id("session", &session, |name| ReasoningSessionId::of_tenant(ctx.tenant(), name))?;
+    let id = ctx.reasoning_session(&session)?;
     let unknown = || Problem::from(ErrorCode::UnknownSession);
     let read = ctx.store()?.reasoning_message(&id, number).await?.ok_or_else(unknown)?;
     let none = || Problem::from(ErrorCode::UnknownMessage);
     Ok(json_no_store(message_view(read.message.ok_or_else(none)?)))
+}
+
+/// Which compression to undo.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UndoBody {
+    /// The summary message of the compression. If another one is the newest, nothing is undone.
+    summary_id: Option<String>,
+    /// An id of the request, chosen by the client: a repeated request undoes no other compression.
+    #[schema(value_type = Option<schemas::RequestIdSchema>)]
+    request_id: Option<String>,
+}
+
+impl MaxBodySize for UndoBody {
+    const MAX_BYTES: usize = 4 << 10;
 }
 
 /// An undone compression.
@@ -187,6 +273,8 @@ pub(crate) struct UndoneCompression {
     session_id: String,
     /// The id of its summary message.
     undone: String,
+    /// Whether a request with the same `request_id` undid it before.
+    repeated: bool,
 }
 
 /// Undoes the newest compression.
@@ -194,10 +282,11 @@ pub(crate) async fn undo(
     ctx: RequestContext,
     PathParam(session): PathParam<String>,
     headers: HeaderMap,
-    _: NoBody,
+    OptionalJsonBody(body): OptionalJsonBody<UndoBody>,
 ) -> Result<Response, Problem> {
-    let id = path::id("session", &session, |name| ReasoningSessionId::of_tenant(ctx.tenant(), name))?;
-    let (actor, store) = (ctx.actor(&headers)?, ctx.store()?);
+    let (id, actor, store) = (ctx.reasoning_session(&session)?, ctx.actor(&headers)?, ctx.store()?);
+    let once = body.request_id.map(|id| path::id("request_id", &id, CommandId::parse)).transpose()?;
+    let once = once.as_ref().map(CommandId::as_str);
     let unknown = || Problem::from(ErrorCode::UnknownSession);
     let before = store.reasoning_thread(&id, false, None).await?.ok_or_else(unknown)?;
     // Models of the session's thread see its compressions, so this needs the same permission as
@@ -206,24 +295,38 @@ pub(crate) async fn undo(
         let detail = "the session applies to a thread: the credential also needs threads:write";
         return Err(Problem::new(ErrorCode::InsufficientScope, detail));
     }
-    let seen = store.restorable_reasoning(&id).await?.ok_or_else(unknown)?;
-    let summary = seen
-        .summary
-        .ok_or_else(|| Problem::new(ErrorCode::NoCompression, "the session has no compression to undo"))?;
-    if !store.undo_reasoning(&id, &seen, None, &actor).await? {
-        let detail = "the session has changed meanwhile: look at it again";
-        return Err(Problem::new(ErrorCode::SessionChanged, detail));
-    }
-    let now = store.reasoning_thread(&id, false, None).await?.ok_or_else(unknown)?;
-    if let Some(thread) = &now.session.applies_to
+    let undone = store.undo_newest_reasoning(&id, body.summary_id.as_deref(), once, &actor).await?;
+    let undone = undone.ok_or_else(unknown)?.map_err(|refusal| refused(&refusal))?;
+    if let Some(thread) = &undone.now.session.applies_to
         && let Err(error) = store.apply_reasoning(&id, thread, &actor).await
     {
         tracing::warn!(%error, session = id.as_str(), "a compression was undone and is not applied to its thread yet");
-        let detail = "the compression was undone, but the contexts of its thread have not changed yet. The next change of the session \
-                      updates them; do not repeat the request, which would undo one more";
+        let next = match once {
+            Some(_) => "Repeat the request with the same request_id, which updates them",
+            None => {
+                "The next change of the session updates them; do not repeat the request, which would undo one more"
+            }
+        };
+        let detail = format!(
+            "the compression was undone, but the contexts of its thread have not changed yet. {next}"
+        );
         return Err(Problem::new(ErrorCode::CompressionNotApplied, detail));
     }
-    Ok(json_no_store(UndoneCompression { session_id: id.name().to_owned(), undone: message_id(summary) }))
+    Ok(json_no_store(UndoneCompression {
+        session_id: id.name().to_owned(),
+        undone: undone.summary_id,
+        repeated: undone.is_repeated,
+    }))
+}
+
+fn refused(refusal: &Refusal) -> Problem {
+    let code = match refusal.reason {
+        Reason::NothingToUndo => ErrorCode::NoCompression,
+        Reason::RequestReused(_) => ErrorCode::RequestIdReused,
+        // What is left of an undo: another compression is the newest.
+        _ => ErrorCode::SessionChanged,
+    };
+    Problem::new(code, refusal.to_string())
 }
 
 fn session_view(seen: &ReasoningThread, log: &DiscardedPage) -> ReasoningSessionView {

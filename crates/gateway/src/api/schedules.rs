@@ -9,16 +9,82 @@ use http_server::extract::path::PathParam;
 use model::{AgentId, Control, ControlKind, ScheduleName, Timestamp};
 use scheduling::schedule::{MissedRule, OverlapRule, Schedule};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use store::{PutOutcome, PutSchedule, ScheduleRow, Store, StoredSchedule};
 use utoipa::ToSchema;
 
 use crate::api::respond::json_no_store;
-use crate::api::{agents, schemas, views};
+use crate::api::{agents, views};
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::control::{self, ControlOutcome};
 use crate::commands::{publish, submit, validate};
+use crate::openapi::error_codes::{INPUT, PUBLISH};
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::TIMERS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let one = "/v1/agents/{agent}/schedules/{schedule}";
+    let body = || json!({ "cron": "0 9 * * 1-5", "time_zone": "Europe/Berlin", "content": "Write the report", "missed": "one" });
+    vec![
+        Operation::get("/v1/agents/{agent}/schedules", "listSchedules", "List the schedules of an agent", list)
+            .tag(TIMERS)
+            .scope(Scope::ReadAgents)
+            .response::<SchedulesPage>(
+                200,
+                "Schedules, ordered by name",
+                json!({ "agent_id": "ann", "schedules": [schedule_example()] }),
+            )
+            .errors(&[ErrorCode::UnknownAgent]),
+        Operation::get(one, "showSchedule", "Show a schedule and its next five occurrences", get)
+            .tag(TIMERS)
+            .scope(Scope::ReadAgents)
+            .response::<ScheduleView>(200, "The schedule", schedule_example())
+            .errors(&[ErrorCode::UnknownSchedule]),
+        Operation::put(one, "putSchedule", "Create or replace a schedule", put)
+            .tag(TIMERS)
+            .description("An agent may have 64 schedules. Each occurrence sends the agent a task whose id is derived from the occurrence.")
+            .scope(Scope::OperateAgents)
+            .actor_header()
+            .body::<ScheduleBody>(body())
+            .response::<ScheduleView>(201, "Created", schedule_example())
+            .response::<ScheduleView>(200, "Replaced", schedule_example())
+            .errors(&INPUT)
+            .errors(&PUBLISH)
+            .errors(&[
+                ErrorCode::InvalidSchedule,
+                ErrorCode::TooManySchedules,
+                ErrorCode::ThreadErased,
+                ErrorCode::AgentChanged,
+                ErrorCode::UnknownAgent,
+                ErrorCode::UnknownSchedule,
+            ]),
+        Operation::post(
+            "/v1/agents/{agent}/schedules/{schedule}/dry-run",
+            "tryScheduleOut",
+            "Preview the next occurrences of a schedule", dry_run
+        )
+        .tag(TIMERS)
+        .description("Nothing is stored.")
+        .scope(Scope::ReadAgents)
+        .body::<ScheduleBody>(body())
+        .response::<ScheduleDryRun>(
+            200,
+            "The next five occurrences",
+            json!({ "next_occurrences": ["2026-11-23T08:00:00Z"] }),
+        )
+        .errors(&INPUT)
+        .errors(&[ErrorCode::InvalidSchedule]),
+        Operation::delete(one, "deleteSchedule", "Delete a schedule", delete)
+            .tag(TIMERS)
+            .scope(Scope::OperateAgents)
+            .actor_header()
+            .no_body()
+            .acts()
+            .errors(&[ErrorCode::UnknownSchedule]),
+    ]
+}
 
 /// Number of occurrences shown.
 const SHOWN: usize = 5;
@@ -216,8 +282,10 @@ async fn store_checked(
     let version = match store.put_schedule(&put).await? {
         PutOutcome::Stored(version) => version,
         PutOutcome::Full => {
-            let detail =
-                format!("the agent has {} schedules, which is as many as it may", store::MOST_SCHEDULES);
+            let detail = format!(
+                "the agent already has {} schedules, the maximum: delete one first",
+                store::MOST_SCHEDULES
+            );
             return Err(Problem::new(ErrorCode::TooManySchedules, detail));
         }
         PutOutcome::Erased => return Err(erased(backend, agent).await),
@@ -305,4 +373,13 @@ impl ScheduleView {
             next_occurrences: occurrences.into_iter().filter_map(views::rfc3339).collect(),
         }
     }
+}
+
+fn schedule_example() -> Value {
+    json!({
+        "name": "daily", "cron": "0 9 * * 1-5", "at": null, "time_zone": "Europe/Berlin", "overlap": "skip", "missed": "one",
+        "content": "Write the report", "metadata": {}, "enabled": true, "version": 1, "created_by": "ann@example.org",
+        "created_at": "2026-11-22T11:49:44.123Z", "updated_at": "2026-11-22T11:49:44.123Z", "next_at": "2026-11-23T08:00:00Z",
+        "next_occurrences": ["2026-11-23T08:00:00Z", "2026-11-24T08:00:00Z"],
+    })
 }

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
 use http_server::extract::body::{JsonBody, MaxBodySize};
 use http_server::extract::path::PathParam;
-use model::{BusyPolicy, QueryTarget, QueueStatus, ThreadId, TimerId};
+use model::{BusyPolicy, QueryTarget, QueueStatus, ThreadId, TimerId, WaitReason};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use store::{NamedThread, NewThread};
@@ -15,13 +15,45 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::api::respond::json_no_store;
-use crate::api::schemas;
 use crate::api::views::ThreadView;
 use crate::api::views::{InputView, OpenMessageView, TurnView};
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::owner_query::OwnerStatus;
 use crate::commands::{owner_query, submit, validate};
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::THREADS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let place = || json!({ "type": "string", "format": "uri-reference" });
+    vec![
+        Operation::post("/v1/threads", "createThread", "Create a thread", create)
+            .tag(THREADS)
+            .description(
+                "A thread is also created by its first use. Repeating the same body returns the same thread.",
+            )
+            .scope(Scope::WriteThreads)
+            .body::<ThreadBody>(json!({ "thread_id": "hello", "agent_id": "ann", "busy_policy": "enqueue" }))
+            .response::<ThreadView>(201, "Created", thread_example())
+            .with_header("Location", "The URL of the thread.", place())
+            .response::<ThreadView>(200, "The thread already existed with the same values", thread_example())
+            .with_header("Location", "The URL of the thread.", place())
+            .errors(&[
+                ErrorCode::InvalidBusyPolicy,
+                ErrorCode::InvalidMetadata,
+                ErrorCode::MetadataTooLarge,
+                ErrorCode::ThreadExists,
+                ErrorCode::ThreadErased,
+            ])
+            .errors(&[ErrorCode::UnknownThread]),
+        Operation::get("/v1/threads/{thread}", "showThread", "Show a thread and its current turns", get)
+            .tag(THREADS)
+            .scope(Scope::ReadThreads)
+            .response::<ThreadDetail>(200, "The thread", thread_now_example())
+            .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable]),
+    ]
+}
 
 /// Pause before the second check of an unknown thread.
 const SECOND_LOOK: Duration = Duration::from_millis(150);
@@ -194,4 +226,33 @@ fn shown_begun(thread: &ThreadId) -> ThreadView {
         last_position: None,
         created_at: None,
     }
+}
+
+fn thread_example() -> Value {
+    json!({
+        "thread_id": "hello", "agent_id": "ann", "busy_policy": "enqueue", "metadata": {}, "message_count": 2,
+        "last_position": "7524873984012345345", "created_at": "2026-11-22T11:49:44.123Z",
+    })
+}
+
+fn thread_now_example() -> Value {
+    let mut thread = thread_example();
+    thread["owner_status"] = json!("available");
+    thread["active_turn"] = active_turn_example();
+    thread["waiting_turns"] = json!([]);
+    thread["open_messages"] = json!([{
+        "message_id": "m-7", "expected": 3, "received": 4, "released": 3, "missing": [{ "first": 3, "last": 3 }],
+        "until": "2026-11-22T11:50:14.123Z",
+    }]);
+    thread
+}
+
+fn active_turn_example() -> Value {
+    json!({
+        "turn_id": "u01f3-0198c4d2e5f5", "thread_id": "hello", "run": 0,
+        "message_id": "u01f3-0198c4d2e5f5-a", "idle_ms": 40,
+        "fails_at": "2026-11-22T11:51:44.123Z",
+        "request": {"deliveries": 0, "handed_back": 0, "again_at": null, "alive_at": null},
+        "waiting": {"reason": "no_workflow", "until": "2026-11-22T11:51:44.123Z", "message": WaitReason::NoWorkflow.message()},
+    })
 }

@@ -3,16 +3,37 @@
 use auth::ticket::USUAL_LIFETIME_S;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use http_server::error::Problem;
+use http_server::error::{ErrorCode, Problem};
 use http_server::extract::body::{JsonBody, MaxBodySize};
 use http_server::extract::path::PathParam;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use utoipa::ToSchema;
 
 use crate::api::respond::json_no_store;
-use crate::api::schemas;
 use crate::api::views;
 use crate::app::request_context::RequestContext;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::KEYS;
+
+const TICKET: &str = "tkt_AQAAAABrAt5S.TrX4ZWJPhrtYuJP8Ldpu60GX7eAJzh_avXwijILLKY4";
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let url = format!("/v1/threads/hello/events?ticket={TICKET}");
+    let ticket = json!({ "ticket": TICKET, "expires_at": "2026-11-22T12:21:38Z", "events_url": url });
+    let place = json!({ "type": "string", "format": "uri-reference" });
+    vec![
+        Operation::post("/v1/threads/{thread}/tickets", "makeTicket", "Create a ticket for the events of a thread", create)
+            .tag(KEYS)
+            .description("For clients that cannot send headers, such as a browser's EventSource. It opens the events of this thread and nothing else.")
+            .scope(Scope::ReadThreads)
+            .body::<TicketBody>(json!({ "lifetime_s": 300 }))
+            .response::<TicketView>(201, "The ticket", ticket)
+            .with_header("Location", "The URL of the events.", place)
+            .errors(&[ErrorCode::InvalidTicket]),
+    ]
+}
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

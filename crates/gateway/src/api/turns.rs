@@ -11,16 +11,36 @@ use http_server::extract::path::PathParam;
 use model::{ControlKind, FinishReason, QueryTarget, ThreadId, TimerId, TurnId, WaitReason};
 use protocols::AnswerUsage;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use store::{StoredTurnTimes, TurnState};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use crate::api::respond::json_no_store;
-use crate::api::schemas;
 use crate::api::views::{self, ReasonView};
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, owner_query};
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::TURNS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::get("/v1/turns/{turn}", "getTurn", "Show a turn and its state", get)
+            .tag(TURNS)
+            .scope(Scope::ReadThreads)
+            .response::<TurnDetail>(200, "The turn", turn_example())
+            .errors(&[ErrorCode::UnknownTurn, ErrorCode::PartitionUnavailable]),
+        Operation::post("/v1/turns/{turn}/stop", "stopTurn", "Stop a turn", stop)
+            .tag(TURNS)
+            .description("The partial answer is stored and marked. The request waits a few seconds for a worker that owns the turn.")
+            .scope(Scope::WriteThreads)
+            .actor_header()
+            .no_body()
+            .acts()
+            .errors(&[ErrorCode::UnknownTurn, ErrorCode::TurnEnded, ErrorCode::PartitionUnavailable]),
+    ]
+}
 
 /// Pauses between repeated queries: an input is stored before its owner knows of it.
 const PAUSES: [Duration; 3] =
@@ -258,4 +278,14 @@ async fn look_for(ctx: &RequestContext, turn: &TurnId, pauses: &[Duration]) -> R
             _ => return Err(unknown()),
         }
     }
+}
+
+fn turn_example() -> Value {
+    let turn = "u01f3-0198c4d2e5f5";
+    json!({
+        "turn_id": turn, "thread_id": "hello", "state": "running", "run": 0, "message_id": format!("{turn}-a"),
+        "waiting": {"reason": "no_workflow", "until": null, "message": WaitReason::NoWorkflow.message()},
+        "follow_up": null, "finish_reason": null, "usage": null, "created_at": "2026-11-22T11:49:44.123Z",
+        "started_at": "2026-11-22T11:49:44.125Z", "ended_at": null,
+    })
 }

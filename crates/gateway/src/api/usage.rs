@@ -5,13 +5,32 @@ use http_server::error::{ErrorCode, Problem};
 use http_server::extract::query::QueryParams;
 use model::{AgentId, ThreadId, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use store::{Store, StoreError, UsageGroup, UsageSum};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::{csv_no_store, json_no_store};
-use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::AGENTS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::get("/v1/usage", "showUsage", "Show the usage of model calls in totals", get)
+            .tag(AGENTS)
+            .scope(Scope::ReadAgents)
+            .query::<UsageQuery>()
+            .response::<UsageReport>(
+                200,
+                "Totals, ordered by group",
+                json!({ "currency": "USD", "details_from": "2025-10-18", "usage": [used_example()] }),
+            )
+            .or_as("text/csv", json!({ "type": "string" }))
+            .errors(&[ErrorCode::DatabaseBusy]),
+    ]
+}
 
 /// Maximum number of groups in a response.
 const MOST_GROUPS: u32 = 10_000;
@@ -239,6 +258,14 @@ impl From<UsageSum> for SummedUsage {
             unpriced_calls: sum.unpriced_calls,
         }
     }
+}
+
+fn used_example() -> Value {
+    json!({
+        "day": "2026-11-22", "agent_id": "ann", "thread_id": null, "user_id": null, "model": "m-1", "kind": null, "finish_reason": null,
+        "calls": 12, "partial_calls": 1, "estimated_calls": 1, "input_tokens": 14_400, "output_tokens": 960, "cached_tokens": 12_288, "reasoning_tokens": 192,
+        "cost": "0.0456", "unpriced_calls": 0,
+    })
 }
 
 #[cfg(test)]

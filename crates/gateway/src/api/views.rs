@@ -3,23 +3,27 @@
 use std::collections::HashMap;
 
 use auth::Permission;
-use batches::Item;
-use model::{AnswerReport, FinishReason, FollowUpHint, Position, Role, TurnId, is_withheld_tool};
-use protocols::native::RememberedFact;
-use protocols::{AnswerUsage, withheld};
-use serde::Serialize;
-use serde_json::Value;
-use store::{KeyRow, StoredMessage, ThreadRow};
-use utoipa::ToSchema;
-
-use crate::api::schemas;
-use crate::backend::Backend;
-use crate::commands::control::ControlOutcome;
-use crate::streaming::remembered::RememberedFacts;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use model::{ActiveTurn, OpenMessageStatus, RequestInfo, WaitReason, WaitingTurn};
+use batches::Item;
+use model::{
+    ActiveTurn, AnswerReport, FinishReason, FollowUpHint, OpenMessageStatus, Position, RequestInfo, Role,
+    TurnId, WaitReason, WaitingTurn, is_withheld_tool,
+};
+use protocols::native::RememberedFact;
+use protocols::{AnswerUsage, withheld};
+use serde::Serialize;
+use serde_json::{Value, json};
+use store::{KeyRow, StoredMessage, ThreadRow};
+use utoipa::ToSchema;
+
+use crate::backend::Backend;
+use crate::commands::control::ControlOutcome;
+use crate::openapi::error_codes::PUBLISH;
+use crate::openapi::operation::Operation;
+use crate::openapi::schemas;
+use crate::streaming::remembered::RememberedFacts;
 
 mod batch;
 
@@ -413,5 +417,19 @@ impl From<&ControlOutcome> for ControlResult {
     fn from(outcome: &ControlOutcome) -> Self {
         let (command_id, error) = (outcome.id().as_str().to_owned(), outcome.refused().map(str::to_owned));
         Self { command_id, status: outcome.status(), error }
+    }
+}
+
+impl Operation {
+    /// The answers of an act.
+    pub(crate) fn acts(self) -> Self {
+        let act = |status: &str| json!({ "command_id": "0198c4d2e5f5", "status": status });
+        self.response::<ControlResult>(200, "Done, or rejected by the owner", act("done"))
+            .response::<ControlResult>(
+                202,
+                "Not confirmed yet: it will be executed, and the audit log shows it",
+                act("pending"),
+            )
+            .errors(&PUBLISH)
     }
 }

@@ -15,7 +15,7 @@ use http_server::error::{ErrorCode, Problem};
 use http_server::extract::headers;
 use http_server::extract::path;
 use http_server::transport::extensions::ConnectionHandle;
-use model::{AgentId, Tenant, ThreadId};
+use model::{AgentId, ReasoningSessionId, Tenant, ThreadId};
 use protocols::native;
 use store::{Store, StoreError};
 
@@ -122,10 +122,20 @@ impl RequestContext {
         path::id(field, name, |name| AgentId::of_tenant(self.tenant(), name))
     }
 
+    /// The reasoning session with this name in the caller's tenant.
+    pub(crate) fn reasoning_session(&self, name: &str) -> Result<ReasoningSessionId, Problem> {
+        path::id("session", name, |name| ReasoningSessionId::of_tenant(self.tenant(), name))
+    }
+
+    /// Whether data of this tenant belongs to the caller; `None`: the default tenant.
+    pub(crate) fn owns(&self, tenant: Option<&str>) -> bool {
+        tenant == self.tenant().map(Tenant::as_str)
+    }
+
     /// The thread, if it belongs to the caller's tenant: a lookup by turn id may find another
     /// tenant's.
     pub(crate) fn in_own_tenant(&self, thread: ThreadId) -> Option<ThreadId> {
-        (thread.tenant().as_ref() == self.tenant()).then_some(thread)
+        self.owns(thread.tenant().as_ref().map(Tenant::as_str)).then_some(thread)
     }
 
     /// The actor for the audit log: the name of the credential, followed by `/` and the actor named

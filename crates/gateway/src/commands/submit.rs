@@ -296,7 +296,7 @@ pub(crate) async fn refuse_erased(backend: &Backend, thread: &ThreadId) -> Resul
 /// The refusal to name a thread again before its erasure is complete: erased data could get into
 /// the new thread.
 pub(crate) fn being_erased() -> Problem {
-    let detail = "the thread is being erased, or its erasure was interrupted; it can be created again once `antiphon threads erase --yes` has ended with nothing pending";
+    let detail = "the thread is being erased, or its erasure was interrupted; it can be created again once its erasure is done: see GET /v1/erasures, or erase it again";
     Problem::new(ErrorCode::ThreadErased, detail)
 }
 
@@ -349,7 +349,7 @@ fn same(claim: KeyClaim, digest: &[u8]) -> Result<TurnId, Problem> {
 /// Refuses what the agent's settings do not allow its clients.
 fn refuse_unless_allowed(asked: &TurnParameters, settings: &ThreadSettings) -> Result<(), Problem> {
     if let Some(param) = asked.instructions.clone().filter(|_| !settings.appends_instructions) {
-        let why = "instructions are said by the agent's setting `system`, unless its setting `client_instructions` is `append`";
+        let why = "the agent's setting `system` holds its instructions; set `client_instructions` to `append` to accept those of clients";
         return Err(BadRequest::Unsupported { param, why: why.into() }.into());
     }
     match &asked.history {

@@ -6,15 +6,17 @@
 use model::WaitReason;
 use protocols::{agui, chat_completions, native, responses, ui_message};
 use serde_json::{Map, Value, json};
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::ToSchema;
 
-use crate::api::schemas;
+use crate::openapi::schemas;
 
 /// The events of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// The native events.
     Native,
+    /// The native events of one answer.
+    NativeAnswer,
     /// The UI message stream of the AI SDK.
     UiMessage,
     /// Of OpenAI's Responses.
@@ -28,7 +30,7 @@ impl Stream {
     pub(crate) fn schemas(self) -> Vec<(String, Value)> {
         let mut found = Vec::new();
         match self {
-            Self::Native => {
+            Self::Native | Self::NativeAnswer => {
                 add::<native::ChunkEvent<'_>>(&mut found);
                 add::<native::CompleteEvent<'_>>(&mut found);
                 add::<native::FailedEvent<'_>>(&mut found);
@@ -39,7 +41,7 @@ impl Stream {
                 add::<native::LeftOutEvent<'_>>(&mut found);
                 add::<native::RememberedEvent<'_>>(&mut found);
                 add::<native::AuthExpiredEvent<'_>>(&mut found);
-                found.push((NATIVE_EVENT.to_owned(), native_schema()));
+                add::<schemas::CursorSchema>(&mut found);
             }
             Self::UiMessage => add::<ui_message::UiChunk<'_>>(&mut found),
             Self::Responses => add::<responses::ResponseEvent<'_>>(&mut found),
@@ -49,57 +51,46 @@ impl Stream {
             }
             Self::AgUi => add::<agui::AgUiEvent<'_>>(&mut found),
         }
+        let (name, schema) = self.schema();
+        found.push((name.to_owned(), schema));
         found
+    }
+
+    /// The schema of one event, with its name.
+    fn schema(self) -> (&'static str, Value) {
+        let or_done = |data: Value| json!({ "anyOf": [data, { "const": "[DONE]" }] });
+        match self {
+            Self::Native | Self::NativeAnswer => ("ThreadEvent", native_schema()),
+            Self::UiMessage => ("UiMessageEvent", event(or_done(data(&["UiPart"])))),
+            Self::Responses => ("ResponseStreamEvent", event(data(&["ResponseEvent"]))),
+            Self::Completions => {
+                ("CompletionEvent", event(or_done(data(&["CompletionChunk", "WrappedError"]))))
+            }
+            Self::AgUi => ("RunStreamEvent", event(data(&["RunEvent"]))),
+        }
     }
 
     /// The media type object.
     pub(crate) fn media(self) -> Value {
-        match self {
-            Self::Native => {
-                let reference = |name: &String| {
-                    let shared = json!({ "$ref": format!("#/components/examples/{name}") });
-                    (name.clone(), shared)
-                };
-                let examples: Map<_, _> = native_examples().keys().map(reference).collect();
-                json!({
-                    "schema": { "$ref": format!("#/components/schemas/{NATIVE_EVENT}") },
-                    "examples": examples,
-                })
+        let schema = json!({ "$ref": format!("#/components/schemas/{}", self.schema().0) });
+        let example = match self {
+            Self::Native => return json!({ "schema": schema, "examples": native_examples() }),
+            // The stream of a thread has the examples.
+            Self::NativeAnswer => return json!({ "schema": schema }),
+            Self::UiMessage => json!({ "type": "text-delta", "id": "p0", "delta": "Sunny" }),
+            Self::Responses => json!({
+                "type": "response.output_text.delta", "sequence_number": 4, "item_id": "msg_1", "output_index": 0,
+                "content_index": 0, "delta": "Sunny", "logprobs": [],
+            }),
+            Self::Completions => json!({
+                "id": "chatcmpl-u01f3-0198c4d2-a", "object": "chat.completion.chunk", "created": 1_795_348_184, "model": "ann",
+                "choices": [{ "index": 0, "delta": { "content": "Sunny" }, "logprobs": null, "finish_reason": null }],
+            }),
+            Self::AgUi => {
+                json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": "u01f3-0198c4d2-a-s0", "delta": "Sunny" })
             }
-            Self::UiMessage => media(
-                json!({ "anyOf": [data(&["UiPart"]), { "const": "[DONE]" }] }),
-                json!({ "type": "text-delta", "id": "p0", "delta": "Sunny" }),
-            ),
-            Self::Responses => media(
-                data(&["ResponseEvent"]),
-                json!({
-                    "type": "response.output_text.delta", "sequence_number": 4, "item_id": "msg_1",
-                    "output_index": 0, "content_index": 0, "delta": "Sunny", "logprobs": [],
-                }),
-            ),
-            Self::Completions => media(
-                json!({ "anyOf": [data(&["CompletionChunk", "WrappedError"]), { "const": "[DONE]" }] }),
-                json!({
-                    "id": "chatcmpl-u01f3-0198c4d2-a", "object": "chat.completion.chunk", "created": 1_795_348_184,
-                    "model": "ann",
-                    "choices": [{ "index": 0, "delta": { "content": "Sunny" }, "logprobs": null, "finish_reason": null }],
-                }),
-            ),
-            Self::AgUi => media(
-                data(&["RunEvent"]),
-                json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": "u01f3-0198c4d2-a-s0", "delta": "Sunny" }),
-            ),
-        }
-    }
-}
-
-impl Stream {
-    /// Examples of events that several operations refer to.
-    pub(crate) fn shared_examples(self) -> Map<String, Value> {
-        match self {
-            Self::Native => native_examples(),
-            Self::UiMessage | Self::Responses | Self::Completions | Self::AgUi => Map::new(),
-        }
+        };
+        json!({ "schema": schema, "example": { "data": example.to_string() } })
     }
 }
 
@@ -107,66 +98,73 @@ fn add<T: ToSchema>(found: &mut Vec<(String, Value)>) {
     found.extend(crate::openapi::schema::schemas_of::<T>());
 }
 
-/// Text that is JSON of one of these schemas.
-fn data(names: &[&str]) -> Value {
+/// A value of one of these schemas.
+fn any_of(names: &[&str]) -> Value {
     let one = |name: &&str| json!({ "$ref": format!("#/components/schemas/{name}") });
-    let schema = match names {
+    match names {
         [name] => one(name),
         names => json!({ "anyOf": names.iter().map(one).collect::<Vec<_>>() }),
-    };
-    json!({ "type": "string", "contentMediaType": "application/json", "contentSchema": schema })
+    }
 }
 
-fn media(data: Value, example: Value) -> Value {
+/// Text that is JSON of one of these schemas.
+fn data(names: &[&str]) -> Value {
+    json!({ "type": "string", "contentMediaType": JSON, "contentSchema": any_of(names) })
+}
+
+const JSON: &str = "application/json";
+
+fn event(data: Value) -> Value {
     let properties = json!({ "event": { "type": "string" }, "id": { "type": "string" }, "data": data });
-    json!({
-        "schema": { "type": "object", "required": ["data"], "properties": properties },
-        "example": { "data": example.to_string() },
-    })
+    json!({ "type": "object", "required": ["data"], "properties": properties })
 }
 
-/// The name of the schema of our events.
-const NATIVE_EVENT: &str = "ThreadEvent";
+/// The `event` of each event that has one, and the schemas of its data.
+const NATIVE_KINDS: [(&str, &[&str]); 8] = [
+    ("ready", &["ReadyEvent"]),
+    ("reset", &["ResetEvent"]),
+    ("restart", &["RestartEvent"]),
+    ("waiting", &["WaitingEvent"]),
+    ("left_out", &["LeftOutEvent"]),
+    ("remembered", &["RememberedEvent"]),
+    ("auth_expired", &["AuthExpiredEvent"]),
+    ("drain", &[]),
+];
 
 fn native_schema() -> Value {
-    let event = |kind: Value, data: Value| json!({ "properties": { "event": kind, "data": data }, "required": ["data"] });
-    let kinds = json!({ "enum": ["message", "ready", "reset", "restart", "waiting", "left_out", "remembered", "drain", "auth_expired"] });
-    let is = |name: &str| json!({ "properties": { "event": { "const": name } }, "required": ["event"] });
-    let empty = json!({
-        "type": "string", "contentMediaType": "application/json",
-        "contentSchema": { "type": "object", "maxProperties": 0 },
-    });
+    let is = |event: Value| json!({ "properties": { "event": event }, "required": ["event"] });
+    let then = |schema: Value| json!({ "properties": { "data": { "contentSchema": schema } } });
+    let named = NATIVE_KINDS.map(|(name, _)| name);
+    let mut cases: Vec<_> = NATIVE_KINDS
+        .iter()
+        .map(|(name, schemas)| {
+            let schema = match schemas {
+                [] => json!({ "type": "object", "maxProperties": 0 }),
+                schemas => any_of(schemas),
+            };
+            json!({ "if": is(json!({ "const": name })), "then": then(schema) })
+        })
+        .collect();
+    let unnamed = any_of(&["ChunkEvent", "CompleteEvent", "FailedEvent"]);
+    cases.push(json!({ "if": is(json!({ "enum": named })), "else": then(unnamed) }));
+    let kinds = [&["message"], named.as_slice()].concat();
+    let cursor = <schemas::CursorSchema as ToSchema>::name();
     json!({
         "type": "object",
         "description": NATIVE,
         "required": ["data"],
         "properties": {
-            "event": kinds,
-            "id": <schemas::CursorSchema as PartialSchema>::schema(),
-            "data": { "type": "string" },
+            "event": { "enum": kinds },
+            "id": { "$ref": format!("#/components/schemas/{cursor}") },
+            "data": { "type": "string", "contentMediaType": JSON },
             "retry": { "type": "integer", "minimum": 0, "description": "Milliseconds to wait before reconnecting." },
         },
-        "allOf": [
-            { "if": is("ready"), "then": event(json!({ "const": "ready" }), data(&["ReadyEvent"])) },
-            { "if": is("reset"), "then": event(json!({ "const": "reset" }), data(&["ResetEvent"])) },
-            { "if": is("restart"), "then": event(json!({ "const": "restart" }), data(&["RestartEvent"])) },
-            { "if": is("waiting"), "then": event(json!({ "const": "waiting" }), data(&["WaitingEvent"])) },
-            { "if": is("left_out"), "then": event(json!({ "const": "left_out" }), data(&["LeftOutEvent"])) },
-            { "if": is("remembered"), "then": event(json!({ "const": "remembered" }), data(&["RememberedEvent"])) },
-            { "if": is("auth_expired"), "then": event(json!({ "const": "auth_expired" }), data(&["AuthExpiredEvent"])) },
-            { "if": is("drain"), "then": event(json!({ "const": "drain" }), empty) },
-            {
-                "if": { "anyOf": [
-                    is("ready"), is("reset"), is("restart"), is("waiting"), is("left_out"), is("remembered"), is("drain"), is("auth_expired"),
-                ] },
-                "else": event(json!({ "const": "message" }), data(&["ChunkEvent", "CompleteEvent", "FailedEvent"])),
-            },
-        ],
+        "allOf": cases,
     })
 }
 
 fn native_examples() -> Map<String, Value> {
-    let turn = "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610";
+    let turn = "u01f3-0198c4d2e5f5";
     let answer = &format!("{turn}-a");
     let one = |text: &str, id: &str, data: Value| json!({ "summary": text, "value": { "id": id, "data": data.to_string() } });
     let chunk = json!({

@@ -7,18 +7,18 @@ use axum::handler::Handler;
 use axum::routing::{self, MethodRouter};
 use http_server::error::ErrorCode;
 use http_server::extract::headers;
-use protocols::RequestBody;
+use protocols::{ErrorForm, RequestBody};
 use serde_json::{Map, Value, json};
 use utoipa::openapi::path::ParameterIn;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::schemas;
 use crate::app::authorize::Scopes;
 use crate::app::state::AppState;
 use crate::openapi::error_codes;
 use crate::openapi::events::Stream;
 use crate::openapi::refusals::Refusals;
-use crate::openapi::response::{Errors, ResponseSpec};
+use crate::openapi::response::{self, ResponseSpec};
+use crate::openapi::schemas;
 
 /// The name of the one security scheme.
 pub(crate) const BEARER: &str = "bearer";
@@ -39,6 +39,9 @@ pub(crate) fn meaning(scope: Scope) -> &'static str {
         Scope::OperateDeadLetters => "replay and drop dead letters",
         Scope::ReadFleet => "read incidents of the installation; requires a credential of the default tenant",
         Scope::OperateFleet => "acknowledge incidents; requires a credential of the default tenant",
+        Scope::EraseData => {
+            "erase threads and users, and read the receipts; erase tenants with a credential of the default tenant"
+        }
         Scope::ManageKeys => "create, list and revoke API keys",
         Scope::ReadReasoning => "read reasoning sessions",
         Scope::WriteReasoning => "create reasoning sessions, append to them, compress and undo",
@@ -66,7 +69,7 @@ pub(crate) struct Operation {
     body: Option<RequestBodySpec>,
     answers: Vec<ResponseSpec>,
     codes: BTreeSet<ErrorCode>,
-    errors: Errors,
+    errors: ErrorForm,
     schemas: Vec<(String, Value)>,
 }
 
@@ -112,7 +115,7 @@ impl Operation {
             body: None,
             answers: Vec::new(),
             codes: BTreeSet::new(),
-            errors: Errors::Problem,
+            errors: ErrorForm::at(path),
             schemas: Vec::new(),
         };
         operation.with_variables()
@@ -143,11 +146,6 @@ impl Operation {
     /// A ticket in the address opens it, too.
     pub(crate) fn opened_by_tickets(self) -> Self {
         Self { is_opened_by_tickets: true, ..self }
-    }
-
-    /// How refusals are written, where it is not as problems.
-    pub(crate) fn error_format(self, errors: Errors) -> Self {
-        Self { errors, ..self }
     }
 
     /// Codes of errors.
@@ -181,8 +179,11 @@ impl Operation {
                 "budget" => self.schema::<schemas::BudgetNameSchema>(),
                 "batch" if self.path.ends_with("{batch}") => self.schema::<schemas::BatchNameSchema>(),
                 "batch" => self.schema::<schemas::PositionSchema>(),
-                "response" => self.schema::<schemas::ResponseIdSchema>(),
+                "response_id" => self.schema::<schemas::ResponseIdSchema>(),
                 "key" => self.schema::<schemas::KeyIdSchema>(),
+                "erasure" => self.schema::<schemas::ErasureIdSchema>(),
+                "user" => self.schema::<schemas::ErasedUserSchema>(),
+                "tenant" => self.schema::<schemas::TenantSchema>(),
                 _ => json!({ "type": "string", "minLength": 1 }),
             };
             self.parameters.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
@@ -209,6 +210,8 @@ impl Operation {
         self.take::<schemas::FollowUpIdSchema>();
         self.take::<schemas::FormatSchema>();
         self.take::<schemas::KeyIdSchema>();
+        self.take::<schemas::ErasureIdSchema>();
+        self.take::<schemas::ErasureStateSchema>();
         self.take::<schemas::Limit>();
         self.take::<schemas::MessageIdSchema>();
         self.take::<schemas::PositionSchema>();
@@ -270,6 +273,15 @@ impl Operation {
         let schema = self.schema::<T>();
         self.body = Some(RequestBodySpec { schema, example, is_required: true });
         self.errors(&error_codes::BODY)
+    }
+
+    /// A JSON body that may be left out.
+    pub(crate) fn optional_body<T: ToSchema>(self, example: Value) -> Self {
+        let mut operation = self.body::<T>(example);
+        if let Some(body) = &mut operation.body {
+            body.is_required = false;
+        }
+        operation
     }
 
     /// The body of another protocol.
@@ -360,7 +372,7 @@ impl Operation {
         let handler = match self.scope {
             None => handler,
             Some(_) if self.is_opened_by_tickets => scopes.stream(handler),
-            Some(scope) => scopes.require(scope, self.errors.body(), handler),
+            Some(scope) => scopes.require(scope, self.errors.error_body(), handler),
         };
         Some((self.path, handler))
     }
@@ -378,7 +390,7 @@ impl Operation {
         for (name, schema) in &self.schemas {
             schemas.entry(name.clone()).or_insert_with(|| schema.clone());
         }
-        for (name, schema) in self.errors.schemas() {
+        for (name, schema) in response::error_schemas(self.errors) {
             schemas.entry(name).or_insert(schema);
         }
     }
@@ -403,7 +415,8 @@ impl Operation {
         for answer in &self.answers {
             responses.insert(answer.status.to_string(), answer.to_json());
         }
-        refusals.add_to_operation(self.errors, &self.codes, &mut object, &mut responses);
+        let errors = (self.errors, self.scope.is_some());
+        refusals.add_to_operation(errors, &self.codes, &mut object, &mut responses);
         object.insert("responses".to_owned(), Value::Object(responses));
         let scopes = self.scope.map(Scope::scope);
         let security = scopes.map_or(json!([]), |scope| json!([{ BEARER: [scope] }]));

@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::StatusCode;
 use http_server::error::ErrorCode;
+use protocols::ErrorForm;
 use serde_json::{Map, Value, json};
 
 use crate::openapi::error_codes::{BODY, SECURED};
-use crate::openapi::response::{Errors, JSON, PROBLEM};
+use crate::openapi::response::{JSON, PROBLEM};
 
 /// The codes of an operation besides those of the `default` response.
 pub(crate) const CODES: &str = "x-error-codes";
@@ -21,20 +22,19 @@ const DEFAULT: &str = "default";
 /// The refusals that operations refer to: their codes, by the names of their components.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    components: BTreeMap<String, (Errors, BTreeSet<ErrorCode>)>,
+    components: BTreeMap<String, (ErrorForm, BTreeSet<ErrorCode>)>,
 }
 
 impl Refusals {
     /// Adds references to an operation with these codes.
     pub(crate) fn add_to_operation(
         &mut self,
-        form: Errors,
+        (form, is_secured): (ErrorForm, bool),
         codes: &BTreeSet<ErrorCode>,
         operation: &mut Map<String, Value>,
         responses: &mut Map<String, Value>,
     ) {
         let shared = shared();
-        let is_secured = SECURED.iter().all(|code| codes.contains(code));
         let own: Vec<_> = codes.iter().filter(|code| !is_secured || !shared.contains(code)).collect();
         if !own.is_empty() {
             operation.insert(CODES.to_owned(), own.iter().map(|code| code.name()).collect());
@@ -42,7 +42,7 @@ impl Refusals {
         if is_secured {
             responses.entry(DEFAULT).or_insert_with(|| self.refer("Refused", form, &shared));
         }
-        if form != Errors::Problem {
+        if form != ErrorForm::Problem {
             return;
         }
         let statuses: BTreeSet<_> = own.iter().map(|code| code.status()).collect();
@@ -53,8 +53,8 @@ impl Refusals {
         }
     }
 
-    fn refer(&mut self, name: &str, form: Errors, codes: &BTreeSet<ErrorCode>) -> Value {
-        let name = format!("{name}{}", form.suffix());
+    fn refer(&mut self, name: &str, form: ErrorForm, codes: &BTreeSet<ErrorCode>) -> Value {
+        let name = format!("{name}{}", suffix(form));
         let reference = reference("responses", &name);
         let known = self.components.entry(name).or_insert_with(|| (form, BTreeSet::new()));
         known.1.extend(codes);
@@ -81,15 +81,28 @@ pub(crate) fn shared() -> BTreeSet<ErrorCode> {
     SECURED.into_iter().chain(BODY).chain([ErrorCode::UnexpectedBody, ErrorCode::UnknownAddress]).collect()
 }
 
+/// What the names of its components end with.
+fn suffix(form: ErrorForm) -> &'static str {
+    match form {
+        ErrorForm::Problem => "",
+        ErrorForm::Text => "Text",
+        ErrorForm::Wrapped => "OpenAi",
+        ErrorForm::RunError => "AgUi",
+    }
+}
+
 /// The status in one word.
 fn name_of(status: StatusCode) -> String {
     status.canonical_reason().unwrap_or_default().split([' ', '-']).collect()
 }
 
-fn response(form: Errors, codes: &BTreeSet<ErrorCode>) -> Value {
+fn response(form: ErrorForm, codes: &BTreeSet<ErrorCode>) -> Value {
     let names: Vec<_> = codes.iter().map(|code| code.name()).collect();
-    let line =
-        |code: &ErrorCode| format!("* {} `{}`: {}", code.status().as_u16(), code.name(), code.meaning());
+    let has_statuses = codes.first().map(|code| code.status()) != codes.last().map(|code| code.status());
+    let line = |code: &ErrorCode| {
+        let status = if has_statuses { format!("{} ", code.status().as_u16()) } else { String::new() };
+        format!("* {status}`{}`: {}", code.name(), code.meaning())
+    };
     let lines: Vec<_> = codes.iter().map(line).collect();
     let of_codes = json!({
         "allOf": [reference("schemas", "Problem")],
@@ -98,25 +111,24 @@ fn response(form: Errors, codes: &BTreeSet<ErrorCode>) -> Value {
     let protocols =
         format!("A code of `Refused` or of `{CODES}`. Requests that match no operation return a problem.");
     let (text, schema, media) = match form {
-        Errors::Problem => (lines.join("\n"), of_codes, None),
-        Errors::Text => (
+        ErrorForm::Problem => (lines.join("\n"), of_codes, None),
+        ErrorForm::Text => (
             protocols,
             reference("schemas", "Problem"),
             Some(("text/plain", json!({ "schema": { "type": "string" } }))),
         ),
-        Errors::Wrapped => {
+        ErrorForm::Wrapped => {
             let (schema, example) = (reference("schemas", "WrappedError"), wrapped(ErrorCode::RateLimited));
             let media = json!({ "schema": schema, "example": example });
             (protocols, reference("schemas", "Problem"), Some((JSON, media)))
         }
-        Errors::RunError => {
+        ErrorForm::RunError => {
             let (schema, example) = (reference("schemas", "RunRefusal"), run_error(ErrorCode::RateLimited));
             let media = json!({ "schema": schema, "example": example });
             (protocols, reference("schemas", "Problem"), Some((JSON, media)))
         }
     };
-    let example = codes.first().copied().map(problem);
-    let mut content = json!({ PROBLEM: { "schema": schema, "example": example } });
+    let mut content = json!({ PROBLEM: { "schema": schema } });
     if let Some((kind, media)) = media {
         content[kind] = media;
     }
@@ -147,17 +159,6 @@ fn headers(codes: &BTreeSet<ErrorCode>) -> Map<String, Value> {
 
 fn reference(kind: &str, name: &str) -> Value {
     json!({ "$ref": format!("#/components/{kind}/{name}") })
-}
-
-fn problem(code: ErrorCode) -> Value {
-    json!({
-        "type": "about:blank",
-        "title": code.status().canonical_reason(),
-        "status": code.status().as_u16(),
-        "code": code.name(),
-        "retryable": code.retry_after_s().is_some(),
-        "detail": code.meaning(),
-    })
 }
 
 fn wrapped(code: ErrorCode) -> Value {

@@ -2,8 +2,7 @@
 
 use http_server::error::ProblemBody;
 use protocols::chat_completions::ApiError;
-use protocols::request::{ErrorBody, RequestRejection};
-use protocols::{agui, responses, ui_message};
+use protocols::{ErrorForm, agui};
 use serde_json::{Map, Value, json};
 
 use crate::openapi::events::Stream;
@@ -71,47 +70,12 @@ impl ResponseSpec {
     }
 }
 
-/// The form of refusals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Errors {
-    /// A problem, as in RFC 9457.
-    Problem,
-    /// The text alone, as the AI SDK shows it.
-    Text,
-    /// `{"error": …}`, as OpenAI's libraries read it.
-    Wrapped,
-    /// The fields of AG-UI's `RUN_ERROR`.
-    RunError,
-}
-
-impl Errors {
-    /// How the authorization layer writes them; `None`: as problems.
-    pub(crate) fn body(self) -> Option<fn(&RequestRejection) -> ErrorBody> {
-        match self {
-            Self::Problem => None,
-            Self::Text => Some(ui_message::error_body),
-            Self::Wrapped => Some(responses::error_body),
-            Self::RunError => Some(agui::error_body),
-        }
-    }
-
-    /// What they refer to.
-    pub(crate) fn schemas(self) -> Vec<(String, Value)> {
-        let of_form = match self {
-            Self::Problem | Self::Text => Vec::new(),
-            Self::Wrapped => schemas_of::<ApiError<'_>>(),
-            Self::RunError => schemas_of::<agui::RunRefusal<'_>>(),
-        };
-        schemas_of::<ProblemBody<'_>>().into_iter().chain(of_form).collect()
-    }
-
-    /// What the names of its components end with.
-    pub(crate) fn suffix(self) -> &'static str {
-        match self {
-            Self::Problem => "",
-            Self::Text => "Text",
-            Self::Wrapped => "OpenAi",
-            Self::RunError => "AgUi",
-        }
-    }
+/// The schemas that refusals of this form refer to.
+pub(crate) fn error_schemas(form: ErrorForm) -> Vec<(String, Value)> {
+    let of_form = match form {
+        ErrorForm::Problem | ErrorForm::Text => Vec::new(),
+        ErrorForm::Wrapped => schemas_of::<ApiError<'_>>(),
+        ErrorForm::RunError => schemas_of::<agui::RunRefusal<'_>>(),
+    };
+    schemas_of::<ProblemBody<'_>>().into_iter().chain(of_form).collect()
 }

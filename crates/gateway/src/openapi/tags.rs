@@ -20,11 +20,13 @@ pub(crate) const OPENAI: &str = "openai";
 
 pub(crate) const AG_UI: &str = "ag-ui";
 
+pub(crate) const ERASURES: &str = "erasures";
+
 pub(crate) const KEYS: &str = "keys";
 
 pub(crate) const GATEWAY: &str = "gateway";
 
-pub(crate) const TAGS: [(&str, &str); 12] = [
+pub(crate) const TAGS: [(&str, &str); 13] = [
     (THREADS, "Threads: their messages, event streams and model contexts."),
     (TURNS, "Turns in progress, and failed turns."),
     (AGENTS, "Agents: settings, backoff and operator actions."),
@@ -38,6 +40,7 @@ pub(crate) const TAGS: [(&str, &str); 12] = [
         "The same threads for OpenAI client libraries: Responses and chat completions. `model` names the agent.",
     ),
     (AG_UI, "The same threads for AG-UI."),
+    (ERASURES, "Erasures of threads, users and tenants, and their receipts."),
     (KEYS, "API keys and tickets."),
     (GATEWAY, "The gateway itself."),
 ];

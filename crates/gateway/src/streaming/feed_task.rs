@@ -174,10 +174,10 @@ impl FeedTask {
                         self.on_command(command);
                     }
                 }
-                reply = or_never(&mut self.ask) => self.on_reply(reply),
-                fetched = or_never(&mut self.read) => self.on_read(fetched),
-                fetched = or_never(&mut self.missed) => self.on_missed(fetched),
-                facts = or_never(&mut self.facts) => self.show_facts(facts),
+                reply = pending_or_never(&mut self.ask) => self.on_reply(reply),
+                fetched = pending_or_never(&mut self.read) => self.on_read(fetched),
+                fetched = pending_or_never(&mut self.missed) => self.on_missed(fetched),
+                facts = pending_or_never(&mut self.facts) => self.show_facts(facts),
                 Ok(()) = signal.changed() => {
                     let before = std::mem::replace(&mut known, *signal.borrow_and_update());
                     self.feed.on_owner(known.epoch);
@@ -192,7 +192,7 @@ impl FeedTask {
             }
             self.pump().await;
             self.report_left_out();
-            self.let_in();
+            self.admit_waiting();
             self.fetch();
             self.forget_departed();
             if self.send_drain_notices() || self.retire() {
@@ -336,11 +336,11 @@ impl FeedTask {
     }
 
     /// Admits the waiting subscribers that have caught up with the feed.
-    fn let_in(&mut self) {
+    fn admit_waiting(&mut self) {
         if self.waiting.is_empty() {
             return;
         }
-        for (subscriber, fate) in self.waiting.let_in(&mut self.feed, self.context.backend.now()) {
+        for (subscriber, fate) in self.waiting.admit_waiting(&mut self.feed, self.context.backend.now()) {
             self.settle(subscriber, fate);
         }
     }
@@ -432,7 +432,7 @@ impl FeedTask {
             }
             if let Some(message) = ended {
                 self.show(&mut burst).await;
-                self.let_go(&message);
+                self.release(&message);
             }
         }
         self.show(&mut burst).await;
@@ -473,7 +473,7 @@ impl FeedTask {
     }
 
     /// Ends the streams of subscribers that wanted only this message.
-    fn let_go(&mut self, message: &MessageId) {
+    fn release(&mut self, message: &MessageId) {
         self.subscribers.retain(|subscriber| {
             let is_last = subscriber.subscription.until() == Some(message);
             if is_last {
@@ -505,7 +505,7 @@ impl FeedTask {
     /// Spreads the drain notices over time, because clients that are sent away together return
     /// together. A subscriber is shown new events until its notice.
     fn begin_drain(&mut self) {
-        let all = self.subscribers.iter().chain(self.waiting.viewers());
+        let all = self.subscribers.iter().chain(self.waiting.subscribers());
         let drain_notices = all.map(|subscriber| {
             (self.context.drain_notice_at(subscriber.has_end()), subscriber.send_queue.clone())
         });
@@ -526,7 +526,7 @@ impl FeedTask {
     }
 }
 
-async fn or_never<T>(fetch: &mut Fetch<T>) -> Option<T> {
+async fn pending_or_never<T>(fetch: &mut Fetch<T>) -> Option<T> {
     match fetch {
         Some(fetch) => fetch.await,
         None => std::future::pending().await,

@@ -112,7 +112,7 @@ impl FeedRegistry {
                 return Err(SubscribeError::TooManySubscribers);
             }
             return Ok((
-                SubscriberPermit { _viewers: Arc::clone(&entry.subscribers) },
+                SubscriberPermit { _subscribers: Arc::clone(&entry.subscribers) },
                 entry.commands.clone(),
             ));
         }
@@ -121,7 +121,7 @@ impl FeedRegistry {
         }
         let (commands, inbox) = mpsc::channel(FEED_QUEUE);
         let subscribers = Arc::new(());
-        let permit = SubscriberPermit { _viewers: Arc::clone(&subscribers) };
+        let permit = SubscriberPermit { _subscribers: Arc::clone(&subscribers) };
         feeds.insert(thread.clone(), FeedEntry { commands: commands.clone(), subscribers });
         let signal = &self.signal[usize::from(context.backend.partition_of(thread).0)];
         let signal = (signal.clone(), signal.subscribe());

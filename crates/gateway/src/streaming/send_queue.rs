@@ -272,7 +272,7 @@ impl Queue {
 /// Keeps a subscriber counted while its stream lives.
 #[derive(Debug)]
 pub(crate) struct SubscriberPermit {
-    pub(crate) _viewers: Arc<()>,
+    pub(crate) _subscribers: Arc<()>,
 }
 
 /// The subscriber's side: a response body that ends cleanly only after the end of the message that

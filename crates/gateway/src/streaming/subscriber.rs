@@ -80,11 +80,11 @@ impl PartitionSignal {
 /// Why a subscriber is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SubscribeError {
-    #[error("this thread has as many subscribers here as it may have; try again, perhaps at another gateway")]
+    #[error("{}", ErrorCode::TooManySubscribers.meaning())]
     TooManySubscribers,
-    #[error("this gateway follows as many threads as it may; try again, perhaps at another gateway")]
+    #[error("{}", ErrorCode::TooManyFeeds.meaning())]
     TooManyFeeds,
-    #[error("{}", http_server::DRAINING)]
+    #[error("{}", ErrorCode::Draining.meaning())]
     Draining,
 }
 

@@ -76,7 +76,7 @@ async fn incidents_are_acknowledged_by_partition_or_all() {
         )
         .await;
     let path = "/v1/incidents/acknowledge";
-    for partition in ["-1", "some", "99999", ""] {
+    for partition in ["-1", "some", "99999", "1024", "32768", "65535", ""] {
         let reply = post(gateway, path, &json!({ "partition": partition })).await;
         assert_eq!(refused(&reply), (400, "invalid_body".to_owned()), "{partition}");
     }
@@ -86,5 +86,33 @@ async fn incidents_are_acknowledged_by_partition_or_all() {
     assert_eq!(post(gateway, path, &json!({"partition": "all"})).await.json(), json!({"acknowledged": 1}));
     assert_eq!(post(gateway, path, &json!({"partition": "all"})).await.json(), json!({"acknowledged": 0}));
     let all = bare(gateway, "GET", "/v1/incidents?all=true").await.json();
-    assert_eq!(all["incidents"].as_array().unwrap().len(), 2);
+    assert_eq!((all["incidents"].as_array().unwrap().len(), &all["has_more"]), (2, &json!(false)));
+    let newest = bare(gateway, "GET", "/v1/incidents?all=true&limit=1").await.json();
+    assert_eq!((newest["incidents"].as_array().unwrap().len(), &newest["has_more"]), (1, &json!(true)));
+    let none = bare(gateway, "GET", "/v1/incidents?limit=0").await;
+    assert_eq!(refused(&none), (400, "invalid_limit".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_reason_why_a_thread_is_not_forked_has_its_code() {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
+    fixture
+        .write(
+            "INSERT INTO threads (bucket, thread_id) VALUES ($bucket(t1), 't1'), ($bucket(taken), 'taken'), ($bucket(gone), 'gone');
+             INSERT INTO erased_threads (bucket, thread_id, actor) VALUES ($bucket(gone), 'gone', 'ann'), ($bucket(old), 'old', 'ann')",
+        )
+        .await;
+    for (thread, new, status, code) in [
+        ("none", "copy", 404, "unknown_thread"),
+        // Its row is still there: a commit in progress may have written it.
+        ("gone", "copy", 410, "thread_erased"),
+        ("t1", "old", 410, "thread_erased"),
+        ("t1", "taken", 409, "thread_exists"),
+    ] {
+        let reply = post(gateway, &format!("/v1/threads/{thread}/fork"), &json!({ "thread_id": new })).await;
+        assert_eq!(refused(&reply), (status, code.to_owned()), "{thread} {new}");
+    }
+    let forked = post(gateway, "/v1/threads/t1/fork", &json!({ "thread_id": "copy" })).await;
+    assert_eq!((forked.status, &forked.json()["forked_from"]), (201, &json!("t1")), "{}", forked.text);
 }

@@ -24,7 +24,7 @@ pub async fn cross_origin(State(rules): State<Arc<CorsRules>>, request: Request,
         return match rules.preflight(origin, method, wanted) {
             Some(headers) => with(StatusCode::NO_CONTENT.into_response(), headers),
             None => {
-                let detail = "pages of this origin may not do this";
+                let detail = "pages of this origin are not allowed to do this: add the origin to ANTIPHON_CORS_ORIGINS";
                 Problem::new(ErrorCode::OriginNotAllowed, detail).into_response()
             }
         };

@@ -80,8 +80,7 @@ fn check_loopback(
     cors: &CorsRules,
 ) -> Result<(), Problem> {
     if !host.is_none_or(Authority::is_loopback) {
-        let detail = "with --insecure a gateway answers to localhost and to loopback addresses only";
-        return Err(Problem::new(ErrorCode::HostNotAllowed, detail));
+        return Err(Problem::from(ErrorCode::HostNotAllowed));
     }
     let is_allowed = || values(request, header::ORIGIN).all(|origin| cors.allows(origin));
     match origin.is_none_or(Origin::is_loopback) || is_allowed() {

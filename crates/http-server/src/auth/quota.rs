@@ -90,7 +90,8 @@ pub fn class(scope: Permission) -> RequestClass {
         | Permission::WriteReasoning
         | Permission::WriteMemory
         | Permission::OperateDeadLetters
-        | Permission::OperateFleet => RequestClass::Write,
+        | Permission::OperateFleet
+        | Permission::EraseData => RequestClass::Write,
     }
 }
 
@@ -104,7 +105,7 @@ mod tests {
         let (limiter, now) = (TenantLimiter::new(limits, true), Timestamp(0));
         let first = limiter.open_stream(&Principal::local(), now).unwrap();
         let refused = limiter.open_stream(&Principal::local(), now).unwrap_err();
-        assert!(format!("{refused:?}").contains("rate_limited"));
+        assert_eq!(refused.code(), ErrorCode::RateLimited);
         drop(first);
         assert!(limiter.open_stream(&Principal::local(), now).unwrap().is_some());
     }

@@ -63,7 +63,7 @@ error_codes! {
     BudgetExceeded => "budget_exceeded", TOO_MANY_REQUESTS, after(1),
         "a budget of the agent, the user or the tenant is spent";
     CompressionNotApplied => "compression_not_applied", SERVICE_UNAVAILABLE, NEVER,
-        "the compression was undone, but the contexts of its thread have not changed yet; do not repeat the request";
+        "the compression was undone, but the contexts of its thread have not changed yet; repeat the request only with its request_id";
     CredentialsUnavailable => "credentials_unavailable", SERVICE_UNAVAILABLE, after(1),
         "credentials cannot be checked at the moment";
     CursorAhead => "cursor_ahead", CONFLICT, NEVER, "the cursor is ahead of everything that the thread has";
@@ -159,6 +159,8 @@ error_codes! {
     PartitionUnavailable => "partition_unavailable", SERVICE_UNAVAILABLE, after(1),
         "no worker answers for the thread or agent at the moment";
     RateLimited => "rate_limited", TOO_MANY_REQUESTS, after(1), "the tenant has reached its rate limit";
+    RequestIdReused => "request_id_reused", UNPROCESSABLE_ENTITY, NEVER,
+        "the request_id was used for another change of the session";
     RequestTimeout => "request_timeout", REQUEST_TIMEOUT, NEVER, "the request took too long";
     SessionChanged => "session_changed", CONFLICT, NEVER,
         "the session has changed in between";
@@ -175,6 +177,8 @@ error_codes! {
     TooManyBudgets => "too_many_budgets", CONFLICT, NEVER, "the tenant has the maximum number of budgets";
     TooManyDelayedTasks => "too_many_delayed_tasks", CONFLICT, NEVER,
         "the agent has the maximum number of delayed tasks";
+    TooManyErasures => "too_many_erasures", TOO_MANY_REQUESTS, after(60),
+        "the tenant has the maximum number of erasures that have not ended";
     TooManyFeeds => "too_many_feeds", SERVICE_UNAVAILABLE, after(1),
         "this gateway follows the maximum number of threads; try another one";
     TooManyRequests => "too_many_requests", TOO_MANY_REQUESTS, after(1),
@@ -192,6 +196,8 @@ error_codes! {
         "the turn of this key has ended, and the retention of its agent has deleted it";
     TurnDropped => "turn_dropped", GONE, NEVER, "the turn of this key failed, and an operator dropped it";
     TurnEnded => "turn_ended", CONFLICT, NEVER, "the turn has ended";
+    TurnFailed => "turn_failed", BAD_GATEWAY, NEVER,
+        "the turn failed; clients are shown the code of its failure";
     Unauthenticated => "unauthenticated", UNAUTHORIZED, NEVER, "there is no credential, or it is not valid";
     UnexpectedBody => "unexpected_body", BAD_REQUEST, NEVER, "this request takes no body";
     UnknownAddress => "unknown_address", NOT_FOUND, NEVER, "there is nothing at this address";
@@ -201,6 +207,7 @@ error_codes! {
     UnknownCursor => "unknown_cursor", NOT_FOUND, NEVER, "the cursor is not one of this thread";
     UnknownDeadLetter => "unknown_dead_letter", NOT_FOUND, NEVER,
         "there is no such dead letter";
+    UnknownErasure => "unknown_erasure", NOT_FOUND, NEVER, "there is no such erasure";
     UnknownFact => "unknown_fact", NOT_FOUND, NEVER,
         "the agent remembers no such fact, or another one has taken its place";
     UnknownFailedTurn => "unknown_failed_turn", NOT_FOUND, NEVER,

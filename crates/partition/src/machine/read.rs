@@ -39,8 +39,8 @@ impl Partition {
         count >= COMMITS_AHEAD * self.limits.commit_turns || bytes >= COMMITS_AHEAD * self.limits.commit_bytes
     }
 
-    /// True while new messages wait in the stream: the driver sends [`Input::Room`] when there is
-    /// room.
+    /// True while new messages wait in the stream: the driver sends
+    /// [`crate::Input::Room`] when there is room.
     pub fn is_deferring(&self) -> bool {
         self.deferring.is_some()
     }

@@ -208,7 +208,9 @@ impl Field {
                     values.iter().filter_map(|value| serde_json::from_str(value).ok()).collect();
                 (only_schema(values), format!("No other value: {why}."))
             }
-            Use::Refused(why) => (reference(EMPTY), format!("Must be empty: {why}.")),
+            // The usual reason is in the schema itself.
+            Use::Refused(NOT_HERE) => return (self.name.to_owned(), reference(EMPTY)),
+            Use::Refused(why) => (reference(EMPTY), must_be_empty(why)),
         };
         schema["description"] = Value::String(about);
         (self.name.to_owned(), schema)
@@ -232,10 +234,14 @@ pub(crate) fn shared_schemas() -> [(String, Value); 3] {
     [(EMPTY.to_owned(), empty_schema()), of_messages(CONTENT), of_messages(PARTS)]
 }
 
+fn must_be_empty(why: &str) -> String {
+    format!("Must be empty: {why}.")
+}
+
 /// The schema of values that count as empty.
 fn empty_schema() -> Value {
     json!({
-        "description": "Nothing: a field that is not supported may be sent like this.",
+        "description": must_be_empty(NOT_HERE),
         "anyOf": [
             { "type": "null" },
             { "type": "boolean", "const": false },

@@ -19,9 +19,9 @@ pub struct MetricDescription {
     /// The full name.
     pub name: &'static str,
     pub kind: MetricKind,
-    /// Names of its labels.
+    /// Names of the metric's labels.
     pub labels: &'static [&'static str],
-    /// What it counts, and the values of its labels.
+    /// Describes what is counted, and the values of the labels.
     pub help: &'static str,
 }
 
@@ -41,12 +41,12 @@ impl MetricDescription {
         Self { name, kind: MetricKind::Histogram, labels: &[], help }
     }
 
-    /// Returns it with these labels.
+    /// Returns the metric with these labels.
     pub const fn by(self, labels: &'static [&'static str]) -> Self {
         Self { labels, ..self }
     }
 
-    /// The unit, from the name.
+    /// The unit, which is taken from the name.
     pub fn unit(&self) -> Option<Unit> {
         [Unit::Seconds, Unit::Bytes]
             .into_iter()

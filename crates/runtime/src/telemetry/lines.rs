@@ -25,7 +25,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Neither `text` nor `json`.
+/// The text is neither `text` nor `json`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the log format is {0:?}; it must be text or json")]
 pub struct InvalidFormat(String);
@@ -62,8 +62,8 @@ where
     }
 }
 
-/// The usual `name=value`, with the message and all values escaped. Names are not coloured, so
-/// every control character comes from a value.
+/// Fields in the usual form `name=value`, with the message and all values escaped. Names are not
+/// coloured, so every control character comes from a value.
 struct EscapedFields;
 
 impl<'writer> FormatFields<'writer> for EscapedFields {
@@ -73,8 +73,8 @@ impl<'writer> FormatFields<'writer> for EscapedFields {
     }
 }
 
-/// The usual JSON. JSON escaping leaves out DEL, C1 controls, line separators and bidirectional
-/// controls.
+/// Events in the usual JSON form, with further escapes: JSON itself does not escape DEL, C1
+/// controls, line separators and bidirectional controls.
 struct EscapedJson(Format<Json>);
 
 impl<S> FormatEvent<S, JsonFields> for EscapedJson

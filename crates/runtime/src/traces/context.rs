@@ -4,10 +4,11 @@ use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{SpanContext, TraceContextExt};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 
-/// Longest `tracestate` that is propagated, bytes: the minimum of the standard.
+/// Maximum length in bytes of a `tracestate` that is propagated: the minimum that the standard
+/// requires.
 const MAX_STATE_BYTES: usize = 512;
 
-/// A trace, the span that is the parent of what follows, and whether it is recorded.
+/// A trace, the span that is the parent of the following spans, and whether the trace is recorded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceContext(SpanContext);
 
@@ -39,7 +40,7 @@ impl TraceContext {
         format!("00-{}-{}-{recorded:02x}", self.0.trace_id(), self.0.span_id())
     }
 
-    /// The value of [`TraceContext::STATE`], if any.
+    /// The value of [`TraceContext::STATE`], if there is one.
     pub fn tracestate(&self) -> Option<String> {
         Some(self.0.trace_state().header()).filter(|state| !state.is_empty())
     }

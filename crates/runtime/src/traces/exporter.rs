@@ -38,29 +38,29 @@ pub const METRICS: &[MetricDescription] = &[
     .by(&["reason"]),
 ];
 
-/// Spans per request.
+/// Maximum number of spans per request.
 const BATCH: usize = 512;
-/// How long an ended span waits for others.
+/// How long an ended span waits for other spans, which are sent with it.
 const GATHER: Duration = Duration::from_secs(1);
 /// The timeout of one try.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Tries of one request: about a minute in total.
+/// Maximum tries of one request: about a minute in total.
 const TRIES: u32 = 8;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const LONGEST_DELAY: Duration = Duration::from_secs(15);
-/// The interval of log lines about a receiver that accepts nothing.
+/// Minimum interval of log lines about a receiver that accepts no spans.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 /// Maximum bytes read of the receiver's response.
 const ANSWER_BYTES: usize = 64 << 10;
 
-/// Why spans were not sent.
+/// The reason why spans were not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DropReason {
-    /// More spans ended than the receiver accepts.
+    /// Spans ended faster than the receiver accepts them.
     QueueFull,
     /// The receiver was unreachable for too long.
     Unavailable,
-    /// The receiver refused them.
+    /// The receiver refused the spans.
     Rejected,
 }
 
@@ -86,7 +86,7 @@ pub(super) fn describe() {
     DropReason::ALL.into_iter().for_each(|reason| count_dropped(reason, 0));
 }
 
-/// The queue of spans before the exporter. Never blocks.
+/// The queue of spans for the exporter. It never blocks.
 #[derive(Debug)]
 pub(super) struct QueueProcessor(pub(super) mpsc::Sender<SpanData>);
 
@@ -108,7 +108,7 @@ impl SpanProcessor for QueueProcessor {
     }
 }
 
-/// The task that sends.
+/// The task that sends spans.
 #[derive(Debug)]
 pub(super) struct Exporter {
     flushes: mpsc::Sender<oneshot::Sender<()>>,
@@ -135,7 +135,7 @@ impl Exporter {
         Ok((Self { flushes }, queue))
     }
 
-    /// False when not everything was sent in time.
+    /// Sends all spans in the queue. Returns false if not all were sent in time.
     pub(super) async fn flush(&self, timeout: Duration) -> bool {
         let flushed = async {
             let (done, is_done) = oneshot::channel();
@@ -151,7 +151,8 @@ struct ExportTask {
     settings: TraceSettings,
     spans: mpsc::Receiver<SpanData>,
     flush_requests: mpsc::Receiver<oneshot::Sender<()>>,
-    /// Notified when the queue is empty; while it is set the task waits for nothing.
+    /// Notified when the queue is empty. While it is set, the task does not wait for further spans
+    /// or tries.
     flushed: Option<oneshot::Sender<()>>,
     complaint: Complaint,
 }
@@ -226,14 +227,15 @@ impl ExportTask {
         self.complaint.is_over();
     }
 
-    /// False when a flush is requested: another try would come too late.
+    /// Waits before another try. Returns false when a flush is requested, because another try would
+    /// be too late.
     async fn wait(&mut self, delay: Duration) -> bool {
         if self.flushed.is_some() {
             return false;
         }
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
-            // The next try is the last one.
+            // After a flush request, the next try is the last one.
             Some(flush) = self.flush_requests.recv() => self.flushed = Some(flush),
         }
         true
@@ -251,7 +253,7 @@ impl ExportTask {
                 let rejected = answer.partial_success.map_or(0, |partial| partial.rejected_spans);
                 Ok(u64::try_from(rejected).unwrap_or(0))
             }
-            // Statuses that the protocol declares retryable.
+            // The protocol declares these statuses retryable.
             status @ (StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
@@ -271,7 +273,7 @@ enum ExportError {
     Refused(StatusCode),
 }
 
-/// At most one line a minute, and one when it is over.
+/// Limits log lines to one a minute, and one when the fault has ended.
 #[derive(Debug, Default)]
 struct Complaint {
     written_at: Option<Instant>,

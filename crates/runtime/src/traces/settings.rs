@@ -7,14 +7,14 @@ use opentelemetry_sdk::trace::{Sampler, ShouldSample};
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 
-/// The receiver, and which traces are sent.
+/// The receiver, and the selection of traces to send.
 #[derive(Debug, Clone)]
 pub struct TraceSettings {
     /// The full URL; see [`parse_endpoint`].
     pub endpoint: Url,
-    /// Sent with every request, such as a key of the receiver.
+    /// Headers sent with every request, such as a key for the receiver.
     pub headers: HeaderMap,
-    /// `service.name`, unless an attribute sets it.
+    /// The value of `service.name`, unless an attribute sets it.
     pub service_name: String,
     /// Attributes of the process.
     pub attributes: Vec<(String, String)>,
@@ -26,19 +26,20 @@ pub struct TraceSettings {
 /// An unusable setting; the text lists valid values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTraceSetting {
-    /// Not an HTTP URL.
+    /// The text is not an HTTP URL.
     #[error("{0:?} is no http or https URL, such as http://collector:4318")]
     Endpoint(String),
-    /// Not a list of names and values; the text is not repeated, because it may be a secret.
+    /// The text is not a list of names and values. The error does not repeat the text, because it
+    /// may be a secret.
     #[error("it must be a list such as name=value,other=value")]
     List,
-    /// Not the name of a sampler.
+    /// The text is not the name of a sampler.
     #[error(
         "{0:?} is no sampler; one of always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, \
          parentbased_traceidratio"
     )]
     Sampler(String),
-    /// Not a ratio.
+    /// The text is not a ratio.
     #[error("{0:?} is no ratio from 0 to 1")]
     Ratio(String),
 }
@@ -46,7 +47,7 @@ pub enum InvalidTraceSetting {
 /// The URL to which spans are posted, derived from that of the receiver.
 ///
 /// # Errors
-/// It is not an HTTP URL.
+/// The text is not an HTTP URL.
 pub fn parse_endpoint(text: &str) -> Result<Url, InvalidTraceSetting> {
     let wrong = || InvalidTraceSetting::Endpoint(text.to_owned());
     let base = Url::parse(text).map_err(|_| wrong())?;
@@ -62,7 +63,7 @@ pub fn parse_endpoint(text: &str) -> Result<Url, InvalidTraceSetting> {
 /// Parses headers from a comma-separated list of `name=value`, with `%2C` for a comma.
 ///
 /// # Errors
-/// It is not such a list, or has values that are not valid headers.
+/// The text is not such a list, or has values that are not valid headers.
 pub fn parse_headers(text: &str) -> Result<HeaderMap, InvalidTraceSetting> {
     let mut headers = HeaderMap::new();
     for (name, value) in parse_attributes(text)? {
@@ -77,7 +78,7 @@ pub fn parse_headers(text: &str) -> Result<HeaderMap, InvalidTraceSetting> {
 /// Parses attributes from a list of the same form.
 ///
 /// # Errors
-/// It is not such a list.
+/// The text is not such a list.
 pub fn parse_attributes(text: &str) -> Result<Vec<(String, String)>, InvalidTraceSetting> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     let pair = |pair: &str| {
@@ -96,19 +97,19 @@ pub fn parse_attributes(text: &str) -> Result<Vec<(String, String)>, InvalidTrac
 /// Selects the traces to record.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TraceSampler {
-    /// The ratio of recorded traces among those that begin here; without `follows_parent`, among
-    /// all traces.
+    /// The ratio of recorded traces. It applies to traces that begin here, or without
+    /// `follows_parent` to all traces.
     ratio: f64,
-    /// A trace that began elsewhere is recorded when its parent is.
+    /// True if a trace that began elsewhere is recorded whenever its parent is.
     follows_parent: bool,
 }
 
 impl TraceSampler {
-    /// The sampler with this name. `ratio` applies to those with a ratio in their name; 1 when
+    /// The sampler with this name. `ratio` applies to samplers with a ratio in their name; 1 when
     /// absent.
     ///
     /// # Errors
-    /// There is no such sampler, or the ratio is invalid.
+    /// No sampler has this name, or the ratio is invalid.
     pub fn parse(name: &str, ratio: Option<&str>) -> Result<Self, InvalidTraceSetting> {
         let (follows_parent, rule) = match name.strip_prefix("parentbased_") {
             Some(rule) => (true, rule),

@@ -13,15 +13,15 @@ use super::tracer;
 /// The role of a span towards its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
-    /// It answers a request.
+    /// The span answers a request.
     Server,
-    /// It waits for the answer to a request.
+    /// The span waits for the answer to a request.
     Client,
-    /// It sends a message.
+    /// The span sends a message.
     Producer,
-    /// It processes a message.
+    /// The span processes a message.
     Consumer,
-    /// It has no peer.
+    /// The span has no peer.
     Internal,
 }
 
@@ -29,18 +29,19 @@ pub enum SpanKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanStart {
     Now,
-    /// This long ago.
+    /// The span began this long ago.
     Ago(Duration),
-    /// By the clock of another machine, ns of Unix time; now, if that is in the future.
+    /// The span began at this time by the clock of another machine, in ns of Unix time. A time in
+    /// the future counts as now.
     AtNs(i64),
 }
 
-/// A started span, or nothing when traces are off. It ends when it is dropped.
+/// A started span, or an empty value when traces are off. The span ends when this is dropped.
 #[derive(Debug, Default)]
 pub struct Span(Option<SdkSpan>);
 
 impl Span {
-    /// Begins a span below `parent`; without one it is the root of its trace.
+    /// Begins a span with this `parent`. Without a parent it is the root of its trace.
     pub fn start(
         name: impl Into<Cow<'static, str>>,
         kind: SpanKind,
@@ -61,7 +62,7 @@ impl Span {
         self.0.as_ref().and_then(|span| TraceContext::of(span.span_context()))
     }
 
-    /// Whether it will be sent; if not, attributes need not be computed.
+    /// True if the span will be sent. If not, its attributes need not be computed.
     pub fn is_recorded(&self) -> bool {
         self.0.as_ref().is_some_and(SdkSpan::is_recording)
     }
@@ -78,7 +79,7 @@ impl Span {
         self.set(key, Value::Array(Array::String(values)));
     }
 
-    /// Marks it as failed, with this code.
+    /// Marks the span as failed, with this code.
     pub fn fail(&mut self, code: impl Into<String>) {
         if self.is_recorded() {
             self.set("error.type", code.into());

@@ -93,7 +93,7 @@ async fn receiver() -> (String, Arc<Mutex<Vec<(HeaderMap, Bytes)>>>) {
     (format!("http://{address}"), received)
 }
 
-/// The only test that installs traces: they belong to the process.
+/// The only test that installs traces, because they are installed for the whole process.
 #[tokio::test]
 async fn spans_are_sent_again_after_a_refusal_that_passes() {
     let off = Span::start("x", SpanKind::Internal, None, SpanStart::Now);

@@ -44,14 +44,14 @@ impl World {
             )
         });
         self.follow(gateway, &thread);
-        let viewer = ViewerConnection { client: index, connection };
+        let subscriber = ViewerConnection { client: index, connection };
         let cursor = match self.bug {
             Some(PlantedBug::CursorForgotten) => cursor.map(|cursor| Cursor::at(cursor.base())),
             Some(PlantedBug::CursorLags) => self.clients[index].cursor_before(),
             _ => cursor,
         };
         if let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) {
-            follower.waiting.push(viewer, cursor, Subscription::Thread, &follower.feed);
+            follower.waiting.push(subscriber, cursor, Subscription::Thread, &follower.feed);
         }
         self.go_on(gateway, &thread);
         let next = self.rng.range(100, 800);
@@ -206,15 +206,15 @@ impl World {
             .map(|event| StreamPart::Encoded(event.bytes))
             .collect();
         if !events.is_empty() {
-            shown.extend(follower.viewers.iter().map(|viewer| (*viewer, events.clone())));
+            shown.extend(follower.subscribers.iter().map(|subscriber| (*subscriber, events.clone())));
         }
-        let (mut let_in, mut cut, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut admit_waiting, mut cut, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         let is_before_step = stepped_epoch.is_some_and(|epoch| follower.feed.epoch().unwrap_or(0) <= epoch);
-        for (viewer, fate) in follower.waiting.let_in(&mut follower.feed, now) {
+        for (subscriber, fate) in follower.waiting.admit_waiting(&mut follower.feed, now) {
             let fate = match fate {
                 WaitOutcome::Refused(why) => {
                     self.coverage.restarts += 1;
-                    refused.push((viewer.client, why));
+                    refused.push((subscriber.client, why));
                     match follower.feed.restart(&Subscription::Thread) {
                         feed::JoinResult::Joined(first) => WaitOutcome::Joined(first),
                         _ => WaitOutcome::OverBudget,
@@ -222,15 +222,15 @@ impl World {
                 }
                 other => other,
             };
-            self.clients[viewer.client].may_be_undone |= is_before_step;
+            self.clients[subscriber.client].may_be_undone |= is_before_step;
             match fate {
                 WaitOutcome::Joined(first) => {
-                    follower.viewers.push(viewer);
-                    let_in.push((viewer.client, follower.feed.cursor().base().get()));
-                    shown.push((viewer, first));
+                    follower.subscribers.push(subscriber);
+                    admit_waiting.push((subscriber.client, follower.feed.cursor().base().get()));
+                    shown.push((subscriber, first));
                 }
                 // The connection is cut, and the client comes back.
-                WaitOutcome::OverBudget => cut.push(viewer),
+                WaitOutcome::OverBudget => cut.push(subscriber),
                 WaitOutcome::Finished | WaitOutcome::Refused(_) => {}
             }
         }
@@ -251,13 +251,13 @@ impl World {
         for (client, why) in refused {
             self.note(27, [client as u64, 0, 0], || format!("client {client} has to begin anew: {why:?}"));
         }
-        for (client, base) in let_in {
+        for (client, base) in admit_waiting {
             self.clients[client].joined(base);
         }
         self.send_events(shown);
-        for viewer in cut {
-            if self.clients[viewer.client].connection == viewer.connection {
-                self.cut(viewer.client);
+        for subscriber in cut {
+            if self.clients[subscriber.client].connection == subscriber.connection {
+                self.cut(subscriber.client);
             }
         }
         if let Some(ask) = ask {
@@ -277,15 +277,18 @@ impl World {
     }
 
     fn send_events(&mut self, shown: Vec<(ViewerConnection, Vec<StreamPart>)>) {
-        for (viewer, events) in shown {
-            let client = &mut self.clients[viewer.client];
-            if client.connection != viewer.connection {
+        for (subscriber, events) in shown {
+            let client = &mut self.clients[subscriber.client];
+            if client.connection != subscriber.connection {
                 continue;
             }
             client.send(events);
             if !std::mem::replace(&mut client.is_reading, true) {
                 let delay = self.rng.range(0, 5);
-                self.schedule(delay, WorldEvent::Client(viewer.client, viewer.connection, ClientEvent::Read));
+                self.schedule(
+                    delay,
+                    WorldEvent::Client(subscriber.client, subscriber.connection, ClientEvent::Read),
+                );
             }
         }
     }
@@ -407,23 +410,23 @@ impl World {
                     stepped_epoch.is_some_and(|epoch| follower.feed.epoch().unwrap_or(0) <= epoch);
                 let gone = follower
                     .waiting
-                    .on_page(&page, &follower.feed, |viewer, events| shown.push((*viewer, events)));
-                for (viewer, fate) in gone {
-                    self.clients[viewer.client].may_be_undone |= is_before_step;
+                    .on_page(&page, &follower.feed, |subscriber, events| shown.push((*subscriber, events)));
+                for (subscriber, fate) in gone {
+                    self.clients[subscriber.client].may_be_undone |= is_before_step;
                     if let (WaitOutcome::Refused(_), feed::JoinResult::Joined(first)) =
                         (fate, follower.feed.restart(&Subscription::Thread))
                     {
                         self.coverage.restarts += 1;
-                        follower.viewers.push(viewer);
-                        shown.push((viewer, first));
+                        follower.subscribers.push(subscriber);
+                        shown.push((subscriber, first));
                     }
                 }
             }
             (StoreReader::Waiting, Fetched::Last(last)) => {
                 let clients = &mut self.clients;
-                let begins = |viewer: &mut ViewerConnection, first: Option<StreamPart>| {
-                    clients[viewer.client].joined(last.get());
-                    shown.push((*viewer, first.into_iter().collect()));
+                let begins = |subscriber: &mut ViewerConnection, first: Option<StreamPart>| {
+                    clients[subscriber.client].joined(last.get());
+                    shown.push((*subscriber, first.into_iter().collect()));
                 };
                 follower.waiting.on_last(last, &follower.feed, now, begins);
             }
@@ -556,9 +559,9 @@ impl World {
         self.note(23, [index as u64, 0, 0], || format!("client {index} is cut"));
         let stays = self.rng.chance(0.5);
         if let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) {
-            follower.viewers.retain(|viewer| viewer.client != index);
-            follower.waiting.retain(|viewer| viewer.client != index);
-            if !stays && follower.viewers.is_empty() && follower.waiting.is_empty() {
+            follower.subscribers.retain(|subscriber| subscriber.client != index);
+            follower.waiting.retain(|subscriber| subscriber.client != index);
+            if !stays && follower.subscribers.is_empty() && follower.waiting.is_empty() {
                 self.gateways[gateway].followers.remove(&thread);
                 self.gateways[gateway].unfollowed.insert(thread);
             }

@@ -18,18 +18,18 @@ pub struct AgentRow {
     pub agent: AgentId,
     /// Settings put by an operator; `None`: there are none.
     pub settings: Option<AgentSettings>,
-    /// Pending tasks; at most [`COUNTED_TASKS`] are counted.
+    /// The number of pending tasks; counting stops at [`COUNTED_TASKS`].
     pub pending: i64,
-    /// Tasks marked failed; at most [`COUNTED_TASKS`] are counted.
+    /// The number of tasks marked failed; counting stops at [`COUNTED_TASKS`].
     pub failed: i64,
     /// The oldest pending task.
     pub head: Option<(TaskId, Position)>,
-    /// While true, its tasks do not start.
+    /// While true, no task of the agent starts.
     pub paused: bool,
     pub backoff_attempt_count: u32,
     /// When the head may run again (database clock).
     pub backoff_next_run_at: Option<Timestamp>,
-    /// Remaining backoff in ms by the database clock; `None`: it is not backing off.
+    /// Remaining backoff in ms by the database clock; `None`: the agent is not backing off.
     pub backoff_left_ms: Option<i64>,
     /// The last failure of the head.
     pub error: Option<AgentError>,
@@ -41,11 +41,11 @@ pub struct AgentSettings {
     pub workflow: WorkflowName,
     /// All settings except the workflow.
     pub settings: Map<String, Value>,
-    /// Rises by one with each change, from 1.
+    /// Starts at 1; each change increments it.
     pub version: u64,
-    /// First put (database clock).
+    /// When the settings were first put (database clock).
     pub created_at: Timestamp,
-    /// When it was last put.
+    /// When the settings were last put (database clock).
     pub updated_at: Timestamp,
 }
 
@@ -54,7 +54,7 @@ pub struct AgentSettings {
 pub struct AgentError {
     pub code: String,
     pub text: Option<String>,
-    /// By the database's clock.
+    /// Time of the failure by the database clock.
     pub at: Option<Timestamp>,
 }
 
@@ -69,10 +69,10 @@ pub enum AgentWaiting {
 /// Decides whether and how an agent accepts an input.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AgentAdmission {
-    /// See [`AgentSettings::settings`]; empty when there are none.
+    /// See [`AgentSettings::settings`]; empty when the agent has no settings.
     pub settings: Map<String, Value>,
     pub backoff_left_ms: Option<i64>,
-    /// Its tenant has budgets: see [`Store::over_budget`].
+    /// True if the agent's tenant has budgets: see [`Store::over_budget`].
     pub has_budgets: bool,
 }
 
@@ -89,8 +89,8 @@ pub struct PutAgent {
 
 impl Store {
     /// Writes an agent's settings and the audit entry in one statement, and returns the version of
-    /// the settings, from 1. `None`: the agent's own thread is being erased, and nothing was
-    /// written.
+    /// the settings, which starts at 1. Returns `None` and writes nothing when the agent's own
+    /// thread is being erased.
     pub async fn put_agent(&self, put: &PutAgent) -> Result<Option<u64>, StoreError> {
         let statement = sqlx::query(include_str!("agents/put.sql"))
             .bind(agent_bucket(&put.agent))
@@ -105,14 +105,14 @@ impl Store {
         Ok(version.map(i64::unsigned_abs))
     }
 
-    /// Reads an agent; `None` when it has no settings, no queue, no thread of its own name and no
-    /// thread that it answers in.
+    /// Reads an agent. Returns `None` when the agent has no settings, no queue, no thread with its
+    /// own id, and no thread that it answers in.
     pub async fn agent(&self, agent: &AgentId) -> Result<Option<AgentRow>, StoreError> {
         Ok(self.agent_rows(vec![agent.to_string()]).await?.pop())
     }
 
-    /// Reads what decides whether an agent accepts an input now. An unknown agent has no settings
-    /// and no backoff.
+    /// Reads the values that decide whether an agent accepts an input now. An unknown agent has no
+    /// settings and no backoff.
     pub async fn agent_admission(&self, agent: &AgentId) -> Result<AgentAdmission, StoreError> {
         let statement =
             sqlx::query(include_str!("agents/admission.sql")).bind(agent_bucket(agent)).bind(agent.as_str());
@@ -126,8 +126,8 @@ impl Store {
         })
     }
 
-    /// Lists at most `limit` agents after `after`, ordered by bucket and id; only those visible to
-    /// this handle.
+    /// Lists at most `limit` agents with ids after `after`, ordered by bucket and id. Lists only
+    /// agents that are visible to this handle.
     pub async fn agents(
         &self,
         waiting: Option<AgentWaiting>,
@@ -145,7 +145,8 @@ impl Store {
             .bind(after.map(AgentId::to_string).unwrap_or_default())
             .bind(i64::from(limit))
             .bind(self.tenant_setting());
-        // The function bypasses row-level security; the details of the agents are read under it.
+        // The function bypasses row-level security. The details of the agents are then read with
+        // row-level security.
         let rows = self.unscoped().rows(statement).await?;
         let ids = rows.iter().map(|row| row.try_get("agent_id")).collect::<Result<_, sqlx::Error>>()?;
         self.agent_rows(ids).await

@@ -1,4 +1,4 @@
-//! The audit log: outcomes of control commands, and acts of gateways and operators.
+//! The audit log: outcomes of control commands, and actions of gateways and operators.
 
 use model::{Bucket, CommandId, Timestamp};
 use sqlx::Row;
@@ -15,20 +15,22 @@ pub struct AuditRow {
     pub command_id: CommandId,
     /// The user or system that gave the command.
     pub actor: String,
-    /// Its name: [`model::ControlKind::name`], or another such as `retry_turn` or `put_settings`.
+    /// The name of the action: [`model::ControlKind::name`], or another such as `retry_turn` or
+    /// `put_settings`.
     pub action: String,
     /// The task or turn that the command is about.
     pub target: Option<String>,
     /// Further details: for a key, what it grants.
     pub detail: Option<String>,
-    /// Why the command was rejected, for people; `None`: it was carried out.
+    /// Reason for people why the command was rejected; `None`: it was carried out.
     pub error: Option<String>,
-    /// By the database's clock.
+    /// Time of the entry by the database clock.
     pub created_at: Timestamp,
 }
 
 impl Store {
-    /// Reads the outcome of a control command to an agent or a thread; `None` while there is none.
+    /// Reads the outcome of a control command to an agent or a thread; `None` while it has no
+    /// outcome.
     pub async fn control_outcome(
         &self,
         subject: &str,
@@ -44,7 +46,8 @@ impl Store {
         self.rows(statement).await?.first().map(audit_row).transpose()
     }
 
-    /// Writes an act that no owner carries out to the audit log of an agent or a thread.
+    /// Logs an action that no partition owner carries out, in the audit log of an agent or a
+    /// thread.
     pub async fn log_act(
         &self,
         subject: &str,
@@ -68,8 +71,8 @@ impl Store {
         self.rows(statement).await.map(drop)
     }
 
-    /// Lists at most `limit` control commands to an agent or a thread, the newest first; with
-    /// `before`, those before that one.
+    /// Lists at most `limit` control commands to an agent or a thread, newest first. With `before`,
+    /// lists those older than that command.
     pub async fn control_log(
         &self,
         subject: &str,

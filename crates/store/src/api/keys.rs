@@ -12,11 +12,12 @@ use crate::error::StoreError;
 use crate::row::{interval, parse_column};
 use crate::store::Store;
 
-/// Longer than a turn lasts.
+/// How long tokens of the previous key stay valid: longer than a turn lasts.
 pub(crate) const TURN_TOKENS_OVERLAP: Duration = Duration::from_secs(24 * 3_600);
-/// Longer than the longest lifetime of a ticket.
+/// How long tickets of the previous key stay valid: longer than the longest lifetime of a ticket.
 const TICKETS_OVERLAP: Duration = Duration::from_secs(3_600);
-/// Longer than the interval at which gateways read the keys.
+/// Delay before a new key is used for signing: longer than the interval at which gateways read the
+/// keys.
 const UNTIL_SIGNED_WITH: Duration = Duration::from_secs(15);
 
 /// A key with its history, as shown to people.
@@ -24,10 +25,10 @@ const UNTIL_SIGNED_WITH: Duration = Duration::from_secs(15);
 pub struct KeyRow {
     pub key: StoredKey,
     pub created_by: String,
-    /// By the database's clock.
+    /// Time of creation by the database clock.
     pub created_at: Timestamp,
     pub revoked_by: Option<String>,
-    /// Accurate to a quarter of an hour.
+    /// When the key was last used, accurate to a quarter of an hour.
     pub last_used_at: Option<Timestamp>,
 }
 
@@ -69,21 +70,21 @@ impl Store {
         self.rows(statement).await.map(drop)
     }
 
-    /// Reads the key with this id, revoked or not; `None` when this handle sees none.
+    /// Reads the key with this id, revoked or not; `None` if no such key is visible to this handle.
     pub async fn key(&self, id: KeyId) -> Result<Option<KeyRow>, StoreError> {
         let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM api_keys WHERE key_id = $1"));
         let rows = self.rows(sqlx::query(sql).bind(id.to_string())).await?;
         rows.first().map(key_row).transpose()
     }
 
-    /// Reads those of these keys that exist.
+    /// Reads the keys with these ids. Ids without a key are skipped.
     pub async fn keys_of(&self, ids: &[KeyId]) -> Result<Vec<KeyRow>, StoreError> {
         let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM api_keys WHERE key_id = ANY ($1)"));
         let ids: Vec<_> = ids.iter().map(KeyId::to_string).collect();
         self.rows(sqlx::query(sql).bind(ids)).await?.iter().map(key_row).collect()
     }
 
-    /// Lists at most `limit` keys that are not revoked, those used or created last.
+    /// Lists the `limit` most recently used or created keys, without revoked ones.
     pub async fn recent_keys(&self, limit: u32) -> Result<Vec<KeyRow>, StoreError> {
         let sql = sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM api_keys WHERE revoked_at IS NULL
@@ -111,17 +112,17 @@ impl Store {
         self.rows(statement).await?.iter().map(key_row).collect()
     }
 
-    /// Revokes a key (of this tenant, if one is named), with a `revoke_key` entry in the audit log,
-    /// and returns the revoked key. A key that is revoked already stays as it is, without another
-    /// entry. `None` when this handle sees no such key.
+    /// Revokes a key of this tenant, with a `revoke_key` entry in the audit log, and returns the
+    /// revoked key. A key that is revoked already stays as it is, without another entry. `None`
+    /// when the tenant has no such key.
     pub async fn revoke_key(
         &self,
         id: KeyId,
-        of: Option<&TenantName>,
+        tenant: &TenantName,
         command: &CommandId,
         actor: &str,
     ) -> Result<Option<KeyRow>, StoreError> {
-        let Some(row) = self.key(id).await?.filter(|row| of.is_none_or(|of| *of == row.key.tenant)) else {
+        let Some(row) = self.key(id).await?.filter(|row| row.key.tenant == *tenant) else {
             return Ok(None);
         };
         let subject = key_subject(row.key.tenant.tenant(), id);
@@ -156,8 +157,8 @@ impl Store {
         self.rows(statement.bind(ids)).await.map(drop)
     }
 
-    /// The keys for tickets, 32 bytes each: first the one to sign with, then the others that are
-    /// valid.
+    /// The keys for tickets, 32 bytes each. The first one is used for signing, the others only for
+    /// verification.
     pub async fn ticket_keys(&self) -> Result<Vec<Vec<u8>>, StoreError> {
         // All gateways must know a new key before the first one signs with it.
         let statement = sqlx::query(
@@ -176,10 +177,12 @@ impl Store {
         Ok(keys)
     }
 
-    /// Makes a new key of this kind, with a `rotate_key` entry in the audit log. What the previous
-    /// key signed stays valid for the kind's overlap, or becomes invalid at once if
-    /// `is_overlapping` is false. `None`: the overlap of the last rotation has not passed, so a
-    /// third key would have to be valid; nothing was done.
+    /// Makes a new key of this kind, and adds a `rotate_key` entry to the audit log. Signatures of
+    /// the previous key stay valid for the kind's overlap. If `is_overlapping` is false, they
+    /// become invalid at once.
+    ///
+    /// Returns `None` and does nothing while the overlap of the last rotation lasts, because a
+    /// third key would have to be valid.
     pub async fn rotate_key(
         &self,
         kind: RotatedKey,
@@ -211,7 +214,7 @@ impl Store {
 pub enum RotatedKey {
     /// Signs the tokens with which workflows answer turns.
     TurnTokens,
-    /// Signs the tickets with which browsers follow threads.
+    /// Signs the tickets with which browsers subscribe to threads.
     Tickets,
 }
 
@@ -226,12 +229,12 @@ impl RotatedKey {
         }
     }
 
-    /// The subject of its rotations in the audit log. No thread or agent can have this name.
+    /// The audit subject of this key's rotations. No thread or agent can have this name.
     pub fn audit_subject(self) -> String {
         format!("{}+key", self.name())
     }
 
-    /// How long what the previous key signed stays valid after a rotation.
+    /// How long signatures of the previous key stay valid after a rotation.
     pub fn overlap(self) -> Duration {
         match self {
             Self::TurnTokens => TURN_TOKENS_OVERLAP,
@@ -240,12 +243,12 @@ impl RotatedKey {
     }
 }
 
-/// The subject of a key's entries in the audit log. No thread or agent can have this name.
+/// The audit subject of a key. No thread or agent can have this name.
 pub fn key_subject(tenant: Option<&Tenant>, id: KeyId) -> String {
     tenant.map_or(format!("{id}+key"), |tenant| format!("{tenant}{TENANT_MARK}{id}+key"))
 }
 
-/// Describes for people what a key grants.
+/// Describes the permissions of a key for people.
 fn granted(key: &StoredKey) -> String {
     match key.scopes {
         None => format!("role {}", key.role.name()),

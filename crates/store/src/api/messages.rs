@@ -1,5 +1,5 @@
-//! Ends of the messages of a thread that subscribers see: answers of turns, messages without a
-//! turn, and failed messages.
+//! Ends of the messages of a thread that subscribers see. An end is an answer of a turn, a message
+//! without a turn, or a failed message.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::error::StoreError;
 use crate::row::{batch_type, message_id, metadata, missing, role, unsigned};
 use crate::store::Store;
 
-/// A row that belongs to an end: a message, an earlier step of an answer or its result, or a
-/// failure.
+/// A row that belongs to an end: the message itself, an earlier step of an answer, a tool result,
+/// or a failure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndRow {
     pub position: Position,
@@ -40,7 +40,7 @@ pub enum EndContent {
         /// The metadata of the final chunk.
         metadata: Metadata,
     },
-    /// A message that was given up.
+    /// A message that failed for good.
     Failure {
         /// See [`model::MessageFailure::code`].
         code: String,
@@ -51,22 +51,24 @@ pub enum EndContent {
     },
 }
 
-/// Upper bound for the difference between positions of ends that are stored at the same time:
-/// clocks differ, and an owner may have been paused after it assigned the positions.
+/// Upper bound for the difference between positions of ends that are stored at the same time.
+/// Positions differ because clocks differ, and because an owner may be paused after it has assigned
+/// positions.
 const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
-/// Rows of what ended in a thread after a position.
+/// Rows of the messages of a thread that ended after a position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndRows {
-    /// Whether a message is stored at the position itself, or the position is 0. False when the
+    /// True if a message is stored at the position itself, or the position is 0. False when the
     /// message was deleted or the store has gone back in time.
     pub has_after: bool,
-    /// Ordered by position. The rows of an answer are adjacent, the answer last.
+    /// Ordered by position. The rows of an answer are adjacent, and the answer comes last.
     pub rows: Vec<EndRow>,
 }
 
 impl Store {
-    /// Reads at most `limit` rows of what ended in the thread after `after` and up to `through`.
+    /// Reads at most `limit` rows of the messages that ended in the thread after `after` and up to
+    /// `through`.
     pub async fn ends(
         &self,
         thread: &ThreadId,
@@ -88,10 +90,12 @@ impl Store {
         Ok(EndRows { has_after: has_after || after.get() == 0, rows })
     }
 
-    /// The position to which a subscriber must go back that has seen everything up to `place`, at
-    /// which nothing is stored. It is the last end that is older by more than the clock skew, or 0
-    /// without one. `None`: the store has not gone back; retention deletes messages of the thread,
-    /// or the failure is no longer kept.
+    /// The position to which a subscriber must go back after it has seen everything up to `place`,
+    /// if nothing is stored at `place`. This is the last end that is older by more than the clock
+    /// skew, or 0 without such an end.
+    ///
+    /// Returns `None` if the store has not gone back in time: retention deletes messages of the
+    /// thread, or the failure at `place` is no longer kept.
     pub async fn end_to_go_back_to(
         &self,
         thread: &ThreadId,
@@ -126,8 +130,7 @@ impl Store {
         Ok(position.flatten().map(Position::from_stored))
     }
 
-    /// The position at which a message of the thread ended; `None` when it has not, as far as is
-    /// stored.
+    /// The position at which a message of the thread ended; `None` if no end of it is stored.
     pub async fn end_of(
         &self,
         thread: &ThreadId,
@@ -146,8 +149,8 @@ impl Store {
         Ok(rows.first().map(|row| row.try_get("position")).transpose()?.map(Position::from_stored))
     }
 
-    /// The last answer in the thread to an input that a client has sent, and when it was written;
-    /// neither of a follow-up nor of a continuation.
+    /// The last answer in the thread to an input that a client has sent, and when it was written.
+    /// Answers of follow-ups and continuations are not considered.
     pub async fn last_answer(
         &self,
         thread: &ThreadId,

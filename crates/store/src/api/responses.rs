@@ -1,5 +1,5 @@
-//! Parameters of requests of the Responses protocol, kept beside the turn because no other protocol
-//! uses them.
+//! Parameters of requests of the Responses protocol. They are stored separately from the turn,
+//! because no other protocol uses them.
 
 use model::{Metadata, ThreadId, Timestamp, TurnId};
 use sqlx::Row;
@@ -15,7 +15,8 @@ use crate::store::Store;
 pub struct AskedResponse {
     /// The model name given by the client.
     pub model: String,
-    /// Whether the client asked for a response without a connection to wait on.
+    /// True if the client asked for a response in the background, without waiting on the
+    /// connection.
     pub background: bool,
     /// The response that the client named as the previous one.
     pub previous_response_id: Option<String>,
@@ -29,13 +30,13 @@ pub struct AskedResponse {
 pub struct ResponseRow {
     /// The parameters of the first request with the turn's id.
     pub asked: AskedResponse,
-    /// By the database's clock.
+    /// Time of the first request by the database clock.
     pub created_at: Timestamp,
 }
 
 impl Store {
-    /// Stores the parameters of a turn and returns those that were stored first: a repeated request
-    /// changes nothing.
+    /// Stores the parameters of a turn and returns the stored ones. A repeated request changes
+    /// nothing and gets the parameters of the first one.
     pub async fn put_response(
         &self,
         thread: &ThreadId,
@@ -63,8 +64,8 @@ impl Store {
         response(rows.first().ok_or_else(|| StoreError::Row("no row was returned".to_owned()))?)
     }
 
-    /// The parameters of a turn; `None` when the turn was not requested by this protocol, or too
-    /// long ago.
+    /// The parameters of a turn. `None` when the turn was not requested by this protocol, or so
+    /// long ago that its parameters were deleted.
     pub async fn response(
         &self,
         thread: &ThreadId,
@@ -81,9 +82,10 @@ impl Store {
         self.rows(statement).await?.first().map(response).transpose()
     }
 
-    /// Whether a turn of any thread was requested by this protocol.
+    /// True if a turn of any thread was requested by this protocol.
     pub async fn is_response(&self, turn: &TurnId) -> Result<bool, StoreError> {
-        // The index narrows the search to the bucket, which has the responses of thirty days.
+        // The index narrows the search to the bucket, which has the responses of the last thirty
+        // days.
         let statement = sqlx::query("SELECT 1 FROM responses WHERE bucket = $1 AND turn_id = $2 LIMIT 1")
             .bind(turn.bucket().get() as i16)
             .bind(turn.to_string());

@@ -12,14 +12,14 @@ use crate::store::Store;
 /// Maximum number of schedules per agent.
 pub const MOST_SCHEDULES: i64 = 64;
 
-/// When an agent's work falls due, and what it is.
+/// When an agent's scheduled work falls due, and the task that it adds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredSchedule {
-    /// Five fields; `None` when `at` is set.
+    /// Cron expression with five fields; `None` when `at` is set.
     pub cron: Option<String>,
-    /// A single occurrence.
+    /// The time of the only occurrence; `None` when `cron` is set.
     pub at: Option<Timestamp>,
-    /// A time zone, as IANA names it.
+    /// A time zone by its IANA name.
     pub time_zone: String,
     /// `skip` or `queue`.
     pub overlap: String,
@@ -29,7 +29,7 @@ pub struct StoredSchedule {
     pub content: String,
     /// Metadata of its tasks.
     pub metadata: Metadata,
-    /// While false, it does not occur.
+    /// While false, the schedule adds no tasks.
     pub enabled: bool,
 }
 
@@ -50,11 +50,11 @@ pub struct PutSchedule {
 pub struct ScheduleRow {
     pub name: ScheduleName,
     pub schedule: StoredSchedule,
-    /// Rises by one with each change, from 1.
+    /// Starts at 1; each change increments it.
     pub version: u64,
     /// The actor that wrote it first.
     pub created_by: String,
-    /// By the database's clock.
+    /// When it was first written, by the database clock.
     pub created_at: Timestamp,
     /// When it was last written.
     pub updated_at: Timestamp,
@@ -65,9 +65,9 @@ pub struct ScheduleRow {
 /// The outcome of writing a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutOutcome {
-    /// Stored, in this version.
+    /// The schedule is stored with this version.
     Stored(u64),
-    /// The agent has [`MOST_SCHEDULES`].
+    /// The agent has [`MOST_SCHEDULES`] others already.
     Full,
     /// The agent was erased.
     Erased,
@@ -83,7 +83,8 @@ const ROWS: &str = "SELECT s.*, floor(extract(epoch FROM s.at) * 1000)::bigint A
 
 impl Store {
     /// Writes a schedule with the timer of its next occurrence, and replaces its previous timer. A
-    /// command announces it to its owner, which otherwise finds it within a minute.
+    /// command announces the timer to its owner; without the command the owner finds it within a
+    /// minute.
     pub async fn put_schedule(&self, put: &PutSchedule) -> Result<PutOutcome, StoreError> {
         let schedule = &put.schedule;
         let statement = sqlx::query(include_str!("schedules/put.sql"))

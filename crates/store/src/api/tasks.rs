@@ -1,4 +1,5 @@
-//! Reads of tasks with their status, which follows from the head of the queue and the marks.
+//! Reads of tasks with their status, which is derived from the head of the queue and the failure
+//! marks.
 
 use model::{AgentId, Metadata, Position, TaskId, TaskKind, Timestamp};
 use sqlx::Row;
@@ -9,14 +10,14 @@ use crate::error::StoreError;
 use crate::row::{metadata, parse_column};
 use crate::store::Store;
 
-/// The status of a task: never "in progress".
+/// The status of a task. There is no status for a task in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TaskStatus {
-    /// It waits, or its turn is running.
+    /// The task waits, or its turn is running.
     Pending,
-    /// Its turn is in the history.
+    /// The turn of the task is in the history.
     Completed,
-    /// It was given up.
+    /// The task has failed for good.
     Failed,
 }
 
@@ -39,7 +40,7 @@ impl TaskStatus {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskRow {
-    /// Its place in the queue.
+    /// The position in the queue.
     pub position: Position,
     pub task: TaskId,
     pub kind: TaskKind,
@@ -56,7 +57,7 @@ pub struct TaskRow {
 pub struct TaskFailure {
     pub code: String,
     pub text: String,
-    /// By the database's clock.
+    /// Time of the failure by the database clock.
     pub at: Timestamp,
 }
 

@@ -15,7 +15,7 @@ pub struct NewThread {
     pub thread: ThreadId,
     /// The agent that answers; `None`: the agent with the thread's id.
     pub agent: Option<AgentId>,
-    /// What a second input does to a running turn; `None`: it waits.
+    /// Effect of a second input on a running turn; `None`: the second input waits.
     pub policy: Option<BusyPolicy>,
     pub metadata: Metadata,
 }
@@ -40,27 +40,27 @@ pub struct ThreadRow {
 pub enum PositionLookup {
     /// A message of the thread has this position.
     Found,
-    /// No message has this position, but later ones exist: it belongs to another thread, or its
-    /// message was deleted.
+    /// No message has this position, but later messages exist. The position belongs to another
+    /// thread, or its message was deleted.
     Missing,
-    /// All messages of the thread are before it.
+    /// The position is after all messages of the thread.
     Ahead,
 }
 
 /// The outcome of creating a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamedThread {
-    /// It was created.
+    /// The thread was created.
     New,
-    /// It existed already.
+    /// The thread existed already.
     Known,
-    /// It is being erased, and nothing was done.
+    /// The thread is being erased; nothing was done.
     BeingErased,
 }
 
 impl Store {
-    /// Creates a thread. An existing one stays as it is; an erased one accepts messages again once
-    /// its erasure is complete.
+    /// Creates a thread. An existing thread does not change. An erased thread accepts messages
+    /// again once its erasure is complete.
     pub async fn upsert_thread(&self, new: &NewThread) -> Result<NamedThread, StoreError> {
         let statement = sqlx::query(
             "WITH mark AS MATERIALIZED (
@@ -102,8 +102,8 @@ impl Store {
         self.rows(statement).await?.first().map(thread_row).transpose()
     }
 
-    /// Lists at most `limit` threads that an agent answers after `after`, ordered by bucket and id:
-    /// those that name it, and its own.
+    /// Lists at most `limit` threads that an agent answers, after `after`, ordered by bucket and
+    /// id. These are the threads that name the agent, and its own thread.
     pub async fn threads_of_agent(
         &self,
         agent: &AgentId,
@@ -129,7 +129,7 @@ impl Store {
         rows.iter().map(|row| parse_column(row, "thread_id", ThreadId::parse)).collect()
     }
 
-    /// Finds where a position lies in a thread, which may be empty.
+    /// Finds where a position lies in a thread. The thread may be empty.
     pub async fn find_position(
         &self,
         thread: &ThreadId,

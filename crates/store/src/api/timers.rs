@@ -20,11 +20,11 @@ pub const MOST_DELAYED_TASKS: i64 = 10_000;
 pub enum TimerStatus {
     Pending,
     Fired,
-    /// It was ended by a message of a person, by a client, or by a newer timer.
+    /// A message of a person, a client, or a newer timer ended it.
     Cancelled,
-    /// It had fired, and its turn was taken back before anything of it was visible.
+    /// The timer fired, but its turn was withdrawn before any part of the turn was visible.
     Withdrawn,
-    /// A rule prevented it.
+    /// A rule prevented it from firing.
     Refused,
 }
 
@@ -51,7 +51,7 @@ impl TimerStatus {
 pub struct FollowUpRow {
     pub timer: TimerId,
     pub thread: ThreadId,
-    /// The agent that sends it.
+    /// The agent that sends the follow-up.
     pub agent: AgentId,
     pub status: TimerStatus,
     /// The column `timers.body`.
@@ -59,16 +59,16 @@ pub struct FollowUpRow {
     /// When it was armed. All times here are by the database clock.
     pub created_at: Timestamp,
     pub due_at: Timestamp,
-    /// When it fired or ended.
+    /// When the timer fired or ended.
     pub ended_at: Option<Timestamp>,
-    /// The rule or event that ended it or keeps it waiting.
+    /// The rule or event that ended the timer or keeps it waiting.
     pub ended_by: Option<String>,
-    /// The turn that it started.
+    /// The turn that the timer started.
     pub fired_turn: Option<TurnId>,
 }
 
-/// A follow-up that a person has answered is shown as cancelled at once; its owner records that
-/// only when it would be due.
+/// Columns of a follow-up. When a person has answered, the follow-up is shown as cancelled at once.
+/// Its owner records the cancellation only at the due time.
 const FOLLOW_UP_COLUMNS: &str = "t.timer_id, t.thread_id, t.agent_id, t.body, t.fired_turn,
     CASE WHEN r.created_at IS NULL THEN t.state ELSE 'cancelled' END AS state,
     CASE WHEN r.created_at IS NULL THEN t.ended_by ELSE 'message' END AS ended_by,
@@ -76,8 +76,8 @@ const FOLLOW_UP_COLUMNS: &str = "t.timer_id, t.thread_id, t.agent_id, t.body, t.
     floor(extract(epoch FROM t.due_at) * 1000)::bigint AS due_ms,
     floor(extract(epoch FROM coalesce(t.ended_at, r.created_at)) * 1000)::bigint AS ended_ms";
 
-/// The first input of a person after the answer that armed a pending follow-up. Only the first
-/// messages since then are examined; the owner reads all of them when the follow-up is due.
+/// The first input of a person after the answer that armed a pending follow-up. Examines only the
+/// first messages since that answer; the owner reads all of them when the follow-up is due.
 const ANSWERED: &str = "LEFT JOIN LATERAL (
         SELECT m.created_at
         FROM (
@@ -102,8 +102,8 @@ impl Store {
         timestamp(rows.first().ok_or_else(no_row)?, "now_ms")
     }
 
-    /// Lists at most `limit` follow-ups of the thread, the newest first; with `before`, those armed
-    /// before that one.
+    /// Lists at most `limit` follow-ups of the thread, newest first. With `before`, lists those
+    /// armed before that one.
     pub async fn follow_ups(
         &self,
         thread: &ThreadId,
@@ -142,10 +142,10 @@ impl Store {
         self.rows(statement).await?.first().map(follow_up).transpose()
     }
 
-    /// Ends the pending follow-up of the thread, because a person has written or has tried to. A
-    /// follow-up that fires at this moment is taken back when its turn begins.
+    /// Ends the pending follow-up of the thread, because a person has written or has tried to. If
+    /// the follow-up fires at this moment, it is withdrawn when its turn begins.
     pub async fn supersede_follow_up(&self, thread: &ThreadId) -> Result<(), StoreError> {
-        // A thread has at most one pending follow-up, and it is the newest.
+        // A thread has at most one pending follow-up: the newest one.
         let statement = sqlx::query(
             "UPDATE timers SET state = 'cancelled', ended_at = clock_timestamp(), ended_by = 'message'
              WHERE bucket = $1 AND state = 'pending' AND timer_id = (
@@ -157,8 +157,8 @@ impl Store {
         self.rows(statement.bind(thread_bucket(thread)).bind(thread.as_str())).await.map(drop)
     }
 
-    /// Writes a follow-up read from an export unless it exists, and returns whether it was written.
-    /// A pending one is stored as cancelled, so that it does not fire here.
+    /// Writes a follow-up from an export unless it exists, and returns whether it was written. A
+    /// pending follow-up is stored as cancelled, so that it does not fire here.
     pub async fn import_follow_up(&self, row: &FollowUpRow) -> Result<bool, StoreError> {
         let statement = sqlx::query(include_str!("timers/import.sql"))
             .bind(thread_bucket(&row.thread))
@@ -176,8 +176,8 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// Stores a task that enters the queue later. A command announces it to its owner, which
-    /// otherwise finds it within a minute.
+    /// Stores a task that enters the queue later. A command announces its timer to the owner;
+    /// without the command the owner finds it within a minute.
     pub async fn delay_task(&self, delayed: &DelayedTask) -> Result<TaskDelay, StoreError> {
         let done = match self.try_delay_task(delayed).await? {
             // A concurrent request has stored a task with this id; the second try sees it.
@@ -210,8 +210,8 @@ impl Store {
         })
     }
 
-    /// Lists at most `limit` delayed tasks of the agent, ordered by due time; with `after`, those
-    /// behind that one.
+    /// Lists at most `limit` delayed tasks of the agent, ordered by due time. With `after`, lists
+    /// those after that one.
     pub async fn delayed_tasks(
         &self,
         agent: &AgentId,

@@ -20,23 +20,23 @@ pub struct KeyClaim {
 /// The state of a turn as far as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TurnState {
-    /// Its messages are in the history.
+    /// The messages of the turn are in the history.
     Done {
         answer: MessageId,
         /// Finish reason and usage.
         report: AnswerReport,
     },
-    /// Its last run failed.
+    /// The last run of the turn failed.
     Failed {
         /// The run that failed.
         run: u32,
     },
-    /// It has been waiting or running for long enough to be saved.
+    /// The turn has been waiting or running for long enough to be saved.
     Open {
         /// The current run.
         run: u32,
     },
-    /// It failed, and an operator dropped it.
+    /// The turn failed, and an operator dropped it.
     Dropped,
 }
 
@@ -61,7 +61,7 @@ pub struct FailedTurnRow {
     pub is_retryable: bool,
     /// The text of the answer received before the failure.
     pub partial: String,
-    /// By the database's clock.
+    /// Time of the failure by the database clock.
     pub failed_at: Timestamp,
 }
 
@@ -111,8 +111,8 @@ impl Store {
         self.rows(statement).await?.first().map(claim).transpose()
     }
 
-    /// What became of a turn of the thread; `None` when nothing is stored of it, as of one that has
-    /// just begun.
+    /// The state of a turn of the thread. `None` when nothing of the turn is stored, for example
+    /// because it has just begun.
     pub async fn turn_state(
         &self,
         thread: &ThreadId,
@@ -166,7 +166,7 @@ impl Store {
         rows.first().map(failure).transpose()
     }
 
-    /// The thread of a turn that is saved as open: it has been waiting or running for long.
+    /// The thread of a turn that is saved as open because it has been waiting or running for long.
     pub async fn thread_of_open_turn(&self, turn: &TurnId) -> Result<Option<ThreadId>, StoreError> {
         let statement = sqlx::query("SELECT thread_id FROM spilled_turns WHERE bucket = $1 AND turn_id = $2")
             .bind(turn.bucket().get() as i16)
@@ -175,7 +175,7 @@ impl Store {
         rows.first().map(|row| parse_column(row, "thread_id", ThreadId::parse)).transpose()
     }
 
-    /// The thread whose history has a message of this turn, or that has the turn as a failed one.
+    /// The thread whose history has a message of this turn, or whose failed turns include it.
     pub async fn thread_of_turn(
         &self,
         turn: &TurnId,
@@ -232,7 +232,7 @@ impl Store {
     }
 }
 
-/// The queue position of the task whose turn this is; `None` for a turn with another origin.
+/// The queue position of the task that the turn runs; `None` for a turn with another origin.
 fn task_position(turn: &TurnId) -> Option<i64> {
     let (kind, position) = turn.as_str().split_once('-')?;
     if kind.starts_with('t') { position.parse().ok() } else { None }

@@ -73,7 +73,7 @@ pub struct UsageSum {
     /// known.
     pub of: [Option<String>; 7],
     pub calls: i64,
-    /// Calls of answers that did not complete.
+    /// Calls whose answers did not complete.
     pub partial_calls: i64,
     /// Calls whose token counts are estimates because the provider reported none.
     pub estimated_calls: i64,
@@ -90,11 +90,12 @@ pub struct UsageSum {
 }
 
 impl Store {
-    /// The sums of the calls of turns that ended from `from` on and before `to`, at most `limit` of
-    /// them, in the order of their groups. Costs are reckoned by the prices of
-    /// [`Store::with_prices`]. Calls before [`Store::usage_details_from`] count as of the start of
-    /// their day, and belong to no thread and user. Of a tenant's handle they are those of the
-    /// tenant, also where row-level security does not apply.
+    /// Sums the calls of turns that ended from `from` on and before `to`. Returns at most `limit`
+    /// sums, ordered by group. Costs are computed with the prices of [`Store::with_prices`].
+    ///
+    /// Calls before [`Store::usage_details_from`] count as made at the start of their day, and
+    /// belong to no thread and no user. A handle of a tenant returns only calls of that tenant,
+    /// even where row-level security does not apply.
     pub async fn usage(
         &self,
         from: Timestamp,
@@ -113,8 +114,8 @@ impl Store {
         self.rows(statement).await?.iter().map(usage_sum).collect()
     }
 
-    /// The first day in UTC, like `2026-12-24`, after all those of which only sums are kept;
-    /// `None`: there are none.
+    /// The first day in UTC, like `2026-12-24`, from which on calls are kept in detail. Of earlier
+    /// days only sums are kept. `None`: there are no such sums.
     pub async fn usage_details_from(&self) -> Result<Option<String>, StoreError> {
         let statement = sqlx::query(
             "SELECT to_char(max(day_at) AT TIME ZONE 'UTC' + interval '1 day', 'YYYY-MM-DD') AS day

@@ -1,4 +1,4 @@
--- At most $1 budgets whose period has ended, of the tenants $2 (NULL: all).
+-- $1 maximum number, $2 tenants (NULL: all). Returns budgets whose period has ended.
 SELECT b.tenant, b.name, b.version, b.period, b.time_zone,
        floor(extract(epoch FROM b.period_end) * 1000)::bigint AS ends_ms, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
 FROM budgets AS b

@@ -1,6 +1,6 @@
--- Turns that would begin: $6 bucket of the thread, $7 thread, $8 agent. Returns, for each turn and
--- each scope it counts in, the exhausted budget whose period ends last, with the index of the turn.
--- Each budget of these scopes whose period has ended is returned once.
+-- Turns that would begin: $6 bucket of the thread, $7 thread, $8 agent. A turn counts in several
+-- scopes. For each turn and scope, returns the exhausted budget whose period ends last, with the
+-- index of the turn. Also returns each budget of these scopes whose period has ended, once.
 WITH asked AS MATERIALIZED (
     SELECT k.place, antiphon_tenant_of(k.thread_id) AS tenant, v.scope
     FROM unnest($6::smallint[], $7::text[], $8::text[]) WITH ORDINALITY AS k (bucket, thread_id, agent_id, place)

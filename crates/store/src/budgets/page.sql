@@ -1,4 +1,4 @@
--- $6 tenant, $7 name (NULL: all), $8 names after it, $9 how many at most.
+-- $6 tenant, $7 name (NULL: all), $8 only names after this one, $9 limit.
 WITH counted AS MATERIALIZED (
     SELECT b.*, b.period_end AS counts_before
     FROM budgets AS b

@@ -1,7 +1,7 @@
 -- $1 tenant, $2 name, $3 scope, $4 unit, $5 limit, $6 period, $7 time zone, $8 start and $9 end of
 -- the period, ms, $10 how many a tenant may have, $11 bucket and $12 subject of the audit, $13
--- command, $14 actor. If only the limit changes, the counted usage stays; otherwise it is counted
--- again, at today's prices.
+-- command, $14 actor. If only the limit changes, the counted usage is kept. Otherwise the usage is
+-- counted again, at the current prices.
 WITH put AS (
     INSERT INTO budgets AS b (tenant, name, scope, unit, max_amount, period, time_zone, period_start, period_end, counted_to)
     SELECT $1, $2, $3, $4, $5::text::numeric, $6, $7, 'epoch'::timestamptz + $8 * interval '1 ms',

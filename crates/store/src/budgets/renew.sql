@@ -1,5 +1,5 @@
 -- $1 tenant, $2 name, $3 version, $4 end of the period that has ended, $5 start and $6 end of the
--- current one, ms. Applies once, however many processes call it.
+-- current one, ms. A period is renewed once, however many processes run this statement.
 WITH begun AS (
     UPDATE budgets AS b
     SET period_start = 'epoch'::timestamptz + k.starts * interval '1 ms', period_end = 'epoch'::timestamptz + k.ends * interval '1 ms',

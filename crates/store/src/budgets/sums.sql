@@ -13,7 +13,7 @@
 , tenants AS MATERIALIZED (
     SELECT c.tenant, min(c.counted_to) AS since, max(c.counts_before) AS before,
            bool_or(c.unit = 'cost') AS has_costs, bool_or(starts_with(c.scope, 'user:')) AS has_users,
-           -- An object, not rows: sessions of the store use nested loop joins only, and there may
+           -- An object, not rows: sessions of the store use only nested loop joins, and there may
            -- be a thousand scopes.
            jsonb_object_agg(c.scope, true) AS scopes
     FROM counted AS c
@@ -37,12 +37,13 @@
         CASE WHEN t.has_users
              THEN 'user:' || (SELECT h.metadata ->> 'user_id' FROM threads AS h WHERE h.bucket = u.bucket AND h.thread_id = u.thread_id) END
     ]) AS v (scope)
-    -- For the index, which has no tenant column.
+    -- This condition is for the index, which has no tenant column.
     WHERE u.created_at >= (SELECT min(since) FROM tenants) AND u.created_at < (SELECT max(before) FROM tenants)
       AND t.scopes ? v.scope
 )
--- The calls of each scope, with the start (1) and end (-1) of each of its budgets among them.
--- Budgets carry their columns along: a join of two CTEs may compare each row with each.
+-- The calls of each scope, and among them the start (1) and the end (-1) of each budget of the
+-- scope. Budget rows carry all their columns, because a join of two CTEs may compare each row with
+-- each.
 , placed AS (
     SELECT r.tenant, r.scope, r.at, r.tokens, r.millionths, r.unpriced_calls, 0 AS sign, NULL AS name, NULL AS unit, NULL::bigint AS version,
            NULL::timestamptz AS counted_to, NULL::timestamptz AS counts_before, NULL::timestamptz AS period_end, NULL::numeric AS amount_left
@@ -53,7 +54,7 @@
     FROM counted AS c
     CROSS JOIN LATERAL (VALUES (c.counted_to, 1), (c.counts_before, -1)) AS e (at, sign)
 )
--- Each row has the usage from its time on; rows with the same time count together.
+-- Each row gets the usage since its time; rows with the same time count together.
 , running AS (
     SELECT p.*, sum(p.tokens) OVER w AS tokens_since, sum(p.millionths) OVER w AS millionths_since,
            sum(p.unpriced_calls) OVER w AS unpriced_since

@@ -1,13 +1,13 @@
 -- Arrays: $1 kind, $2 bucket, $3 agent or thread, $4 turn, task or act, $5 run of a turn, $6 input
 -- message of a turn, $7 the task itself, or the task that an act is about; $8 bucket and $9 thread
 -- whose text a task carries, or the agent of an act's queue. $10 partition and $11 epoch of the
--- asking owner, or NULL. $12 the timer that fired a turn. Returns one row each, in their order.
+-- asking owner, or NULL. $12 the timer that fired a turn. Returns one row for each, in their order.
 --
--- OFFSET 0 makes each look-up use the key, whatever the planner thinks of the size of the tables.
--- CASE restricts look-ups to those of the kind.
+-- OFFSET 0 makes each look-up use the key, whatever table sizes the planner assumes. CASE restricts
+-- look-ups to those of the kind.
 SELECT CASE k.kind
            -- Every committed turn has its input in the history, whatever its run, unless retention
-           -- has deleted it there.
+           -- has deleted the input.
            WHEN 'turn' THEN
                EXISTS (SELECT FROM messages AS m
                        WHERE m.bucket = k.bucket AND m.thread_id = k.subject_id AND m.message_id = k.input_id

@@ -1,6 +1,6 @@
 -- Arrays: $1 bucket, $2 agent, $3 after, $4 limit; $5 partition and $6 epoch of the asking owner.
--- Returns the tasks of each agent that are not marked failed, in queue order. If there are none, it
--- returns one row that tells only whether the asker is the owner.
+-- Returns the tasks of each agent that are not marked failed, in queue order. If there are no such
+-- tasks, returns one row that shows only whether the asker is the owner.
 SELECT o.is_owner, k.place, k.position, k.task_id, k.kind, k.content, k.metadata
 FROM (SELECT EXISTS (SELECT FROM partitions AS p WHERE p.partition_id = $5 AND p.epoch = $6 AND p.owner IS NOT NULL) AS is_owner) AS o
 LEFT JOIN LATERAL (

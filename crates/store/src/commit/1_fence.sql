@@ -1,5 +1,5 @@
--- One commit of several partitions: one statement, one round trip, all or nothing per partition.
--- statement.rs joins the parts of this statement in the order of their names and leaves out those
+-- One statement commits for several partitions in one round trip, all or nothing per partition.
+-- statement.rs joins the parts of this statement in the order of their names and leaves out parts
 -- that a group does not need. Each part numbers its parameters from $1; statement.rs renumbers
 -- them.
 --
@@ -7,12 +7,13 @@
 -- position_ms, $7 read_seq, $8 read_at_ns, $9 saves. Rows of the later parts name their commit by
 -- number (from 1).
 WITH fence AS MATERIALIZED (
-    -- Everything below is joined to this list. So a commit that was decided on another state than
-    -- the stored one writes nothing. Either the lease is lost (another epoch), or the store has
-    -- gone back in time (fewer commits or saves). The lock makes a takeover wait for this
-    -- statement. If this statement waits for a takeover instead, READ COMMITTED reads the row again
-    -- after the wait, finds the new epoch and drops it. A plain SELECT would still see the old
-    -- epoch.
+    -- Everything below is joined to this list. So a commit writes nothing if it was decided on
+    -- another state than the stored one. In that case either the lease is lost (another epoch), or
+    -- the store has gone back in time (fewer commits or saves).
+    --
+    -- The lock makes a takeover wait for this statement. If this statement waits for a takeover
+    -- instead, READ COMMITTED reads the row again after the wait, finds the new epoch and drops the
+    -- row. A plain SELECT would still see the old epoch.
     --
     -- FOR NO KEY UPDATE, not FOR KEY SHARE: the last part updates these rows, and two statements
     -- that both held the weaker lock would deadlock. ORDER BY: renewals and other commits lock in
@@ -23,9 +24,9 @@ WITH fence AS MATERIALIZED (
          WITH ORDINALITY
          AS c (partition_id, epoch, commits, checkpoint, position_ms, read_seq, read_at_ns, saves, number)
     JOIN partitions AS p ON p.partition_id = c.partition_id AND p.epoch = c.epoch AND p.commits = c.commits
-    -- Saves are counted beside the commits: a stored count above the owner's means saves whose
-    -- answer it has not received yet. Most owners know of no saves, and for them nothing is looked
-    -- up.
+    -- Saves are counted separately from the commits. A stored count above the owner's count means
+    -- saves whose answer the owner has not received yet. Most owners have made no saves, and for
+    -- them nothing is looked up.
     WHERE p.owner = $1
       AND (c.saves = 0 OR c.saves <= (SELECT s.saves FROM partition_saves AS s WHERE s.partition_id = c.partition_id))
     ORDER BY p.partition_id

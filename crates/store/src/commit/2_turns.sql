@@ -21,8 +21,9 @@
     LEFT JOIN agents AS a ON a.bucket = i.bucket AND a.agent_id = i.agent_id
 )
 , moved AS (
-    -- The guard is compared with the row itself, which READ COMMITTED reads again if it had to wait
-    -- for it. An UPDATE, not an upsert, which would also write a WAL record for the lock.
+    -- The guard is compared with the current row: if the UPDATE had to wait for the row, READ
+    -- COMMITTED reads it again. An upsert would do the same but would also write a WAL record for
+    -- the lock.
     UPDATE agents AS a
     SET head_position = greatest(a.head_position, w.head),
         head_run = w.run,
@@ -54,16 +55,15 @@
     UNION ALL
     SELECT item FROM wanted WHERE is_same
     UNION ALL
-    -- IS TRUE: as a plain condition it would become a join, and each agent would be compared with
-    -- every other.
+    -- IS TRUE: without it the planner would make a join and compare each agent with every other.
     SELECT item FROM wanted WHERE is_absent AND ((bucket, agent_id) IN (SELECT bucket, agent_id FROM created)) IS TRUE
 )
 -- Finished turns: $13 commit, $14 bucket, $15 turn, $16 its thread, $17 first and $18 last message
 -- (NULL: it has none), $19 item of the agents above (NULL: none), $20 true when a failed turn with
 -- this id is deleted.
 , begun AS MATERIALIZED (
-    -- Every committed turn has its input, whatever its run. A stored message with the id of the
-    -- answer would leave only half of the turn to be written.
+    -- Every committed turn has its input, whatever its run. If a message with the id of the answer
+    -- were stored already, only half of the turn would be written.
     SELECT i.turn, i.bucket, i.thread_id, i.turn_id, i.ends_failed,
            /*lean*/ true /*careful*/
            NOT EXISTS (SELECT FROM messages AS m

@@ -4,9 +4,9 @@
 -- known).
 , fresh AS MATERIALIZED (
     -- Messages that are stored already must not become a predecessor, so they are removed before
-    -- the chain is built. This reads the state before the statement. That is enough: no other
-    -- statement writes these threads under this epoch. After an unknown outcome the owner raises
-    -- its epoch, which waits for the doubtful statement.
+    -- the chain is built. This check reads the state before the statement. That is enough, because
+    -- no other statement writes these threads under this epoch. After an unknown outcome the owner
+    -- raises its epoch, and raising it waits for the doubtful statement.
     SELECT i.*
     FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::integer[],
                 $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[],

@@ -4,11 +4,11 @@
 -- known), $18 number of the turn (from 1, in the order of the part above; NULL: none).
 , fresh AS MATERIALIZED (
     -- Messages that are stored already must not become a predecessor, so they are removed before
-    -- the chain is built. This reads the state before the statement. That is enough: no other
-    -- statement writes these threads under this epoch. After an unknown outcome the owner raises
-    -- its epoch, which waits for the doubtful statement.
+    -- the chain is built. This check reads the state before the statement. That is enough, because
+    -- no other statement writes these threads under this epoch. After an unknown outcome the owner
+    -- raises its epoch, and raising it waits for the doubtful statement.
     SELECT i.number, i.bucket, i.thread_id, i.position, i.message_id,
-           -- An unknown batch cannot be continued: the turn becomes a batch of its own.
+           -- A batch that is not stored cannot be continued: the turn becomes a batch of its own.
            CASE WHEN i.batch_type = 'continuation' AND c.next IS NULL
                 THEN (SELECT min(o.position) FROM unnest($18::bigint[], $4::bigint[]) AS o (turn, position)
                       WHERE o.turn = i.turn)
@@ -29,8 +29,8 @@
         WHERE i.batch_type = 'continuation' AND m.bucket = i.bucket AND m.thread_id = i.thread_id
           AND m.position >= i.batch_id AND m.batch_id = i.batch_id
     ) AS c ON true
-    -- A turn is written whole or not at all, so its messages are not checked one by one. OFFSET 0:
-    -- a look-up by key, whatever the planner thinks.
+    -- A turn is written whole or not at all, so its messages are not checked one by one. OFFSET 0
+    -- makes this a look-up by key, whatever the planner assumes.
     WHERE CASE WHEN i.turn IS NOT NULL THEN i.turn IN (SELECT b.turn FROM begun AS b WHERE b.is_new)
                ELSE /*lean*/ true /*careful*/ NOT EXISTS (
                    SELECT FROM messages AS m

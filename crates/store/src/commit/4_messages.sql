@@ -1,10 +1,11 @@
 , heads AS (
-    -- Numbers are assigned while the row of the thread is locked, so that another writer of the
-    -- thread gets others. Not an UPDATE with an INSERT for the rest, which would save the record of
-    -- the lock: planned while the table is empty, it compares all threads with all of these.
+    -- Numbers are assigned while the row of the thread is locked, so that concurrent writers of the
+    -- thread get different numbers. An UPDATE, with an INSERT for new threads, would save the WAL
+    -- record of the lock. But planned while the table is empty, it would compare all threads with
+    -- all of these.
     INSERT INTO threads AS t (bucket, thread_id, head_position, message_count, hidden_count, last_number)
     SELECT bucket, thread_id, max(position), count(*),
-           -- Few metadata contain the word: only those are parsed.
+           -- Few metadata contain the word; only those are parsed.
            count(*) FILTER (WHERE CASE WHEN metadata LIKE '%"synthetic"%'
                                        THEN metadata::jsonb -> 'synthetic' = 'true'::jsonb END),
            count(*)
@@ -19,7 +20,7 @@
 )
 , placed AS (
     SELECT u.*, lag(u.position) OVER w AS before,
-           -- The thread's last number minus the count of messages that follow.
+           -- The thread's last number minus the count of messages that follow this one.
            first_value(u.last_number) OVER w
            - count(*) OVER (PARTITION BY u.bucket, u.thread_id ORDER BY u.position NULLS FIRST
                             ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS given
@@ -27,8 +28,8 @@
         SELECT NULL::bigint AS last_number, bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
                tool_calls, tool_call_id, metadata, token_count, attempt, created_ms, started_ms
         FROM fresh
-        -- The row of the thread precedes its messages: this takes one sort. The planner has no
-        -- sizes here and would join them row by row.
+        -- The row of the thread sorts before its messages, so one sort suffices. The planner has no
+        -- sizes here and would join the two row by row.
         UNION ALL
         SELECT last_number, bucket, thread_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                NULL, NULL
@@ -42,22 +43,22 @@
                           parent_batch)
     SELECT f.bucket, f.thread_id, f.position, f.message_id, f.batch_id, f.given, f.sequence_num, f.batch_type, f.role, f.content,
            f.tool_calls::jsonb, f.tool_call_id, f.metadata::jsonb, f.token_count, coalesce(f.before, t.head_position), f.attempt,
-           -- A continued batch is not adjacent to its beginning.
+           -- The messages of a continued batch are not adjacent to its first ones.
            f.batch_type = 'continuation',
-           -- Another machine's clock may be ahead.
+           -- The time comes from another machine, whose clock may be ahead.
            least(to_timestamp(0) + f.created_ms * interval '1 millisecond', clock_timestamp()),
            CASE WHEN f.started_ms - f.created_ms BETWEEN -2147483648 AND 2147483647 THEN f.started_ms - f.created_ms END,
            antiphon_parent_batch(f.metadata::jsonb)
     FROM placed AS f
-    -- OFFSET 0: a look-up by key. As a plain join, planned while the table is small, it reads all
-    -- threads for each message.
+    -- OFFSET 0 makes this a look-up by key. A plain join, planned while the table is small, would
+    -- read all threads for each message.
     LEFT JOIN LATERAL (
         SELECT t.head_position FROM threads AS t
         WHERE f.before IS NULL AND t.bucket = f.bucket AND t.thread_id = f.thread_id
         OFFSET 0
     ) AS t ON true
     WHERE f.position IS NOT NULL
-    -- The second check against duplicates, for this key only: two messages at one position would be
-    -- a defect and must not pass silently.
+    -- The second check against duplicates. It covers only this key: two messages at one position
+    -- would be a defect and must not pass silently.
     /*lean*/ /*careful*/ ON CONFLICT (bucket, thread_id, message_id) DO NOTHING /*end*/
 )

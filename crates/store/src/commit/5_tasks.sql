@@ -6,9 +6,9 @@
                 $9::bigint[], $10::smallint[], $11::text[])
          AS i (number, bucket, agent_id, position, task_id, kind, content, metadata, digest, origin_bucket, origin_id)
     JOIN fence USING (number)
-    -- An id becomes free after seven days once its task is completed; operators name pending and
-    -- failed tasks by their ids. The check is repeated here so that a row whose id is not free is
-    -- not touched: another part of this statement may change it.
+    -- An id becomes free seven days after it was used, once its task is completed. Operators name
+    -- pending and failed tasks by their ids. The check is repeated here so that a row whose id is
+    -- not free is not touched, because another part of this statement may change that row.
     WHERE (i.origin_id IS NULL OR NOT EXISTS (
         -- The thread was erased after the owner had checked it.
         SELECT FROM erased_threads AS e
@@ -43,11 +43,11 @@
     INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content, metadata)
     SELECT q.bucket, q.agent_id, q.position, q.task_id, q.kind, q.content, q.metadata::jsonb
     FROM queued AS q
-    -- IS TRUE: as a plain condition it would become a join, and each task would be compared with
-    -- every other.
+    -- IS TRUE: without it the planner would make a join and compare each task with every other.
     WHERE (q.position IN (SELECT n.position FROM named AS n)) IS TRUE
 )
--- Their agents, except those written above: $12 commit, $13 bucket, $14 agent, each once.
+-- The agents of these tasks, except those written above: $12 commit, $13 bucket, $14 agent, each
+-- once.
 , introduced AS (
     -- Every agent that has a task has a row: a new owner finds the queues by these rows.
     INSERT INTO agents (bucket, agent_id)

@@ -6,7 +6,7 @@
     FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[])
          AS i (number, bucket, agent_id, position, code, text, item)
     JOIN fence USING (number)
-    -- A queue that has already moved on must not get a mark for a completed task.
+    -- If the queue has already moved on, the completed task must not be marked as failed.
     WHERE i.item IS NULL OR i.item IN (SELECT item FROM won)
     ON CONFLICT (bucket, agent_id, position) DO NOTHING
 )
@@ -23,8 +23,8 @@
     UPDATE tasks AS t
     SET position = c.new, content = coalesce(c.content, t.content),
         metadata = CASE WHEN c.metadata IS NULL THEN t.metadata
-                        -- The same rule as `model::Task::edit`: keys that the system wrote stay,
-                        -- and an edit cannot add any.
+                        -- The same rule as `model::Task::edit`: an edit neither removes nor adds
+                        -- keys that the system writes.
                         WHEN t.kind <> 'task' OR t.metadata -> 'synthetic' = 'true'
                         THEN (c.metadata::jsonb - system_tasks.keys)
                              || coalesce((SELECT jsonb_object_agg(k.key, k.value) FROM jsonb_each(t.metadata) AS k
@@ -35,7 +35,7 @@
     WHERE t.bucket = c.bucket AND t.agent_id = c.agent_id AND t.position = c.old AND c.new IS NOT NULL
 )
 , renamed AS (
-    -- Compared with the position too: the id may belong to a later task by now.
+    -- The position is compared too, because the id may belong to a later task by now.
     UPDATE task_ids AS t
     SET position = c.new
     FROM changes AS c
@@ -70,15 +70,15 @@
     RETURNING t.bucket, t.thread_id, t.metadata
 )
 , answered AS (
-    -- A person has written: earlier pending follow-ups are cancelled, and a fired one without an
-    -- answer is withdrawn.
+    -- A person has written. Pending follow-ups from before are cancelled, and one that has fired
+    -- but has no answer yet is withdrawn.
     UPDATE timers AS t
     SET state = CASE t.state WHEN 'pending' THEN 'cancelled' ELSE 'withdrawn' END, ended_at = clock_timestamp(), ended_by = 'message'
     FROM failures AS f
     WHERE t.bucket = f.bucket AND t.thread_id = f.thread_id AND t.kind = 'follow_up'
       AND f.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb
       AND (t.state = 'pending' OR (t.state = 'fired' AND NOT EXISTS (
-               -- The message with which the turn of a follow-up begins.
+               -- The first message of the follow-up's turn.
                SELECT FROM messages AS m
                WHERE m.bucket = t.bucket AND m.message_id = t.fired_turn || '-q' AND m.thread_id = t.thread_id
                OFFSET 0)))
@@ -103,7 +103,8 @@
     INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, error)
     SELECT i.bucket, i.subject_id, i.command_id, i.actor, i.action, i.target,
            CASE WHEN i.error IS NULL AND i.action IN ('cancel_timer', 'snooze_timer')
-                     -- The owner does not know the state of timers that it is not deciding about.
+                     -- The owner knows the state of a timer only while it is deciding about that
+                     -- timer.
                      AND NOT EXISTS (SELECT FROM timers AS t
                                      WHERE t.bucket = i.bucket AND t.timer_id = i.target AND t.state = 'pending'
                                      OFFSET 0)

@@ -1,6 +1,6 @@
 -- $1 commit, $2 bucket, $3 kind, $4 key, $5 partition, $6 stream_seq, $7 subject, $8 thread, $9
--- message, $10 attempt, $11 reason, $12 detail, $13 raw, $14 bucket of the thread or agent that it
--- belongs to, as far as its subject names one.
+-- message, $10 attempt, $11 reason, $12 detail, $13 raw, $14 bucket of the thread or agent that the
+-- dead letter belongs to, as far as the subject names one.
 , letters AS (
     INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, subject, thread_id, message_id, attempt,
                               reason, detail, raw)
@@ -20,22 +20,22 @@
                reason, detail, raw, owner_bucket)
     JOIN fence USING (number)
     CROSS JOIN LATERAL (SELECT antiphon_dead_letter_owner(i.thread_id, i.subject) AS id OFFSET 0) AS w
-    -- An unreadable entry was not looked up before it came here: nothing is kept of an erased
-    -- thread or tenant.
+    -- An unreadable entry was not checked earlier, so this checks it: of an erased thread or tenant
+    -- nothing is kept.
     WHERE NOT EXISTS (SELECT FROM erased_threads AS e
                       WHERE e.bucket = i.owner_bucket AND e.thread_id = w.id AND e.recreated_at IS NULL OFFSET 0)
       AND NOT EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of(w.id) OFFSET 0)
     ON CONFLICT (bucket, kind, key) DO NOTHING
 )
--- Ended: $15 commit, $16 bucket, $17 thread, $18 message.
+-- Saved messages that have ended: $15 commit, $16 bucket, $17 thread, $18 message.
 , ended AS (
     DELETE FROM spilled_messages AS s
     USING unnest($15::bigint[], $16::smallint[], $17::text[], $18::text[]) AS i (number, bucket, thread_id, message_id)
     JOIN fence USING (number)
     WHERE s.bucket = i.bucket AND s.thread_id = i.thread_id AND s.message_id = i.message_id
 )
--- Failed: $19 commit, $20 bucket, $21 thread, $22 position, $23 message, $24 attempt, $25 role, $26
--- batch_type, $27 code, $28 text, $29 missing, $30 is_retryable.
+-- Messages that failed: $19 commit, $20 bucket, $21 thread, $22 position, $23 message, $24 attempt,
+-- $25 role, $26 batch_type, $27 code, $28 text, $29 missing, $30 is_retryable.
 , failed_ends AS (
     INSERT INTO failed_messages (bucket, thread_id, position, message_id, attempt, role, batch_type, code, text, missing,
                                  is_retryable)
@@ -46,6 +46,6 @@
          AS i (number, bucket, thread_id, position, message_id, attempt, role, batch_type, code, text, missing,
                is_retryable)
     JOIN fence USING (number)
-    -- Subscribers were told of the first failure.
+    -- The first failure stays, because subscribers have already received it.
     ON CONFLICT DO NOTHING
 )

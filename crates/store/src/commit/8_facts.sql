@@ -1,10 +1,10 @@
 -- Facts found by memory tasks: $1 commit, $2 bucket, $3 thread of the queue, $4 turn, $5 agent, $6
--- thread that they are about, $7 its bucket, $8 the answer there, $9 number of the fact, $10 text,
--- $11 kind, $12 confidence, $13 space-separated ids of the facts that it supersedes, $14 how many
--- facts of a scope are kept.
+-- thread that the facts are about, $7 bucket and $8 answer of that thread, $9 number of the fact,
+-- $10 text, $11 kind, $12 confidence, $13 space-separated ids of the facts that it supersedes, $14
+-- how many facts of a scope are kept.
 , found_facts AS MATERIALIZED (
     SELECT i.bucket, i.agent_id, i.answer || '-f' || i.ordinal AS fact_id,
-           -- A user name that is too long for an index counts as none.
+           -- If the user name is too long for an index, the fact belongs to the thread.
            CASE WHEN octet_length(t.metadata ->> 'user_id') <= 256 THEN 'user:' || (t.metadata ->> 'user_id')
                 ELSE 'thread:' || t.thread_id END AS scope,
            i.thread_id, i.answer, i.text, i.kind, i.confidence, i.supersedes
@@ -13,12 +13,12 @@
          AS i (number, bucket, queue, turn_id, agent_id, thread_id, thread_bucket, answer, ordinal, text, kind, confidence, supersedes)
     JOIN fence USING (number)
     JOIN begun AS b ON b.bucket = i.bucket AND b.thread_id = i.queue AND b.turn_id = i.turn_id AND b.is_new
-    -- Nothing is remembered of an erased thread.
+    -- For an erased thread, nothing is remembered.
     JOIN threads AS t ON t.bucket = i.thread_bucket AND t.thread_id = i.thread_id
 )
 , noted_facts AS (
     INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, assistant_message_id, text, kind, confidence)
-    -- A fact that is known in the same words, or found twice, is stored once.
+    -- A fact that is already stored in the same words, or was found twice, is stored once.
     SELECT DISTINCT ON (f.bucket, f.agent_id, f.scope, lower(f.text))
            f.bucket, f.agent_id, f.fact_id, f.scope, f.thread_id, f.answer, f.text, f.kind, f.confidence
     FROM found_facts AS f
@@ -31,7 +31,7 @@
     ON CONFLICT (bucket, agent_id, fact_id) DO NOTHING
     RETURNING bucket, agent_id, fact_id
 )
--- Only facts of the same user or thread: a model may name any id.
+-- Supersedes only facts of the same user or thread, because a model may name any id.
 , superseded_facts AS (
     UPDATE facts AS o SET superseded_by = n.fact_id
     FROM noted_facts AS n

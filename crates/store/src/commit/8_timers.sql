@@ -1,14 +1,14 @@
--- Armed: $1 commit, $2 bucket, $3 timer, $4 kind, $5 thread (NULL: none), $6 agent, $7 bucket of
--- the agent, $8 delay in ms, $9 body.
+-- Timers to arm: $1 commit, $2 bucket, $3 timer, $4 kind, $5 thread (NULL: none), $6 agent, $7
+-- bucket of the agent, $8 delay in ms, $9 body.
 , armed AS MATERIALIZED (
     SELECT i.*
     FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::smallint[], $8::bigint[], $9::text[])
          AS i (number, bucket, timer_id, kind, thread_id, agent_id, agent_bucket, wait_ms, body)
     JOIN fence USING (number)
 )
--- Changed: $10 commit, $11 bucket, $12 timer, $13 state, $14 the cause of its end, $15 the turn
--- that was fired, $16 the new due time, ms. Threads of failing turns of persons: $17 commit, $18
--- bucket, $19 thread.
+-- Timers to change: $10 commit, $11 bucket, $12 timer, $13 state, $14 the cause of its end, $15 the
+-- turn that the timer started, $16 the new due time, ms. Threads in which a turn of a person fails:
+-- $17 commit, $18 bucket, $19 thread.
 , timer_changes AS MATERIALIZED (
     SELECT i.*
     FROM unnest($10::bigint[], $11::smallint[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[])
@@ -16,8 +16,9 @@
     JOIN fence USING (number)
 )
 , replaced AS (
-    -- A thread has one pending follow-up. One that this statement fires or ends is not pending: two
-    -- changes of one row in a statement would become one, in no defined order.
+    -- A thread has one pending follow-up. If this statement itself fires or ends that follow-up, it
+    -- is left out here. Otherwise one of the two changes of its row would be lost, and which one is
+    -- undefined.
     UPDATE timers AS t SET state = 'cancelled', ended_at = clock_timestamp(), ended_by = 'replaced'
     FROM armed AS a
     WHERE a.kind = 'follow_up' AND t.bucket = a.bucket AND t.thread_id = a.thread_id AND t.kind = 'follow_up'
@@ -28,7 +29,7 @@
 , set_timers AS (
     INSERT INTO timers (bucket, timer_id, kind, thread_id, agent_id, agent_bucket, due_at, body)
     SELECT a.bucket, a.timer_id, a.kind, a.thread_id, a.agent_id, a.agent_bucket,
-           -- A delayed task has a time by the database clock.
+           -- The due time of a delayed task is given by the database clock.
            coalesce('epoch'::timestamptz + (a.body::jsonb ->> 'not_before_ms')::bigint * interval '1 ms',
                     clock_timestamp() + a.wait_ms * interval '1 ms'),
            a.body::jsonb
@@ -44,10 +45,10 @@
         fired_turn = coalesce(i.fired_turn, t.fired_turn)
     FROM timer_changes AS i
     WHERE t.bucket = i.bucket AND t.timer_id = i.timer_id
-      -- What was fired can still be withdrawn; everything else that has ended stays as it is.
+      -- A timer that has fired can still be withdrawn; other timers that have ended do not change.
       AND (t.state = 'pending' OR (t.state = 'fired' AND i.state = 'withdrawn'))
-      -- A follow-up that is replaced above stays ended, and so does one answered by a person whose
-      -- turn fails in this statement.
+      -- A follow-up that was replaced above stays ended. So does a follow-up that a person has
+      -- answered with a turn that fails in this statement.
       AND NOT (i.state = 'pending' AND t.kind = 'follow_up'
                AND (EXISTS (SELECT FROM armed AS a
                             WHERE a.kind = 'follow_up' AND a.bucket = t.bucket AND a.thread_id = t.thread_id

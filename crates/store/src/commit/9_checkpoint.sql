@@ -1,4 +1,4 @@
--- Written together with the rows above, or not at all.
+-- The checkpoint is written together with the rows above, or not at all.
 UPDATE partitions AS p
 SET commits = p.commits + 1,
     checkpoint = f.checkpoint,

@@ -1,8 +1,7 @@
-//! Folds several changes of the same row in one commit into one.
+//! Combines several changes of the same row in one commit.
 //!
-//! The parts of one statement do not see each other's rows, and no two of them may change the same
-//! row. Between two commits an operator may change a task twice, and a turn may fail and be
-//! dropped.
+//! The parts of one statement do not see each other's rows, and only one of them may change a row.
+//! Between two commits an operator may change a task twice, and a turn may fail and be dropped.
 
 use std::collections::{HashMap, HashSet};
 
@@ -31,7 +30,7 @@ pub(super) fn changes(commit: &Commit) -> Vec<Change<'_>> {
                 (agent, *position)
             }
         };
-        // Two acts that were checked together both name the task by its position at that time.
+        // Two acts that were checked together both name the task by the position it had then.
         let is_it = |known: &Change<'_>| known.old == position || known.new == Some(position);
         let known = changes.iter().position(|known| known.agent == agent && is_it(known));
         let at = known.unwrap_or_else(|| {
@@ -49,7 +48,7 @@ impl<'a> Change<'a> {
     fn add(&mut self, change: &'a TaskChange) {
         match change {
             TaskChange::Requeue { to, .. } => self.new = self.new.map(|_| *to),
-            // A removed task stays removed.
+            // A task that was removed stays removed.
             TaskChange::Remove { .. } => self.new = None,
             TaskChange::Edit { edit, .. } => {
                 self.content = edit.content.as_deref().or(self.content);
@@ -59,7 +58,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// The first task of each id.
+/// For each id, the first task that has it.
 pub(super) fn tasks(commit: &Commit) -> Vec<&TaskWrite> {
     let mut seen: HashSet<(&AgentId, &TaskId)> = HashSet::new();
     let mut first = Vec::with_capacity(commit.tasks.len());
@@ -71,8 +70,8 @@ pub(super) fn tasks(commit: &Commit) -> Vec<&TaskWrite> {
     first
 }
 
-/// The marks, except those that an operator has lifted since: only marked tasks are requeued or
-/// removed.
+/// The failure marks, except those that an operator has lifted since. Only marked tasks are
+/// requeued or removed, so each such change lifts a mark.
 pub(super) fn marks(commit: &Commit) -> Vec<&FailedTask> {
     let lifts = |change: &TaskChange, mark: &FailedTask| match change {
         TaskChange::Requeue { agent, from: position, .. } | TaskChange::Remove { agent, position } => {
@@ -84,7 +83,7 @@ pub(super) fn marks(commit: &Commit) -> Vec<&FailedTask> {
     commit.failed_tasks.iter().filter(stays).collect()
 }
 
-/// The last failure of each turn, except for turns that have since succeeded or been dropped.
+/// The last failure of each turn, without turns that have since succeeded or been dropped.
 pub(super) fn failed_turns(commit: &Commit) -> Vec<&FailedTurn> {
     let gone: HashSet<(&ThreadId, &TurnId)> = commit
         .dropped_turns

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::submission::Submission;
 use crate::statement::Statement;
 
-/// `1_fence.sql`, which precedes all parts.
+/// Parameters of `1_fence.sql`, which precedes all parts.
 pub(super) fn fence(statement: Statement, owner: &str, group: &[Submission<'_>]) -> Statement {
     statement
         .bind(owner)
@@ -24,15 +24,15 @@ pub(super) fn fence(statement: Statement, owner: &str, group: &[Submission<'_>])
         .bind(column(group, |s| bigint(s.saves)))
 }
 
-/// `3_new_messages.sql`.
+/// Parameters of `3_new_messages.sql`.
 pub(super) fn messages(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<_> =
         numbered(group, |commit| &commit.messages).map(|(number, message)| (number, None, message)).collect();
     placed(statement, &rows)
 }
 
-/// `3_new_messages_of_turns.sql`: messages without a turn, and messages of turns with the number of
-/// their turn.
+/// Parameters of `3_new_messages_of_turns.sql`: messages without a turn, and messages of turns with
+/// the number of their turn.
 pub(super) fn messages_of_turns(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let bare = numbered(group, |commit| &commit.messages).map(|(number, message)| (number, None, message));
     let of_turns =
@@ -111,27 +111,27 @@ pub(super) fn agent_bucket(agent: &AgentId) -> i16 {
     smallint(Bucket::of_key(agent.as_str()).get())
 }
 
-/// Buckets and partitions are below 1,024.
+/// Converts a bucket or partition; both are below 1,024.
 pub(super) fn smallint(value: u16) -> i16 {
     i16::try_from(value).unwrap_or(i16::MAX)
 }
 
-/// Epochs and stream sequences stay far below 2^63.
+/// Converts an epoch or stream sequence; both stay far below 2^63.
 pub(super) fn bigint(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// Runs of turns and counts of failures stay far below 2^31.
+/// Converts a run or a count of failures; both stay far below 2^31.
 pub(super) fn integer(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
 
-/// Keeps all 64 bits of a digest.
+/// Converts a digest and keeps all of its 64 bits.
 pub(super) fn bits(value: u64) -> i64 {
     i64::from_ne_bytes(value.to_ne_bytes())
 }
 
-/// Replaces NUL, which Postgres stores neither as text nor in jsonb.
+/// Replaces NUL, which Postgres can store neither as text nor in jsonb.
 pub(super) fn storable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

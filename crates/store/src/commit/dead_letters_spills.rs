@@ -7,12 +7,12 @@ use super::columns::{bigint, bucket, column, encoded, numbered, smallint, storab
 use super::submission::Submission;
 use crate::statement::Statement;
 
-/// `8_dead_letters_spills.sql`.
+/// Parameters of `8_dead_letters_spills.sql`.
 pub(super) fn dead_letters_spills(statement: Statement, group: &[Submission<'_>]) -> Statement {
     failed(ended(letters(statement, group), group), group)
 }
 
-/// `8_gone.sql`.
+/// Parameters of `8_gone.sql`.
 pub(super) fn gone(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<_> = group
         .iter()
@@ -27,7 +27,7 @@ pub(super) fn gone(statement: Statement, group: &[Submission<'_>]) -> Statement 
         .bind(column(&rows, |_| "the stream jumped over these sequences while it was read"))
 }
 
-/// `$1` to `$14`.
+/// Dead letters: parameters `$1` to `$14`.
 fn letters(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<_> = group
         .iter()
@@ -53,7 +53,7 @@ fn letters(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |row| row.owner_bucket))
 }
 
-/// `$15` to `$18`.
+/// Saved messages that have ended: parameters `$15` to `$18`.
 fn ended(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &MessageKey)> = numbered(group, |commit| &commit.ended_spills).collect();
     statement
@@ -63,7 +63,7 @@ fn ended(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, key)| key.message.as_str()))
 }
 
-/// `$19` to `$30`.
+/// Failed messages: parameters `$19` to `$30`.
 fn failed(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &FailedMessage)> = numbered(group, |commit| &commit.failed_messages).collect();
     let missing = |failed: &FailedMessage| match &failed.failure {
@@ -85,12 +85,13 @@ fn failed(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, failed)| failed.failure.is_retryable()))
 }
 
-/// A row of `dead_letters`. The store can refuse none of its values: an entry that was given up
-/// must not stop its partition again.
+/// A row of `dead_letters`. The store must be able to store all its values, because a rejected
+/// entry must not stop its partition again.
 struct Letter<'a> {
     number: i64,
     bucket: i16,
-    /// For an entry this differs from `bucket`, which is then the number of the partition.
+    /// The bucket of the owner. For an entry it differs from `bucket`, which is the partition
+    /// number.
     owner_bucket: i16,
     kind: &'static str,
     key: String,

@@ -10,7 +10,7 @@ use crate::statement::Statement;
 /// Maximum number of facts per scope; the oldest are deleted.
 pub const MOST_OF_SCOPE: i64 = 1_000;
 
-/// Whether the turn has found any facts.
+/// True if the turn has found any facts.
 pub(super) fn has_facts(write: &TurnWrite) -> bool {
     matches!(write.noted_facts(), Ok(Some(noted)) if !noted.facts.is_empty())
 }
@@ -22,7 +22,7 @@ struct FactRow<'a> {
     at: usize,
 }
 
-/// `8_facts.sql`.
+/// Parameters of `8_facts.sql`.
 pub(super) fn facts(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let noted: Vec<(i64, &TurnWrite, NotedFacts)> = numbered(group, |commit| &commit.turns)
         .filter_map(|(number, write)| Some((number, write, write.noted_facts().ok()??)))

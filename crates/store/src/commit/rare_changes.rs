@@ -10,7 +10,7 @@ use super::turns::items;
 use crate::outbox::options;
 use crate::statement::Statement;
 
-/// `7_rare_changes.sql`.
+/// Parameters of `7_rare_changes.sql`.
 pub(super) fn rare_changes(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let statement = failures(changes(marks(statement, group), group), group);
     let statement = turns(statement, &numbered(group, |commit| &commit.dropped_turns).collect::<Vec<_>>());
@@ -18,7 +18,7 @@ pub(super) fn rare_changes(statement: Statement, group: &[Submission<'_>]) -> St
     acts(statement, group)
 }
 
-/// `$1` to `$7`.
+/// Failure marks: parameters `$1` to `$7`.
 fn marks(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, Option<i64>, &FailedTask)> = items(group)
         .flat_map(|(number, first, commit)| {
@@ -38,7 +38,7 @@ fn marks(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, item, _)| *item))
 }
 
-/// `$8` to `$14`.
+/// Changes of tasks: parameters `$8` to `$14`.
 fn changes(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, Change<'_>)> = folded_of(group, coalesce::changes);
     statement
@@ -51,7 +51,7 @@ fn changes(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, change)| change.metadata.map(object)))
 }
 
-/// `$15` to `$27`.
+/// Failed turns: parameters `$15` to `$27`.
 fn failures(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &FailedTurn)> = folded_of(group, coalesce::failed_turns);
     let inputs: Vec<(i64, &TurnOpened)> =
@@ -77,7 +77,7 @@ fn opened(statement: Statement, rows: &[(i64, &TurnOpened)]) -> Statement {
         .bind(column(rows, |(_, input)| options(&input.options)))
 }
 
-/// `$28` to `$31`, and `$32` to `$35`.
+/// Turns to delete, failed or saved: parameters `$28` to `$31`, or `$32` to `$35`.
 fn turns(statement: Statement, rows: &[(i64, &(ThreadId, TurnId))]) -> Statement {
     statement
         .bind(column(rows, |(number, _)| *number))
@@ -86,7 +86,7 @@ fn turns(statement: Statement, rows: &[(i64, &(ThreadId, TurnId))]) -> Statement
         .bind(column(rows, |(_, (_, turn))| turn.as_str()))
 }
 
-/// `$36` to `$43`.
+/// Entries of the audit log: parameters `$36` to `$43`.
 fn acts(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &AuditWrite)> = numbered(group, |commit| &commit.audit).collect();
     statement

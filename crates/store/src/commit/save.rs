@@ -16,10 +16,10 @@ use crate::store::Store;
 impl Store {
     /// Saves parts of open messages and inputs, and returns the number of saves of the partition,
     /// including this one. The next write of the owner expects at least this number. A save neither
-    /// waits for commits nor delays them; repeating it changes nothing else.
+    /// waits for commits nor delays them. Repeating a save only increments the number.
     ///
-    /// `incarnation` is that of the stream to which the sequences belong. The commit of an end
-    /// deletes what is saved, so it must come after the answer of the save.
+    /// `incarnation` identifies the stream that the sequences belong to. The commit of an end
+    /// deletes the saved data, so it must be sent after the save was acknowledged.
     ///
     /// # Errors
     /// [`StoreError::NotOwner`] when `owner` is not the stored owner, or the store has fewer
@@ -61,8 +61,8 @@ impl Store {
         saves_of(&rows)
     }
 
-    /// The number of saves of the partition. After a grant it does not change until the new owner
-    /// saves.
+    /// The number of saves of the partition. After a lease is granted, this number does not change
+    /// until the new owner saves.
     pub async fn saves(&self, partition: PartitionId) -> Result<u64, StoreError> {
         let statement = sqlx::query("SELECT saves FROM partition_saves WHERE partition_id = $1");
         saves_of(&self.rows(statement.bind(smallint(partition.0))).await?)

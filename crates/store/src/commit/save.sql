@@ -1,15 +1,16 @@
--- $1 partition; what the store has acknowledged to the saving owner: $2 epoch, $3 commits, $28
--- saves.
+-- $1 partition; the state that the store has acknowledged to the saving owner: $2 epoch, $3
+-- commits, $28 saves.
 WITH fence AS MATERIALIZED (
     -- FOR KEY SHARE, not a stronger lock: it does not conflict with commits and renewals. A grant
-    -- changes the key and waits for it. So nothing is saved under an old epoch, or in a store that
-    -- has gone back in time.
+    -- changes the key, so it waits for this lock. So nothing is saved under an old epoch, or in a
+    -- store that has gone back in time.
     SELECT p.partition_id FROM partitions AS p
     WHERE p.partition_id = $1 AND p.epoch = $2 AND p.commits >= $3 AND p.owner IS NOT NULL
       AND $28 <= coalesce((SELECT s.saves FROM partition_saves AS s WHERE s.partition_id = $1), 0)
     FOR KEY SHARE
 )
--- Counted, so that the next write of the owner detects a store that has gone back behind this save.
+-- Saves are counted so that the next write of the owner detects a store that has gone back to
+-- before this save.
 , counted AS (
     INSERT INTO partition_saves AS s (partition_id, saves)
     SELECT f.partition_id, 1 FROM fence AS f
@@ -27,13 +28,14 @@ WITH fence AS MATERIALIZED (
                 $12::bigint[], $13::bigint[], $14::text[], $15::bytea[])
          AS i (bucket, thread_id, message_id, first_chunk, attempt, role, first_seq, open_ms, gap_ms, idle_ms, earlier_calls, chunks)
     CROSS JOIN fence
-    -- The same part with later chunks, or the first part of a higher attempt.
+    -- The row is replaced by the same part with later chunks, or by the first part of a higher
+    -- attempt.
     ON CONFLICT (bucket, thread_id, message_id, first_chunk) DO UPDATE
     SET attempt = excluded.attempt, role = excluded.role, first_seq = excluded.first_seq, open_ms = excluded.open_ms,
         gap_ms = excluded.gap_ms, idle_ms = excluded.idle_ms, saved_at = excluded.saved_at,
         earlier_calls = excluded.earlier_calls, chunks = excluded.chunks
 )
--- Inputs, each once: $16 bucket, $17 thread, $18 turn, $19 agent, $20 run, $21 content, $22
+-- Inputs, each given once: $16 bucket, $17 thread, $18 turn, $19 agent, $20 run, $21 content, $22
 -- metadata, $23 options, $24 actor, $25 stream_seq, $26 incarnation, $27 age in ms.
 , inputs AS (
     INSERT INTO spilled_turns AS t (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor,
@@ -44,8 +46,8 @@ WITH fence AS MATERIALIZED (
                 $24::text[], $25::bigint[], $27::bigint[])
          AS i (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor, stream_seq, age_ms)
     CROSS JOIN fence
-    -- The stream sequence and time of arrival keep their first values, and with them the place in
-    -- the queue.
+    -- The stream sequence and the time of arrival keep their first values, so the input keeps its
+    -- place in the queue.
     ON CONFLICT (bucket, thread_id, turn_id) DO UPDATE
     SET agent_id = excluded.agent_id, run = excluded.run, content = excluded.content, metadata = excluded.metadata,
         options = excluded.options, actor = excluded.actor

@@ -1,11 +1,11 @@
 //! Joins the parts of the statement that a group needs.
 //!
-//! Parts that a group does not need are left out of the text, so that streams of chunks pay nothing
-//! for turns. There are few combinations; each is a separate text that stays prepared.
+//! Parts that a group does not need are left out of the text, so that streams of chunks have no
+//! cost for turns. There are few combinations; each is a separate text that stays prepared.
 //!
-//! The lean texts assume that no message is stored yet, as the owner expects. If one is, the unique
-//! key rejects the statement. The group is then applied with the careful text, which has all parts
-//! and checks each message.
+//! The lean texts assume that no message is stored yet, as the owner expects. If one is stored, the
+//! unique key rejects the statement. The group is then applied with the careful text, which has all
+//! parts and checks each message.
 
 use std::sync::OnceLock;
 
@@ -17,7 +17,8 @@ use crate::statement::Statement;
 type Bind = for<'a, 'b> fn(Statement, &'a [Submission<'b>]) -> Statement;
 
 const FENCE: &str = include_str!("1_fence.sql");
-/// Markers where the two texts differ: `/*lean*/ one text /*careful*/ another /*end*/`.
+/// Markers where the lean and careful texts differ: `/*lean*/ one text /*careful*/ another
+/// /*end*/`.
 const LEAN: &str = "/*lean*/";
 const CAREFUL: &str = "/*careful*/";
 const END: &str = "/*end*/";
@@ -30,13 +31,13 @@ struct StatementParts(usize);
 impl StatementParts {
     /// Messages, with or without a turn.
     const MESSAGES: usize = 1;
-    /// Queues of agents and finished turns. The later parts then depend on which agents' rows
-    /// passed their guards.
+    /// Queues of agents and finished turns. With this part, later parts depend on which rows of
+    /// agents passed their guards.
     const TURNS: usize = 1 << 1;
     const TASKS: usize = 1 << 2;
     const OUTBOX: usize = 1 << 3;
-    /// Failed and changed tasks, failed and dropped turns, ends of saved turns, the audit log. Only
-    /// together with `TURNS`.
+    /// Failed and changed tasks, failed and dropped turns, ends of saved turns, the audit log. Used
+    /// only together with `TURNS`.
     const RARE_CHANGES: usize = 1 << 4;
     /// Dead letters, failed messages and ends of saved messages.
     const DEAD_LETTERS_SPILLS: usize = 1 << 5;
@@ -46,7 +47,7 @@ impl StatementParts {
     const TIMERS: usize = 1 << 7;
     /// The usage of turns.
     const USAGE: usize = 1 << 8;
-    /// Facts found by memory tasks. Only together with `TURNS`.
+    /// Facts found by memory tasks. Used only together with `TURNS`.
     const FACTS: usize = 1 << 9;
     const COMBINATIONS: usize = 1 << 10;
     const ALL: Self = Self(Self::COMBINATIONS - 1);
@@ -132,7 +133,7 @@ impl StatementParts {
     }
 }
 
-/// Whether a statement checks for each message whether it is stored already.
+/// Decides whether a statement checks for each message whether it is stored already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Checks {
     Lean,

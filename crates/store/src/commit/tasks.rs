@@ -11,12 +11,12 @@ use super::submission::Submission;
 use crate::outbox;
 use crate::statement::Statement;
 
-/// `5_tasks.sql`.
+/// Parameters of `5_tasks.sql`.
 pub(super) fn tasks(statement: Statement, group: &[Submission<'_>]) -> Statement {
     introduced(entered(statement, group), group)
 }
 
-/// `$1` to `$11`.
+/// Tasks that enter queues: parameters `$1` to `$11`.
 fn entered(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &TaskWrite)> = group
         .iter()
@@ -44,7 +44,7 @@ fn origin(write: &TaskWrite) -> Option<ThreadId> {
     write.queued.task.origin()
 }
 
-/// `$12` to `$14`.
+/// Agents of these tasks: parameters `$12` to `$14`.
 fn introduced(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &AgentId)> = group
         .iter()
@@ -57,14 +57,14 @@ fn introduced(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, agent)| agent.as_str()))
 }
 
-/// The agents of the tasks, except those whose rows the same statement writes anyway: one of the
-/// two writes would be lost.
+/// The agents of the tasks, except agents whose rows the same statement writes anyway. Otherwise
+/// one of the two writes would be lost.
 fn newcomers(commit: &Commit) -> impl Iterator<Item = &AgentId> {
     let mut seen: HashSet<&AgentId> = commit.agents.iter().map(|write| &write.agent).collect();
     commit.tasks.iter().map(|write| &write.queued.task.agent).filter(move |agent| seen.insert(agent))
 }
 
-/// `6_outbox.sql`.
+/// Parameters of `6_outbox.sql`.
 pub(super) fn outbox(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let sent: Vec<(i64, i16, &Position)> = group
         .iter()

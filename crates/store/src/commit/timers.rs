@@ -7,12 +7,12 @@ use super::columns::{agent_bucket, bucket_of, column, folded_of, numbered, objec
 use super::submission::Submission;
 use crate::statement::Statement;
 
-/// `8_timers.sql`.
+/// Parameters of `8_timers.sql`.
 pub(super) fn timers(statement: Statement, group: &[Submission<'_>]) -> Statement {
     answered(changed(armed(statement, group), group), group)
 }
 
-/// `$1` to `$9`.
+/// Timers to arm: parameters `$1` to `$9`.
 fn armed(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let arm = |(number, write): (i64, &'_ TimerWrite)| match write {
         TimerWrite::Arm(armed) => Some((number, armed.clone())),
@@ -31,7 +31,7 @@ fn armed(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, armed)| object(&armed.body)))
 }
 
-/// A row and its new state.
+/// A timer and its new state.
 struct TimerChange<'a> {
     number: i64,
     write: &'a TimerWrite,
@@ -41,7 +41,7 @@ struct TimerChange<'a> {
     due_ms: Option<i64>,
 }
 
-/// `$10` to `$16`.
+/// Timers to change: parameters `$10` to `$16`.
 fn changed(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<TimerChange<'_>> = numbered(group, |commit| &commit.timers).filter_map(change).collect();
     statement
@@ -54,7 +54,7 @@ fn changed(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |row| row.due_ms))
 }
 
-/// `$17` to `$19`.
+/// Threads in which a turn of a person fails: parameters `$17` to `$19`.
 fn answered(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let failed = folded_of(group, coalesce::failed_turns);
     let rows: Vec<(i64, &FailedTurn)> =

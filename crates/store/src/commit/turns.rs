@@ -7,12 +7,12 @@ use super::columns::{agent_bucket, bucket_of, column, integer, numbered, storabl
 use super::submission::Submission;
 use crate::statement::Statement;
 
-/// `2_turns.sql`.
+/// Parameters of `2_turns.sql`.
 pub(super) fn turns(statement: Statement, group: &[Submission<'_>]) -> Statement {
     finished(queues(statement, group), group)
 }
 
-/// `$1` to `$12`.
+/// Queues of agents: parameters `$1` to `$12`.
 fn queues(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &AgentWrite)> = numbered(group, |commit| &commit.agents).collect();
     let error = |write: &AgentWrite, part: fn(&(String, String)) -> &String| {
@@ -41,7 +41,7 @@ fn wait(wait: BackoffChange) -> (&'static str, i64) {
     }
 }
 
-/// `$13` to `$20`.
+/// Finished turns: parameters `$13` to `$20`.
 fn finished(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<Finished<'_>> =
         items(group).flat_map(|(number, first, commit)| finished_of(number, first, commit)).collect();
@@ -67,7 +67,8 @@ struct Finished<'a> {
 fn finished_of(number: i64, first: i64, commit: &Commit) -> impl Iterator<Item = Finished<'_>> {
     commit.turns.iter().map(move |write| {
         let thread = write.messages.first().map(|message| &message.key.thread).or(write.ends_failed.as_ref());
-        // An index without an agent is a defect: 0 is no item, so nothing of that turn is written.
+        // An index without an agent is a defect. Item 0 does not exist, so nothing of that turn is
+        // written.
         let item = |index| if index < commit.agents.len() { first + index as i64 } else { 0 };
         Finished {
             number,

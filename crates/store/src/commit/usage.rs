@@ -9,7 +9,7 @@ use super::columns::{bigint, bucket, column, numbered, smallint, storable};
 use super::submission::Submission;
 use crate::statement::Statement;
 
-/// `8_usage.sql`.
+/// Parameters of `8_usage.sql`.
 pub(super) fn usage(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let mut seen = HashSet::new();
     let rows: Vec<(i64, &UsageWrite)> = numbered(group, |commit| &commit.usage)

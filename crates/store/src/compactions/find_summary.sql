@@ -1,5 +1,5 @@
 -- $1 bucket, $2 agent, $3 the input of a task's turn. Returns the text of the last message of that
--- turn. The messages of a turn are adjacent: the first message of another batch ends the search.
+-- turn. The messages of a turn are adjacent, so the first message of another batch ends the search.
 SELECT m.content
 FROM messages AS q
 CROSS JOIN LATERAL (

@@ -1,5 +1,5 @@
 -- $1 bucket, $2 thread, $3 actor. Undoes the newest effective compaction and those planned after
--- it; returns its id.
+-- it. Returns the id of the newest effective one.
 WITH newest AS (
     SELECT compaction_id FROM compactions
     WHERE bucket = $1 AND thread_id = $2 AND undone_at_position IS NULL AND pending_task IS NULL

@@ -1,8 +1,8 @@
--- $1 bucket, $2 thread, $3 batches (array). Returns all messages of each: from its first one up to
--- the first of another batch, and those marked as out of range.
+-- $1 bucket, $2 thread, $3 batches (array). Returns all messages of each batch: the range from its
+-- first message up to the first message of another batch, and the messages marked as out of range.
 SELECT m.*, (extract(epoch FROM m.created_at) * 1000)::bigint AS created_ms
 FROM unnest($3::bigint[]) AS k (batch_id)
--- A sub-query with a row: row security would not let a plain expression end the index scan.
+-- A sub-query with a row: with row security, a plain expression could not bound the index scan.
 CROSS JOIN LATERAL (
     SELECT coalesce((SELECT o.position FROM messages AS o
                      WHERE o.bucket = $1 AND o.thread_id = $2 AND o.position > k.batch_id AND o.batch_id <> k.batch_id

@@ -1,5 +1,5 @@
--- $1 bucket, $2 thread, $3 batch, $4 before, $5 how many. Returns the batches within the batch,
--- newest first. An index finds them, however long the thread is; an existing thread yields at least
+-- $1 bucket, $2 thread, $3 batch, $4 before, $5 how many. Returns the batches within batch $3,
+-- newest first. An index finds them, however long the thread is. An existing thread yields at least
 -- one row.
 SELECT m.position
 FROM threads AS t

@@ -1,9 +1,11 @@
--- Arrays: $1 bucket, $2 agent, $3 bucket of the thread, $4 thread, $5 a foreground turn, $6 a task
--- of the agent's own queue, $7 bucket and $8 thread whose text the input carries, if any. Returns a
--- row for each. It has the agent's settings, its backoff and pause where they apply, and whether
--- its tenant has budgets. It also has whether one of the threads was erased, the version of the
--- thread, and its effective compaction. The provenance of the compaction is left out: it names
--- every batch that was compacted, and no turn needs it.
+-- Arrays: $1 bucket, $2 agent, $3 bucket of the thread, $4 thread, $5 true for a foreground turn,
+-- $6 true for a task of the agent's own queue, $7 bucket and $8 thread whose text the input
+-- carries, if any.
+--
+-- Returns a row for each turn. It has the agent's settings, its backoff and pause where they apply,
+-- and whether its tenant has budgets. It also has whether one of the two threads was erased, the
+-- version of the thread, and its effective compaction. The provenance of the compaction is left
+-- out, because it names every compacted batch, and no turn needs it.
 SELECT k.place, s.workflow, s.settings, a.paused, a.wait_ms, c.*, p.*, t.head_position, t.revision, t.message_count,
        (extract(epoch FROM t.created_at) * 1000000)::bigint AS created_us,
        EXISTS (SELECT FROM budgets AS b WHERE b.tenant = antiphon_tenant_of(k.thread_id) OFFSET 0) AS has_budgets,

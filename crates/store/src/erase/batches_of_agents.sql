@@ -1,4 +1,5 @@
--- $1 buckets and $2 ids of threads: whole batches of agents' work after turns of these threads.
+-- $1 buckets and $2 ids of threads: whole batches in the threads of agents, written by the agents'
+-- background tasks after turns of these threads.
 batches AS MATERIALIZED (
     SELECT DISTINCT k.id, q.bucket, q.thread_id, q.batch_id
     FROM unnest($1::smallint[], $2::text[]) AS k (bucket, id) {inputs}
@@ -16,7 +17,7 @@ batches AS MATERIALIZED (
     FROM (SELECT bucket, thread_id, count(*) AS messages, count(*) FILTER (WHERE is_hidden) AS hidden FROM gone GROUP BY bucket, thread_id) AS g
     WHERE t.bucket = g.bucket AND t.thread_id = g.thread_id
 )
--- Clears the summaries made of them; the list of compacted batches stays.
+-- Clears the summaries made from these batches; the list of compacted batches stays.
 , unsummarised AS (
     UPDATE compactions AS c SET summary = NULL
     FROM (SELECT bucket, thread_id, min(batch_id) AS first FROM batches GROUP BY bucket, thread_id) AS b

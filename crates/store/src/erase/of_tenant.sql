@@ -1,5 +1,5 @@
--- $1 tenant, `-` for the default one. Returns every id of the tenant in any table. It reads all
--- tables whole, which is rare enough.
+-- $1 tenant, `-` for the default one. Returns every id of the tenant in any table. Reads all tables
+-- completely, which is acceptable because it is rare.
 SELECT DISTINCT thread_id FROM (
     SELECT thread_id FROM threads
     UNION ALL SELECT thread_id FROM spilled_turns

@@ -1,5 +1,5 @@
--- $1 buckets, $2 ids of threads. Entries keep their order; a row without entries stays, because its
--- owner relies on it.
+-- $1 buckets, $2 ids of threads. Entries keep their order. A row whose entries are all removed is
+-- kept, because its owner relies on it.
 WITH hit AS MATERIALIZED (
     SELECT o.bucket, o.position, e.number
     FROM outbox AS o

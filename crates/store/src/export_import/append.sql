@@ -1,16 +1,16 @@
--- Appends whole batches in sequence behind everything in the thread: all of them, or no row where
--- that is impossible. $1 bucket, $2 thread; arrays: $3 position, $4 message, $5 batch, $6 number,
--- $7 batch type, $8 role, $9 content, $10 tool_calls, $11 tool_call_id, $12 metadata, $13
+-- Appends whole batches in sequence after all messages of the thread. Writes all batches, or no row
+-- if they cannot be appended. $1 bucket, $2 thread; arrays: $3 position, $4 message, $5 batch, $6
+-- number, $7 batch type, $8 role, $9 content, $10 tool_calls, $11 tool_call_id, $12 metadata, $13
 -- token_count, $14 created_ms, $15 parent; $16 the first position, $17 the last; $18 their original
 -- rising numbers, or empty; $19 started_after_ms.
 WITH behind AS MATERIALIZED (
     SELECT t.bucket, t.thread_id, t.head_position, t.last_number,
-           -- Numbers of the thread are never assigned twice.
+           -- A thread must not assign a number twice.
            coalesce(($18::bigint[])[1] > t.last_number, false) AS keeps_numbers
     FROM threads AS t
     WHERE t.bucket = $1 AND t.thread_id = $2 AND coalesce(t.head_position, 0) < $16
       AND NOT EXISTS (SELECT FROM erased_threads AS e WHERE e.bucket = $1 AND e.thread_id = $2 AND e.recreated_at IS NULL)
-      -- The milliseconds of a position count from 2024.
+      -- A position contains milliseconds since the beginning of 2024.
       AND ($17 >> 22) + 1704067200000 <= extract(epoch FROM clock_timestamp()) * 1000
     FOR NO KEY UPDATE
 )

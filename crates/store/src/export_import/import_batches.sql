@@ -2,8 +2,9 @@
 -- $4 message, $5 batch, $6 number, $7 batch type, $8 role, $9 content, $10 tool_calls, $11
 -- tool_call_id, $12 metadata, $13 token_count, $14 created_ms; $15 batches of the same file that
 -- are stored already and extend beyond the first of these; $16 the original numbers (NULL: none);
--- $17 started_after_ms (NULL: not known). The lock makes another writer that assigns numbers in the
--- thread wait.
+-- $17 started_after_ms (NULL: not known).
+--
+-- The lock makes other writers that assign numbers in the thread wait.
 WITH thread AS MATERIALIZED (
     SELECT t.last_number FROM threads AS t WHERE t.bucket = $1 AND t.thread_id = $2 FOR NO KEY UPDATE
 )
@@ -15,7 +16,7 @@ WITH thread AS MATERIALIZED (
                 $11::text[], $12::text[], $13::bigint[], $14::bigint[], $16::bigint[], $17::integer[])
          AS i (position, message_id, batch_id, sequence_num, batch_type, role, content, tool_calls, tool_call_id, metadata,
                token_count, created_ms, number, started_after_ms)
-    -- OFFSET 0: look-ups by key, whatever the planner thinks of the size of the table.
+    -- OFFSET 0 makes these look-ups by key, whatever table size the planner assumes.
     LEFT JOIN LATERAL (
         SELECT (m.message_id, m.batch_id, m.sequence_num, m.batch_type, m.role, m.content, m.metadata,
                 (extract(epoch FROM m.created_at) * 1000)::bigint)
@@ -61,10 +62,11 @@ WITH thread AS MATERIALIZED (
                          SELECT FROM messages AS m
                          WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id = c.batch_id AND m.out_of_range) AS stored)
                    THEN 'longer'
-               -- The milliseconds of a position count from 2024.
+               -- A position contains milliseconds since the beginning of 2024.
                WHEN c.is_absent AND (c.last >> 22) + 1704067200000 > extract(epoch FROM clock_timestamp()) * 1000
                    THEN 'future'
-               -- If it is true of the first new batch, it is true of the later ones.
+               -- If messages of other batches follow the first new batch, they also follow the
+               -- later ones.
                WHEN c.is_absent AND c.batch_id = (SELECT min(o.batch_id) FROM compared AS o WHERE o.is_absent)
                     AND EXISTS (SELECT FROM messages AS m
                                 WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position > c.first
@@ -82,8 +84,8 @@ WITH thread AS MATERIALIZED (
 )
 , began AS MATERIALIZED (SELECT min(position) AS position FROM fresh)
 , around AS (
-    -- The new messages, and those after the first of them: messages of batches that extend beyond
-    -- it.
+    -- The new messages, and the stored messages after the first new one. The latter belong to
+    -- batches that extend beyond it.
     SELECT f.position, f.message_id, f.batch_id, f.sequence_num, f.batch_type, f.role, f.content, f.tool_calls,
            f.tool_call_id, f.metadata, f.token_count, f.created_ms, f.started_after_ms, f.number, true AS is_fresh
     FROM fresh AS f
@@ -102,7 +104,8 @@ WITH thread AS MATERIALIZED (
     SELECT o.*, sum(o.turns) OVER (ORDER BY o.position) AS stretch FROM ordered AS o
 )
 , placed AS MATERIALIZED (
-    -- A message is next to its batch if no other batch is in between since the batch began.
+    -- A message is adjacent to its batch if no message of another batch lies between it and the
+    -- start of its batch.
     SELECT s.*,
            NOT s.is_fresh
            OR s.stretch <> first_value(s.stretch) OVER b
@@ -111,8 +114,8 @@ WITH thread AS MATERIALIZED (
     WINDOW b AS (PARTITION BY s.batch_id ORDER BY s.position)
 )
 , numbering AS MATERIALIZED (
-    -- The numbers of the file are kept if they fit between those of the thread and none belongs to
-    -- a deleted message.
+    -- The numbers of the file are kept if they fit between those of the thread, and none of them
+    -- belonged to a deleted message.
     SELECT coalesce((SELECT t.last_number FROM thread AS t), 0) AS last_number,
            bool_and(coalesce(
                p.number > coalesce(p.number_before, (SELECT m.number FROM messages AS m

@@ -1,6 +1,6 @@
--- $1 bucket, $2 thread, $3 after, $4 up to, $5 how many. Returns the places of messages, ordered by
--- position, without their text. octet_length and pg_column_size do not read values that are stored
--- out of line.
+-- $1 bucket, $2 thread, $3 after, $4 up to, $5 how many. Returns the positions and batches of
+-- messages without their text, ordered by position. octet_length and pg_column_size do not read
+-- values that are stored out of line.
 SELECT o.position, o.batch_id, o.out_of_range, o.bytes,
        o.is_apart AND NOT EXISTS (SELECT FROM messages AS f
                                   WHERE f.bucket = $1 AND f.thread_id = $2 AND f.position = o.batch_id

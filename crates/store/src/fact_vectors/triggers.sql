@@ -1,7 +1,9 @@
--- Keeps the vectors of facts in step with the facts; written at each layout, so that a database has
--- the triggers of its version. Facts are written by commits, requests and imports, whose statements
--- must not name a table that most databases lack. The functions do nothing if the table is missing,
--- because a dump restored without the extension still has them.
+-- Triggers that update the vectors of facts when facts change. They are written at each layout, so
+-- that a database has the triggers of its version.
+--
+-- Facts are written by commits, requests and imports. Their statements must not name a table that
+-- most databases do not have. The functions do nothing if the table is missing, because a database
+-- restored without the extension still has them.
 CREATE OR REPLACE FUNCTION antiphon_fact_added() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF to_regclass('fact_vectors') IS NOT NULL THEN
@@ -19,7 +21,7 @@ BEGIN
         IF NEW.superseded_by IS NOT NULL THEN
             DELETE FROM fact_vectors AS v WHERE v.bucket = NEW.bucket AND v.agent_id = NEW.agent_id AND v.fact_id = NEW.fact_id;
         ELSE
-            -- The fact is current again.
+            -- The fact is no longer superseded.
             INSERT INTO fact_vectors (bucket, agent_id, fact_id, scope) VALUES (NEW.bucket, NEW.agent_id, NEW.fact_id, NEW.scope)
             ON CONFLICT DO NOTHING;
         END IF;

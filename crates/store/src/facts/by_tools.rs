@@ -1,5 +1,5 @@
-//! Facts that tools of an agent remember, correct and forget: limited to the scope of one thread,
-//! and each command applied once.
+//! Facts that tools of an agent remember, correct and forget. They are limited to the scope of one
+//! thread, and each command is applied once.
 
 use model::{AgentId, Bucket, CommandId, MessageId, ThreadId};
 use sqlx::Row;
@@ -15,26 +15,26 @@ use crate::store::Store;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FactCommand<'a> {
     pub agent: &'a AgentId,
-    /// The thread whose user the facts are about; without a user they are about the thread.
+    /// The facts are about the user of this thread, or about the thread if it has no user.
     pub thread: &'a ThreadId,
     /// The answer of the current turn, if known.
     pub answer: Option<&'a MessageId>,
     pub command: &'a CommandId,
-    /// For the audit log.
+    /// The actor in the audit log.
     pub actor: &'a str,
 }
 
 /// A fact given by a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NotedFact<'a> {
-    /// The same id for the same request.
+    /// The id of the fact; a repeated request must give the same id.
     pub id: &'a str,
     pub text: &'a str,
     /// `None`: the kind of the corrected fact, or `note`.
     pub kind: Option<&'a str>,
-    /// From 0 to 1; `None`: that of the corrected fact, or 1.
+    /// Confidence from 0 to 1; `None`: the confidence of the corrected fact, or 1.
     pub confidence: Option<f32>,
-    /// The id of the fact that it supersedes.
+    /// The id of the fact that this one supersedes.
     pub corrects: Option<&'a str>,
 }
 
@@ -44,9 +44,9 @@ pub enum FactOutcome {
     Done,
     /// The same command was applied before.
     Before,
-    /// The fact with this id has the same words.
+    /// The fact with this id has the same words already.
     Known(String),
-    /// The command id was used before for another act.
+    /// The command id was used before for another action.
     Reused,
     /// The thread was erased.
     NoThread,
@@ -56,7 +56,7 @@ pub enum FactOutcome {
     OfAllThreads,
 }
 
-/// Of two concurrent calls with the same command, one has to look again.
+/// Maximum number of tries. Of two concurrent calls with the same command, one has to try again.
 const TRIES: u32 = 2;
 
 impl Store {
@@ -86,8 +86,8 @@ impl Store {
                 .bind(of.actor.to_owned())
                 .bind(MOST_OF_SCOPE)
                 .bind(noted.corrects.map(str::to_owned));
-            // No row: another command has just written it, which the next try finds, or there is no
-            // such fact.
+            // No row has two possible causes. A concurrent command has just written the fact, which
+            // the next try finds, or the corrected fact does not exist.
             if let Some(outcome) = self.outcome(statement, noted.id).await? {
                 return Ok(outcome);
             }
@@ -133,8 +133,8 @@ impl Store {
         self.rows(statement).await?.first().map(fact).transpose()
     }
 
-    /// Reads the outcome of a command from its statement; `None`: it has changed nothing. `wanted`
-    /// is the target in the command's audit entry.
+    /// Reads the outcome of a command from its statement; `None`: the statement changed nothing.
+    /// `wanted` is the target in the command's audit entry.
     async fn outcome(&self, statement: Statement, wanted: &str) -> Result<Option<FactOutcome>, StoreError> {
         let rows = self.rows(statement).await?;
         let Some(row) = rows.first() else { return Ok(None) };
@@ -151,7 +151,7 @@ impl Store {
         let found = self.fact(agent, id).await?;
         Ok(match found.filter(|fact| fact.superseded_by.is_none()) {
             Some(FactRow { scope: FactScope::Agent, .. }) => FactOutcome::OfAllThreads,
-            // A fact of another user or thread is unknown to this one.
+            // A thread must not learn of facts of another user or thread.
             Some(_) | None => FactOutcome::NoFact,
         })
     }

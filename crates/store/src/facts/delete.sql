@@ -1,6 +1,6 @@
--- $1 bucket, $2 agent, $3 fact, $4 bucket of the agent, $5 command, $6 actor, $7 whether the facts
--- that it superseded become current again. Otherwise its history is deleted too: forgetting a fact
--- includes its earlier versions.
+-- $1 bucket, $2 agent, $3 fact, $4 bucket of the agent, $5 command, $6 actor, $7 true if the facts
+-- that it superseded become current again. Otherwise these facts are deleted too, because
+-- forgetting a fact includes its earlier versions.
 WITH RECURSIVE history AS (
     SELECT fact_id FROM facts WHERE bucket = $1 AND agent_id = $2 AND fact_id = $3
     UNION
@@ -9,7 +9,8 @@ WITH RECURSIVE history AS (
     WHERE NOT $7::boolean
 )
 , restored AS (
-    -- NULL, or the fact that supersedes both.
+    -- Restored facts are now superseded by the fact that superseded the deleted one, or by none
+    -- (NULL).
     UPDATE facts AS f SET superseded_by = u.superseded_by
     FROM facts AS u
     WHERE $7 AND u.bucket = $1 AND u.agent_id = $2 AND u.fact_id = $3 AND f.bucket = $1 AND f.agent_id = $2 AND f.superseded_by = $3

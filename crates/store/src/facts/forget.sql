@@ -2,7 +2,7 @@
 -- agent, $3 fact, $4 thread, $5 bucket of the thread, $6 bucket of the agent, $7 command, $8 actor.
 -- A command is applied once.
 WITH RECURSIVE scope AS MATERIALIZED (
-    -- As in `note.sql`.
+    -- The scope is determined as in `note.sql`.
     SELECT coalesce((SELECT 'user:' || (t.metadata ->> 'user_id') FROM threads AS t
                      WHERE t.bucket = $5 AND t.thread_id = $4 AND octet_length(t.metadata ->> 'user_id') <= 256), 'thread:' || $4) AS scope
     WHERE NOT EXISTS (SELECT FROM erased_threads AS e WHERE e.bucket = $5 AND e.thread_id = $4 AND e.recreated_at IS NULL)

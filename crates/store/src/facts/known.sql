@@ -1,6 +1,6 @@
 -- $1 bucket, $2 agent, $3 bucket of the thread, $4 thread, $5 bucket of the agent's settings, $6
--- most facts of a scope. Returns the facts that apply to the thread, for ranking; the user is
--- determined as in `8_facts.sql`.
+-- maximum number of facts per scope. Returns the facts that apply to the thread, for ranking. The
+-- user is determined as in `8_facts.sql`.
 WITH scopes AS MATERIALIZED (
     SELECT 'agent' AS scope
     UNION ALL
@@ -16,7 +16,7 @@ CROSS JOIN LATERAL (
     FROM facts AS o
     WHERE o.bucket = $1 AND o.agent_id = $2 AND o.scope = s.scope AND o.superseded_by IS NULL AND o.short_text IS NOT NULL
     UNION ALL
-    -- Facts too long for the index.
+    -- Facts whose texts are too long for the index.
     SELECT o.fact_id, o.text, o.confidence, o.created_at
     FROM facts AS o
     WHERE o.bucket = $1 AND o.agent_id = $2 AND o.scope = s.scope AND o.superseded_by IS NULL AND o.short_text IS NULL

@@ -1,7 +1,9 @@
--- $1 bucket, $2 agent, $3 facts, $4 vector, $5 most rows. Returns the nearest of these facts. All
--- of them are compared: that is exact, and a vector index would first find facts of other users.
--- Vectors have length 1; those with another dimension belong to an earlier version of the model.
--- Materialized, or the literal of the vector would be parsed for each of them.
+-- $1 bucket, $2 agent, $3 facts, $4 vector, $5 most rows. Returns the nearest of these facts. Each
+-- fact is compared: that is exact, while a vector index would first find facts of other users.
+--
+-- Vectors have length 1. Vectors with another dimension belong to an earlier version of the model.
+-- The CTE is materialized because otherwise the literal of the vector would be parsed for each
+-- fact.
 WITH wanted AS MATERIALIZED (
     SELECT $4::text::halfvec AS vector
 )

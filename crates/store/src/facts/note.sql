@@ -3,9 +3,9 @@
 -- not known), $10 bucket of the agent, $11 command, $12 actor, $13 how many facts of a scope are
 -- kept, $14 the fact that it supersedes (NULL: none). A command is applied once.
 WITH scope AS MATERIALIZED (
-    -- As in `8_facts.sql`. Never 'agent': a statement in one thread does not apply to all. A thread
-    -- whose first turn is running has no row yet, and so no user. Nothing is remembered of an
-    -- erased thread.
+    -- The scope is determined as in `8_facts.sql`, but is never 'agent': a statement in one thread
+    -- does not apply to all threads. A thread whose first turn is running has no row yet, and so no
+    -- user. For an erased thread, nothing is remembered.
     SELECT $4::text AS thread_id,
            coalesce((SELECT 'user:' || (t.metadata ->> 'user_id') FROM threads AS t
                      WHERE t.bucket = $5 AND t.thread_id = $4 AND octet_length(t.metadata ->> 'user_id') <= 256), 'thread:' || $4) AS scope
@@ -14,7 +14,7 @@ WITH scope AS MATERIALIZED (
 , before AS MATERIALIZED (
     SELECT a.target FROM audit_log AS a WHERE a.bucket = $10 AND a.subject_id = $2 AND a.command_id = $11
 )
--- A fact that is known in the same words is not stored again.
+-- A fact that is already stored in the same words is not stored again.
 , known AS MATERIALIZED (
     SELECT k.fact_id
     FROM scope AS s
@@ -31,7 +31,7 @@ WITH scope AS MATERIALIZED (
 )
 , added AS (
     INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, assistant_message_id, text, kind, confidence)
-    -- Stored with the current thread, so that it is erased with that thread.
+    -- The fact is stored with the current thread, so that both are erased together.
     SELECT $1, $2, $3, s.scope, s.thread_id, $9, $6, coalesce($7::text, r.kind, 'note'), coalesce($8::real, r.confidence, 1)
     FROM scope AS s LEFT JOIN replaced AS r ON true
     WHERE NOT EXISTS (SELECT FROM before) AND NOT EXISTS (SELECT FROM known) AND ($14::text IS NULL OR r.kind IS NOT NULL)

@@ -1,4 +1,4 @@
-//! Facts found with answers, for subscribers that see the answers.
+//! Facts found with answers, for subscribers that receive the answers.
 
 use model::{AgentId, MessageId, ThreadId};
 use sqlx::postgres::PgRow;

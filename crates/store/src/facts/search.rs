@@ -1,5 +1,5 @@
-//! Searches facts: reads and ranks here all that apply to a thread, because Postgres cannot compare
-//! words of every script.
+//! Searches facts. All facts that apply to a thread are read and ranked in this process, because
+//! Postgres cannot compare words of every script.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,14 @@ use crate::error::StoreError;
 use crate::fact_vectors::{are_missing, bucket, literal};
 use crate::store::Store;
 
-/// How many facts are ranked by vector: a fact with low ranks by both words and vector may rank
-/// high in the combination.
+/// Number of facts that are ranked by vector. It is large because a fact with low ranks by words
+/// and by vector may rank high in the combination.
 const DEPTH: u32 = 64;
-/// More than are kept per scope: an import trims facts only after it has written them.
+/// Maximum number of facts read. It exceeds the number kept per scope, because an import trims
+/// facts only after it has written them.
 const MOST_READ: i64 = 2 * MOST_OF_SCOPE;
 
-/// Facts that apply to a thread, the newest first.
+/// Facts that apply to a thread, newest first.
 #[derive(Debug, Default)]
 struct FactsOfThread {
     facts: Vec<KnownFact>,
@@ -33,15 +34,15 @@ struct KnownFact {
     id: String,
     text: String,
     confidence: f32,
-    /// It applies to all threads of the agent.
+    /// True if the fact applies to all threads of the agent.
     is_of_all: bool,
     created_ms: i64,
 }
 
 impl Store {
-    /// The facts that match the text best, of those that apply to this thread, the best first. With
-    /// the `vector` of the text, of length 1, ranks by vector count as much as ranks by words. In a
-    /// database without vectors only the words count.
+    /// The facts that match the text best among those that apply to this thread, best first.
+    /// `vector` is the vector of the text and has length 1. With it, ranks by vector count as much
+    /// as ranks by words. In a database without vectors only the words count.
     pub async fn search_facts(
         &self,
         agent: &AgentId,
@@ -56,8 +57,9 @@ impl Store {
         self.found_facts(agent, &known, &found).await
     }
 
-    /// The facts for the start of a turn about this text: first those of [`Self::search_facts`].
-    /// All other facts of the user or the thread follow if these have no more than `limit` in all.
+    /// The facts for the start of a turn about this text. The facts of [`Self::search_facts`] come
+    /// first. All other facts of the user or the thread follow if there are at most `limit` of them
+    /// in all.
     pub async fn facts_of_turn(
         &self,
         agent: &AgentId,
@@ -88,7 +90,7 @@ impl Store {
         Ok(FactsOfThread { facts, language: language.flatten().and_then(Language::parse) })
     }
 
-    /// The indices of the facts that match, the best first.
+    /// The indices of the matching facts, best first.
     async fn ranked(
         &self,
         agent: &AgentId,
@@ -113,8 +115,8 @@ impl Store {
             let by_words = recall::rank(&text, &candidates, known.language);
             (known, recall::fuse(&by_words, &near))
         };
-        // This takes some milliseconds for a thousand facts and a long message; on a runtime thread
-        // it would delay chunks.
+        // Ranking takes some milliseconds for a thousand facts and a long message. On a thread of
+        // the runtime it would delay chunks.
         tokio::task::spawn_blocking(ranking).await.map_err(|_| StoreError::Stopping)
     }
 
@@ -133,8 +135,8 @@ impl Store {
             .bind(literal(vector))
             .bind(i64::from(limit));
         let rows = match self.rows(statement).await {
-            // The table was dropped since the caller checked for it, or the extension's library is
-            // missing.
+            // The table was dropped after the caller had checked for it, or the extension's library
+            // is missing.
             Err(error) if are_missing(&error) => {
                 tracing::warn!(%error, "memory cannot be searched by vectors");
                 return Ok(Vec::new());
@@ -175,9 +177,9 @@ impl Store {
     }
 }
 
-/// Appends a small set of facts that are always included to the first `limit` found. The set is all
-/// facts if no more than `limit` apply to the thread; else those of the user or the thread, if
-/// these are no more than `limit`.
+/// Appends a small set of facts that are always included to the first `limit` found facts. If at
+/// most `limit` facts apply to the thread, the set is all of them. Otherwise it is the facts of the
+/// user or the thread, if there are at most `limit` of these.
 fn with_few(mut found: Vec<Fused>, is_of_all: &[bool], limit: usize) -> Vec<Fused> {
     found.truncate(limit);
     let own = is_of_all.iter().filter(|is_of_all| !**is_of_all).count();
@@ -215,7 +217,7 @@ mod tests {
         assert_eq!(numbers(&[2], &[own, own, own], 2), [2], "more: what was found");
         assert_eq!(numbers(&[3, 1, 0], &[own, own, own, own], 2), [3, 1]);
         assert_eq!(numbers(&[1], &[own, all, all], 3), [1, 0, 2], "all of both");
-        // With many facts for all threads: those found, and all of the user's own.
+        // With many facts for all threads, the result is the found facts and all facts of the user.
         assert_eq!(numbers(&[4, 3, 2], &[own, own, all, all, all], 3), [4, 3, 2, 0, 1]);
         assert_eq!(numbers(&[4, 0, 3], &[own, own, all, all, all], 2), [4, 0, 1]);
         assert_eq!(numbers(&[], &[all, all, all], 2), Vec::<usize>::new());

@@ -1,5 +1,5 @@
--- $1 bucket, $2 thread, $3 after, $4 before, $5 limit, $6 whether with synthetic messages. Returns
--- the first ones of the range; an existing thread yields at least one row.
+-- $1 bucket, $2 thread, $3 after, $4 before, $5 limit, $6 true to include synthetic messages.
+-- Returns the first messages of the range. An existing thread yields at least one row.
 SELECT m.*, (extract(epoch FROM m.created_at) * 1000)::bigint AS created_ms
 FROM threads AS t
 LEFT JOIN LATERAL (

@@ -1,8 +1,9 @@
 -- $1 worker, $2 ttl, $3 how many at most.
 WITH free AS MATERIALIZED (
-    -- A separate list, so that LIMIT is applied once. After a wait for a row READ COMMITTED
-    -- evaluates it again, so a partition that another worker has just taken is no longer free. SKIP
-    -- LOCKED: concurrent workers share the free ones instead of queueing for the first.
+    -- A separate list, so that LIMIT is applied once. After waiting for a row, READ COMMITTED
+    -- evaluates the row again, so a partition that another worker has just taken is no longer free.
+    -- SKIP LOCKED: concurrent workers share the free partitions instead of queueing for the first
+    -- one.
     SELECT partition_id
     FROM partitions
     WHERE owner IS NULL OR lease_until IS NULL OR lease_until <= clock_timestamp()

@@ -13,7 +13,7 @@ WITH moved AS (
     FROM moved AS m
     CROSS JOIN unnest($9::text[], $10::bigint[], $11::text[], $12::bigint[], $13::text[])
          AS i (incarnation, first_seq, kind, last_seq, detail)
-    -- It has happened again, and this time is not acknowledged.
+    -- The same incident has happened again and is not acknowledged yet.
     ON CONFLICT (partition_id, incarnation, first_seq, kind) DO UPDATE
     SET last_seq = excluded.last_seq, detail = excluded.detail, detected_at = excluded.detected_at, acknowledged_at = NULL,
         acknowledged_by = NULL

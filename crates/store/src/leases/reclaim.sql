@@ -1,10 +1,10 @@
--- $1 worker, $2 ttl, $3 partition; what the worker knows of it: $4 epoch, $5 commits, $6
--- checkpoint, $7 position_ms; $8 the name that acknowledges incidents without a loss; $9 the
+-- $1 worker, $2 ttl, $3 partition; the worker's knowledge of the partition: $4 epoch, $5 commits,
+-- $6 checkpoint, $7 position_ms; $8 the actor that acknowledges incidents without a loss; $9 the
 -- highest known epoch, at least $4; $10 saves that the worker knows of.
 WITH found AS MATERIALIZED (
-    -- The caller's lease, or a lower epoch. A lower epoch means that the store went back behind the
-    -- grant, and that the partition was granted to no worker since. Waits for a doubtful commit,
-    -- which holds the lock while it runs.
+    -- Finds the caller's lease, or a lower epoch. A lower epoch means that the store went back to
+    -- before the grant, and that no worker was granted the partition since. Waits for a doubtful
+    -- commit, which holds the lock while it runs.
     SELECT p.*, coalesce(s.saves, 0) AS saves, p.epoch < $9 OR p.commits < $5 OR coalesce(s.saves, 0) < $10 AS stepped_back
     FROM partitions AS p
     LEFT JOIN partition_saves AS s USING (partition_id)
@@ -14,7 +14,7 @@ WITH found AS MATERIALIZED (
 , noted AS (
     INSERT INTO incidents AS i (partition_id, incarnation, first_seq, kind, last_seq, detail, acknowledged_at, acknowledged_by)
     SELECT f.partition_id, coalesce(f.incarnation, ''), f.checkpoint + 1, 'store_stepped_back',
-           -- How far another owner had read is not known.
+           -- If another owner held a later epoch, the last entry that it read is unknown.
            CASE WHEN $9 = $4 THEN greatest($6, f.checkpoint) END,
            format('Postgres went back to commit %s and save %s of epoch %s, while commit %s, save %s and epoch %s were known: the stream is read again from %s on',
                   f.commits, f.saves, f.epoch, $5, $10, $9, f.checkpoint + 1),
@@ -26,7 +26,7 @@ WITH found AS MATERIALIZED (
 )
 UPDATE partitions AS p
 SET epoch = antiphon_next_epoch(greatest(f.epoch, $9)), owner = $1, lease_until = clock_timestamp() + $2,
-    -- Positions that the worker has assigned since are not assigned again.
+    -- Positions that the worker has assigned since then must not be assigned again.
     position_ms = greatest(f.position_ms, $7, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
     updated_at = clock_timestamp()
 FROM found AS f

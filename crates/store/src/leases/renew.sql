@@ -1,10 +1,11 @@
 -- $1 worker, $2 ttl, arrays: $3 partition, $4 epoch, $5 commits, $6 saves.
 WITH held AS MATERIALIZED (
-    -- Locked in the order in which commits lock them; an UPDATE alone would take them in any order.
+    -- Locks the rows in the order in which commits lock them; an UPDATE alone would lock them in
+    -- any order.
     SELECT p.partition_id
     FROM unnest($3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS h (partition_id, epoch, commits, saves)
-    -- More commits or saves were applied since the caller asked; fewer mean that the store went
-    -- back in time.
+    -- More commits or saves may have been applied since the caller asked. Fewer mean that the store
+    -- went back in time.
     JOIN partitions AS p ON p.partition_id = h.partition_id AND p.epoch = h.epoch AND p.commits >= h.commits
     LEFT JOIN partition_saves AS s ON s.partition_id = h.partition_id
     WHERE p.owner = $1 AND h.saves <= coalesce(s.saves, 0)

@@ -1,9 +1,9 @@
 -- Arrays: $1 bucket, $2 thread, $3 message; $4 partition and $5 epoch of the asking owner, or NULL.
--- Returns one row each, in their order.
+-- Returns one row for each message, in their order.
 --
 -- OFFSET 0: without it the planner may answer an EXISTS by hashing the whole table once per
--- statement. That looks cheap while the table is small, and a generic plan keeps it when the table
--- has grown.
+-- statement. That looks cheap while the table is small, and a generic plan still does it when the
+-- table has grown.
 SELECT EXISTS (SELECT FROM messages AS m
                WHERE m.bucket = k.bucket AND m.thread_id = k.thread_id AND m.message_id = k.message_id
                OFFSET 0)

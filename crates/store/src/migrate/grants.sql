@@ -1,4 +1,4 @@
--- The rights of the three roles of deploy/postgres-roles.sql, if they exist. `antiphon migrate`
+-- Grants rights to the three roles of deploy/postgres-roles.sql, if they exist. `antiphon migrate`
 -- runs this after the migrations, so that new tables are covered. It is one transaction, so that no
 -- process loses its rights in between.
 DO $$
@@ -9,6 +9,7 @@ DECLARE
     written CONSTANT text[][] := ARRAY[
         ['threads', 'INSERT, UPDATE'],
         ['erased_threads', 'UPDATE'],
+        ['erasures', 'INSERT'],
         ['idempotency_keys', 'INSERT, UPDATE'],
         ['responses', 'INSERT, UPDATE'],
         ['compactions', 'INSERT, UPDATE'],
@@ -30,7 +31,7 @@ DECLARE
     ];
     entry text[];
 BEGIN
-    -- Two concurrent migrations would change the same catalog rows.
+    -- Without the lock, two concurrent migrations would change the same catalog rows.
     PERFORM pg_advisory_xact_lock(hashtextextended('antiphon grants', 0));
     FOREACH name IN ARRAY ARRAY['antiphon_gateway', 'antiphon_worker', 'antiphon_operator'] LOOP
         CONTINUE WHEN to_regrole(name) IS NULL;
@@ -54,6 +55,7 @@ BEGIN
             END LOOP;
         ELSE
             EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_all_tenants() TO %I', name);
+            EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_erase_keys(text), antiphon_forget_actor_of_keys(text, text) TO %I', name);
             EXECUTE format('GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %I TO %I', current_schema(), name);
             EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON _sqlx_migrations FROM %I', name);
         END IF;

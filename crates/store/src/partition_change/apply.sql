@@ -1,7 +1,7 @@
--- The streams of the new number: $1 partition, $2 checkpoint, $3 incarnation, $4 stored_at_ns; $5
--- owner.
+-- The streams for the new number of partitions: $1 partition, $2 checkpoint, $3 incarnation, $4
+-- stored_at_ns; $5 owner.
 WITH change AS (
-    -- Applies once.
+    -- The rows are moved only once.
     UPDATE partition_change SET is_moved = true WHERE NOT is_moved RETURNING from_count, to_count
 )
 , installed AS (
@@ -10,8 +10,8 @@ WITH change AS (
 , written AS (
     INSERT INTO partitions AS p (partition_id, epoch, owner, lease_until, checkpoint, incarnation, position_ms, commits, read_seq, read_at_ns)
     SELECT s.partition_id, antiphon_next_epoch(0), $5, clock_timestamp() + interval '100 years', s.checkpoint, s.incarnation,
-           -- A bucket may come from any partition, so the new value is above the positions that any
-           -- of them has assigned.
+           -- A bucket may come from any partition, so the new value is at least the highest one of
+           -- all partitions.
            (SELECT max(position_ms) FROM partitions),
            1, CASE WHEN s.stored_at_ns IS NULL THEN 0 ELSE s.checkpoint END, s.stored_at_ns
     FROM change
@@ -28,7 +28,7 @@ WITH change AS (
     UPDATE outbox AS o SET bucket = o.bucket % c.to_count FROM change AS c WHERE o.bucket >= c.to_count
 )
 , waiting AS (
-    -- In the order in which their owner would have read them: takeover/spilled_turns.sql.
+    -- The order in which their owner would have read them: see takeover/spilled_turns.sql.
     SELECT t.bucket, t.thread_id, t.turn_id,
            row_number() OVER (ORDER BY t.incarnation = coalesce(p.incarnation, ''),
                                        CASE WHEN t.incarnation <> coalesce(p.incarnation, '') THEN t.saved_at END,
@@ -38,8 +38,8 @@ WITH change AS (
     JOIN partitions AS p ON p.partition_id = t.bucket % c.from_count
 )
 , placed AS (
-    -- After two streams are joined their sequences give no order; '' sorts as an earlier stream
-    -- than any other.
+    -- After two streams are joined, their sequences no longer give an order. '' sorts before the
+    -- incarnation of any stream.
     UPDATE spilled_turns AS t
     SET incarnation = '', saved_at = now() + w.number * interval '1 microsecond'
     FROM waiting AS w

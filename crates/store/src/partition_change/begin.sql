@@ -1,6 +1,6 @@
 -- $1 the new number, $2 replicas, $3 max_bytes, $4 max_message_bytes, $5 owner.
 WITH held AS MATERIALIZED (
-    -- Waits for commits in flight, in the same lock order.
+    -- Waits for commits in flight, and locks rows in the same order as they do.
     SELECT partition_id, owner, lease_until FROM partitions ORDER BY partition_id FOR UPDATE
 )
 , live AS (
@@ -20,7 +20,7 @@ WITH held AS MATERIALIZED (
 )
 , taken AS (
     UPDATE partitions AS p
-    -- Earlier decisions of owners can no longer be written, and workers find no free partition.
+    -- Owners can no longer write earlier decisions, and workers find no free partition.
     SET epoch = antiphon_next_epoch(p.epoch), owner = $5, lease_until = clock_timestamp() + interval '100 years',
         updated_at = clock_timestamp()
     FROM held CROSS JOIN begun

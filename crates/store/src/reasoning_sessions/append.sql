@@ -2,7 +2,7 @@
 -- that wait afterwards, $7 the highest number, $8 request id, $9 its digest; arrays, one item per
 -- message: $10 role, $11 content, $12 characters, $13 thinking, $14 calls, $15 call that is
 -- answered, $16 tool, $17 signature, $18 details of calls. Numbers are assigned while the row of
--- the session is locked, so they are dense under concurrent appends.
+-- the session is locked, so concurrent appends leave no gaps.
 WITH earlier AS (
     SELECT number, request_hash FROM reasoning_messages WHERE bucket = $1 AND session_id = $2 AND request_id = $8
 )

@@ -1,5 +1,5 @@
-//! Sessions that apply to a thread: batches that a session has compressed are left out of the
-//! contexts of the thread's next turns.
+//! Sessions that apply to a thread: if a session has compressed batches of the thread, the contexts
+//! of its next turns omit those batches.
 
 use model::{Bucket, ReasoningSessionId, ThreadId};
 use sqlx::Row;
@@ -8,11 +8,11 @@ use super::values::{bucket, number};
 use crate::error::StoreError;
 use crate::store::Store;
 
-/// Tries while others compact the same thread.
+/// Maximum tries while others compact the same thread.
 const APPLY_TRIES: u32 = 4;
 
 impl Store {
-    /// Makes the session apply to one of the threads from which it was created.
+    /// Sets the thread to which the session applies: one of those from which it was created.
     pub async fn set_reasoning_thread(
         &self,
         id: &ReasoningSessionId,
@@ -28,8 +28,8 @@ impl Store {
     }
 
     /// Updates the contexts of the thread to which a session applies: batches that were compressed
-    /// whole are replaced by their summaries. Call it after each change of the session; repeating
-    /// it changes nothing. Returns the number of batches replaced.
+    /// whole are replaced by their summaries. Call it after each change of the session. A
+    /// repetition changes nothing. Returns the number of batches replaced.
     pub async fn apply_reasoning(
         &self,
         id: &ReasoningSessionId,

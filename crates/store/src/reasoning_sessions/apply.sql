@@ -1,9 +1,9 @@
 -- $1 bucket, $2 session, $3 bucket and $4 id of the thread to which it applies, $5 actor. Makes the
--- compaction of the thread match what the session shows of its whole batches. It replaces the
--- previous compaction of the session, so that an undo restores the context before the session.
--- Returns one row if there is such a session.
+-- compaction of the thread match the visible state of the session, as far as whole batches are
+-- concerned. The new compaction replaces the previous one of the session, so that an undo restores
+-- the context before the session. Returns one row if the session exists.
 WITH RECURSIVE s AS MATERIALIZED (
-    -- One at a time.
+    -- The lock admits one such statement per session at a time.
     SELECT head_layer FROM reasoning_sessions WHERE bucket = $1 AND session_id = $2 AND applies_to = $4 FOR NO KEY UPDATE
 )
 , head AS MATERIALIZED (
@@ -18,7 +18,8 @@ WITH RECURSIVE s AS MATERIALIZED (
     SELECT r.number, m.batch_id
     FROM reasoning_messages AS r
     JOIN messages AS m ON m.bucket = $3 AND m.thread_id = $4 AND m.position = r.source_position
-    -- Nothing is known of a layer that another call has just made: that call applies it.
+    -- If another call has just made the layer, this statement cannot see it and does nothing: the
+    -- other call applies the layer.
     WHERE r.bucket = $1 AND r.session_id = $2 AND r.source_thread = $4 AND EXISTS (SELECT FROM head)
 )
 , batches AS MATERIALIZED (
@@ -28,7 +29,8 @@ WITH RECURSIVE s AS MATERIALIZED (
 )
 , hidden AS MATERIALIZED (
     SELECT b.batch_id, b.messages FROM batches AS b
-    -- A batch that has grown since it was copied stays: no summary covers the rest.
+    -- A batch that has grown since it was copied is not hidden, because no summary covers its new
+    -- messages.
     WHERE NOT b.is_shown AND b.messages >= (
         SELECT count(*)
         FROM (SELECT m.* FROM messages AS m
@@ -39,7 +41,7 @@ WITH RECURSIVE s AS MATERIALIZED (
               UNION ALL
               SELECT m.* FROM messages AS m
               WHERE m.bucket = $3 AND m.thread_id = $4 AND m.batch_id = b.batch_id AND m.out_of_range) AS m
-        -- As in `create.sql`: messages with thinking only are not copied.
+        -- As in `create.sql`, assistant messages that have only thinking were not copied.
         WHERE NOT (m.role = 'assistant' AND m.content ~ '^\s*$' AND m.metadata ? 'reasoning'
                    AND (m.tool_calls IS NULL OR m.tool_calls IN ('null', '[]'))))
 )
@@ -50,7 +52,7 @@ WITH RECURSIVE s AS MATERIALIZED (
     LIMIT 1
 )
 , own AS MATERIALIZED (SELECT * FROM live WHERE provenance ->> 'reasoning_session' = $2)
--- The compaction that is effective besides it.
+-- The compaction that would be effective without the session.
 , base AS MATERIALIZED (
     SELECT * FROM live WHERE NOT EXISTS (SELECT FROM own)
     UNION ALL
@@ -67,7 +69,7 @@ WITH RECURSIVE s AS MATERIALIZED (
     FROM (
         SELECT unnest(b.kept_positions) AS batch_id FROM base AS b
         UNION
-        -- The first message of a batch has its id.
+        -- The id of a batch is the position of its first message.
         SELECT m.batch_id FROM wanted AS w JOIN messages AS m ON m.bucket = $3 AND m.thread_id = $4
             AND m.position > CASE WHEN EXISTS (SELECT FROM base) THEN (SELECT through_position FROM base) ELSE -1 END
             AND m.position <= w.through AND m.position = m.batch_id
@@ -83,7 +85,8 @@ WITH RECURSIVE s AS MATERIALIZED (
     FROM parts AS p JOIN reasoning_layers AS l ON l.bucket = $1 AND l.session_id = $2 AND l.summary_number = p.number
     CROSS JOIN LATERAL unnest(l.replaced) AS r (number)
 )
--- The summary of a batch that is partly visible is not needed: the batch stays whole.
+-- If part of a batch is visible, the summary of the rest is not needed, because the batch stays
+-- whole.
 , needed AS (
     SELECT DISTINCT p.summary, p.place FROM parts AS p JOIN copies AS c ON c.number = p.number JOIN hidden AS h ON h.batch_id = c.batch_id
 )
@@ -103,8 +106,8 @@ WITH RECURSIVE s AS MATERIALIZED (
       AND NOT EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of($4))
 )
 , undone AS (
-    -- All earlier compactions of the session: another compaction may follow one of them, or one may
-    -- have been made concurrently.
+    -- Undoes all earlier compactions of the session. One of them may be followed by another
+    -- compaction, and one may have been made concurrently.
     UPDATE compactions AS c SET undone_at_position = greatest(c.compaction_id, h.head_position) + 1, undone_by = $5
     FROM change AS h
     WHERE c.bucket = $3 AND c.thread_id = $4 AND c.undone_at_position IS NULL AND c.pending_task IS NULL
@@ -115,7 +118,7 @@ WITH RECURSIVE s AS MATERIALIZED (
 , written AS (
     INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, kept_positions, summary, strategy, provenance, previous_id,
                              valid_from_position, actor)
-    -- After the newest message, as for every compaction, and after later compactions.
+    -- The id is above the newest message, as for every compaction, and above later compactions.
     SELECT $3, $4, n.id, h.through, h.kept, h.text, 'summarise',
            jsonb_build_object('batches', h.ids, 'messages', h.messages, 'tokens_before', 0, 'tokens_after', 0, 'reasoning_session', $2),
            (SELECT compaction_id FROM base), greatest(n.id, h.head_position + 1), $5

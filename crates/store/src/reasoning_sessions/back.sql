@@ -1,6 +1,7 @@
--- $1 bucket, $2 session, $3 newest layer as it was seen, $4 the layer that becomes the head again
--- (0: none), $5 actor, $6 the action in the audit log, $7 the request id, if it may be sent twice.
--- Undoes all layers above $4; undoes none if another layer has become the newest in the meantime.
+-- $1 bucket, $2 session, $3 the newest layer when the session was read, $4 the layer that becomes
+-- the head again (0: none), $5 actor, $6 the action in the audit log, $7 the request id, if the
+-- request may be sent twice. Undoes all layers above $4; undoes none if another layer has become
+-- the newest in the meantime.
 WITH taken AS (
     UPDATE reasoning_sessions SET head_layer = $4, changed_at = clock_timestamp()
     WHERE bucket = $1 AND session_id = $2 AND head_layer = $3

@@ -20,7 +20,7 @@ use crate::store::Store;
 const UNDO: &str = "reasoning_undo";
 /// The action in the audit log for undoing all compressions since a checkpoint.
 const RESTORE: &str = "reasoning_restore";
-/// Tries of an append that conflicts with concurrent appends.
+/// Maximum tries of an append that conflicts with concurrent appends.
 const APPEND_TRIES: u32 = 16;
 
 /// The id and digest of a request that a client may send twice.
@@ -32,10 +32,10 @@ pub struct RequestId<'a> {
     pub digest: &'a str,
 }
 
-/// What an earlier request has undone.
+/// The effect of an earlier undo or restore request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierReturn {
-    /// False for the restore of a checkpoint.
+    /// True for an undo; false for the restore of a checkpoint.
     pub is_undo: bool,
     /// The id of the oldest summary that was undone.
     pub oldest: Option<String>,
@@ -44,27 +44,27 @@ pub struct EarlierReturn {
 /// The outcome of appending messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Appended {
-    /// They are stored; the number of the first.
+    /// The messages are stored; the number of the first one.
     Done(Number),
     /// The same request was made before and is not repeated; the number of its first message.
     Before(Number),
-    /// They do not fit the session.
+    /// The messages do not fit the session.
     Refused(Refusal),
-    /// There is no such session.
+    /// The session does not exist.
     NoSession,
 }
 
-/// The checkpoints of a session, each with whether its layer is still in effect, and the newest
-/// layer.
+/// The checkpoints of a session and its newest layer. The flag of a checkpoint is true while its
+/// layer is still in effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restorable {
     /// Ordered by name.
     pub checkpoints: Vec<(Checkpoint, bool)>,
     /// The newest layer that is not undone; 0: none.
     pub head: LayerId,
-    /// The head before it.
+    /// The head before this layer.
     pub previous: LayerId,
-    /// The number of its summary.
+    /// The number of the newest layer's summary.
     pub summary: Option<Number>,
 }
 
@@ -105,13 +105,13 @@ impl Store {
             if let Err(refusal) = new.settle(&waiting) {
                 return Ok(Appended::Refused(refusal));
             }
-            // They fit the current state: another append came in between.
+            // The messages fit the current state, so another append came in between.
         }
         Err(StoreError::TimedOut)
     }
 
-    /// Writes a compression that was decided on for `seen`, and returns the layer. `None`, and
-    /// nothing written, if the session no longer shows that state.
+    /// Writes a compression that was decided on for the state `seen`, and returns the layer.
+    /// Returns `None` and writes nothing if the session no longer has that state.
     pub async fn compress_reasoning(
         &self,
         seen: &ReasoningThread,
@@ -144,8 +144,8 @@ impl Store {
         }
     }
 
-    /// Undoes the newest compression if it still is the newest; false if not. With a `request`,
-    /// once: see [`Store::earlier_return`].
+    /// Undoes a compression if it is still the newest, and returns false if not. With a `request`,
+    /// it is undone once: see [`Store::earlier_return`].
     pub async fn undo_reasoning(
         &self,
         id: &ReasoningSessionId,
@@ -156,8 +156,9 @@ impl Store {
         Ok(self.back_to(id, seen.head, seen.previous, actor, (UNDO, request)).await?.is_some())
     }
 
-    /// Undoes all compressions above a layer if the newest still is the one that was seen, and
-    /// returns how many; `None` if not. With a `request`, once: see [`Store::earlier_return`].
+    /// Undoes all compressions above a layer and returns how many. Returns `None` if the newest
+    /// layer is no longer the one that the caller has seen. With a `request`, they are undone once:
+    /// see [`Store::earlier_return`].
     pub async fn restore_reasoning(
         &self,
         id: &ReasoningSessionId,
@@ -169,8 +170,9 @@ impl Store {
         self.back_to(id, seen.head, layer, actor, (RESTORE, request)).await
     }
 
-    /// What an earlier undo or restore with this request id has undone, as far back as the audit
-    /// log goes. Call it after reading the session, whose state is outdated by such a request.
+    /// The effect of an earlier undo or restore with this request id, as far back as the audit log
+    /// reaches. Call it after reading the session, because such a request makes the state that was
+    /// read stale.
     pub async fn earlier_return(
         &self,
         id: &ReasoningSessionId,
@@ -207,7 +209,7 @@ impl Store {
     }
 
     /// Creates a checkpoint of the newest layer. Returns the layer, or the refusal when there are
-    /// too many checkpoints; `None` without such a session.
+    /// too many checkpoints. Returns `None` if the session does not exist.
     pub async fn checkpoint_reasoning(
         &self,
         id: &ReasoningSessionId,
@@ -223,7 +225,7 @@ impl Store {
         Ok(Some(layer.map(number).ok_or_else(too_many)))
     }
 
-    /// The layers to which a session can return; `None` without such a session.
+    /// The layers to which a session can return; `None` if the session does not exist.
     pub async fn restorable_reasoning(
         &self,
         id: &ReasoningSessionId,
@@ -246,7 +248,7 @@ impl Store {
         }))
     }
 
-    /// Replaces the plan; false without such a session.
+    /// Replaces the plan; returns false if the session does not exist.
     pub async fn plan_reasoning(&self, id: &ReasoningSessionId, plan: &Plan) -> Result<bool, StoreError> {
         let item = |item: &reasoning::PlanItem| json!({ "text": item.text, "state": item.state.name() });
         let items: Vec<Value> = plan.items().iter().map(item).collect();
@@ -301,7 +303,7 @@ fn details_text(calls: &[SessionCall]) -> Option<String> {
     has_any.then(|| Value::Array(details.collect()).to_string())
 }
 
-/// Whether the unique value exists already.
+/// True if the statement failed because a unique value exists already.
 fn is_taken(error: &StoreError) -> bool {
     match error {
         StoreError::Statement(sqlx::Error::Database(error)) => sqlstate(error.as_ref()) == "23505",

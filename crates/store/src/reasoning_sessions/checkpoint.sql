@@ -1,5 +1,5 @@
--- $1 bucket, $2 session, $3 name, $4 the most checkpoints. Names the newest layer; an existing name
--- is moved to it.
+-- $1 bucket, $2 session, $3 name, $4 maximum number of checkpoints. Gives the newest layer this
+-- name; if the name exists, it moves to the newest layer.
 WITH s AS MATERIALIZED (
     SELECT head_layer FROM reasoning_sessions WHERE bucket = $1 AND session_id = $2 FOR NO KEY UPDATE
 )

@@ -1,5 +1,5 @@
--- $1 bucket, $2 session. Returns a row for each checkpoint, or one row without a name for a session
--- without checkpoints.
+-- $1 bucket, $2 session. Returns a row for each checkpoint. For a session without checkpoints,
+-- returns one row without a name.
 SELECT s.head_layer, c.name, c.layer_id, (extract(epoch FROM c.made_at) * 1000)::bigint AS made_ms,
        l.undone_at IS NULL AS stands, h.previous_id, h.summary_number
 FROM reasoning_sessions AS s

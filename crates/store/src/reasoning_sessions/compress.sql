@@ -1,7 +1,7 @@
--- $1 bucket, $2 session, $3 newest layer and $4 last number as they were seen, $5 replaced, $6
--- shown, $7 summary, $8 its characters, $9 whether it belongs to the temp layer, $10 characters of
--- what is replaced, $11 token, $12 request id, $13 its digest, $14 actor. Applies only if the seen
--- state is still current. Writes one layer or none.
+-- $1 bucket, $2 session; $3 newest layer and $4 last number when the session was read; $5 replaced,
+-- $6 shown, $7 summary, $8 its characters, $9 true if it belongs to the temp layer, $10 characters
+-- of what is replaced, $11 token, $12 request id, $13 its digest, $14 actor. Writes one layer if
+-- the session has not changed since it was read, otherwise none.
 WITH taken AS (
     UPDATE reasoning_sessions
     SET last_number = last_number + 1, last_layer = last_layer + 1, head_layer = last_layer + 1, changed_at = clock_timestamp()

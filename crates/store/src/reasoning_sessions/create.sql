@@ -2,13 +2,13 @@
 -- arrays, one item per source: $7 bucket, $8 thread, $9 first batch, $10 last batch; then $11
 -- request id, $12 its digest. Copies all base messages or none: every source must have some.
 WITH asked AS (
-    -- Ends as columns: row security does not let expressions take part in an index look-up of
-    -- messages.
+    -- The ends are columns: with row security, an index look-up of messages cannot use expressions.
     SELECT k.*, coalesce(k.from_batch, 0) AS first, coalesce(k.to_batch, 9223372036854775807) AS last
     FROM unnest($7::smallint[], $8::text[], $9::bigint[], $10::bigint[]) WITH ORDINALITY
         AS k (bucket, thread_id, from_batch, to_batch, place)
 )
--- An erasure of one of the threads waits for this statement and then finds the session.
+-- The lock makes an erasure of one of the threads wait for this statement. The erasure then finds
+-- the session.
 , held AS MATERIALIZED (
     SELECT t.bucket, t.thread_id, t.head_position FROM threads AS t
     WHERE (t.bucket, t.thread_id) IN (SELECT k.bucket, k.thread_id FROM asked AS k)
@@ -25,8 +25,8 @@ WITH asked AS (
     JOIN held AS h ON h.bucket = k.bucket AND h.thread_id = k.thread_id
     JOIN messages AS m ON m.bucket = k.bucket AND m.thread_id = k.thread_id
         AND m.position >= k.first AND m.batch_id BETWEEN k.first AND k.last
-        -- A message with thinking only gets no number: a step in which nothing was said or called
-        -- leaves it.
+        -- A message that has only thinking gets no number. It comes from a step that produced
+        -- neither text nor calls.
         AND NOT (m.role = 'assistant' AND m.content ~ '^\s*$' AND m.metadata ? 'reasoning'
                  AND (m.tool_calls IS NULL OR m.tool_calls IN ('null', '[]')))
     LIMIT $6 + 1
@@ -65,7 +65,7 @@ WITH asked AS (
         SELECT jsonb_agg(jsonb_build_object('id', coalesce(c ->> 'id', ''), 'name', coalesce(c ->> 'name', '')) ORDER BY n) AS calls,
                CASE WHEN bool_or(c ->> 'arguments' IS NOT NULL)
                     THEN jsonb_agg(jsonb_build_object('arguments', c ->> 'arguments') ORDER BY n) END AS details
-        -- A call whose result is stored with it waits for nothing.
+        -- A call is not waiting if its result is stored with it.
         FROM jsonb_array_elements(b.tool_calls) WITH ORDINALITY AS e (c, n) WHERE c ->> 'result' IS NULL
     ) AS c
 )

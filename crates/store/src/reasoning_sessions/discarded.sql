@@ -1,6 +1,7 @@
--- $1 bucket, $2 session, $3 from this layer on to older ones, $4 how many of its originals were on
--- earlier pages, $5 the most layers, $6 the most originals, $7 shown characters of a text, $8 of a
--- summary. Returns the newest first, each with its originals on this page, in order.
+-- $1 bucket, $2 session, $3 the newest layer of the page, $4 how many of its originals were on
+-- earlier pages, $5 maximum number of layers, $6 maximum number of originals, $7 shown characters
+-- of a text, $8 of a summary. Returns layer $3 and older ones, newest first, each with its
+-- originals on this page, in order.
 WITH chosen AS (
     SELECT l.*, cardinality(l.replaced) AS size, CASE WHEN l.layer_id = $3 THEN least($4, cardinality(l.replaced)) ELSE 0 END AS skipped
     FROM reasoning_layers AS l
@@ -22,7 +23,7 @@ CROSS JOIN LATERAL (
                                         'thinking', r.thought, 'calls', r.calls, 'answers', r.answers, 'tool', r.tool)
                      ORDER BY n.place) AS originals
     FROM unnest(p.replaced[p.skipped + 1:(p.skipped + $6 - p.before)::integer]) WITH ORDINALITY AS n (number, place)
-    -- One look-up for each: a join may compare every number with every message.
+    -- One look-up for each number: a join may compare every number with every message.
     CROSS JOIN LATERAL (
         SELECT l.*, left(l.content, $7) AS text,
                CASE WHEN length(l.thinking) > $7 THEN left(l.thinking, $7) || '…' ELSE l.thinking END AS thought

@@ -1,4 +1,4 @@
--- $1 bucket, $2 session. In one statement, so that the layers match the head.
+-- $1 bucket, $2 session. One statement reads all of it, so that the layers match the head.
 SELECT to_jsonb(s) - 'bucket' - 'sealed_number' AS session, s.last_number,
        coalesce((SELECT jsonb_agg(to_jsonb(l) - 'bucket' - 'session_id' ORDER BY l.layer_id) FROM reasoning_layers AS l
                  WHERE l.bucket = s.bucket AND l.session_id = s.session_id), '[]') AS layers,

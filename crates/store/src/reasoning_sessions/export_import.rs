@@ -1,5 +1,5 @@
-//! Export and import of sessions: their rows as stored, except for the bucket, which follows from
-//! the id.
+//! Export and import of sessions. Rows are exported as stored, without the bucket, which is derived
+//! from the id.
 
 use batches::export_import::ReasoningRow;
 use model::{ReasoningSessionId, ThreadId};
@@ -19,17 +19,17 @@ type JsonRow = Map<String, Value>;
 pub struct ReasoningRows {
     /// The row of the session itself.
     pub session: JsonRow,
-    /// Ordered by id.
+    /// The layers, ordered by id.
     pub layers: Vec<JsonRow>,
-    /// Ordered by name.
+    /// The checkpoints, ordered by name.
     pub checkpoints: Vec<JsonRow>,
     /// The highest number of its messages.
     pub last_number: u64,
 }
 
 impl Store {
-    /// The sessions after this one that were created from any of these threads, or that belong to
-    /// agents with these ids; without threads, all sessions.
+    /// The sessions with ids after this one that were created from any of these threads, or that
+    /// belong to agents with these ids. Without threads, all sessions.
     pub async fn reasoning_ids(
         &self,
         threads: Option<&[ThreadId]>,
@@ -49,7 +49,7 @@ impl Store {
         self.rows(statement).await?.iter().map(id).collect()
     }
 
-    /// A session with its layers and checkpoints; `None` when there is none.
+    /// A session with its layers and checkpoints; `None` if it does not exist.
     pub async fn reasoning_rows(&self, id: &ReasoningSessionId) -> Result<Option<ReasoningRows>, StoreError> {
         let statement = sqlx::query(include_str!("export.sql")).bind(bucket(id)).bind(id.as_str().to_owned());
         let rows = self.rows(statement).await?;
@@ -62,8 +62,8 @@ impl Store {
         }))
     }
 
-    /// Messages of a session with numbers after one and up to another, which never change: about 4
-    /// MiB, and at least one.
+    /// Messages of a session with numbers after one and up to another: about 4 MiB, and at least
+    /// one message. Stored messages never change.
     pub async fn reasoning_message_rows(
         &self,
         id: &ReasoningSessionId,
@@ -78,8 +78,8 @@ impl Store {
         self.rows(statement).await?.iter().map(|row| object(row.try_get("row")?)).collect()
     }
 
-    /// Begins to import a session; false when it exists, and then stays as it is. It shows nothing
-    /// until its import is finished; an interrupted import continues.
+    /// Begins to import a session. Returns false and changes nothing if it exists. The session
+    /// shows no messages until its import is finished. An interrupted import can be continued.
     pub async fn begin_reasoning_import(
         &self,
         id: &ReasoningSessionId,
@@ -93,7 +93,7 @@ impl Store {
         rows.first().map_or(Ok(false), |row| Ok(row.try_get("goes_on")?))
     }
 
-    /// Writes rows of a session whose import has begun. Existing rows stay.
+    /// Writes rows of a session whose import has begun. Existing rows do not change.
     pub async fn import_reasoning_rows(
         &self,
         id: &ReasoningSessionId,

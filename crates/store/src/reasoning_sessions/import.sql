@@ -1,6 +1,6 @@
 -- $1 bucket, $2 session, $3 its exported row. Numbers and layers stay at 0 until all rows are
--- written, and the sealed number is negative. So nothing can be appended under the numbers of
--- missing messages, and an interrupted import can be told from a whole session.
+-- written, and the sealed number is negative. So the numbers of missing messages cannot be used by
+-- an append, and an interrupted import differs from a complete session.
 WITH given AS (
     SELECT * FROM jsonb_populate_record(NULL::reasoning_sessions, $3::jsonb)
 )

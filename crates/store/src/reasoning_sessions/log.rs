@@ -1,4 +1,5 @@
-//! The discarded log: pages of what compressions have replaced, and single messages in full.
+//! The discarded log: pages of messages that compressions have replaced, and single messages in
+//! full.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,12 +21,12 @@ const PAGE_ORIGINALS: u64 = 100;
 /// Maximum number of calls listed per original.
 const PAGE_CALLS: usize = 16;
 
-/// The start of a page of the discarded log: `<layer>.<originals of it on earlier pages>`.
+/// The start of a page of the discarded log: `<layer>.<number of its originals on earlier pages>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiscardedCursor {
     /// The newest compression of the page.
     pub layer: LayerId,
-    /// How many of its originals precede the page.
+    /// The number of its originals on earlier pages.
     pub skipped: u64,
 }
 
@@ -56,7 +57,7 @@ impl fmt::Display for DiscardedCursor {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscardedPage {
-    /// Compressions, the newest first; the first and the last may have only part of their
+    /// Compressions, newest first. The first and the last one may have only part of their
     /// originals.
     pub layers: Vec<DiscardedLayer>,
     /// Where the next page begins; `None` on the last one.
@@ -71,28 +72,28 @@ pub struct DiscardedLayer {
     pub layer: Layer,
     /// The text that replaces the originals: at most [`SUMMARY_SHOWN_CHARS`] characters of it.
     pub summary: String,
-    /// Characters of the whole summary.
+    /// Number of characters of the whole summary.
     pub summary_chars: u32,
     /// The number of replaced messages.
     pub count: u64,
-    /// How many of them are on earlier pages.
+    /// The number of these messages on earlier pages.
     pub skipped: u64,
     /// The replaced messages on this page, in their original order.
     pub originals: Vec<DiscardedMessage>,
     pub actor: String,
-    /// When it was compressed.
+    /// When the messages were compressed.
     pub at: Timestamp,
     /// The actor and time of the undo.
     pub undone: Option<(String, Timestamp)>,
 }
 
-/// An original as a page shows it.
+/// A replaced message in the form that a page shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscardedMessage {
     /// The message, with at most [`DISCARDED_SHOWN_CHARS`] characters of its texts, and without
     /// arguments and signatures.
     pub message: SessionMessage,
-    /// Characters of its whole content.
+    /// Number of characters of its whole content.
     pub chars: u32,
 }
 
@@ -106,7 +107,7 @@ pub struct ReadReasoningMessage {
 }
 
 impl Store {
-    /// A page of the discarded log of a session: at most `limit` compressions, the newest first.
+    /// A page of the discarded log of a session: at most `limit` compressions, newest first.
     pub async fn discarded_reasoning(
         &self,
         id: &ReasoningSessionId,
@@ -134,8 +135,8 @@ impl Store {
         Ok(DiscardedPage { layers, next })
     }
 
-    /// A message of a session in full, whether visible or compressed; `None` without such a
-    /// session.
+    /// A message of a session in full, whether visible or compressed; `None` if the session does
+    /// not exist.
     pub async fn reasoning_message(
         &self,
         id: &ReasoningSessionId,

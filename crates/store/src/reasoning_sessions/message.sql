@@ -1,5 +1,5 @@
--- $1 bucket, $2 session, $3 number. Returns one row if there is such a session, whether it has the
--- message or not.
+-- $1 bucket, $2 session, $3 number. Returns one row if the session exists, even if it has no such
+-- message.
 SELECT s.last_number, m.number, m.in_temp, m.role, m.content, m.thinking, m.signature, m.calls, m.call_details, m.answers, m.tool
 FROM reasoning_sessions AS s
 LEFT JOIN reasoning_messages AS m

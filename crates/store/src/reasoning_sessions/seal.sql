@@ -1,5 +1,5 @@
 -- $1 bucket, $2 session, $3 messages of a block, $4 the longest result that is shown. Writes the
--- blocks that are full and not written yet.
+-- blocks that are complete and not written yet.
 WITH s AS MATERIALIZED (
     SELECT sealed_number, last_number FROM reasoning_sessions WHERE bucket = $1 AND session_id = $2 FOR NO KEY UPDATE
 )
@@ -16,8 +16,8 @@ WITH s AS MATERIALIZED (
         CROSS JOIN LATERAL (SELECT CASE WHEN m.role = 'tool' AND m.chars > $4 THEN '' ELSE m.content END) AS t (text)
         WHERE m.bucket = $1 AND m.session_id = $2 AND m.number BETWEEN f.number AND f.number + $3 - 1
     ) AS b
-    -- The row of the session is the newest version, but messages are seen as of the start of the
-    -- statement: the last of them may be missing.
+    -- The locked row of the session is the newest version, but the messages are those of the start
+    -- of the statement. So the last messages may be missing.
     WHERE b.count = $3
     RETURNING 1
 )

@@ -1,5 +1,5 @@
-//! Builds the visible state of a session from pieces: blocks of messages, and messages that are in
-//! no block yet.
+//! Builds the visible state of a session from pieces: blocks of messages, and messages that belong
+//! to no block yet.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -24,22 +24,22 @@ pub(super) const BLOCK_MESSAGES: u64 = 256;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ShownPieces {
     pub(super) entries: Vec<ShownMessage>,
-    /// The tools of results, in the same order, as named by the results.
+    /// The tools of results, in the same order as the entries, as named by the results.
     pub(super) tools: Vec<Option<String>>,
     texts: Vec<String>,
-    /// Where the text of an entry is: index in `texts`, and range.
+    /// The place of each entry's text: index in `texts`, and range.
     places: Vec<(usize, Range<usize>)>,
 }
 
 impl ShownPieces {
-    /// The text of an entry; empty if texts were not requested, and where views show only the size.
+    /// The text of an entry. Empty if texts were not requested, or if views show only its size.
     pub(super) fn text(&self, index: usize) -> &str {
         let text =
             self.places.get(index).and_then(|(piece, range)| self.texts.get(*piece)?.get(range.clone()));
         text.unwrap_or_default()
     }
 
-    /// Builds it from the row of the session and the rows of its pieces, each with its first
+    /// Builds the state from the row of the session and the rows of its pieces, each with its first
     /// number.
     pub(super) fn of(row: &PgRow, mut pieces: Vec<(Number, &PgRow)>) -> Result<Self, StoreError> {
         pieces.sort_unstable_by_key(|(first, _)| *first);
@@ -58,7 +58,8 @@ impl ShownPieces {
         Ok(shown)
     }
 
-    /// Adds a piece. Only layers show summaries: the summary of an undone layer is not visible.
+    /// Adds a piece. Summaries come only from the layers, because the summary of an undone layer is
+    /// not visible.
     fn add(&mut self, first: Number, row: &PgRow, with_summaries: bool) -> Result<(), StoreError> {
         let (outline, piece): (&str, usize) = (row.try_get("outline")?, self.texts.len());
         self.texts.push(row.try_get::<Option<String>, _>("texts")?.unwrap_or_default());
@@ -92,7 +93,7 @@ struct OutlineLine<'a> {
     in_temp: bool,
     chars: u32,
     shown_bytes: usize,
-    /// JSON or empty, like the other two.
+    /// The calls as JSON; empty if there are none. The other two fields have the same form.
     calls: &'a str,
     answers: &'a str,
     tool: &'a str,
@@ -139,7 +140,7 @@ fn json_text(json: &str) -> Result<Option<String>, StoreError> {
 }
 
 impl Store {
-    /// Writes the blocks of a session that are full and not written yet.
+    /// Writes the blocks of a session that are complete and not written yet.
     pub(super) async fn seal_reasoning(&self, id: &ReasoningSessionId) {
         let sealed = self.rows(sealing(id)).await;
         if let Err(error) = sealed {
@@ -157,7 +158,7 @@ fn sealing(id: &ReasoningSessionId) -> Statement {
         .bind(longest_result())
 }
 
-/// The longest result that is shown with its text.
+/// The maximum length of a result that is shown with its text.
 pub(super) fn longest_result() -> i32 {
     i32::try_from(TOOL_RESULT_SHOWN_CHARS).unwrap_or(i32::MAX)
 }

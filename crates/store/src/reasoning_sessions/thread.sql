@@ -1,7 +1,9 @@
--- $1 bucket, $2 session, $3 whether to return texts, $4 a request id that may have been used, $5
--- the longest result that is shown, $6 messages of a block. Returns one row for the session, whose
--- first_number is NULL, and one for each visible piece: blocks and single messages, in no
--- particular order. Arrays of them would be copied once more on each side.
+-- $1 bucket, $2 session, $3 true to return texts, $4 a request id that may have been used, $5 the
+-- longest result that is shown, $6 messages of a block.
+--
+-- Returns one row for the session, whose first_number is NULL, and one row for each visible piece.
+-- Pieces are blocks and single messages, in no particular order. Arrays of pieces would be copied
+-- once more by the server and by the client.
 WITH s AS MATERIALIZED (
     SELECT *, (extract(epoch FROM created_at) * 1000)::bigint AS created_ms
     FROM reasoning_sessions WHERE bucket = $1 AND session_id = $2
@@ -17,8 +19,8 @@ WITH s AS MATERIALIZED (
     UNION ALL
     SELECT coalesce((SELECT summary_number FROM head), 0) + 1, s.last_number, true FROM s
 )
--- Each run with the blocks that it contains whole: first_block to last_block. Of a partly visible
--- block only the needed messages are read, one by one.
+-- Each run with the blocks that lie entirely within it: first_block to last_block. Of a partly
+-- visible block only the needed messages are read, one by one.
 , parts AS MATERIALIZED (
     SELECT r.*, (r.first - 1 + $6 - 1) / $6 * $6 + 1 AS first_block, least(r.last, s.sealed_number) / $6 * $6 AS last_block
     FROM runs AS r CROSS JOIN s
@@ -43,7 +45,8 @@ WITH s AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT * FROM reasoning_messages AS m
         WHERE m.bucket = $1 AND m.session_id = $2 AND m.number BETWEEN e.first AND e.last
-          -- Only layers show summaries: the summary of an undone layer is not visible.
+          -- Summaries come only from the layers, because the summary of an undone layer is not
+          -- visible.
           AND (NOT p.is_later OR m.role <> 'summary')
         OFFSET 0
     ) AS m

@@ -1,6 +1,6 @@
--- $1 how many; $2 bucket and $3 thread (NULL: all threads). Numbers the first messages of a thread
--- without a number, in their order; when it returns 0, none is left. A commit to the thread waits
--- in the meantime.
+-- $1 how many; $2 bucket and $3 thread (NULL: all threads). Numbers the first unnumbered messages
+-- of one thread, in their order. Returns 0 when all messages have numbers. A commit to the thread
+-- waits in the meantime.
 WITH next AS MATERIALIZED (
     SELECT m.bucket, m.thread_id FROM messages AS m
     JOIN threads AS t ON t.bucket = m.bucket AND t.thread_id = m.thread_id

@@ -1,6 +1,6 @@
--- All or nothing. $1 bucket, $2 thread; arrays: $3 position, $4 batch, $5 number, $6 type as they
--- were read; $7 batch, $8 number, $9 type after the repair, $10 whether it is out of range of its
--- batch; $11 text of the audit entry (NULL: none), $12 act; $13 actor.
+-- All or nothing. $1 bucket, $2 thread; arrays: $3 position, and as they were read, $4 batch, $5
+-- number, $6 type; after the repair, $7 batch, $8 number, $9 type; $10 true if it is out of range
+-- of its batch; $11 text of the audit entry (NULL: none), $12 act; $13 actor.
 WITH wanted AS MATERIALIZED (
     SELECT i.*
     FROM unnest($3::bigint[], $4::bigint[], $5::integer[], $6::text[], $7::bigint[], $8::integer[], $9::text[], $10::boolean[],
@@ -8,7 +8,7 @@ WITH wanted AS MATERIALIZED (
          AS i (position, old_batch, old_number, old_type, batch_id, sequence_num, batch_type, is_apart, target, command_id)
 )
 , still AS MATERIALIZED (
-    -- Messages that have changed since the examination must be examined again first.
+    -- Messages that have changed since the examination must first be examined again.
     SELECT m.position FROM wanted AS w
     JOIN messages AS m ON m.bucket = $1 AND m.thread_id = $2 AND m.position = w.position
     WHERE m.batch_id = w.old_batch AND m.sequence_num = w.old_number AND m.batch_type = w.old_type

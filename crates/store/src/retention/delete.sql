@@ -1,6 +1,6 @@
 -- $1 bucket, $2 thread, $3 its head when these batches were read; arrays: $4 batch, $5 its last
--- message. Deletes all of them, or none if the thread has new messages: they may belong to one of
--- the batches.
+-- message. Deletes all of them. Deletes none if the thread has new messages, because these may
+-- belong to one of the batches.
 WITH still AS MATERIALIZED (
     SELECT t.bucket, t.thread_id FROM threads AS t
     WHERE t.bucket = $1 AND t.thread_id = $2 AND t.head_position IS NOT DISTINCT FROM $3
@@ -13,7 +13,7 @@ WITH still AS MATERIALIZED (
       AND m.bucket = $1 AND m.thread_id = $2 AND m.position BETWEEN k.first AND k.last AND m.batch_id = k.first
     RETURNING m.bucket, m.message_id, m.thread_id, m.metadata -> 'synthetic' IS NOT DISTINCT FROM 'true'::jsonb AS is_hidden
 )
--- Their entries may still be in the stream and are read again after a takeover.
+-- The stream may still have their entries, which are read again after a takeover.
 , remembered AS (
     INSERT INTO expired_messages (bucket, message_id, thread_id)
     SELECT bucket, message_id, thread_id FROM gone
@@ -27,7 +27,7 @@ WITH still AS MATERIALIZED (
     FROM still AS s
     WHERE t.bucket = s.bucket AND t.thread_id = s.thread_id AND EXISTS (SELECT FROM gone)
 )
--- A copy must not outlive its original.
+-- Sessions with copies of the messages are deleted: a copy must not outlive its original.
 , copies AS (
     DELETE FROM reasoning_sessions AS r
     WHERE r.source_threads @> ARRAY[$2] AND EXISTS (SELECT FROM gone)
@@ -39,7 +39,7 @@ WITH still AS MATERIALIZED (
     RETURNING r.bucket, r.session_id
 )
 , audited AS (
-    -- Arrays, because the planner always uses the index for them.
+    -- Arrays, because with them the planner always uses the index.
     DELETE FROM audit_log WHERE bucket = ANY (ARRAY(SELECT bucket FROM copies))
       AND subject_id = ANY (ARRAY(SELECT session_id || '+reasoning' FROM copies))
 )

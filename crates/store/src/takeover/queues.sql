@@ -6,7 +6,7 @@ SELECT a.agent_id, a.head_position, a.head_run, a.backoff_attempt_count, a.pause
        t.position, t.task_id, t.kind, t.content, t.metadata
 FROM unnest($1::smallint[]) AS b (bucket)
 JOIN agents AS a ON a.bucket = b.bucket
--- Served by the primary keys alone: a few look-ups for each agent, however many tasks it has
+-- Only the primary keys are used: a few look-ups for each agent, however many tasks it has
 -- completed.
 LEFT JOIN LATERAL (
     SELECT t.position, t.task_id, t.kind, t.content, t.metadata

@@ -1,5 +1,5 @@
 -- $1 buckets, $2 timers, $3 partition, $4 epoch of the asking owner. Returns a row for each timer
--- with everything that the rules need, as of now.
+-- with all current values that the rules need.
 SELECT k.place, t.timer_id, t.kind, t.thread_id, t.agent_id, t.state, t.body,
        (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
        floor(extract(epoch FROM t.due_at) * 1000)::bigint AS due_ms,
@@ -7,8 +7,8 @@ SELECT k.place, t.timer_id, t.kind, t.thread_id, t.agent_id, t.state, t.body,
        s.settings, coalesce(a.paused, false) AS paused, a.until_ms,
        r.position AS real_position, r.created_ms AS real_ms, r.metadata AS real_metadata,
        coalesce(f.fired_since, 0) AS fired_since, f.fired_ms,
-       -- Retention deletes the oldest messages first: if the answer that armed it is deleted, a
-       -- later message may be deleted too.
+       -- Retention deletes the oldest messages first. So if the answer that armed the timer is
+       -- deleted, a later message may be deleted too.
        t.kind = 'follow_up' AND EXISTS (
            SELECT FROM threads AS h
            WHERE h.bucket = t.bucket AND h.thread_id = t.thread_id AND h.head_position > (t.body ->> 'armed_position')::bigint
@@ -34,8 +34,8 @@ LEFT JOIN LATERAL (
     FROM agents AS a WHERE a.bucket = t.agent_bucket AND a.agent_id = t.agent_id OFFSET 0
 ) AS a ON true
 LEFT JOIN LATERAL (
-    -- Backwards from the end over synthetic messages. A real input is near the end: a follow-up is
-    -- armed by its answer.
+    -- Searches backwards from the end and skips synthetic messages. A real input is near the end,
+    -- because its answer has armed the follow-up.
     SELECT m.position, (extract(epoch FROM m.created_at) * 1000)::bigint AS created_ms, m.metadata
     FROM (
         SELECT m.position, m.created_at, m.metadata, m.role, m.batch_type, m.message_id FROM messages AS m
@@ -43,8 +43,8 @@ LEFT JOIN LATERAL (
         ORDER BY m.position DESC
         LIMIT 2000
     ) AS m
-    -- Tasks are not messages of a person: their turns, and so their messages, have ids of another
-    -- form.
+    -- Tasks are not messages of a person: their turns have ids of another form, and so do their
+    -- messages.
     WHERE m.role = 'user' AND m.batch_type NOT IN ('agent_to_agent', 'system_trigger') AND m.message_id !~ '^t[0-9a-f]{4}-[0-9]+-q$'
       AND m.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb
     ORDER BY m.position DESC
@@ -68,10 +68,11 @@ LEFT JOIN LATERAL (
     OFFSET 0
 ) AS w ON t.kind = 'schedule'
 LEFT JOIN LATERAL (
-    -- Tasks of earlier occurrences that are neither completed nor given up; see TimerId::series.
+    -- Counts tasks of earlier occurrences that are neither completed nor failed for good; see
+    -- TimerId::series.
     SELECT count(*) AS unfinished
     FROM (
-        -- A sub-query with a row: row security would not let a plain expression start the index
+        -- A sub-query with a row: with row security, a plain expression could not bound the index
         -- scan.
         SELECT FROM (
             SELECT coalesce((SELECT h.head_position FROM agents AS h

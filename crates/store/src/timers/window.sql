@@ -1,8 +1,8 @@
--- $1 buckets, $2 from this many ms from now on (NULL: all), $3 most rows of a bucket, $4 most rows.
--- Returns the next timers, ordered by due time.
+-- $1 buckets, $2 due at least this many ms from now (NULL: all), $3 maximum rows per bucket, $4
+-- maximum rows. Returns the next timers, ordered by due time.
 --
--- Each bucket contributes a few rows, so that the cost does not grow with the number of timers. The
--- result ends at the due time of the last row of a bucket that has more.
+-- Each bucket contributes a few rows, so that the cost does not grow with the number of timers. If
+-- a bucket has more timers than it contributes, the result ends at the due time of its last row.
 WITH found AS MATERIALIZED (
     SELECT t.timer_id, t.due_at, t.nth
     FROM unnest($1::smallint[]) AS b (bucket)

@@ -1,5 +1,5 @@
 -- $1 idle time after which a limit is deleted, $2 time without a report after which the turns of a
--- worker are, $3 worker, $4 its current turns.
+-- worker are deleted, $3 worker, $4 its current turns.
 WITH gone AS (
     DELETE FROM turn_limit_workers WHERE held_until < clock_timestamp() - $2
 )

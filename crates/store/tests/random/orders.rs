@@ -1,4 +1,4 @@
-//! Generates turns, tasks and acts with few names, so that they collide often.
+//! Generates turns, tasks and acts with few names, so that collisions are frequent.
 
 use model::{TaskEdit, TurnId};
 use partition::{BackoffChange, Commit, OpenTurn, OutboxBatch, Outgoing, TaskChange};
@@ -15,7 +15,7 @@ impl Author {
         self.threads[partition][number].clone()
     }
 
-    /// One of a few open inputs, so that they are saved again and end.
+    /// One of a few open inputs, so that some are saved twice and some end.
     pub(super) fn open(&mut self, partition: usize) -> OpenTurn {
         let thread = self.name(partition);
         let turn = turn(&thread, &format!("n{}", self.random.random_range(0..4)));
@@ -62,7 +62,7 @@ impl Author {
         }
     }
 
-    /// A task of one agent ends in one of the possible ways. Half of the guards are stale.
+    /// Ends a task of one agent in one of the possible ways. Half of the guards are stale.
     fn of_agent(&mut self, partition: usize, commit: &mut Commit) {
         let name = self.name(partition);
         if commit.agents.iter().any(|write| write.agent.as_str() == name) {
@@ -80,7 +80,7 @@ impl Author {
             }
             2 => {
                 commit.agents.push(completes(&name, position));
-                // No task has ever had a future position.
+                // The mark must not be at a future position, which no task has had yet.
                 commit.failed_tasks.push(mark(&name, position.min(self.position)));
             }
             _ => {

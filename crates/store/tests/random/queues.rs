@@ -17,11 +17,11 @@ struct Agent {
     error: Option<String>,
 }
 
-/// Keyed by agent or thread, then by the id or position of the item.
+/// All maps are keyed by agent or thread, and by the id or position of the item.
 #[derive(Default)]
 pub(super) struct Queues {
     agents: BTreeMap<String, Agent>,
-    /// Id and content.
+    /// Id and content of a task.
     pub(super) tasks: BTreeMap<(String, i64), (String, String)>,
     ids: BTreeMap<(String, String), i64>,
     pub(super) marks: BTreeMap<(String, i64), String>,
@@ -32,7 +32,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Returns which of the commit's queues were moved.
+    /// Moves the heads of the commit's queues, and returns for each whether it was moved.
     pub(super) fn move_heads(&mut self, commit: &Commit) -> Vec<bool> {
         commit.agents.iter().map(|write| self.move_head(write)).collect()
     }
@@ -69,7 +69,7 @@ impl Queues {
         commit.turns.iter().filter(|turn| begins(turn.agent)).map(|turn| turn.messages.as_slice()).collect()
     }
 
-    /// The place in the queue stays.
+    /// Saves inputs. An input that is saved already keeps its place in the queue.
     pub(super) fn save(&mut self, inputs: &[OpenTurn]) {
         for open in inputs {
             let key = turn_key(open.opened.thread.as_str(), &open.opened.turn);
@@ -124,10 +124,11 @@ impl Queues {
     }
 
     fn changes(&mut self, commit: &Commit) {
-        // The positions of tasks before this commit: an id does not follow a removed task.
+        // The positions of tasks before this commit. After a task is removed, its id does not move
+        // to another position.
         let mut origins: BTreeMap<(String, i64), i64> = BTreeMap::new();
-        // The new positions of tasks that this commit did not find. A commit that is applied again
-        // after a later one finds its own moved task at the new position and must not change it.
+        // The new positions of tasks that this commit did not find. If the commit is applied again
+        // after a later one, its moved task is already at the new position and must not change.
         let mut missing: BTreeSet<(String, i64)> = BTreeSet::new();
         for change in &commit.task_changes {
             match change {
@@ -209,7 +210,7 @@ impl Queues {
     }
 }
 
-/// Queries that return the same rows from Postgres.
+/// Queries that must return the same rows from Postgres.
 pub(super) const QUERIES: [&str; 8] = [
     r#"SELECT agent_id AS agent, head_position AS head, head_run AS run, backoff_attempt_count AS failures,
               backoff_next_run_at IS NOT NULL AS waits, paused, error_code AS error, error_text IS NOT NULL AS has_text,
@@ -231,7 +232,7 @@ fn turn_key(thread: &str, turn: &TurnId) -> (String, String) {
     (thread.to_owned(), turn.to_string())
 }
 
-/// A commit that requeues or removes a task was decided on its failure.
+/// True if the commit requeues or removes the task, so that it lifts the failure mark.
 fn is_lifted(commit: &Commit, of: &str, at: Position) -> bool {
     commit.task_changes.iter().any(|change| match change {
         TaskChange::Requeue { agent, from, .. } => agent.as_str() == of && *from == at,

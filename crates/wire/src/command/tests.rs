@@ -317,7 +317,8 @@ fn what_a_timer_fires_is_read_as_it_was_sent() {
     };
     let read = decode("commands.0.t1", encode_opened(&opened));
     assert_eq!(read, Ok(Command::Turn(Box::new(opened.clone()))));
-    // Only with the id of a timer, and only with its name.
+    // The metadata are accepted only if the input's id is derived from a timer, and only with the
+    // name of that timer.
     let other = TurnOpened { turn: turn(), ..opened.clone() };
     assert_eq!(code("commands.0.t1", encode_opened(&other)), "metadata_error");
     said.remove("timer_id");

@@ -60,7 +60,7 @@ pub(super) async fn run(
                 None => return,
             },
             Some((batch, subject)) = in_flight.next() => line.leave(batch, &subject).into_iter().collect(),
-            page = or_never(&mut reading) => {
+            page = pending_or_never(&mut reading) => {
                 reading = None;
                 match page {
                     Some(page) => line.read(page.iter().map(|batch| items(batch, partitions)).collect()),
@@ -94,7 +94,7 @@ async fn read(
     Some(page)
 }
 
-async fn or_never<T>(reading: &mut Option<BoxFuture<'_, T>>) -> T {
+async fn pending_or_never<T>(reading: &mut Option<BoxFuture<'_, T>>) -> T {
     match reading {
         Some(reading) => reading.await,
         None => std::future::pending().await,

@@ -68,7 +68,7 @@ async fn an_owner_rises_above_an_epoch_that_a_gateway_knows() {
     let seen = own + 1_000_000_000_000;
     assert_eq!(ask(seen).await, None, "its reply would not be taken");
     until("the owner's epoch is above", async || ask(seen).await.is_some_and(|it| it.epoch > seen)).await;
-    let incidents = fixture.store.incidents(true).await.unwrap();
+    let incidents = fixture.store.incidents(true, 100).await.unwrap();
     assert!(incidents.len() == 1 && incidents[0].acknowledged.is_some(), "{incidents:?}");
     assert!(incidents[0].detail.contains(&seen.to_string()), "{incidents:?}");
     // The task continues.

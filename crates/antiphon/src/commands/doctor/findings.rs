@@ -85,6 +85,10 @@ pub(super) enum Symptom {
         partition: PartitionId,
         detail: String,
     },
+    /// There are more incidents than the newest ones, which are shown.
+    MoreIncidents {
+        shown: u32,
+    },
     DeadLetters {
         reason: String,
         count: u64,
@@ -210,6 +214,12 @@ fn of_symptom(symptom: &Symptom) -> Finding {
             "incident",
             format!("partition {partition}: {detail}"),
             format!("read deploy/README.md on restores, then antiphon incidents acknowledge {partition}"),
+        ),
+        Symptom::MoreIncidents { shown } => finding(
+            Problem,
+            "incident",
+            format!("there are more than the {shown} newest incidents above"),
+            "antiphon incidents list --limit 200".to_owned(),
         ),
         Symptom::DeadLetters { reason, count } => {
             let detail = format!("{count} of reason {reason} within a day");

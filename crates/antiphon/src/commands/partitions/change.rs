@@ -106,7 +106,7 @@ impl ChangeRun<'_> {
             max_message_bytes: options.max_message_bytes,
         };
         self.wait_for_leases().await?;
-        if !self.store.incidents(false).await?.is_empty() {
+        if !self.store.incidents(false, 1).await?.is_empty() {
             let why = "there are incidents that are not acknowledged, by partition: see `antiphon incidents list` first";
             return Err(ExitError::Failed(why.to_owned()));
         }

@@ -1,8 +1,8 @@
-//! Inputs as other programs write them, with the resulting messages and notes.
+//! Inputs in the form that other programs write, with the resulting messages and notes.
 
 use super::*;
 
-/// One line per message, `role text {call(arguments)} @answered call`, then the notes.
+/// One line per message, `role text {call(arguments)} @answered call`, and after them the notes.
 pub(super) fn rendered(thread: &ForeignThread) -> String {
     let mut lines: Vec<String> = Vec::new();
     for message in &thread.messages {

@@ -1,4 +1,4 @@
-//! Formats of messages that are passed as OpenAI's.
+//! Formats of messages that are passed off as OpenAI's.
 
 use super::inputs::rendered;
 use super::*;
@@ -145,7 +145,7 @@ fn results_without_ids_find_their_calls() {
         openai(calls),
         "user \"a\"\nassistant \"\" call-1=f() call-2=g()\ntool \"G\" @call-2\ntool \"{\\\"a\\\":1,\\\"b\\\":2}\" @call-1\ntool \"{}\""
     );
-    // This project's own format keeps results beside their calls.
+    // This project's own format has results in the objects of their calls.
     let own = json!([{"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "f", "arguments": "{}", "result": "F"}]}]);
     let read = lenient(&own, ForeignFormat::OpenAi);
     assert_eq!(read.messages[0].tool_calls.as_ref().unwrap()[0]["result"], json!("F"));

@@ -1,5 +1,5 @@
 //! Behaviour of other systems beyond their documentation: order, times, identities of calls, fields
-//! beside the content.
+//! next to the content.
 
 use super::inputs::rendered;
 use super::*;
@@ -141,7 +141,7 @@ fn calls_that_an_answer_follows_are_given_up() {
     assert_eq!(read.messages[1].metadata.get("unanswered_calls").unwrap()[0]["id"], json!("ws_1"));
     let batches = group(assign_positions(&thread(), read.messages, NOW).items);
     assert_eq!((batches.len(), batches[0].state()), (1, BatchState::Complete));
-    // Pending calls stay, even if the model has called something else since.
+    // Pending calls are kept, even if the model has made other calls since.
     for pending in [
         json!([user("a"), call("c", "f")]),
         json!([user("a"), call("c", "f"), call("d", "g"), result("d", "G")]),
@@ -226,7 +226,7 @@ fn notes_count_messages_of_the_input() {
 
 #[test]
 fn ids_that_are_used_again_or_made_belong_to_their_turn() {
-    // The second call `c` was dropped; the first one has its result.
+    // The second call `c` was dropped; the first one has its own result.
     let reused = json!([
         user("a"),
         call("c", "f"),

@@ -30,30 +30,30 @@ use worker::{LocalWorkflow, LocalWorkflows, WorkerConfig, WorkerError};
 const PARTITIONS: u16 = 8;
 const STREAM_BYTES: i64 = 128 << 20;
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Tasks that are published concurrently.
+/// Maximum number of tasks that are published concurrently.
 const PUBLISHED: usize = 500;
 const WORKFLOW: &str = "default";
 
-/// What is measured.
+/// Settings of the measured worker.
 #[derive(Debug, Clone, Deserialize)]
 struct Settings {
     nats_url: String,
-    /// All tasks are in Postgres when the clock starts, as for the other peers. Otherwise they are
-    /// in the stream, and ingesting them counts.
+    /// True if all tasks are in Postgres when the clock starts, as for the other peers. Otherwise
+    /// they are in the stream, and the time includes ingesting them.
     #[serde(default)]
     ingested: bool,
     /// Size of each message in bytes.
     #[serde(default = "one")]
     bytes: usize,
-    /// Messages per turn. 2: question and answer; 4: also a tool call and its result.
+    /// Number of messages per turn. 2: question and answer; 4: also a tool call and its result.
     #[serde(default = "two")]
     rows: usize,
-    /// Most turns in one statement.
+    /// Maximum number of turns in one statement.
     turns: Option<usize>,
     /// Number of connections that commit.
     writers: Option<usize>,
     partitions: Option<u16>,
-    /// Requests contain the last messages of the thread, which is the default of agents.
+    /// True if requests contain the last messages of the thread, which is the default of agents.
     #[serde(default)]
     history: bool,
 }
@@ -191,7 +191,7 @@ impl Queue for Antiphon {
     }
 }
 
-/// Deletes streams, because entries of an earlier round do not belong to this one.
+/// Deletes streams, because they may have entries of an earlier round.
 async fn forget_streams(nats_url: &str) -> Result<()> {
     let context = async_nats::jetstream::new(async_nats::connect(nats_url).await?);
     let names: Vec<String> = context.stream_names().try_collect().await?;
@@ -207,7 +207,7 @@ async fn publish(open: &Open, order: &Command) -> Result<()> {
     Ok(())
 }
 
-/// Makes a worker that begins no turns bring all tasks into Postgres.
+/// Runs a worker that begins no turns, so that it only brings all tasks into Postgres.
 async fn ingest(open: &Open) -> Result<()> {
     let mut config = open.config.clone();
     config.limits.active_turns = 0;
@@ -221,7 +221,8 @@ async fn ingest(open: &Open) -> Result<()> {
     ingesting.end().await
 }
 
-/// Settings for every agent that leave the history out of requests, because other queues have none.
+/// Gives every agent settings that leave the history out of requests, because other queues have no
+/// history.
 async fn forgo_history(database_url: &str, notes: &Notes) -> Result<()> {
     const QUERY: &str = "INSERT INTO agent_settings (bucket, agent_id, workflow, settings) \
         SELECT bucket, agent_id, $3, '{\"context_tokens\": 1}' FROM unnest($1::smallint[], $2::text[]) AS i (bucket, agent_id)";
@@ -233,7 +234,7 @@ async fn forgo_history(database_url: &str, notes: &Notes) -> Result<()> {
     Ok(connection.close().await?)
 }
 
-/// The tasks by the ids of their answers.
+/// The tasks, keyed by the ids of their answers.
 #[derive(Debug, Clone, Default)]
 struct Asked(Arc<Mutex<HashMap<String, Task>>>);
 
@@ -282,8 +283,8 @@ fn answer(settings: &Settings) -> Vec<Arc<Chunk>> {
     chunks.map(Arc::new).into()
 }
 
-/// Records completions as gateways receive them: after the commit. Returns when the owners of all
-/// agents' threads send them.
+/// Records completions when gateways would receive them: after the commit. Returns when the owners
+/// of all agents' threads send them.
 async fn watch(nats_url: &str, partitions: PartitionCount, notes: Notes, asked: Asked) -> Result<JoinHandle<()>> {
     let client = async_nats::connect(nats_url).await?;
     let agents = (0..notes.agents()).map(|agent| AgentId::parse(&format!("agent-{agent}")));

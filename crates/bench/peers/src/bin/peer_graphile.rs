@@ -1,5 +1,5 @@
-//! The crate `graphile_worker` with one named queue per agent. `batched` as its only argument
-//! selects the configuration that its documentation recommends for throughput: a local queue of 500
+//! The crate `graphile_worker` with one named queue per agent. With `batched` as its only argument,
+//! uses the configuration that its documentation recommends for throughput: a local queue of 500,
 //! and completions in batches.
 
 use std::{env, sync::Arc, time::Duration};
@@ -15,13 +15,13 @@ use sqlx::PgPool;
 use tokio::task::JoinHandle;
 
 const CONCURRENCY: usize = 24;
-/// One for each handler, one for the listener and one for background work.
+/// Number of connections: one for each handler, one for the listener and one for background work.
 const CONNECTIONS: u32 = 26;
 const LOCAL_QUEUE: usize = 500;
 /// The shortest delay that its documentation recommends.
 const BATCH_DELAY: Duration = Duration::from_millis(1);
-/// Shorter than the default of 1 s: with batches, a fetch can be empty while completions are still
-/// in flight.
+/// Poll interval, shorter than the default of 1 s. With batches, a fetch can be empty while
+/// completions are still in flight.
 const POLL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Serialize, Deserialize)]

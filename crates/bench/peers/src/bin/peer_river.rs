@@ -1,5 +1,5 @@
-//! The crate `riverqueue`, configured as in its own benchmark. It guarantees no order within a key,
-//! and shows what a queue without that guarantee achieves.
+//! The crate `riverqueue`, configured as in its own benchmark. It does not guarantee the order
+//! within a key. So it shows the throughput of a queue without that guarantee.
 
 use std::{num::NonZeroUsize, time::Duration};
 
@@ -12,12 +12,12 @@ use riverqueue::{
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 
-/// The values of `riverqueue bench`.
+/// Number of workers, with the value of `riverqueue bench`.
 const MOST_WORKERS: usize = 2_000;
 const FETCH_COOLDOWN: Duration = Duration::from_millis(2);
 const FETCH_POLL: Duration = Duration::from_millis(20);
 const CONNECTIONS: u32 = 10;
-/// Completions that may wait to be counted.
+/// Maximum number of completions that wait to be counted.
 const BUFFER: NonZeroUsize = NonZeroUsize::new(1 << 20).unwrap();
 
 #[derive(Debug, Clone, Serialize, Deserialize, JobArgs)]

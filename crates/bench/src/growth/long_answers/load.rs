@@ -15,10 +15,10 @@ use crate::acks::Acks;
 /// Pause between bursts.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The answers to send.
+/// The parameters of the answers to send.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnswerLoad {
-    /// Number of threads, with one answer at a time each.
+    /// Number of threads; each has one answer at a time.
     pub(super) streams: usize,
     /// Chunks per second of each thread.
     pub(super) rate: f64,
@@ -26,19 +26,19 @@ pub(super) struct AnswerLoad {
     pub(super) chunks: u32,
     /// Bytes of text per chunk.
     pub(super) text_bytes: usize,
-    /// A new answer follows each one that has ended, and the first ones have different lengths;
-    /// otherwise each thread has one answer.
+    /// True if a new answer follows each one that has ended, and the first ones have different
+    /// lengths. Otherwise each thread has one answer.
     pub(super) is_endless: bool,
 }
 
-/// A load with the number in the names of its threads.
+/// A load and the number that is part of its threads' names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NamedLoad {
     load: AnswerLoad,
     name: usize,
 }
 
-/// The thread that publishes; returns the number of chunks sent.
+/// The publishing thread, which returns the number of chunks sent.
 pub(super) type Publishing = thread::JoinHandle<Result<u64>>;
 
 impl AnswerLoad {
@@ -52,8 +52,8 @@ impl AnswerLoad {
 }
 
 impl NamedLoad {
-    /// Publishes for `duration`, or until every thread has had its answer, on a separate thread and
-    /// connection.
+    /// Publishes for `duration`, or until every thread has had its answer. Uses a separate thread
+    /// and connection.
     pub(super) fn start(self, url: &str, count: PartitionCount, duration: Duration) -> Result<Publishing> {
         let url = url.to_owned();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -18,9 +18,9 @@ use tokio::task::JoinHandle;
 
 /// Time between two messages, whether or not the earlier one is stored.
 const EVERY: Duration = Duration::from_millis(100);
-/// Precision of the time at which a row is found.
+/// Precision with which the time of a stored row is found.
 const POLL: Duration = Duration::from_millis(4);
-/// Limit for the last message.
+/// Maximum time to wait for the last message.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// Times in milliseconds.
@@ -29,7 +29,8 @@ pub(super) struct ProbeTimes {
     pub(super) p50: f64,
     pub(super) p99: f64,
     pub(super) max: f64,
-    /// From the time passed to [`Probe::finish`] to the row of the first message sent after it.
+    /// Time from the moment passed to [`Probe::finish`] until the row of the first message sent
+    /// after it is found.
     pub(super) first: f64,
     count: usize,
 }
@@ -63,7 +64,7 @@ impl Probe {
         Ok(Self { stop, task: Some(tokio::spawn(run.run())) })
     }
 
-    /// Waits for the rows of all messages, and returns the times of those sent after `from`.
+    /// Waits for the rows of all messages. Returns the times of those sent after `from`.
     pub(super) async fn finish(&mut self, from: Instant) -> Result<ProbeTimes> {
         self.stop.store(true, Ordering::Relaxed);
         let all = self.task.take().context("it has been finished")?.await??;

@@ -14,17 +14,18 @@ use tokio::time::sleep;
 
 use crate::alerts::scene::{Fired, MANY, Scene, partition, partition_count};
 
-/// Chunks of a message that is open for long.
+/// Number of chunks of a message that stays open for long.
 const LONG: usize = 200;
 /// Text size of one chunk, slightly below `ANTIPHON_MAX_CHUNK_BYTES`.
 const CHUNK_BYTES: usize = 60_000;
-/// Chunks of one message; their sum is slightly below `ANTIPHON_MAX_MESSAGE_BYTES`.
+/// Number of chunks of one message. Its size is slightly below `ANTIPHON_MAX_MESSAGE_BYTES`.
 const CHUNKS: usize = 65;
-/// More messages than the alert's threshold allows, but less than `ANTIPHON_MAX_BUFFER_BYTES`.
+/// Number of messages. They exceed the alert's threshold, but stay below
+/// `ANTIPHON_MAX_BUFFER_BYTES`.
 const LARGE_MESSAGES: usize = 59;
 
-/// Time until the counters of workers that have just started were scraped at 0: no increase
-/// includes a counter's first value.
+/// Time until the counters of workers that have just started have been scraped at 0. Without that
+/// scrape, an increase would not include the counter's first value.
 const SCRAPES: Duration = Duration::from_secs(3);
 
 pub(super) async fn garbage(scene: &mut Scene) -> Result<()> {
@@ -35,7 +36,7 @@ pub(super) async fn garbage(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// An agent's pause command, as a gateway sends it, but on the subject for chunks.
+/// Sends a pause command for an agent as a gateway would, but on the subject for chunks.
 pub(super) async fn forged_commands(scene: &mut Scene) -> Result<()> {
     let thread = ThreadId::parse("forged")?;
     let control = Control {
@@ -64,7 +65,7 @@ pub(super) async fn foreign_chunks(scene: &mut Scene) -> Result<()> {
     scene.publisher.publish([message.publication(0)], &AckLog::default()).await.map(drop)
 }
 
-/// Publishes a chunk each time, so that the message is neither stalled nor has a gap.
+/// Publishes a chunk at intervals, so that the message neither stalls nor has a gap.
 pub(super) async fn long_message(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let thread = scene.name("long");
     let message = PlannedMessage::of_pieces(&thread, "m", &vec!["a word ".to_owned(); LONG])?;
@@ -81,7 +82,7 @@ pub(super) async fn long_message(scene: &mut Scene, alerts: &[&str]) -> Result<F
     fired
 }
 
-/// Publishes all messages to the partitions of one worker, because the alert sums per worker.
+/// Publishes all messages to the partitions of one worker, because the alert sums over each worker.
 pub(super) async fn large_messages(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let owner = scene.fleet.workers[0].name();
     let statement = "SELECT partition_id FROM partitions WHERE owner = $1";
@@ -109,7 +110,7 @@ pub(super) async fn large_messages(scene: &mut Scene, alerts: &[&str]) -> Result
     fired
 }
 
-/// Limits the stream to its present size and a little more.
+/// Limits the stream to slightly more than its current size.
 pub(super) async fn full_stream(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let thread = scene.name("full");
     scene.publish(&thread, None).await?;
@@ -124,8 +125,8 @@ pub(super) async fn full_stream(scene: &mut Scene, alerts: &[&str]) -> Result<Fi
     fired
 }
 
-/// NATS lets an operator purge one subject of a stream, even if the stream denies deleting single
-/// entries.
+/// Purges one subject of a stream. NATS lets an operator do that even if the stream denies deleting
+/// single entries.
 pub(super) async fn removed_entries(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     sleep(SCRAPES).await;
     scene.kill_workers().await?;
@@ -148,7 +149,8 @@ pub(super) async fn removed_entries(scene: &mut Scene, alerts: &[&str]) -> Resul
     fired
 }
 
-/// Runs only once: an incident of a later purge could come after the incidents were acknowledged.
+/// Purges entries only once. An incident of a later purge could be recorded after the incidents
+/// were acknowledged.
 pub(super) async fn purged_entries(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     scene.kill_workers().await?;
     let thread = scene.name("torn");
@@ -163,7 +165,7 @@ pub(super) async fn purged_entries(scene: &mut Scene, alerts: &[&str]) -> Result
     fired
 }
 
-/// Until then workers are not ready.
+/// Acknowledges the incidents, because before that workers are not ready.
 async fn acknowledge_incidents(scene: &Scene) -> Result<()> {
     let env = [("ANTIPHON_URL".to_owned(), format!("http://{}", scene.api().0))];
     let done = invoke(&["incidents", "acknowledge", "all"], &env).await?;

@@ -8,18 +8,19 @@ use testkit::{acked_publishes::AckLog, load::PlannedMessage, proxy::Cut};
 
 use crate::alerts::scene::{Fired, MANY, Scene};
 
-/// Messages of five chunks to one partition: more entries than its checkpoint may be behind, and
-/// fewer messages than a worker reads ahead.
+/// Number of messages of five chunks to one partition. They have more entries than the checkpoint
+/// may be behind, but are fewer messages than a worker reads ahead.
 const MESSAGES: usize = 300;
-/// Messages of one chunk to one partition: more than a worker reads ahead of its commits.
+/// Number of messages of one chunk to one partition: more than a worker reads ahead of its commits.
 const UNREAD: usize = 12_000;
-/// Delay per protocol message; a statement has five.
+/// Delay of each protocol message. A statement has five of them.
 const SLOW: Duration = Duration::from_millis(300);
-/// Makes writes of messages fail as on a broken page.
+/// SQL that makes writes of messages fail as on a broken page.
 const DAMAGE: &str = "CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     RAISE EXCEPTION 'invalid page in block 1' USING ERRCODE = 'XX001'; END $$;
     CREATE TRIGGER damaged BEFORE INSERT ON messages FOR EACH STATEMENT EXECUTE FUNCTION damaged()";
-/// The development Postgres ends idle transactions after ten seconds.
+/// SQL that locks a table. The timeout is disabled because the development Postgres ends idle
+/// transactions after ten seconds.
 const LOCK: &str = "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE messages";
 const MEND: &str = "DROP TRIGGER damaged ON messages; DROP FUNCTION damaged()";
 
@@ -52,7 +53,7 @@ pub(super) async fn damaged_pages(scene: &mut Scene, alerts: &[&str]) -> Result<
     fired
 }
 
-/// Simulates another program that renamed a table which is read when turns begin.
+/// Simulates another program that has renamed a table which is read when turns begin.
 pub(super) async fn missing_table(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     sqlx::raw_sql("ALTER TABLE compactions RENAME TO compactions_elsewhere").execute(&scene.pool).await?;
     let thread = scene.name("refused");
@@ -62,8 +63,8 @@ pub(super) async fn missing_table(scene: &mut Scene, alerts: &[&str]) -> Result<
     fired
 }
 
-/// Simulates another program that holds a lock on a table. Workers read on until a few commits'
-/// worth of messages has ended; later entries wait in the stream.
+/// Simulates another program that holds a lock on a table. Workers continue to read until the
+/// messages for a few commits have ended; later entries wait in the stream.
 pub(super) async fn locked_table(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let mut lock = scene.pool.begin().await?;
     sqlx::raw_sql(LOCK).execute(&mut *lock).await?;

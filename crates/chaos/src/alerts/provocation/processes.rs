@@ -18,22 +18,24 @@ use tokio::{
 
 use crate::alerts::scene::{Fired, LEASE, Scene};
 
-/// Clients that do not read; more than the alert's threshold.
+/// Number of clients that do not read; more than the alert's threshold.
 const SLOW_CLIENTS: usize = 120;
-/// Messages of one chunk that they are sent: twice what a client may lag behind
+/// Number of messages of one chunk that each of them is sent: twice what a client may lag behind
 /// (`ANTIPHON_SUBSCRIBER_BUFFER_BYTES`).
 const UNREAD: usize = 35;
-/// Concurrent inputs that are answered with 503; more than the alert's threshold within its range.
+/// Number of concurrent inputs that get a 503 response; more than the alert's threshold within its
+/// range.
 const UNCONFIRMED: usize = 6;
 const UNREAD_BYTES: usize = 60_000;
 
-/// Connects clients that read the head of their answer and nothing more.
+/// Connects clients that read only the head of the response.
 pub(super) async fn slow_clients(scene: &mut Scene, clients: &mut Vec<TcpStream>) -> Result<()> {
     let thread = scene.name("watched");
     let request = format!("GET /v1/threads/{thread}/events HTTP/1.1\r\nhost: localhost\r\n\r\n");
     for _ in 0..SLOW_CLIENTS {
         let socket = TcpSocket::new_v4()?;
-        // Bytes that the kernel buffers for a client are no lag that the gateway can see.
+        // A small buffer, because the gateway cannot see bytes that the kernel buffers for a client
+        // as lag.
         socket.set_recv_buffer_size(4_096)?;
         let mut client = socket.connect(scene.fleet.gateways[0].http_addr()).await?;
         client.write_all(request.as_bytes()).await?;
@@ -51,8 +53,8 @@ pub(super) async fn slow_clients(scene: &mut Scene, clients: &mut Vec<TcpStream>
 
 pub(super) async fn silent_nats(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     scene.nats.freeze();
-    // After a while the gateway reports an unknown outcome; so does the client if it times out
-    // first.
+    // After a while the gateway reports an unknown outcome. If the client times out first, it
+    // reports the same.
     let fired = scene
         .watch_while(alerts, async |scene| {
             let api = scene.api();
@@ -85,8 +87,8 @@ pub(super) async fn frozen_worker(scene: &mut Scene) -> Result<()> {
     scene.ready().await
 }
 
-/// An idle worker keeps its share of partitions from the others, so the partitions of the killed
-/// worker stay without an owner.
+/// Kills a worker while another worker is idle but still counts as live. The idle one keeps its
+/// share of partitions free, so the partitions of the killed worker stay without an owner.
 pub(super) async fn killed_worker(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let idle = "INSERT INTO workers (worker_id, lease_until) VALUES ('idle', now() + interval '1 hour')";
     sqlx::raw_sql(idle).execute(&scene.pool).await?;

@@ -1,4 +1,4 @@
-//! Provocations through turns and tasks, and through what follows them.
+//! Provocations through turns and tasks, and through work that follows them.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use wire::subject::TURNS_STREAM;
 
 use crate::alerts::scene::{Fired, MANY, MODEL_WORKFLOW, Scene, TOOL_WORKFLOW};
 
-/// Concurrent turns, many enough that several commits contain their ends.
+/// Number of concurrent turns: enough that several commits contain their ends.
 const TURNS: usize = 200;
-/// The workflow of a service that answers late, and its delay.
+/// The workflow of a service that answers late. `LATENESS` is its delay.
 const LATE: &str = "late";
 const LATENESS: Duration = Duration::from_secs(33);
-/// Turns that wait for it; more than the alert's threshold.
+/// Number of turns that wait for it; more than the alert's threshold.
 const LATE_TURNS: usize = 10;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
-/// Smaller than the event of any turn's end.
+/// Maximum message size that is smaller than the event of any turn's end.
 const TOO_SMALL: i32 = 16;
 
 pub(super) async fn say_many(scene: &mut Scene, content: &str) -> Result<()> {
@@ -48,7 +48,7 @@ pub(super) async fn failing_model(scene: &mut Scene) -> Result<()> {
     say_to(scene, MODEL_WORKFLOW).await
 }
 
-/// The turn waits for a person until the fleet stops.
+/// Starts a turn that waits for a person until the fleet stops.
 pub(super) async fn silent_tool(scene: &mut Scene) -> Result<()> {
     say_to(scene, TOOL_WORKFLOW).await
 }
@@ -71,7 +71,7 @@ pub(super) async fn refused_ends(scene: &mut Scene, alerts: &[&str]) -> Result<F
     fired
 }
 
-/// Deletes the stream of turn ends until it is created again as an operator does it.
+/// Deletes the stream of turn ends, and later creates it again as an operator would.
 pub(super) async fn unpublished_ends(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     scene.publisher.context().delete_stream(TURNS_STREAM).await?;
     let fired = scene.watch_while(alerts, async |scene| say(scene, "hello", TURNS).await).await;
@@ -79,7 +79,7 @@ pub(super) async fn unpublished_ends(scene: &mut Scene, alerts: &[&str]) -> Resu
     fired
 }
 
-/// The first answers begin later than the alert allows.
+/// Runs turns whose first answers begin later than the alert allows.
 pub(super) async fn late_workflow(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let agent = scene.name("late");
     scene.api().put_agent(&agent, LATE, json!({})).await?;

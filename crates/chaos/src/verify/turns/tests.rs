@@ -1,4 +1,4 @@
-//! Shows that each rule can fail: a check that cannot fail proves nothing.
+//! Shows that each rule can fail, because a check that cannot fail proves nothing.
 
 use serde_json::json;
 use wire::work::TurnEvent;

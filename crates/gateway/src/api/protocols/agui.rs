@@ -3,11 +3,11 @@
 use axum::extract::Extension;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use http_server::error::Problem;
+use http_server::error::{ErrorCode, Problem};
 use http_server::transport::extensions::ConnectionHandle;
 use model::{MessageId, Metadata, ThreadId, TurnId};
-use protocols::AgUi;
 use protocols::agui::{AgUiRequest, error_body};
+use protocols::{AgUi, RequestBody};
 
 use crate::api::protocols::{
     ProtocolRequest, Repeats, TurnAnswer, active, client_idempotency_key, enter, last, open, posted,
@@ -18,6 +18,34 @@ use crate::backend::Backend;
 use crate::commands::owner_query;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
+use crate::openapi::error_codes::STREAM;
+use crate::openapi::events::Stream;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::response::ResponseSpec;
+use crate::openapi::tags::AG_UI;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let all = [
+        Operation::post("/agui", "runAgent", "Send a message and receive the run", post)
+            .opens()
+            .reads(RequestBody::Run)
+            .streams("The run", Stream::AgUi),
+        Operation::post(
+            "/agui/connect",
+            "connectAgent",
+            "Stream the run in progress, or the last one, from its beginning",
+            connect,
+        )
+        .scope(Scope::ReadThreads)
+        .input_headers()
+        .reads(RequestBody::Connect)
+        .streams("The run", Stream::AgUi)
+        .response_with(ResponseSpec::nothing("None"))
+        .errors(&STREAM)
+        .errors(&[ErrorCode::PartitionUnavailable]),
+    ];
+    all.map(|operation| operation.tag(AG_UI)).into()
+}
 
 pub(crate) async fn post(
     ctx: RequestContext,

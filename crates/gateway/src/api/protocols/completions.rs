@@ -6,8 +6,9 @@ use axum::response::Response;
 use http_server::error::{ErrorCode, Problem};
 use http_server::transport::extensions::ConnectionHandle;
 use model::ThreadId;
-use protocols::ChatCompletions;
-use protocols::chat_completions::{CompletionOptions, CompletionRequest, error_body};
+use protocols::chat_completions::{ApiError, Completion, CompletionOptions, CompletionRequest, error_body};
+use protocols::{ChatCompletions, RequestBody};
+use serde_json::{Value, json};
 
 use crate::api::protocols::{
     ProtocolRequest, Repeats, collect_answer, enter, failed, imported, json, new_thread, posted, resolve,
@@ -16,6 +17,29 @@ use crate::api::protocols::{
 use crate::app::request_context::RequestContext;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
+use crate::openapi::events::Stream;
+use crate::openapi::operation::Operation;
+use crate::openapi::tags::OPENAI;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let failed = json!({
+        "error": { "message": "the workflow made no progress within its deadline", "type": "server_error", "param": null, "code": "deadline" },
+    });
+    let all = [Operation::post(
+        "/v1/chat/completions",
+        "createCompletion",
+        "Send a message (chat completions)",
+        post,
+    )
+    .opens()
+    .thread_header()
+    .reads(RequestBody::Completions)
+    .response::<Completion<'_>>(200, "The answer; its chunks with `stream`", completion_example())
+    .or_streams(Stream::Completions)
+    .with_header("X-Antiphon-Thread", "The thread.", json!({ "type": "string" }))
+    .response::<ApiError<'_>>(502, "The turn failed", failed)];
+    all.map(|operation| operation.tag(OPENAI)).into()
+}
 
 /// Header that names the thread of a completion, as `metadata.thread_id` does.
 const THREAD: &str = "x-antiphon-thread";
@@ -84,4 +108,15 @@ fn named(ctx: &RequestContext, headers: &HeaderMap) -> Result<Option<ThreadId>, 
     let Some(value) = headers.get(THREAD) else { return Ok(None) };
     let text = value.to_str().map_err(|_| Problem::new(ErrorCode::InvalidId, "the thread is not ASCII"))?;
     ctx.thread(text).map(Some)
+}
+
+fn completion_example() -> Value {
+    json!({
+        "id": "chatcmpl-u01f3-0198c4d2e5f5-a", "object": "chat.completion",
+        "created": 1_795_348_184, "model": "ann",
+        "choices": [{
+            "index": 0, "message": { "role": "assistant", "content": "Sunny.", "refusal": null }, "logprobs": null,
+            "finish_reason": "stop",
+        }],
+    })
 }

@@ -1,19 +1,41 @@
 //! Agents as OpenAI's models.
 
 use axum::response::Response;
-use http_server::error::Problem;
+use http_server::error::{ErrorCode, Problem};
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
 use model::AgentId;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use store::AgentRow;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::agents;
 use crate::api::respond::json_no_store;
-use crate::api::schemas;
 use crate::app::request_context::RequestContext;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::OPENAI;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let all = [
+        Operation::get("/v1/models", "listModels", "List the agents as models", list)
+            .scope(Scope::ReadAgents)
+            .query::<ModelsQuery>()
+            .response::<Models>(
+                200,
+                "The models",
+                json!({ "object": "list", "data": [model_example()], "has_more": false }),
+            )
+            .errors(&[ErrorCode::InvalidId]),
+        Operation::get("/v1/models/{model}", "showModel", "Show an agent as a model", get)
+            .scope(Scope::ReadAgents)
+            .response::<ModelView>(200, "The model", model_example())
+            .errors(&[ErrorCode::UnknownAgent]),
+    ];
+    all.map(|operation| operation.tag(OPENAI)).into()
+}
 
 /// Models on a page. OpenAI's libraries request only one page.
 const MOST: u32 = 1_000;
@@ -77,4 +99,8 @@ impl From<&AgentRow> for ModelView {
             owned_by: "antiphon",
         }
     }
+}
+
+fn model_example() -> Value {
+    json!({ "id": "ann", "object": "model", "created": 1_795_348_184, "owned_by": "antiphon" })
 }

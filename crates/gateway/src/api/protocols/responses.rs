@@ -12,9 +12,12 @@ use http_server::extract::path::PathParam;
 use http_server::extract::query::QueryParams;
 use http_server::transport::extensions::ConnectionHandle;
 use model::{AgentId, ControlKind, MessageId, Metadata, QueryTarget, ThreadId, Timestamp, TurnId};
-use protocols::Responses;
-use protocols::responses::{Follows, ResponseOptions, ResponseRequest, Resume, error_body, message_of};
+use protocols::responses::{
+    Follows, ResponseObject, ResponseOptions, ResponseRequest, Resume, error_body, message_of,
+};
+use protocols::{RequestBody, Responses};
 use serde::Deserialize;
+use serde_json::{Value, json};
 use store::{AskedResponse, NamedThread, NewThread};
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -23,14 +26,69 @@ use crate::api::protocols::{
     ProtocolRequest, Repeats, TurnAnswer, answered, collect_answer, enter, json, new_thread, posted, resolve,
     resume_answer, stream,
 };
-use crate::api::schemas;
 use crate::api::turns;
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::submit::{self, Input};
 use crate::commands::validate::TurnParameters;
 use crate::commands::{control, owner_query};
+use crate::openapi::error_codes::{PUBLISH, STREAM};
+use crate::openapi::events::Stream;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::schemas;
+use crate::openapi::tags::OPENAI;
 use crate::streaming::store_reads;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let all = [
+        Operation::post("/v1/responses", "createResponse", "Send a message (Responses)", create)
+            .opens()
+            .reads(RequestBody::Responses)
+            .response::<ResponseObject<'_>>(200, "The response; its events with `stream`", response_example())
+            .or_streams(Stream::Responses)
+            .errors(&[
+                ErrorCode::NotTheLastResponse,
+                ErrorCode::UnknownResponse,
+                ErrorCode::UnknownTurn,
+                ErrorCode::PartitionUnavailable,
+            ]),
+        Operation::get(
+            "/v1/responses/{response_id}",
+            "showResponse",
+            "Show a response, or stream it again",
+            get,
+        )
+        .scope(Scope::ReadThreads)
+        .query::<ShowQuery>()
+        .response::<ResponseObject<'_>>(200, "The response; its events with `stream`", response_example())
+        .or_streams(Stream::Responses)
+        .errors(&STREAM)
+        .errors(&[
+            ErrorCode::UnknownResponse,
+            ErrorCode::UnknownTurn,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::StreamAborted,
+        ]),
+        Operation::post(
+            "/v1/responses/{response_id}/cancel",
+            "cancelResponse",
+            "Stop the turn of a response",
+            cancel,
+        )
+        .scope(Scope::WriteThreads)
+        .actor_header()
+        .no_body()
+        .response::<ResponseObject<'_>>(200, "The response, ended or still in progress", response_example())
+        .errors(&PUBLISH)
+        .errors(&[
+            ErrorCode::UnknownResponse,
+            ErrorCode::UnknownTurn,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::StreamAborted,
+        ]),
+    ];
+    all.map(|operation| operation.tag(OPENAI)).into()
+}
 
 /// Number of checks whether a cancelled response has ended, so that the reply can show its final
 /// state.
@@ -340,4 +398,19 @@ fn opened_at(turn: &TurnId) -> Timestamp {
         let (seconds, nanos) = time.to_unix();
         i64::try_from(seconds).unwrap_or(0) * 1_000 + i64::from(nanos) / 1_000_000
     }))
+}
+
+fn response_example() -> Value {
+    json!({
+        "id": "resp_u01f3-0198c4d2e5f5-a", "object": "response", "created_at": 1_795_348_184,
+        "status": "completed", "background": false, "conversation": { "id": "hello" }, "error": null,
+        "incomplete_details": null, "instructions": null, "max_output_tokens": null, "metadata": {}, "model": "ann",
+        "output": [{
+            "type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
+            "content": [{ "type": "output_text", "text": "Sunny.", "annotations": [], "logprobs": [] }],
+        }],
+        "parallel_tool_calls": true, "previous_response_id": null, "store": true, "temperature": null,
+        "text": { "format": { "type": "text" } }, "tool_choice": "auto", "tools": [], "top_p": null,
+        "truncation": "auto", "usage": null,
+    })
 }

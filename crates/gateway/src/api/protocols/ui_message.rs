@@ -11,10 +11,11 @@ use http_server::extract::path::PathParam;
 use http_server::extract::query::QueryParams;
 use http_server::transport::extensions::ConnectionHandle;
 use model::{ControlKind, MessageId, Position, Role, TurnId, TurnOpened};
-use protocols::UiMessage;
 use protocols::request::BadRequest;
 use protocols::ui_message::{HistoryMessage, Regenerated, UiMessageRequest, error_body};
+use protocols::{RequestBody, UiMessage};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
 
@@ -25,12 +26,83 @@ use crate::api::protocols::{
     resume_answer, stream,
 };
 use crate::api::respond::json_no_store;
-use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::commands::control;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
+use crate::openapi::error_codes::STREAM;
+use crate::openapi::events::Stream;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::response::ResponseSpec;
+use crate::openapi::schemas;
+use crate::openapi::tags::AI_SDK;
 use crate::streaming::store_reads;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let header = |operation: Operation| {
+        let text = "The version of the protocol.";
+        operation.with_header("X-Vercel-AI-UI-Message-Stream", text, json!({ "const": "v1" }))
+    };
+    let all = [
+        header(
+            Operation::post(
+                "/api/chat",
+                "postChat",
+                "Send a message and receive the answer as a UI message stream",
+                post,
+            )
+            .opens()
+            .reads(RequestBody::UiMessage)
+            .streams("The answer", Stream::UiMessage),
+        ),
+        Operation::get(
+            "/api/chat/{thread}",
+            "listChatMessages",
+            "List the messages of a thread as UI messages",
+            history,
+        )
+        .scope(Scope::ReadThreads)
+        .query::<UiHistoryQuery>()
+        .response::<UiHistory>(
+            200,
+            "Messages, oldest first",
+            json!({ "messages": [ui_message_example()], "next": null }),
+        )
+        .errors(&[
+            ErrorCode::UnknownThread,
+            ErrorCode::PartitionUnavailable,
+            ErrorCode::InvalidPosition,
+            ErrorCode::InvalidLimit,
+        ]),
+        header(
+            Operation::get(
+                "/api/chat/{thread}/stream",
+                "resumeChat",
+                "Stream the answer in progress from its beginning, or the last one if it ended within two minutes",
+                resume,
+            )
+            .scope(Scope::ReadThreads)
+            .streams("The answer", Stream::UiMessage),
+        )
+        .response_with(ResponseSpec::nothing("None"))
+        .errors(&STREAM)
+        .errors(&[ErrorCode::PartitionUnavailable]),
+        Operation::post(
+            "/api/chat/{thread}/stop",
+            "stopChat",
+            "Stop an answer that is in progress or pending",
+            stop,
+        )
+        .scope(Scope::WriteThreads)
+        .query::<StopQuery>()
+        .actor_header()
+        .no_body()
+        .acts()
+        .response_with(ResponseSpec::nothing("The answer is neither in progress nor pending"))
+        .errors(&[ErrorCode::PartitionUnavailable, ErrorCode::MissingRequiredParameter]),
+    ];
+    all.map(|operation| operation.tag(AI_SDK)).into()
+}
 
 /// An answer is sent again to a returning client for this time (ms) after its end, because the
 /// client may have seen only a part. Clients return within seconds of a cut. A client that has the
@@ -181,7 +253,7 @@ pub(crate) async fn history(
     let outcome = async {
         let thread = ctx.thread(&thread)?;
         let range = Range { after: None, before: Some(Position::MAX), with_synthetic: false };
-        let (rows, _, next) = history::read(&ctx, &thread, range, query.next, query.limit, false).await?;
+        let (rows, next) = history::read(&ctx, &thread, range, query.next, query.limit).await?;
         Ok(json_no_store(UiHistory { messages: ui_messages(&rows), next }))
     };
     answered(outcome.await, error_body)
@@ -229,4 +301,11 @@ pub(crate) async fn stop(
         Ok(acted.into_response())
     };
     answered(outcome.await, error_body)
+}
+
+fn ui_message_example() -> Value {
+    json!({
+        "id": "u01f3-0198c4d2e5f5-a", "role": "assistant",
+        "parts": [{ "type": "step-start" }, { "type": "text", "text": "Sunny.", "state": "done" }],
+    })
 }

@@ -8,7 +8,7 @@ use store::StoredMessage;
 use utoipa::ToSchema;
 
 use super::{MessageView, answer_report, rfc3339};
-use crate::api::schemas;
+use crate::openapi::schemas;
 
 /// Characters of a batch's first message that are shown as its preview.
 const PREVIEW_CHARS: usize = 120;

@@ -1,4 +1,4 @@
-//! Hostile texts through the layers that processes install.
+//! Hostile texts must not pass through the layers that processes install.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ impl Write for WrittenLog {
     }
 }
 
-/// The log of `events` in this format.
+/// The log that `events` produces in this format.
 fn logged(format: LogFormat, is_terminal: bool, events: impl FnOnce()) -> String {
     let lines = WrittenLog::default();
     let writer = lines.clone();
@@ -46,7 +46,7 @@ struct Outer {
 #[error("because {0}")]
 struct Inner(String);
 
-/// A type whose `Debug` does not escape, like types that wrap bytes or texts of others.
+/// A type whose `Debug` does not escape, like types that wrap foreign bytes or texts.
 struct Raw<'a>(&'a str);
 
 impl fmt::Debug for Raw<'_> {
@@ -84,6 +84,8 @@ const HOSTILE: &[&str] = &[
     "\\n \\u{1b} \\x1b",
 ];
 
+/// Checks the log.
+///
 /// # Panics
 /// The log is not one clean line per event.
 fn check(log: &str, events: usize, text: &str) {

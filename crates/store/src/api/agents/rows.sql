@@ -1,6 +1,7 @@
 -- Arrays: $1 bucket, $2 agent or queue, $4 bucket and $5 agent whose settings apply; $3 limit of
--- the task counts. Returns a row for each that exists, in their order. Under row security an index
--- look-up may only use leakproof expressions: for Postgres CASE is leakproof, coalesce is not.
+-- the task counts. Returns a row for each agent or queue that exists, in the order of the arrays.
+-- With row security an index look-up may use only leakproof expressions: Postgres regards CASE as
+-- leakproof, but not coalesce.
 SELECT k.agent_id, s.workflow, s.settings, s.version,
        (extract(epoch FROM s.created_at) * 1000)::bigint AS created_ms,
        (extract(epoch FROM s.updated_at) * 1000)::bigint AS updated_ms,
@@ -38,7 +39,7 @@ CROSS JOIN LATERAL (
 ) AS f
 WHERE s.agent_id IS NOT NULL OR a.agent_id IS NOT NULL
    OR EXISTS (SELECT FROM tasks AS t WHERE t.bucket = k.bucket AND t.agent_id = k.agent_id OFFSET 0)
-   -- An agent that has only answered messages.
+   -- This condition finds an agent that has only answered messages.
    OR EXISTS (SELECT FROM threads AS h WHERE h.bucket = k.bucket AND h.thread_id = k.agent_id OFFSET 0)
    OR EXISTS (SELECT FROM threads AS h WHERE h.agent_id = k.agent_id OFFSET 0)
 ORDER BY k.number

@@ -4,7 +4,7 @@ WITH rotated AS (
     UPDATE installation
     SET previous_ticket_key = CASE WHEN $1 THEN ticket_key END,
         ticket_key = sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8')),
-        -- Without an overlap there is no previous key to sign with in the meantime.
+        -- Without an overlap no previous key is left that could sign in the meantime.
         ticket_key_changed_at = CASE WHEN $1 THEN clock_timestamp() END
     WHERE NOT ($1 AND previous_ticket_key IS NOT NULL AND ticket_key_changed_at > clock_timestamp() - $2)
     RETURNING single

@@ -1,8 +1,9 @@
 -- $1 bucket, $2 thread, $3 after, $4 through, $5 limit. The first row is the message at $3 itself,
--- without its content. The other rows are what subscribers saw live: answers of turns with their
--- earlier steps, messages without a turn, and failed messages. Inputs and synthetic messages are
--- not shown. Ids of answers end in -a or -a<run>, those of steps in -s<step>, those of results in
--- -r<number>.
+-- without its content. The other rows are the messages that subscribers saw live: answers of turns
+-- with their earlier steps, messages without a turn, and failed messages. Inputs and synthetic
+-- messages are not shown.
+--
+-- Ids of answers end in -a or -a<run>, ids of steps in -s<step>, ids of results in -r<number>.
 (SELECT m.position, m.message_id, m.batch_type, m.role, m.attempt, '' AS content, NULL::jsonb AS tool_calls,
         NULL AS tool_call_id, '{}'::jsonb AS metadata,
         NULL AS code, NULL AS text, NULL::jsonb AS missing, NULL::boolean AS is_retryable

@@ -1,6 +1,6 @@
 -- $1 bucket, $2 thread, $3 a position at which nothing is stored, $4 its time in ms. Retention
--- deletes the oldest messages of a thread: if it deleted this one, no earlier message exists and
--- the deletion is later than $4. Failures are kept for thirty days.
+-- deletes the oldest messages of a thread. So if it deleted the message at $3, no earlier message
+-- exists, and the deletion is later than $4. Failures are kept for thirty days.
 SELECT $4 > extract(epoch FROM clock_timestamp() - interval '30 days') * 1000
    AND (EXISTS (SELECT FROM messages AS m WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position < $3)
         OR NOT EXISTS (SELECT FROM expired_messages AS e

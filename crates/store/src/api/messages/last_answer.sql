@@ -1,7 +1,7 @@
--- $1 bucket, $2 thread, $3 include continuations. Finds the last answer to an input of a client by
--- its id: turns of tasks have other ids, and those of follow-ups (f) and continuations (h) contain
--- positions. The CASE hides the selectivity of the condition from the planner, so that it reads
--- backwards from the newest message instead of sorting all of them.
+-- $1 bucket, $2 thread, $3 include continuations. Finds the last answer to a client's input by the
+-- message id. Turns of tasks have other ids, and ids of follow-ups (f) and continuations (h)
+-- contain positions. The CASE hides the selectivity of the condition from the planner, so that the
+-- planner reads backwards from the newest message instead of sorting all of them.
 SELECT m.message_id, (extract(epoch FROM m.created_at) * 1000)::bigint AS created_ms
 FROM messages AS m
 WHERE m.bucket = $1 AND m.thread_id = $2

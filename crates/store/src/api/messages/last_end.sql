@@ -1,4 +1,4 @@
--- $1 bucket, $2 thread, $3 through. The same ends as in ends.sql.
+-- $1 bucket, $2 thread, $3 through. Considers the same ends as ends.sql.
 SELECT greatest(
     (SELECT m.position
      FROM messages AS m

@@ -18,8 +18,8 @@ WITH allowed AS (
     RETURNING version
 )
 , replaced AS (
-    -- Of two concurrent writes the later one may not see the other's timer. When that timer is due,
-    -- the schedule names another one.
+    -- Of two concurrent writes, the later one may not see the timer of the other. When that timer
+    -- is due, it has no effect, because the schedule names another timer.
     UPDATE timers AS t SET state = 'cancelled', ended_at = clock_timestamp(), ended_by = 'replaced'
     WHERE t.bucket = $1 AND t.agent_id = $2 AND t.kind = 'schedule' AND t.state = 'pending' AND t.body ->> 'schedule' = $3
       AND EXISTS (SELECT FROM put)

@@ -1,4 +1,4 @@
--- $1 bucket, $2 agent, $3 after, $4 limit. Driven by the marks, of which there are few.
+-- $1 bucket, $2 agent, $3 after, $4 limit. Starts from the failure marks, because there are few.
 SELECT t.*, (extract(epoch FROM t.created_at) * 1000)::bigint AS created_ms,
        (extract(epoch FROM t.failed_at) * 1000)::bigint AS failed_ms
 FROM agent_tasks AS t

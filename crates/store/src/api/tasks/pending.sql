@@ -1,5 +1,5 @@
--- $1 bucket, $2 agent, $3 after, $4 limit. Starts at the head: there may be very many completed
--- tasks before it.
+-- $1 bucket, $2 agent, $3 after, $4 limit. Starts at the head, because very many completed tasks
+-- may precede it.
 SELECT t.*, (extract(epoch FROM t.created_at) * 1000)::bigint AS created_ms,
        (extract(epoch FROM t.failed_at) * 1000)::bigint AS failed_ms
 FROM agent_tasks AS t

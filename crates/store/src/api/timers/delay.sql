@@ -1,5 +1,5 @@
--- $1 bucket, $2 timer, $3 agent, $4 due, ms, $5 body, $6 how many an agent may have. The body of an
--- existing row tells whether it is the same task.
+-- $1 bucket, $2 timer, $3 agent, $4 due, ms, $5 body, $6 how many an agent may have. If the row
+-- exists already, its body shows whether it is the same task.
 WITH known AS (SELECT body FROM timers WHERE bucket = $1 AND timer_id = $2)
 , room AS (
     SELECT count(*) < $6 AS is_there

@@ -1,5 +1,5 @@
--- $1 bucket, $2 agent, $3 position of the task, $4 run. A task that was given up has a mark. A task
--- that is tried again is the head, and its next run has a higher number.
+-- $1 bucket, $2 agent, $3 position of the task, $4 run. A task that has failed for good has a mark.
+-- A task that is retried is at the head, and its next run has a higher number.
 SELECT code, text, false AS is_retryable FROM failed_tasks
 WHERE bucket = $1 AND agent_id = $2 AND position = $3
 UNION ALL

@@ -16,7 +16,7 @@ WITH input AS (
            i.created_at + i.started_after_ms * interval '1 ms' AS started_at
     FROM input AS i
     CROSS JOIN LATERAL (
-        -- Only what an answer reports, without its reasoning.
+        -- Only the metadata that the report of an answer needs, without its reasoning.
         SELECT m.message_id, m.created_at, jsonb_strip_nulls(jsonb_build_object(
                    'stopped', m.metadata -> 'stopped', 'finish_reason', m.metadata -> 'finish_reason', 'model', m.metadata -> 'model',
                    'usage', m.metadata -> 'usage', 'tokens_used', m.metadata -> 'tokens_used')) AS metadata

@@ -1,9 +1,10 @@
--- $1 age, $2 how many at most. This one statement moves a call from `usage` into a sum of
--- `usage_days`, so that it is always in exactly one of them.
+-- $1 age, $2 maximum number of calls. This one statement moves calls from `usage` into the sums of
+-- `usage_days`, so that a call is always in exactly one of them.
 WITH old AS MATERIALIZED (
-    -- Whole days only, so that a query time within a day finds all calls of that day in detail or
-    -- none. now(), not clock_timestamp(): an index scan needs a stable time. SKIP LOCKED: a row
-    -- that is being erased is not summed, and several workers share the work.
+    -- Moves whole days only. So if a query begins or ends within a day, either all calls of that
+    -- day are kept in detail or none is. now(), not clock_timestamp(): an index scan needs a stable
+    -- time. SKIP LOCKED: a row that is being erased is not summed, and several workers share the
+    -- work.
     SELECT ctid AS place
     FROM usage
     WHERE created_at < date_trunc('day', now() - $1, 'UTC')
@@ -18,8 +19,8 @@ WITH old AS MATERIALIZED (
                                  cached_tokens, cached_input_tokens, reasoning_tokens)
     SELECT date_trunc('day', created_at, 'UTC'), antiphon_tenant_of(thread_id), agent_id, kind, model, finish_reason, count(*),
            count(*) FILTER (WHERE is_partial), count(*) FILTER (WHERE is_estimated),
-           -- A sum that exceeds bigint is stored as its maximum: an error would recur in each
-           -- round, and the calls would stay.
+           -- A sum that exceeds bigint is stored as the maximum of bigint. An error would recur in
+           -- each round, and the calls would never be moved.
            least(sum(input_tokens), 9223372036854775807), least(sum(output_tokens), 9223372036854775807),
            least(coalesce(sum(cached_tokens), 0), 9223372036854775807),
            least(sum(least(coalesce(cached_tokens, 0), input_tokens)), 9223372036854775807),

@@ -1,7 +1,7 @@
 -- $1 from and $2 before, ms since 1970, $3 limit; prices per million tokens: $4 model, $5 from, as
 -- text (NULL: always), $6 input, $7 cached input, $8 output; $9 only this tenant ('-': the default
--- tenant) or NULL. Sums that exceed bigint are returned as its maximum. The groups are seven
--- columns; those not requested are NULL.
+-- tenant) or NULL. A sum that exceeds bigint is returned as the maximum of bigint. The groups are
+-- seven columns; columns that were not requested are NULL.
 WITH prices AS (
     SELECT p.model, coalesce(p.starts, '-infinity'::timestamptz) AS starts, p.input, p.cached, p.output,
            lead(p.starts, 1, 'infinity'::timestamptz) OVER (PARTITION BY p.model ORDER BY p.starts NULLS FIRST) AS ends
@@ -17,7 +17,7 @@ WITH prices AS (
     WHERE created_at >= 'epoch'::timestamptz + $1 * interval '1 ms' AND created_at < 'epoch'::timestamptz + $2 * interval '1 ms'
       AND ($9::text IS NULL OR antiphon_tenant_of(thread_id) = $9)
     UNION ALL
-    -- All calls of a day count as made at its start.
+    -- All calls of a day count as made at the start of the day.
     SELECT day_at, NULL, NULL, agent_id, kind, model, finish_reason, calls, partial_calls, estimated_calls, input_tokens, output_tokens, cached_tokens,
            cached_input_tokens, reasoning_tokens
     FROM usage_days

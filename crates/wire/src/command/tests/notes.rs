@@ -55,7 +55,7 @@ fn a_publisher_of_messages_may_hide_a_note_and_others_may_not() {
     };
     let hidden = || json!({"note": true, "hidden": true});
     assert_eq!(said("messages", "system", 0, hidden()), "true");
-    // A note that cannot be hidden is refused, because it would be shown.
+    // If a note cannot be hidden, it is refused, because it would be shown.
     assert_eq!(said("messages", "system", 1, hidden()), "invalid_chunk", "it is not whole");
     assert_eq!(said("messages", "user", 0, hidden()), "invalid_chunk");
     assert_eq!(said("messages", "assistant", 0, hidden()), "invalid_chunk");

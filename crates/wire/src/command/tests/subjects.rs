@@ -22,7 +22,8 @@ fn agents_are_read_in_their_own_partition_only() {
     assert_eq!(of(0, "tasks.0.", 1), Err("invalid_subject"));
 }
 
-/// Every command as encoded by the fleet, and as encoded by builds before the subject of commands.
+/// Every command in the encoding of the fleet, and in that of builds before the subject of
+/// commands.
 fn forged() -> Vec<(&'static str, Vec<u8>)> {
     use pb::control::Kind;
     let timer = TimerId::follow_up(&thread(), Position::from_stored(7)).to_string();
@@ -65,7 +66,7 @@ fn commands_are_taken_on_their_own_subject_alone() {
     let control = pb_control(pb::control::Kind::Pause(())).encode_to_vec();
     let of_older_build = [vec![2 << 3 | 2, control.len() as u8], control].concat();
     assert_eq!(code("tasks.0.a1", of_older_build), "wrong_subject");
-    // Beside content that the subject accepts.
+    // The commands are combined with content that the subject accepts.
     let chunk =
         pb::Chunk { session_id: "t1".to_owned(), message_id: "m1".to_owned(), ..pb::Chunk::default() };
     let frame = pb::Frame { chunks: vec![chunk], ..pb::Frame::default() }.encode_to_vec();
@@ -107,7 +108,7 @@ fn messages_of_other_roles_need_a_subject_of_their_own() {
     ] {
         assert_eq!(of("chunks.0.t1", role, "m1"), on_chunks, "{role}");
         assert_eq!(of("messages.0.t1", role, "m1"), on_messages, "{role}");
-        // The owner judges answers, by their token.
+        // Answers are accepted here, because the owner checks them by their token.
         assert_eq!(of("chunks.0.t1", role, &format!("{}-a", turn().as_str())), Ok(()), "{role}");
     }
     let mixed = json!([

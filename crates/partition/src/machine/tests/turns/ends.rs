@@ -111,3 +111,32 @@ fn what_the_store_refuses_fails_where_it_would_have_stood() {
     assert_eq!(MessageOutcome::Failed(row.failure), ending.outcome);
     assert_eq!((row.key, row.position, row.batch_type), (answer.key, ending.position, ending.batch_type));
 }
+
+/// The commit says how many tokens the turn used. If its place were free before, another turn could
+/// begin although the tokens are owed.
+#[test]
+fn a_turn_is_active_until_its_end_is_committed() {
+    let mut script = TurnScript::new();
+    script.open("x");
+    let x = turn("x");
+    assert!(script.machine.is_active(&x));
+    script.auto = false;
+    script.say(0, &["done!"]);
+    assert!(script.machine.is_active(&x), "its commit is under way");
+    script.handle(Input::Committed(Vec::new()));
+    assert!(!script.machine.is_active(&x));
+}
+
+#[test]
+fn a_turn_that_waits_again_is_not_active() {
+    let mut script = TurnScript::new();
+    script.auto = false;
+    script.command(opened("x", 0, BusyPolicy::Enqueue));
+    let key = script.checks.pop().unwrap();
+    script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+    let start = script.last_start();
+    assert!(script.machine.is_active(&start.turn));
+    let started = Started::NotNow(NotNow::Budget { for_ms: 60_000 });
+    script.handle(Input::Started { turn: start.turn.clone(), run: 0, started });
+    assert!(!script.machine.is_active(&start.turn));
+}

@@ -1,0 +1,189 @@
+//! Does the erasures that clients have requested, one at a time in each worker.
+//!
+//! An erasure is held by a lease, which this loop renews and with which it stores what was removed
+//! so far. Another worker takes it over when this one dies. All steps can be repeated, so a worker
+//! that has lost its lease while it was paused does no harm before it notices.
+
+use std::time::Duration;
+
+use erasing::{EraseError, Erasure, ErasureProgress, Receipt};
+use metrics::counter;
+use serde_json::{Value, json};
+use store::{AttemptEnd, ClaimedErasure, Store, StoreError};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::context::Context;
+use crate::metrics::ERASURES;
+
+/// Interval at which workers look for an erasure: a new one waits little longer than this.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Time that owners have in each attempt to read the streams to their ends.
+const WAIT: Duration = Duration::from_secs(60);
+/// Maximum number of attempts.
+const MAX_ATTEMPTS: u32 = 20;
+/// Maximum pause between two attempts.
+const MAX_PAUSE: Duration = Duration::from_secs(300);
+
+/// What has become of one attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// Something is left: it is tried again.
+    Again,
+    Failed,
+    /// Another worker has it, or it was erased itself.
+    Lost,
+}
+
+impl Outcome {
+    /// Name in metrics.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Again => "again",
+            Self::Failed => "failed",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// Does erasures until `stop`.
+pub(crate) async fn work(context: Context, stop: CancellationToken) {
+    let (mut refused, mut pause) = (None, LOOK_INTERVAL);
+    loop {
+        // Spreads workers that were started at the same time.
+        tokio::select! {
+            () = sleep(pause.mul_f64(rand::random_range(0.5..=1.0))) => {}
+            () = stop.cancelled() => return,
+        }
+        let worked = round(&context, &stop).await;
+        context.refusals.of_round(&mut refused, "erasing", &worked);
+        pause = match worked {
+            Ok(Some(outcome)) => {
+                counter!(ERASURES, "outcome" => outcome.name()).increment(1);
+                Duration::ZERO
+            }
+            Ok(None) => LOOK_INTERVAL,
+            Err(error) => {
+                tracing::debug!(%error, "no erasure could be looked for");
+                LOOK_INTERVAL
+            }
+        };
+    }
+}
+
+/// Does the erasure that is due, if there is one.
+async fn round(context: &Context, stop: &CancellationToken) -> Result<Option<Outcome>, StoreError> {
+    let (store, config) = (&context.store, &context.config);
+    let Some(held) = store.claim_erasure(&config.worker_id, config.lease).await? else { return Ok(None) };
+    tracing::info!(erasure = %held.id, attempt = held.attempt, is_preview = held.is_preview, "an erasure begins");
+    let progress = ErasureProgress::from(held.counts.clone());
+    if held.attempt > MAX_ATTEMPTS {
+        let error =
+            format!("no worker has come to its end in {MAX_ATTEMPTS} attempts: see the logs of workers");
+        return end(store, &held, &progress, AttemptEnd::Failed { error, receipt: None }).await.map(Some);
+    }
+    let attempt_end = tokio::select! {
+        result = attempt(context, &held, &progress) => after_attempt(&held, result),
+        () = until_lost(store, &held, config.lease, &progress) => return Ok(Some(Outcome::Lost)),
+        () = stop.cancelled() => {
+            let error = "the worker was stopped; another one continues".to_owned();
+            AttemptEnd::Again { error, after: Duration::ZERO }
+        }
+    };
+    end(store, &held, &progress, attempt_end).await.map(Some)
+}
+
+async fn attempt(
+    context: &Context,
+    held: &ClaimedErasure,
+    progress: &ErasureProgress,
+) -> Result<Receipt, EraseError> {
+    let store = context.store.patient()?;
+    let erasure = Erasure { data: held.data.clone(), actor: held.actor.clone(), wait: WAIT };
+    let done = match held.is_preview {
+        true => erasing::preview(&store, Some(&context.bus), &erasure, progress).await,
+        false => erasing::erase(&store, Some(&context.bus), &erasure, progress).await,
+    };
+    store.close().await;
+    done
+}
+
+/// Keeps the lease and stores what was removed so far. Returns when the lease is lost.
+async fn until_lost(store: &Store, held: &ClaimedErasure, lease: Duration, progress: &ErasureProgress) {
+    let mut renewed_at = Instant::now();
+    loop {
+        sleep(lease / 3).await;
+        let sent = Instant::now();
+        match store.renew_erasure(held, lease, &progress.counts()).await {
+            Ok(true) => renewed_at = sent,
+            Ok(false) => return,
+            Err(error) => tracing::debug!(erasure = %held.id, %error, "the lease was not renewed"),
+        }
+        if renewed_at.elapsed() >= lease {
+            return;
+        }
+    }
+}
+
+fn after_attempt(held: &ClaimedErasure, result: Result<Receipt, EraseError>) -> AttemptEnd {
+    let (error, receipt) = match result {
+        Ok(receipt) => match receipt.left() {
+            None => return AttemptEnd::Done { receipt: written(held, &receipt) },
+            Some(left) => (left, Some(written(held, &receipt))),
+        },
+        Err(error) => (error.to_string(), None),
+    };
+    match held.attempt < MAX_ATTEMPTS {
+        true => AttemptEnd::Again { error, after: pause_after(held.attempt) },
+        false => AttemptEnd::Failed { error, receipt },
+    }
+}
+
+/// The receipt, with the time that the erasure has waited for this attempt.
+fn written(held: &ClaimedErasure, receipt: &Receipt) -> Value {
+    let mut receipt = receipt.to_json();
+    if let Some(Value::Object(spent)) = receipt.get_mut("spent_ms") {
+        spent.insert("queue".to_owned(), json!(held.waited_ms));
+    }
+    Value::Object(receipt)
+}
+
+/// Doubles with each attempt.
+fn pause_after(attempt: u32) -> Duration {
+    Duration::from_secs(1 << attempt.min(16)).min(MAX_PAUSE)
+}
+
+async fn end(
+    store: &Store,
+    held: &ClaimedErasure,
+    progress: &ErasureProgress,
+    end: AttemptEnd,
+) -> Result<Outcome, StoreError> {
+    let outcome = match &end {
+        AttemptEnd::Done { .. } => Outcome::Done,
+        AttemptEnd::Again { error, .. } => {
+            tracing::warn!(erasure = %held.id, attempt = held.attempt, error, "something is left to erase; it is tried again");
+            Outcome::Again
+        }
+        AttemptEnd::Failed { error, .. } => {
+            tracing::error!(erasure = %held.id, error, "something is left to erase, and it is not tried again");
+            Outcome::Failed
+        }
+    };
+    let is_ours = store.end_attempt(held, &progress.counts(), &end).await?;
+    tracing::info!(erasure = %held.id, outcome = outcome.name(), is_ours, "an attempt to erase has ended");
+    Ok(if is_ours { outcome } else { Outcome::Lost })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_limit() {
+        let seconds = [1, 2, 5, 8, 9, MAX_ATTEMPTS].map(|attempt| pause_after(attempt).as_secs());
+        assert_eq!(seconds, [2, 4, 32, 256, 300, 300]);
+    }
+}

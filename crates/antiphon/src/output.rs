@@ -108,6 +108,24 @@ pub(crate) fn key_value_table(value: &Value) -> Table {
     table
 }
 
+/// A table of the places in a receipt of an erasure from which something was removed, and of those
+/// where something stays.
+pub(crate) fn receipt_table(receipt: &Value) -> Table {
+    let mut table = Table::new(["PLACE", "REMOVED"]);
+    for (part, prefix) in [("tables", ""), ("streams", "stream ")] {
+        for (name, count) in receipt[part].as_object().into_iter().flatten().filter(|(_, count)| **count != 0)
+        {
+            table.row([format!("{prefix}{name}"), cell(count)]);
+        }
+    }
+    for (part, prefix) in [("pending", "not yet: "), ("elsewhere", "not: ")] {
+        for (place, why) in receipt[part].as_object().into_iter().flatten() {
+            table.row([format!("{prefix}{place}"), cell(why)]);
+        }
+    }
+    table
+}
+
 /// Prints the result in the chosen format.
 pub(crate) fn print(
     format: OutputFormat,
@@ -138,6 +156,16 @@ pub(crate) fn eprint_line(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_receipt_lists_only_what_was_there() {
+        let receipt = serde_json::json!({
+            "tables": {"messages": 4, "facts": 0}, "streams": {"WORK": 1, "TURNS": 0},
+            "pending": {"PARTITION_1": "no worker"}, "elsewhere": {},
+        });
+        let expected = "PLACE                 REMOVED\nmessages              4\nstream WORK           1\nnot yet: PARTITION_1  no worker\n";
+        assert_eq!(receipt_table(&receipt).text(), expected);
+    }
 
     #[test]
     fn a_reader_that_is_gone_is_no_failure() {

@@ -51,15 +51,22 @@ fn table(shown: &AnswerView, answer: &Value) -> Table {
     match shown {
         AnswerView::Rows(list, columns) => rows(&answer[*list], columns),
         AnswerView::RowsBelow(list, columns) => {
-            let single = answer.as_object().into_iter().flatten();
-            let single: Map<String, Value> = single
-                .filter(|(name, value)| name != list && !value.is_array())
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect();
-            output::key_value_table(&Value::Object(single)).with_below(rows(&answer[*list], columns))
+            fields_that(answer, |name, value| name != *list && !value.is_array())
+                .with_below(rows(&answer[*list], columns))
         }
-        AnswerView::Fields | AnswerView::Text(_) | AnswerView::Awaited => output::key_value_table(answer),
+        AnswerView::Awaited => {
+            let receipt = if answer["receipt"].is_object() { &answer["receipt"] } else { &answer["counts"] };
+            fields_that(answer, |_, value| !value.is_object()).with_below(output::receipt_table(receipt))
+        }
+        AnswerView::Fields | AnswerView::Text(_) => output::key_value_table(answer),
     }
+}
+
+/// The fields of an object that `is_shown` selects, as a table.
+fn fields_that(answer: &Value, is_shown: impl Fn(&str, &Value) -> bool) -> Table {
+    let fields = answer.as_object().into_iter().flatten().filter(|(name, value)| is_shown(name, value));
+    let shown: Map<String, Value> = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+    output::key_value_table(&Value::Object(shown))
 }
 
 fn rows(items: &Value, columns: &[&str]) -> Table {

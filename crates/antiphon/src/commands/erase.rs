@@ -55,7 +55,7 @@ fn print(options: &Erase, data: &ErasedData, receipt: &Receipt) -> Result<(), Ex
         json.insert("streams".to_owned(), Value::Null);
     }
     let json = Value::Object(json);
-    output::print(options.database.output.format(), &json, || table(&json))
+    output::print(options.database.output.format(), &json, || output::receipt_table(&json))
 }
 
 fn scope(data: &ErasedData) -> Map<String, Value> {
@@ -68,21 +68,4 @@ fn scope(data: &ErasedData) -> Map<String, Value> {
         }
     };
     fields.into_iter().map(|(field, value)| (field.to_owned(), value)).collect()
-}
-
-fn table(json: &Value) -> output::Table {
-    let mut table = output::Table::new(["PLACE", "REMOVED"]);
-    for (name, rows) in json["tables"].as_object().into_iter().flatten() {
-        table.row([name.clone(), output::cell(rows)]);
-    }
-    for (name, entries) in json["streams"].as_object().into_iter().flatten() {
-        table.row([format!("stream {name}"), output::cell(entries)]);
-    }
-    for (place, why) in json["pending"].as_object().into_iter().flatten() {
-        table.row([format!("not yet: {place}"), output::cell(why)]);
-    }
-    for (place, what) in json["elsewhere"].as_object().into_iter().flatten() {
-        table.row([format!("not: {place}"), output::cell(what)]);
-    }
-    table
 }

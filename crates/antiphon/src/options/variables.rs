@@ -13,10 +13,26 @@ const PREFIX: &str = "ANTIPHON_";
 const MISSPELT: usize = 2;
 /// Variables of earlier builds without the prefix, with advice. If set, they would be silently
 /// ignored.
-const REMOVED: [(&str, &str); 1] = [(
-    "SPILL_AFTER_SECONDS",
-    "open messages are saved by the cost of reading them again, see ANTIPHON_REPLAY_ENTRIES",
-)];
+const REMOVED: [(&str, &str); 11] = [
+    ("AUDIT_LOG_MAX_BYTES", RECORDS),
+    ("COMPLETED_TASKS_MAX_BYTES", RECORDS),
+    ("DEAD_LETTERS_MAX_BYTES", RECORDS),
+    ("ERASED_THREADS_MAX_BYTES", RECORDS),
+    ("FAILED_TASKS_MAX_BYTES", RECORDS),
+    ("FAILED_TASKS_MAX_DAYS", FAILURES),
+    ("FAILED_TURNS_MAX_BYTES", RECORDS),
+    ("FAILED_TURNS_MAX_DAYS", FAILURES),
+    ("REPLAY_BYTES", "the bound in entries is enough, see ANTIPHON_REPLAY_ENTRIES"),
+    ("RETENTION_INTERVAL_SECONDS", "retention follows ANTIPHON_CLEANUP_INTERVAL_SECONDS"),
+    (
+        "SPILL_AFTER_SECONDS",
+        "open messages are saved by the cost of reading them again, see ANTIPHON_REPLAY_ENTRIES",
+    ),
+];
+const RECORDS: &str = "one size holds for all records, see ANTIPHON_RECORDS_MAX_BYTES";
+const FAILURES: &str = "one age holds for failed tasks and failed turns, see ANTIPHON_FAILURES_MAX_DAYS";
+/// Variables of earlier builds without the prefix whose values are constants now.
+const FIXED: [&str; 3] = ["COMMIT_CONNECTIONS", "IDEMPOTENCY_KEY_TTL_SECONDS", "THREAD_CACHE_BYTES"];
 /// Suffixes of variables with a unit.
 const UNITS: [&str; 8] = ["_MS", "_SECONDS", "_SECS", "_S", "_MINUTES", "_DAYS", "_BYTES", "_MB"];
 
@@ -34,6 +50,9 @@ pub(crate) fn misspelt_variable(set: impl IntoIterator<Item = String>) -> Option
                 REMOVED.iter().find(|(removed, _)| name.strip_prefix(PREFIX) == Some(removed))
             {
                 return Some(format!("there is no variable {name} any more: {instead}"));
+            }
+            if FIXED.iter().any(|fixed| name.strip_prefix(PREFIX) == Some(fixed)) {
+                return Some(format!("there is no variable {name} any more: its value is fixed; remove it"));
             }
             let most = MISSPELT.max((name.len() - PREFIX.len()) / 4);
             let distance = |known: &&String| match without_unit(known) == without_unit(&name) {

@@ -4,7 +4,7 @@ use axum::handler::Handler;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::{JsonBody, MaxBodySize, NoBody};
+use http_server::extract::body::{EmptyBody, JsonBody, MaxBodySize};
 use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
@@ -309,7 +309,7 @@ pub(crate) async fn pause(
     ctx: RequestContext,
     agent: PathParam<String>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     act(&ctx, &agent.0, &headers, ControlKind::Pause).await
 }
@@ -318,7 +318,7 @@ pub(crate) async fn resume(
     ctx: RequestContext,
     agent: PathParam<String>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     act(&ctx, &agent.0, &headers, ControlKind::Resume).await
 }
@@ -327,7 +327,7 @@ pub(crate) async fn clear_backoff(
     ctx: RequestContext,
     agent: PathParam<String>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     act(&ctx, &agent.0, &headers, ControlKind::ClearBackoff).await
 }

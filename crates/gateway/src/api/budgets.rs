@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::{JsonBody, MaxBodySize, NoBody};
+use http_server::extract::body::{EmptyBody, JsonBody, MaxBodySize};
 use http_server::extract::path::{self, PathParam};
 use http_server::extract::query::{self, QueryParams};
 use model::{AgentId, BudgetName, PriceTable, Tenant};
@@ -269,7 +269,7 @@ pub(crate) async fn delete(
     ctx: RequestContext,
     PathParam(name): PathParam<String>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let (name, actor, command) = (name_of(&name)?, ctx.actor(&headers)?, control::new_id()?);
     if !ctx.store()?.delete_budget(ctx.tenant(), &name, &command, &actor).await? {

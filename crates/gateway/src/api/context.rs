@@ -7,7 +7,7 @@ use batches::context::{Builder, ContextRules, Decision, Inclusion, LastMessages,
 use batches::render::{self, Rendered, Repair, RepairKind};
 use batches::{Compaction, Context};
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::NoBody;
+use http_server::extract::body::EmptyBody;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
@@ -327,7 +327,7 @@ pub(crate) async fn undo(
     ctx: RequestContext,
     PathParam(thread): PathParam<String>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let (thread, actor, backend) = (ctx.thread(&thread)?, ctx.actor(&headers)?, ctx.backend()?);
     let none = || Problem::from(ErrorCode::NoCompaction);

@@ -3,7 +3,7 @@
 use axum::http::HeaderMap;
 use axum::response::Response;
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::NoBody;
+use http_server::extract::body::EmptyBody;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
@@ -187,7 +187,7 @@ pub(crate) async fn replay(
     ctx: RequestContext,
     PathParam(letter): PathParam<String>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let (id, actor, backend) = (letter_id(&letter)?, ctx.actor(&headers)?, ctx.backend()?);
     let letter = own_letter(&ctx, &id).await?;
@@ -225,7 +225,7 @@ pub(crate) async fn delete(
     ctx: RequestContext,
     PathParam(letter): PathParam<String>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let (id, actor) = (letter_id(&letter)?, ctx.actor(&headers)?);
     let letter = own_letter(&ctx, &id).await?;

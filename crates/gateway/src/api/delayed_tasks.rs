@@ -3,7 +3,7 @@
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::NoBody;
+use http_server::extract::body::EmptyBody;
 use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
@@ -161,7 +161,7 @@ pub(crate) async fn delete(
     ctx: RequestContext,
     PathParam((agent, task)): PathParam<(String, String)>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let (agent, task) = (ctx.agent(&agent)?, path::id("task", &task, TaskId::parse)?);
     let (actor, backend) = (ctx.actor(&headers)?, ctx.backend()?);

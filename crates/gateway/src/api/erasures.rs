@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::NoBody;
+use http_server::extract::body::EmptyBody;
 use http_server::extract::path::{self, PathParam};
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
@@ -208,7 +208,7 @@ pub(crate) async fn erase_thread(
     PathParam(thread): PathParam<String>,
     QueryParams(query): QueryParams<EraseQuery>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let (thread, backend) = (ctx.thread(&thread)?, ctx.backend()?);
     let store = backend.store();
@@ -226,7 +226,7 @@ pub(crate) async fn erase_user(
     PathParam(user): PathParam<String>,
     QueryParams(query): QueryParams<EraseQuery>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     if !(1..=MAX_USER_LEN).contains(&user.len()) || user.contains('\0') {
         let detail = format!("user: it must have 1 to {MAX_USER_LEN} bytes, and no NUL character");
@@ -241,7 +241,7 @@ pub(crate) async fn erase_tenant(
     PathParam(tenant): PathParam<String>,
     QueryParams(query): QueryParams<EraseQuery>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     if ctx.tenant().is_some() {
         let detail = "tenants are erased by the default tenant: this requires one of its credentials";

@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::NoBody;
+use http_server::extract::body::EmptyBody;
 use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
@@ -139,7 +139,7 @@ pub(crate) async fn retry(
     ctx: RequestContext,
     PathParam((thread, turn)): PathParam<(String, String)>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let (thread, turn, actor) = (ctx.thread(&thread)?, turn_id(&turn)?, ctx.actor(&headers)?);
     let backend = ctx.backend()?;
@@ -154,7 +154,7 @@ pub(crate) async fn delete(
     ctx: RequestContext,
     PathParam((thread, turn)): PathParam<(String, String)>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let (thread, turn, actor) = (ctx.thread(&thread)?, turn_id(&turn)?, ctx.actor(&headers)?);
     let backend = ctx.backend()?;

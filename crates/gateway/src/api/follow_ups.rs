@@ -4,7 +4,7 @@
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::{JsonBody, MaxBodySize, NoBody};
+use http_server::extract::body::{EmptyBody, JsonBody, MaxBodySize};
 use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
@@ -322,7 +322,7 @@ pub(crate) async fn cancel(
     ctx: RequestContext,
     PathParam((thread, timer)): PathParam<(String, String)>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let (thread, timer) = (ctx.thread(&thread)?, timer_id("follow-up", &timer)?);
     let (actor, backend) = (ctx.actor(&headers)?, ctx.backend()?);

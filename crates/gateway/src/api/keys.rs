@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_server::auth::authenticator::{self, new_key};
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::{JsonBody, MaxBodySize, NoBody};
+use http_server::extract::body::{EmptyBody, JsonBody, MaxBodySize};
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
@@ -185,7 +185,7 @@ pub(crate) async fn revoke(
     ctx: RequestContext,
     PathParam(key): PathParam<String>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let id = key_id(&key)?;
     let (store, actor) = (ctx.store()?, ctx.actor(&headers)?);

@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use batches::memory::{Fact, MemoryQuery, memory_query};
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::{JsonBody, MaxBodySize, NoBody};
+use http_server::extract::body::{EmptyBody, JsonBody, MaxBodySize};
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
@@ -323,7 +323,7 @@ pub(crate) async fn delete(
     PathParam((agent, fact)): PathParam<(String, String)>,
     QueryParams(query): QueryParams<ForgetQuery>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let (agent, actor, store) = (ctx.agent(&agent)?, ctx.actor(&headers)?, ctx.store()?);
     let fact = Some(fact).filter(|fact| is_text(fact)).ok_or_else(unknown)?;

@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::{JsonBody, MaxBodySize, NoBody};
+use http_server::extract::body::{EmptyBody, JsonBody, MaxBodySize};
 use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use model::{AgentId, Control, ControlKind, ScheduleName, Timestamp};
@@ -323,7 +323,7 @@ pub(crate) async fn delete(
     ctx: RequestContext,
     PathParam((agent, name)): PathParam<(String, String)>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let (agent, name, actor) = (ctx.agent(&agent)?, name_of(&name)?, ctx.actor(&headers)?);
     Ok(drop_stored(ctx.backend()?, actor, agent, name).await?.into_response())

@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::{JsonBody, MaxBodySize, NoBody};
+use http_server::extract::body::{EmptyBody, JsonBody, MaxBodySize};
 use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
@@ -306,7 +306,7 @@ pub(crate) async fn delete(
     ctx: RequestContext,
     PathParam((agent, task)): PathParam<(String, String)>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let (agent, task, actor) = (ctx.queue(&agent)?, task_id(&task)?, ctx.actor(&headers)?);
     act(ctx.backend()?, agent, &task, actor, ControlKind::DropTask(task.clone())).await
@@ -316,7 +316,7 @@ pub(crate) async fn retry(
     ctx: RequestContext,
     PathParam((agent, task)): PathParam<(String, String)>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let (agent, task, actor) = (ctx.queue(&agent)?, task_id(&task)?, ctx.actor(&headers)?);
     act(ctx.backend()?, agent, &task, actor, ControlKind::RetryTask(task.clone())).await

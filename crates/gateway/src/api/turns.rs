@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::NoBody;
+use http_server::extract::body::EmptyBody;
 use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use model::{ControlKind, FinishReason, QueryTarget, ThreadId, TimerId, TurnId, WaitReason};
@@ -228,7 +228,7 @@ pub(crate) async fn stop(
     ctx: RequestContext,
     PathParam(turn): PathParam<String>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Result<Response, Problem> {
     let (turn, actor) = (turn_id(&turn)?, ctx.actor(&headers)?);
     let backend = ctx.backend()?;

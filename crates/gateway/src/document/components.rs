@@ -79,7 +79,7 @@ fn parameters(operation: &mut Value, found: &mut dyn FnMut(&mut Value, Vec<Strin
 fn request_bodies(operation: &mut Value, found: &mut dyn FnMut(&mut Value, Vec<String>)) {
     let Some(body) = operation.get_mut("requestBody").filter(|body| !is_reference(body)) else { return };
     let schema = name_of(&body["content"]["application/json"]["schema"]);
-    found(body, vec![schema.unwrap_or_else(|| "NoBody".to_owned())]);
+    found(body, vec![schema.unwrap_or_else(|| "EmptyBody".to_owned())]);
 }
 
 /// Named like the schema with the status.

@@ -68,9 +68,9 @@ pub async fn raw(request: Request) -> Result<Bytes, Problem> {
 
 /// No body, or an empty object.
 #[derive(Debug)]
-pub struct NoBody;
+pub struct EmptyBody;
 
-impl<S: Send + Sync> FromRequest<S> for NoBody {
+impl<S: Send + Sync> FromRequest<S> for EmptyBody {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
@@ -277,7 +277,7 @@ mod tests {
     async fn what_takes_no_body_takes_an_empty_object() {
         for (body, is_ok) in [("", true), (" {} ", true), ("{\"a\":1}", false), ("null", false)] {
             let request = Request::builder().body(Body::from(body)).unwrap();
-            assert_eq!(NoBody::from_request(request, &()).await.is_ok(), is_ok, "{body}");
+            assert_eq!(EmptyBody::from_request(request, &()).await.is_ok(), is_ok, "{body}");
         }
     }
 }

@@ -31,7 +31,7 @@ const RULES: ContentRules = ContentRules { text_types: &["text"], ignored: |_| f
 
 /// Every field that the protocol has.
 pub(crate) const FIELDS: &Known = &[
-    refused("context", "what the model is told belongs to the agent's settings, or into a system message"),
+    refused("context", "put such text into the agent's settings, or into a system message"),
     handed_as("forwardedProps", "forwarded_props", FieldShape::Object, "Goes to the workflow as it is."),
     required("messages", ReadShape::Messages(CONTENT), LAST_MESSAGE),
     refused("parentRunId", "a thread has no branches"),

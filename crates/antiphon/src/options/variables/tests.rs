@@ -35,6 +35,18 @@ fn a_variable_that_is_gone_says_what_to_use() {
 }
 
 #[test]
+fn a_variable_whose_value_is_fixed_is_refused() {
+    let mut known = BTreeSet::new();
+    collect(&Options::command(), &mut known);
+    for fixed in FIXED {
+        let name = format!("{PREFIX}{fixed}");
+        let line = format!("there is no variable {name} any more: its value is fixed; remove it");
+        assert_eq!(found(&[&name]), Some(line));
+        assert!(!known.contains(&name));
+    }
+}
+
+#[test]
 fn known_names_and_those_of_others_are_let_be() {
     let others = ["ANTIPHON_NATS_STORE", "ANTIPHON_BIN", "ANTIPHON_TEAM", "HTTP_ADDR", "PATH"];
     assert_eq!(found(&others), None);

@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use bytes::Bytes;
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::NoBody;
+use http_server::extract::body::EmptyBody;
 use http_server::extract::path::PathParam;
 use http_server::extract::query::QueryParams;
 use http_server::transport::extensions::ConnectionHandle;
@@ -258,7 +258,7 @@ pub(crate) async fn cancel(
     ctx: RequestContext,
     PathParam(response): PathParam<String>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Response {
     let outcome = async {
         let (actor, backend) = (ctx.actor(&headers)?, ctx.backend()?);

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use feed::Subscription;
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::NoBody;
+use http_server::extract::body::EmptyBody;
 use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use http_server::extract::query::QueryParams;
@@ -283,7 +283,7 @@ pub(crate) async fn stop(
     PathParam(thread): PathParam<String>,
     QueryParams(query): QueryParams<StopQuery>,
     headers: HeaderMap,
-    _: NoBody,
+    _: EmptyBody,
 ) -> Response {
     let outcome = async {
         let (thread, actor, backend) = (ctx.thread(&thread)?, ctx.actor(&headers)?, ctx.backend()?);

@@ -63,7 +63,8 @@ fn outside_of_samples(text: &str) -> String {
 fn sets(text: &str, name: &str, default: &str) -> bool {
     let quoted = format!("\"{name}\"");
     text.match_indices(&quoted).any(|(at, _)| {
-        let value = text[at + quoted.len()..].trim_start_matches([',', ' ', '\n']);
+        let Some(value) = text[at + quoted.len()..].trim_start().strip_prefix(',') else { return false };
+        let value = value.trim_start();
         let value = match value.strip_prefix('"') {
             Some(literal) => literal.split('"').next().unwrap_or_default().to_owned(),
             None => value.split([',', ')', ']']).next().unwrap_or_default().replace('_', ""),

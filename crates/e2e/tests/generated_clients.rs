@@ -61,7 +61,7 @@ fn check(calls: &[Call], answers: &str) {
         let (status, text) = (answer["status"].as_u64().unwrap(), answer["text"].as_str().unwrap());
         let is_known = REFUSED.iter().any(|(of, why)| *of == call.operation && text.contains(why));
         let is_described = status >= 400 || call.statuses.contains(&status);
-        if !is_described || (matches!(status, 400 | 422) && !is_known) {
+        if !is_described || (matches!(status, 400 | 422 | 500..) && !is_known) {
             let body = call.body.as_ref().map(Value::to_string).unwrap_or_default();
             writeln!(faults, "{} {} {}: {status} {text}\n  {body}", call.operation, call.method, call.path)
                 .unwrap();

@@ -15,6 +15,8 @@ pub(crate) struct ErasureAttempt<'a> {
     pub(crate) threads: Vec<ThreadId>,
     pub(crate) agents: BTreeSet<AgentId>,
     pub(crate) progress: ErasureProgress,
+    /// The run that has marked the threads. `None`: a tenant's mark is theirs.
+    pub(crate) run: Option<String>,
 }
 
 impl<'a> ErasureAttempt<'a> {
@@ -29,7 +31,15 @@ impl<'a> ErasureAttempt<'a> {
         }
         let partitions = store.partition_count().await?.ok_or(EraseError::NotMigrated)?;
         let agents = threads.iter().map(ThreadId::agent).collect();
-        Ok(Self { store, partitions, threads, agents, progress })
+        Ok(Self { store, partitions, threads, agents, progress, run: None })
+    }
+
+    /// The threads among these whose rows this attempt is to delete: those with its own mark.
+    pub(crate) async fn own(&self, threads: &[ThreadId]) -> Result<Vec<ThreadId>, EraseError> {
+        match &self.run {
+            Some(run) => Ok(self.store.erasing_by(threads, run).await?),
+            None => Ok(threads.to_vec()),
+        }
     }
 
     /// The partitions whose owners may hold something of the threads.

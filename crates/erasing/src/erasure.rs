@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use store::ErasedData;
+use store::{ErasedData, ErasureHold};
 
 /// What is erased, in whose name, and how long owners may take to read the streams.
 #[derive(Debug, Clone)]
@@ -12,4 +12,6 @@ pub struct Erasure {
     pub actor: String,
     /// Timeout for workers to read the streams up to their ends.
     pub wait: Duration,
+    /// The worker's hold on the request; `None` for the command on the database.
+    pub hold: Option<ErasureHold>,
 }

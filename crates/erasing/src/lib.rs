@@ -162,9 +162,19 @@ impl ErasureServers<'_> {
     ) -> Result<Receipt, EraseError> {
         let Self { store, bus } = self;
         let (progress, id) = (attempt.progress.clone(), uuid::Uuid::now_v7().simple().to_string());
+        let mut marked = Vec::with_capacity(attempt.threads.len());
         for threads in attempt.threads.chunks(THREADS_AT_ONCE) {
-            store.mark_erased(threads, &erasure.actor, &id, owner).await?;
+            match &erasure.hold {
+                Some(hold) => {
+                    marked.extend(store.mark_held(threads, &erasure.actor, &id, owner, hold).await?);
+                }
+                None => {
+                    store.mark_erased(threads, &erasure.actor, &id, owner).await?;
+                    marked.extend_from_slice(threads);
+                }
+            }
         }
+        (attempt.threads, attempt.run) = (marked, Some(id.clone()));
         // Saved parts of an answer are found by its task. An owner that could still save some must
         // therefore lose its partition before tasks are deleted.
         note_agents(attempt).await?;

@@ -59,7 +59,7 @@ async fn delete_rows_once(attempt: &mut ErasureAttempt<'_>) -> Result<u64, Erase
     note_agents(attempt).await?;
     for threads in attempt.threads.chunks(THREADS_AT_ONCE) {
         loop {
-            let rows = attempt.store.erase_some(threads).await?;
+            let rows = attempt.store.erase_some(&attempt.own(threads).await?).await?;
             let sum: u64 = rows.values().sum();
             all += sum;
             attempt.progress.add_rows(&rows);

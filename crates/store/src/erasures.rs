@@ -144,6 +144,14 @@ pub struct ClaimedErasure {
     pub waited_ms: u64,
 }
 
+/// The hold of a worker on a requested erasure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErasureHold {
+    pub id: ErasureId,
+    /// The number of the worker's attempt. A higher one means that another worker holds it.
+    pub attempt: u32,
+}
+
 /// How an attempt has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttemptEnd {
@@ -242,6 +250,21 @@ impl Store {
         self.rows(statement.bind(interval(lease))).await?.first().map(claimed).transpose()
     }
 
+    /// Marks threads like [`Store::mark_erased`], for a request that the caller holds. Returns the
+    /// marked threads. Threads that were created again after the request are left alone, and all
+    /// are if another worker holds the request by now.
+    pub async fn mark_held(
+        &self,
+        threads: &[ThreadId],
+        actor: &str,
+        run: &str,
+        owner: Option<&ErasedOwner>,
+        hold: &ErasureHold,
+    ) -> Result<Vec<ThreadId>, StoreError> {
+        let attempt = i32::try_from(hold.attempt).unwrap_or(i32::MAX);
+        self.mark(threads, actor, run, owner, Some((hold.id.to_string(), attempt))).await
+    }
+
     /// Keeps an erasure for another `lease`, and stores what was removed so far. False: it is not
     /// the caller's any more.
     pub async fn renew_erasure(
@@ -289,11 +312,19 @@ impl Store {
         Ok(rows.values().any(|rows| *rows > 0))
     }
 
-    /// Removes the name of a user from erasures that have ended.
+    /// Removes the name of a user from erasures that have ended, and drops dry runs that have not:
+    /// they would keep the name when they end.
     pub(crate) async fn forget_user_in_erasures(&self, tenant: &str, user: &str) -> Result<u64, StoreError> {
         let statement = sqlx::query(
-            "UPDATE erasures SET subject = NULL
-             WHERE tenant = $1 AND kind = 'user' AND subject = $2 AND ended_at IS NOT NULL RETURNING true",
+            "WITH dropped AS (
+                 DELETE FROM erasures
+                 WHERE tenant = $1 AND kind = 'user' AND subject = $2 AND ended_at IS NULL AND is_preview
+                 RETURNING true
+             ), named AS (
+                 UPDATE erasures SET subject = NULL
+                 WHERE tenant = $1 AND kind = 'user' AND subject = $2 AND ended_at IS NOT NULL RETURNING true
+             )
+             SELECT true FROM dropped UNION ALL SELECT true FROM named",
         );
         let rows = self.rows(statement.bind(tenant.to_owned()).bind(user.to_owned())).await?;
         Ok(rows.len() as u64)

@@ -67,7 +67,7 @@ pub use dead_letters::{DeadLetterCursor, DeadLetterId, ReplayClaim, StoredDeadLe
 pub use erase::{Erased, ErasedOwner, ErasedRows};
 pub use erased_tenants::{ErasedTenant, ReopenedTenant};
 pub use erasures::{
-    AttemptEnd, ClaimedErasure, ErasedCounts, ErasedData, ErasureId, ErasureRow, ErasureState,
+    AttemptEnd, ClaimedErasure, ErasedCounts, ErasedData, ErasureHold, ErasureId, ErasureRow, ErasureState,
     MAX_OPEN_ERASURES, NewErasure,
 };
 pub use error::{Disposition, StoreError};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use model::{Tenant, ThreadId};
 use serde_json::json;
 use store::{
-    AttemptEnd, ErasedCounts, ErasedData, ErasedOwner, ErasureId, ErasureRow, ErasureState,
-    MAX_OPEN_ERASURES, NewErasure, Store,
+    AttemptEnd, ClaimedErasure, ErasedCounts, ErasedData, ErasedOwner, ErasureHold, ErasureId, ErasureRow,
+    ErasureState, MAX_OPEN_ERASURES, NewErasure, Store,
 };
 
 use crate::fixture::{Database, thread};
@@ -149,4 +149,71 @@ async fn erasures_belong_to_tenants_and_are_bounded() {
     // The erasures of a tenant are erased with it.
     let tenant = ErasedOwner::Tenant(Some(acme));
     assert_eq!(store.erase_owner(&tenant).await.unwrap()["erasures"], 1);
+}
+
+fn hold(held: &ClaimedErasure) -> ErasureHold {
+    ErasureHold { id: held.id.clone(), attempt: held.attempt }
+}
+
+#[tokio::test]
+async fn a_thread_that_was_created_after_the_request_is_not_erased() {
+    let (database, store) = Database::new(2).await;
+    let threads = [thread("t1"), thread("t2")];
+    request(&store, 1, of_user("bob")).await;
+    let first = store.claim_erasure("w1", LEASE).await.unwrap().unwrap();
+    let mark = async |run: &str, held: &ClaimedErasure| {
+        let mut marked = store.mark_held(&threads, "ada", run, None, &hold(held)).await.unwrap();
+        marked.sort();
+        marked
+    };
+    assert_eq!(mark("r1", &first).await, threads);
+    assert_eq!(store.erasing_by(&threads, "r1").await.unwrap().len(), 2);
+    store.finish_erasing(&threads, "r1").await.unwrap();
+    assert_eq!(store.erasing_by(&threads, "r1").await.unwrap(), [], "its rows are not deleted any more");
+    // A client creates one again. The same erasure is tried again, because its end was not stored.
+    database
+        .execute("UPDATE erased_threads SET recreated_at = clock_timestamp() WHERE thread_id = 't1'")
+        .await;
+    end_leases(&database).await;
+    let second = store.claim_erasure("w2", LEASE).await.unwrap().unwrap();
+    assert_eq!(mark("r2", &second).await, [thread("t2")]);
+    assert_eq!(store.erasing_by(&threads, "r2").await.unwrap(), [thread("t2")]);
+    // The first worker was only paused: it marks nothing.
+    assert_eq!(mark("r3", &first).await, []);
+    let done = AttemptEnd::Done { receipt: json!({}) };
+    assert!(store.end_attempt(&second, &counts(0), &done).await.unwrap());
+    assert_eq!(mark("r4", &second).await, [], "it has ended");
+    // A later request erases the new thread.
+    request(&store, 2, of_user("bob")).await;
+    let third = store.claim_erasure("w1", LEASE).await.unwrap().unwrap();
+    assert_eq!(mark("r5", &third).await, threads);
+}
+
+#[tokio::test]
+async fn many_erasures_of_one_tenant_do_not_hold_up_another() {
+    let (_database, store) = Database::new(2).await;
+    let acme = Tenant::parse("acme").unwrap();
+    for number in 1..=3 {
+        request(&store, number, of_user(&format!("u{number}"))).await;
+    }
+    let of_acme = ErasedData::Owner(ErasedOwner::User(Some(acme.clone()), "bob".to_owned()));
+    let of_acme = NewErasure { tenant: Some(acme), ..new(4, of_acme) };
+    store.request_erasure(&of_acme).await.unwrap().unwrap();
+    let mut order = Vec::new();
+    while let Some(held) = store.claim_erasure("w1", LEASE).await.unwrap() {
+        order.push(held.id.clone());
+        store.end_attempt(&held, &counts(0), &AttemptEnd::Done { receipt: json!({}) }).await.unwrap();
+    }
+    assert_eq!(order, [id(1), id(4), id(2), id(3)]);
+}
+
+#[tokio::test]
+async fn a_dry_run_of_an_erased_user_does_not_keep_the_name() {
+    let (database, store) = Database::new(2).await;
+    let preview = NewErasure { is_preview: true, ..new(1, of_user("bob")) };
+    store.request_erasure(&preview).await.unwrap().unwrap();
+    let held = store.claim_erasure("w1", LEASE).await.unwrap().unwrap();
+    store.erase_owner(&ErasedOwner::User(None, "bob".to_owned())).await.unwrap();
+    assert!(!store.renew_erasure(&held, LEASE, &counts(0)).await.unwrap());
+    assert_eq!(database.number("SELECT count(*) FROM erasures").await, 0);
 }

@@ -1,15 +1,15 @@
 //! Does the erasures that clients have requested, one at a time in each worker.
 //!
 //! An erasure is held by a lease, which this loop renews and with which it stores what was removed
-//! so far. Another worker takes it over when this one dies. All steps can be repeated, so a worker
-//! that has lost its lease while it was paused does no harm before it notices.
+//! so far. Another worker takes it over when this one dies. A worker that was paused beyond its
+//! lease marks no thread any more, and deletes only rows of threads that bear its own mark.
 
 use std::time::Duration;
 
 use erasing::{EraseError, Erasure, ErasureProgress, Receipt};
 use metrics::counter;
 use serde_json::{Value, json};
-use store::{AttemptEnd, ClaimedErasure, Store, StoreError};
+use store::{AttemptEnd, ClaimedErasure, ErasureHold, Store, StoreError};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -54,8 +54,9 @@ pub(crate) async fn work(context: Context, stop: CancellationToken) {
     loop {
         // Spreads workers that were started at the same time.
         tokio::select! {
-            () = sleep(pause.mul_f64(rand::random_range(0.5..=1.0))) => {}
+            biased;
             () = stop.cancelled() => return,
+            () = sleep(pause.mul_f64(rand::random_range(0.5..=1.0))) => {}
         }
         let worked = round(&context, &stop).await;
         context.refusals.of_round(&mut refused, "erasing", &worked);
@@ -78,7 +79,11 @@ async fn round(context: &Context, stop: &CancellationToken) -> Result<Option<Out
     let (store, config) = (&context.store, &context.config);
     let Some(held) = store.claim_erasure(&config.worker_id, config.lease).await? else { return Ok(None) };
     tracing::info!(erasure = %held.id, attempt = held.attempt, is_preview = held.is_preview, "an erasure begins");
-    let progress = ErasureProgress::from(held.counts.clone());
+    // A dry run counts everything in each attempt; an erasure adds to what was removed before.
+    let progress = match held.is_preview {
+        true => ErasureProgress::default(),
+        false => ErasureProgress::from(held.counts.clone()),
+    };
     if held.attempt > MAX_ATTEMPTS {
         let error =
             format!("no worker has come to its end in {MAX_ATTEMPTS} attempts: see the logs of workers");
@@ -101,7 +106,8 @@ async fn attempt(
     progress: &ErasureProgress,
 ) -> Result<Receipt, EraseError> {
     let store = context.store.patient()?;
-    let erasure = Erasure { data: held.data.clone(), actor: held.actor.clone(), wait: WAIT };
+    let hold = Some(ErasureHold { id: held.id.clone(), attempt: held.attempt });
+    let erasure = Erasure { data: held.data.clone(), actor: held.actor.clone(), wait: WAIT, hold };
     let done = match held.is_preview {
         true => erasing::preview(&store, Some(&context.bus), &erasure, progress).await,
         false => erasing::erase(&store, Some(&context.bus), &erasure, progress).await,
@@ -141,9 +147,11 @@ fn after_attempt(held: &ClaimedErasure, result: Result<Receipt, EraseError>) -> 
     }
 }
 
-/// The receipt, with the time that the erasure has waited for this attempt.
+/// The receipt, with the time that the erasure has waited for this attempt. The actor is only in
+/// the row, where the erasure of a user finds and removes it.
 fn written(held: &ClaimedErasure, receipt: &Receipt) -> Value {
     let mut receipt = receipt.to_json();
+    receipt.remove("actor");
     if let Some(Value::Object(spent)) = receipt.get_mut("spent_ms") {
         spent.insert("queue".to_owned(), json!(held.waited_ms));
     }

@@ -197,7 +197,7 @@ const METRICS: &[MetricDescription] = &[
     MetricDescription::counter(
         DELETED_ROWS,
         "Operational records deleted by cleanup, by `kept`: `completed_tasks`, `failed_tasks`, `failed_turns`, \
-         `dead_letters`, `audit`, `erased_threads`, `erased_tenants`, `task_ids`, `idempotency_keys`, \
+         `dead_letters`, `audit`, `erased_threads`, `erased_tenants`, `erasures`, `task_ids`, `idempotency_keys`, \
          `failed_messages`, `expired_messages`, `responses`, `timers`, `facts`, `model_calls`, `usage_days`, \
          `reasoning_sessions`; and `bound`: `age`, `bytes`",
     )
@@ -283,7 +283,7 @@ const METRICS: &[MetricDescription] = &[
     MetricDescription::gauge(
         RETAINED_BYTES,
         "Bytes on disk of the tables with operational records that have a limit in bytes, by `kept`: `completed_tasks`, \
-         `failed_tasks`, `failed_turns`, `dead_letters`, `audit`, `erased_threads`, `erased_tenants`",
+         `failed_tasks`, `failed_turns`, `dead_letters`, `audit`, `erased_threads`, `erased_tenants`, `erasures`",
     )
     .by(&["kept"]),
     MetricDescription::gauge(

@@ -12,6 +12,7 @@ use crate::exit::ExitError;
 /// Timeout of an API that sends nothing. An act may wait some seconds for its owner, and a report
 /// may read much data.
 const SILENCE: Duration = Duration::from_secs(60);
+
 /// Sends the call and prints the answer.
 ///
 /// # Errors

@@ -30,9 +30,15 @@ pub(super) async fn run(client: &Client, call: &Call, wait: Duration) -> Result<
         .ok_or_else(|| ExitError::Failed("the answer does not say where to read the outcome".to_owned()))?;
     let (mut begun, give_up_at) = (json(answer_of(call, response).await?)?, Instant::now() + wait);
     let look = call.to_place(&place);
+    let mut unread = None;
     while !is_ended(&begun) && Instant::now() < give_up_at {
         sleep(LOOK_INTERVAL).await;
-        begun = json(read(client, &look, &[]).await?)?;
+        // It goes on while the API cannot be read, so a failure does not end the waiting.
+        match read(client, &look, &[]).await.and_then(json) {
+            Ok(now) => (begun, unread) = (now, None),
+            Err(ExitError::Failed(why) | ExitError::Configuration(why)) => unread = Some(why),
+            Err(closed @ ExitError::OutputClosed) => return Err(closed),
+        }
     }
     show::answer(call, &begun, false)?;
     match begun["state"].as_str() {
@@ -40,8 +46,9 @@ pub(super) async fn run(client: &Client, call: &Call, wait: Duration) -> Result<
         Some("failed") => Err(ExitError::Failed(cell(&begun["error"]))),
         _ if wait.is_zero() => Ok(()),
         _ => Err(ExitError::Failed(format!(
-            "it has not ended after {} s and goes on: read {place} later",
-            wait.as_secs()
+            "it has not ended after {} s and goes on: read {place} later{}",
+            wait.as_secs(),
+            unread.map_or(String::new(), |why| format!(" (the last look at it failed: {why})"))
         ))),
     }
 }

@@ -21,7 +21,7 @@ pub(crate) async fn run(store: &Store, options: &Erase) -> Result<(), ExitError>
     {
         return Err(unknown(thread));
     }
-    let erasure = Erasure { data, actor: options.actor.clone(), wait: options.wait() };
+    let erasure = Erasure { data, actor: options.actor.clone(), wait: options.wait(), hold: None };
     let progress = ErasureProgress::default();
     if !options.yes {
         let receipt = erasing::preview(store, bus.as_ref(), &erasure, &progress).await?;

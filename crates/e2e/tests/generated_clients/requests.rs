@@ -96,6 +96,8 @@ impl Description<'_> {
                 }
             }
         }
+        // The other calls need what these erase.
+        calls.sort_by_key(|call| call.tag == "erasures");
         calls
     }
 

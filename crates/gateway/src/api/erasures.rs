@@ -38,7 +38,7 @@ pub(crate) fn operations() -> Vec<Operation> {
     };
     vec![
         requested(Operation::delete("/v1/threads/{thread}", "eraseThread", "Erase a thread", erase_thread))
-            .description("Deletes everything that Postgres and NATS have of the thread, turns in progress included. Its id can be used again when the erasure is done. While an erasure of the thread has not ended, the same request returns it.")
+            .description("Deletes everything that Postgres and NATS have of the thread, turns in progress included; for the thread of an agent also its tasks, schedules, facts and usage. Its id can be used again when the erasure is done. While an erasure of the thread has not ended, the same request returns it.")
             .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable]),
         requested(Operation::delete("/v1/users/{user}", "eraseUser", "Erase a user", erase_user))
             .description("Deletes the threads whose metadata has this `user_id`, the user's facts and budgets, and the user's name in the audit log. A user of whom nothing is stored is no error: the receipt counts nothing."),
@@ -150,8 +150,6 @@ pub(crate) struct ErasureReceipt {
     threads: u64,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     erased_at: Option<String>,
-    #[schema(required)]
-    actor: Option<String>,
     /// Rows by table. For a thread they are the sums of all its erasures.
     tables: BTreeMap<String, u64>,
     /// Entries by stream.
@@ -170,15 +168,16 @@ pub(crate) struct ErasureReceipt {
 }
 
 impl ErasureView {
-    fn new(row: ErasureRow) -> Result<Self, Problem> {
-        let receipt = row.receipt.map(serde_json::from_value).transpose();
-        let receipt = receipt.map_err(|error| {
-            tracing::error!(erasure = %row.id, %error, "the stored receipt is not one");
-            Problem::from(ErrorCode::InternalError)
-        })?;
+    fn new(row: ErasureRow) -> Self {
+        // A receipt of another version must not make the whole list unreadable.
+        let receipt = row.receipt.and_then(|stored| {
+            let unreadable =
+                |error: &_| tracing::error!(erasure = %row.id, %error, "the stored receipt cannot be read");
+            serde_json::from_value(stored).inspect_err(unreadable).ok()
+        });
         let subject = |kind: &str| row.subject.clone().filter(|_| row.kind == kind);
         let thread = subject("thread").and_then(|id| ThreadId::parse(&id).ok());
-        Ok(Self {
+        Self {
             erasure_id: row.id.to_string(),
             thread_id: thread.map(|thread| thread.name().to_owned()),
             user_id: subject("user"),
@@ -199,7 +198,7 @@ impl ErasureView {
             },
             receipt,
             kind: row.kind,
-        })
+        }
     }
 }
 
@@ -273,7 +272,7 @@ async fn request(
     })?;
     tracing::info!(erasure = %row.id, kind = row.kind, actor = row.actor, is_preview, "an erasure was requested");
     let place = [(header::LOCATION, format!("/v1/erasures/{}", row.id))];
-    Ok((StatusCode::ACCEPTED, place, json_no_store(ErasureView::new(row)?)).into_response())
+    Ok((StatusCode::ACCEPTED, place, json_no_store(ErasureView::new(row))).into_response())
 }
 
 pub(crate) async fn list(
@@ -290,7 +289,7 @@ pub(crate) async fn list(
     let limit = query::limit(query.limit.as_deref())?;
     let mut rows = ctx.store()?.erasures(ctx.tenant(), state, before.as_ref(), limit + 1).await?;
     let next = query::next(&mut rows, limit, |last| last.id.to_string());
-    let erasures = rows.into_iter().map(ErasureView::new).collect::<Result<_, _>>()?;
+    let erasures = rows.into_iter().map(ErasureView::new).collect();
     Ok(json_no_store(ErasuresPage { erasures, next }))
 }
 
@@ -301,7 +300,7 @@ pub(crate) async fn get(
     let id = erasure_id("erasure", &erasure)?;
     let row = ctx.store()?.erasure(ctx.tenant(), &id).await?;
     let row = row.ok_or_else(|| Problem::from(ErrorCode::UnknownErasure))?;
-    Ok(json_no_store(ErasureView::new(row)?))
+    Ok(json_no_store(ErasureView::new(row)))
 }
 
 fn erasure_id(name: &str, text: &str) -> Result<ErasureId, Problem> {
@@ -327,7 +326,7 @@ fn done_example() -> Value {
     done["ended_at"] = json!("2026-11-22T11:49:46.803Z");
     done["counts"] = json!({ "threads": 1, "tables": tables, "streams": streams });
     done["receipt"] = json!({
-        "erased": true, "threads": 1, "erased_at": "2026-11-22T11:49:44.530Z", "actor": "key:fedcba9876543210/ada",
+        "erased": true, "threads": 1, "erased_at": "2026-11-22T11:49:44.530Z",
         "tables": tables, "streams": streams, "pending": {},
         "spent_ms": { "queue": 389, "postgres": 310, "streams": 1_402, "caches": 500 },
         "elsewhere": { "copies": "backups of Postgres and of NATS, exports, and forks of the threads" },

@@ -323,8 +323,9 @@ fn refused(refusal: &Refusal) -> Problem {
     let code = match refusal.reason {
         Reason::NothingToUndo => ErrorCode::NoCompression,
         Reason::RequestReused(_) => ErrorCode::RequestIdReused,
-        // What is left of an undo: another compression is the newest.
-        _ => ErrorCode::SessionChanged,
+        Reason::NotNewest(_) | Reason::Stale { .. } => ErrorCode::SessionChanged,
+        // An undo is refused for no other reason.
+        _ => ErrorCode::InternalError,
     };
     Problem::new(code, refusal.to_string())
 }

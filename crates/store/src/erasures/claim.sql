@@ -1,6 +1,7 @@
--- $1 worker, $2 lease. The tenant whose erasures have waited the longest for a worker goes first, so
--- that one with many open erasures does not hold up the others. SKIP LOCKED: two workers that look
--- at the same time take two erasures. One whose worker has died is due when its lease has ended.
+-- $1 worker, $2 lease. The tenant whose erasures have waited the longest for a worker goes first,
+-- so that one with many open erasures does not hold up the others. SKIP LOCKED: two workers that
+-- look at the same time take two erasures. One whose worker has died is due when its lease has
+-- ended.
 WITH heads AS MATERIALIZED (
     SELECT DISTINCT ON (h.tenant) h.erasure_id, h.due_at,
            (SELECT max(r.started_at) FROM erasures AS r WHERE r.tenant = h.tenant) AS served_at

@@ -63,8 +63,9 @@ fn outside_of_samples(text: &str) -> String {
 fn sets(text: &str, name: &str, default: &str) -> bool {
     let quoted = format!("\"{name}\"");
     text.match_indices(&quoted).any(|(at, _)| {
-        let Some(value) = text[at + quoted.len()..].trim_start().strip_prefix(',') else { return false };
-        let value = value.trim_start();
+        let rest = &text[at + quoted.len()..];
+        let rest = rest.strip_prefix(".to_owned()").unwrap_or(rest);
+        let Some(value) = rest.trim_start().strip_prefix(',').map(str::trim_start) else { return false };
         let value = match value.strip_prefix('"') {
             Some(literal) => literal.split('"').next().unwrap_or_default().to_owned(),
             None => value.split([',', ')', ']']).next().unwrap_or_default().replace('_', ""),
@@ -122,6 +123,8 @@ fn a_test_sets_a_variable_to_another_value_than_its_default() {
         (".with_env(\"LIMIT\", \"1000,10\")", true),
         ("(\"LIMIT\", \"1000\"),", false),
         ("(\"LIMIT\", \"999\"),", true),
+        ("(\"LIMIT\".to_owned(), limit)", true),
+        (".env_remove(\"LIMIT\")", false),
         ("// \"LIMITS\", 10", false),
     ] {
         assert_eq!(sets(text, "LIMIT", "1000"), is_set, "{text}");

@@ -13,6 +13,7 @@ pub mod bisect;
 mod chunk_times;
 mod commit;
 mod due_timer;
+mod effects;
 mod followers;
 mod frames;
 mod halves;

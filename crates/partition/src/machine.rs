@@ -10,6 +10,7 @@ use model::{
 
 use crate::action::{Action, Input, MachineReport, ReadyChunks};
 use crate::commit::{Lookup, Takeover};
+use crate::effects::Effects;
 use crate::followers::Followers;
 use crate::frames::Frames;
 use crate::late_runs::LateRuns;
@@ -118,8 +119,7 @@ pub struct Partition {
     /// Pending look-ups of messages that were forgotten meanwhile. An answer may be older than the
     /// message's end, so it is ignored for a message that was opened again.
     forgotten_look_ups: BTreeMap<MessageKey, u32>,
-    counters: Counters,
-    turn_times: TurnTimes,
+    effects: Effects,
 }
 
 #[derive(Debug)]
@@ -223,14 +223,13 @@ impl Partition {
             to_look_up: Vec::new(),
             looking_up: 0,
             forgotten_look_ups: BTreeMap::new(),
-            counters: Counters::default(),
-            turn_times: TurnTimes::default(),
+            effects: Effects::new(now),
         };
         let time = partition.clock.now(now);
-        partition.restore_work(&mut takeover, now);
+        partition.restore_work(&mut takeover);
         for saved in &takeover.spilled_messages {
             let slot = partition.messages.insert(OpenMessage::restore(saved, &limits, time, now));
-            if partition.restore_answer(slot, now) {
+            if partition.restore_answer(slot) {
                 partition.touched.push(slot);
             } else {
                 partition.messages.remove(slot);
@@ -243,64 +242,68 @@ impl Partition {
 
     /// Handles one input. `now` is the caller's clock; it may be wrong, but should not jump.
     pub fn handle(&mut self, input: Input, now: Timestamp) -> Vec<Action> {
-        let mut actions: Vec<Action> = self.to_send.drain(..).map(Action::Send).collect();
+        self.effects.now = now;
+        self.effects.extend(self.to_send.drain(..).map(Action::Send));
         match input {
-            Input::Entries { entries, room } => self.read(entries, room, now, &mut actions),
+            Input::Entries { entries, room } => self.read(entries, room),
             Input::CaughtUp(caught_up) => {
                 if caught_up && !self.has_caught_up {
-                    self.catch_up(now, &mut actions);
+                    self.catch_up();
                 }
                 self.clock.set_caught_up(caught_up, now);
                 if caught_up {
                     // If the stream lost its end, there is nothing more to wait for.
                     self.begins_after = self.begins_after.min(self.last_seq);
-                    self.requests_are_read(now);
+                    self.requests_are_read();
                 }
             }
-            Input::Found(found) => self.found(found, now, &mut actions),
-            Input::Committed(refused) => self.committed(refused, now, &mut actions),
-            Input::Checked(verdicts) => self.checked(verdicts, now, &mut actions),
-            Input::Started { turn, run, started } => self.started(&turn, run, started, now, &mut actions),
+            Input::Found(found) => self.found(found),
+            Input::Committed(refused) => self.committed(refused),
+            Input::Checked(verdicts) => self.checked(verdicts),
+            Input::Started { turn, run, started } => self.started(&turn, run, started),
             Input::Recalled { turn, run, facts } => self.recalled(&turn, run, facts),
-            Input::Requests(news) => self.request_news(news, now),
-            Input::Answered { turn, run, chunks } => self.answered(&turn, run, &chunks, now, &mut actions),
+            Input::Requests(news) => self.request_news(news),
+            Input::Answered { turn, run, chunks } => self.answered(&turn, run, &chunks),
             Input::Tasks { agent, after, tasks, more } => {
                 self.table.queue(&agent, |queue| queue.loaded(after, tasks, more));
                 self.table.make_ready(&agent.thread());
             }
-            Input::TimersDecided(decisions) => self.timers_decided(decisions, now, &mut actions),
+            Input::TimersDecided(decisions) => self.timers_decided(decisions),
             Input::Timers(page) => self.timers.loaded(page, now),
             Input::TimersChanged => self.timers.reread(),
             Input::TokenKeys(keys) => self.set_token_keys(keys),
-            Input::TaskDelayed { seq, outcome } => self.task_delayed(seq, outcome, now),
+            Input::TaskDelayed { seq, outcome } => self.task_delayed(seq, outcome),
             Input::Sent(batch) => {
                 self.unsent -= 1;
                 self.sent.push(batch);
             }
             Input::Status(query) => {
-                let status = self.status(&query.target, now);
-                actions.push(Action::Status(Box::new(StatusReply { token: query.token, status })));
+                let status = self.status(&query.target);
+                self.effects.push(Action::Status(Box::new(StatusReply { token: query.token, status })));
             }
-            Input::Snapshot(request) => self.show(&request, now, &mut actions),
-            Input::ChangedThreads(query) => actions.push(self.changed_threads(&query, now)),
-            Input::Tick => self.tick(now, &mut actions),
-            Input::Saved(refused) => self.saved(refused, now, &mut actions),
-            Input::Room => self.reread(now, &mut actions),
+            Input::Snapshot(request) => self.show(&request),
+            Input::ChangedThreads(query) => {
+                let changed = self.changed_threads(&query);
+                self.effects.push(changed);
+            }
+            Input::Tick => self.tick(),
+            Input::Saved(refused) => self.saved(refused),
+            Input::Room => self.reread(),
             Input::Shed(bytes) => self.shed(bytes),
         }
-        self.publish(&mut actions);
+        self.publish();
         if !self.to_look_up.is_empty() {
             self.looking_up += self.to_look_up.len();
-            actions.push(Action::Lookup(std::mem::take(&mut self.to_look_up)));
+            self.effects.push(Action::Lookup(std::mem::take(&mut self.to_look_up)));
         }
         if let Some(keys) = self.commands.take_checks() {
-            actions.push(Action::Check(keys));
+            self.effects.push(Action::Check(keys));
         }
-        self.start_ready(now, &mut actions);
-        self.save_if_due(now, &mut actions);
-        self.commit_if_ready(now, &mut actions);
+        self.start_ready();
+        self.save_if_due();
+        self.commit_if_ready();
         self.clock.set_paused(self.is_ahead(), now);
-        actions
+        self.effects.take_actions()
     }
 
     /// When [`Input::Tick`] is wanted next; `None` while nothing waits for time.
@@ -365,12 +368,12 @@ impl Partition {
 
     /// Counts since the last call.
     pub fn take_counters(&mut self) -> Counters {
-        std::mem::take(&mut self.counters)
+        std::mem::take(&mut self.effects.counters)
     }
 
     /// Durations of turns since the last call.
     pub fn take_turn_times(&mut self) -> TurnTimes {
-        std::mem::take(&mut self.turn_times)
+        std::mem::take(&mut self.effects.turn_times)
     }
 
     /// Sets the bytes of chunks in one frame.
@@ -383,7 +386,7 @@ impl Partition {
         self.last_seq
     }
 
-    fn found(&mut self, found: Vec<(MessageKey, Lookup)>, now: Timestamp, actions: &mut Vec<Action>) {
+    fn found(&mut self, found: Vec<(MessageKey, Lookup)>) {
         self.looking_up = self.looking_up.saturating_sub(found.len());
         for (key, known) in found {
             if self.is_forgotten_look_up(&key) && known != Lookup::Ended {
@@ -408,23 +411,24 @@ impl Partition {
                     open.failure = Some(MessageFailure::Unstorable { detail: LOOKUP_REFUSED.to_owned() });
                 }
                 Lookup::Ended => {
-                    self.counters.late += open.received() as u64;
+                    self.effects.counters.late += open.received() as u64;
                     open.phase = Phase::Ended;
                     self.forget(slot);
                     self.remember(key);
                     continue;
                 }
             }
-            self.settle(slot, now, actions);
+            self.settle(slot);
         }
     }
 
     /// Called when the reader has caught up. The ages of restored messages include the time since
     /// they were saved, and reading their entries again has counted that time twice.
-    fn catch_up(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+    fn catch_up(&mut self) {
+        let now = self.effects.now;
         self.has_caught_up = true;
         self.begins_after = self.last_seq;
-        self.resume_work(actions);
+        self.resume_work();
         let time = self.clock.now(now);
         let counted_ms = time.since_ms(StreamClock::START);
         for slot in self.messages.slots() {
@@ -437,7 +441,8 @@ impl Partition {
     }
 
     /// Ends a live message that is complete or has failed.
-    fn settle(&mut self, slot: Slot, now: Timestamp, actions: &mut Vec<Action>) {
+    fn settle(&mut self, slot: Slot) {
+        let now = self.effects.now;
         let time = self.clock.now(now);
         let Some(open) = self.messages.get_mut(slot) else { return };
         if open.phase != Phase::Live || !(open.is_complete() || open.failure.is_some()) {
@@ -451,13 +456,18 @@ impl Partition {
         open.phase = Phase::Ended;
         if let Some(failure) = &open.failure {
             let gap_timeout = matches!(failure, MessageFailure::GapTimeout { .. });
-            self.counters.gap_timeouts += u64::from(gap_timeout);
-            self.counters.failed += 1;
+            self.effects.counters.gap_timeouts += u64::from(gap_timeout);
+            self.effects.counters.failed += 1;
             // The failure of a turn's answer is reported with the end of its run.
             if open.turn.is_none() {
                 let (key, failure, buffer) = (open.key.clone(), failure.clone(), open.buffer_state(time));
                 let correlation_id = open.correlation_id();
-                actions.push(Action::Report(MachineReport::GivenUp { key, failure, buffer, correlation_id }));
+                self.effects.push(Action::Report(MachineReport::GivenUp {
+                    key,
+                    failure,
+                    buffer,
+                    correlation_id,
+                }));
             }
         }
         match self.messages.get(slot).is_some_and(|open| open.turn.is_some()) {
@@ -494,7 +504,8 @@ impl Partition {
         true
     }
 
-    fn tick(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+    fn tick(&mut self) {
+        let now = self.effects.now;
         self.ticked_at = now;
         self.saving.is_resting = false;
         self.followers.expire(now);
@@ -521,30 +532,30 @@ impl Partition {
             } else if sweep && open.turn.is_none() && open.idle_ms(time) >= self.limits.stall_timeout_ms {
                 open.failure = Some(MessageFailure::Stalled);
             }
-            self.settle(slot, now, actions);
+            self.settle(slot);
         }
         if self.clock.is_caught_up() {
-            self.check_deadlines(time, now, &blocked_turns);
+            self.check_deadlines(time, &blocked_turns);
         }
     }
 
     /// Publishes ready chunks, each message's chunks as one run.
-    fn publish(&mut self, actions: &mut Vec<Action>) {
+    fn publish(&mut self) {
         for slot in std::mem::take(&mut self.touched) {
             if !self.messages.get(slot).is_some_and(OpenMessage::is_held_back) {
-                self.publish_message(slot, actions);
+                self.publish_message(slot);
             }
         }
     }
 
-    fn publish_message(&mut self, slot: Slot, actions: &mut Vec<Action>) {
+    fn publish_message(&mut self, slot: Slot) {
         let Some(open) = self.messages.get_mut(slot) else { return };
         let Some(mut chunks) = open.unpublished() else { return };
         loop {
             let rest = chunks.split_off(chunks_within(&chunks, self.limits.frame_bytes));
             let (key, attempt, role) = (open.key.clone(), open.attempt, open.role);
             let (frame, batch_type) = (self.frames.next(&key.thread), open.batch_type());
-            actions.push(Action::Publish(ReadyChunks { key, attempt, role, batch_type, chunks, frame }));
+            self.effects.push(Action::Publish(ReadyChunks { key, attempt, role, batch_type, chunks, frame }));
             if rest.is_empty() {
                 break;
             }
@@ -552,13 +563,14 @@ impl Partition {
         }
     }
 
-    fn reread(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+    fn reread(&mut self) {
+        let now = self.effects.now;
         let Some(place) = self.deferring.take() else { return };
         let (from, _) = place;
         self.resumes_at = place;
         self.last_seq = from.before();
         self.clock.set_caught_up(false, now);
-        actions.push(Action::Reread(from));
+        self.effects.push(Action::Reread(from));
     }
 
     /// Forgets the largest open messages that the stream still has completely. Answers of turns
@@ -584,7 +596,7 @@ impl Partition {
             // The message's chunks must be taken again, wherever in their frames they are.
             self.resumes_at.1 = 0;
             self.forget(slot);
-            self.counters.shed += 1;
+            self.effects.counters.shed += 1;
         }
     }
 

@@ -63,19 +63,12 @@ fn key_of(command: &Command) -> CommandKey {
 }
 
 impl Partition {
-    pub(super) fn command(
-        &mut self,
-        command: Command,
-        raw: RawPayload,
-        seq: Seq,
-        room: &mut usize,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn command(&mut self, command: Command, raw: RawPayload, seq: Seq, room: &mut usize) {
         if seq <= self.commands.read {
             return;
         }
         if self.deferring.is_some() || *room == 0 || self.commands.is_full() {
-            return self.defer((seq, 0), actions);
+            return self.defer((seq, 0));
         }
         *room -= 1;
         self.commands.read = seq;
@@ -108,12 +101,7 @@ impl Partition {
         waits
     }
 
-    pub(super) fn checked(
-        &mut self,
-        verdicts: Vec<(CommandKey, CommandVerdict)>,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn checked(&mut self, verdicts: Vec<(CommandKey, CommandVerdict)>) {
         let mut verdicts = verdicts.into_iter();
         for pending in &mut self.commands.pending {
             let Pending::Command { command, verdict: verdict @ None, .. } = pending else { continue };
@@ -121,16 +109,16 @@ impl Partition {
             debug_assert_eq!(key, key_of(command), "verdicts come in the order of the commands");
             *verdict = Some(known);
         }
-        self.take_commands(now, actions);
+        self.take_commands();
     }
 
     /// Takes checked commands, in the order of the stream.
-    pub(super) fn take_commands(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+    pub(super) fn take_commands(&mut self) {
         while let Some(pending) = self.commands.pending.pop_front() {
             match pending {
                 Pending::Frame { seq, frame } => {
                     self.holds.remove(&(seq, NO_SLOT));
-                    self.place(&frame, seq, &mut 0, now, actions);
+                    self.place(&frame, seq, &mut 0);
                     self.table.make_ready(&frame.thread);
                 }
                 Pending::Command {
@@ -142,7 +130,7 @@ impl Partition {
                     if !self.must_wait(&command, verdict) =>
                 {
                     let verdict = self.since_asked(&command, verdict);
-                    self.take_command(command, raw, (seq, stored_at), verdict, now, actions);
+                    self.take_command(command, raw, (seq, stored_at), verdict);
                 }
                 Pending::Refused { answer, refusal } => self.fail_refused(&answer, refusal),
                 waiting @ Pending::Command { .. } => {
@@ -216,14 +204,13 @@ impl Partition {
         raw: RawPayload,
         (seq, stored_at): (Seq, Timestamp),
         verdict: CommandVerdict,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
     ) {
+        let now = self.effects.now;
         let key = identity(&command);
         let known = match verdict {
             // For an erased thread, only the erasure of a thread or a tenant is still executed.
             CommandVerdict::Erased if !is_erasure(&command) => {
-                self.counters.erased_commands += 1;
+                self.effects.counters.erased_commands += 1;
                 self.holds.remove(&(seq, NO_SLOT));
                 return;
             }
@@ -251,7 +238,7 @@ impl Partition {
                 let detail = format!("task {} is known with another payload", task.id);
                 return self.refuse(seq, raw, "task_conflict", detail);
             }
-            self.counters.duplicate_commands += 1;
+            self.effects.counters.duplicate_commands += 1;
             self.holds.remove(&(seq, NO_SLOT));
             return;
         }
@@ -270,7 +257,7 @@ impl Partition {
         match command {
             Command::Turn(opened) => {
                 self.commands.recent.insert(key, TakenCommand { seq, digest: 0, position: None });
-                self.open_turn(opened, (seq, stored_at), now);
+                self.open_turn(opened, (seq, stored_at));
             }
             Command::Task(task) => {
                 let digest = task.digest();
@@ -287,12 +274,12 @@ impl Partition {
                 // The store is asked even if the task's time has come: only the store knows whether
                 // the task was delayed before and cancelled.
                 self.commands.delaying.insert(seq, (raw, delayed.clone()));
-                actions.push(Action::DelayTask { seq, delayed });
+                self.effects.push(Action::DelayTask { seq, delayed });
             }
             Command::Control(control) => {
                 self.commands.recent.insert(key, TakenCommand { seq, digest: 0, position: None });
-                self.counters.control_commands += 1;
-                let refused = self.control(&control, verdict, now, actions);
+                self.effects.counters.control_commands += 1;
+                let refused = self.control(&control, verdict);
                 let audited = audited(&control, refused);
                 let stopped = match &control.kind {
                     ControlKind::StopTurn(turn) if audited.error.is_none() => self.table.turns.get_mut(turn),
@@ -312,12 +299,12 @@ impl Partition {
     }
 
     /// Handles the result of storing a task that enters its queue later.
-    pub(super) fn task_delayed(&mut self, seq: Seq, outcome: Option<TaskDelay>, now: Timestamp) {
+    pub(super) fn task_delayed(&mut self, seq: Seq, outcome: Option<TaskDelay>) {
         let Some((raw, delayed)) = self.commands.delaying.remove(&seq) else { return };
         let (code, detail) = match outcome {
-            Some(TaskDelay::Stored) => return self.arm_delayed(seq, &delayed, now),
+            Some(TaskDelay::Stored) => return self.arm_delayed(seq, &delayed),
             Some(TaskDelay::Erased) => {
-                self.counters.erased_commands += 1;
+                self.effects.counters.erased_commands += 1;
                 self.holds.remove(&(seq, NO_SLOT));
                 return;
             }
@@ -335,7 +322,8 @@ impl Partition {
     /// The commit that lets the checkpoint pass the entry writes the timer again if it is missing.
     /// Rows that are stored outside of commits can be lost when a store goes back in time, and the
     /// fence does not detect this loss.
-    fn arm_delayed(&mut self, seq: Seq, delayed: &DelayedTask, now: Timestamp) {
+    fn arm_delayed(&mut self, seq: Seq, delayed: &DelayedTask) {
+        let now = self.effects.now;
         let DelayedTask { task, not_before } = delayed;
         let id = TimerId::of_task(&task.agent, &task.id);
         self.timers.reread();
@@ -357,7 +345,7 @@ impl Partition {
     }
 
     fn refuse(&mut self, seq: Seq, raw: RawPayload, code: &'static str, detail: String) {
-        self.counters.refused += 1;
+        self.effects.counters.refused += 1;
         self.give_up(seq, raw, RejectedEntry { code, detail });
     }
 
@@ -368,7 +356,8 @@ impl Partition {
         self.push_ended(EndedInput::Entry { seq, subject, payload, refusal });
     }
 
-    fn open_turn(&mut self, opened: Box<TurnOpened>, (seq, came_at): (Seq, Timestamp), now: Timestamp) {
+    fn open_turn(&mut self, opened: Box<TurnOpened>, (seq, came_at): (Seq, Timestamp)) {
+        let now = self.effects.now;
         if let (true, Some(actor)) = (opened.run > 0, &opened.actor) {
             self.audit_retry(&opened, actor.to_string());
         }
@@ -380,7 +369,7 @@ impl Partition {
         let policy = match opened.options.busy_policy {
             // A thread is not busy if only postponed background turns wait there, or follow-ups
             // that yield.
-            BusyPolicy::Reject if self.only_postponed_wait(&opened.thread, now) => BusyPolicy::Enqueue,
+            BusyPolicy::Reject if self.only_postponed_wait(&opened.thread) => BusyPolicy::Enqueue,
             policy => policy,
         };
         let token = self.table.token_keys.token(&opened.thread, &opened.turn, opened.run);
@@ -406,7 +395,8 @@ impl Partition {
         self.table.make_ready(&thread);
     }
 
-    fn only_postponed_wait(&self, thread: &model::ThreadId, now: Timestamp) -> bool {
+    fn only_postponed_wait(&self, thread: &model::ThreadId) -> bool {
+        let now = self.effects.now;
         let steps_aside = |id: &TurnId| {
             self.table.turns.get(id).is_some_and(|turn| turn.waiting(now) == Readiness::StepsAside)
         };
@@ -440,11 +430,11 @@ impl Partition {
     }
 
     /// A new message or a command has to wait in the stream, and so do all later ones.
-    pub(super) fn defer(&mut self, place: EntryPlace, actions: &mut Vec<Action>) {
-        self.counters.deferred += 1;
+    pub(super) fn defer(&mut self, place: EntryPlace) {
+        self.effects.counters.deferred += 1;
         if self.deferring.is_none() {
             self.deferring = Some(place);
-            actions.push(Action::Report(MachineReport::Deferring(place.0)));
+            self.effects.push(Action::Report(MachineReport::Deferring(place.0)));
         }
     }
 }

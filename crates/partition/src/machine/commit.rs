@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     AnswerReport, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageOutcome,
-    MessageTimes, Placement, Position, Role, Seq, ThreadId, TimerKind, Timestamp, TurnId,
+    MessageTimes, Placement, Position, Role, Seq, ThreadId, TimerKind, TurnId,
 };
 
 use super::{EndedInput, InFlight, InFlightCommit, NO_SLOT, Partition, refused_size};
@@ -36,14 +36,15 @@ impl Partition {
     /// Builds a commit when none is in flight and there is something to write. The holds of its
     /// entries are released at once: either the commit is applied as a whole, or the machine is
     /// dropped.
-    pub(super) fn commit_if_ready(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+    pub(super) fn commit_if_ready(&mut self) {
+        let now = self.effects.now;
         if self.in_flight.is_some() {
             return;
         }
         let mut commit = Commit::empty(self.id, self.epoch, self.checkpoint, self.positions.high_water());
         let (mut in_flight, mut outgoing) = (InFlightCommit::default(), Vec::new());
-        self.add_ended(&mut commit, &mut in_flight, &mut outgoing, now, actions);
-        self.add_tasks(&mut commit, now);
+        self.add_ended(&mut commit, &mut in_flight, &mut outgoing);
+        self.add_tasks(&mut commit);
         in_flight.more = self.add_writes(&mut commit);
         // These timers replace earlier follow-ups. A decision on a replaced follow-up may be older
         // than this commit, both now and until the commit is applied.
@@ -53,10 +54,10 @@ impl Partition {
         commit.timers.extend(timers);
         outgoing.extend(fired);
         commit.usage.extend(self.late.take_usage());
-        commit.outbox = self.outbox(outgoing, now);
+        commit.outbox = self.outbox(outgoing);
         commit.checkpoint = self.low().max(self.checkpoint);
         commit.position_high_water = self.positions.high_water();
-        if commit.is_empty() && !self.is_due(commit.checkpoint, now) {
+        if commit.is_empty() && !self.is_due(commit.checkpoint) {
             return;
         }
         commit.sent = std::mem::take(&mut self.sent);
@@ -69,12 +70,13 @@ impl Partition {
         self.checkpoint = commit.checkpoint;
         self.committed_at = now;
         self.in_flight = Some(in_flight);
-        actions.push(Action::Commit(commit));
+        self.effects.push(Action::Commit(commit));
     }
 
     /// True if it is time to write a checkpoint that has moved, or to delete outbox rows, without
     /// anything else to write.
-    fn is_due(&self, checkpoint: Seq, now: Timestamp) -> bool {
+    fn is_due(&self, checkpoint: Seq) -> bool {
+        let now = self.effects.now;
         (checkpoint > self.checkpoint || !self.sent.is_empty())
             && now.since_ms(self.committed_at) >= self.limits.checkpoint_ms
     }
@@ -84,8 +86,6 @@ impl Partition {
         commit: &mut Commit,
         in_flight: &mut InFlightCommit,
         outgoing: &mut Vec<Outgoing>,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
     ) {
         let (mut size, mut waiting) = (0, Vec::new());
         while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
@@ -107,10 +107,10 @@ impl Partition {
                     commit.dead_letters.push(letter);
                 }
                 EndedInput::Message(slot) => {
-                    in_flight.ended.extend(self.add_message(slot, commit, &mut size, now));
+                    in_flight.ended.extend(self.add_message(slot, commit, &mut size));
                 }
                 EndedInput::Turn(id) => {
-                    in_flight.ended.extend(self.add_turn(&id, commit, outgoing, now, actions));
+                    in_flight.ended.extend(self.add_turn(&id, commit, outgoing));
                     let written = commit.turns.last().filter(|turn| turn.turn == id);
                     size += written.map_or(256, |turn| turn.messages.iter().map(Message::size).sum());
                 }
@@ -119,13 +119,8 @@ impl Partition {
         waiting.into_iter().rev().for_each(|ended| self.ended.push_front(ended));
     }
 
-    fn add_message(
-        &mut self,
-        slot: Slot,
-        commit: &mut Commit,
-        size: &mut usize,
-        now: Timestamp,
-    ) -> Option<InFlight> {
+    fn add_message(&mut self, slot: Slot, commit: &mut Commit, size: &mut usize) -> Option<InFlight> {
+        let now = self.effects.now;
         let open = self.messages.get_mut(slot)?;
         if let Some(hold) = open.hold.take() {
             self.holds.remove(&(hold.seq, slot));
@@ -137,7 +132,8 @@ impl Partition {
         let failure = match open.failure.clone().map_or_else(|| message(open, position), Err) {
             Ok(message) => {
                 *size += message.size();
-                self.counters.ambiguous_calls += batches::ambiguous_calls(message.tool_calls.as_ref()) as u64;
+                self.effects.counters.ambiguous_calls +=
+                    batches::ambiguous_calls(message.tool_calls.as_ref()) as u64;
                 let report = match message.role {
                     Role::Assistant => AnswerReport::of_stored(&message.metadata),
                     Role::User | Role::Tool | Role::System => AnswerReport::default(),
@@ -163,12 +159,8 @@ impl Partition {
     }
 
     /// The commit has been applied, except for the turns that the store refused.
-    pub(super) fn committed(
-        &mut self,
-        refused: Vec<(TurnId, String)>,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn committed(&mut self, refused: Vec<(TurnId, String)>) {
+        let now = self.effects.now;
         let Some(in_flight) = self.in_flight.take() else { return };
         let InFlightCommit { ended, tasks, more, outbox, timers, armed, given, .. } = in_flight;
         armed.iter().for_each(|thread| self.timers.supersede(thread));
@@ -179,15 +171,15 @@ impl Partition {
         for ended in ended {
             match ended {
                 InFlight::Message { slot, position, outcome, report } => {
-                    self.message_committed(slot, (position, outcome, report), actions);
+                    self.message_committed(slot, (position, outcome, report));
                 }
                 InFlight::Turn(turn) => {
                     let refused = refused.remove(&turn.id);
-                    self.turn_committed(turn, refused, now, actions);
+                    self.turn_committed(turn, refused);
                 }
             }
         }
-        self.counters.tasks += tasks.len() as u64;
+        self.effects.counters.tasks += tasks.len() as u64;
         for queued in tasks {
             let agent = queued.task.agent.clone();
             let window = self.limits.queue_window;
@@ -204,32 +196,31 @@ impl Partition {
         if let Some(mut batch) = outbox {
             withheld.iter().for_each(|turn| withhold(&mut batch, turn));
             self.unsent += 1;
-            actions.push(Action::Send(batch));
+            self.effects.push(Action::Send(batch));
         }
-        self.take_commands(now, actions);
+        self.take_commands();
     }
 
     fn message_committed(
         &mut self,
         slot: Slot,
         (position, outcome, report): (Position, MessageOutcome, AnswerReport),
-        actions: &mut Vec<Action>,
     ) {
         let Some(open) = self.messages.remove(slot) else { return };
         // A chunk that came while the commit was under way has set this hold.
         if let Some(hold) = open.hold {
             self.holds.remove(&(hold.seq, slot));
         }
-        self.counters.completed += u64::from(outcome == MessageOutcome::Complete);
+        self.effects.counters.completed += u64::from(outcome == MessageOutcome::Complete);
         self.remember(open.key.clone());
         if open.is_hidden() && outcome == MessageOutcome::Complete {
             return;
         }
-        self.report_finalized(Some(&open), &outcome, &report, actions);
+        self.report_finalized(Some(&open), &outcome, &report);
         let chunks = open.released.len() as u32;
         let (batch_type, frame) = (open.batch_type(), self.frames.next(&open.key.thread));
         let (key, attempt, role) = (open.key, open.attempt, open.role);
-        actions.push(Action::End(MessageEnded {
+        self.effects.push(Action::End(MessageEnded {
             key,
             attempt,
             role,
@@ -246,18 +237,17 @@ impl Partition {
 impl Partition {
     /// Reports a finalized message if the log shows it.
     pub(super) fn report_finalized(
-        &self,
+        &mut self,
         open: Option<&OpenMessage>,
         outcome: &MessageOutcome,
         report: &AnswerReport,
-        actions: &mut Vec<Action>,
     ) {
         let is_wanted = self.limits.reports_chunks && *outcome == MessageOutcome::Complete;
         let Some(open) = open.filter(|_| is_wanted) else { return };
         let tokens = report.usage.as_deref().map(|call| call.input_tokens.saturating_add(call.output_tokens));
         let bytes = open.released.iter().map(|chunk| chunk.text.len()).sum();
         let (key, chunks) = (open.key.clone(), open.released.len() as u32);
-        actions.push(Action::Report(MachineReport::Finalized { key, chunks, tokens, bytes }));
+        self.effects.push(Action::Report(MachineReport::Finalized { key, chunks, tokens, bytes }));
     }
 }
 

@@ -1,11 +1,8 @@
 //! Control commands of operators and clients for agents, tasks and turns.
 
-use model::{
-    AgentId, Bucket, Control, ControlKind, Position, TaskEdit, TaskId, Timestamp, TurnError, TurnId,
-};
+use model::{AgentId, Bucket, Control, ControlKind, Position, TaskEdit, TaskId, TurnError, TurnId};
 
 use super::{InFlight, Partition};
-use crate::action::Action;
 use crate::turn_state::{TurnEnd, TurnPhase};
 use crate::types::{BackoffChange, CommandVerdict, FailedTask, TaskChange};
 
@@ -13,13 +10,7 @@ use crate::types::{BackoffChange, CommandVerdict, FailedTask, TaskChange};
 type Refused = Option<String>;
 
 impl Partition {
-    pub(super) fn control(
-        &mut self,
-        control: &Control,
-        verdict: CommandVerdict,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) -> Refused {
+    pub(super) fn control(&mut self, control: &Control, verdict: CommandVerdict) -> Refused {
         let agent = &control.subject;
         if let CommandVerdict::Task { position, is_failed } = verdict
             && self.commands.has_left(position, is_failed)
@@ -44,11 +35,11 @@ impl Partition {
                 self.commands.writes.dropped_turns.push((agent.thread(), turn.clone()));
                 None
             }
-            ControlKind::RetryTask(task) => self.retry_task(agent, task, verdict, now),
+            ControlKind::RetryTask(task) => self.retry_task(agent, task, verdict),
             ControlKind::DropTask(task) => self.drop_task(agent, task, verdict),
             ControlKind::EditTask { task, edit } => self.edit_task(agent, task, verdict, edit),
-            ControlKind::CancelTimer(timer) => self.cancel_timer(timer, actions),
-            ControlKind::SnoozeTimer { timer, until } => self.snooze_timer(timer, *until, now, actions),
+            ControlKind::CancelTimer(timer) => self.cancel_timer(timer),
+            ControlKind::SnoozeTimer { timer, until } => self.snooze_timer(timer, *until),
             // These are stored already.
             ControlKind::PutSchedule(_) | ControlKind::DeleteSchedule(_) | ControlKind::DelayTask(_) => {
                 self.timers.reread();
@@ -123,13 +114,8 @@ impl Partition {
         }
     }
 
-    fn retry_task(
-        &mut self,
-        agent: &AgentId,
-        task: &TaskId,
-        verdict: CommandVerdict,
-        now: Timestamp,
-    ) -> Refused {
+    fn retry_task(&mut self, agent: &AgentId, task: &TaskId, verdict: CommandVerdict) -> Refused {
+        let now = self.effects.now;
         let from = match verdict {
             CommandVerdict::Task { position, is_failed: true } => position,
             CommandVerdict::Task { .. } => return Some(format!("task {task} is not failed")),

@@ -2,11 +2,11 @@
 
 use model::{
     AnswerReport, Bucket, ChunkKind, ErrorClass, FailedMessage, FrameNumber, Message, MessageFailure,
-    MessageKey, MessageOutcome, Placement, Position, QueuedTask, RetryHint, Role, Timestamp, TurnError,
-    TurnId,
+    MessageKey, MessageOutcome, Placement, Position, QueuedTask, RetryHint, Role, TurnError, TurnId,
 };
 
 use super::after_turn::{self, Continuation};
+use super::follow_up::armed;
 use super::input_message::{input_message, with_correlation_id};
 use super::message_times::{of_answer, of_input};
 use super::{InFlight, NO_SLOT, Partition, TurnInFlight};
@@ -37,9 +37,8 @@ impl Partition {
         id: &TurnId,
         commit: &mut Commit,
         outgoing: &mut Vec<Outgoing>,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
     ) -> Option<InFlight> {
+        let now = self.effects.now;
         if let Some(seq) = self.table.release(id) {
             self.holds.remove(&(seq, NO_SLOT));
         }
@@ -63,20 +62,20 @@ impl Partition {
         let used = super::usage::usage(turn, turn.slot.and_then(|slot| self.messages.get(slot)));
         commit.usage.extend(used);
         if let Some(timer) = turn.timer.clone() {
-            return self.add_follow_up(id, timer, commit, outgoing, now, actions);
+            return self.add_follow_up(id, timer, commit, outgoing);
         }
         let end = turn.end.clone()?;
-        let (position, (outcome, report), wait_ms) = match self.messages_of(id, &end, now) {
+        let (position, (outcome, report), wait_ms) = match self.messages_of(id, &end) {
             Ok(messages) => {
                 let position = messages.last().map_or(ANY, |message| message.placement.position);
-                (position, self.complete(id, messages, &end, commit, outgoing, actions), None)
+                (position, self.complete(id, messages, &end, commit, outgoing), None)
             }
             Err(failure) => {
                 let (slot, time) = (self.table.turns.get(id).and_then(|turn| turn.slot), self.clock.now(now));
                 let buffer =
                     slot.and_then(|slot| self.messages.get(slot)).map(|open| open.buffer_state(time));
-                let position = self.add_failed_message(id, &failure, commit, now)?;
-                let (outcome, wait_ms) = self.failed(id, failure, buffer, commit, outgoing, actions);
+                let position = self.add_failed_message(id, &failure, commit)?;
+                let (outcome, wait_ms) = self.failed(id, failure, buffer, commit, outgoing);
                 (position, (outcome, AnswerReport::default()), wait_ms)
             }
         };
@@ -91,8 +90,8 @@ impl Partition {
         id: &TurnId,
         failure: &MessageFailure,
         commit: &mut Commit,
-        now: Timestamp,
     ) -> Option<Position> {
+        let now = self.effects.now;
         let turn = self.table.turns.get(id)?;
         let position = self.positions.next(turn.thread.bucket(), now);
         let open = turn.slot.and_then(|slot| self.messages.get(slot));
@@ -108,12 +107,8 @@ impl Partition {
     }
 
     /// Input, steps and answer with their positions, or the failure.
-    pub(super) fn messages_of(
-        &mut self,
-        id: &TurnId,
-        end: &TurnEnd,
-        now: Timestamp,
-    ) -> Result<Vec<Message>, MessageFailure> {
+    pub(super) fn messages_of(&mut self, id: &TurnId, end: &TurnEnd) -> Result<Vec<Message>, MessageFailure> {
+        let now = self.effects.now;
         let ending = match end {
             TurnEnd::Complete => batches::Ending::Final,
             TurnEnd::Stopped => batches::Ending::Stopped,
@@ -147,7 +142,8 @@ impl Partition {
                 sequence_num: number as i32,
                 batch_type: messages[0].placement.batch_type,
             };
-            self.counters.ambiguous_calls += batches::ambiguous_calls(folded.tool_calls.as_ref()) as u64;
+            self.effects.counters.ambiguous_calls +=
+                batches::ambiguous_calls(folded.tool_calls.as_ref()) as u64;
             let metadata = match number == last {
                 true => with_correlation_id(folded.metadata, turn),
                 false => folded.metadata,
@@ -180,7 +176,6 @@ impl Partition {
         end: &TurnEnd,
         commit: &mut Commit,
         outgoing: &mut Vec<Outgoing>,
-        actions: &mut Vec<Action>,
     ) -> (MessageOutcome, AnswerReport) {
         let report = super::usage::report(id, &mut messages, &commit.usage);
         let batch = messages.first().map(|message| message.placement.batch_id);
@@ -189,8 +184,8 @@ impl Partition {
         let Some(turn) = self.table.turns.get(id) else { return (outcome, report) };
         // A stopped answer requests no continuation: its producer's metadata is not kept.
         let continuation = after_turn::continuation(turn, &messages);
-        self.counters.continuations += u64::from(matches!(continuation, Continuation::Next(_)));
-        self.counters.continuations_rejected += u64::from(continuation == Continuation::Rejected);
+        self.effects.counters.continuations += u64::from(matches!(continuation, Continuation::Next(_)));
+        self.effects.counters.continuations_rejected += u64::from(continuation == Continuation::Rejected);
         let status = if is_stopped { TurnStatus::Stopped } else { TurnStatus::Completed };
         let answer = id.answer(turn.run);
         let ended = TurnEnded { message: Some(answer.clone()), batch, ..turn_ended(turn, status, None) };
@@ -215,7 +210,7 @@ impl Partition {
                 }
                 if !is_stopped {
                     let goes_on = matches!(continuation, Continuation::Next(_));
-                    commit.timers.extend(self.armed(turn, &messages, goes_on, actions));
+                    commit.timers.extend(armed(turn, &messages, goes_on, &mut self.effects));
                 }
                 let ends_failed = (turn.run > 0).then(|| turn.thread.clone());
                 let failed = FailedTurn {
@@ -238,11 +233,11 @@ impl Partition {
         outgoing.push(Outgoing::TurnEnded(ended));
         let write = TurnWrite { turn: id.clone(), messages, agent, ends_failed, on_refusal };
         let counted = write.counted_facts();
-        self.counters.facts += counted.remembered;
-        self.counters.repeated_facts += counted.repeated;
+        self.effects.counters.facts += counted.remembered;
+        self.effects.counters.repeated_facts += counted.repeated;
         if let Some(invalid) = counted.invalid {
-            self.counters.invalid_facts += invalid.count;
-            actions.push(Action::Report(MachineReport::InvalidFacts { turn: id.clone(), invalid }));
+            self.effects.counters.invalid_facts += invalid.count;
+            self.effects.push(Action::Report(MachineReport::InvalidFacts { turn: id.clone(), invalid }));
         }
         commit.turns.push(write);
         (outcome, report)
@@ -280,9 +275,8 @@ impl Partition {
         buffer: Option<BufferState>,
         commit: &mut Commit,
         outgoing: &mut Vec<Outgoing>,
-        actions: &mut Vec<Action>,
     ) -> (MessageOutcome, Option<i64>) {
-        self.counters.turns_failed += 1;
+        self.effects.counters.turns_failed += 1;
         let Some(turn) = self.table.turns.get(id) else { return (MessageOutcome::Failed(failure), None) };
         let (code, text) = (failure.code().to_owned(), failure.to_string());
         let (run, thread, agent) = (turn.run, turn.thread.clone(), turn.agent.clone());
@@ -317,7 +311,7 @@ impl Partition {
                     && rules.max_attempts.is_some_and(|most| failures + 1 >= most);
                 if is_last || judgement.class == ErrorClass::Permanent {
                     commit.failed_tasks.push(failed_task(&queued, &code, &text));
-                    self.counters.tasks_failed += 1;
+                    self.effects.counters.tasks_failed += 1;
                     self.advance(&queued, commit);
                     outgoing.push(Outgoing::TurnEnded(ended));
                     None
@@ -339,7 +333,7 @@ impl Partition {
             buffer,
             correlation_id,
         };
-        actions.push(Action::Report(report));
+        self.effects.push(Action::Report(report));
         (MessageOutcome::Failed(failure), wait_ms)
     }
 
@@ -368,7 +362,7 @@ impl Partition {
                 let (base, cap) = (rules.backoff_base_ms, rules.backoff_cap_ms);
                 let delay = scheduling::backoff::delay_ms(queue.failures, base, cap, random);
                 let delay = delay.max(judgement.floor_ms);
-                self.counters.backoffs += 1;
+                self.effects.counters.backoffs += 1;
                 (BackoffChange::Start(delay), Some(delay))
             }
             (false, _) => {
@@ -390,7 +384,8 @@ impl Partition {
     }
 
     /// Puts accepted tasks into their queues.
-    pub(super) fn add_tasks(&mut self, commit: &mut Commit, now: Timestamp) {
+    pub(super) fn add_tasks(&mut self, commit: &mut Commit) {
+        let now = self.effects.now;
         let mut size = 0;
         while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
             let Some((seq, task, digest)) = self.commands.incoming.pop_front() else { break };
@@ -437,7 +432,8 @@ impl Partition {
         writes.more
     }
 
-    pub(super) fn outbox(&mut self, outgoing: Vec<Outgoing>, now: Timestamp) -> Option<OutboxBatch> {
+    pub(super) fn outbox(&mut self, outgoing: Vec<Outgoing>) -> Option<OutboxBatch> {
+        let now = self.effects.now;
         if outgoing.is_empty() {
             return None;
         }
@@ -447,13 +443,8 @@ impl Partition {
 
     /// Called when the commit with a turn's end has been applied. `refused`: the store's error if
     /// it refused the messages.
-    pub(super) fn turn_committed(
-        &mut self,
-        ended: TurnInFlight,
-        refused: Option<String>,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn turn_committed(&mut self, ended: TurnInFlight, refused: Option<String>) {
+        let now = self.effects.now;
         let TurnInFlight { id, position, outcome, report, wait_ms } = ended;
         // Releases the hold of a chunk that came while the commit was under way.
         if let Some(seq) = self.table.release(&id) {
@@ -470,10 +461,10 @@ impl Partition {
             Some(detail) => Some(MessageOutcome::Failed(MessageFailure::Unstorable { detail })),
         };
         match &outcome {
-            Some(MessageOutcome::Stopped) => self.counters.turns_stopped += 1,
+            Some(MessageOutcome::Stopped) => self.effects.counters.turns_stopped += 1,
             Some(MessageOutcome::Complete) => {
-                self.counters.turns_completed += 1;
-                self.turn_times.committed(&turn, now);
+                self.effects.counters.turns_completed += 1;
+                self.effects.turn_times.committed(&turn, now);
             }
             Some(MessageOutcome::Failed(_)) | None => {}
         }
@@ -482,7 +473,7 @@ impl Partition {
         }
         if let (Some(slot), Some(_), Some(_)) = (turn.slot, &turn.timer, &outcome) {
             // The follow-up's chunks were held back until now.
-            self.publish_message(slot, actions);
+            self.publish_message(slot);
         }
         let open = turn.slot.and_then(|slot| {
             let open = self.messages.remove(slot)?;
@@ -499,12 +490,12 @@ impl Partition {
         };
         self.late.ended(&(id.clone(), turn.run), over, now);
         if turn.is_abandoned {
-            actions.push(Action::Abandon { turn: id.clone(), run: turn.run });
+            self.effects.push(Action::Abandon { turn: id.clone(), run: turn.run });
         }
         if let Some(outcome) = outcome {
-            self.report_finalized(open.as_ref(), &outcome, &report, actions);
+            self.report_finalized(open.as_ref(), &outcome, &report);
             let frame = self.frames.next(&turn.thread);
-            actions.push(Action::End(ending(&turn, open, position, (outcome, report), frame)));
+            self.effects.push(Action::End(ending(&turn, open, position, (outcome, report), frame)));
         }
         self.table.active -= 1;
         if turn.is_task()

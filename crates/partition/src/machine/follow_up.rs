@@ -1,7 +1,7 @@
 //! Follow-ups: when they are armed, and how their turns end. A follow-up's turn is held back until
 //! its commit, and withdrawn when a person writes first.
 
-use model::{AnswerReport, Message, Metadata, Position, ThreadId, TimerId, Timestamp, TurnId};
+use model::{AnswerReport, Message, Metadata, Position, ThreadId, TimerId, TurnId};
 use scheduling::follow_up::{ArmRefusal, Armed, FinishedTurn, FollowUpRules, TurnOrigin, arm};
 use serde_json::json;
 
@@ -9,6 +9,7 @@ use super::timers::report;
 use super::{EndedInput, InFlight, Partition, TurnInFlight};
 use crate::action::{Action, MachineReport, TimerOutcome};
 use crate::commit::Commit;
+use crate::effects::Effects;
 use crate::timers::{ArmedTimer, TimerEnd, TimerWrite};
 use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
 use crate::types::Outgoing;
@@ -62,15 +63,13 @@ impl Partition {
         timer: TimerId,
         commit: &mut Commit,
         outgoing: &mut Vec<Outgoing>,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
     ) -> Option<InFlight> {
         let end = self.table.turns.get(id)?.end.clone()?;
         let by = match &end {
-            TurnEnd::Complete => match self.messages_of(id, &end, now) {
+            TurnEnd::Complete => match self.messages_of(id, &end) {
                 Ok(messages) if !messages.last().is_none_or(is_empty) => {
                     let position = messages.last().map_or(Position::MAX, |last| last.placement.position);
-                    let (outcome, report) = self.complete(id, messages, &end, commit, outgoing, actions);
+                    let (outcome, report) = self.complete(id, messages, &end, commit, outgoing);
                     let (id, outcome) = (id.clone(), Some(outcome));
                     let ended = TurnInFlight { id, position, outcome, report, wait_ms: None };
                     return Some(InFlight::Turn(ended));
@@ -83,48 +82,46 @@ impl Partition {
             TurnEnd::Withdrawn(by) => by,
         };
         let write = TimerWrite::End { id: timer, state: TimerEnd::Withdrawn, by: by.to_owned() };
-        actions.push(report(&write, TimerOutcome::Withdrawn));
+        self.effects.push(report(&write, TimerOutcome::Withdrawn));
         commit.timers.push(write);
         let (position, report) = (Position::MAX, AnswerReport::default());
         let ended = TurnInFlight { id: id.clone(), position, outcome: None, report, wait_ms: None };
         Some(InFlight::Turn(ended))
     }
+}
 
-    /// The timer write of a follow-up armed by a completed turn.
-    pub(super) fn armed(
-        &self,
-        turn: &TrackedTurn,
-        messages: &[Message],
-        goes_on: bool,
-        actions: &mut Vec<Action>,
-    ) -> Option<TimerWrite> {
-        let TurnSource::Input(opened) = &turn.source else { return None };
-        if opened.options.follow_up.is_empty() {
-            return None;
+/// The timer write of a follow-up armed by a completed turn.
+pub(super) fn armed(
+    turn: &TrackedTurn,
+    messages: &[Message],
+    goes_on: bool,
+    effects: &mut Effects,
+) -> Option<TimerWrite> {
+    let TurnSource::Input(opened) = &turn.source else { return None };
+    if opened.options.follow_up.is_empty() {
+        return None;
+    }
+    let answer = messages.last()?;
+    let rules = FollowUpRules::parse(&opened.options.follow_up.to_value()).ok()?;
+    let finished = FinishedTurn { origin: origin(turn), is_complete: !goes_on, is_empty: is_empty(answer) };
+    let timer = TimerId::follow_up(&turn.thread, answer.placement.position);
+    match arm(&rules, finished, &answer.metadata) {
+        Ok(None) => None,
+        Ok(Some(armed)) => {
+            let write = TimerWrite::Arm(ArmedTimer {
+                id: timer,
+                thread: Some(turn.thread.clone()),
+                agent: turn.agent.clone(),
+                wait_ms: armed.delay_ms,
+                body: body(&turn.id, &armed, answer.placement.position),
+                armed_by: Some(turn.id.clone()),
+            });
+            effects.push(report(&write, TimerOutcome::Armed));
+            Some(write)
         }
-        let answer = messages.last()?;
-        let rules = FollowUpRules::parse(&opened.options.follow_up.to_value()).ok()?;
-        let finished =
-            FinishedTurn { origin: origin(turn), is_complete: !goes_on, is_empty: is_empty(answer) };
-        let timer = TimerId::follow_up(&turn.thread, answer.placement.position);
-        match arm(&rules, finished, &answer.metadata) {
-            Ok(None) => None,
-            Ok(Some(armed)) => {
-                let write = TimerWrite::Arm(ArmedTimer {
-                    id: timer,
-                    thread: Some(turn.thread.clone()),
-                    agent: turn.agent.clone(),
-                    wait_ms: armed.delay_ms,
-                    body: body(&turn.id, &armed, answer.placement.position),
-                    armed_by: Some(turn.id.clone()),
-                });
-                actions.push(report(&write, TimerOutcome::Armed));
-                Some(write)
-            }
-            Err(refusal) => {
-                actions.push(not_armed(timer, &refusal));
-                None
-            }
+        Err(refusal) => {
+            effects.push(not_armed(timer, &refusal));
+            None
         }
     }
 }

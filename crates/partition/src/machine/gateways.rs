@@ -1,6 +1,6 @@
 //! Queries of gateways, and the threads they follow.
 
-use model::{Cut, GatewayId, ThreadId, Timestamp};
+use model::{Cut, GatewayId, ThreadId};
 
 use crate::action::{Action, ChangedThreads, ChangedThreadsQuery, SnapshotRequest};
 use crate::machine::Partition;
@@ -18,18 +18,20 @@ impl Partition {
         self.followers.of(thread)
     }
 
-    pub(super) fn show(&mut self, request: &SnapshotRequest, now: Timestamp, actions: &mut Vec<Action>) {
+    pub(super) fn show(&mut self, request: &SnapshotRequest) {
+        let now = self.effects.now;
         // Chunks of a restored message may not have been sent yet.
-        self.publish(actions);
+        self.publish();
         self.followers.follow(&request.thread, &request.gateway, now);
         let open = self.messages.of_thread(&request.thread);
         let messages = open.filter(|open| !open.is_held_back());
-        actions.push(Action::Snapshot(snapshot(request, self.cut(&request.thread), messages)));
+        self.effects.push(Action::Snapshot(snapshot(request, self.cut(&request.thread), messages)));
     }
 
     /// The reply to an unknown gateway is incomplete, because the owner may not know which threads
     /// the gateway follows. A gateway that knows a higher epoch ignores replies under this epoch.
-    pub(super) fn changed_threads(&mut self, query: &ChangedThreadsQuery, now: Timestamp) -> Action {
+    pub(super) fn changed_threads(&mut self, query: &ChangedThreadsQuery) -> Action {
+        let now = self.effects.now;
         if query.epoch > self.epoch && query.epoch - self.epoch < MOST_AHEAD {
             return Action::CheckLease(query.epoch);
         }

@@ -1,7 +1,7 @@
 //! Handles chunks of runs that are over: stops their workflow again and counts the calls of late
 //! attempts.
 
-use model::{Frame, IncomingChunk, ThreadId, Timestamp, TurnId, TurnToken};
+use model::{Frame, IncomingChunk, ThreadId, TurnId, TurnToken};
 use scheduling::HeadState;
 
 use super::Partition;
@@ -16,26 +16,26 @@ impl Partition {
         frame: &Frame,
         arrival: &IncomingChunk,
         (id, run): (&TurnId, u32),
-        now: Timestamp,
-        actions: &mut Vec<Action>,
     ) {
+        let now = self.effects.now;
         // A turn that is not known here may be in entries that are still to be read.
-        if !self.may_begin() || self.deferring.is_some() || !self.is_over(&frame.thread, id, run, now) {
+        if !self.may_begin() || self.deferring.is_some() || !self.is_over(&frame.thread, id, run) {
             return;
         }
         let delivery = frame.token.as_ref().and_then(TurnToken::delivery);
         let (key, attempt) = ((id.clone(), run), (arrival.attempt, delivery.map(Into::into)));
         let is_due = self.late.stop(&key, now);
         if self.late.begins(&key, &attempt, arrival) || is_due {
-            self.counters.late_stops += 1;
-            actions.push(Action::Abandon { turn: id.clone(), run });
+            self.effects.counters.late_stops += 1;
+            self.effects.push(Action::Abandon { turn: id.clone(), run });
         }
-        self.counters.late_calls += self.late.count_calls(&key, &attempt, arrival);
+        self.effects.counters.late_calls += self.late.count_calls(&key, &attempt, arrival);
     }
 
     /// True if the run is certainly over. It must be certain even if this owner has lost its
     /// partition without knowing it: a stop would end a run that the next owner has started.
-    fn is_over(&self, thread: &ThreadId, id: &TurnId, run: u32, now: Timestamp) -> bool {
+    fn is_over(&self, thread: &ThreadId, id: &TurnId, run: u32) -> bool {
+        let now = self.effects.now;
         if self.late.has_ended(&(id.clone(), run)) {
             return true;
         }

@@ -45,13 +45,8 @@ impl Partition {
         self.deferring.is_some()
     }
 
-    pub(super) fn read(
-        &mut self,
-        entries: Vec<StreamEntry>,
-        mut room: usize,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn read(&mut self, entries: Vec<StreamEntry>, mut room: usize) {
+        let now = self.effects.now;
         for entry in entries {
             // A reader that lost its place may deliver entries again.
             if entry.seq <= self.last_seq {
@@ -59,24 +54,24 @@ impl Partition {
             }
             if entry.seq != self.last_seq.next() {
                 let (first, last) = (self.last_seq.next(), entry.seq.before());
-                self.counters.holes += last.0 - first.0 + 1;
-                actions.push(Action::Report(MachineReport::Hole { first, last }));
+                self.effects.counters.holes += last.0 - first.0 + 1;
+                self.effects.push(Action::Report(MachineReport::Hole { first, last }));
             }
             self.last_seq = entry.seq;
             if entry.seq > self.highest_seq {
                 self.highest_seq = entry.seq;
                 self.read_bytes += entry.bytes as u64;
             }
-            self.counters.entries += 1;
+            self.effects.counters.entries += 1;
             self.clock.observe(entry.stored_at);
             // Another machine's clock may be ahead.
             self.last_stored_at = entry.stored_at.min(now);
             match entry.body {
-                EntryBody::Frame(frame) => self.frame(&frame, entry.seq, &mut room, now, actions),
-                EntryBody::Command(command, raw) => self.command(command, raw, entry.seq, &mut room, actions),
+                EntryBody::Frame(frame) => self.frame(&frame, entry.seq, &mut room),
+                EntryBody::Command(command, raw) => self.command(command, raw, entry.seq, &mut room),
                 EntryBody::Refused { subject, payload, refusal, answer } => {
-                    self.counters.refused += 1;
-                    self.counters.forbidden += u64::from(refusal.is_forbidden());
+                    self.effects.counters.refused += 1;
+                    self.effects.counters.forbidden += u64::from(refusal.is_forbidden());
                     self.holds.insert((entry.seq, NO_SLOT));
                     if let Some(answer) = answer {
                         self.refuse_answer(answer, refusal.clone());
@@ -87,55 +82,41 @@ impl Partition {
         }
     }
 
-    pub(super) fn frame(
-        &mut self,
-        frame: &Frame,
-        seq: Seq,
-        room: &mut usize,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn frame(&mut self, frame: &Frame, seq: Seq, room: &mut usize) {
         if !self.blocks_chunks(frame, seq) {
-            self.place(frame, seq, room, now, actions);
+            self.place(frame, seq, room);
         }
     }
 
     /// Takes the chunks of a frame that nothing blocks.
-    pub(super) fn place(
-        &mut self,
-        frame: &Frame,
-        seq: Seq,
-        room: &mut usize,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn place(&mut self, frame: &Frame, seq: Seq, room: &mut usize) {
         let (resumed, first) = self.resumes_at;
         let taken = if resumed == seq { first } else { 0 };
         for (index, arrival) in frame.chunks.iter().enumerate().skip(taken) {
             let slot = match self.messages.find(&frame.thread, &arrival.message) {
                 Some(slot) if self.is_of_other_role(slot, arrival) => {
-                    self.counters.other_roles += 1;
+                    self.effects.counters.other_roles += 1;
                     let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
-                    actions.push(Action::Report(MachineReport::OtherRole(key)));
+                    self.effects.push(Action::Report(MachineReport::OtherRole(key)));
                     None
                 }
                 Some(slot) if self.is_asked(slot, frame) => Some(slot),
                 Some(_) => {
-                    self.reject_unauthorized(&frame.thread, arrival, actions);
+                    self.reject_unauthorized(&frame.thread, arrival);
                     None
                 }
                 None => match TurnId::of_answer(&arrival.message) {
-                    Some((turn, run)) => self.answer_slot(frame, arrival, (&turn, run), seq, now, actions),
+                    Some((turn, run)) => self.answer_slot(frame, arrival, (&turn, run), seq),
                     None if TurnId::is_reserved(&arrival.message) => {
-                        self.reject_unauthorized(&frame.thread, arrival, actions);
+                        self.reject_unauthorized(&frame.thread, arrival);
                         None
                     }
-                    None => self.open(&frame.thread, arrival, (seq, index), room, now, actions),
+                    None => self.open(&frame.thread, arrival, (seq, index), room),
                 },
             };
             if let Some(slot) = slot {
                 let delivery = frame.token.as_ref().and_then(TurnToken::delivery);
-                self.take(slot, arrival, delivery, seq, now, actions);
+                self.take(slot, arrival, delivery, seq);
             }
         }
     }
@@ -194,18 +175,17 @@ impl Partition {
         arrival: &IncomingChunk,
         place: EntryPlace,
         room: &mut usize,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
     ) -> Option<Slot> {
+        let now = self.effects.now;
         let key = MessageKey { thread: thread.clone(), message: arrival.message.clone() };
         if self.recent.get(&key).is_some() {
-            self.counters.late += 1;
+            self.effects.counters.late += 1;
             return None;
         }
         // Once one message waits, all later new messages wait, too: when their entries are read
         // again, these messages must not be open yet.
         if self.deferring.is_some() || *room == 0 {
-            self.defer(place, actions);
+            self.defer(place);
             return None;
         }
         *room -= 1;
@@ -214,15 +194,8 @@ impl Partition {
         Some(self.messages.insert(OpenMessage::new(key, arrival, place.0, &self.limits, time)))
     }
 
-    fn take(
-        &mut self,
-        slot: Slot,
-        arrival: &IncomingChunk,
-        delivery: Option<&str>,
-        seq: Seq,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) {
+    fn take(&mut self, slot: Slot, arrival: &IncomingChunk, delivery: Option<&str>, seq: Seq) {
+        let now = self.effects.now;
         let (time, stored_at) = (self.clock.now(now), self.last_stored_at);
         let limits = self.limits;
         let Some((taken, attempt_rose)) = self.messages.account(slot, |open| {
@@ -231,36 +204,36 @@ impl Partition {
         }) else {
             return;
         };
-        self.counters.resets += u64::from(attempt_rose);
+        self.effects.counters.resets += u64::from(attempt_rose);
         match taken {
             ChunkOutcome::Accepted { held } => {
-                self.counters.chunks += 1;
-                self.counters.out_of_order += u64::from(held);
+                self.effects.counters.chunks += 1;
+                self.effects.counters.out_of_order += u64::from(held);
                 if held && limits.reports_chunks {
                     let open = self.messages.get(slot);
-                    actions.extend(open.map(|open| out_of_order(open, arrival.chunk.id, time)));
+                    self.effects.extend(open.map(|open| out_of_order(open, arrival.chunk.id, time)));
                 }
                 self.hold(slot, seq);
                 self.touched.push(slot);
                 self.on_turn_chunk(slot, time);
             }
-            ChunkOutcome::Duplicate => self.counters.duplicates += 1,
-            ChunkOutcome::Fenced => self.counters.fenced += 1,
+            ChunkOutcome::Duplicate => self.effects.counters.duplicates += 1,
+            ChunkOutcome::Fenced => self.effects.counters.fenced += 1,
             ChunkOutcome::Late => {
-                self.counters.late += 1;
+                self.effects.counters.late += 1;
                 // Until the end of the message is committed, another owner may have to continue it.
                 self.hold(slot, seq);
             }
             ChunkOutcome::Broke => self.hold(slot, seq),
             ChunkOutcome::Conflict { kept, dropped } => {
-                self.counters.conflicts += 1;
+                self.effects.counters.conflicts += 1;
                 let Some(open) = self.messages.get(slot) else { return };
                 let (key, chunk_id) = (open.key.clone(), arrival.chunk.id);
-                actions.push(Action::Report(MachineReport::Conflict { key, chunk_id, kept, dropped }));
+                self.effects.push(Action::Report(MachineReport::Conflict { key, chunk_id, kept, dropped }));
             }
         }
         if matches!(taken, ChunkOutcome::Accepted { held: false } | ChunkOutcome::Broke) {
-            self.settle(slot, now, actions);
+            self.settle(slot);
         }
     }
 

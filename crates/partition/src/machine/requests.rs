@@ -17,7 +17,8 @@ const TELL_AGAIN_MS: i64 = 10_000;
 
 impl Partition {
     /// Applies news about the requests of these runs.
-    pub(super) fn request_news(&mut self, news: Vec<(TurnId, u32, RequestNews)>, now: Timestamp) {
+    pub(super) fn request_news(&mut self, news: Vec<(TurnId, u32, RequestNews)>) {
+        let now = self.effects.now;
         for (id, run, news) in news {
             let turn = self.table.turns.get_mut(&id).filter(|turn| turn.run == run);
             if let Some(turn) = turn {
@@ -90,12 +91,8 @@ impl Partition {
     ///
     /// A silence counts at most the time since the request. A process that was suspended reads the
     /// entries of that time afterwards, and the stream's time moves with them.
-    pub(super) fn check_deadlines(
-        &mut self,
-        time: Timestamp,
-        now: Timestamp,
-        blocked_turns: &BTreeSet<TurnId>,
-    ) {
+    pub(super) fn check_deadlines(&mut self, time: Timestamp, blocked_turns: &BTreeSet<TurnId>) {
+        let now = self.effects.now;
         let is_late = |turn: &&TrackedTurn| {
             let deadline = turn.rules.map(|rules| rules.deadline_ms);
             turn.phase == TurnPhase::Running
@@ -123,7 +120,8 @@ impl Partition {
     /// so the deadlines begin. A lag of the reader may have gone unnoticed, for example while the
     /// process was suspended. Stream time from before a request has then been counted, so at most
     /// the time since the request counts.
-    pub(super) fn requests_are_read(&mut self, now: Timestamp) {
+    pub(super) fn requests_are_read(&mut self) {
+        let now = self.effects.now;
         let time = self.clock.now(now);
         for turn in self.table.turns.values_mut() {
             let since_request = turn.requested_at.map(|at| time.plus_ms(-now.since_ms(at)));

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{MessageFailure, Seq, Timestamp};
+use model::{MessageFailure, Seq};
 
 use super::{EndedInput, NO_SLOT, Partition};
 use crate::action::Action;
@@ -38,7 +38,7 @@ const TWICE: Halves = Halves(4);
 
 impl Partition {
     /// Returns the next save when a replay would take too long and none is under way.
-    pub(super) fn save_if_due(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+    pub(super) fn save_if_due(&mut self) {
         if self.saving.under_way.is_some() || self.saving.is_resting {
             return;
         }
@@ -48,7 +48,7 @@ impl Partition {
         if !self.saving.is_due {
             return;
         }
-        let save = self.next_save(now);
+        let save = self.next_save();
         if save.messages.is_empty() && save.turns.is_empty() {
             self.saving.is_resting = true;
             return;
@@ -57,11 +57,12 @@ impl Partition {
             messages: save.messages.iter().map(|part| part.key.clone()).collect(),
             turns: save.turns.iter().map(|open| open.opened.turn.clone()).collect(),
         });
-        self.counters.spills += (save.messages.len() + save.turns.len()) as u64;
-        actions.push(Action::Save(save));
+        self.effects.counters.spills += (save.messages.len() + save.turns.len()) as u64;
+        self.effects.push(Action::Save(save));
     }
 
-    fn next_save(&mut self, now: Timestamp) -> Save {
+    fn next_save(&mut self) -> Save {
+        let now = self.effects.now;
         let time = self.clock.now(now);
         let (mut save, mut size) = (Save::default(), 0);
         let costly: Vec<(Hold, Slot)> = self
@@ -75,7 +76,7 @@ impl Partition {
                 break;
             }
             if slot == NO_SLOT {
-                let Some(open) = self.save_input(hold.seq, now) else { continue };
+                let Some(open) = self.save_input(hold.seq) else { continue };
                 size += open.opened.size();
                 save.turns.push(open);
                 continue;
@@ -99,7 +100,8 @@ impl Partition {
     }
 
     /// The input at this entry, if its turn has not ended.
-    fn save_input(&mut self, seq: Seq, now: Timestamp) -> Option<OpenTurn> {
+    fn save_input(&mut self, seq: Seq) -> Option<OpenTurn> {
+        let now = self.effects.now;
         let turn = self.table.turns.get_mut(self.table.held.get(&seq)?)?;
         let TurnSource::Input(opened) = &turn.source else { return None };
         if turn.phase == TurnPhase::Ended {
@@ -111,12 +113,7 @@ impl Partition {
 
     /// Called when the save under way is stored: the stream need not keep its entries any more.
     /// Items that the store refused fail now, because they could not be stored at their end either.
-    pub(super) fn saved(
-        &mut self,
-        refused: Vec<(SavedItem, String)>,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn saved(&mut self, refused: Vec<(SavedItem, String)>) {
         let Some(SaveUnderWay { messages, turns }) = self.saving.under_way.take() else { return };
         let mut refused: BTreeMap<SavedItem, String> = refused.into_iter().collect();
         for key in messages {
@@ -124,7 +121,7 @@ impl Partition {
             let Some(open) = self.messages.get_mut(slot) else { continue };
             if let Some(detail) = refused.remove(&SavedItem::Message(key)) {
                 open.fail_save(MessageFailure::Unstorable { detail });
-                self.settle(slot, now, actions);
+                self.settle(slot);
                 continue;
             }
             if let Some(hold) = open.end_save() {

@@ -18,16 +18,16 @@ use crate::turn_state::{TrackedTurn, TurnPhase};
 const MAX_OPEN: usize = 64;
 
 impl Partition {
-    pub(super) fn status(&mut self, target: &QueryTarget, now: Timestamp) -> QueueStatus {
+    pub(super) fn status(&mut self, target: &QueryTarget) -> QueueStatus {
         let mut status = QueueStatus { applied_seq: self.applied_seq(), ..QueueStatus::default() };
         match target {
             QueryTarget::Agent(agent) => {
-                self.thread_status(&agent.thread(), &mut status, now);
-                self.agent_status(agent, &mut status, now);
+                self.thread_status(&agent.thread(), &mut status);
+                self.agent_status(agent, &mut status);
             }
-            QueryTarget::Thread(thread) => self.thread_status(thread, &mut status, now),
+            QueryTarget::Thread(thread) => self.thread_status(thread, &mut status),
             QueryTarget::Batch(thread) => {
-                self.thread_status(thread, &mut status, now);
+                self.thread_status(thread, &mut status);
                 if let Some(active) = &mut status.active {
                     active.batch = self.open_batch(&active.turn).map(Box::new);
                 }
@@ -35,12 +35,12 @@ impl Partition {
             QueryTarget::Turn(id) => {
                 let thread = self.table.turns.get(id).map(|turn| turn.thread.clone());
                 if let Some(thread) = thread {
-                    self.thread_status(&thread, &mut status, now);
+                    self.thread_status(&thread, &mut status);
                     let waiting = status.waiting.iter().find(|waiting| waiting.turn == *id);
                     let is_waiting = waiting.is_some();
                     status.reason = waiting.map(|waiting| waiting.reason);
                     if is_waiting || status.active.as_ref().is_none_or(|active| active.turn != *id) {
-                        status.active = self.active_turn(id, now).or(status.active);
+                        status.active = self.active_turn(id).or(status.active);
                     }
                 } else {
                     status.reason = self.is_not_known_yet();
@@ -50,7 +50,8 @@ impl Partition {
         status
     }
 
-    fn thread_status(&mut self, thread: &ThreadId, status: &mut QueueStatus, now: Timestamp) {
+    fn thread_status(&mut self, thread: &ThreadId, status: &mut QueueStatus) {
+        let now = self.effects.now;
         if let Some(thread_queue) = self.table.thread_queues.get(thread) {
             let waiting = |id: &TurnId| {
                 let turn = self.table.turns.get(id)?;
@@ -63,16 +64,17 @@ impl Partition {
             };
             status.waiting = thread_queue.waiting().filter_map(waiting).collect();
             if let Some(active) = thread_queue.active().cloned() {
-                status.active = self.active_turn(&active, now);
+                status.active = self.active_turn(&active);
             }
         }
-        status.open = self.open_messages(thread, now);
+        status.open = self.open_messages(thread);
         if status.active.is_none() && status.waiting.is_empty() {
             status.reason = self.is_not_known_yet();
         }
     }
 
-    fn open_messages(&mut self, thread: &ThreadId, now: Timestamp) -> Vec<OpenMessageStatus> {
+    fn open_messages(&mut self, thread: &ThreadId) -> Vec<OpenMessageStatus> {
+        let now = self.effects.now;
         let (time, timeout_ms) = (self.clock.now(now), self.limits.gap_timeout_ms);
         let slots: Vec<Slot> = self.messages.slots_of_thread(thread).take(MAX_OPEN).collect();
         let open = |slot| {
@@ -99,7 +101,8 @@ impl Partition {
         (!self.has_caught_up).then_some(WaitReason::CatchingUp)
     }
 
-    fn agent_status(&self, agent: &AgentId, status: &mut QueueStatus, now: Timestamp) {
+    fn agent_status(&self, agent: &AgentId, status: &mut QueueStatus) {
+        let now = self.effects.now;
         status.reason = None;
         let Some(queue) = self.table.queues.get(agent) else { return };
         status.paused = queue.paused;
@@ -120,7 +123,8 @@ impl Partition {
         };
     }
 
-    fn active_turn(&mut self, id: &TurnId, now: Timestamp) -> Option<ActiveTurn> {
+    fn active_turn(&mut self, id: &TurnId) -> Option<ActiveTurn> {
+        let now = self.effects.now;
         let time = self.clock.now(now);
         let turn = self.table.turns.get(id)?;
         let has_gap = match turn.slot.and_then(|slot| self.messages.get_mut(slot)) {

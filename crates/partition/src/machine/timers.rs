@@ -17,24 +17,21 @@ const SNOOZE: &str = "snooze";
 impl Partition {
     /// Asks the driver to decide due timers, and loads more in time. This happens only after
     /// everything has been read, because messages that cancel timers are in the stream.
-    pub(super) fn look_at_timers(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+    pub(super) fn look_at_timers(&mut self) {
+        let now = self.effects.now;
         if self.unsent < MOST_UNSENT {
             let due = self.timers.take_due(now);
             if !due.is_empty() {
-                actions.push(Action::DecideTimers(due));
+                self.effects.push(Action::DecideTimers(due));
             }
         }
         if let Some(from_ms) = self.timers.wants_more(now) {
-            actions.push(Action::LoadTimers { from_ms, limit: self.limits.timer_window });
+            self.effects.push(Action::LoadTimers { from_ms, limit: self.limits.timer_window });
         }
     }
 
-    pub(super) fn timers_decided(
-        &mut self,
-        decisions: Vec<TimerDecision>,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn timers_decided(&mut self, decisions: Vec<TimerDecision>) {
+        let now = self.effects.now;
         for TimerDecision { id, thread, verdict } in decisions {
             let is_answered = thread
                 .as_ref()
@@ -65,44 +62,34 @@ impl Partition {
                     (write, Some(*outgoing), TimerOutcome::Fired)
                 }
             };
-            actions.push(report(&write, outcome));
+            self.effects.push(report(&write, outcome));
             self.timers.write(write, outgoing);
         }
         self.timers.decided();
     }
 
     /// Cancels a pending timer for a client. If it is not pending in the store, nothing is written.
-    pub(super) fn cancel_timer(&mut self, timer: &TimerId, actions: &mut Vec<Action>) -> Option<String> {
+    pub(super) fn cancel_timer(&mut self, timer: &TimerId) -> Option<String> {
         let write = TimerWrite::End { id: timer.clone(), state: TimerEnd::Cancelled, by: CLIENT.to_owned() };
-        self.change_timer(write, TimerOutcome::Cancelled, actions)
+        self.change_timer(write, TimerOutcome::Cancelled)
     }
 
     /// Snoozes a pending follow-up for a client. If it is not pending in the store, nothing is
     /// written.
-    pub(super) fn snooze_timer(
-        &mut self,
-        timer: &TimerId,
-        until: Timestamp,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) -> Option<String> {
+    pub(super) fn snooze_timer(&mut self, timer: &TimerId, until: Timestamp) -> Option<String> {
+        let now = self.effects.now;
         let next = NextDue { at: until, wait_ms: until.since_ms(now) };
         let write = TimerWrite::Postpone { id: timer.clone(), next, by: Some(SNOOZE.to_owned()) };
-        self.change_timer(write, TimerOutcome::Postponed, actions)
+        self.change_timer(write, TimerOutcome::Postponed)
     }
 
-    fn change_timer(
-        &mut self,
-        write: TimerWrite,
-        outcome: TimerOutcome,
-        actions: &mut Vec<Action>,
-    ) -> Option<String> {
+    fn change_timer(&mut self, write: TimerWrite, outcome: TimerOutcome) -> Option<String> {
         if !self.timers.hold(write.id()) {
             return Some(
                 "the timer is due at this moment, or another change of it is being written".to_owned(),
             );
         }
-        actions.push(report(&write, outcome));
+        self.effects.push(report(&write, outcome));
         self.timers.write(write, None);
         None
     }

@@ -27,7 +27,8 @@ const SECOND_REQUEST: u32 = 16;
 impl Partition {
     /// Restores queues and inputs left by the previous owner. No turn starts before everything has
     /// been read.
-    pub(super) fn restore_work(&mut self, takeover: &mut Takeover, now: Timestamp) {
+    pub(super) fn restore_work(&mut self, takeover: &mut Takeover) {
+        let now = self.effects.now;
         for saved in takeover.agents.drain(..) {
             let until = saved.wait_ms.map(|ms| now.plus_ms(ms.max(0)));
             if let Some(until) = until {
@@ -71,23 +72,24 @@ impl Partition {
     }
 
     /// Attaches an answer saved by the previous owner to its turn; false if there is no such turn.
-    pub(super) fn restore_answer(&mut self, slot: Slot, now: Timestamp) -> bool {
+    pub(super) fn restore_answer(&mut self, slot: Slot) -> bool {
         let Some(key) = self.messages.get(slot).map(|open| open.key.clone()) else { return false };
         let Some((id, run)) = TurnId::of_answer(&key.message) else { return true };
-        if !self.adopt(&key.thread, &id, run, now) {
+        if !self.adopt(&key.thread, &id, run) {
             return false;
         }
-        self.attach(&id, slot, now);
+        self.attach(&id, slot);
         true
     }
 
-    fn attach(&mut self, id: &TurnId, slot: Slot, now: Timestamp) {
+    fn attach(&mut self, id: &TurnId, slot: Slot) {
+        let now = self.effects.now;
         let time = self.clock.now(now);
         let idle_ms = self.messages.get(slot).map_or(0, |open| open.idle_ms(time));
         let heard_at = self.last_stored_at.min(now.plus_ms(-idle_ms));
         let Some(turn) = self.table.turns.get_mut(id) else { return };
         if !turn.is_heard {
-            self.turn_times.heard(turn, now);
+            self.effects.turn_times.heard(turn, now);
         }
         (turn.slot, turn.progress_at, turn.is_heard) = (Some(slot), time, true);
         turn.heard_at = Some(heard_at);
@@ -110,7 +112,8 @@ impl Partition {
 
     /// Starts the turns that can start. If the answer of a turn has already come, this turn
     /// continues before any other turn starts in its thread.
-    pub(super) fn start_ready(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+    pub(super) fn start_ready(&mut self) {
+        let now = self.effects.now;
         if !self.may_begin() {
             return;
         }
@@ -127,15 +130,16 @@ impl Partition {
             self.table.postponed.remove(&(until, thread.clone()));
             self.table.make_ready(&thread);
         }
-        self.look_at_timers(now, actions);
+        self.look_at_timers();
         while self.table.active < self.limits.active_turns && self.unsent < MOST_UNSENT {
             let Some(thread) = self.table.next_ready() else { break };
-            self.begin_next(&thread, now, actions);
+            self.begin_next(&thread);
             self.table.tidy(&thread);
         }
     }
 
-    fn begin_next(&mut self, thread: &model::ThreadId, now: Timestamp, actions: &mut Vec<Action>) {
+    fn begin_next(&mut self, thread: &model::ThreadId) {
+        let now = self.effects.now;
         // The blocked chunks may answer the turn that would start. The thread is checked again when
         // these chunks are placed.
         if self.commands.blocks_thread(thread) {
@@ -148,14 +152,14 @@ impl Partition {
         let turns = &self.table.turns;
         let waiting = |id: &TurnId| turns.get(id).map_or(Readiness::Ready, |turn| turn.waiting(now));
         if let Some(id) = thread_queue.start_next(waiting) {
-            return self.begin(&id, now, actions);
+            return self.begin(&id);
         }
         let agent = thread.agent();
         let Some(queue) = self.table.queues.get_mut(&agent) else { return };
         match queue.head_state(now) {
             HeadState::Ready => {
                 if let Some(id) = self.take_head(thread) {
-                    self.begin(&id, now, actions);
+                    self.begin(&id);
                 }
             }
             HeadState::Waits(until) => {
@@ -164,7 +168,7 @@ impl Partition {
             HeadState::NotLoaded => {
                 if let Some(after) = queue.load_after() {
                     let limit = self.limits.queue_window.max(1);
-                    actions.push(Action::LoadTasks { agent, after, limit });
+                    self.effects.push(Action::LoadTasks { agent, after, limit });
                 }
             }
             HeadState::None | HeadState::Running | HeadState::Paused | HeadState::Unsettled => {}
@@ -193,7 +197,8 @@ impl Partition {
 
     /// Starts the request of a turn that has its thread. If its answer has already come, only the
     /// rules are requested.
-    fn begin(&mut self, id: &TurnId, now: Timestamp, actions: &mut Vec<Action>) {
+    fn begin(&mut self, id: &TurnId) {
+        let now = self.effects.now;
         let time = self.clock.now(now);
         let Some(turn) = self.table.turns.get_mut(id) else { return };
         turn.phase = if turn.slot.is_some() { TurnPhase::Running } else { TurnPhase::Starting };
@@ -201,17 +206,18 @@ impl Partition {
         turn.began_at = (!turn.is_adopted).then_some(now);
         turn.progress_at = turn.progress_at.max(time);
         self.table.active += 1;
-        self.counters.turns_started += 1;
-        actions.push(Action::Start(Box::new(start(turn))));
+        self.effects.counters.turns_started += 1;
+        self.effects.push(Action::Start(Box::new(start(turn))));
         if let Some(slot) = turn.slot {
-            self.settle(slot, now, actions);
+            self.settle(slot);
         }
     }
 
     /// Adopts a turn because a chunk shows that a previous owner started it. True if the turn is
     /// active now, or will be when its thread is free. Dropping the chunk would lose an answer that
     /// is not sent again.
-    fn adopt(&mut self, thread: &model::ThreadId, id: &TurnId, run: u32, now: Timestamp) -> bool {
+    fn adopt(&mut self, thread: &model::ThreadId, id: &TurnId, run: u32) -> bool {
+        let now = self.effects.now;
         if !self.table.turns.contains_key(id) {
             let agent = thread.agent();
             let queue = self.table.queues.get(&agent);
@@ -239,7 +245,7 @@ impl Partition {
         turn.is_adopted = true;
         turn.progress_at = self.clock.now(now);
         self.table.active += 1;
-        self.counters.turns_started += 1;
+        self.effects.counters.turns_started += 1;
         true
     }
 
@@ -250,33 +256,32 @@ impl Partition {
         arrival: &IncomingChunk,
         (id, run): (&TurnId, u32),
         seq: Seq,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
     ) -> Option<Slot> {
+        let now = self.effects.now;
         let accepts = |received| self.table.token_keys.accepts(&frame.thread, id, run, received);
         if !frame.token.as_ref().is_some_and(accepts) {
             self.unproven_chunk(id, run);
-            self.reject_unauthorized(&frame.thread, arrival, actions);
+            self.reject_unauthorized(&frame.thread, arrival);
             return None;
         }
         let was_adopted = self.table.turns.get(id).is_some_and(|turn| turn.is_adopted);
-        if !self.adopt(&frame.thread, id, run, now) {
+        if !self.adopt(&frame.thread, id, run) {
             if self.table.turns.get(id).is_some_and(|turn| turn.run == run) {
                 self.too_late(id, seq);
             } else {
-                self.counters.fenced += 1;
-                self.answer_late_run(frame, arrival, (id, run), now, actions);
+                self.effects.counters.fenced += 1;
+                self.answer_late_run(frame, arrival, (id, run));
             }
             return None;
         }
         let turn = self.table.turns.get(id)?;
         if turn.is_adopted && !was_adopted && self.has_caught_up && turn.phase == TurnPhase::Running {
-            actions.push(Action::Start(Box::new(start(turn))));
+            self.effects.push(Action::Start(Box::new(start(turn))));
         }
         let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
         let time = self.clock.now(now);
         let slot = self.messages.insert(OpenMessage::new(key, arrival, seq, &self.limits, time));
-        self.attach(id, slot, now);
+        self.attach(id, slot);
         Some(slot)
     }
 
@@ -284,7 +289,7 @@ impl Partition {
     /// another owner may have to continue it.
     fn too_late(&mut self, id: &TurnId, seq: Seq) {
         let Some(turn) = self.table.turns.get(id) else { return };
-        self.counters.late += 1;
+        self.effects.counters.late += 1;
         let held = turn.hold.map_or(seq, |hold| hold.seq);
         if turn.hold.is_none() {
             self.table.hold(id, self.hold_at(seq));
@@ -294,15 +299,10 @@ impl Partition {
         self.holds.insert((held, NO_SLOT));
     }
 
-    pub(super) fn reject_unauthorized(
-        &mut self,
-        thread: &model::ThreadId,
-        arrival: &IncomingChunk,
-        actions: &mut Vec<Action>,
-    ) {
-        self.counters.unauthorized += 1;
+    pub(super) fn reject_unauthorized(&mut self, thread: &model::ThreadId, arrival: &IncomingChunk) {
+        self.effects.counters.unauthorized += 1;
         let key = MessageKey { thread: thread.clone(), message: arrival.message.clone() };
-        actions.push(Action::Report(MachineReport::Unauthorized(key)));
+        self.effects.push(Action::Report(MachineReport::Unauthorized(key)));
     }
 
     /// Notes an accepted chunk of a turn's answer.
@@ -314,17 +314,11 @@ impl Partition {
         }
     }
 
-    pub(super) fn started(
-        &mut self,
-        id: &TurnId,
-        run: u32,
-        started: Started,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn started(&mut self, id: &TurnId, run: u32, started: Started) {
+        let now = self.effects.now;
         let time = self.clock.now(now);
         let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.run == run) else {
-            actions.push(Action::Abandon { turn: id.clone(), run });
+            self.effects.push(Action::Abandon { turn: id.clone(), run });
             return;
         };
         if turn.phase == TurnPhase::Ended {
@@ -332,14 +326,14 @@ impl Partition {
             return;
         }
         let (rules, refused) = match started {
-            Started::NotNow(why) => return self.postpone(id, why, now, actions),
+            Started::NotNow(why) => return self.postpone(id, why),
             Started::Superseded(by) if turn.timer.is_some() => {
                 if by == MESSAGE || turn.slot.is_none() || turn.phase != TurnPhase::Starting {
                     return self.end_turn(id, TurnEnd::Withdrawn(by));
                 }
                 // A previous owner had started the turn in time, and its answer has come meanwhile.
                 (turn.phase, turn.is_adopted) = (TurnPhase::Running, true);
-                return actions.push(Action::Start(Box::new(start(turn))));
+                return self.effects.push(Action::Start(Box::new(start(turn))));
             }
             Started::Superseded(_) => {
                 let detail = "it is no follow-up, and is not taken back".to_owned();
@@ -374,14 +368,15 @@ impl Partition {
     /// Postpones a turn that its agent cannot start now; nothing was requested. The turn waits as
     /// before its start, and the driver tries again later. The agent may live in another partition,
     /// and an operator may end a pause or a backoff at any time.
-    fn postpone(&mut self, id: &TurnId, why: NotNow, now: Timestamp, actions: &mut Vec<Action>) {
+    fn postpone(&mut self, id: &TurnId, why: NotNow) {
+        let now = self.effects.now;
         let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.phase == TurnPhase::Starting) else {
             return;
         };
         if turn.slot.is_some() {
             // A previous owner had started the turn, and its answer has come meanwhile.
             (turn.phase, turn.is_adopted) = (TurnPhase::Running, true);
-            return actions.push(Action::Start(Box::new(start(turn))));
+            return self.effects.push(Action::Start(Box::new(start(turn))));
         }
         if !turn.is_task() && self.table.postponed.len() >= self.limits.postponed_turns {
             let detail = "its agent backs off, is paused, has spent a budget or meets a limit, and too many turns wait for that already"
@@ -392,7 +387,7 @@ impl Partition {
         (turn.phase, turn.postponed) = (TurnPhase::Waiting, Some(postponed));
         let (thread, agent, is_task) = (turn.thread.clone(), turn.agent.clone(), turn.is_task());
         self.table.active -= 1;
-        self.counters.postponed += 1;
+        self.effects.counters.postponed += 1;
         let thread_queue = self.table.thread_queues.entry(thread.clone()).or_default();
         thread_queue.leave(id);
         if is_task {
@@ -413,14 +408,8 @@ impl Partition {
     }
 
     /// Handles the answer of a workflow in this process.
-    pub(super) fn answered(
-        &mut self,
-        id: &TurnId,
-        run: u32,
-        chunks: &[Arc<Chunk>],
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn answered(&mut self, id: &TurnId, run: u32, chunks: &[Arc<Chunk>]) {
+        let now = self.effects.now;
         let turn = self.table.turns.get(id).filter(|turn| turn.run == run && turn.slot.is_none());
         let Some(turn) = turn.filter(|turn| turn.phase != TurnPhase::Ended) else { return };
         let key = MessageKey { thread: turn.thread.clone(), message: id.answer(run) };
@@ -439,9 +428,9 @@ impl Partition {
             self.messages.account(slot, |open| open.take(&arrival, None, &limits, time, now));
         }
         let Some(slot) = slot else { return };
-        self.attach(id, slot, now);
+        self.attach(id, slot);
         self.touched.push(slot);
-        self.settle(slot, now, actions);
+        self.settle(slot);
     }
 
     /// Handles an answer that is complete or has failed.
@@ -530,10 +519,10 @@ impl Partition {
 
     /// Continues turns that the previous owner started and did not end, after everything has been
     /// read.
-    pub(super) fn resume_work(&mut self, actions: &mut Vec<Action>) {
+    pub(super) fn resume_work(&mut self) {
         for turn in self.table.turns.values() {
             if turn.is_adopted && turn.rules.is_none() && turn.phase == TurnPhase::Running {
-                actions.push(Action::Start(Box::new(start(turn))));
+                self.effects.push(Action::Start(Box::new(start(turn))));
             }
         }
     }

@@ -1,8 +1,9 @@
 //! The open messages of a partition, by key, by thread and by slot.
 
 use hashbrown::{Equivalent, HashMap};
-use model::{MessageId, MessageKey, ThreadId};
+use model::{MessageId, MessageKey, ThreadId, Timestamp};
 
+use crate::look_ups::LookUps;
 use crate::open::OpenMessage;
 
 /// Index of an open message; stable while it is open.
@@ -33,10 +34,17 @@ pub(crate) struct Messages {
     by_thread: HashMap<ThreadId, Vec<Slot>, Hasher>,
     pub(crate) chunks: usize,
     pub(crate) bytes: usize,
+    /// Messages with chunks to publish.
+    pub(crate) touched: Vec<Slot>,
+    pub(crate) look_ups: LookUps,
+    /// Time of the last check for gaps.
+    pub(crate) ticked_at: Timestamp,
+    /// Time of the last check for stalls.
+    pub(crate) swept_at: Timestamp,
 }
 
 impl Messages {
-    pub(crate) fn new(hash_seed: u64) -> Self {
+    pub(crate) fn new(hash_seed: u64, now: Timestamp) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
@@ -44,6 +52,10 @@ impl Messages {
             by_thread: HashMap::with_hasher(Hasher::with_seed(hash_seed)),
             chunks: 0,
             bytes: 0,
+            touched: Vec::new(),
+            look_ups: LookUps::new(hash_seed),
+            ticked_at: now,
+            swept_at: now,
         }
     }
 

@@ -6,9 +6,11 @@ use model::{
 };
 use scheduling::{Admission, Readiness};
 
+use super::Partition;
 use super::command_queue::{Pending, TakenCommand};
-use super::{EndedInput, EntryPlace, NO_SLOT, Partition, refused_size};
 use crate::action::{Action, MachineReport};
+use crate::committing::{EndedInput, refused_size};
+use crate::reading::EntryPlace;
 use crate::timers::{ArmedTimer, TimerWrite};
 use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase};
 use crate::types::{AuditWrite, CommandKey, CommandVerdict, RawPayload, TaskDelay};
@@ -67,16 +69,16 @@ impl Partition {
         if seq <= self.commands.read {
             return;
         }
-        if self.deferring.is_some() || *room == 0 || self.commands.is_full() {
+        if self.reading.deferring.is_some() || *room == 0 || self.commands.is_full() {
             return self.defer((seq, 0));
         }
         *room -= 1;
         self.commands.read = seq;
-        self.holds.insert((seq, NO_SLOT));
+        self.reading.hold_entry(seq);
         self.commands.to_check.push(key_of(&command));
         self.commands.pending.push_back(Pending::Command {
             seq,
-            stored_at: self.last_stored_at,
+            stored_at: self.reading.last_stored_at,
             command,
             raw,
             verdict: None,
@@ -95,7 +97,7 @@ impl Partition {
                 .is_some_and(|(turn, run)| self.commands.blocks_run(&frame.thread, &turn, run))
         });
         if waits {
-            self.holds.insert((seq, NO_SLOT));
+            self.reading.hold_entry(seq);
             self.commands.pending.push_back(Pending::Frame { seq, frame: frame.clone() });
         }
         waits
@@ -117,7 +119,7 @@ impl Partition {
         while let Some(pending) = self.commands.pending.pop_front() {
             match pending {
                 Pending::Frame { seq, frame } => {
-                    self.holds.remove(&(seq, NO_SLOT));
+                    self.reading.release_entry(seq);
                     self.place(&frame, seq, &mut 0);
                     self.table.make_ready(&frame.thread);
                 }
@@ -159,7 +161,7 @@ impl Partition {
         };
         self.commands.writes.edited_bytes >= self.limits.commit_bytes
             || (matches!(control.kind, ControlKind::ClearBackoff | ControlKind::Resume)
-                && self.ended.iter().any(is_of_agent))
+                && self.committing.ended.queue.iter().any(is_of_agent))
     }
 
     /// The task that an operator's command concerns, if it was taken so recently that the check may
@@ -170,7 +172,7 @@ impl Partition {
 
     fn is_stored(&self, taken: &TakenCommand) -> bool {
         let Some(position) = taken.position else { return false };
-        let under_way = self.in_flight.iter().flat_map(|in_flight| &in_flight.tasks);
+        let under_way = self.committing.in_flight.iter().flat_map(|in_flight| &in_flight.tasks);
         !under_way.into_iter().any(|queued| queued.position == position)
     }
 
@@ -211,7 +213,7 @@ impl Partition {
             // For an erased thread, only the erasure of a thread or a tenant is still executed.
             CommandVerdict::Erased if !is_erasure(&command) => {
                 self.effects.counters.erased_commands += 1;
-                self.holds.remove(&(seq, NO_SLOT));
+                self.reading.release_entry(seq);
                 return;
             }
             CommandVerdict::Known { digest } => Some(digest),
@@ -239,7 +241,7 @@ impl Partition {
                 return self.refuse(seq, raw, "task_conflict", detail);
             }
             self.effects.counters.duplicate_commands += 1;
-            self.holds.remove(&(seq, NO_SLOT));
+            self.reading.release_entry(seq);
             return;
         }
         // A command about an unknown agent is refused in the audit log: its sender waits for the
@@ -305,7 +307,7 @@ impl Partition {
             Some(TaskDelay::Stored) => return self.arm_delayed(seq, &delayed),
             Some(TaskDelay::Erased) => {
                 self.effects.counters.erased_commands += 1;
-                self.holds.remove(&(seq, NO_SLOT));
+                self.reading.release_entry(seq);
                 return;
             }
             Some(TaskDelay::Conflict) => {
@@ -352,7 +354,7 @@ impl Partition {
     /// Makes the entry a dead letter with the next commit that has room.
     pub(super) fn give_up(&mut self, seq: Seq, raw: RawPayload, refusal: RejectedEntry) {
         let RawPayload { subject, payload } = raw;
-        self.refused_bytes += refused_size(&payload);
+        self.committing.ended.refused_bytes += refused_size(&payload);
         self.push_ended(EndedInput::Entry { seq, subject, payload, refusal });
     }
 
@@ -432,8 +434,8 @@ impl Partition {
     /// A new message or a command has to wait in the stream, and so do all later ones.
     pub(super) fn defer(&mut self, place: EntryPlace) {
         self.effects.counters.deferred += 1;
-        if self.deferring.is_none() {
-            self.deferring = Some(place);
+        if self.reading.deferring.is_none() {
+            self.reading.deferring = Some(place);
             self.effects.push(Action::Report(MachineReport::Deferring(place.0)));
         }
     }

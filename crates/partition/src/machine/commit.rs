@@ -7,10 +7,11 @@ use model::{
     MessageTimes, Placement, Position, Role, Seq, ThreadId, TimerKind, TurnId,
 };
 
-use super::{EndedInput, InFlight, InFlightCommit, NO_SLOT, Partition, refused_size};
+use super::Partition;
 use crate::action::{Action, MachineReport, MessageEnded};
 use crate::bisect::withhold;
 use crate::commit::Commit;
+use crate::committing::{EndedInput, InFlight, InFlightCommit, refused_size};
 use crate::messages::Slot;
 use crate::open::OpenMessage;
 use crate::timers::TimerWrite;
@@ -19,8 +20,8 @@ use crate::types::Outgoing;
 impl Partition {
     /// Queues an ended input for the next commit.
     pub(super) fn push_ended(&mut self, ended: EndedInput) {
-        self.ended_bytes += self.ended_size(&ended);
-        self.ended.push_back(ended);
+        self.committing.ended.bytes += self.ended_size(&ended);
+        self.committing.ended.queue.push_back(ended);
     }
 
     /// Bytes of chunks that stay in memory until the end is committed.
@@ -38,14 +39,19 @@ impl Partition {
     /// dropped.
     pub(super) fn commit_if_ready(&mut self) {
         let now = self.effects.now;
-        if self.in_flight.is_some() {
+        if self.committing.in_flight.is_some() {
             return;
         }
-        let mut commit = Commit::empty(self.id, self.epoch, self.checkpoint, self.positions.high_water());
+        let mut commit = Commit::empty(
+            self.committing.partition,
+            self.committing.epoch,
+            self.committing.checkpoint,
+            self.committing.positions.high_water(),
+        );
         let (mut in_flight, mut outgoing) = (InFlightCommit::default(), Vec::new());
         self.add_ended(&mut commit, &mut in_flight, &mut outgoing);
         self.add_tasks(&mut commit);
-        in_flight.more = self.add_writes(&mut commit);
+        in_flight.agents_with_changed_tasks = self.add_writes(&mut commit);
         // These timers replace earlier follow-ups. A decision on a replaced follow-up may be older
         // than this commit, both now and until the commit is applied.
         in_flight.armed = armed_threads(&commit.timers);
@@ -53,23 +59,23 @@ impl Partition {
         let (timers, fired) = self.timers.take_writes();
         commit.timers.extend(timers);
         outgoing.extend(fired);
-        commit.usage.extend(self.late.take_usage());
+        commit.usage.extend(self.table.late.take_usage());
         commit.outbox = self.outbox(outgoing);
-        commit.checkpoint = self.low().max(self.checkpoint);
-        commit.position_high_water = self.positions.high_water();
+        commit.checkpoint = self.reading.low().max(self.committing.checkpoint);
+        commit.position_high_water = self.committing.positions.high_water();
         if commit.is_empty() && !self.is_due(commit.checkpoint) {
             return;
         }
-        commit.sent = std::mem::take(&mut self.sent);
-        commit.ended_spills.append(&mut self.orphans);
+        commit.sent = std::mem::take(&mut self.outbox.sent);
+        commit.ended_spills.append(&mut self.committing.orphans);
         in_flight.tasks = commit.tasks.iter().map(|task| task.queued.clone()).collect();
         let timers = commit.timers.iter().filter(|write| !write.is_stored());
         in_flight.timers = timers.map(|write| (write.id().clone(), write.waits_ms())).collect();
         in_flight.outbox.clone_from(&commit.outbox);
-        in_flight.given = Some(self.positions.given());
-        self.checkpoint = commit.checkpoint;
-        self.committed_at = now;
-        self.in_flight = Some(in_flight);
+        in_flight.given = Some(self.committing.positions.given());
+        self.committing.checkpoint = commit.checkpoint;
+        self.committing.committed_at = now;
+        self.committing.in_flight = Some(in_flight);
         self.effects.push(Action::Commit(commit));
     }
 
@@ -77,8 +83,8 @@ impl Partition {
     /// anything else to write.
     fn is_due(&self, checkpoint: Seq) -> bool {
         let now = self.effects.now;
-        (checkpoint > self.checkpoint || !self.sent.is_empty())
-            && now.since_ms(self.committed_at) >= self.limits.checkpoint_ms
+        (checkpoint > self.committing.checkpoint || !self.outbox.sent.is_empty())
+            && now.since_ms(self.committing.committed_at) >= self.limits.checkpoint_ms
     }
 
     fn add_ended(
@@ -89,18 +95,19 @@ impl Partition {
     ) {
         let (mut size, mut waiting) = (0, Vec::new());
         while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
-            let Some(ended) = self.ended.pop_front() else { break };
+            let Some(ended) = self.committing.ended.queue.pop_front() else { break };
             if self.must_wait_for_input(&ended) || self.is_being_saved(&ended) {
                 waiting.push(ended);
                 continue;
             }
             let bytes = self.ended_size(&ended);
-            self.ended_bytes = self.ended_bytes.saturating_sub(bytes);
+            self.committing.ended.bytes = self.committing.ended.bytes.saturating_sub(bytes);
             in_flight.bytes += bytes;
             match ended {
                 EndedInput::Entry { seq, subject, payload, refusal } => {
-                    self.holds.remove(&(seq, NO_SLOT));
-                    self.refused_bytes = self.refused_bytes.saturating_sub(refused_size(&payload));
+                    self.reading.release_entry(seq);
+                    self.committing.ended.refused_bytes =
+                        self.committing.ended.refused_bytes.saturating_sub(refused_size(&payload));
                     let source = DeadLetterSource::Entry { subject, payload, refusal };
                     let letter = DeadLetter { seq, source };
                     size += letter.size();
@@ -116,19 +123,19 @@ impl Partition {
                 }
             }
         }
-        waiting.into_iter().rev().for_each(|ended| self.ended.push_front(ended));
+        waiting.into_iter().rev().for_each(|ended| self.committing.ended.queue.push_front(ended));
     }
 
     fn add_message(&mut self, slot: Slot, commit: &mut Commit, size: &mut usize) -> Option<InFlight> {
         let now = self.effects.now;
         let open = self.messages.get_mut(slot)?;
         if let Some(hold) = open.hold.take() {
-            self.holds.remove(&(hold.seq, slot));
+            self.reading.holds.remove(&(hold.seq, slot));
         }
         if open.is_saved {
             commit.ended_spills.push(open.key.clone());
         }
-        let position = self.positions.next(open.key.thread.bucket(), now);
+        let position = self.committing.positions.next(open.key.thread.bucket(), now);
         let failure = match open.failure.clone().map_or_else(|| message(open, position), Err) {
             Ok(message) => {
                 *size += message.size();
@@ -161,11 +168,12 @@ impl Partition {
     /// The commit has been applied, except for the turns that the store refused.
     pub(super) fn committed(&mut self, refused: Vec<(TurnId, String)>) {
         let now = self.effects.now;
-        let Some(in_flight) = self.in_flight.take() else { return };
-        let InFlightCommit { ended, tasks, more, outbox, timers, armed, given, .. } = in_flight;
+        let Some(in_flight) = self.committing.in_flight.take() else { return };
+        let InFlightCommit { ended, tasks, agents_with_changed_tasks, outbox, timers, armed, given, .. } =
+            in_flight;
         armed.iter().for_each(|thread| self.timers.supersede(thread));
-        self.committed = given.unwrap_or(self.committed);
-        self.commands.stored(self.checkpoint);
+        self.committing.applied = given.unwrap_or(self.committing.applied);
+        self.commands.stored(self.committing.checkpoint);
         let mut refused: BTreeMap<TurnId, String> = refused.into_iter().collect();
         let withheld: Vec<TurnId> = refused.keys().filter(|id| self.is_follow_up(id)).cloned().collect();
         for ended in ended {
@@ -186,7 +194,7 @@ impl Partition {
             self.table.queue(&agent, |queue| queue.push(queued, window));
             self.table.make_ready(&agent.thread());
         }
-        for agent in more {
+        for agent in agents_with_changed_tasks {
             self.table.queue(&agent, scheduling::AgentQueue::settle);
             self.table.make_ready(&agent.thread());
         }
@@ -195,7 +203,7 @@ impl Partition {
         }
         if let Some(mut batch) = outbox {
             withheld.iter().for_each(|turn| withhold(&mut batch, turn));
-            self.unsent += 1;
+            self.outbox.unsent += 1;
             self.effects.push(Action::Send(batch));
         }
         self.take_commands();
@@ -209,16 +217,16 @@ impl Partition {
         let Some(open) = self.messages.remove(slot) else { return };
         // A chunk that came while the commit was under way has set this hold.
         if let Some(hold) = open.hold {
-            self.holds.remove(&(hold.seq, slot));
+            self.reading.holds.remove(&(hold.seq, slot));
         }
         self.effects.counters.completed += u64::from(outcome == MessageOutcome::Complete);
-        self.remember(open.key.clone());
+        self.messages.look_ups.remember(open.key.clone(), self.limits.remembered_bytes);
         if open.is_hidden() && outcome == MessageOutcome::Complete {
             return;
         }
         self.report_finalized(Some(&open), &outcome, &report);
         let chunks = open.released.len() as u32;
-        let (batch_type, frame) = (open.batch_type(), self.frames.next(&open.key.thread));
+        let (batch_type, frame) = (open.batch_type(), self.publishing.frames.next(&open.key.thread));
         let (key, attempt, role) = (open.key, open.attempt, open.role);
         self.effects.push(Action::End(MessageEnded {
             key,

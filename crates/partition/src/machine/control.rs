@@ -2,7 +2,8 @@
 
 use model::{AgentId, Bucket, Control, ControlKind, Position, TaskEdit, TaskId, TurnError, TurnId};
 
-use super::{InFlight, Partition};
+use super::Partition;
+use crate::committing::InFlight;
 use crate::turn_state::{TurnEnd, TurnPhase};
 use crate::types::{BackoffChange, CommandVerdict, FailedTask, TaskChange};
 
@@ -50,9 +51,10 @@ impl Partition {
 
     /// True if memory has something of the agent that may not be stored yet.
     fn has_agent(&self, agent: &AgentId) -> bool {
-        self.table.queues.contains_key(agent)
+        self.table.agents.queues.contains_key(agent)
             || self.commands.incoming.iter().any(|(_, task, _)| task.agent == *agent)
             || self
+                .committing
                 .in_flight
                 .iter()
                 .flat_map(|commit| &commit.tasks)
@@ -62,7 +64,7 @@ impl Partition {
 
     fn set_paused(&mut self, agent: &AgentId, paused: bool) -> Refused {
         self.table.queue(agent, |queue| queue.paused = paused);
-        self.table.mark(agent, BackoffChange::Keep);
+        self.table.agents.mark(agent, BackoffChange::Keep);
         self.table.make_ready(&agent.thread());
         None
     }
@@ -74,20 +76,20 @@ impl Partition {
             until
         });
         if let Some(until) = until {
-            self.table.backoffs.remove(&(until, agent.clone()));
+            self.table.delays.backoffs.remove(&(until, agent.clone()));
         }
         // The backoff of a failure that is being stored has not begun.
         let is_of_agent = |turn: &TurnId| {
             self.table.turns.get(turn).is_some_and(|turn| turn.is_task() && turn.agent == *agent)
         };
-        for ended in self.in_flight.iter_mut().flat_map(|in_flight| &mut in_flight.ended) {
+        for ended in self.committing.in_flight.iter_mut().flat_map(|in_flight| &mut in_flight.ended) {
             if let InFlight::Turn(ended) = ended
                 && is_of_agent(&ended.id)
             {
                 ended.wait_ms = None;
             }
         }
-        self.table.mark(agent, BackoffChange::Clear);
+        self.table.agents.mark(agent, BackoffChange::Clear);
         self.table.make_ready(&agent.thread());
         None
     }
@@ -127,7 +129,7 @@ impl Partition {
                 return unknown(task);
             }
         };
-        let to = self.positions.next(Bucket::of_key(agent.as_str()), now);
+        let to = self.committing.positions.next(Bucket::of_key(agent.as_str()), now);
         self.commands.leave(from, true);
         self.commands.writes.task_changes.push(TaskChange::Requeue { agent: agent.clone(), from, to });
         self.table.queue(agent, |queue| queue.expect(to));
@@ -169,9 +171,9 @@ impl Partition {
         self.mark_unknown(agent);
         if was_first {
             if let Some(until) = until {
-                self.table.backoffs.remove(&(until, agent.clone()));
+                self.table.delays.backoffs.remove(&(until, agent.clone()));
             }
-            self.table.mark(agent, BackoffChange::Clear);
+            self.table.agents.mark(agent, BackoffChange::Clear);
             self.table.make_ready(&agent.thread());
         }
         self.commands.leave(position, false);
@@ -216,7 +218,7 @@ impl Partition {
 
     /// Why a pending task cannot be changed: it is running or done.
     fn is_out_of_reach(&self, agent: &AgentId, task: &TaskId, position: Position) -> Refused {
-        let queue = self.table.queues.get(agent);
+        let queue = self.table.agents.queues.get(agent);
         if queue.is_some_and(|queue| queue.is_under_way(task)) {
             return Some(format!("task {task} is under way; stop its turn first"));
         }

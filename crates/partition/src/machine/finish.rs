@@ -5,16 +5,18 @@ use model::{
     MessageKey, MessageOutcome, Placement, Position, QueuedTask, RetryHint, Role, TurnError, TurnId,
 };
 
+use super::Partition;
 use super::after_turn::{self, Continuation};
 use super::follow_up::armed;
 use super::input_message::{input_message, with_correlation_id};
 use super::message_times::{of_answer, of_input};
-use super::{InFlight, NO_SLOT, Partition, TurnInFlight};
 use crate::action::{Action, BufferState, MachineReport, MessageEnded};
 use crate::commit::Commit;
+use crate::committing::{InFlight, TurnInFlight};
 use crate::late_runs::EndedRun;
 use crate::open::OpenMessage;
-use crate::turn_state::{TrackedTurn, TurnEnd, TurnSource, TurnTable};
+use crate::turn_state::{TrackedTurn, TurnEnd, TurnSource};
+use crate::turn_table::TurnTable;
 use crate::types::{
     AgentWrite, BackoffChange, CommandKey, FailedTask, FailedTurn, Fallback, OutboxBatch, Outgoing,
     TaskWrite, TurnEnded, TurnStatus, TurnWrite,
@@ -40,11 +42,11 @@ impl Partition {
     ) -> Option<InFlight> {
         let now = self.effects.now;
         if let Some(seq) = self.table.release(id) {
-            self.holds.remove(&(seq, NO_SLOT));
+            self.reading.release_entry(seq);
         }
         let turn = self.table.turns.get_mut(id)?;
         if let Some((seq, audited)) = turn.stopped_by.take() {
-            self.holds.remove(&(seq, NO_SLOT));
+            self.reading.release_entry(seq);
             commit.audit.push(audited);
         }
         if turn.is_saved {
@@ -53,7 +55,7 @@ impl Partition {
         if let Some(slot) = turn.slot {
             let open = self.messages.get_mut(slot)?;
             if let Some(hold) = open.hold.take() {
-                self.holds.remove(&(hold.seq, slot));
+                self.reading.holds.remove(&(hold.seq, slot));
             }
             if open.is_saved {
                 commit.ended_spills.push(open.key.clone());
@@ -71,7 +73,8 @@ impl Partition {
                 (position, self.complete(id, messages, &end, commit, outgoing), None)
             }
             Err(failure) => {
-                let (slot, time) = (self.table.turns.get(id).and_then(|turn| turn.slot), self.clock.now(now));
+                let (slot, time) =
+                    (self.table.turns.get(id).and_then(|turn| turn.slot), self.reading.clock.now(now));
                 let buffer =
                     slot.and_then(|slot| self.messages.get(slot)).map(|open| open.buffer_state(time));
                 let position = self.add_failed_message(id, &failure, commit)?;
@@ -93,7 +96,7 @@ impl Partition {
     ) -> Option<Position> {
         let now = self.effects.now;
         let turn = self.table.turns.get(id)?;
-        let position = self.positions.next(turn.thread.bucket(), now);
+        let position = self.committing.positions.next(turn.thread.bucket(), now);
         let open = turn.slot.and_then(|slot| self.messages.get(slot));
         commit.failed_messages.push(FailedMessage {
             key: MessageKey { thread: turn.thread.clone(), message: id.answer(turn.run) },
@@ -122,7 +125,7 @@ impl Partition {
             .map_err(|error| MessageFailure::Unstorable { detail: error.to_string() })?;
         let (bucket, attempt) = (turn.thread.bucket(), open.map_or(0, |open| open.attempt));
         let mut messages = Vec::with_capacity(folded.len() + 1);
-        let input = input_message(turn, self.positions.next(bucket, now));
+        let input = input_message(turn, self.committing.positions.next(bucket, now));
         messages.push(Message { times: of_input(turn, open), ..input });
         let (batch_id, last) = (messages[0].placement.batch_id, folded.len());
         let mut results = (0, 0);
@@ -137,7 +140,7 @@ impl Partition {
                 }
             };
             let placement = Placement {
-                position: self.positions.next(bucket, now),
+                position: self.committing.positions.next(bucket, now),
                 batch_id,
                 sequence_num: number as i32,
                 batch_type: messages[0].placement.batch_type,
@@ -246,11 +249,11 @@ impl Partition {
     /// Moves the head past a task that is done or given up. Returns the index of the write.
     fn advance(&mut self, queued: &QueuedTask, commit: &mut Commit) -> Option<usize> {
         let agent = &queued.task.agent;
-        if let Some(until) = self.table.queues.get(agent)?.waits_until() {
-            self.table.backoffs.remove(&(until, agent.clone()));
+        if let Some(until) = self.table.agents.queues.get(agent)?.waits_until() {
+            self.table.delays.backoffs.remove(&(until, agent.clone()));
         }
         let (had_backoff, paused) = self.table.queue(agent, |queue| (queue.advance(), queue.paused));
-        let dirty = self.table.dirty.remove(agent);
+        let dirty = self.table.agents.changed.remove(agent);
         let wait = match had_backoff {
             true => BackoffChange::Clear,
             false => dirty.map_or(BackoffChange::Keep, |dirty| dirty.wait),
@@ -305,7 +308,8 @@ impl Partition {
             TurnSource::Task(queued) => {
                 let queued = queued.clone();
                 let rules = turn.rules.unwrap_or_default();
-                let failures = self.table.queues.get(&queued.task.agent).map_or(0, |queue| queue.failures);
+                let failures =
+                    self.table.agents.queues.get(&queued.task.agent).map_or(0, |queue| queue.failures);
                 let is_last = judgement.counts
                     && judgement.class == ErrorClass::Transient
                     && rules.max_attempts.is_some_and(|most| failures + 1 >= most);
@@ -348,9 +352,9 @@ impl Partition {
         commit: &mut Commit,
     ) -> Option<i64> {
         let agent = &queued.task.agent;
-        let random = self.table.random();
-        let queue = self.table.queues.get_mut(agent)?;
-        let dirty = self.table.dirty.remove(agent).map_or(BackoffChange::Keep, |dirty| dirty.wait);
+        let random = self.table.agents.random();
+        let queue = self.table.agents.queues.get_mut(agent)?;
+        let dirty = self.table.agents.changed.remove(agent).map_or(BackoffChange::Keep, |dirty| dirty.wait);
         let (wait, wait_ms) = match (judgement.counts, judgement.class) {
             (true, ErrorClass::Auth) => {
                 queue.paused = true;
@@ -389,9 +393,9 @@ impl Partition {
         let mut size = 0;
         while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
             let Some((seq, task, digest)) = self.commands.incoming.pop_front() else { break };
-            self.holds.remove(&(seq, NO_SLOT));
+            self.reading.release_entry(seq);
             size += task.size();
-            let position = self.positions.next(task.bucket(), now);
+            let position = self.committing.positions.next(task.bucket(), now);
             let key = CommandKey::Task(task.agent.clone(), task.id.clone(), None);
             if let Some(taken) = self.commands.recent.get_mut(&key) {
                 taken.position = Some(position);
@@ -404,15 +408,15 @@ impl Partition {
     pub(super) fn add_writes(&mut self, commit: &mut Commit) -> Vec<model::AgentId> {
         let writes = std::mem::take(&mut self.commands.writes);
         for seq in writes.seqs {
-            self.holds.remove(&(seq, NO_SLOT));
+            self.reading.release_entry(seq);
         }
         commit.audit.extend(writes.audit);
         commit.task_changes = writes.task_changes;
         commit.failed_tasks.extend(writes.failed_tasks);
         commit.dropped_turns = writes.dropped_turns;
-        for (agent, dirty) in std::mem::take(&mut self.table.dirty) {
+        for (agent, dirty) in std::mem::take(&mut self.table.agents.changed) {
             let thread = agent.thread();
-            let Some(queue) = self.table.queues.get(&agent) else { continue };
+            let Some(queue) = self.table.agents.queues.get(&agent) else { continue };
             if commit.agents.iter().any(|write| write.agent == agent) {
                 // Already written with the outcome of its turn.
                 continue;
@@ -427,7 +431,7 @@ impl Partition {
                 error: None,
                 agent,
             });
-            self.table.tidy(&thread);
+            self.table.forget_idle(&thread);
         }
         writes.more
     }
@@ -437,7 +441,7 @@ impl Partition {
         if outgoing.is_empty() {
             return None;
         }
-        let id = self.positions.next(Bucket::from_number(self.id.0), now);
+        let id = self.committing.positions.next(Bucket::from_number(self.committing.partition.0), now);
         Some(OutboxBatch { id, outgoing })
     }
 
@@ -448,7 +452,7 @@ impl Partition {
         let TurnInFlight { id, position, outcome, report, wait_ms } = ended;
         // Releases the hold of a chunk that came while the commit was under way.
         if let Some(seq) = self.table.release(&id) {
-            self.holds.remove(&(seq, NO_SLOT));
+            self.reading.release_entry(seq);
         }
         let Some(turn) = self.table.remove(&id) else { return };
         if turn.is_real() {
@@ -478,7 +482,7 @@ impl Partition {
         let open = turn.slot.and_then(|slot| {
             let open = self.messages.remove(slot)?;
             if let Some(hold) = open.hold {
-                self.holds.remove(&(hold.seq, slot));
+                self.reading.holds.remove(&(hold.seq, slot));
             }
             Some(open)
         });
@@ -488,18 +492,18 @@ impl Partition {
             kind: super::usage::kind(&turn),
             in_time: open.as_ref().map(|open| (open.attempt, open.delivery().map(Into::into))),
         };
-        self.late.ended(&(id.clone(), turn.run), over, now);
+        self.table.late.ended(&(id.clone(), turn.run), over, now);
         if turn.is_abandoned {
             self.effects.push(Action::Abandon { turn: id.clone(), run: turn.run });
         }
         if let Some(outcome) = outcome {
             self.report_finalized(open.as_ref(), &outcome, &report);
-            let frame = self.frames.next(&turn.thread);
+            let frame = self.publishing.frames.next(&turn.thread);
             self.effects.push(Action::End(ending(&turn, open, position, (outcome, report), frame)));
         }
         self.table.active -= 1;
         if turn.is_task()
-            && let Some(queue) = self.table.queues.get_mut(&turn.agent)
+            && let Some(queue) = self.table.agents.queues.get_mut(&turn.agent)
         {
             queue.rest();
             if let Some(ms) = wait_ms {

@@ -5,10 +5,11 @@ use model::{AnswerReport, Message, Metadata, Position, ThreadId, TimerId, TurnId
 use scheduling::follow_up::{ArmRefusal, Armed, FinishedTurn, FollowUpRules, TurnOrigin, arm};
 use serde_json::json;
 
+use super::Partition;
 use super::timers::report;
-use super::{EndedInput, InFlight, Partition, TurnInFlight};
 use crate::action::{Action, MachineReport, TimerOutcome};
 use crate::commit::Commit;
+use crate::committing::{EndedInput, InFlight, TurnInFlight};
 use crate::effects::Effects;
 use crate::timers::{ArmedTimer, TimerEnd, TimerWrite};
 use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
@@ -27,7 +28,7 @@ impl Partition {
         let found: Vec<TurnId> =
             queue.active().into_iter().chain(queue.waiting()).filter(is_follow_up).cloned().collect();
         for id in found {
-            let is_in_flight = self.in_flight.as_ref().is_some_and(|commit| {
+            let is_in_flight = self.committing.in_flight.as_ref().is_some_and(|commit| {
                 commit.ended.iter().any(|ended| matches!(ended, InFlight::Turn(turn) if turn.id == id))
             });
             if is_in_flight {

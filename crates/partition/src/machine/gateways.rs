@@ -15,14 +15,14 @@ const MAX_CHANGED_THREADS: usize = 2_000;
 impl Partition {
     /// Gateways that receive the frames of a thread.
     pub fn followers(&self, thread: &ThreadId) -> &[GatewayId] {
-        self.followers.of(thread)
+        self.publishing.followers.of(thread)
     }
 
     pub(super) fn show(&mut self, request: &SnapshotRequest) {
         let now = self.effects.now;
         // Chunks of a restored message may not have been sent yet.
         self.publish();
-        self.followers.follow(&request.thread, &request.gateway, now);
+        self.publishing.followers.follow(&request.thread, &request.gateway, now);
         let open = self.messages.of_thread(&request.thread);
         let messages = open.filter(|open| !open.is_held_back());
         self.effects.push(Action::Snapshot(snapshot(request, self.cut(&request.thread), messages)));
@@ -32,13 +32,13 @@ impl Partition {
     /// the gateway follows. A gateway that knows a higher epoch ignores replies under this epoch.
     pub(super) fn changed_threads(&mut self, query: &ChangedThreadsQuery) -> Action {
         let now = self.effects.now;
-        if query.epoch > self.epoch && query.epoch - self.epoch < MOST_AHEAD {
+        if query.epoch > self.committing.epoch && query.epoch - self.committing.epoch < MOST_AHEAD {
             return Action::CheckLease(query.epoch);
         }
-        let is_known = self.followers.hear(&query.gateway, &query.unfollowed, now);
-        let after = if query.epoch == self.epoch { query.number } else { 0 };
-        let (threads, is_complete) = self.frames.since(after, MAX_CHANGED_THREADS);
-        let (token, epoch, number) = (query.token, self.epoch, self.frames.number());
+        let is_known = self.publishing.followers.hear(&query.gateway, &query.unfollowed, now);
+        let after = if query.epoch == self.committing.epoch { query.number } else { 0 };
+        let (threads, is_complete) = self.publishing.frames.since(after, MAX_CHANGED_THREADS);
+        let (token, epoch, number) = (query.token, self.committing.epoch, self.publishing.frames.number());
         let is_complete = is_complete && is_known;
         Action::ChangedThreads(ChangedThreads { token, epoch, number, threads, is_complete })
     }
@@ -46,12 +46,12 @@ impl Partition {
     /// State of the thread after everything decided so far.
     fn cut(&self, thread: &ThreadId) -> Cut {
         Cut {
-            epoch: self.epoch,
-            number: self.frames.number(),
-            committed: self.committed.of(thread.bucket()),
-            is_current: self.has_caught_up
-                && self.clock.is_caught_up()
-                && self.deferring.is_none()
+            epoch: self.committing.epoch,
+            number: self.publishing.frames.number(),
+            committed: self.committing.applied.of(thread.bucket()),
+            is_current: self.reading.has_caught_up
+                && self.reading.clock.is_caught_up()
+                && self.reading.deferring.is_none()
                 && self.commands.first().is_none()
                 && self.messages.of_thread(thread).all(|open| open.phase != Phase::Unknown),
         }

@@ -19,24 +19,24 @@ impl Partition {
     ) {
         let now = self.effects.now;
         // A turn that is not known here may be in entries that are still to be read.
-        if !self.may_begin() || self.deferring.is_some() || !self.is_over(&frame.thread, id, run) {
+        if !self.may_begin() || self.reading.deferring.is_some() || !self.is_over(&frame.thread, id, run) {
             return;
         }
         let delivery = frame.token.as_ref().and_then(TurnToken::delivery);
         let (key, attempt) = ((id.clone(), run), (arrival.attempt, delivery.map(Into::into)));
-        let is_due = self.late.stop(&key, now);
-        if self.late.begins(&key, &attempt, arrival) || is_due {
+        let is_due = self.table.late.stop(&key, now);
+        if self.table.late.begins(&key, &attempt, arrival) || is_due {
             self.effects.counters.late_stops += 1;
             self.effects.push(Action::Abandon { turn: id.clone(), run });
         }
-        self.effects.counters.late_calls += self.late.count_calls(&key, &attempt, arrival);
+        self.effects.counters.late_calls += self.table.late.count_calls(&key, &attempt, arrival);
     }
 
     /// True if the run is certainly over. It must be certain even if this owner has lost its
     /// partition without knowing it: a stop would end a run that the next owner has started.
     fn is_over(&self, thread: &ThreadId, id: &TurnId, run: u32) -> bool {
         let now = self.effects.now;
-        if self.late.has_ended(&(id.clone(), run)) {
+        if self.table.late.has_ended(&(id.clone(), run)) {
             return true;
         }
         if let Some(turn) = self.table.turns.get(id) {
@@ -46,12 +46,13 @@ impl Partition {
         let Some(position) = id.task_position() else { return true };
         // A task gets its position in a commit, and decisions about it are certain only once they
         // are committed. A commit in flight will fail if this owner has lost its partition.
-        let is_on_its_way =
-            self.in_flight.is_some() || !self.ended.is_empty() || !self.table.dirty.is_empty();
+        let is_on_its_way = self.committing.in_flight.is_some()
+            || !self.committing.ended.queue.is_empty()
+            || !self.table.agents.changed.is_empty();
         if is_on_its_way || self.commands.len() > 0 || !self.commands.writes.seqs.is_empty() {
             return false;
         }
-        let Some(queue) = self.table.queues.get(&thread.agent()) else { return true };
+        let Some(queue) = self.table.agents.queues.get(&thread.agent()) else { return true };
         match queue.first() {
             _ if queue.head.is_some_and(|head| head >= position) => true,
             Some(first) if first.position == position => queue.run > run,

@@ -2,10 +2,11 @@
 
 use model::{Frame, IncomingChunk, MessageKey, Seq, ThreadId, Timestamp, TokenKeys, TurnId, TurnToken};
 
-use super::{EntryPlace, NO_SLOT, Partition};
+use super::Partition;
 use crate::action::{Action, EntryBody, MachineReport, StreamEntry};
 use crate::messages::Slot;
 use crate::open::{ChunkOutcome, Hold, OpenMessage, Phase};
+use crate::reading::EntryPlace;
 use crate::types::RawPayload;
 
 /// Reading pauses when enough inputs for this number of full commits have ended: enough to keep the
@@ -18,13 +19,13 @@ impl Partition {
     /// * new messages have to wait and no open one could make progress,
     /// * or too many refused entries are not stored yet.
     pub fn wants_entries(&self) -> bool {
-        if self.refused_bytes > self.limits.refused_bytes || self.is_ahead() {
+        if self.committing.ended.refused_bytes > self.limits.refused_bytes || self.is_ahead() {
             return false;
         }
         // No turn starts, and so none ends, before everything has been read.
-        self.deferring.is_none()
-            || !self.has_caught_up
-            || self.last_seq < self.begins_after
+        self.reading.deferring.is_none()
+            || !self.reading.has_caught_up
+            || self.reading.last_seq < self.reading.begins_after
             || self.messages.iter().any(|open| open.phase != Phase::Ended)
             || self.table.active > 0
     }
@@ -33,46 +34,48 @@ impl Partition {
     /// be settled without reading more. Entries read meanwhile would fill the memory until messages
     /// have to wait in the stream and are read again.
     pub(super) fn is_ahead(&self) -> bool {
-        let in_flight = self.in_flight.as_ref();
-        let count = self.looking_up + self.ended.len() + in_flight.map_or(0, |commit| commit.ended.len());
-        let bytes = self.ended_bytes + in_flight.map_or(0, |commit| commit.bytes);
+        let in_flight = self.committing.in_flight.as_ref();
+        let count = self.messages.look_ups.under_way
+            + self.committing.ended.queue.len()
+            + in_flight.map_or(0, |commit| commit.ended.len());
+        let bytes = self.committing.ended.bytes + in_flight.map_or(0, |commit| commit.bytes);
         count >= COMMITS_AHEAD * self.limits.commit_turns || bytes >= COMMITS_AHEAD * self.limits.commit_bytes
     }
 
     /// True while new messages wait in the stream: the driver sends
     /// [`crate::Input::Room`] when there is room.
     pub fn is_deferring(&self) -> bool {
-        self.deferring.is_some()
+        self.reading.deferring.is_some()
     }
 
     pub(super) fn read(&mut self, entries: Vec<StreamEntry>, mut room: usize) {
         let now = self.effects.now;
         for entry in entries {
             // A reader that lost its place may deliver entries again.
-            if entry.seq <= self.last_seq {
+            if entry.seq <= self.reading.last_seq {
                 continue;
             }
-            if entry.seq != self.last_seq.next() {
-                let (first, last) = (self.last_seq.next(), entry.seq.before());
+            if entry.seq != self.reading.last_seq.next() {
+                let (first, last) = (self.reading.last_seq.next(), entry.seq.before());
                 self.effects.counters.holes += last.0 - first.0 + 1;
                 self.effects.push(Action::Report(MachineReport::Hole { first, last }));
             }
-            self.last_seq = entry.seq;
-            if entry.seq > self.highest_seq {
-                self.highest_seq = entry.seq;
-                self.read_bytes += entry.bytes as u64;
+            self.reading.last_seq = entry.seq;
+            if entry.seq > self.reading.highest_seq {
+                self.reading.highest_seq = entry.seq;
+                self.reading.read_bytes += entry.bytes as u64;
             }
             self.effects.counters.entries += 1;
-            self.clock.observe(entry.stored_at);
+            self.reading.clock.observe(entry.stored_at);
             // Another machine's clock may be ahead.
-            self.last_stored_at = entry.stored_at.min(now);
+            self.reading.last_stored_at = entry.stored_at.min(now);
             match entry.body {
                 EntryBody::Frame(frame) => self.frame(&frame, entry.seq, &mut room),
                 EntryBody::Command(command, raw) => self.command(command, raw, entry.seq, &mut room),
                 EntryBody::Refused { subject, payload, refusal, answer } => {
                     self.effects.counters.refused += 1;
                     self.effects.counters.forbidden += u64::from(refusal.is_forbidden());
-                    self.holds.insert((entry.seq, NO_SLOT));
+                    self.reading.hold_entry(entry.seq);
                     if let Some(answer) = answer {
                         self.refuse_answer(answer, refusal.clone());
                     }
@@ -90,7 +93,7 @@ impl Partition {
 
     /// Takes the chunks of a frame that nothing blocks.
     pub(super) fn place(&mut self, frame: &Frame, seq: Seq, room: &mut usize) {
-        let (resumed, first) = self.resumes_at;
+        let (resumed, first) = self.reading.resumes_at;
         let taken = if resumed == seq { first } else { 0 };
         for (index, arrival) in frame.chunks.iter().enumerate().skip(taken) {
             let slot = match self.messages.find(&frame.thread, &arrival.message) {
@@ -178,25 +181,25 @@ impl Partition {
     ) -> Option<Slot> {
         let now = self.effects.now;
         let key = MessageKey { thread: thread.clone(), message: arrival.message.clone() };
-        if self.recent.get(&key).is_some() {
+        if self.messages.look_ups.ended.get(&key).is_some() {
             self.effects.counters.late += 1;
             return None;
         }
         // Once one message waits, all later new messages wait, too: when their entries are read
         // again, these messages must not be open yet.
-        if self.deferring.is_some() || *room == 0 {
+        if self.reading.deferring.is_some() || *room == 0 {
             self.defer(place);
             return None;
         }
         *room -= 1;
-        let time = self.clock.now(now);
-        self.to_look_up.push(key.clone());
+        let time = self.reading.clock.now(now);
+        self.messages.look_ups.wanted.push(key.clone());
         Some(self.messages.insert(OpenMessage::new(key, arrival, place.0, &self.limits, time)))
     }
 
     fn take(&mut self, slot: Slot, arrival: &IncomingChunk, delivery: Option<&str>, seq: Seq) {
         let now = self.effects.now;
-        let (time, stored_at) = (self.clock.now(now), self.last_stored_at);
+        let (time, stored_at) = (self.reading.clock.now(now), self.reading.last_stored_at);
         let limits = self.limits;
         let Some((taken, attempt_rose)) = self.messages.account(slot, |open| {
             let attempt = open.attempt;
@@ -214,7 +217,7 @@ impl Partition {
                     self.effects.extend(open.map(|open| out_of_order(open, arrival.chunk.id, time)));
                 }
                 self.hold(slot, seq);
-                self.touched.push(slot);
+                self.messages.touched.push(slot);
                 self.on_turn_chunk(slot, time);
             }
             ChunkOutcome::Duplicate => self.effects.counters.duplicates += 1,
@@ -241,19 +244,23 @@ impl Partition {
     fn hold(&mut self, slot: Slot, seq: Seq) {
         let hold = self.hold_at(seq);
         if self.messages.get_mut(slot).is_some_and(|open| open.hold(hold)) {
-            self.holds.insert((seq, slot));
+            self.reading.holds.insert((seq, slot));
         }
     }
 
     /// The bytes read before an entry are not known if the entry is read again. They are at most
     /// the bytes before the next held entry above it.
     pub(super) fn hold_at(&self, seq: Seq) -> Hold {
-        let mut above = self.holds.range((seq.next(), Slot::MIN)..);
-        let above = match seq < self.highest_seq {
+        let mut above = self.reading.holds.range((seq.next(), Slot::MIN)..);
+        let above = match seq < self.reading.highest_seq {
             true => above.find_map(|(seq, slot)| self.hold_of(*seq, *slot)),
             false => None,
         };
-        Hold { seq, read_bytes: above.map_or(self.read_bytes, |above| above.read_bytes.min(self.read_bytes)) }
+        Hold {
+            seq,
+            read_bytes: above
+                .map_or(self.reading.read_bytes, |above| above.read_bytes.min(self.reading.read_bytes)),
+        }
     }
 }
 

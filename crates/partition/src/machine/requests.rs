@@ -49,15 +49,15 @@ impl Partition {
     /// follow the thread. To be called every second. While the reader is behind, there are no
     /// notices: the chunks that a service seems to owe may be unread in the stream.
     pub fn wait_notices(&mut self, now: Timestamp) -> Vec<(WaitNotice, Vec<GatewayId>)> {
-        let time = self.clock.now(now);
+        let time = self.reading.clock.now(now);
         let mut notices = Vec::new();
-        if !self.clock.is_caught_up() || self.is_ahead() {
+        if !self.reading.clock.is_caught_up() || self.is_ahead() {
             return notices;
         }
         let blocked_turns = self.commands.blocked_turns();
         for turn in self.table.turns.values_mut() {
             let idle_ms = turn.idle_ms(now);
-            let gateways = self.followers.of(&turn.thread);
+            let gateways = self.publishing.followers.of(&turn.thread);
             let is_silent = turn.phase == TurnPhase::Running && idle_ms >= SILENT_MS;
             if !is_silent || gateways.is_empty() || blocked_turns.contains(&turn.id) {
                 continue;
@@ -122,7 +122,7 @@ impl Partition {
     /// the time since the request counts.
     pub(super) fn requests_are_read(&mut self) {
         let now = self.effects.now;
-        let time = self.clock.now(now);
+        let time = self.reading.clock.now(now);
         for turn in self.table.turns.values_mut() {
             let since_request = turn.requested_at.map(|at| time.plus_ms(-now.since_ms(at)));
             let begins = if turn.is_unread { Some(time) } else { since_request };

@@ -12,11 +12,13 @@ use std::collections::BTreeMap;
 
 use model::{MessageFailure, Seq};
 
-use super::{EndedInput, NO_SLOT, Partition};
+use super::Partition;
 use crate::action::Action;
 use crate::commit::{Save, SavedItem};
+use crate::committing::EndedInput;
 use crate::messages::Slot;
 use crate::open::{CHUNK_OVERHEAD, Hold, Phase};
+use crate::reading::NO_SLOT;
 use crate::saves::SaveUnderWay;
 use crate::stream_clock::StreamClock;
 use crate::turn_state::{TurnEnd, TurnPhase, TurnSource};
@@ -39,21 +41,21 @@ const TWICE: Halves = Halves(4);
 impl Partition {
     /// Returns the next save when a replay would take too long and none is under way.
     pub(super) fn save_if_due(&mut self) {
-        if self.saving.under_way.is_some() || self.saving.is_resting {
+        if self.committing.saving.under_way.is_some() || self.committing.saving.is_resting {
             return;
         }
-        let lowest = self.holds.first().and_then(|&(seq, slot)| self.hold_of(seq, slot));
+        let lowest = self.reading.holds.first().and_then(|&(seq, slot)| self.hold_of(seq, slot));
         let costs = |halves| lowest.is_some_and(|hold| self.costs(hold, halves));
-        self.saving.is_due = costs(ALL) || (self.saving.is_due && costs(HALF));
-        if !self.saving.is_due {
+        self.committing.saving.is_due = costs(ALL) || (self.committing.saving.is_due && costs(HALF));
+        if !self.committing.saving.is_due {
             return;
         }
         let save = self.next_save();
         if save.messages.is_empty() && save.turns.is_empty() {
-            self.saving.is_resting = true;
+            self.committing.saving.is_resting = true;
             return;
         }
-        self.saving.under_way = Some(SaveUnderWay {
+        self.committing.saving.under_way = Some(SaveUnderWay {
             messages: save.messages.iter().map(|part| part.key.clone()).collect(),
             turns: save.turns.iter().map(|open| open.opened.turn.clone()).collect(),
         });
@@ -63,9 +65,10 @@ impl Partition {
 
     fn next_save(&mut self) -> Save {
         let now = self.effects.now;
-        let time = self.clock.now(now);
+        let time = self.reading.clock.now(now);
         let (mut save, mut size) = (Save::default(), 0);
         let costly: Vec<(Hold, Slot)> = self
+            .reading
             .holds
             .iter()
             .filter_map(|&(seq, slot)| Some((self.hold_of(seq, slot)?, slot)))
@@ -82,7 +85,7 @@ impl Partition {
                 continue;
             }
             let is_forced = self.costs(hold, TWICE);
-            let is_behind = !self.has_caught_up;
+            let is_behind = !self.reading.has_caught_up;
             let Some(open) = self.messages.get_mut(slot).filter(|open| open.phase == Phase::Live) else {
                 continue;
             };
@@ -114,7 +117,7 @@ impl Partition {
     /// Called when the save under way is stored: the stream need not keep its entries any more.
     /// Items that the store refused fail now, because they could not be stored at their end either.
     pub(super) fn saved(&mut self, refused: Vec<(SavedItem, String)>) {
-        let Some(SaveUnderWay { messages, turns }) = self.saving.under_way.take() else { return };
+        let Some(SaveUnderWay { messages, turns }) = self.committing.saving.under_way.take() else { return };
         let mut refused: BTreeMap<SavedItem, String> = refused.into_iter().collect();
         for key in messages {
             let Some(slot) = self.messages.find(&key.thread, &key.message) else { continue };
@@ -126,8 +129,8 @@ impl Partition {
             }
             if let Some(hold) = open.end_save() {
                 let next = open.hold;
-                self.holds.remove(&(hold.seq, slot));
-                self.holds.extend(next.map(|next| (next.seq, slot)));
+                self.reading.holds.remove(&(hold.seq, slot));
+                self.reading.holds.extend(next.map(|next| (next.seq, slot)));
             }
         }
         for id in turns {
@@ -143,7 +146,7 @@ impl Partition {
             if turn.phase != TurnPhase::Ended
                 && let Some(seq) = self.table.release(&id)
             {
-                self.holds.remove(&(seq, NO_SLOT));
+                self.reading.release_entry(seq);
             }
         }
     }
@@ -183,15 +186,15 @@ impl Partition {
         let command_bytes = self.commands.remembered_bytes_above(hold.seq) as u64;
         [
             // A reader that was set back may be before the entry.
-            (self.last_seq.0.saturating_sub(hold.seq.0), limits.replay_entries),
-            (self.read_bytes.saturating_sub(hold.read_bytes), limits.replay_bytes),
+            (self.reading.last_seq.0.saturating_sub(hold.seq.0), limits.replay_entries),
+            (self.reading.read_bytes.saturating_sub(hold.read_bytes), limits.replay_bytes),
             (command_bytes, limits.replay_command_bytes as u64),
         ]
     }
 
     /// See [`Stats::replay_permille`](crate::Stats::replay_permille).
     pub(super) fn replay_permille(&self) -> u64 {
-        let lowest = self.holds.first().and_then(|&(seq, slot)| self.hold_of(seq, slot));
+        let lowest = self.reading.holds.first().and_then(|&(seq, slot)| self.hold_of(seq, slot));
         let costs = lowest.map(|hold| self.replay_from(hold)).into_iter().flatten();
         costs.map(|(cost, limit)| cost.saturating_mul(1_000) / limit.max(1)).max().unwrap_or(0)
     }

@@ -75,7 +75,7 @@ impl Partition {
 
     fn open_messages(&mut self, thread: &ThreadId) -> Vec<OpenMessageStatus> {
         let now = self.effects.now;
-        let (time, timeout_ms) = (self.clock.now(now), self.limits.gap_timeout_ms);
+        let (time, timeout_ms) = (self.reading.clock.now(now), self.limits.gap_timeout_ms);
         let slots: Vec<Slot> = self.messages.slots_of_thread(thread).take(MAX_OPEN).collect();
         let open = |slot| {
             let open = self
@@ -92,19 +92,20 @@ impl Partition {
 
     /// Last entry whose commands are applied; later ones wait for a check or for room.
     fn applied_seq(&self) -> Seq {
-        let waiting = [self.commands.first(), self.deferring.map(|(seq, _)| seq)].into_iter().flatten().min();
-        waiting.map_or(self.last_seq, |seq| self.last_seq.min(Seq(seq.0.saturating_sub(1))))
+        let waiting =
+            [self.commands.first(), self.reading.deferring.map(|(seq, _)| seq)].into_iter().flatten().min();
+        waiting.map_or(self.reading.last_seq, |seq| self.reading.last_seq.min(Seq(seq.0.saturating_sub(1))))
     }
 
     /// An item that is not known may be unread in the stream until the reader has caught up.
     fn is_not_known_yet(&self) -> Option<WaitReason> {
-        (!self.has_caught_up).then_some(WaitReason::CatchingUp)
+        (!self.reading.has_caught_up).then_some(WaitReason::CatchingUp)
     }
 
     fn agent_status(&self, agent: &AgentId, status: &mut QueueStatus) {
         let now = self.effects.now;
         status.reason = None;
-        let Some(queue) = self.table.queues.get(agent) else { return };
+        let Some(queue) = self.table.agents.queues.get(agent) else { return };
         status.paused = queue.paused;
         status.head = queue.first().map(|first| first.task.id.clone());
         let is_thread_busy = status.active.is_some() || !status.waiting.is_empty();
@@ -112,10 +113,13 @@ impl Partition {
             HeadState::None | HeadState::Running => None,
             HeadState::Paused => Some(WaitReason::Paused),
             HeadState::Waits(until) => {
-                let postponed = self.table.postponed_queues.get(agent).map(|postponed| postponed.reason(now));
+                let postponed =
+                    self.table.delays.postponed_queues.get(agent).map(|postponed| postponed.reason(now));
                 postponed.or(Some(WaitReason::Backoff { for_ms: until.since_ms(now) }))
             }
-            HeadState::NotLoaded | HeadState::Ready if !self.has_caught_up => Some(WaitReason::CatchingUp),
+            HeadState::NotLoaded | HeadState::Ready if !self.reading.has_caught_up => {
+                Some(WaitReason::CatchingUp)
+            }
             // This state is brief: the commit that decides what is next is under way.
             HeadState::Unsettled => Some(WaitReason::HeadOfLine),
             HeadState::NotLoaded | HeadState::Ready if is_thread_busy => Some(WaitReason::HeadOfLine),
@@ -125,7 +129,7 @@ impl Partition {
 
     fn active_turn(&mut self, id: &TurnId) -> Option<ActiveTurn> {
         let now = self.effects.now;
-        let time = self.clock.now(now);
+        let time = self.reading.clock.now(now);
         let turn = self.table.turns.get(id)?;
         let has_gap = match turn.slot.and_then(|slot| self.messages.get_mut(slot)) {
             Some(open) => open.gap_ms(time).is_some(),

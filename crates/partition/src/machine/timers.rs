@@ -2,9 +2,9 @@
 
 use model::{ThreadId, TimerId, Timestamp};
 
-use super::{EndedInput, InFlight, Partition};
+use super::Partition;
 use crate::action::{Action, MachineReport, TimerOutcome};
-use crate::limits::MOST_UNSENT;
+use crate::committing::{EndedInput, InFlight};
 use crate::timers::{NextDue, TimerDecision, TimerEnd, TimerVerdict, TimerWrite};
 use crate::turn_state::{MESSAGE, TrackedTurn};
 use crate::types::Outgoing;
@@ -19,7 +19,7 @@ impl Partition {
     /// everything has been read, because messages that cancel timers are in the stream.
     pub(super) fn look_at_timers(&mut self) {
         let now = self.effects.now;
-        if self.unsent < MOST_UNSENT {
+        if !self.outbox.is_full() {
             let due = self.timers.take_due(now);
             if !due.is_empty() {
                 self.effects.push(Action::DecideTimers(due));
@@ -106,11 +106,11 @@ impl Partition {
 
     /// Turns that have ended, but not in a commit known to be applied.
     fn uncommitted_turns(&self) -> impl Iterator<Item = &TrackedTurn> {
-        let ended = self.ended.iter().filter_map(|ended| match ended {
+        let ended = self.committing.ended.queue.iter().filter_map(|ended| match ended {
             EndedInput::Turn(id) => Some(id),
             EndedInput::Message(_) | EndedInput::Entry { .. } => None,
         });
-        let in_flight = self.in_flight.iter().flat_map(|commit| &commit.ended);
+        let in_flight = self.committing.in_flight.iter().flat_map(|commit| &commit.ended);
         let in_flight = in_flight.filter_map(|ended| match ended {
             InFlight::Turn(turn) => Some(&turn.id),
             InFlight::Message { .. } => None,

@@ -10,11 +10,11 @@ use model::{
 };
 use scheduling::{AgentQueue, HeadState, Readiness};
 
+use super::Partition;
 use super::command_queue::Pending;
-use super::{EndedInput, NO_SLOT, Partition};
 use crate::action::{Action, MachineReport, RefusedAnswer};
 use crate::commit::Takeover;
-use crate::limits::MOST_UNSENT;
+use crate::committing::EndedInput;
 use crate::messages::Slot;
 use crate::open::{OpenMessage, Phase, TurnRef};
 use crate::turn_state::{MESSAGE, Postponed, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
@@ -32,11 +32,11 @@ impl Partition {
         for saved in takeover.agents.drain(..) {
             let until = saved.wait_ms.map(|ms| now.plus_ms(ms.max(0)));
             if let Some(until) = until {
-                self.table.backoffs.insert((until, saved.agent.clone()));
+                self.table.delays.backoffs.insert((until, saved.agent.clone()));
             }
             let (agent, tasks) = (saved.agent, saved.tasks);
             if !tasks.is_empty() {
-                self.table.restored.insert(agent.clone());
+                self.table.agents.restored.insert(agent.clone());
             }
             let queue = AgentQueue::restore(
                 saved.head,
@@ -84,9 +84,9 @@ impl Partition {
 
     fn attach(&mut self, id: &TurnId, slot: Slot) {
         let now = self.effects.now;
-        let time = self.clock.now(now);
+        let time = self.reading.clock.now(now);
         let idle_ms = self.messages.get(slot).map_or(0, |open| open.idle_ms(time));
-        let heard_at = self.last_stored_at.min(now.plus_ms(-idle_ms));
+        let heard_at = self.reading.last_stored_at.min(now.plus_ms(-idle_ms));
         let Some(turn) = self.table.turns.get_mut(id) else { return };
         if !turn.is_heard {
             self.effects.turn_times.heard(turn, now);
@@ -105,9 +105,9 @@ impl Partition {
     /// the reader was set back to commands for which there was no room: answers to them may follow
     /// them in the stream.
     pub(super) fn may_begin(&self) -> bool {
-        self.has_caught_up
-            && self.last_seq >= self.begins_after
-            && self.commands.first().is_none_or(|seq| seq > self.begins_after)
+        self.reading.has_caught_up
+            && self.reading.last_seq >= self.reading.begins_after
+            && self.commands.first().is_none_or(|seq| seq > self.reading.begins_after)
     }
 
     /// Starts the turns that can start. If the answer of a turn has already come, this turn
@@ -117,24 +117,17 @@ impl Partition {
         if !self.may_begin() {
             return;
         }
-        while let Some((until, agent)) = self.table.backoffs.first().cloned() {
-            if until > now {
-                break;
-            }
-            self.table.backoffs.remove(&(until, agent.clone()));
+        while let Some(agent) = self.table.delays.take_backoff(now) {
             self.table.make_ready(&agent.thread());
         }
-        while let Some((until, thread)) =
-            self.table.postponed.first().cloned().filter(|(until, _)| *until <= now)
-        {
-            self.table.postponed.remove(&(until, thread.clone()));
+        while let Some(thread) = self.table.delays.take_postponed(now) {
             self.table.make_ready(&thread);
         }
         self.look_at_timers();
-        while self.table.active < self.limits.active_turns && self.unsent < MOST_UNSENT {
+        while self.table.active < self.limits.active_turns && !self.outbox.is_full() {
             let Some(thread) = self.table.next_ready() else { break };
             self.begin_next(&thread);
-            self.table.tidy(&thread);
+            self.table.forget_idle(&thread);
         }
     }
 
@@ -155,7 +148,7 @@ impl Partition {
             return self.begin(&id);
         }
         let agent = thread.agent();
-        let Some(queue) = self.table.queues.get_mut(&agent) else { return };
+        let Some(queue) = self.table.agents.queues.get_mut(&agent) else { return };
         match queue.head_state(now) {
             HeadState::Ready => {
                 if let Some(id) = self.take_head(thread) {
@@ -163,7 +156,7 @@ impl Partition {
                 }
             }
             HeadState::Waits(until) => {
-                self.table.backoffs.insert((until, agent));
+                self.table.delays.backoffs.insert((until, agent));
             }
             HeadState::NotLoaded => {
                 if let Some(after) = queue.load_after() {
@@ -179,7 +172,7 @@ impl Partition {
     /// next to get it.
     fn take_head(&mut self, thread: &model::ThreadId) -> Option<TurnId> {
         let agent = thread.agent();
-        let queue = self.table.queues.get_mut(&agent)?;
+        let queue = self.table.agents.queues.get_mut(&agent)?;
         let queued = queue.first()?.clone();
         let (id, run) = (TurnId::of_task(&agent, queued.position), queue.run);
         let thread_queue = self.table.thread_queues.entry(thread.clone()).or_default();
@@ -187,10 +180,10 @@ impl Partition {
             thread_queue.wait_first(id.clone());
         }
         queue.begin();
-        self.table.postponed_queues.remove(&agent);
+        self.table.delays.postponed_queues.remove(&agent);
         let token = self.table.token_keys.token(thread, &id, run);
         let mut turn = TrackedTurn::of_task(id.clone(), queued, run, token);
-        turn.is_restored = self.table.restored.remove(&agent);
+        turn.is_restored = self.table.agents.restored.remove(&agent);
         self.table.insert(turn);
         Some(id)
     }
@@ -199,7 +192,7 @@ impl Partition {
     /// rules are requested.
     fn begin(&mut self, id: &TurnId) {
         let now = self.effects.now;
-        let time = self.clock.now(now);
+        let time = self.reading.clock.now(now);
         let Some(turn) = self.table.turns.get_mut(id) else { return };
         turn.phase = if turn.slot.is_some() { TurnPhase::Running } else { TurnPhase::Starting };
         turn.is_adopted = turn.slot.is_some();
@@ -220,7 +213,7 @@ impl Partition {
         let now = self.effects.now;
         if !self.table.turns.contains_key(id) {
             let agent = thread.agent();
-            let queue = self.table.queues.get(&agent);
+            let queue = self.table.agents.queues.get(&agent);
             let is_head = queue.is_some_and(|queue| {
                 queue.run == run
                     && !queue.is_busy()
@@ -243,7 +236,7 @@ impl Partition {
         }
         turn.phase = TurnPhase::Running;
         turn.is_adopted = true;
-        turn.progress_at = self.clock.now(now);
+        turn.progress_at = self.reading.clock.now(now);
         self.table.active += 1;
         self.effects.counters.turns_started += 1;
         true
@@ -275,11 +268,11 @@ impl Partition {
             return None;
         }
         let turn = self.table.turns.get(id)?;
-        if turn.is_adopted && !was_adopted && self.has_caught_up && turn.phase == TurnPhase::Running {
+        if turn.is_adopted && !was_adopted && self.reading.has_caught_up && turn.phase == TurnPhase::Running {
             self.effects.push(Action::Start(Box::new(start(turn))));
         }
         let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
-        let time = self.clock.now(now);
+        let time = self.reading.clock.now(now);
         let slot = self.messages.insert(OpenMessage::new(key, arrival, seq, &self.limits, time));
         self.attach(id, slot);
         Some(slot)
@@ -296,7 +289,7 @@ impl Partition {
         }
         // If the chunk was read twice while it waited behind a command, its hold was released with
         // its entry.
-        self.holds.insert((held, NO_SLOT));
+        self.reading.hold_entry(held);
     }
 
     pub(super) fn reject_unauthorized(&mut self, thread: &model::ThreadId, arrival: &IncomingChunk) {
@@ -309,14 +302,15 @@ impl Partition {
     pub(super) fn on_turn_chunk(&mut self, slot: Slot, time: Timestamp) {
         let Some(turn) = self.messages.get(slot).and_then(|open| open.turn.as_ref()) else { return };
         if let Some(turn) = self.table.turns.get_mut(&turn.id) {
-            (turn.progress_at, turn.is_heard, turn.heard_at) = (time, true, Some(self.last_stored_at));
+            (turn.progress_at, turn.is_heard, turn.heard_at) =
+                (time, true, Some(self.reading.last_stored_at));
             turn.request.on_chunk();
         }
     }
 
     pub(super) fn started(&mut self, id: &TurnId, run: u32, started: Started) {
         let now = self.effects.now;
-        let time = self.clock.now(now);
+        let time = self.reading.clock.now(now);
         let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.run == run) else {
             self.effects.push(Action::Abandon { turn: id.clone(), run });
             return;
@@ -346,7 +340,7 @@ impl Partition {
         turn.rules = Some(rules);
         if turn.phase == TurnPhase::Starting {
             turn.phase = TurnPhase::Running;
-            turn.is_unread = !self.clock.is_caught_up();
+            turn.is_unread = !self.reading.clock.is_caught_up();
             turn.requested_at = Some(now);
             turn.progress_at = turn.progress_at.max(time);
         }
@@ -378,7 +372,7 @@ impl Partition {
             (turn.phase, turn.is_adopted) = (TurnPhase::Running, true);
             return self.effects.push(Action::Start(Box::new(start(turn))));
         }
-        if !turn.is_task() && self.table.postponed.len() >= self.limits.postponed_turns {
+        if !turn.is_task() && self.table.delays.postponed.len() >= self.limits.postponed_turns {
             let detail = "its agent backs off, is paused, has spent a budget or meets a limit, and too many turns wait for that already"
                 .to_owned();
             return self.end_turn(id, TurnEnd::Failed(MessageFailure::Unrequestable { detail }));
@@ -392,17 +386,17 @@ impl Partition {
         thread_queue.leave(id);
         if is_task {
             if self.table.remove(id).is_some_and(|turn| turn.is_restored) {
-                self.table.restored.insert(agent.clone());
+                self.table.agents.restored.insert(agent.clone());
             }
-            if let Some(queue) = self.table.queues.get_mut(&agent) {
+            if let Some(queue) = self.table.agents.queues.get_mut(&agent) {
                 queue.rest();
                 queue.wait_until(postponed.until);
             }
-            self.table.backoffs.insert((postponed.until, agent.clone()));
-            self.table.postponed_queues.insert(agent, postponed);
+            self.table.delays.backoffs.insert((postponed.until, agent.clone()));
+            self.table.delays.postponed_queues.insert(agent, postponed);
         } else {
             thread_queue.wait_first(id.clone());
-            self.table.postponed.insert((postponed.until, thread.clone()));
+            self.table.delays.postponed.insert((postponed.until, thread.clone()));
         }
         self.table.make_ready(&thread);
     }
@@ -413,7 +407,7 @@ impl Partition {
         let turn = self.table.turns.get(id).filter(|turn| turn.run == run && turn.slot.is_none());
         let Some(turn) = turn.filter(|turn| turn.phase != TurnPhase::Ended) else { return };
         let key = MessageKey { thread: turn.thread.clone(), message: id.answer(run) };
-        let (limits, time, mut slot) = (self.limits, self.clock.now(now), None);
+        let (limits, time, mut slot) = (self.limits, self.reading.clock.now(now), None);
         for chunk in chunks {
             let arrival = IncomingChunk {
                 message: key.message.clone(),
@@ -429,7 +423,7 @@ impl Partition {
         }
         let Some(slot) = slot else { return };
         self.attach(id, slot);
-        self.touched.push(slot);
+        self.messages.touched.push(slot);
         self.settle(slot);
     }
 

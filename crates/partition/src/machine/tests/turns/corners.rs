@@ -101,7 +101,7 @@ fn a_late_chunk_that_was_read_twice_is_held() {
     script.handle(Input::Entries { entries: vec![entry, late.clone()], room: 1_000 });
     let key = script.checks.pop().unwrap();
     script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
-    assert!(script.machine.holds.contains(&(late.seq, crate::machine::NO_SLOT)));
+    assert!(script.machine.reading.holds.contains(&(late.seq, crate::reading::NO_SLOT)));
 }
 
 /// The store went back in time: it knows neither run.

@@ -7,7 +7,7 @@ use scheduling::follow_up::{
 };
 use serde_json::{Map, Value};
 
-use crate::turn_state::MESSAGE;
+use crate::turn_state::SUPERSEDED_BY_MESSAGE;
 
 /// State of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +146,7 @@ impl DueTimer {
     /// may refuse it now. It is then not sent at all.
     pub fn superseded_by(&self) -> Option<&'static str> {
         if self.is_superseded() {
-            return Some(MESSAGE);
+            return Some(SUPERSEDED_BY_MESSAGE);
         }
         let rules = self.follow_up_rules().unwrap_or(FollowUpRules::OFF);
         let forbids = |check: &RuleCheck| {

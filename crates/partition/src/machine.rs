@@ -18,7 +18,6 @@ use crate::stats::{Counters, Stats, TurnTimes};
 use crate::stream_clock::StreamClock;
 use crate::timer_window::TimerWindow;
 use crate::timers::TimerPage;
-use crate::turn_state::TurnPhase;
 use crate::turn_table::TurnTable;
 use crate::types::StatusReply;
 
@@ -182,7 +181,7 @@ impl Partition {
     /// True if the action to start the turn has been returned and its end is not committed. Until
     /// then it keeps its place under limits: the commit says how many tokens it used.
     pub fn is_active(&self, turn: &TurnId) -> bool {
-        self.table.turns.get(turn).is_some_and(|turn| turn.phase != TurnPhase::Waiting)
+        self.table.turns.get(turn).is_some_and(|turn| !turn.is_waiting())
     }
 
     pub fn stats(&mut self, now: Timestamp) -> Stats {
@@ -298,7 +297,7 @@ impl Partition {
             let Some(open) = self.messages.get_mut(slot).filter(|open| open.is_restored) else { continue };
             open.postpone(StreamClock::START, counted_ms);
             if let Some(turn) = open.turn.as_ref().and_then(|turn| self.table.turns.get_mut(&turn.id)) {
-                turn.progress_at = time.plus_ms(-open.idle_ms(time));
+                turn.answer.progress_at = time.plus_ms(-open.idle_ms(time));
             }
         }
     }
@@ -313,7 +312,7 @@ impl Partition {
         }
         // The answer came before its turn had the thread.
         let turn = open.turn.as_ref().and_then(|turn| self.table.turns.get(&turn.id));
-        if turn.is_some_and(|turn| turn.phase == TurnPhase::Waiting) {
+        if turn.is_some_and(|turn| turn.is_waiting()) {
             return;
         }
         open.phase = Phase::Ended;

@@ -108,9 +108,9 @@ impl TurnTimes {
 }
 
 fn note(times: &mut Vec<i64>, turn: &TrackedTurn, now: Timestamp) {
-    let is_own = !(turn.is_task() || turn.is_restored || turn.is_adopted);
+    let is_own = !(turn.is_task() || turn.request.may_be_repeated || turn.times.began_at.is_none());
     if is_own && times.len() < TurnTimes::MOST {
-        times.push(now.since_ms(turn.known_at).max(0));
+        times.push(now.since_ms(turn.times.known_at).max(0));
     }
 }
 

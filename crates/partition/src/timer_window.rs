@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{ThreadId, TimerId, Timestamp};
 
 use crate::timers::{PendingTimer, TimerEnd, TimerPage, TimerWrite};
-use crate::turn_state::MESSAGE;
+use crate::turn_state::SUPERSEDED_BY_MESSAGE;
 use crate::types::Outgoing;
 
 /// Maximum number of timers whose decisions are pending.
@@ -159,7 +159,7 @@ impl TimerWindow {
         for (write, outgoing) in &mut self.writes {
             let fires = matches!(&*outgoing, Some(Outgoing::TurnOpened(opened)) if opened.thread == *thread);
             if fires {
-                let (id, by) = (write.id().clone(), MESSAGE.to_owned());
+                let (id, by) = (write.id().clone(), SUPERSEDED_BY_MESSAGE.to_owned());
                 (*write, *outgoing) = (TimerWrite::End { id, state: TimerEnd::Cancelled, by }, None);
             }
         }

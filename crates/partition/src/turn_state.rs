@@ -13,7 +13,7 @@ use crate::request_state::RequestState;
 use crate::types::{AuditWrite, NotNow, TurnRules};
 
 /// Cause recorded when a person's message cancels or withdraws a follow-up.
-pub(crate) const MESSAGE: &str = "message";
+pub(crate) const SUPERSEDED_BY_MESSAGE: &str = "message";
 
 /// The input or task that a turn answers.
 #[derive(Debug, Clone)]
@@ -22,16 +22,27 @@ pub(crate) enum TurnSource {
     Task(QueuedTask),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TurnPhase {
-    /// The turn waits for its thread.
-    Waiting,
+/// Where a turn is, with what only this state has.
+#[derive(Debug)]
+pub(crate) enum TurnState {
+    /// It waits for its thread. `Some`: its agent could not start it.
+    Waiting { postponed: Option<Postponed> },
     /// The action to start it has been returned.
     Starting,
-    /// The request is published; chunks come.
+    /// A request is published, by this owner or a previous one; chunks come.
     Running,
     /// It has ended and is kept until its commit is applied.
-    Ended,
+    Ended(EndedTurn),
+}
+
+#[derive(Debug)]
+pub(crate) struct EndedTurn {
+    pub(crate) end: TurnEnd,
+    /// The workflow is notified once the end is stored. Before that, a later owner may have to wait
+    /// for the answer.
+    pub(crate) is_abandoned: bool,
+    /// The command that ended it, with the sequence of its entry.
+    pub(crate) stopped_by: Option<(Seq, AuditWrite)>,
 }
 
 /// How a turn ended.
@@ -48,59 +59,135 @@ pub(crate) enum TurnEnd {
 pub(crate) struct TrackedTurn {
     pub(crate) id: TurnId,
     pub(crate) thread: ThreadId,
-    pub(crate) agent: AgentId,
     pub(crate) source: TurnSource,
     pub(crate) run: u32,
-    pub(crate) phase: TurnPhase,
-    pub(crate) end: Option<TurnEnd>,
-    /// A failure that waits for the agent's rules, by which it is judged.
-    pub(crate) failure: Option<MessageFailure>,
-    /// The answer's slot, once a chunk has come.
-    pub(crate) slot: Option<Slot>,
     pub(crate) token: TurnToken,
-    /// `None` until the driver has read the agent's settings.
-    pub(crate) rules: Option<TurnRules>,
-    /// A previous owner may have published its request.
-    pub(crate) is_restored: bool,
-    /// A chunk of the turn came before this owner had published its request.
-    pub(crate) is_adopted: bool,
-    /// The workflow is notified once the end is stored. Before that, a later owner may have to wait
-    /// for the answer.
-    pub(crate) is_abandoned: bool,
-    /// The command that ended it, with the sequence of its entry.
-    pub(crate) stopped_by: Option<(Seq, AuditWrite)>,
-    /// True if the turn was requested while the reader was behind: entries read until it has caught
-    /// up are older than the request.
-    pub(crate) is_unread: bool,
-    /// The input is stored or being saved, and must be deleted when the turn ends.
-    pub(crate) is_saved: bool,
-    /// The input is being saved.
-    pub(crate) is_being_saved: bool,
-    /// Entry of its input while the stream must keep the entry. For an ended turn, also the entry
+    pub(crate) state: TurnState,
+    pub(crate) input: InputPlace,
+    pub(crate) request: RunRequest,
+    pub(crate) answer: AnswerProgress,
+    pub(crate) times: TurnClock,
+    /// Timer that fired it; `Some` means that the turn is a follow-up.
+    pub(crate) timer: Option<TimerId>,
+}
+
+/// Where the input is stored besides memory.
+#[derive(Debug)]
+pub(crate) struct InputPlace {
+    pub(crate) saved: SavedInput,
+    /// Entry of the input while the stream must keep the entry. For an ended turn, also the entry
     /// of a chunk that came too late.
     pub(crate) hold: Option<Hold>,
-    /// When this owner published its request, by the owner's clock.
-    pub(crate) requested_at: Option<Timestamp>,
+}
+
+/// Whether the input has a row, which must be deleted when the turn ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SavedInput {
+    No,
+    BeingSaved,
+    Yes,
+}
+
+/// The answer so far.
+#[derive(Debug)]
+pub(crate) struct AnswerProgress {
+    /// Slot of the message, once a chunk has come.
+    pub(crate) slot: Option<Slot>,
     /// Time of the last chunk by the stream clock.
     pub(crate) progress_at: Timestamp,
-    pub(crate) is_heard: bool,
-    pub(crate) request: RequestState,
     /// Time of the last chunk by the clock of the stream's server; for people.
     pub(crate) heard_at: Option<Timestamp>,
+}
+
+impl AnswerProgress {
+    /// True if a chunk has come.
+    pub(crate) fn has_progress(&self) -> bool {
+        self.heard_at.is_some()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct TurnClock {
     /// Time at which this owner learned of the turn.
     pub(crate) known_at: Timestamp,
     /// Arrival of its input, under this or a previous owner.
     pub(crate) came_at: Timestamp,
-    /// Time at which this owner started the run.
+    /// Time at which this owner started the run; `None` if a previous owner started it.
     pub(crate) began_at: Option<Timestamp>,
-    pub(crate) postponed: Option<Postponed>,
-    /// Timer that fired it; `Some` means that the turn is a follow-up.
-    pub(crate) timer: Option<TimerId>,
-    /// Facts given to the turn.
+}
+
+/// The request of a run, as far as this owner knows.
+#[derive(Debug)]
+pub(crate) struct RunRequest {
+    rules: AgentRules,
+    /// A previous owner may have published a request for the run.
+    pub(crate) may_be_repeated: bool,
+    /// When this owner published it, by the owner's clock.
+    pub(crate) published_at: Option<Timestamp>,
+    /// True if it was published while the reader was behind: entries read until the reader has
+    /// caught up are older than the request.
+    pub(crate) was_behind: bool,
+    /// Facts given to the run.
     pub(crate) recalled: RecalledFacts,
-    /// The answer is complete. It waits until the driver reports whether the turn is still wanted,
-    /// or which facts the turn was given.
-    pub(crate) is_answered: bool,
+    pub(crate) state: RequestState,
+}
+
+#[derive(Debug)]
+enum AgentRules {
+    /// The driver has not read the agent's settings. The end that came before waits for them: they
+    /// decide what a task's failure means, and with them the driver reports whether a follow-up is
+    /// still wanted and which facts the run was given.
+    Unknown {
+        pending_end: Option<TurnEnd>,
+    },
+    Known(TurnRules),
+}
+
+impl RunRequest {
+    fn new() -> Self {
+        Self {
+            rules: AgentRules::Unknown { pending_end: None },
+            may_be_repeated: false,
+            published_at: None,
+            was_behind: false,
+            recalled: RecalledFacts::default(),
+            state: RequestState::default(),
+        }
+    }
+
+    pub(crate) fn rules(&self) -> Option<TurnRules> {
+        match self.rules {
+            AgentRules::Unknown { .. } => None,
+            AgentRules::Known(rules) => Some(rules),
+        }
+    }
+
+    pub(crate) fn has_rules(&self) -> bool {
+        matches!(self.rules, AgentRules::Known(_))
+    }
+
+    /// Sets the rules, and returns the end that waited for them.
+    pub(crate) fn set_rules(&mut self, rules: TurnRules) -> Option<TurnEnd> {
+        match std::mem::replace(&mut self.rules, AgentRules::Known(rules)) {
+            AgentRules::Unknown { pending_end } => pending_end,
+            AgentRules::Known(_) => None,
+        }
+    }
+
+    /// The end that waits for the rules.
+    pub(crate) fn pending_end(&self) -> Option<&TurnEnd> {
+        match &self.rules {
+            AgentRules::Unknown { pending_end } => pending_end.as_ref(),
+            AgentRules::Known(_) => None,
+        }
+    }
+
+    /// Makes this end wait for the rules, if they are not known.
+    pub(crate) fn end_later(&mut self, end: TurnEnd) {
+        if let AgentRules::Unknown { pending_end } = &mut self.rules {
+            *pending_end = Some(end);
+        }
+    }
 }
 
 /// Why the agent cannot start a turn now.
@@ -152,65 +239,102 @@ impl TrackedTurn {
     }
 
     pub(crate) fn of_input(opened: Box<TurnOpened>, token: TurnToken) -> Self {
-        let (id, thread, agent, run) =
-            (opened.turn.clone(), opened.thread.clone(), opened.agent.clone(), opened.run);
+        let (id, thread, run) = (opened.turn.clone(), opened.thread.clone(), opened.run);
         let timer = timer_of(&opened);
-        Self { timer, ..Self::new(id, thread, agent, run, TurnSource::Input(opened), token) }
+        Self { timer, ..Self::new(id, thread, run, TurnSource::Input(opened), token) }
     }
 
     pub(crate) fn of_task(id: TurnId, queued: QueuedTask, run: u32, token: TurnToken) -> Self {
-        let (agent, came_at) = (queued.task.agent.clone(), queued.position.timestamp());
-        Self { came_at, ..Self::new(id, agent.thread(), agent, run, TurnSource::Task(queued), token) }
+        let (thread, came_at) = (queued.task.agent.thread(), queued.position.timestamp());
+        let mut turn = Self::new(id, thread, run, TurnSource::Task(queued), token);
+        turn.times.came_at = came_at;
+        turn
     }
 
-    fn new(
-        id: TurnId,
-        thread: ThreadId,
-        agent: AgentId,
-        run: u32,
-        source: TurnSource,
-        token: TurnToken,
-    ) -> Self {
+    fn new(id: TurnId, thread: ThreadId, run: u32, source: TurnSource, token: TurnToken) -> Self {
         Self {
             id,
             thread,
-            agent,
             source,
             run,
-            phase: TurnPhase::Waiting,
-            end: None,
-            failure: None,
-            slot: None,
             token,
-            rules: None,
-            is_restored: false,
-            is_adopted: false,
-            is_abandoned: false,
-            stopped_by: None,
-            is_unread: false,
-            is_saved: false,
-            is_being_saved: false,
-            hold: None,
-            requested_at: None,
-            progress_at: Timestamp(0),
-            is_heard: false,
-            request: RequestState::default(),
-            heard_at: None,
-            known_at: Timestamp(0),
-            came_at: Timestamp(0),
-            began_at: None,
-            postponed: None,
+            state: TurnState::Waiting { postponed: None },
+            input: InputPlace { saved: SavedInput::No, hold: None },
+            request: RunRequest::new(),
+            answer: AnswerProgress { slot: None, progress_at: Timestamp(0), heard_at: None },
+            times: TurnClock { known_at: Timestamp(0), came_at: Timestamp(0), began_at: None },
             timer: None,
-            recalled: RecalledFacts::default(),
-            is_answered: false,
         }
+    }
+
+    pub(crate) fn agent(&self) -> &AgentId {
+        match &self.source {
+            TurnSource::Input(opened) => &opened.agent,
+            TurnSource::Task(queued) => &queued.task.agent,
+        }
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.state, TurnState::Waiting { .. })
+    }
+
+    pub(crate) fn is_starting(&self) -> bool {
+        matches!(self.state, TurnState::Starting)
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.state, TurnState::Running)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.state, TurnState::Ended(_))
+    }
+
+    /// How it ended; `None` while it has not.
+    pub(crate) fn end(&self) -> Option<&TurnEnd> {
+        match &self.state {
+            TurnState::Ended(ended) => Some(&ended.end),
+            TurnState::Waiting { .. } | TurnState::Starting | TurnState::Running => None,
+        }
+    }
+
+    pub(crate) fn ended_mut(&mut self) -> Option<&mut EndedTurn> {
+        match &mut self.state {
+            TurnState::Ended(ended) => Some(ended),
+            TurnState::Waiting { .. } | TurnState::Starting | TurnState::Running => None,
+        }
+    }
+
+    /// True if a chunk of the running turn came before this owner had published a request.
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.is_running() && self.times.began_at.is_none()
+    }
+
+    /// Continues a run that a previous owner started.
+    pub(crate) fn adopt(&mut self) {
+        self.state = TurnState::Running;
+        self.times.began_at = None;
+    }
+
+    /// Gives the thread to the turn. If its answer has already come, a previous owner started it.
+    pub(crate) fn begin(&mut self, now: Timestamp, time: Timestamp) {
+        if self.answer.slot.is_some() {
+            self.adopt();
+        } else {
+            self.state = TurnState::Starting;
+            self.times.began_at = Some(now);
+        }
+        self.answer.progress_at = self.answer.progress_at.max(time);
     }
 
     /// Time at which its input was accepted; for a retry, the time of the first acceptance.
     pub(crate) fn accepted_at(&self) -> Timestamp {
         match &self.source {
-            TurnSource::Input(opened) => opened.options.accepted_at.unwrap_or(self.came_at).min(self.came_at),
-            TurnSource::Task(_) => self.came_at,
+            TurnSource::Input(opened) => {
+                let came_at = self.times.came_at;
+                opened.options.accepted_at.unwrap_or(came_at).min(came_at)
+            }
+            TurnSource::Task(_) => self.times.came_at,
         }
     }
 
@@ -249,20 +373,23 @@ impl TrackedTurn {
     /// Whether a turn that waits in its thread may start. A foreground input keeps its place before
     /// later inputs; a background turn does not.
     pub(crate) fn waiting(&self, now: Timestamp) -> Readiness {
-        match self.postponed {
-            Some(postponed) if now < postponed.until => match self.is_synthetic() {
-                true => Readiness::StepsAside,
-                false => Readiness::Blocks,
-            },
-            Some(_) | None => Readiness::Ready,
+        match self.postponed(now) {
+            Some(_) if self.is_synthetic() => Readiness::StepsAside,
+            Some(_) => Readiness::Blocks,
+            None => Readiness::Ready,
         }
     }
 
     /// Why a turn that waits in its thread does not start.
     pub(crate) fn waits_to_begin(&self, now: Timestamp) -> WaitReason {
-        match self.postponed {
-            Some(postponed) if now < postponed.until => postponed.reason(now),
-            Some(_) | None => WaitReason::HeadOfLine,
+        self.postponed(now).map_or(WaitReason::HeadOfLine, |postponed| postponed.reason(now))
+    }
+
+    /// Why its agent cannot start it now.
+    fn postponed(&self, now: Timestamp) -> Option<Postponed> {
+        match self.state {
+            TurnState::Waiting { postponed } => postponed.filter(|postponed| now < postponed.until),
+            TurnState::Starting | TurnState::Running | TurnState::Ended(_) => None,
         }
     }
 
@@ -272,7 +399,7 @@ impl TrackedTurn {
 
     /// Time in ms since its last chunk, or else its request, or else its arrival.
     pub(crate) fn idle_ms(&self, now: Timestamp) -> i64 {
-        let since = self.heard_at.or(self.requested_at).unwrap_or(self.came_at);
+        let since = self.answer.heard_at.or(self.request.published_at).unwrap_or(self.times.came_at);
         now.since_ms(since).max(0)
     }
 

@@ -8,7 +8,7 @@ use scheduling::{AgentQueue, HeadState, ThreadQueue};
 
 use crate::late_runs::LateRuns;
 use crate::open::Hold;
-use crate::turn_state::{Postponed, TrackedTurn, TurnPhase};
+use crate::turn_state::{Postponed, TrackedTurn};
 use crate::types::BackoffChange;
 use crate::wait_counts::WaitCounts;
 
@@ -119,7 +119,7 @@ impl TurnTable {
 
     /// Inputs waiting for their thread, by reason.
     pub(crate) fn waiting_turns(&self, now: Timestamp) -> WaitCounts {
-        let waiting = self.turns.values().filter(|turn| turn.phase == TurnPhase::Waiting);
+        let waiting = self.turns.values().filter(|turn| turn.is_waiting());
         waiting.map(|turn| turn.waits_to_begin(now)).collect()
     }
 
@@ -171,7 +171,7 @@ impl TurnTable {
 
     pub(crate) fn insert(&mut self, turn: TrackedTurn) {
         self.bytes += turn.size();
-        if let Some(hold) = turn.hold {
+        if let Some(hold) = turn.input.hold {
             self.held.insert(hold.seq, turn.id.clone());
         }
         self.turns.insert(turn.id.clone(), turn);
@@ -195,13 +195,13 @@ impl TurnTable {
     /// Makes the stream keep this entry of the turn.
     pub(crate) fn hold(&mut self, id: &TurnId, hold: Hold) {
         let Some(turn) = self.turns.get_mut(id) else { return };
-        turn.hold = Some(hold);
+        turn.input.hold = Some(hold);
         self.held.insert(hold.seq, id.clone());
     }
 
     /// Releases the turn's entry, which the stream need not keep any more.
     pub(crate) fn release(&mut self, id: &TurnId) -> Option<Seq> {
-        let hold = self.turns.get_mut(id)?.hold.take()?;
+        let hold = self.turns.get_mut(id)?.input.hold.take()?;
         self.held.remove(&hold.seq);
         Some(hold.seq)
     }

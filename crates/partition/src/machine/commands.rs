@@ -12,7 +12,7 @@ use crate::action::{Action, MachineReport};
 use crate::committing::{EndedInput, refused_size};
 use crate::reading::EntryPlace;
 use crate::timers::{ArmedTimer, TimerWrite};
-use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase};
+use crate::turn_state::{SUPERSEDED_BY_MESSAGE, TrackedTurn, TurnEnd};
 use crate::types::{AuditWrite, CommandKey, CommandVerdict, RawPayload, TaskDelay};
 
 /// Code of a command that the database permanently refuses.
@@ -157,7 +157,7 @@ impl Partition {
     fn has_to_wait(&self, control: &Control) -> bool {
         let is_of_agent = |ended: &EndedInput| {
             let EndedInput::Turn(id) = ended else { return false };
-            self.table.turns.get(id).is_some_and(|turn| turn.is_task() && turn.agent == control.subject)
+            self.table.turns.get(id).is_some_and(|turn| turn.is_task() && *turn.agent() == control.subject)
         };
         self.commands.writes.edited_bytes >= self.limits.commit_bytes
             || (matches!(control.kind, ControlKind::ClearBackoff | ControlKind::Resume)
@@ -172,8 +172,7 @@ impl Partition {
 
     fn is_stored(&self, taken: &TakenCommand) -> bool {
         let Some(position) = taken.position else { return false };
-        let under_way = self.committing.in_flight.iter().flat_map(|in_flight| &in_flight.tasks);
-        !under_way.into_iter().any(|queued| queued.position == position)
+        !self.committing.in_flight_tasks().any(|queued| queued.position == position)
     }
 
     /// The verdict that the store would give now.
@@ -284,13 +283,15 @@ impl Partition {
                 let refused = self.control(&control, verdict);
                 let audited = audited(&control, refused);
                 let stopped = match &control.kind {
-                    ControlKind::StopTurn(turn) if audited.error.is_none() => self.table.turns.get_mut(turn),
+                    ControlKind::StopTurn(turn) if audited.error.is_none() => {
+                        self.table.turns.get_mut(turn).and_then(TrackedTurn::ended_mut)
+                    }
                     _ => None,
                 };
                 match stopped {
                     // The end of the turn may have to wait for a later commit, and so must its
                     // audit row.
-                    Some(turn) => turn.stopped_by = Some((seq, audited)),
+                    Some(ended) => ended.stopped_by = Some((seq, audited)),
                     None => {
                         self.commands.writes.seqs.push(seq);
                         self.commands.writes.audit.push(audited);
@@ -376,7 +377,8 @@ impl Partition {
         };
         let token = self.table.token_keys.token(&opened.thread, &opened.turn, opened.run);
         let mut turn = TrackedTurn::of_input(opened, token);
-        (turn.hold, turn.known_at, turn.came_at) = (Some(self.hold_at(seq)), now, came_at);
+        turn.input.hold = Some(self.hold_at(seq));
+        (turn.times.known_at, turn.times.came_at) = (now, came_at);
         let (id, is_late) = (turn.id.clone(), is_late && turn.timer.is_some());
         self.table.insert(turn);
         match self.table.thread_queues.entry(thread.clone()).or_default().admit(id.clone(), policy) {
@@ -392,7 +394,7 @@ impl Partition {
         }
         if is_late {
             // A person has written since the follow-up was fired.
-            self.end_turn(&id, TurnEnd::Withdrawn(MESSAGE));
+            self.end_turn(&id, TurnEnd::Withdrawn(SUPERSEDED_BY_MESSAGE));
         }
         self.table.make_ready(&thread);
     }
@@ -448,7 +450,7 @@ fn is_erasure(command: &Command) -> bool {
 
 /// True if the turn's failure is decided and goes with the next commit.
 fn has_failed(turn: &TrackedTurn) -> bool {
-    turn.phase == TurnPhase::Ended && matches!(turn.end, Some(TurnEnd::Failed(_)))
+    matches!(turn.end(), Some(TurnEnd::Failed(_)))
 }
 
 fn audited(control: &Control, error: Option<String>) -> AuditWrite {

@@ -28,7 +28,7 @@ impl Partition {
     fn ended_size(&self, ended: &EndedInput) -> usize {
         let slot = match ended {
             EndedInput::Message(slot) => Some(*slot),
-            EndedInput::Turn(id) => self.table.turns.get(id).and_then(|turn| turn.slot),
+            EndedInput::Turn(id) => self.table.turns.get(id).and_then(|turn| turn.answer.slot),
             EndedInput::Entry { .. } => None,
         };
         slot.and_then(|slot| self.messages.get(slot)).map_or(0, OpenMessage::bytes)

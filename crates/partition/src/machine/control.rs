@@ -4,7 +4,7 @@ use model::{AgentId, Bucket, Control, ControlKind, Position, TaskEdit, TaskId, T
 
 use super::Partition;
 use crate::committing::InFlight;
-use crate::turn_state::{TurnEnd, TurnPhase};
+use crate::turn_state::{TurnEnd, TurnState};
 use crate::types::{BackoffChange, CommandVerdict, FailedTask, TaskChange};
 
 /// Why a control command was refused, for people; `None` if it is done.
@@ -53,13 +53,8 @@ impl Partition {
     fn has_agent(&self, agent: &AgentId) -> bool {
         self.table.agents.queues.contains_key(agent)
             || self.commands.incoming.iter().any(|(_, task, _)| task.agent == *agent)
-            || self
-                .committing
-                .in_flight
-                .iter()
-                .flat_map(|commit| &commit.tasks)
-                .any(|queued| queued.task.agent == *agent)
-            || self.table.turns.values().any(|turn| turn.agent == *agent)
+            || self.committing.in_flight_tasks().any(|queued| queued.task.agent == *agent)
+            || self.table.turns.values().any(|turn| *turn.agent() == *agent)
     }
 
     fn set_paused(&mut self, agent: &AgentId, paused: bool) -> Refused {
@@ -80,7 +75,7 @@ impl Partition {
         }
         // The backoff of a failure that is being stored has not begun.
         let is_of_agent = |turn: &TurnId| {
-            self.table.turns.get(turn).is_some_and(|turn| turn.is_task() && turn.agent == *agent)
+            self.table.turns.get(turn).is_some_and(|turn| turn.is_task() && *turn.agent() == *agent)
         };
         for ended in self.committing.in_flight.iter_mut().flat_map(|in_flight| &mut in_flight.ended) {
             if let InFlight::Turn(ended) = ended
@@ -95,24 +90,22 @@ impl Partition {
     }
 
     fn stop_turn(&mut self, turn: &TurnId) -> Refused {
-        let Some((phase, is_begun)) =
-            self.table.turns.get(turn).map(|turn| (turn.phase, turn.is_task() || turn.slot.is_some()))
-        else {
+        let Some(found) = self.table.turns.get(turn) else {
             return Some("the turn is not under way and does not wait".to_owned());
         };
-        match phase {
+        match found.state {
             // A turn that waits for its thread may have begun under a previous owner: a task, or an
             // input whose answer has already come. Any other waiting turn fails.
-            TurnPhase::Waiting if !is_begun => {
+            TurnState::Waiting { .. } if !found.is_task() && found.answer.slot.is_none() => {
                 let end = TurnEnd::Failed(model::MessageFailure::Turn(TurnError::Stopped));
                 self.end_turn(turn, end);
                 None
             }
-            TurnPhase::Waiting | TurnPhase::Starting | TurnPhase::Running => {
+            TurnState::Waiting { .. } | TurnState::Starting | TurnState::Running => {
                 self.end_turn(turn, TurnEnd::Stopped);
                 None
             }
-            TurnPhase::Ended => Some("the turn has ended already".to_owned()),
+            TurnState::Ended(_) => Some("the turn has ended already".to_owned()),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::commit::Commit;
 use crate::committing::{InFlight, TurnInFlight};
 use crate::late_runs::EndedRun;
 use crate::open::OpenMessage;
-use crate::turn_state::{TrackedTurn, TurnEnd, TurnSource};
+use crate::turn_state::{EndedTurn, SavedInput, TrackedTurn, TurnEnd, TurnSource, TurnState};
 use crate::turn_table::TurnTable;
 use crate::types::{
     AgentWrite, BackoffChange, CommandKey, FailedTask, FailedTurn, Fallback, OutboxBatch, Outgoing,
@@ -45,14 +45,14 @@ impl Partition {
             self.reading.release_entry(seq);
         }
         let turn = self.table.turns.get_mut(id)?;
-        if let Some((seq, audited)) = turn.stopped_by.take() {
+        if let Some((seq, audited)) = turn.ended_mut().and_then(|ended| ended.stopped_by.take()) {
             self.reading.release_entry(seq);
             commit.audit.push(audited);
         }
-        if turn.is_saved {
+        if turn.input.saved != SavedInput::No {
             commit.ended_turns.push((turn.thread.clone(), id.clone()));
         }
-        if let Some(slot) = turn.slot {
+        if let Some(slot) = turn.answer.slot {
             let open = self.messages.get_mut(slot)?;
             if let Some(hold) = open.hold.take() {
                 self.reading.holds.remove(&(hold.seq, slot));
@@ -61,12 +61,12 @@ impl Partition {
                 commit.ended_spills.push(open.key.clone());
             }
         }
-        let used = super::usage::usage(turn, turn.slot.and_then(|slot| self.messages.get(slot)));
+        let used = super::usage::usage(turn, turn.answer.slot.and_then(|slot| self.messages.get(slot)));
         commit.usage.extend(used);
         if let Some(timer) = turn.timer.clone() {
             return self.add_follow_up(id, timer, commit, outgoing);
         }
-        let end = turn.end.clone()?;
+        let end = turn.end().cloned()?;
         let (position, (outcome, report), wait_ms) = match self.messages_of(id, &end) {
             Ok(messages) => {
                 let position = messages.last().map_or(ANY, |message| message.placement.position);
@@ -74,7 +74,7 @@ impl Partition {
             }
             Err(failure) => {
                 let (slot, time) =
-                    (self.table.turns.get(id).and_then(|turn| turn.slot), self.reading.clock.now(now));
+                    (self.table.turns.get(id).and_then(|turn| turn.answer.slot), self.reading.clock.now(now));
                 let buffer =
                     slot.and_then(|slot| self.messages.get(slot)).map(|open| open.buffer_state(time));
                 let position = self.add_failed_message(id, &failure, commit)?;
@@ -97,7 +97,7 @@ impl Partition {
         let now = self.effects.now;
         let turn = self.table.turns.get(id)?;
         let position = self.committing.positions.next(turn.thread.bucket(), now);
-        let open = turn.slot.and_then(|slot| self.messages.get(slot));
+        let open = turn.answer.slot.and_then(|slot| self.messages.get(slot));
         commit.failed_messages.push(FailedMessage {
             key: MessageKey { thread: turn.thread.clone(), message: id.answer(turn.run) },
             position,
@@ -119,7 +119,7 @@ impl Partition {
             TurnEnd::Withdrawn(_) => return Ok(Vec::new()),
         };
         let Some(turn) = self.table.turns.get(id) else { return Ok(Vec::new()) };
-        let open = turn.slot.and_then(|slot| self.messages.get(slot));
+        let open = turn.answer.slot.and_then(|slot| self.messages.get(slot));
         let released = open.map(|open| open.released.as_slice()).unwrap_or_default();
         let folded = batches::fold_turn(released, ending)
             .map_err(|error| MessageFailure::Unstorable { detail: error.to_string() })?;
@@ -206,7 +206,7 @@ impl Partition {
                 // The tasks that follow a batch are sent when its last continuation has ended.
                 if !is_stopped && !matches!(continuation, Continuation::Next(_)) {
                     outgoing.extend(
-                        after_turn::tasks(opened, &messages, batch, &turn.recalled)
+                        after_turn::tasks(opened, &messages, batch, &turn.request.recalled)
                             .into_iter()
                             .map(Outgoing::Task),
                     );
@@ -282,7 +282,7 @@ impl Partition {
         self.effects.counters.turns_failed += 1;
         let Some(turn) = self.table.turns.get(id) else { return (MessageOutcome::Failed(failure), None) };
         let (code, text) = (failure.code().to_owned(), failure.to_string());
-        let (run, thread, agent) = (turn.run, turn.thread.clone(), turn.agent.clone());
+        let (run, thread, agent) = (turn.run, turn.thread.clone(), turn.agent().clone());
         let ended = turn_ended(turn, TurnStatus::Failed, Some(code.clone()));
         let judgement = judge(&failure);
         let correlation_id = match &turn.source {
@@ -291,7 +291,7 @@ impl Partition {
         };
         let wait_ms = match &turn.source {
             TurnSource::Input(opened) => {
-                let open = turn.slot.and_then(|slot| self.messages.get(slot));
+                let open = turn.answer.slot.and_then(|slot| self.messages.get(slot));
                 commit.fail_turn(FailedTurn {
                     opened: turn.failed_input(opened),
                     code: code.clone(),
@@ -307,7 +307,7 @@ impl Partition {
             }
             TurnSource::Task(queued) => {
                 let queued = queued.clone();
-                let rules = turn.rules.unwrap_or_default();
+                let rules = turn.request.rules().unwrap_or_default();
                 let failures =
                     self.table.agents.queues.get(&queued.task.agent).map_or(0, |queue| queue.failures);
                 let is_last = judgement.counts
@@ -475,11 +475,11 @@ impl Partition {
         if matches!(outcome, Some(MessageOutcome::Complete | MessageOutcome::Stopped)) {
             self.commands.complete(&id, turn.run);
         }
-        if let (Some(slot), Some(_), Some(_)) = (turn.slot, &turn.timer, &outcome) {
+        if let (Some(slot), Some(_), Some(_)) = (turn.answer.slot, &turn.timer, &outcome) {
             // The follow-up's chunks were held back until now.
             self.publish_message(slot);
         }
-        let open = turn.slot.and_then(|slot| {
+        let open = turn.answer.slot.and_then(|slot| {
             let open = self.messages.remove(slot)?;
             if let Some(hold) = open.hold {
                 self.reading.holds.remove(&(hold.seq, slot));
@@ -488,12 +488,12 @@ impl Partition {
         });
         let over = EndedRun {
             answer: MessageKey { thread: turn.thread.clone(), message: id.answer(turn.run) },
-            agent: turn.agent.clone(),
+            agent: turn.agent().clone(),
             kind: super::usage::kind(&turn),
             in_time: open.as_ref().map(|open| (open.attempt, open.delivery().map(Into::into))),
         };
         self.table.late.ended(&(id.clone(), turn.run), over, now);
-        if turn.is_abandoned {
+        if matches!(&turn.state, TurnState::Ended(EndedTurn { is_abandoned: true, .. })) {
             self.effects.push(Action::Abandon { turn: id.clone(), run: turn.run });
         }
         if let Some(outcome) = outcome {
@@ -503,7 +503,7 @@ impl Partition {
         }
         self.table.active -= 1;
         if turn.is_task()
-            && let Some(queue) = self.table.agents.queues.get_mut(&turn.agent)
+            && let Some(queue) = self.table.agents.queues.get_mut(turn.agent())
         {
             queue.rest();
             if let Some(ms) = wait_ms {
@@ -558,7 +558,7 @@ fn turn_ended(turn: &TrackedTurn, status: TurnStatus, code: Option<String>) -> T
     TurnEnded {
         turn: turn.id.clone(),
         thread: turn.thread.clone(),
-        agent: turn.agent.clone(),
+        agent: turn.agent().clone(),
         status,
         task: match &turn.source {
             TurnSource::Task(queued) => Some(queued.task.id.clone()),

@@ -12,7 +12,7 @@ use crate::commit::Commit;
 use crate::committing::{EndedInput, InFlight, TurnInFlight};
 use crate::effects::Effects;
 use crate::timers::{ArmedTimer, TimerEnd, TimerWrite};
-use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
+use crate::turn_state::{SUPERSEDED_BY_MESSAGE, TrackedTurn, TurnEnd, TurnSource};
 use crate::types::Outgoing;
 
 /// Cause of withdrawal: the answer has neither text nor calls.
@@ -28,16 +28,12 @@ impl Partition {
         let found: Vec<TurnId> =
             queue.active().into_iter().chain(queue.waiting()).filter(is_follow_up).cloned().collect();
         for id in found {
-            let is_in_flight = self.committing.in_flight.as_ref().is_some_and(|commit| {
-                commit.ended.iter().any(|ended| matches!(ended, InFlight::Turn(turn) if turn.id == id))
-            });
-            if is_in_flight {
+            if self.committing.in_flight_turns().any(|turn| *turn == id) {
                 continue;
             }
-            match self.table.turns.get_mut(&id) {
-                Some(turn) if turn.phase == TurnPhase::Ended => turn.end = Some(TurnEnd::Withdrawn(MESSAGE)),
-                Some(_) => self.end_turn(&id, TurnEnd::Withdrawn(MESSAGE)),
-                None => {}
+            match self.table.turns.get_mut(&id).and_then(TrackedTurn::ended_mut) {
+                Some(ended) => ended.end = TurnEnd::Withdrawn(SUPERSEDED_BY_MESSAGE),
+                None => self.end_turn(&id, TurnEnd::Withdrawn(SUPERSEDED_BY_MESSAGE)),
             }
         }
     }
@@ -53,7 +49,7 @@ impl Partition {
         let EndedInput::Turn(id) = ended else { return false };
         let turn = self.table.turns.get(id).filter(|turn| turn.timer.is_some());
         turn.is_some_and(|turn| {
-            turn.end == Some(TurnEnd::Complete) && self.commands.has_real_input(&turn.thread)
+            turn.end() == Some(&TurnEnd::Complete) && self.commands.has_real_input(&turn.thread)
         })
     }
 
@@ -65,7 +61,7 @@ impl Partition {
         commit: &mut Commit,
         outgoing: &mut Vec<Outgoing>,
     ) -> Option<InFlight> {
-        let end = self.table.turns.get(id)?.end.clone()?;
+        let end = self.table.turns.get(id)?.end().cloned()?;
         let by = match &end {
             TurnEnd::Complete => match self.messages_of(id, &end) {
                 Ok(messages) if !messages.last().is_none_or(is_empty) => {
@@ -112,7 +108,7 @@ pub(super) fn armed(
             let write = TimerWrite::Arm(ArmedTimer {
                 id: timer,
                 thread: Some(turn.thread.clone()),
-                agent: turn.agent.clone(),
+                agent: turn.agent().clone(),
                 wait_ms: armed.delay_ms,
                 body: body(&turn.id, &armed, answer.placement.position),
                 armed_by: Some(turn.id.clone()),

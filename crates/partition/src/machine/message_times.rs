@@ -20,7 +20,7 @@ pub(super) fn of_input(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Messag
 /// chunk.
 pub(super) fn began_at(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Option<Timestamp> {
     let first_chunk = open.and_then(|open| open.times.at(0));
-    turn.began_at.into_iter().chain(first_chunk).min().map(|at| at.max(turn.accepted_at()))
+    turn.times.began_at.into_iter().chain(first_chunk).min().map(|at| at.max(turn.accepted_at()))
 }
 
 /// Times of a message of the answer. `otherwise`: its end if no chunk shows it.
@@ -39,7 +39,7 @@ impl Partition {
     /// The batch of an active turn; `None` if the turn may still be withdrawn.
     pub(super) fn open_batch(&self, id: &TurnId) -> Option<OpenBatch> {
         let turn = self.table.turns.get(id).filter(|turn| turn.timer.is_none())?;
-        let open = turn.slot.and_then(|slot| self.messages.get(slot));
+        let open = turn.answer.slot.and_then(|slot| self.messages.get(slot));
         let released = open.map(|open| open.released.as_slice()).unwrap_or_default();
         let mut room = MOST_SHOWN;
         let shown = released.iter().take_while(|chunk| {

@@ -8,7 +8,7 @@ use model::{GatewayId, MessageFailure, Timestamp, TurnError, TurnId, WaitNotice,
 use super::Partition;
 use super::status::waits_for;
 use crate::request_state::{RequestNews, SILENT_MS};
-use crate::turn_state::{TrackedTurn, TurnPhase};
+use crate::turn_state::TrackedTurn;
 
 /// Time without a taker or a chunk until subscribers are shown why, ms.
 const NO_WORKFLOW_MS: i64 = 5_000;
@@ -22,7 +22,7 @@ impl Partition {
         for (id, run, news) in news {
             let turn = self.table.turns.get_mut(&id).filter(|turn| turn.run == run);
             if let Some(turn) = turn {
-                turn.request.on(news, now);
+                turn.request.state.on(news, now);
             }
         }
     }
@@ -30,7 +30,7 @@ impl Partition {
     /// Notes a chunk for the answer of this run that came without its token.
     pub(super) fn unproven_chunk(&mut self, id: &TurnId, run: u32) {
         if let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.run == run) {
-            turn.request.on_unproven();
+            turn.request.state.on_unproven();
         }
     }
 
@@ -39,8 +39,7 @@ impl Partition {
     pub fn silent_turns(&self, now: Timestamp) -> Vec<(TurnId, u32, i64)> {
         let silent = |turn: &TrackedTurn| {
             let idle_ms = turn.idle_ms(now);
-            (turn.phase == TurnPhase::Running && idle_ms >= SILENT_MS)
-                .then(|| (turn.id.clone(), turn.run, idle_ms))
+            (turn.is_running() && idle_ms >= SILENT_MS).then(|| (turn.id.clone(), turn.run, idle_ms))
         };
         self.table.turns.values().filter_map(silent).collect()
     }
@@ -58,13 +57,13 @@ impl Partition {
         for turn in self.table.turns.values_mut() {
             let idle_ms = turn.idle_ms(now);
             let gateways = self.publishing.followers.of(&turn.thread);
-            let is_silent = turn.phase == TurnPhase::Running && idle_ms >= SILENT_MS;
+            let is_silent = turn.is_running() && idle_ms >= SILENT_MS;
             if !is_silent || gateways.is_empty() || blocked_turns.contains(&turn.id) {
                 continue;
             }
-            let open = turn.slot.and_then(|slot| self.messages.get_mut(slot));
+            let open = turn.answer.slot.and_then(|slot| self.messages.get_mut(slot));
             let has_gap = open.is_some_and(|open| open.gap_ms(time).is_some());
-            let last_notice = turn.request.last_notice;
+            let last_notice = turn.request.state.last_notice;
             let reason = match waits_for(turn, has_gap, now) {
                 None | Some(WaitReason::Requested) => continue,
                 Some(WaitReason::NoWorkflow | WaitReason::Taken)
@@ -77,7 +76,7 @@ impl Partition {
             if last_notice.is_some_and(|(before, at)| before == reason && now.since_ms(at) < TELL_AGAIN_MS) {
                 continue;
             }
-            turn.request.last_notice = Some((reason, now));
+            turn.request.state.last_notice = Some((reason, now));
             let notice =
                 WaitNotice { thread: turn.thread.clone(), message: turn.id.answer(turn.run), reason };
             notices.push((notice, gateways.to_vec()));
@@ -94,19 +93,19 @@ impl Partition {
     pub(super) fn check_deadlines(&mut self, time: Timestamp, blocked_turns: &BTreeSet<TurnId>) {
         let now = self.effects.now;
         let is_late = |turn: &&TrackedTurn| {
-            let deadline = turn.rules.map(|rules| rules.deadline_ms);
-            turn.phase == TurnPhase::Running
-                && turn.failure.is_none()
+            let deadline = turn.request.rules().map(|rules| rules.deadline_ms);
+            turn.is_running()
+                && turn.request.pending_end().is_none()
                 && !blocked_turns.contains(&turn.id)
-                && (turn.request.is_given_up(now)
+                && (turn.request.state.is_given_up(now)
                     || deadline.is_some_and(|deadline| {
-                        time.since_ms(turn.progress_at) >= deadline
-                            && turn.requested_at.is_none_or(|at| now.since_ms(at) >= deadline)
+                        time.since_ms(turn.answer.progress_at) >= deadline
+                            && turn.request.published_at.is_none_or(|at| now.since_ms(at) >= deadline)
                     }))
         };
         let error = |turn: &TrackedTurn| {
-            let why = turn.request.error(turn.is_heard);
-            (turn.id.clone(), turn.slot, why.map_or(TurnError::Deadline, TurnError::Unanswered))
+            let why = turn.request.state.error(turn.answer.has_progress());
+            (turn.id.clone(), turn.answer.slot, why.map_or(TurnError::Deadline, TurnError::Unanswered))
         };
         let late: Vec<_> = self.table.turns.values().filter(is_late).map(error).collect();
         for (id, slot, error) in late {
@@ -124,10 +123,10 @@ impl Partition {
         let now = self.effects.now;
         let time = self.reading.clock.now(now);
         for turn in self.table.turns.values_mut() {
-            let since_request = turn.requested_at.map(|at| time.plus_ms(-now.since_ms(at)));
-            let begins = if turn.is_unread { Some(time) } else { since_request };
-            (turn.is_unread, turn.progress_at) =
-                (false, turn.progress_at.max(begins.unwrap_or(turn.progress_at)));
+            let since_request = turn.request.published_at.map(|at| time.plus_ms(-now.since_ms(at)));
+            let begins = if turn.request.was_behind { Some(time) } else { since_request };
+            turn.request.was_behind = false;
+            turn.answer.progress_at = turn.answer.progress_at.max(begins.unwrap_or(turn.answer.progress_at));
         }
     }
 }

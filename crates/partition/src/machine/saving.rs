@@ -21,7 +21,7 @@ use crate::open::{CHUNK_OVERHEAD, Hold, Phase};
 use crate::reading::NO_SLOT;
 use crate::saves::SaveUnderWay;
 use crate::stream_clock::StreamClock;
-use crate::turn_state::{TurnEnd, TurnPhase, TurnSource};
+use crate::turn_state::{SavedInput, TurnEnd, TurnSource};
 use crate::types::OpenTurn;
 
 /// Maximum number of messages and inputs in one save.
@@ -107,11 +107,11 @@ impl Partition {
         let now = self.effects.now;
         let turn = self.table.turns.get_mut(self.table.held.get(&seq)?)?;
         let TurnSource::Input(opened) = &turn.source else { return None };
-        if turn.phase == TurnPhase::Ended {
+        if turn.has_ended() {
             return None;
         }
-        (turn.is_saved, turn.is_being_saved) = (true, true);
-        Some(OpenTurn { opened: (**opened).clone(), seq, age_ms: now.since_ms(turn.came_at) })
+        turn.input.saved = SavedInput::BeingSaved;
+        Some(OpenTurn { opened: (**opened).clone(), seq, age_ms: now.since_ms(turn.times.came_at) })
     }
 
     /// Called when the save under way is stored: the stream need not keep its entries any more.
@@ -135,15 +135,15 @@ impl Partition {
         }
         for id in turns {
             let Some(turn) = self.table.turns.get_mut(&id) else { continue };
-            turn.is_being_saved = false;
+            turn.input.saved = SavedInput::Yes;
             if let Some(detail) = refused.remove(&SavedItem::Turn(id.clone())) {
-                if turn.phase != TurnPhase::Ended {
+                if !turn.has_ended() {
                     self.end_turn(&id, TurnEnd::Failed(MessageFailure::Unstorable { detail }));
                 }
                 continue;
             }
             // For an ended turn the hold also covers a late chunk, until the end is stored.
-            if turn.phase != TurnPhase::Ended
+            if !turn.has_ended()
                 && let Some(seq) = self.table.release(&id)
             {
                 self.reading.release_entry(seq);
@@ -157,11 +157,9 @@ impl Partition {
         let is_message = |slot: Slot| self.messages.get(slot).is_some_and(|open| open.is_being_saved());
         match ended {
             EndedInput::Message(slot) => is_message(*slot),
-            EndedInput::Turn(id) => self
-                .table
-                .turns
-                .get(id)
-                .is_some_and(|turn| turn.is_being_saved || turn.slot.is_some_and(is_message)),
+            EndedInput::Turn(id) => self.table.turns.get(id).is_some_and(|turn| {
+                turn.input.saved == SavedInput::BeingSaved || turn.answer.slot.is_some_and(is_message)
+            }),
             EndedInput::Entry { .. } => false,
         }
     }
@@ -169,7 +167,7 @@ impl Partition {
     /// `None` for an entry that waits for a commit or a check: it will be done soon.
     pub(super) fn hold_of(&self, seq: Seq, slot: Slot) -> Option<Hold> {
         match slot {
-            NO_SLOT => self.table.turns.get(self.table.held.get(&seq)?)?.hold,
+            NO_SLOT => self.table.turns.get(self.table.held.get(&seq)?)?.input.hold,
             slot => self.messages.get(slot)?.hold,
         }
     }

@@ -12,7 +12,7 @@ use crate::action::BufferState;
 use crate::messages::Slot;
 use crate::open::Phase;
 use crate::request_state::SILENT_MS;
-use crate::turn_state::{TrackedTurn, TurnPhase};
+use crate::turn_state::{TrackedTurn, TurnState};
 
 /// Maximum number of open messages in a status.
 const MAX_OPEN: usize = 64;
@@ -58,7 +58,7 @@ impl Partition {
                 Some(WaitingTurn {
                     turn: id.clone(),
                     reason: turn.waits_to_begin(now),
-                    age_ms: now.since_ms(turn.came_at).max(0),
+                    age_ms: now.since_ms(turn.times.came_at).max(0),
                     steps_aside: turn.waiting(now) == Readiness::StepsAside,
                 })
             };
@@ -131,12 +131,15 @@ impl Partition {
         let now = self.effects.now;
         let time = self.reading.clock.now(now);
         let turn = self.table.turns.get(id)?;
-        let has_gap = match turn.slot.and_then(|slot| self.messages.get_mut(slot)) {
+        let has_gap = match turn.answer.slot.and_then(|slot| self.messages.get_mut(slot)) {
             Some(open) => open.gap_ms(time).is_some(),
             None => false,
         };
         let turn = self.table.turns.get(id)?;
-        let fails_ms = turn.rules.map(|rules| (rules.deadline_ms - time.since_ms(turn.progress_at)).max(0));
+        let fails_ms = turn
+            .request
+            .rules()
+            .map(|rules| (rules.deadline_ms - time.since_ms(turn.answer.progress_at)).max(0));
         Some(ActiveTurn {
             turn: id.clone(),
             thread: turn.thread.clone(),
@@ -144,22 +147,22 @@ impl Partition {
             message: id.answer(turn.run),
             waits_for: waits_for(turn, has_gap, now),
             idle_ms: turn.idle_ms(now),
-            request: RequestInfo { fails_ms, ..turn.request.info(now) },
+            request: RequestInfo { fails_ms, ..turn.request.state.info(now) },
             accepted_at: turn.accepted_at(),
-            started_at: began_at(turn, turn.slot.and_then(|slot| self.messages.get(slot))),
+            started_at: began_at(turn, turn.answer.slot.and_then(|slot| self.messages.get(slot))),
             batch: None,
         })
     }
 }
 
 pub(super) fn waits_for(turn: &TrackedTurn, has_gap: bool, now: Timestamp) -> Option<WaitReason> {
-    match turn.phase {
-        TurnPhase::Waiting => Some(turn.waits_to_begin(now)),
-        TurnPhase::Starting | TurnPhase::Running if has_gap => Some(WaitReason::Gap),
-        TurnPhase::Starting if !turn.is_heard => Some(WaitReason::Requested),
-        TurnPhase::Running if !turn.is_heard || turn.idle_ms(now) >= SILENT_MS => {
-            turn.request.reason(turn.is_heard)
+    match turn.state {
+        TurnState::Waiting { .. } => Some(turn.waits_to_begin(now)),
+        TurnState::Starting | TurnState::Running if has_gap => Some(WaitReason::Gap),
+        TurnState::Starting if !turn.answer.has_progress() => Some(WaitReason::Requested),
+        TurnState::Running if !turn.answer.has_progress() || turn.idle_ms(now) >= SILENT_MS => {
+            turn.request.state.reason(turn.answer.has_progress())
         }
-        TurnPhase::Starting | TurnPhase::Running | TurnPhase::Ended => None,
+        TurnState::Starting | TurnState::Running | TurnState::Ended(_) => None,
     }
 }

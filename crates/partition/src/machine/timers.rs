@@ -4,9 +4,9 @@ use model::{ThreadId, TimerId, Timestamp};
 
 use super::Partition;
 use crate::action::{Action, MachineReport, TimerOutcome};
-use crate::committing::{EndedInput, InFlight};
+use crate::committing::EndedInput;
 use crate::timers::{NextDue, TimerDecision, TimerEnd, TimerVerdict, TimerWrite};
-use crate::turn_state::{MESSAGE, TrackedTurn};
+use crate::turn_state::{SUPERSEDED_BY_MESSAGE, TrackedTurn};
 use crate::types::Outgoing;
 
 /// Cause of the end of a timer cancelled by a client.
@@ -42,9 +42,11 @@ impl Partition {
                     self.timers.undecided(&id);
                     continue;
                 }
-                _ if is_answered => {
-                    (end(TimerEnd::Cancelled, MESSAGE.to_owned()), None, TimerOutcome::Cancelled)
-                }
+                _ if is_answered => (
+                    end(TimerEnd::Cancelled, SUPERSEDED_BY_MESSAGE.to_owned()),
+                    None,
+                    TimerOutcome::Cancelled,
+                ),
                 TimerVerdict::Later { next, by: None } => {
                     self.timers.again(id, now.plus_ms(next.wait_ms.max(1)));
                     continue;
@@ -110,12 +112,7 @@ impl Partition {
             EndedInput::Turn(id) => Some(id),
             EndedInput::Message(_) | EndedInput::Entry { .. } => None,
         });
-        let in_flight = self.committing.in_flight.iter().flat_map(|commit| &commit.ended);
-        let in_flight = in_flight.filter_map(|ended| match ended {
-            InFlight::Turn(turn) => Some(&turn.id),
-            InFlight::Message { .. } => None,
-        });
-        ended.chain(in_flight).filter_map(|id| self.table.turns.get(id))
+        ended.chain(self.committing.in_flight_turns()).filter_map(|id| self.table.turns.get(id))
     }
 }
 

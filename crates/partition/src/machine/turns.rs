@@ -17,7 +17,10 @@ use crate::commit::Takeover;
 use crate::committing::EndedInput;
 use crate::messages::Slot;
 use crate::open::{OpenMessage, Phase, TurnRef};
-use crate::turn_state::{MESSAGE, Postponed, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
+use crate::turn_state::{
+    AnswerProgress, EndedTurn, Postponed, SUPERSEDED_BY_MESSAGE, SavedInput, TrackedTurn, TurnEnd,
+    TurnSource, TurnState,
+};
 use crate::types::{NotNow, Start, Started};
 
 /// First attempt of a request that a previous owner may have made as well. It is high enough that
@@ -59,8 +62,10 @@ impl Partition {
             let token = self.table.token_keys.token(&opened.thread, &opened.turn, opened.run);
             let (id, thread) = (opened.turn.clone(), opened.thread.clone());
             let mut turn = TrackedTurn::of_input(Box::new(opened), token);
-            (turn.is_saved, turn.is_restored, turn.known_at) = (true, true, now);
-            turn.came_at = now.plus_ms(-saved.age_ms.max(0));
+            turn.input.saved = SavedInput::Yes;
+            turn.request.may_be_repeated = true;
+            turn.times.known_at = now;
+            turn.times.came_at = now.plus_ms(-saved.age_ms.max(0));
             self.table.insert(turn);
             self.table.thread_queues.entry(thread.clone()).or_default().admit(id, model::BusyPolicy::Enqueue);
             self.table.make_ready(&thread);
@@ -88,11 +93,10 @@ impl Partition {
         let idle_ms = self.messages.get(slot).map_or(0, |open| open.idle_ms(time));
         let heard_at = self.reading.last_stored_at.min(now.plus_ms(-idle_ms));
         let Some(turn) = self.table.turns.get_mut(id) else { return };
-        if !turn.is_heard {
+        if !turn.answer.has_progress() {
             self.effects.turn_times.heard(turn, now);
         }
-        (turn.slot, turn.progress_at, turn.is_heard) = (Some(slot), time, true);
-        turn.heard_at = Some(heard_at);
+        turn.answer = AnswerProgress { slot: Some(slot), progress_at: time, heard_at: Some(heard_at) };
         if let Some(open) = self.messages.get_mut(slot) {
             open.phase = Phase::Live;
             let batch_type = turn.batch_type();
@@ -183,7 +187,7 @@ impl Partition {
         self.table.delays.postponed_queues.remove(&agent);
         let token = self.table.token_keys.token(thread, &id, run);
         let mut turn = TrackedTurn::of_task(id.clone(), queued, run, token);
-        turn.is_restored = self.table.agents.restored.remove(&agent);
+        turn.request.may_be_repeated = self.table.agents.restored.remove(&agent);
         self.table.insert(turn);
         Some(id)
     }
@@ -194,14 +198,11 @@ impl Partition {
         let now = self.effects.now;
         let time = self.reading.clock.now(now);
         let Some(turn) = self.table.turns.get_mut(id) else { return };
-        turn.phase = if turn.slot.is_some() { TurnPhase::Running } else { TurnPhase::Starting };
-        turn.is_adopted = turn.slot.is_some();
-        turn.began_at = (!turn.is_adopted).then_some(now);
-        turn.progress_at = turn.progress_at.max(time);
+        turn.begin(now, time);
         self.table.active += 1;
         self.effects.counters.turns_started += 1;
         self.effects.push(Action::Start(Box::new(start(turn))));
-        if let Some(slot) = turn.slot {
+        if let Some(slot) = turn.answer.slot {
             self.settle(slot);
         }
     }
@@ -224,19 +225,18 @@ impl Partition {
             }
         }
         let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.run == run) else { return false };
-        match turn.phase {
-            TurnPhase::Ended => return false,
-            TurnPhase::Starting | TurnPhase::Running => return true,
-            TurnPhase::Waiting => {}
+        match turn.state {
+            TurnState::Ended(_) => return false,
+            TurnState::Starting | TurnState::Running => return true,
+            TurnState::Waiting { .. } => {}
         }
         let thread_queue = self.table.thread_queues.entry(thread.clone()).or_default();
         if thread_queue.active() != Some(id) && !thread_queue.start(id.clone()) {
             thread_queue.wait_first(id.clone());
             return true;
         }
-        turn.phase = TurnPhase::Running;
-        turn.is_adopted = true;
-        turn.progress_at = self.reading.clock.now(now);
+        turn.adopt();
+        turn.answer.progress_at = self.reading.clock.now(now);
         self.table.active += 1;
         self.effects.counters.turns_started += 1;
         true
@@ -257,7 +257,7 @@ impl Partition {
             self.reject_unauthorized(&frame.thread, arrival);
             return None;
         }
-        let was_adopted = self.table.turns.get(id).is_some_and(|turn| turn.is_adopted);
+        let was_adopted = self.table.turns.get(id).is_some_and(TrackedTurn::is_adopted);
         if !self.adopt(&frame.thread, id, run) {
             if self.table.turns.get(id).is_some_and(|turn| turn.run == run) {
                 self.too_late(id, seq);
@@ -268,7 +268,7 @@ impl Partition {
             return None;
         }
         let turn = self.table.turns.get(id)?;
-        if turn.is_adopted && !was_adopted && self.reading.has_caught_up && turn.phase == TurnPhase::Running {
+        if turn.is_adopted() && !was_adopted && self.reading.has_caught_up {
             self.effects.push(Action::Start(Box::new(start(turn))));
         }
         let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
@@ -283,8 +283,8 @@ impl Partition {
     fn too_late(&mut self, id: &TurnId, seq: Seq) {
         let Some(turn) = self.table.turns.get(id) else { return };
         self.effects.counters.late += 1;
-        let held = turn.hold.map_or(seq, |hold| hold.seq);
-        if turn.hold.is_none() {
+        let held = turn.input.hold.map_or(seq, |hold| hold.seq);
+        if turn.input.hold.is_none() {
             self.table.hold(id, self.hold_at(seq));
         }
         // If the chunk was read twice while it waited behind a command, its hold was released with
@@ -302,9 +302,8 @@ impl Partition {
     pub(super) fn on_turn_chunk(&mut self, slot: Slot, time: Timestamp) {
         let Some(turn) = self.messages.get(slot).and_then(|open| open.turn.as_ref()) else { return };
         if let Some(turn) = self.table.turns.get_mut(&turn.id) {
-            (turn.progress_at, turn.is_heard, turn.heard_at) =
-                (time, true, Some(self.reading.last_stored_at));
-            turn.request.on_chunk();
+            (turn.answer.progress_at, turn.answer.heard_at) = (time, Some(self.reading.last_stored_at));
+            turn.request.state.on_chunk();
         }
     }
 
@@ -315,18 +314,18 @@ impl Partition {
             self.effects.push(Action::Abandon { turn: id.clone(), run });
             return;
         };
-        if turn.phase == TurnPhase::Ended {
-            turn.is_abandoned = true;
+        if let Some(ended) = turn.ended_mut() {
+            ended.is_abandoned = true;
             return;
         }
         let (rules, refused) = match started {
             Started::NotNow(why) => return self.postpone(id, why),
             Started::Superseded(by) if turn.timer.is_some() => {
-                if by == MESSAGE || turn.slot.is_none() || turn.phase != TurnPhase::Starting {
+                if by == SUPERSEDED_BY_MESSAGE || turn.answer.slot.is_none() || !turn.is_starting() {
                     return self.end_turn(id, TurnEnd::Withdrawn(by));
                 }
                 // A previous owner had started the turn in time, and its answer has come meanwhile.
-                (turn.phase, turn.is_adopted) = (TurnPhase::Running, true);
+                turn.adopt();
                 return self.effects.push(Action::Start(Box::new(start(turn))));
             }
             Started::Superseded(_) => {
@@ -337,25 +336,22 @@ impl Partition {
             Started::Refused { rules, text } => (rules, Some(MessageFailure::Unrequestable { detail: text })),
             Started::Unreadable { rules, detail } => (rules, Some(MessageFailure::Unstorable { detail })),
         };
-        turn.rules = Some(rules);
-        if turn.phase == TurnPhase::Starting {
-            turn.phase = TurnPhase::Running;
-            turn.is_unread = !self.reading.clock.is_caught_up();
-            turn.requested_at = Some(now);
-            turn.progress_at = turn.progress_at.max(time);
+        let pending_end = turn.request.set_rules(rules);
+        if turn.is_starting() {
+            turn.state = TurnState::Running;
+            turn.request.was_behind = !self.reading.clock.is_caught_up();
+            turn.request.published_at = Some(now);
+            turn.answer.progress_at = turn.answer.progress_at.max(time);
         }
-        let failure = turn.failure.take().or(refused);
-        match failure {
-            _ if turn.is_answered => self.end_turn(id, TurnEnd::Complete),
-            Some(failure) => self.end_turn(id, TurnEnd::Failed(failure)),
-            None => {}
+        if let Some(end) = pending_end.or(refused.map(TurnEnd::Failed)) {
+            self.end_turn(id, end);
         }
     }
 
     /// Stores the facts given to a run.
     pub(super) fn recalled(&mut self, id: &TurnId, run: u32, facts: RecalledFacts) {
         if let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.run == run) {
-            turn.recalled = facts;
+            turn.request.recalled = facts;
         }
     }
 
@@ -364,12 +360,12 @@ impl Partition {
     /// and an operator may end a pause or a backoff at any time.
     fn postpone(&mut self, id: &TurnId, why: NotNow) {
         let now = self.effects.now;
-        let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.phase == TurnPhase::Starting) else {
+        let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.is_starting()) else {
             return;
         };
-        if turn.slot.is_some() {
+        if turn.answer.slot.is_some() {
             // A previous owner had started the turn, and its answer has come meanwhile.
-            (turn.phase, turn.is_adopted) = (TurnPhase::Running, true);
+            turn.adopt();
             return self.effects.push(Action::Start(Box::new(start(turn))));
         }
         if !turn.is_task() && self.table.delays.postponed.len() >= self.limits.postponed_turns {
@@ -378,14 +374,14 @@ impl Partition {
             return self.end_turn(id, TurnEnd::Failed(MessageFailure::Unrequestable { detail }));
         }
         let postponed = Postponed::new(why, now);
-        (turn.phase, turn.postponed) = (TurnPhase::Waiting, Some(postponed));
-        let (thread, agent, is_task) = (turn.thread.clone(), turn.agent.clone(), turn.is_task());
+        turn.state = TurnState::Waiting { postponed: Some(postponed) };
+        let (thread, agent, is_task) = (turn.thread.clone(), turn.agent().clone(), turn.is_task());
         self.table.active -= 1;
         self.effects.counters.postponed += 1;
         let thread_queue = self.table.thread_queues.entry(thread.clone()).or_default();
         thread_queue.leave(id);
         if is_task {
-            if self.table.remove(id).is_some_and(|turn| turn.is_restored) {
+            if self.table.remove(id).is_some_and(|turn| turn.request.may_be_repeated) {
                 self.table.agents.restored.insert(agent.clone());
             }
             if let Some(queue) = self.table.agents.queues.get_mut(&agent) {
@@ -404,8 +400,8 @@ impl Partition {
     /// Handles the answer of a workflow in this process.
     pub(super) fn answered(&mut self, id: &TurnId, run: u32, chunks: &[Arc<Chunk>]) {
         let now = self.effects.now;
-        let turn = self.table.turns.get(id).filter(|turn| turn.run == run && turn.slot.is_none());
-        let Some(turn) = turn.filter(|turn| turn.phase != TurnPhase::Ended) else { return };
+        let turn = self.table.turns.get(id).filter(|turn| turn.run == run && turn.answer.slot.is_none());
+        let Some(turn) = turn.filter(|turn| !turn.has_ended()) else { return };
         let key = MessageKey { thread: turn.thread.clone(), message: id.answer(run) };
         let (limits, time, mut slot) = (self.limits, self.reading.clock.now(now), None);
         for chunk in chunks {
@@ -435,11 +431,11 @@ impl Partition {
             // The driver still has to report whether a follow-up started by a previous owner is
             // wanted, or which facts a remembered turn was given.
             None if self.table.turns.get(&id).is_some_and(|turn| {
-                turn.rules.is_none() && (turn.timer.is_some() || turn.is_remembered())
+                !turn.request.has_rules() && (turn.timer.is_some() || turn.is_remembered())
             }) =>
             {
                 if let Some(turn) = self.table.turns.get_mut(&id) {
-                    turn.is_answered = true;
+                    turn.request.end_later(TurnEnd::Complete);
                 }
             }
             None => self.end_turn(&id, TurnEnd::Complete),
@@ -462,7 +458,7 @@ impl Partition {
         let RefusedAnswer { thread, token, dead_letter } = answer;
         let keys = &self.table.token_keys;
         let is_meant = |turn: &&TrackedTurn| {
-            turn.phase != TurnPhase::Ended
+            !turn.has_ended()
                 && (turn.token.matches(token) || keys.accepts(thread, &turn.id, turn.run, token))
         };
         let found = self.table.thread_queues.get(thread).and_then(|queue| {
@@ -478,8 +474,8 @@ impl Partition {
     /// waits until they are known.
     pub(super) fn fail_turn(&mut self, id: &TurnId, failure: MessageFailure) {
         let Some(turn) = self.table.turns.get_mut(id) else { return };
-        if turn.is_task() && turn.rules.is_none() {
-            turn.failure = Some(failure);
+        if turn.is_task() && !turn.request.has_rules() {
+            turn.request.end_later(TurnEnd::Failed(failure));
             return;
         }
         self.end_turn(id, TurnEnd::Failed(failure));
@@ -489,25 +485,25 @@ impl Partition {
     pub(super) fn end_turn(&mut self, id: &TurnId, end: TurnEnd) {
         let may_begin = self.may_begin();
         let Some(turn) = self.table.turns.get_mut(id) else { return };
-        if turn.phase == TurnPhase::Ended {
-            return;
-        }
-        let was_under_way = matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running);
-        turn.phase = TurnPhase::Ended;
+        let was_under_way = match turn.state {
+            TurnState::Ended(_) => return,
+            TurnState::Starting | TurnState::Running => true,
+            TurnState::Waiting { .. } => false,
+        };
         // A previous owner may have requested a waiting turn, except one that has just been
         // rejected as busy.
         let is_refused = end == TurnEnd::Failed(MessageFailure::Turn(TurnError::Busy));
-        turn.is_abandoned = is_ours(&end) && !(is_refused && may_begin);
+        let is_abandoned = is_ours(&end) && !(is_refused && may_begin);
+        turn.state = TurnState::Ended(EndedTurn { end, is_abandoned, stopped_by: None });
         if !was_under_way {
             // Nothing waits for it, but it counts as active until it is committed.
             self.table.active += 1;
             let thread_queue = self.table.thread_queues.entry(turn.thread.clone()).or_default();
             thread_queue.leave(id);
         }
-        if let Some(open) = turn.slot.and_then(|slot| self.messages.get_mut(slot)) {
+        if let Some(open) = turn.answer.slot.and_then(|slot| self.messages.get_mut(slot)) {
             open.phase = Phase::Ended;
         }
-        turn.end = Some(end);
         self.push_ended(EndedInput::Turn(id.clone()));
     }
 
@@ -515,7 +511,7 @@ impl Partition {
     /// read.
     pub(super) fn resume_work(&mut self) {
         for turn in self.table.turns.values() {
-            if turn.is_adopted && turn.rules.is_none() && turn.phase == TurnPhase::Running {
+            if turn.is_adopted() && !turn.request.has_rules() {
                 self.effects.push(Action::Start(Box::new(start(turn))));
             }
         }
@@ -546,14 +542,14 @@ fn start(turn: &TrackedTurn) -> Start {
     Start {
         turn: turn.id.clone(),
         run: turn.run,
-        attempt: if turn.is_restored { SECOND_REQUEST } else { 0 },
+        attempt: if turn.request.may_be_repeated { SECOND_REQUEST } else { 0 },
         thread: turn.thread.clone(),
-        agent: turn.agent.clone(),
+        agent: turn.agent().clone(),
         task,
         content,
         metadata,
-        is_adopted: turn.is_adopted,
-        waited_ms: turn.began_at.map(|at| at.since_ms(turn.accepted_at())),
+        is_adopted: turn.is_adopted(),
+        waited_ms: turn.times.began_at.map(|at| at.since_ms(turn.accepted_at())),
         token: turn.token.clone(),
         options,
     }

@@ -10,12 +10,12 @@ use crate::types::UsageWrite;
 pub(super) fn usage(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Vec<UsageWrite> {
     let calls = open.map(OpenMessage::model_calls).unwrap_or_default();
     let finish_reason = finish_reason(turn, open);
-    let is_partial = turn.end != Some(TurnEnd::Complete);
+    let is_partial = turn.end() != Some(&TurnEnd::Complete);
     let write = |(number, call)| UsageWrite {
         turn: turn.id.clone(),
         answer: MessageKey { thread: turn.thread.clone(), message: turn.id.answer(turn.run) },
         number,
-        agent: turn.agent.clone(),
+        agent: turn.agent().clone(),
         kind: kind(turn),
         call,
         is_partial,
@@ -35,7 +35,7 @@ pub(super) fn report(id: &TurnId, messages: &mut [Message], written: &[UsageWrit
 }
 
 fn finish_reason(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Option<FinishReason> {
-    match turn.end.as_ref()? {
+    match turn.end()? {
         TurnEnd::Complete => {
             let last = open.and_then(|open| open.released.last());
             Some(last.map_or(FinishReason::Stop, |last| FinishReason::of(&last.metadata)))

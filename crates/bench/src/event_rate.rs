@@ -79,6 +79,7 @@ fn frames(message: &MessageId, after: u64) -> Result<Vec<Bytes>> {
             number: FrameNumber { epoch: 1, number: number + 1, after: number },
             chunks,
             terminal,
+            input: None,
         })
     };
     let chunk = |id| vec![Arc::new(Chunk::content(id, "a few words of ", id + 1 == CHUNKS))];

@@ -54,6 +54,7 @@ mod new_user;
 mod notes;
 mod outages;
 mod partitions;
+mod pending_inputs;
 mod protocols;
 mod reasoning;
 mod reasoning_access;

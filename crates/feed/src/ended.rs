@@ -1,6 +1,9 @@
 //! Messages that have ended, as stored, and the events that report them to a reader.
 
-use model::{AnswerReport, Position};
+use std::sync::Arc;
+
+use model::{AnswerReport, OpenInput, Position};
+use protocols::cursor::InputMark;
 use protocols::native::NativeEvent;
 use protocols::{Cursor, MessageHeader, MessageOffset, Native, StoredAnswer, StreamError};
 
@@ -14,6 +17,8 @@ pub struct EndedMessage {
     /// Its place among the ends of the thread.
     pub position: Position,
     pub how: EndKind,
+    /// The input that it answers, if people may see the input and the answer is stored.
+    pub input: Option<Arc<OpenInput>>,
 }
 
 /// How a message ended.
@@ -106,11 +111,15 @@ pub fn catch_up(native: &mut Native, page: &StorePage, subscription: &Subscripti
 
 /// Appends the events of a message that the reader lacks, and its end.
 pub(crate) fn append_end(native: &mut Native, ended: &EndedMessage, out: &mut impl Extend<FeedEvent>) {
-    let EndedMessage { header, position, how } = ended;
+    let EndedMessage { header, position, how, input } = ended;
     let message = &header.message;
     match how {
-        EndKind::Failed(failure) => out.extend([failed_event(native, header, *position, failure.clone())]),
+        EndKind::Failed(failure) => out.extend(failed_events(native, header, *position, failure)),
         EndKind::Stored(answer) => {
+            if let Some(input) = input.as_ref().filter(|_| native.cursor().input(message).is_none()) {
+                let bytes = native.input(header, input).bytes();
+                out.extend([FeedEvent { bytes, event: NativeEvent::Input(Arc::clone(input)) }]);
+            }
             let nothing = || MessageOffset::nothing(answer.attempt());
             let seen = native.cursor().seen(message).cloned().unwrap_or_else(nothing);
             let mut rest = answer.rest(&seen);
@@ -142,14 +151,21 @@ pub(crate) fn complete_event(
     FeedEvent { bytes, event: NativeEvent::Complete { message, position, is_stopped, report } }
 }
 
-/// The end of a failed message.
-pub(crate) fn failed_event(
+/// The end of a failed message. If its reader has the input, the input is withdrawn first.
+pub(crate) fn failed_events(
     native: &mut Native,
     header: &MessageHeader,
     position: Position,
-    failure: StreamError,
-) -> FeedEvent {
-    let bytes = native.failed(header, position, &failure).bytes();
-    let (message, failure) = (header.message.clone(), Box::new(failure));
-    FeedEvent { bytes, event: NativeEvent::Failed { message, position, failure } }
+    failure: &StreamError,
+) -> Vec<FeedEvent> {
+    let message = &header.message;
+    let has_input = native.cursor().input(message) == Some(InputMark::Shown);
+    let withdrawn = has_input.then(|| FeedEvent {
+        bytes: native.input_withdrawn(header, failure).bytes(),
+        event: NativeEvent::InputWithdrawn { message: message.clone() },
+    });
+    let bytes = native.failed(header, position, failure).bytes();
+    let (message, failure) = (message.clone(), Box::new(failure.clone()));
+    let failed = FeedEvent { bytes, event: NativeEvent::Failed { message, position, failure } };
+    withdrawn.into_iter().chain([failed]).collect()
 }

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use model::{Chunk, LiveFrame, MessageEnd, MessageId, MessageOutcome, Position, ThreadId, Timestamp};
+use model::{
+    Chunk, KnownMessage, LiveFrame, MessageEnd, MessageId, MessageOutcome, OpenInput, Position, ThreadId,
+    Timestamp,
+};
 use protocols::native::NativeEvent;
 use protocols::{Cursor, MessageHeader, Native, StreamError, cursor};
 use wire::query::{SnapshotReply, SnapshotRequest};
@@ -65,6 +68,8 @@ pub struct Feed {
     reads: StoreReads,
     /// More messages are open than are shown.
     pub(crate) left_out: bool,
+    /// Number of messages opened so far.
+    opened: u64,
     events: VecDeque<FeedEvent>,
     log_budget: usize,
     log_bytes: usize,
@@ -117,6 +122,7 @@ impl Feed {
             asks: SnapshotRequests { wanted: true, ..SnapshotRequests::default() },
             reads: StoreReads::default(),
             left_out: false,
+            opened: 0,
             events: VecDeque::new(),
             log_budget,
             log_bytes: 0,
@@ -275,8 +281,12 @@ impl Feed {
             return None;
         }
         (self.asks.wanted, self.asks.under_way) = (false, true);
-        let known =
-            |(message, open): (&MessageId, &FeedMessage)| (message.clone(), open.seen().attempt, open.next());
+        let known = |(message, open): (&MessageId, &FeedMessage)| KnownMessage {
+            message: message.clone(),
+            attempt: open.seen().attempt,
+            next: open.next(),
+            has_input: open.has_input(),
+        };
         let known = self.open.iter().map(known).collect();
         Some(SnapshotRequest { thread: self.thread.clone(), known, max_messages: cursor::MAX_OPEN as u32 })
     }
@@ -389,8 +399,17 @@ impl Feed {
         let mut is_short = false;
         for text in reply.open {
             let header = MessageHeader::new(text.message, text.attempt, text.role, text.batch_type);
+            is_short |= !text.chunks.is_empty() || text.input.is_some();
+            // Its input may be on the next page. A subscriber that joins before must not be shown
+            // an input that its cursor names.
+            let is_empty = text.chunks.is_empty() && text.input.is_none();
+            if reply.more && is_empty && !self.open.contains_key(&header.message) {
+                continue;
+            }
+            if let Some(input) = text.input {
+                self.show_input(&header, input);
+            }
             self.merge(header, &text.chunks, true);
-            is_short |= !text.chunks.is_empty();
         }
         self.left_out = reply.left_out;
         // A partial reply without new content must not be requested again, or it would repeat
@@ -434,11 +453,40 @@ impl Feed {
     }
 
     fn apply(&mut self, frame: LiveFrame) {
-        let LiveFrame { message, attempt, role, batch_type, chunks, terminal, .. } = frame;
+        let LiveFrame { message, attempt, role, batch_type, chunks, terminal, input, .. } = frame;
         let header = MessageHeader::new(message, attempt, role, batch_type);
-        match terminal {
-            Some(end) => self.end(header, &end),
-            None => self.merge(header, &chunks, false),
+        match (terminal, input) {
+            (Some(end), _) => self.end(header, &end),
+            (None, Some(input)) => self.show_input(&header, input),
+            (None, None) => self.merge(header, &chunks, false),
+        }
+    }
+
+    /// Makes room for a message that is not open yet; false if it is left out.
+    fn begin(&mut self, header: &MessageHeader, may_begin: bool) -> bool {
+        if !may_begin || self.open.len() >= cursor::MAX_OPEN {
+            self.counts.left_out += u64::from(!self.left_out);
+            self.left_out = true;
+            return false;
+        }
+        self.opened += 1;
+        self.open.insert(header.message.clone(), FeedMessage::new(header.clone(), self.opened));
+        true
+    }
+
+    /// Shows an input, as the first event of the answer that it waits for. An answer that has begun
+    /// without it was left out, or comes from an owner that did not send inputs.
+    fn show_input(&mut self, header: &MessageHeader, input: Arc<OpenInput>) {
+        if !self.open.contains_key(&header.message) && !self.begin(header, true) {
+            return;
+        }
+        let Some(open) = self.open.get_mut(&header.message) else { return };
+        open.absent = 0;
+        if !open.has_input() && open.next() == 0 {
+            let before = open.log_bytes();
+            self.events.push_back(open.show_input(&mut self.native, input));
+            self.log_bytes = self.log_bytes + open.log_bytes() - before;
+            self.keep_within_budget(&header.message);
         }
     }
 
@@ -447,16 +495,12 @@ impl Feed {
     /// before.
     fn merge(&mut self, header: MessageHeader, chunks: &[Arc<Chunk>], may_begin: bool) {
         let message = header.message.clone();
-        let Some(open) = self.open.get_mut(&message) else {
-            let begins = may_begin || chunks.first().is_none_or(|chunk| chunk.id == 0);
-            if !begins || self.open.len() >= cursor::MAX_OPEN {
-                self.counts.left_out += u64::from(!self.left_out);
-                self.left_out = true;
-                return;
-            }
-            self.open.insert(message.clone(), FeedMessage::new(header));
-            return self.show(&message, chunks);
-        };
+        let begins = may_begin || chunks.first().is_none_or(|chunk| chunk.id == 0);
+        let is_new = !self.open.contains_key(&message);
+        if is_new && !self.begin(&header, begins) {
+            return;
+        }
+        let Some(open) = self.open.get_mut(&message) else { return };
         let known = open.seen().attempt;
         if header.attempt < known {
             self.counts.filtered += chunks.len() as u64;
@@ -469,7 +513,8 @@ impl Feed {
                 let event = NativeEvent::Reset { message: message.clone(), attempt: header.attempt };
                 self.events.push_back(FeedEvent { bytes, event });
             }
-            *open = FeedMessage::new(header);
+            open.restart(header);
+            self.log_bytes += open.log_bytes();
         }
         self.show(&message, chunks);
     }
@@ -490,7 +535,14 @@ impl Feed {
             }
         }
         self.log_bytes = self.log_bytes + open.log_bytes() - before;
-        if self.log_bytes > self.log_budget {
+        self.keep_within_budget(message);
+    }
+
+    /// Drops the log of the message whose events exceed the budget.
+    fn keep_within_budget(&mut self, message: &MessageId) {
+        if self.log_bytes > self.log_budget
+            && let Some(open) = self.open.get_mut(message)
+        {
             self.log_bytes -= open.log_bytes();
             open.drop_log();
         }
@@ -504,15 +556,15 @@ impl Feed {
         let open = self.open.get(&header.message);
         let has_all = open.map_or(0, FeedMessage::next) == end.chunks
             && open.is_none_or(|open| open.seen().attempt == header.attempt);
-        let event = match &end.outcome {
+        let events = match &end.outcome {
             MessageOutcome::Failed(failure) => {
-                ended::failed_event(&mut self.native, &header, end.position, StreamError::from(failure))
+                ended::failed_events(&mut self.native, &header, end.position, &StreamError::from(failure))
             }
             MessageOutcome::Complete if has_all => {
-                ended::complete_event(&mut self.native, &header, end.position, false, &end.report)
+                vec![ended::complete_event(&mut self.native, &header, end.position, false, &end.report)]
             }
             MessageOutcome::Stopped if has_all => {
-                ended::complete_event(&mut self.native, &header, end.position, true, &end.report)
+                vec![ended::complete_event(&mut self.native, &header, end.position, true, &end.report)]
             }
             // The message was left out, so it is read from the store.
             MessageOutcome::Complete | MessageOutcome::Stopped => {
@@ -522,7 +574,7 @@ impl Feed {
         };
         (self.through, self.target) = (Some(end.position), self.target.max(end.position));
         self.release(&header.message);
-        self.events.push_back(event);
+        self.events.extend(events);
     }
 
     /// Removes a message that is no longer open; messages that were left out may have room now.

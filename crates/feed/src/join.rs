@@ -149,12 +149,20 @@ impl Feed {
         if let Subscription::Message(message) = subscription {
             let Some(open) = self.open.get(message) else { return JoinResult::Joined(out) };
             let Some(log) = open.log() else { return JoinResult::OverBudget };
-            out.extend(log.iter().map(|shown| {
+            out.extend(log.chunks.iter().map(|shown| {
                 subscription.part(shown.data.clone(), chunk_event(&open.header, &shown.chunk, false))
             }));
             return JoinResult::Joined(out);
         }
-        for (message, open) in &self.open {
+        // In the order in which they came, so that inputs are shown in their order.
+        let mut all: Vec<(&MessageId, &FeedMessage)> = self.open.iter().collect();
+        all.sort_unstable_by_key(|(_, open)| open.opened);
+        for (message, open) in &all {
+            if !show_input(native, message, open, &mut out) {
+                return JoinResult::OverBudget;
+            }
+        }
+        for (message, open) in all {
             if !show_rest(native, message, open, &mut out) {
                 return JoinResult::OverBudget;
             }
@@ -174,8 +182,23 @@ fn has_same_chunks(seen: &MessageOffset, open: &FeedMessage) -> bool {
     if seen.next == open.next() {
         return seen == open.seen();
     }
-    let mut log = open.log().into_iter().flatten();
+    let mut log = open.log().into_iter().flat_map(|log| &log.chunks);
     log.find(|shown| shown.seen.next == seen.next).is_none_or(|shown| shown.seen == *seen)
+}
+
+/// Adds the input of an open message, unless the subscriber has it. False if the log was dropped.
+fn show_input(
+    native: &mut Native,
+    message: &MessageId,
+    open: &FeedMessage,
+    out: &mut Vec<StreamPart>,
+) -> bool {
+    if !open.has_input() || native.cursor().input(message).is_some() {
+        return true;
+    }
+    let Some(input) = open.log().and_then(|log| log.input.clone()) else { return false };
+    out.extend([native.replay_input(message), input].map(StreamPart::Encoded));
+    true
 }
 
 /// Adds the part of an open message that a subscriber lacks, from the log; false if the log was
@@ -199,7 +222,7 @@ fn show_rest(
         return true;
     }
     let Some(log) = open.log() else { return false };
-    for shown in log.iter().filter(|shown| shown.seen.next > next) {
+    for shown in log.chunks.iter().filter(|shown| shown.seen.next > next) {
         let parts = [native.replay(message, shown.seen.clone()), shown.data.clone()];
         out.extend(parts.map(StreamPart::Encoded));
     }

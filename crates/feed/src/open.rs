@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Chunk, ChunkKind};
+use model::{Chunk, ChunkKind, OpenInput};
 use protocols::native::NativeEvent;
 use protocols::{MessageHeader, MessageOffset, MessageProgress, Native, WithheldCalls};
 
@@ -16,8 +16,20 @@ pub(crate) struct FeedMessage {
     withheld: WithheldCalls,
     /// Number of consecutive replies of a current owner that have not listed it.
     pub(crate) absent: u32,
-    log: Option<Vec<Shown>>,
+    /// Number of the message among those that the feed has opened.
+    pub(crate) opened: u64,
+    has_input: bool,
+    log: Option<EventLog>,
     log_bytes: usize,
+}
+
+/// The events that were sent of a message, for subscribers that join later.
+#[derive(Debug, Default)]
+pub(crate) struct EventLog {
+    /// The input that the message answers.
+    pub(crate) input: Option<Bytes>,
+    /// The events from chunk 0 on.
+    pub(crate) chunks: Vec<Shown>,
 }
 
 /// An event that was sent, and its reader's offset after it.
@@ -30,10 +42,44 @@ pub(crate) struct Shown {
 }
 
 impl FeedMessage {
-    pub(crate) fn new(header: MessageHeader) -> Self {
+    pub(crate) fn new(header: MessageHeader, opened: u64) -> Self {
         let progress = MessageProgress::new(header.attempt, header.is_answer());
-        let withheld = WithheldCalls::default();
-        Self { header, progress, withheld, absent: 0, log: Some(Vec::new()), log_bytes: 0 }
+        Self {
+            header,
+            progress,
+            withheld: WithheldCalls::default(),
+            absent: 0,
+            opened,
+            has_input: false,
+            log: Some(EventLog::default()),
+            log_bytes: 0,
+        }
+    }
+
+    /// Begins a higher attempt. The input stays shown.
+    pub(crate) fn restart(&mut self, header: MessageHeader) {
+        let input = self.log.take().and_then(|log| log.input);
+        let is_dropped = self.has_input && input.is_none();
+        let fresh = Self::new(header, self.opened);
+        let log_bytes = input.as_ref().map_or(0, Bytes::len);
+        let log = (!is_dropped).then(|| EventLog { input, chunks: Vec::new() });
+        *self = Self { has_input: self.has_input, log, log_bytes, ..fresh };
+    }
+
+    /// True if the input that it answers was shown.
+    pub(crate) fn has_input(&self) -> bool {
+        self.has_input
+    }
+
+    /// Shows the input that it answers.
+    pub(crate) fn show_input(&mut self, native: &mut Native, input: Arc<OpenInput>) -> FeedEvent {
+        self.has_input = true;
+        let event = native.input(&self.header, &input);
+        if let Some(log) = &mut self.log {
+            self.log_bytes += event.len();
+            log.input = Some(event.data());
+        }
+        FeedEvent { bytes: event.bytes(), event: NativeEvent::Input(input) }
     }
 
     pub(crate) fn seen(&self) -> &MessageOffset {
@@ -45,9 +91,9 @@ impl FeedMessage {
         self.progress.seen().next
     }
 
-    /// The events from chunk 0 on; `None` if the log was dropped.
-    pub(crate) fn log(&self) -> Option<&[Shown]> {
-        self.log.as_deref()
+    /// The events so far; `None` if the log was dropped.
+    pub(crate) fn log(&self) -> Option<&EventLog> {
+        self.log.as_ref()
     }
 
     pub(crate) fn log_bytes(&self) -> usize {
@@ -73,7 +119,7 @@ impl FeedMessage {
         let event = native.chunk(&self.header, seen.clone(), chunk, false);
         if let Some(log) = &mut self.log {
             self.log_bytes += event.len();
-            log.push(Shown { data: event.data(), chunk: Arc::clone(chunk), seen });
+            log.chunks.push(Shown { data: event.data(), chunk: Arc::clone(chunk), seen });
         }
         Some(FeedEvent { bytes: event.bytes(), event: chunk_event(&self.header, chunk, false) })
     }
@@ -105,7 +151,7 @@ mod tests {
         let mut native = Native::new(thread, Cursor::at(Position::from_stored(0)));
         let message = MessageId::parse("m").unwrap();
         let mut open =
-            FeedMessage::new(MessageHeader::new(message, 0, Role::Assistant, BatchType::UserRequest));
+            FeedMessage::new(MessageHeader::new(message, 0, Role::Assistant, BatchType::UserRequest), 1);
         let named = json!({ "tool_call_id": "c", "tool_name": "frs_view_thread" });
         for (id, kind, text) in
             [(0, ChunkKind::ToolCall, "{\"SECRET\":1}"), (1, ChunkKind::ToolResult, "[1] SECRET")]
@@ -119,7 +165,7 @@ mod tests {
         }
         // Subscribers that join later get the same, and cursors count all chunks.
         let log = open.log().unwrap();
-        assert!(log.iter().all(|shown| !String::from_utf8_lossy(&shown.data).contains("SECRET")));
+        assert!(log.chunks.iter().all(|shown| !String::from_utf8_lossy(&shown.data).contains("SECRET")));
         assert_eq!(open.seen().calls[0].result, Some(10));
     }
 }

@@ -23,6 +23,7 @@ pub(crate) mod memory;
 pub(crate) mod messages;
 pub(crate) mod notes;
 mod open_batch;
+pub(crate) mod pending_inputs;
 pub(crate) mod protocols;
 pub(crate) mod reasoning;
 pub(crate) mod respond;

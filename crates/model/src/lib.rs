@@ -49,11 +49,11 @@ pub use id::{
     AgentId, BudgetName, CommandId, GatewayId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey,
     ReasoningSessionId, ScheduleName, TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,
 };
-pub use live_frame::{LiveFrame, MessageEnd};
+pub use live_frame::{LiveFrame, MessageEnd, OpenInput};
 pub use mark::Mark;
 pub use memory_tool::{MEMORY_SEARCH, MEMORY_TOOLS, is_memory_search, is_memory_tool, is_withheld_tool};
 pub use message::{
-    BatchType, Cut, FrameNumber, Message, MessageOutcome, MessageTimes, PartialText, Placement,
+    BatchType, Cut, FrameNumber, KnownMessage, Message, MessageOutcome, MessageTimes, PartialText, Placement,
 };
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use model_call::{ListedCall, ModelCall, UsageKind};
@@ -62,8 +62,8 @@ pub use position::{Position, PositionMark, Positions};
 pub use prices::{InvalidPrices, Price, PriceTable};
 pub use reasoning_tool::{REASONING_TOOLS, is_reasoning_tool};
 pub use status::{
-    ActiveTurn, OpenBatch, OpenBatchMessage, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo,
-    WaitNotice, WaitReason, WaitingTurn,
+    ActiveTurn, OpenBatch, OpenBatchMessage, OpenInputs, OpenMessageStatus, QueryTarget, QueueStatus,
+    RequestInfo, WaitNotice, WaitReason, WaitingTurn,
 };
 pub use task::{DelayedTask, QueuedTask, Task, TaskEdit, origin};
 pub use task_kind::TaskKind;

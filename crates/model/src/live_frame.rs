@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::{
-    AnswerReport, BatchType, Chunk, FrameNumber, MessageId, MessageOutcome, Position, Role, ThreadId,
+    AnswerReport, BatchType, Chunk, FrameNumber, MessageId, MessageOutcome, Metadata, Position, Role,
+    ThreadId, Timestamp, TurnId,
 };
 
-/// Ready chunks of one message, or its end.
+/// Ready chunks of one message, its end, or the input that it answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveFrame {
     pub thread: ThreadId,
@@ -21,6 +22,32 @@ pub struct LiveFrame {
     pub chunks: Vec<Arc<Chunk>>,
     /// End of the message, set after the commit.
     pub terminal: Option<MessageEnd>,
+    /// The input that the message answers, in a frame without chunks and end.
+    pub input: Option<Arc<OpenInput>>,
+}
+
+/// A person's input that is accepted and whose turn is not committed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenInput {
+    pub turn: TurnId,
+    /// Run of the turn, which determines the id of the answer.
+    pub run: u32,
+    pub content: String,
+    pub metadata: Metadata,
+    /// Time at which the input was accepted.
+    pub accepted_at: Timestamp,
+}
+
+impl OpenInput {
+    /// Id of the answer that it waits for.
+    pub fn answer(&self) -> MessageId {
+        self.turn.answer(self.run)
+    }
+
+    /// Approximate size in bytes.
+    pub fn size(&self) -> usize {
+        self.content.len() + self.metadata.size() + 128
+    }
 }
 
 /// How a message ended.

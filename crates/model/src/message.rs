@@ -96,6 +96,17 @@ impl Message {
     }
 }
 
+/// What a gateway has of an open message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownMessage {
+    pub message: MessageId,
+    pub attempt: u32,
+    /// Id of the first chunk that it lacks.
+    pub next: u32,
+    /// True if it has the input that the message answers.
+    pub has_input: bool,
+}
+
 /// The part of an open message's text that a gateway lacks; all of it, from chunk 0, if the attempt
 /// differs.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,6 +121,8 @@ pub struct PartialText {
     pub chunks: Vec<Arc<Chunk>>,
     /// Id of the chunk released next.
     pub next: u32,
+    /// The input that the message answers, unless the gateway has it or it does not fit.
+    pub input: Option<Arc<crate::OpenInput>>,
 }
 
 /// Result of a message, sent to gateways and clients after the commit.

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use crate::{
-    AgentId, BatchType, IdRange, MessageId, MessageTimes, Metadata, Position, Role, Seq, TaskId, ThreadId,
-    Timestamp, TurnId, Unanswered,
+    AgentId, BatchType, IdRange, MessageId, MessageTimes, Metadata, OpenInput, Position, Role, Seq, TaskId,
+    ThreadId, Timestamp, TurnId, Unanswered,
 };
 
 /// Subject of a status query.
@@ -17,6 +17,8 @@ pub enum QueryTarget {
     Turn(TurnId),
     /// A thread's turns, with the batch of the active one.
     Batch(ThreadId),
+    /// A thread's turns, with the inputs that are accepted and not committed.
+    Inputs(ThreadId),
 }
 
 /// Status of a [`QueryTarget`], as known to the owner of its partition.
@@ -36,6 +38,34 @@ pub struct QueueStatus {
     pub applied_seq: Seq,
     /// Open messages of the thread, oldest first; at most 64.
     pub open: Vec<OpenMessageStatus>,
+    /// Only in the reply to [`QueryTarget::Inputs`].
+    pub inputs: Option<OpenInputs>,
+}
+
+/// The inputs of a thread that are accepted and not committed: one consistent cut with the history.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenInputs {
+    /// Every turn of the thread up to this position is committed, and no other one.
+    pub committed: Position,
+    /// In the order in which they will be answered.
+    pub inputs: Vec<OpenInput>,
+    /// True if the last inputs were left out to limit the size.
+    pub is_cut: bool,
+}
+
+impl OpenInputs {
+    /// Drops the last inputs, so that the whole has about this many bytes at most.
+    pub fn cut_to(&mut self, bytes: usize) {
+        let mut left = bytes;
+        let fits = |input: &&OpenInput| {
+            let fits = input.size() <= left;
+            left = left.saturating_sub(input.size());
+            fits
+        };
+        let count = self.inputs.iter().take_while(fits).count();
+        self.is_cut |= count < self.inputs.len();
+        self.inputs.truncate(count);
+    }
 }
 
 /// A message that has begun and not ended.

@@ -6,9 +6,9 @@ use batches::memory::RecalledFacts;
 use bytes::Bytes;
 use model::{
     AgentId, AnswerReport, BatchType, Chunk, Command, Cut, DelayedTask, Frame, FrameNumber, GatewayId,
-    IdRange, LiveFrame, MessageEnd, MessageFailure, MessageId, MessageKey, MessageOutcome, PartialText,
-    Position, QueuedTask, RejectedEntry, Role, Seq, ThreadId, TimerId, Timestamp, TokenKeys, TurnId,
-    TurnToken,
+    IdRange, KnownMessage, LiveFrame, MessageEnd, MessageFailure, MessageKey, MessageOutcome, OpenInput,
+    PartialText, Position, QueuedTask, RejectedEntry, Role, Seq, ThreadId, TimerId, Timestamp, TokenKeys,
+    TurnId, TurnToken,
 };
 
 use crate::commit::{Commit, Lookup, Save, SavedItem};
@@ -71,8 +71,8 @@ pub struct SnapshotRequest {
     /// Gateway that asks.
     pub gateway: GatewayId,
     pub thread: ThreadId,
-    /// What the gateway has: message, attempt, next chunk id.
-    pub known: Vec<(MessageId, u32, u32)>,
+    /// Messages that the gateway has.
+    pub known: Vec<KnownMessage>,
     /// Maximum number of messages in the reply; known messages are always included.
     pub max_messages: usize,
     /// Maximum bytes of chunks in the reply.
@@ -284,8 +284,10 @@ pub struct ReadyChunks {
     pub role: Role,
     /// Type of the message's batch.
     pub batch_type: BatchType,
-    /// Chunks that fit into one frame; empty when only the attempt rose.
+    /// Chunks that fit into one frame; empty when only the attempt rose, or for an input.
     pub chunks: Vec<Arc<Chunk>>,
+    /// The input that the message answers, when it is accepted.
+    pub input: Option<Arc<OpenInput>>,
     /// Number of the frame.
     pub frame: FrameNumber,
 }
@@ -323,6 +325,7 @@ impl From<ReadyChunks> for LiveFrame {
             number: ready.frame,
             chunks: ready.chunks,
             terminal: None,
+            input: ready.input,
         }
     }
 }
@@ -339,6 +342,7 @@ impl From<MessageEnded> for LiveFrame {
             number: ended.frame,
             chunks: Vec::new(),
             terminal: Some(MessageEnd { position, chunks, outcome, report }),
+            input: None,
         }
     }
 }

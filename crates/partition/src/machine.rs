@@ -400,7 +400,15 @@ impl Partition {
             let rest = chunks.split_off(chunks_within(&chunks, self.limits.frame_bytes));
             let (key, attempt, role) = (open.key.clone(), open.attempt, open.role);
             let (frame, batch_type) = (self.publishing.frames.next(&key.thread), open.batch_type());
-            self.effects.push(Action::Publish(ReadyChunks { key, attempt, role, batch_type, chunks, frame }));
+            self.effects.push(Action::Publish(ReadyChunks {
+                input: None,
+                key,
+                attempt,
+                role,
+                batch_type,
+                chunks,
+                frame,
+            }));
             if rest.is_empty() {
                 break;
             }

@@ -2,7 +2,7 @@
 //! continue.
 //!
 //! ```text
-//! <base> ( "~" <message> "." <attempt> "." <next> "." <bytes> [ "." <reasoning> "." <step> ( "." <call> )* ] [ ".f" ] )*
+//! <base> ( "~" <message> "." <attempt> "." <next> "." <bytes> [ "." <reasoning> "." <step> ( "." <call> )* ] [ ".x" ] [ ".f" ] [ ".i" | ".w" ] )*
 //! <call> = <arguments> [ "-" <result> ]
 //! 7263004410880000~answer-7.0.12.480~answer-8.1.9.33.120.2.14-0
 //! ```
@@ -13,7 +13,7 @@
 //!   attempt, with `bytes` bytes (UTF-8) of text. If there was more than text, `reasoning` counts
 //!   the bytes of reasoning, and `step` is the current step of the turn. Each `call` of that step
 //!   has the bytes of its arguments and result. `f`: the final chunk was seen; `x`: there are more
-//!   calls than listed. The chunks are deleted with the commit; with these figures the rest of a
+//!   calls than listed; `i`: the input that the message answers was seen; `w`: and was withdrawn. The chunks are deleted with the commit; with these figures the rest of a
 //!   message is read from Postgres.
 //!
 //! A plain position is a cursor too: `?after=<position of the last message in the history>`.
@@ -151,6 +151,17 @@ impl MessageProgress {
 pub struct Cursor {
     base: Position,
     open: BTreeMap<MessageId, MessageOffset>,
+    /// Inputs that the client has seen, by the ids of the open messages that answer them.
+    inputs: BTreeMap<MessageId, InputMark>,
+}
+
+/// What a client has seen of the input that a message answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputMark {
+    /// The input.
+    Shown,
+    /// The input, and that it was withdrawn.
+    Withdrawn,
 }
 
 /// Why a text is not a cursor.
@@ -173,7 +184,7 @@ pub enum InvalidCursor {
 impl Cursor {
     /// A client that has everything up to `base` and nothing beyond.
     pub fn at(base: Position) -> Self {
-        Self { base, open: BTreeMap::new() }
+        Self { base, open: BTreeMap::new(), inputs: BTreeMap::new() }
     }
 
     /// Parses an event id.
@@ -188,7 +199,8 @@ impl Cursor {
         let base = parts.next().and_then(number::<i64>).ok_or(InvalidCursor::Base)?;
         let mut cursor = Self::at(Position::from_stored(base));
         for (index, part) in parts.enumerate() {
-            let (message, seen) = entry(part).ok_or(InvalidCursor::Entry(index + 1))?;
+            let (message, seen, input) = entry(part).ok_or(InvalidCursor::Entry(index + 1))?;
+            cursor.inputs.extend(input.map(|input| (message.clone(), input)));
             if cursor.open.len() == MAX_OPEN || cursor.open.insert(message, seen).is_some() {
                 return Err(InvalidCursor::Entries);
             }
@@ -219,8 +231,20 @@ impl Cursor {
         }
     }
 
+    /// What the client has seen of the input that a message answers.
+    pub fn input(&self, message: &MessageId) -> Option<InputMark> {
+        self.inputs.get(message).copied()
+    }
+
+    /// Sets what was shown of the input that a message answers.
+    pub fn set_input(&mut self, message: &MessageId, mark: InputMark) {
+        self.open.entry(message.clone()).or_default();
+        self.inputs.insert(message.clone(), mark);
+    }
+
     /// The client has discarded this message.
     pub fn forget(&mut self, message: &MessageId) {
+        self.inputs.remove(message);
         self.open.remove(message);
     }
 
@@ -231,17 +255,17 @@ impl Cursor {
 
     /// Ends the message for the client, at `position`.
     pub fn end(&mut self, message: &MessageId, position: Position) {
-        self.open.remove(message);
+        self.forget(message);
         self.base = self.base.max(position);
     }
 }
 
-fn entry(text: &str) -> Option<(MessageId, MessageOffset)> {
+fn entry(text: &str) -> Option<(MessageId, MessageOffset, Option<InputMark>)> {
     let mut fields = text.split('.').peekable();
     let message = MessageId::parse(fields.next()?).ok()?;
     let mut seen = MessageOffset::nothing(number(fields.next()?)?);
     (seen.next, seen.bytes) = (number(fields.next()?)?, number(fields.next()?)?);
-    let is_mark = |field: &&str| matches!(*field, "f" | "x");
+    let is_mark = |field: &&str| matches!(*field, "f" | "x" | "i" | "w");
     if fields.peek().is_some_and(|field| !is_mark(field)) {
         (seen.reasoning, seen.step) = (number(fields.next()?)?, number(fields.next()?)?);
         while let Some(field) = fields.next_if(|field| !is_mark(field)) {
@@ -250,7 +274,12 @@ fn entry(text: &str) -> Option<(MessageId, MessageOffset)> {
     }
     seen.is_inexact = fields.next_if(|field| *field == "x").is_some();
     seen.is_final = fields.next_if(|field| *field == "f").is_some();
-    (fields.next().is_none() && seen.calls.len() <= MAX_CALLS).then_some((message, seen))
+    let input = match fields.next_if(|field| matches!(*field, "i" | "w")) {
+        Some("i") => Some(InputMark::Shown),
+        Some(_) => Some(InputMark::Withdrawn),
+        None => None,
+    };
+    (fields.next().is_none() && seen.calls.len() <= MAX_CALLS).then_some((message, seen, input))
 }
 
 fn call(text: &str) -> Option<CallOffset> {
@@ -276,6 +305,11 @@ impl fmt::Display for Cursor {
             }
             f.write_str(if seen.is_inexact { ".x" } else { "" })?;
             f.write_str(if seen.is_final { ".f" } else { "" })?;
+            f.write_str(match self.inputs.get(message) {
+                Some(InputMark::Shown) => ".i",
+                Some(InputMark::Withdrawn) => ".w",
+                None => "",
+            })?;
         }
         Ok(())
     }

@@ -9,11 +9,12 @@ use std::io::Write as _;
 use bytes::Bytes;
 use model::{
     AnswerReport, BatchType, Chunk, FinishReason, FollowUpHint, IdRange, MessageFailure, MessageId, Metadata,
-    Position, Role, ThreadId, TurnId, WaitReason,
+    OpenInput, Position, Role, ThreadId, Timestamp, TurnId, WaitReason,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::cursor::InputMark;
 use crate::{AnswerUsage, Cursor, MessageOffset, schemas, sse};
 
 mod event;
@@ -205,6 +206,46 @@ impl Native {
         out.into()
     }
 
+    /// The input that the message answers. After it the reader's cursor says that its reader has the
+    /// input.
+    pub fn input(&mut self, header: &MessageHeader, input: &OpenInput) -> Encoded {
+        self.cursor.set_input(&header.message, InputMark::Shown);
+        let (message, answer) = (input.turn.input(), input.answer());
+        let event = InputEvent {
+            thread_id: self.thread.name(),
+            message_id: message.as_str(),
+            turn_id: input.turn.as_str(),
+            answer_id: answer.as_str(),
+            role: Role::User.name(),
+            content: &input.content,
+            metadata: &input.metadata,
+            accepted_at: rfc3339(input.accepted_at),
+        };
+        self.named("input", input.size() + CHUNK_FIELDS, &event)
+    }
+
+    /// The input that the failed message answers leaves the thread. The failure follows.
+    pub fn input_withdrawn(&mut self, header: &MessageHeader, failure: &StreamError) -> Encoded {
+        self.cursor.set_input(&header.message, InputMark::Withdrawn);
+        let message = header.turn.as_ref().map(TurnId::input);
+        let event = InputWithdrawnEvent {
+            thread_id: self.thread.name(),
+            message_id: message.as_ref().map(MessageId::as_str),
+            turn_id: header.turn.as_ref().map(TurnId::as_str),
+            reason: &failure.code,
+            retryable: failure.is_retryable,
+        };
+        self.named("input_withdrawn", CHUNK_FIELDS, &event)
+    }
+
+    /// The id line of an input whose data was encoded before.
+    pub fn replay_input(&mut self, message: &MessageId) -> Bytes {
+        self.cursor.set_input(message, InputMark::Shown);
+        let mut out = Vec::with_capacity(96);
+        write_id(&mut out, &self.cursor);
+        out.into()
+    }
+
     /// The starting position of a reader without a cursor, which gets every end after it. The event
     /// has an id, so that a reader whose connection breaks before the next event misses nothing.
     pub fn ready(&self) -> Bytes {
@@ -273,6 +314,17 @@ impl Native {
         self.event(448, &event)
     }
 
+    fn named(&self, name: &str, size: usize, data: &impl Serialize) -> Encoded {
+        let mut out = Vec::with_capacity(size + 96);
+        write_id(&mut out, &self.cursor);
+        let id_len = out.len();
+        out.extend_from_slice(b"event: ");
+        out.extend_from_slice(name.as_bytes());
+        out.push(b'\n');
+        sse::data(&mut out, data);
+        Encoded { bytes: out.into(), id_len }
+    }
+
     fn event(&self, size: usize, data: &impl Serialize) -> Encoded {
         let mut out = Vec::with_capacity(size + 96);
         write_id(&mut out, &self.cursor);
@@ -325,6 +377,11 @@ pub fn auth_expired(code: &str) -> Bytes {
     out.into()
 }
 
+fn rfc3339(at: Timestamp) -> Option<String> {
+    let at = time::OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.0) * 1_000_000).ok()?;
+    at.format(&time::format_description::well_known::Rfc3339).ok()
+}
+
 fn write_id(out: &mut Vec<u8>, cursor: &Cursor) {
     // Writing to memory cannot fail.
     let _ = writeln!(out, "id: {cursor}");
@@ -372,6 +429,46 @@ pub struct ChunkEvent<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     compacted: Option<bool>,
+}
+
+/// A person's input is accepted. Its answer follows; until the answer has ended, the history does
+/// not have the input.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct InputEvent<'a> {
+    #[schema(value_type = schemas::ThreadIdSchema)]
+    thread_id: &'a str,
+    /// Id of the input, under which the history shows it later.
+    #[schema(value_type = schemas::MessageIdSchema)]
+    message_id: &'a str,
+    #[schema(value_type = schemas::TurnIdSchema)]
+    turn_id: &'a str,
+    /// Id of the answer. It is another one when the turn is tried again after a failure.
+    #[schema(value_type = schemas::MessageIdSchema)]
+    answer_id: &'a str,
+    #[schema(value_type = schemas::RoleSchema)]
+    role: &'static str,
+    content: &'a str,
+    #[schema(value_type = Object)]
+    metadata: &'a Metadata,
+    /// Time of acceptance, RFC 3339 in UTC.
+    #[schema(value_type = String, format = DateTime)]
+    accepted_at: Option<String>,
+}
+
+/// An input will not be in the history, because its turn has failed. The failure follows.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct InputWithdrawnEvent<'a> {
+    #[schema(value_type = schemas::ThreadIdSchema)]
+    thread_id: &'a str,
+    /// Id of the input.
+    #[schema(value_type = schemas::MessageIdSchema)]
+    message_id: Option<&'a str>,
+    #[schema(value_type = schemas::TurnIdSchema)]
+    turn_id: Option<&'a str>,
+    /// Code of the failure.
+    reason: &'a str,
+    /// Whether a retry of the turn may succeed.
+    retryable: bool,
 }
 
 /// A message restarts: clients discard its earlier chunks.

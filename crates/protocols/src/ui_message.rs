@@ -24,7 +24,7 @@ use crate::encoder_driver::{AnswerEnd, AnswerReport, EncoderDriver, ProtocolEnco
 use crate::usage::finish_reason;
 use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, schemas, sse};
 
-pub use history::HistoryMessage;
+pub use history::{CLIENT_MESSAGE_ID, HistoryMessage};
 pub use request::{Regenerated, UiMessageRequest, error_body};
 
 /// The header by which clients and proxies recognise the protocol.

@@ -104,6 +104,8 @@ pub enum PlantedBug {
     CursorForgotten,
     /// The ends of failed messages are not kept for later subscribers.
     FailureUnkept,
+    /// The ends that a gateway reads from the store lack the inputs of their answers.
+    InputsUnread,
     /// An owner reports everything that it has handed to the store as committed.
     CommittedTooEarly,
     /// Gateways accept frames of an earlier owner.
@@ -232,7 +234,7 @@ pub enum PlantedBug {
 }
 
 impl PlantedBug {
-    pub const ALL: [Self; 109] = [
+    pub const ALL: [Self; 110] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -280,6 +282,7 @@ impl PlantedBug {
         Self::LastFrameUnnoticed,
         Self::CursorForgotten,
         Self::FailureUnkept,
+        Self::InputsUnread,
         Self::CommittedTooEarly,
         Self::OldOwnerHeard,
         Self::OpenTextForgotten,

@@ -6,6 +6,7 @@
 
 mod evidence;
 mod expected_outcome;
+mod inputs;
 mod invariant;
 mod stored;
 mod transcripts;
@@ -50,6 +51,7 @@ fn check_messages(
     let ends = transcripts::Ends::of(evidence, failed);
     for transcript in &evidence.transcripts {
         transcripts::check(transcript, &evidence.rules, &ends, expected_outcomes, &mut violations);
+        inputs::check(transcript, &evidence.rules, &mut violations);
     }
     violations
 }

@@ -61,6 +61,8 @@ fn message_event(name: &str, said: EventData) -> Option<SeenEvent> {
     let message = said.message_id.clone();
     let position = said.position.map(Position::get);
     match (name, said.chunk_type.as_str()) {
+        ("input", _) => Some(SeenEvent::Input { input: message }),
+        ("input_withdrawn", _) => Some(SeenEvent::InputWithdrawn { input: message }),
         ("reset", _) => Some(SeenEvent::Reset { message, attempt: said.attempt }),
         ("", "system") => position.map(|_| SeenEvent::Complete { message, position }),
         // An `error` chunk of the producer is not shown, so this is the message's end.

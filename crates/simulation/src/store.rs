@@ -91,6 +91,8 @@ pub(crate) struct Store {
     compactions: BTreeMap<ThreadId, Vec<rows::CompactionRow>>,
     /// Steps whose answer has not arrived yet.
     steps: BTreeMap<MessageKey, Vec<model::Message>>,
+    /// Inputs that people may see, until their answers are added.
+    inputs: BTreeMap<model::TurnId, model::Message>,
     /// Turns that were already in the history when a commit brought them, and stale queues.
     pub(crate) turn_conflicts: u64,
     pub(crate) commits: u64,

@@ -295,6 +295,7 @@ fn breaks(bug: PlantedBug) -> Invariant {
         | PlantedBug::CursorLags
         | PlantedBug::PageCutShort
         | PlantedBug::UndoneEndsKept => Invariant::NothingMissed,
+        PlantedBug::InputsUnread => Invariant::Inputs,
         PlantedBug::CursorForgotten => Invariant::ClientText,
         PlantedBug::OldOwnerHeard => Invariant::OneTerminal,
         PlantedBug::AnswerRequestedAgain => Invariant::OneRequest,

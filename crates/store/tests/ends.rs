@@ -70,7 +70,7 @@ async fn what_the_system_made_up_is_no_end() {
 }
 
 #[tokio::test]
-async fn ends_are_in_order_with_steps_and_without_inputs() {
+async fn ends_are_in_order_with_their_inputs_and_steps() {
     let (database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let t = thread("t");
@@ -104,7 +104,7 @@ async fn ends_are_in_order_with_steps_and_without_inputs() {
         failed("late", 70, MessageFailure::Stalled),
     ];
     owner.commit(&commit).await.unwrap();
-    let all = "10:bare 21:one 22:result 23:two 24:three 25!stalled 30:note 41:done 45!unknown_thread 51:more \
+    let all = "10:bare 20:question 21:one 22:result 23:two 24:three 25!stalled 30:note 41:done 45!unknown_thread 51:more \
                52:text 70!stalled";
     assert_eq!(ends(&store, (0, i64::MAX), 99).await, all);
     assert_eq!(ends(&store, (24, 45), 99).await, "25!stalled 30:note 41:done 45!unknown_thread");
@@ -116,7 +116,7 @@ async fn ends_are_in_order_with_steps_and_without_inputs() {
         assert_eq!(ends(&store, (0, i64::MAX), limit as u32).await, words[..limit].join(" "));
     }
     // The same holds after a position with a stored row: an answer or a failure.
-    for (after, rest) in [(10, &words[1..]), (45, &words[9..])] {
+    for (after, rest) in [(10, &words[1..]), (45, &words[10..])] {
         for limit in 1..=rest.len() {
             assert_eq!(ends(&store, (after, i64::MAX), limit as u32).await, rest[..limit].join(" "));
         }
@@ -176,7 +176,7 @@ async fn stored_end_has_all_that_its_text_is_rendered_from() {
     owner.commit(&commit).await.unwrap();
     let row = store.ends(&thread("t"), at(0), Position::MAX, 1).await.unwrap().rows.remove(0);
     assert_eq!((row.position, row.attempt), (at(10), u32::MAX));
-    let EndContent::Message { content, tool_calls, tool_call_id, metadata } = row.said else {
+    let EndContent::Message { content, tool_calls, tool_call_id, metadata, .. } = row.said else {
         panic!("{row:?}")
     };
     assert_eq!((content.as_str(), tool_calls, tool_call_id), ("text of m", Some(calls), None));

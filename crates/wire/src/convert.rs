@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::{
     BatchType, Chunk, ChunkKind, Halves, IncomingChunk, InvalidChunk, InvalidId, InvalidMetadata,
-    InvalidTurnId, MAX_CHUNK_ID, MessageId, Metadata, Role, Timestamp, TurnToken,
+    InvalidTurnId, MAX_CHUNK_ID, MessageId, Metadata, OpenInput, Role, Timestamp, TurnId, TurnToken,
 };
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
@@ -176,6 +176,26 @@ fn json_number(number: f64) -> Result<Number, InvalidField> {
         return Ok(Number::from(number as i64));
     }
     Number::from_f64(number).ok_or_else(|| InvalidMetadata::Number.into())
+}
+
+pub(crate) fn pb_open_input(input: &OpenInput) -> pb::OpenInput {
+    pb::OpenInput {
+        turn_id: input.turn.as_str().to_owned(),
+        run: input.run,
+        content: input.content.clone(),
+        metadata: pb_metadata(&input.metadata),
+        accepted_ms: input.accepted_at.0,
+    }
+}
+
+pub(crate) fn open_input(input: pb::OpenInput) -> Result<OpenInput, InvalidField> {
+    Ok(OpenInput {
+        turn: TurnId::parse(&input.turn_id).map_err(InvalidField::Turn)?,
+        run: input.run,
+        content: input.content,
+        metadata: metadata(input.metadata)?,
+        accepted_at: Timestamp(input.accepted_ms),
+    })
 }
 
 pub(crate) fn pb_metadata(metadata: &Metadata) -> Option<Struct> {

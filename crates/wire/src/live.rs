@@ -1,5 +1,7 @@
 //! Messages from owners to gateways on `live.<gateway>`, `live.owners` and `live.facts`.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use model::{
     AnswerReport, Chunk, ErrorClass, FinishReason, FrameNumber, IdRange, LiveFrame, MessageEnd,
@@ -34,6 +36,9 @@ pub fn encode(frame: &LiveFrame) -> Bytes {
     out.varint_field(8, frame.number.number);
     out.varint_field(9, frame.number.after);
     out.varint_field(10, frame.batch_type as u64);
+    if let Some(input) = &frame.input {
+        out.bytes(12, &convert::pb_open_input(input).encode_to_vec());
+    }
     out.0.into()
 }
 
@@ -161,6 +166,7 @@ pub fn decode(payload: &Bytes) -> Result<FromOwner, DecodeError> {
     let (mut thread, mut message, mut attempt, mut role, mut batch_type) = ("", "", 0, 0, 0);
     let mut number = FrameNumber { epoch: 0, number: 0, after: 0 };
     let (mut chunks, mut end, mut reason) = (Vec::with_capacity(1), None::<pb::Terminal>, None);
+    let mut input = None;
     let mut fields = Fields(payload);
     while let Some(mut field) = fields.next()? {
         match field.tag {
@@ -175,6 +181,7 @@ pub fn decode(payload: &Bytes) -> Result<FromOwner, DecodeError> {
             9 => number.after = field.varint()?,
             10 => batch_type = field.varint()? as i32,
             11 => reason = Some(pb::WaitReason::decode(field.bytes()?)?),
+            12 => input = Some(convert::open_input(pb::OpenInput::decode(field.bytes()?)?)?),
             _ => field.skip()?,
         }
     }
@@ -191,6 +198,7 @@ pub fn decode(payload: &Bytes) -> Result<FromOwner, DecodeError> {
         number,
         chunks,
         terminal: end.map(terminal).transpose()?,
+        input: input.map(Arc::new),
     }))
 }
 

@@ -2,8 +2,10 @@
 //! recent frames, and the statuses that [`status`] encodes. A snapshot is a consistent cut with the
 //! open text that the gateway lacks.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use model::{Cut, GatewayId, MessageId, PartialText, Position, QueryTarget, ThreadId};
+use model::{Cut, GatewayId, KnownMessage, PartialText, Position, QueryTarget, ThreadId};
 use prost::Message as _;
 
 use crate::query_envelope::{pb_query, pb_reply, read_reply};
@@ -24,8 +26,8 @@ pub enum Query {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotRequest {
     pub thread: ThreadId,
-    /// Messages that the gateway has: id, attempt, and the id of the first missing chunk.
-    pub known: Vec<(MessageId, u32, u32)>,
+    /// Messages that the gateway has.
+    pub known: Vec<KnownMessage>,
     /// Maximum number of open messages in the reply; those in `known` are always included.
     pub max_messages: u32,
 }
@@ -70,10 +72,11 @@ pub struct ChangedThreads {
 
 /// The payload of a gateway's request for a snapshot.
 pub fn encode_snapshot_request(gateway: &GatewayId, request: &SnapshotRequest) -> Bytes {
-    let known = request.known.iter().map(|(message, attempt, next)| pb::KnownChunks {
-        message_id: message.as_str().to_owned(),
-        attempt: *attempt,
-        next: *next,
+    let known = request.known.iter().map(|known| pb::KnownChunks {
+        message_id: known.message.as_str().to_owned(),
+        attempt: known.attempt,
+        next: known.next,
+        has_input: known.has_input,
     });
     pb_query(pb::query::Kind::Snapshot(pb::SnapshotRequest {
         session_id: request.thread.as_str().to_owned(),
@@ -110,8 +113,10 @@ pub fn decode_query(payload: &Bytes) -> Result<Query, DecodeError> {
 }
 
 fn snapshot_request(request: pb::SnapshotRequest) -> Result<SnapshotRequest, InvalidField> {
-    let known =
-        |known: pb::KnownChunks| Ok((convert::message_id(&known.message_id)?, known.attempt, known.next));
+    let known = |known: pb::KnownChunks| {
+        let message = convert::message_id(&known.message_id)?;
+        Ok(KnownMessage { message, attempt: known.attempt, next: known.next, has_input: known.has_input })
+    };
     Ok(SnapshotRequest {
         thread: thread(&request.session_id)?,
         known: request.known.into_iter().map(known).collect::<Result<_, InvalidField>>()?,
@@ -137,6 +142,7 @@ pub fn encode_snapshot(reply: &SnapshotReply) -> Bytes {
         chunks: open.chunks.iter().map(|chunk| convert::pb_chunk(chunk)).collect(),
         next: open.next,
         batch_type: open.batch_type as i32,
+        input: open.input.as_deref().map(convert::pb_open_input),
     });
     let Cut { epoch, number, committed, is_current } = reply.cut;
     let snapshot = pb::SnapshotReply {
@@ -171,6 +177,7 @@ pub fn decode_snapshot(payload: &Bytes) -> Result<SnapshotReply, DecodeError> {
                 .map(|mut it| convert::chunk((&mut it).into()))
                 .collect::<Result<_, _>>()?,
             next: open.next,
+            input: open.input.map(convert::open_input).transpose()?.map(Arc::new),
         })
     };
     let open = reply.open.into_iter().map(open).collect::<Result<_, InvalidField>>()?;

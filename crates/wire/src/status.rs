@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use model::{
-    ActiveTurn, AgentId, IdRange, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, Seq, TaskId,
-    ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn,
+    ActiveTurn, AgentId, IdRange, OpenInputs, OpenMessageStatus, Position, QueryTarget, QueueStatus,
+    RequestInfo, Seq, TaskId, ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn,
 };
 
 use crate::query_envelope::{pb_query, pb_reply, read_reply};
@@ -17,10 +17,13 @@ pub fn encode_query(about: &QueryTarget) -> Bytes {
         QueryTarget::Agent(agent) => Target::AgentId(agent.as_str().to_owned()),
         QueryTarget::Thread(thread) => Target::ThreadId(thread.as_str().to_owned()),
         QueryTarget::Turn(turn) => Target::TurnId(turn.as_str().to_owned()),
-        QueryTarget::Batch(thread) => Target::ThreadId(thread.as_str().to_owned()),
+        QueryTarget::Batch(thread) | QueryTarget::Inputs(thread) => {
+            Target::ThreadId(thread.as_str().to_owned())
+        }
     };
     let with_batch = matches!(about, QueryTarget::Batch(_));
-    pb_query(pb::query::Kind::Status(pb::StatusQuery { target: Some(target), with_batch }))
+    let with_inputs = matches!(about, QueryTarget::Inputs(_));
+    pb_query(pb::query::Kind::Status(pb::StatusQuery { target: Some(target), with_batch, with_inputs }))
 }
 
 pub(crate) fn target(query: pb::StatusQuery) -> Result<QueryTarget, InvalidField> {
@@ -30,6 +33,7 @@ pub(crate) fn target(query: pb::StatusQuery) -> Result<QueryTarget, InvalidField
             QueryTarget::Agent(AgentId::parse(&agent).map_err(|error| InvalidField::Id("agent_id", error))?)
         }
         Target::ThreadId(thread) if query.with_batch => QueryTarget::Batch(thread_id(&thread)?),
+        Target::ThreadId(thread) if query.with_inputs => QueryTarget::Inputs(thread_id(&thread)?),
         Target::ThreadId(thread) => QueryTarget::Thread(thread_id(&thread)?),
         Target::TurnId(turn) => QueryTarget::Turn(turn_id(&turn)?),
     })
@@ -57,6 +61,7 @@ pub fn encode_reply(epoch: u64, status: &QueueStatus) -> Bytes {
         head_task_id: status.head.as_ref().map(TaskId::as_str).unwrap_or_default().to_owned(),
         applied_seq: status.applied_seq.0,
         open: status.open.iter().map(pb_open).collect(),
+        inputs: status.inputs.as_ref().map(pb_inputs),
     };
     pb_reply(epoch, pb::query_reply::Reply::Status(status))
 }
@@ -79,6 +84,23 @@ pub fn decode_reply(payload: &Bytes) -> Result<QueueStatus, DecodeError> {
         head: head.transpose()?,
         applied_seq: Seq(status.applied_seq),
         open: status.open.into_iter().map(open).collect::<Result<_, _>>()?,
+        inputs: status.inputs.map(inputs).transpose()?,
+    })
+}
+
+fn pb_inputs(open: &OpenInputs) -> pb::OpenInputs {
+    pb::OpenInputs {
+        committed: open.committed.get(),
+        inputs: open.inputs.iter().map(convert::pb_open_input).collect(),
+        is_cut: open.is_cut,
+    }
+}
+
+fn inputs(open: pb::OpenInputs) -> Result<OpenInputs, InvalidField> {
+    Ok(OpenInputs {
+        committed: Position::from_stored(open.committed),
+        inputs: open.inputs.into_iter().map(convert::open_input).collect::<Result<_, _>>()?,
+        is_cut: open.is_cut,
     })
 }
 

@@ -342,8 +342,34 @@ fn out_frames_survive() {
             batch_type: model::BatchType::Continuation,
             number: model::FrameNumber { epoch: 9, number: 1 << 40, after: 12 },
             terminal: Some(MessageEnd { position: Position::from_stored(7), chunks: 2, outcome, report }),
+            input: None,
         };
         assert_eq!(live::decode(&live::encode(&out)).unwrap().into_frame().unwrap(), out);
+    }
+}
+
+fn open_input() -> std::sync::Arc<model::OpenInput> {
+    let metadata = serde_json::json!({ "a": [1, "b"] }).as_object().unwrap().clone();
+    std::sync::Arc::new(model::OpenInput {
+        turn: model::TurnId::foreground(&ThreadId::parse("t1").unwrap(), "x").unwrap(),
+        run: 2,
+        content: "How are you?\n".to_owned(),
+        metadata: Metadata::new(metadata).unwrap(),
+        accepted_at: model::Timestamp(1_795_000_000_123),
+    })
+}
+
+#[test]
+fn open_inputs_come_back_with_a_status() {
+    let about = model::QueryTarget::Inputs(ThreadId::parse("t1").unwrap());
+    let query = status::encode_query(&about);
+    assert_eq!(query::decode_query(&query).unwrap(), query::Query::Status(about));
+    for is_cut in [false, true] {
+        let inputs = vec![(*open_input()).clone(); 2];
+        let committed = Position::from_stored(1 << 60);
+        let inputs = Some(model::OpenInputs { committed, inputs, is_cut });
+        let status = model::QueueStatus { inputs, ..model::QueueStatus::default() };
+        assert_eq!(status::decode_reply(&status::encode_reply(7, &status)).unwrap(), status);
     }
 }
 
@@ -371,8 +397,10 @@ fn gathered_frames_come_apart_in_their_order() {
         batch_type: model::BatchType::UserRequest,
         number: model::FrameNumber { epoch: 9, number: id.into(), after: 0 },
         terminal: None,
+        input: None,
     };
-    let sent = [frame("t1", 1), frame("acme~t2", 2), frame("t1", 3)];
+    let asked = LiveFrame { chunks: Vec::new(), input: Some(open_input()), ..frame("t1", 3) };
+    let sent = [frame("t1", 1), frame("acme~t2", 2), asked];
     let mut batch = live::FrameBatch::default();
     sent.iter().for_each(|frame| batch.push(&live::encode(frame)));
     let size = batch.size();
@@ -394,7 +422,11 @@ fn gathered_frames_come_apart_in_their_order() {
 fn snapshots_and_changed_threads_come_back() {
     let thread = |name: &str| ThreadId::parse(name).unwrap();
     let message = MessageId::parse("m1").unwrap();
-    let known = vec![(message.clone(), 1, 7)];
+    let known = [false, true].map(|has_input| {
+        let message = message.clone();
+        model::KnownMessage { message, attempt: 1, next: 7, has_input }
+    });
+    let known = known.to_vec();
     let request = query::SnapshotRequest { thread: thread("t1"), known, max_messages: 64 };
     let gateway = model::GatewayId::parse("gateway-1").unwrap();
     let read = query::decode_query(&query::encode_snapshot_request(&gateway, &request)).unwrap();
@@ -406,6 +438,7 @@ fn snapshots_and_changed_threads_come_back() {
         batch_type: model::BatchType::AgentToAgent,
         chunks: vec![std::sync::Arc::new(rich())],
         next: 9,
+        input: Some(open_input()),
     };
     let committed = Position::from_stored(1 << 60);
     for (is_current, left_out, more) in [(true, false, true), (false, true, false)] {

@@ -74,6 +74,9 @@ impl PendingQueries {
         if let Some(batch) = reply.status.active.as_mut().and_then(|active| active.batch.as_mut()) {
             batch.cut_to(self.page_bytes);
         }
+        if let Some(inputs) = &mut reply.status.inputs {
+            inputs.cut_to(self.page_bytes);
+        }
         self.respond(reply.token, wire::status::encode_reply(epoch, &reply.status)).await;
     }
 

@@ -8,7 +8,7 @@ use http_server::extract::body::{JsonBody, MaxBodySize};
 use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
-use model::{CommandId, Metadata, Position, ThreadId, TurnId};
+use model::{CommandId, Metadata, Position, QueryTarget, ThreadId, TurnId};
 use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -103,7 +103,8 @@ pub(crate) async fn send(
         }
         None => {}
     }
-    let status = owner_query::explain_up_to_date(backend, &thread).await?;
+    let about = QueryTarget::Thread(thread.clone());
+    let status = owner_query::explain_up_to_date(backend, &thread, &about).await?;
     if owner_query::has_turn(&status, &turn) {
         return accepted(0);
     }

@@ -5,12 +5,13 @@ use http_server::error::{ErrorCode, Problem};
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
-use model::{Role, ThreadId};
+use model::{Position, Role, ThreadId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::api::pending_inputs::{PendingInputView, PendingInputs};
 use crate::api::respond::json_no_store;
 use crate::api::threads;
 use crate::api::views;
@@ -66,6 +67,8 @@ pub(crate) struct HistoryQuery {
     /// Whether to include synthetic messages, and the calls and results of an agent's reasoning
     /// tools; for operators.
     synthetic: Option<bool>,
+    /// Whether to include `pending`.
+    pending: Option<bool>,
 }
 
 /// A page of messages, oldest first.
@@ -74,6 +77,15 @@ pub(crate) struct HistoryPage {
     #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     messages: Vec<MessageView>,
+    /// Questions that are accepted and not in the history yet, in the order in which they will be
+    /// answered. Only with `pending=true`, and only on the page with the newest messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pending: Option<Vec<PendingInputView>>,
+    /// Only with `pending`. If it is `unavailable`, questions may be missing from `pending`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = schemas::OwnerStatusSchema, required = false)]
+    owner_status: Option<&'static str>,
     #[schema(value_type = schemas::NextPage, required)]
     next: Option<String>,
 }
@@ -131,33 +143,61 @@ pub(crate) async fn list(
     if range.after.zip(range.before).is_some_and(|(after, before)| after > before) {
         return Err(Problem::from(ErrorCode::InvalidRange));
     }
-    let (mut messages, facts, next) = read(&ctx, &thread, range, query.next, query.limit, true).await?;
+    let pending = match query.pending {
+        Some(true) => Some(PendingInputs::read(ctx.backend()?, &thread).await),
+        Some(false) | None => None,
+    };
+    let page = Page { next: query.next, limit: query.limit };
+    let (mut messages, facts, next, pending) = read(&ctx, &thread, range, page, true, pending).await?;
     if !range.with_synthetic {
         views::withhold(&mut messages);
     }
     let mut messages: Vec<MessageView> = messages.into_iter().map(MessageView::from).collect();
     views::add_remembered(&mut messages, facts);
-    Ok(json_no_store(HistoryPage { thread_id: thread.name().to_owned(), messages, next }))
+    let owner_status = pending.as_ref().map(|pending| pending.owner_status().name());
+    let pending = pending.map(PendingInputs::into_views);
+    let thread_id = thread.name().to_owned();
+    Ok(json_no_store(HistoryPage { thread_id, messages, pending, owner_status, next }))
 }
 
-/// A page of whole batches with the facts remembered since its answers, if wanted, and the `next`
-/// value. The page ends at `before` unless there is an `after`.
+/// The place of a page among the others, as the client gave it.
+pub(crate) struct Page {
+    pub(crate) next: Option<String>,
+    pub(crate) limit: Option<String>,
+}
+
+/// A page of whole batches with the facts remembered since its answers, if wanted, the `next`
+/// value, and the pending inputs if this page has the newest messages. The page ends at `before`
+/// unless there is an `after`.
+///
+/// With `pending`, the page ends where the owner's cut ends: what was committed since is still
+/// pending in that cut.
 pub(crate) async fn read(
     ctx: &RequestContext,
     thread: &ThreadId,
     mut range: Range,
-    next: Option<String>,
-    limit: Option<String>,
+    place: Page,
     wants_facts: bool,
-) -> Result<(Vec<StoredMessage>, RememberedFacts, Option<String>), Problem> {
+    pending: Option<PendingInputs>,
+) -> Result<(Vec<StoredMessage>, RememberedFacts, Option<String>, Option<PendingInputs>), Problem> {
     let is_backwards = range.before.is_some() && range.after.is_none();
-    if let Some(next) = query::position("next", next)? {
+    let mut is_newest = true;
+    if let Some(next) = query::position("next", place.next)? {
+        is_newest = !is_backwards;
         let end = if is_backwards { &mut range.before } else { &mut range.after };
         *end = Some(next);
     }
-    let limit = query::limit(limit.as_deref())?;
+    if let Some(end) = pending.as_ref().and_then(PendingInputs::end_of_history) {
+        is_newest &= range.before.is_none_or(|before| before >= end);
+        range.before = Some(range.before.map_or(end, |before| before.min(end)));
+        if !is_backwards {
+            range.after = Some(range.after.unwrap_or(Position::from_stored(0)));
+        }
+    }
+    let limit = query::limit(place.limit.as_deref())?;
+    let has_cut = pending.is_some();
     let page = |most: u32| {
-        ctx.read_known(move |store| async move {
+        ctx.read_known_from(has_cut, move |store| async move {
             let Some(messages) = store.history(thread, range, most).await? else { return Ok(None) };
             let answers = messages.iter().filter(|message| wants_facts && message.role == Role::Assistant);
             let facts =
@@ -180,13 +220,14 @@ pub(crate) async fn read(
     };
     let last = if is_backwards { messages.first() } else { messages.last() };
     let next = last.filter(|_| has_more).map(|last| last.position.to_string());
-    Ok((messages, facts, next))
+    let is_newest = is_newest && (is_backwards || !has_more);
+    Ok((messages, facts, next, pending.filter(|_| is_newest)))
 }
 
 #[cfg(test)]
 mod tests {
     use batches::Item;
-    use model::{BatchType, MessageId, Metadata, Position, Timestamp};
+    use model::{BatchType, MessageId, Metadata, Timestamp};
 
     use super::*;
 

@@ -233,7 +233,7 @@ pub(crate) async fn open_answer(
     {
         return Ok(Some(found));
     }
-    let explained = owner_query::explain_up_to_date(backend, thread).await?;
+    let explained = owner_query::explain_up_to_date(backend, thread, &about).await?;
     answer_among(backend, thread, &explained, &is_wanted).await
 }
 

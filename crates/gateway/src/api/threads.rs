@@ -14,6 +14,7 @@ use store::{NamedThread, NewThread};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::api::pending_inputs::{PendingInputView, PendingInputs};
 use crate::api::respond::json_no_store;
 use crate::api::views::ThreadView;
 use crate::api::views::{InputView, OpenMessageView, TurnView};
@@ -86,6 +87,9 @@ pub(crate) struct ThreadDetail {
     /// Inputs that wait, in the order in which they will begin; without follow-ups, which no person
     /// has sent.
     waiting_turns: Vec<InputView>,
+    /// Questions that are accepted and not in the history yet, in the order in which they will be
+    /// answered.
+    pending: Vec<PendingInputView>,
     /// Messages that have begun and not ended, oldest first; at most 64.
     open_messages: Vec<OpenMessageView>,
 }
@@ -101,6 +105,7 @@ impl ThreadDetail {
             owner_status: OwnerStatus::of(explained.as_ref()).name(),
             active_turn: active.map(|active| TurnView::new(backend, active)),
             waiting_turns: waiting.map(|waiting| InputView::new(backend, waiting)).collect(),
+            pending: PendingInputs::of(explained).into_views(),
             open_messages: open.map(|open| OpenMessageView::new(backend, open)).collect(),
         }
     }
@@ -186,7 +191,7 @@ pub(crate) async fn check_begun(backend: &Backend, thread: &ThreadId) -> Result<
 
 /// The state of the thread's turns, as its owner knows it.
 async fn ask(backend: &Backend, thread: &ThreadId) -> Option<QueueStatus> {
-    owner_query::explain(backend, thread.bucket(), &QueryTarget::Thread(thread.clone())).await
+    owner_query::explain_soon(backend, thread, &QueryTarget::Inputs(thread.clone())).await
 }
 
 /// Whether anything in the thread is in progress or waits.
@@ -240,6 +245,10 @@ fn thread_now_example() -> Value {
     thread["owner_status"] = json!("available");
     thread["active_turn"] = active_turn_example();
     thread["waiting_turns"] = json!([]);
+    thread["pending"] = json!([{
+        "message_id": "u01f3-0198c4d2e5f5-q", "turn_id": "u01f3-0198c4d2e5f5", "answer_id": "u01f3-0198c4d2e5f5-a",
+        "role": "user", "content": "How is the weather?", "metadata": {}, "created_at": "2026-11-22T11:49:44.123Z",
+    }]);
     thread["open_messages"] = json!([{
         "message_id": "m-7", "expected": 3, "received": 4, "released": 3, "missing": [{ "first": 3, "last": 3 }],
         "until": "2026-11-22T11:50:14.123Z",

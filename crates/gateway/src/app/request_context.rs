@@ -93,6 +93,22 @@ impl RequestContext {
         }
     }
 
+    /// Like [`RequestContext::read_known`]. `from_primary`: for data that must be as new as what the
+    /// owner of a partition has reported.
+    pub(crate) async fn read_known_from<T, F>(
+        &self,
+        from_primary: bool,
+        read: impl Fn(Store) -> F,
+    ) -> Result<Option<T>, Problem>
+    where
+        F: Future<Output = Result<Option<T>, StoreError>>,
+    {
+        match from_primary {
+            true => Ok(read(self.store()?.clone()).await?),
+            false => self.read_known(read).await,
+        }
+    }
+
     pub(crate) fn tenant(&self) -> Option<&Tenant> {
         self.principal.tenant().tenant()
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http_server::error::{ErrorCode, Problem};
-use model::{Bucket, ThreadId, TimerId, TurnId};
+use model::{Bucket, Seq, ThreadId, TimerId, TurnId};
 use model::{QueryTarget, QueueStatus, WaitReason};
 use tokio::time::Instant;
 
@@ -13,6 +13,8 @@ use crate::backend::Backend;
 const OWNER_QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause between two checks of how far the owner has read.
 const POLL_PAUSE: Duration = Duration::from_millis(50);
+/// See [`explain_soon`].
+const SOON: Duration = Duration::from_secs(1);
 
 /// The state known to the owner of the bucket; `None` when it does not answer.
 pub(crate) async fn explain(context: &Backend, bucket: Bucket, about: &QueryTarget) -> Option<QueueStatus> {
@@ -28,9 +30,12 @@ pub(crate) async fn explain(context: &Backend, bucket: Bucket, about: &QueryTarg
 /// # Errors
 /// No worker owns the thread, its owner does not reach the stored entries in time, or NATS does not
 /// answer.
-pub(crate) async fn explain_up_to_date(context: &Backend, thread: &ThreadId) -> Result<QueueStatus, Problem> {
+pub(crate) async fn explain_up_to_date(
+    context: &Backend,
+    thread: &ThreadId,
+    about: &QueryTarget,
+) -> Result<QueueStatus, Problem> {
     let bucket = thread.bucket();
-    let about = QueryTarget::Thread(thread.clone());
     let stored = match context.bus.stream_state(bucket.partition(context.count)).await {
         Ok(state) => state.last_seq,
         Err(error) => {
@@ -41,13 +46,33 @@ pub(crate) async fn explain_up_to_date(context: &Backend, thread: &ThreadId) -> 
     let began = Instant::now();
     let timeout = Duration::from_millis(context.limits.owner_timeout_ms);
     loop {
-        let detail = match explain(context, bucket, &about).await {
+        let detail = match explain(context, bucket, about).await {
             Some(explained) if explained.applied_seq >= stored => return Ok(explained),
             Some(_) => "the thread's owner has not read everything yet",
             None => "no worker owns the thread at the moment",
         };
         if began.elapsed() + POLL_PAUSE > timeout {
             return Err(Problem::new(ErrorCode::PartitionUnavailable, detail));
+        }
+        tokio::time::sleep(POLL_PAUSE).await;
+    }
+}
+
+/// Like [`explain_up_to_date`], but waits for at most a second: then the state that the owner knows
+/// is returned, or `None` if the owner does not answer.
+pub(crate) async fn explain_soon(
+    context: &Backend,
+    thread: &ThreadId,
+    about: &QueryTarget,
+) -> Option<QueueStatus> {
+    let bucket = thread.bucket();
+    let stored = context.bus.stream_state(bucket.partition(context.count)).await;
+    let stored = stored.map_or(Seq(0), |state| state.last_seq);
+    let began = Instant::now();
+    loop {
+        let explained = explain(context, bucket, about).await?;
+        if explained.applied_seq >= stored || began.elapsed() + POLL_PAUSE > SOON {
+            return Some(explained);
         }
         tokio::time::sleep(POLL_PAUSE).await;
     }

@@ -34,6 +34,8 @@ impl Stream {
                 add::<native::ChunkEvent<'_>>(&mut found);
                 add::<native::CompleteEvent<'_>>(&mut found);
                 add::<native::FailedEvent<'_>>(&mut found);
+                add::<native::InputEvent<'_>>(&mut found);
+                add::<native::InputWithdrawnEvent<'_>>(&mut found);
                 add::<native::ReadyEvent<'_>>(&mut found);
                 add::<native::ResetEvent<'_>>(&mut found);
                 add::<native::RestartEvent<'_>>(&mut found);
@@ -120,7 +122,9 @@ fn event(data: Value) -> Value {
 }
 
 /// The `event` of each event that has one, and the schemas of its data.
-const NATIVE_KINDS: [(&str, &[&str]); 8] = [
+const NATIVE_KINDS: [(&str, &[&str]); 10] = [
+    ("input", &["InputEvent"]),
+    ("input_withdrawn", &["InputWithdrawnEvent"]),
     ("ready", &["ReadyEvent"]),
     ("reset", &["ResetEvent"]),
     ("restart", &["RestartEvent"]),
@@ -185,12 +189,21 @@ fn native_examples() -> Map<String, Value> {
         "message_id": answer, "metadata": { "code": "deadline", "retryable": true },
         "position": "7524873984012345344", "role": "assistant", "batch_type": "user_request", "turn_id": turn,
     });
+    let input = json!({
+        "thread_id": "hello", "message_id": format!("{turn}-q"), "turn_id": turn, "answer_id": answer, "role": "user",
+        "content": "How is the weather?", "metadata": {}, "accepted_at": "2026-11-22T11:49:44.123Z",
+    });
+    let withdrawn = json!({
+        "thread_id": "hello", "message_id": format!("{turn}-q"), "turn_id": turn, "reason": "deadline", "retryable": true,
+    });
     let reset = json!({ "thread_id": "hello", "message_id": answer, "attempt": 1 });
     let (before, id) = ("7524873984012345340", "7524873984012345344");
     let named = |name: &str, mut event: Value| {
         event["value"]["event"] = json!(name);
         event
     };
+    let input = one("a question is accepted", &format!("{before}~{answer}.0.0.0"), input);
+    let withdrawn = one("the question will not be in the history", before, withdrawn);
     let reset = one("the message starts again", &format!("{before}~{answer}.1.0.0"), reset);
     let ready = json!({ "thread_id": "hello", "after": before });
     let ready = one("a stream without a cursor begins after this position", before, ready);
@@ -217,6 +230,8 @@ fn native_examples() -> Map<String, Value> {
         ("complete", one("the message is stored", id, complete)),
         ("stopped", one("the partial message is stored", id, stopped)),
         ("failed", one("the message failed", id, failed)),
+        ("input", named("input", input)),
+        ("input_withdrawn", named("input_withdrawn", withdrawn)),
         ("ready", named("ready", ready)),
         ("reset", named("reset", reset)),
         ("restart", named("restart", restart)),
@@ -262,7 +277,8 @@ fn native_examples() -> Map<String, Value> {
 const NATIVE: &str = "\
 One event. Without `event` it is one of three: a chunk of a message, sent once and in order; `message_complete`, sent after the commit; or the \
 failure of a message. Every end of a message has a position in the thread. A client that reconnects with the id of an event receives all later \
-ends in order. `ready` is the first event of a stream without a cursor; its id is the one to reconnect with if nothing follows. `reset`: the \
+ends in order. `input`: a person's question is accepted; its answer follows, and the history shows the question once the answer has ended. \
+`input_withdrawn`: the question will not be in the history, because its turn failed; the failure follows. `ready` is the first event of a stream without a cursor; its id is the one to reconnect with if nothing follows. `reset`: the \
 message starts again; discard what was received of it. `restart`: what the client has received is no longer valid. It discards everything after \
 the position `after` and all open messages, and continues with what follows. `waiting`: why an answer produces no chunks, repeated about every \
 ten seconds meanwhile; it has no id and ends nothing. `left_out`: more messages of the thread are open than the stream shows; it has no id. \

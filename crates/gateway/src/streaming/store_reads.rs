@@ -1,7 +1,9 @@
 //! Reads a thread from the store in the form that feeds take.
 
+use std::sync::Arc;
+
 use feed::{EndKind, EndedMessage, StorePage, StoreRead};
-use model::{MessageId, Metadata, Position, ThreadId, TurnId};
+use model::{MessageId, Metadata, OpenInput, Position, ThreadId, TurnId};
 use protocols::{MessageHeader, StoredAnswer, StreamError, stored};
 use store::{EndContent, EndRow, EndRows, Store, StoreError};
 
@@ -90,10 +92,15 @@ pub(crate) async fn page(
     }
 }
 
-/// Groups answers with their steps; the last answer is left out when some of its rows are missing.
+/// Groups answers with their inputs and steps; the last answer is left out when some of its rows are
+/// missing.
 fn grouped(rows: Vec<EndRow>) -> Vec<EndedMessage> {
-    let (mut ends, mut steps) = (Vec::new(), Vec::new());
+    let (mut ends, mut steps, mut asked) = (Vec::new(), Vec::new(), None);
     for row in rows {
+        if let Some(turn) = TurnId::of_input(&row.message_id) {
+            asked = Some((turn, row));
+            continue;
+        }
         let header = MessageHeader::new(row.message_id.clone(), row.attempt, row.role, row.batch_type);
         if matches!(row.said, EndContent::Message { .. }) && TurnId::is_reserved(&row.message_id) {
             steps.push(row);
@@ -113,9 +120,18 @@ fn grouped(rows: Vec<EndRow>) -> Vec<EndedMessage> {
                 EndKind::Stored(StoredAnswer::new(messages, header.is_answer(), attempt, position))
             }
         };
-        ends.push(EndedMessage { header, position, how });
+        let input =
+            asked.take_if(|(turn, _)| TurnId::of_answer(&row.message_id).is_some_and(|(of, _)| of == *turn));
+        let input = input.and_then(|(turn, asked)| open_input(turn, &header.message, asked)).map(Arc::new);
+        ends.push(EndedMessage { header, position, how, input });
     }
     ends
+}
+
+fn open_input(turn: TurnId, answer: &MessageId, row: EndRow) -> Option<OpenInput> {
+    let (_, run) = TurnId::of_answer(answer)?;
+    let EndContent::Message { content, metadata, created_at, .. } = row.said else { return None };
+    Some(OpenInput { turn, run, content, metadata, accepted_at: created_at })
 }
 
 /// The answer that a message belongs to: the message itself, or the answer of which it is a step.
@@ -141,7 +157,9 @@ pub(crate) fn answer_of_rows(answer: &MessageId, rows: &[store::StoredMessage]) 
 }
 
 fn stored_message(row: &EndRow) -> Option<stored::StoredMessage<'_>> {
-    let EndContent::Message { content, tool_calls, tool_call_id, metadata } = &row.said else { return None };
+    let EndContent::Message { content, tool_calls, tool_call_id, metadata, .. } = &row.said else {
+        return None;
+    };
     Some(stored::StoredMessage {
         role: row.role,
         content,

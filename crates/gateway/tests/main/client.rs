@@ -114,6 +114,7 @@ fn short(event: Option<&str>, data: &Value) -> String {
     }
     let message = data["message_id"].as_str().unwrap();
     match data["chunk_type"].as_str() {
+        _ if event == Some("input") => message.to_owned(),
         _ if event == Some("reset") => format!("{message}^{}", data["attempt"]),
         Some("system") => format!("{message}!"),
         Some("error") => format!("{message}?{}", data["metadata"]["code"].as_str().unwrap()),

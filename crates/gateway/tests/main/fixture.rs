@@ -93,10 +93,11 @@ impl PartitionState {
             batch_type: frame.batch_type,
             chunks: Vec::new(),
             next: 0,
+            input: frame.input.clone(),
         };
         let open = self.open.entry(key).or_insert_with(new);
         if frame.attempt > open.attempt {
-            *open = new();
+            *open = PartialText { input: open.input.take(), ..new() };
         }
         if frame.attempt == open.attempt {
             open.chunks.extend(frame.chunks.iter().filter(|chunk| chunk.id >= open.next).cloned());
@@ -239,6 +240,7 @@ impl Fixture {
             number: FrameNumber { epoch: 0, number: 0, after: 0 },
             chunks: chunks(first, text),
             terminal: None,
+            input: None,
         }
     }
 
@@ -352,7 +354,8 @@ impl Fixture {
                 let (message, chunks) = (id(message), chunks(0, text));
                 let (next, batch_type) = (chunks.len() as u32, batch_type(&message));
                 let key = (self.thread.clone(), message.clone());
-                let text = PartialText { message, attempt, role: Role::Assistant, batch_type, chunks, next };
+                let role = Role::Assistant;
+                let text = PartialText { message, attempt, role, batch_type, chunks, next, input: None };
                 state.open.insert(key, text);
             }
         }
@@ -407,6 +410,7 @@ pub(crate) fn idle() -> QueueStatus {
         head: None,
         applied_seq: Seq(u64::MAX),
         open: Vec::new(),
+        inputs: None,
     }
 }
 
@@ -433,10 +437,11 @@ impl Drop for Owner {
 
 /// The part of the text that the asker lacks.
 fn beyond(text: &PartialText, ask: &SnapshotRequest) -> PartialText {
-    let same =
-        |(message, attempt, _): &&(MessageId, u32, u32)| *message == text.message && *attempt == text.attempt;
-    let from = ask.known.iter().find(same).map_or(0, |(_, _, next)| *next as usize).min(text.chunks.len());
-    PartialText { chunks: text.chunks[from..].to_vec(), ..text.clone() }
+    let known = ask.known.iter().find(|known| known.message == text.message);
+    let same = known.filter(|known| known.attempt == text.attempt);
+    let from = same.map_or(0, |known| known.next as usize).min(text.chunks.len());
+    let input = text.input.clone().filter(|_| known.is_none_or(|known| !known.has_input));
+    PartialText { chunks: text.chunks[from..].to_vec(), input, ..text.clone() }
 }
 
 /// A message whose id is not that of an answer was not requested by a person.

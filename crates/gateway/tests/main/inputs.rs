@@ -371,7 +371,8 @@ async fn in_line(fixture: &Fixture, key: Option<&str>) -> (String, Vec<Value>, b
 fn short(events: &[Value], turn: &str) -> String {
     let part = |event: &Value| {
         let message = event["message_id"].as_str().unwrap().replace(turn, "T");
-        match event["chunk_type"].as_str().unwrap() {
+        match event["chunk_type"].as_str().unwrap_or("input") {
+            "input" => message,
             "system" => format!("{message}!"),
             "error" => format!("{message}?{}", event["metadata"]["code"].as_str().unwrap()),
             _ => format!("{message}:{}", event["chunk"].as_str().unwrap()),
@@ -542,7 +543,7 @@ async fn the_same_key_in_line_gets_the_answer_that_is_there() {
     let (name, events, is_whole) = in_line(&fixture, Some("k")).await;
     assert_eq!(
         (short(&events, &name).as_str(), is_whole),
-        ("T-a1:Let me see. |T-a1:It is 5.|T-a1:|T-a1!", true)
+        ("T-q|T-a1:Let me see. |T-a1:It is 5.|T-a1:|T-a1!", true)
     );
     // The stream shows how the first run failed, and then the second run.
     let mut late = Client::at(fixture.gateways[0], first["events_url"].as_str().unwrap(), None).await;
@@ -570,7 +571,10 @@ async fn the_url_of_an_answers_events_shows_it_whatever_became_of_it() {
     fixture.send_end(answer.as_str(), 2, 11).await;
     assert_eq!(early.until(&format!("{turn}-a!")).await, format!("{turn}-a:two.|{turn}-a!"));
     let mut late = Client::at(fixture.gateways[1], url, None).await;
-    assert_eq!(late.until(&format!("{turn}-a!")).await, format!("{turn}-a:one two.|{turn}-a:|{turn}-a!"));
+    assert_eq!(
+        late.until(&format!("{turn}-a!")).await,
+        format!("{turn}-q|{turn}-a:one two.|{turn}-a:|{turn}-a!")
+    );
     let bad = http::get(fixture.gateways[0], "/v1/threads/t1/events?message=a.b").await.unwrap();
     assert_eq!((bad.status, bad.text.contains("invalid_id")), (400, true));
 }

@@ -95,7 +95,7 @@ async fn a_thread_is_shown_with_what_its_owner_says() {
     assert_eq!(shown["active_turn"], active);
     let waits = |name: &str| json!({"turn_id": turn(name).as_str(), "waiting": {"reason": "head_of_line", "until": null, "message": WaitReason::HeadOfLine.message()}, "age_ms": 5});
     assert_eq!(shown["waiting_turns"], json!([waits("b"), waits("c")]));
-    assert_eq!(*owner.questions.lock().unwrap(), [QueryTarget::Thread(thread())]);
+    assert_eq!(*owner.questions.lock().unwrap(), [QueryTarget::Inputs(thread())]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,7 +118,7 @@ async fn an_implicit_thread_is_known_by_its_first_turn() {
     assert!(begun["active_turn"]["waiting"]["until"].is_string(), "its deadline is known");
     begun.as_object_mut().unwrap().remove("active_turn");
     let expected = json!({"thread_id": "t1", "agent_id": "t1", "busy_policy": "enqueue", "metadata": {},
-        "message_count": 0, "last_position": null, "created_at": null, "owner_status": "available", "waiting_turns": [], "open_messages": []});
+        "message_count": 0, "last_position": null, "created_at": null, "owner_status": "available", "waiting_turns": [], "pending": [], "open_messages": []});
     assert_eq!(begun, expected);
     // The thread has only a message without a turn, which waits for a chunk.
     let open = OpenMessageStatus {

@@ -392,6 +392,7 @@ impl Partition {
                 self.make_way(&active, end);
             }
         }
+        self.publish_input(&id);
         if is_late {
             // A person has written since the follow-up was fired.
             self.end_turn(&id, TurnEnd::Withdrawn(SUPERSEDED_BY_MESSAGE));

@@ -1,8 +1,12 @@
 //! Queries of gateways, and the threads they follow.
 
-use model::{Cut, GatewayId, ThreadId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use crate::action::{Action, ChangedThreads, ChangedThreadsQuery, SnapshotRequest};
+use model::{Cut, GatewayId, MessageKey, OpenInput, Role, ThreadId, TurnId};
+
+use super::input_message::open_input;
+use crate::action::{Action, ChangedThreads, ChangedThreadsQuery, ReadyChunks, SnapshotRequest};
 use crate::machine::Partition;
 use crate::open::Phase;
 use crate::snapshot::snapshot;
@@ -25,7 +29,37 @@ impl Partition {
         self.publishing.followers.follow(&request.thread, &request.gateway, now);
         let open = self.messages.of_thread(&request.thread);
         let messages = open.filter(|open| !open.is_held_back());
-        self.effects.push(Action::Snapshot(snapshot(request, self.cut(&request.thread), messages)));
+        let inputs: Vec<_> = self.open_inputs(&request.thread).into_iter().map(Arc::new).collect();
+        let reply = snapshot(request, self.cut(&request.thread), messages, &inputs);
+        self.effects.push(Action::Snapshot(reply));
+    }
+
+    /// Inputs of persons that are accepted and not committed, in the order in which they are
+    /// answered.
+    pub(super) fn open_inputs(&self, thread: &ThreadId) -> Vec<OpenInput> {
+        let queue = self.table.thread_queues.get(thread);
+        let queued = queue.into_iter().flat_map(|queue| queue.active().into_iter().chain(queue.waiting()));
+        let ended = self.uncommitted_turns().filter(|turn| turn.thread == *thread).map(|turn| &turn.id);
+        let mut seen = BTreeSet::new();
+        let ids = ended.chain(queued).filter(|id| seen.insert(*id));
+        ids.filter_map(|id| open_input(self.table.turns.get(id)?)).collect()
+    }
+
+    /// Shows an input to subscribers as soon as it is accepted.
+    pub(super) fn publish_input(&mut self, id: &TurnId) {
+        let Some(turn) = self.table.turns.get(id).filter(|turn| !turn.has_ended()) else { return };
+        let Some(input) = open_input(turn) else { return };
+        let key = MessageKey { thread: turn.thread.clone(), message: input.answer() };
+        let frame = self.publishing.frames.next(&key.thread);
+        self.effects.push(Action::Publish(ReadyChunks {
+            key,
+            attempt: 0,
+            role: Role::Assistant,
+            batch_type: turn.batch_type(),
+            chunks: Vec::new(),
+            input: Some(Arc::new(input)),
+            frame,
+        }));
     }
 
     /// The reply to an unknown gateway is incomplete, because the owner may not know which threads

@@ -1,6 +1,8 @@
 //! The message that a turn answers, as stored.
 
-use model::{BatchType, Message, MessageKey, MessageTimes, Metadata, Placement, Position, Role, TaskKind};
+use model::{
+    BatchType, Message, MessageKey, MessageTimes, Metadata, OpenInput, Placement, Position, Role, TaskKind,
+};
 use serde_json::json;
 
 use crate::turn_state::{TrackedTurn, TurnSource};
@@ -45,6 +47,19 @@ pub(super) fn input_message(turn: &TrackedTurn, position: Position) -> Message {
         attempt: 0,
         times: MessageTimes::default(),
     }
+}
+
+/// The input as subscribers are shown it before its turn is committed; `None` if no person has sent
+/// it.
+pub(super) fn open_input(turn: &TrackedTurn) -> Option<OpenInput> {
+    let TurnSource::Input(opened) = &turn.source else { return None };
+    turn.is_real().then(|| OpenInput {
+        turn: turn.id.clone(),
+        run: turn.run,
+        content: opened.content.clone(),
+        metadata: with_correlation_id(opened.metadata.clone(), turn),
+        accepted_at: turn.accepted_at(),
+    })
 }
 
 /// Metadata with the input's correlation id, unless the sender has set another one there.

@@ -1,8 +1,8 @@
 //! State of queues and turns: what runs, and why something waits.
 
 use model::{
-    ActiveTurn, AgentId, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, Seq, ThreadId, Timestamp,
-    TurnId, WaitReason, WaitingTurn,
+    ActiveTurn, AgentId, OpenInputs, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, Seq, ThreadId,
+    Timestamp, TurnId, WaitReason, WaitingTurn,
 };
 use scheduling::{HeadState, Readiness};
 
@@ -31,6 +31,14 @@ impl Partition {
                 if let Some(active) = &mut status.active {
                     active.batch = self.open_batch(&active.turn).map(Box::new);
                 }
+            }
+            QueryTarget::Inputs(thread) => {
+                self.thread_status(thread, &mut status);
+                status.inputs = Some(OpenInputs {
+                    committed: self.committing.applied.of(thread.bucket()),
+                    inputs: self.open_inputs(thread),
+                    is_cut: false,
+                });
             }
             QueryTarget::Turn(id) => {
                 let thread = self.table.turns.get(id).map(|turn| turn.thread.clone());

@@ -394,7 +394,8 @@ fn an_answer_starts_at_the_cursor_and_says_when_it_was_cut() {
     let mut script = ChunkScript::new();
     script.run("0a 1b 2c");
     let mut ask = |next: u32, attempt: u32, max_bytes: usize| {
-        let known = vec![(MessageId::parse("a").unwrap(), attempt, next)];
+        let message = MessageId::parse("a").unwrap();
+        let known = vec![KnownMessage { message, attempt, next, has_input: false }];
         let ask = SnapshotRequest {
             token: 1,
             gateway: GatewayId::parse("g1").unwrap(),

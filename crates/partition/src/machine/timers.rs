@@ -107,7 +107,7 @@ impl Partition {
     }
 
     /// Turns that have ended, but not in a commit known to be applied.
-    fn uncommitted_turns(&self) -> impl Iterator<Item = &TrackedTurn> {
+    pub(super) fn uncommitted_turns(&self) -> impl Iterator<Item = &TrackedTurn> {
         let ended = self.committing.ended.queue.iter().filter_map(|ended| match ended {
             EndedInput::Turn(id) => Some(id),
             EndedInput::Message(_) | EndedInput::Entry { .. } => None,

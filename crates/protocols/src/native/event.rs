@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use model::{AnswerReport, Chunk, MessageId, Position, Role, WaitReason};
+use model::{AnswerReport, Chunk, MessageId, OpenInput, Position, Role, WaitReason};
 
 use super::StreamError;
 
@@ -42,6 +42,10 @@ pub enum NativeEvent {
         position: Position,
         failure: Box<StreamError>,
     },
+    /// A person's input is accepted; the answer follows.
+    Input(Arc<OpenInput>),
+    /// The input of this answer will not be in the history: its turn has failed.
+    InputWithdrawn { message: MessageId },
     /// The turn of an answer waits. The event may be repeated and is not resumed.
     Waiting { message: MessageId, reason: WaitReason },
     /// Earlier events of the thread are void, because its store went back in time. The valid ones
@@ -54,7 +58,12 @@ impl NativeEvent {
     pub fn ended(&self) -> Option<&MessageId> {
         match self {
             Self::Complete { message, .. } | Self::Failed { message, .. } => Some(message),
-            Self::Chunk { .. } | Self::Reset { .. } | Self::Waiting { .. } | Self::Restart => None,
+            Self::Chunk { .. }
+            | Self::Reset { .. }
+            | Self::Input(_)
+            | Self::InputWithdrawn { .. }
+            | Self::Waiting { .. }
+            | Self::Restart => None,
         }
     }
 }

@@ -48,11 +48,17 @@ enum HistoryPart {
 
 const DONE: &str = "done";
 
+/// Key in an input's metadata: the id that the client has given its message.
+pub const CLIENT_MESSAGE_ID: &str = "client_message_id";
+
 impl HistoryMessage {
+    /// An input, under the client's own id if the client has given one.
     pub fn input(id: &MessageId, role: Role, text: &str, metadata: &Metadata) -> Self {
-        let metadata = metadata.as_map().cloned().unwrap_or_default();
+        let mut metadata = metadata.as_map().cloned().unwrap_or_default();
+        let own = metadata.remove(CLIENT_MESSAGE_ID);
+        let own = own.and_then(|own| MessageId::parse(own.as_str()?).ok());
         let parts = vec![HistoryPart::Text { text: text.to_owned(), state: DONE }];
-        Self { id: id.clone(), role: role.name(), metadata, parts }
+        Self { id: own.unwrap_or_else(|| id.clone()), role: role.name(), metadata, parts }
     }
 
     /// An answer, with its steps.

@@ -181,6 +181,16 @@ pub enum SeenEvent {
         attempt: u32,
         chunk: Arc<Chunk>,
     },
+    /// A person's input.
+    Input {
+        /// Id of the input.
+        input: MessageId,
+    },
+    /// An input leaves the thread.
+    InputWithdrawn {
+        /// Id of the input.
+        input: MessageId,
+    },
     /// The text of the message starts again.
     Reset {
         message: MessageId,

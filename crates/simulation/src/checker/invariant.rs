@@ -10,6 +10,7 @@ pub enum Invariant {
     Checkpoint,
     ClientText,
     OneTerminal,
+    Inputs,
     NothingMissed,
     EventIds,
     Epochs,
@@ -81,6 +82,9 @@ impl Invariant {
             Self::Checkpoint => "I5 the checkpoint passes nothing that is not persisted",
             Self::ClientText => "I6 a client's text is a prefix of the persisted text, equal when complete",
             Self::OneTerminal => "I8 a connection sees at most one terminal of a message, and the right one",
+            Self::Inputs => {
+                "P1 a client is shown each input once, before its answer, or that it is withdrawn"
+            }
             Self::NothingMissed => "C17 a client is sent every end after it came, once, in their order",
             Self::EventIds => "C13 an event id is unique for ever",
             Self::Epochs => "I9 epochs strictly rise",

@@ -110,6 +110,7 @@ fn as_shown(chunk: &Chunk) -> Chunk {
 impl<'a> Check<'a> {
     fn event(&mut self, seen: &'a SeenEvent, all: &mut BTreeMap<&'a MessageId, Shown>) {
         match seen {
+            SeenEvent::Input { .. } | SeenEvent::InputWithdrawn { .. } => {}
             SeenEvent::Cut => all.values_mut().for_each(|shown| shown.was_cut = true),
             SeenEvent::Chunk { message, attempt, chunk } => {
                 let shown = all.entry(message).or_default();

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Duration;
 
 use feed::{EndKind, EndedMessage, StorePage};
-use model::{MessageId, MessageKey, Position, ThreadId};
+use model::{BatchType, Message, MessageId, MessageKey, OpenInput, Position, ThreadId, TurnId};
 use partition::Commit;
 use protocols::{MessageHeader, StoredAnswer, StreamError};
 
@@ -22,6 +23,10 @@ impl Store {
     pub(super) fn add_end(&mut self, message: &model::Message) {
         let MessageKey { thread, message: id } = &message.key;
         if let Some((turn, TurnPart::Input | TurnPart::Step(_))) = part_of(id) {
+            let is_shown = message.placement.batch_type == BatchType::UserRequest;
+            if *id == turn.input() && is_shown && !message.metadata.is_synthetic() {
+                self.inputs.insert(turn.clone(), message.clone());
+            }
             let answer = id.as_str().rsplit_once("-s").filter(|_| *id != turn.input());
             if let Some(answer) = answer.and_then(|(answer, _)| MessageId::parse(answer).ok()) {
                 let key = MessageKey { thread: thread.clone(), message: answer };
@@ -40,7 +45,14 @@ impl Store {
             metadata: &message.metadata,
         });
         let answer = StoredAnswer::new(messages, header.is_answer(), attempt, placement.position);
-        let ended = EndedMessage { header, position: placement.position, how: EndKind::Stored(answer) };
+        let input = TurnId::of_answer(id).and_then(|(turn, run)| {
+            let input = self.inputs.remove(&turn).filter(|_| self.bug != Some(PlantedBug::InputsUnread))?;
+            let accepted_at = input.times.created_at.unwrap_or_default();
+            let Message { content, metadata, .. } = input;
+            Some(Arc::new(OpenInput { turn, run, content, metadata, accepted_at }))
+        });
+        let how = EndKind::Stored(answer);
+        let ended = EndedMessage { header, position: placement.position, how, input };
         self.ends_of.entry(thread.clone()).or_default().insert(placement.position, ended);
     }
 
@@ -59,7 +71,8 @@ impl Store {
             // One row per message.
             if ends.values().all(|ended| ended.header.message != failed.key.message) {
                 let how = EndKind::Failed(StreamError::from(&failed.failure));
-                ends.insert(failed.position, EndedMessage { header, position: failed.position, how });
+                let position = failed.position;
+                ends.insert(position, EndedMessage { header, position, how, input: None });
             }
         }
     }

@@ -13,8 +13,8 @@ use crate::error::StoreError;
 use crate::row::{batch_type, message_id, metadata, missing, role, unsigned};
 use crate::store::Store;
 
-/// A row that belongs to an end: the message itself, an earlier step of an answer, a tool result,
-/// or a failure.
+/// A row that belongs to an end: the message itself, the input that it answers, an earlier step of
+/// an answer, a tool result, or a failure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndRow {
     pub position: Position,
@@ -39,6 +39,8 @@ pub enum EndContent {
         tool_call_id: Option<String>,
         /// The metadata of the final chunk.
         metadata: Metadata,
+        /// Time of the message.
+        created_at: Timestamp,
     },
     /// A message that failed for good.
     Failure {
@@ -62,7 +64,8 @@ pub struct EndRows {
     /// True if a message is stored at the position itself, or the position is 0. False when the
     /// message was deleted or the store has gone back in time.
     pub has_after: bool,
-    /// Ordered by position. The rows of an answer are adjacent, and the answer comes last.
+    /// Ordered by position. The rows of an answer are adjacent: its input comes first, the answer
+    /// last.
     pub rows: Vec<EndRow>,
 }
 
@@ -172,6 +175,7 @@ fn end_row(row: &PgRow) -> Result<EndRow, StoreError> {
             tool_calls: row.try_get("tool_calls")?,
             tool_call_id: row.try_get("tool_call_id")?,
             metadata: metadata(row)?,
+            created_at: timestamp(row, "created_ms")?,
         },
         Some(code) => EndContent::Failure {
             code,

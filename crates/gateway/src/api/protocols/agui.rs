@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use http_server::error::{ErrorCode, Problem};
 use http_server::transport::extensions::ConnectionHandle;
-use model::{MessageId, Metadata, ThreadId, TurnId};
+use model::{MessageId, Metadata, QueryTarget, ThreadId, TurnId};
 use protocols::agui::{AgUiRequest, error_body};
 use protocols::{AgUi, RequestBody};
 
@@ -125,6 +125,7 @@ async fn named(
 
 /// Whether a turn that is not in the store is in progress or waits.
 async fn is_known(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Result<bool, Problem> {
-    let explained = owner_query::explain_up_to_date(backend, thread).await?;
+    let about = QueryTarget::Thread(thread.clone());
+    let explained = owner_query::explain_up_to_date(backend, thread, &about).await?;
     Ok(owner_query::has_turn(&explained, turn))
 }

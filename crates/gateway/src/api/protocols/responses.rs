@@ -200,7 +200,8 @@ async fn place(
 /// The newest turn that a client opened: the last one that waits, or the one in progress, or the
 /// last that was answered. No client has the id of a follow-up or a continuation.
 async fn last_turn(backend: &Backend, thread: &ThreadId) -> Result<Option<TurnId>, Problem> {
-    let explained = owner_query::explain_up_to_date(backend, thread).await?;
+    let about = QueryTarget::Thread(thread.clone());
+    let explained = owner_query::explain_up_to_date(backend, thread, &about).await?;
     let open = owner_query::turns_with_people(&explained).filter(|turn| !turn.is_continuation());
     if let Some(last) = open.last() {
         return Ok(Some(last.clone()));

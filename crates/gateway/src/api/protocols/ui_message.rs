@@ -10,9 +10,9 @@ use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use http_server::extract::query::QueryParams;
 use http_server::transport::extensions::ConnectionHandle;
-use model::{ControlKind, MessageId, Position, Role, TurnId, TurnOpened};
+use model::{ControlKind, MessageId, Metadata, Position, Role, TurnId, TurnOpened};
 use protocols::request::BadRequest;
-use protocols::ui_message::{HistoryMessage, Regenerated, UiMessageRequest, error_body};
+use protocols::ui_message::{CLIENT_MESSAGE_ID, HistoryMessage, Regenerated, UiMessageRequest, error_body};
 use protocols::{RequestBody, UiMessage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -21,6 +21,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::api::answer_stream;
 use crate::api::history;
+use crate::api::pending_inputs::PendingInputs;
 use crate::api::protocols::{
     ProtocolRequest, TurnAnswer, active, answered, client_idempotency_key, last, open, open_answer, posted,
     resume_answer, stream,
@@ -66,7 +67,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         .response::<UiHistory>(
             200,
             "Messages, oldest first",
-            json!({ "messages": [ui_message_example()], "next": null }),
+            json!({ "messages": [ui_message_example()], "owner_status": "available", "next": null }),
         )
         .errors(&[
             ErrorCode::UnknownThread,
@@ -128,13 +129,22 @@ async fn say(posted: ProtocolRequest) -> Result<Response, Problem> {
         agent: request.agent,
         policy: None,
         content: request.text,
-        metadata: request.metadata,
+        metadata: with_client_id(request.metadata, request.input_id.as_deref()),
         parameters: TurnParameters::new(request.wanted)?,
         key: key.or_else(|| client_idempotency_key("ui", request.input_id.as_deref())),
         options,
     };
     let (message, answer) = open(&ctx, connection, &input).await?;
     Ok(stream(UiMessage::new(message.clone()), message, answer))
+}
+
+/// Keeps the client's id of its message, so that the client finds the message under the same id
+/// after a reload.
+fn with_client_id(metadata: Metadata, id: Option<&str>) -> Metadata {
+    match id.filter(|id| MessageId::parse(id).is_ok()) {
+        Some(id) => metadata.with_text(CLIENT_MESSAGE_ID, id),
+        None => metadata,
+    }
 }
 
 /// Another answer to the last input: the next run of a turn that failed. A turn that was answered
@@ -239,12 +249,18 @@ pub(crate) struct UiHistory {
     /// UI messages, as `useChat` takes them.
     #[schema(value_type = Vec<Object>)]
     messages: Vec<HistoryMessage>,
+    /// Only on the page with the newest messages. If it is `unavailable`, questions that wait for
+    /// their answers may be missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = schemas::OwnerStatusSchema, required = false)]
+    owner_status: Option<&'static str>,
     /// Value of `next` for the next page, with older messages; null on the last page.
     #[schema(required)]
     next: Option<String>,
 }
 
-/// The messages that a page shows before it follows the stream.
+/// The messages that a page shows before it follows the stream: those of the history, then the
+/// questions that are not answered yet.
 pub(crate) async fn history(
     ctx: RequestContext,
     PathParam(thread): PathParam<String>,
@@ -253,8 +269,18 @@ pub(crate) async fn history(
     let outcome = async {
         let thread = ctx.thread(&thread)?;
         let range = Range { after: None, before: Some(Position::MAX), with_synthetic: false };
-        let (rows, _, next) = history::read(&ctx, &thread, range, query.next, query.limit, false).await?;
-        Ok(json_no_store(UiHistory { messages: ui_messages(&rows), next }))
+        let pending = match query.next {
+            None => Some(PendingInputs::read(ctx.backend()?, &thread).await),
+            Some(_) => None,
+        };
+        let owner_status = pending.as_ref().map(|pending| pending.owner_status().name());
+        let page = history::Page { next: query.next, limit: query.limit };
+        let (rows, _, next, pending) = history::read(&ctx, &thread, range, page, false, pending).await?;
+        let mut messages = ui_messages(&rows);
+        messages.extend(pending.iter().flat_map(PendingInputs::inputs).map(|input| {
+            HistoryMessage::input(&input.turn.input(), Role::User, &input.content, &input.metadata)
+        }));
+        Ok(json_no_store(UiHistory { messages, owner_status, next }))
     };
     answered(outcome.await, error_body)
 }

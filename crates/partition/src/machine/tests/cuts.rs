@@ -14,6 +14,10 @@ fn gateway() -> GatewayId {
     GatewayId::parse("g1").unwrap()
 }
 
+fn has(message: &MessageId, attempt: u32, next: u32) -> KnownMessage {
+    KnownMessage { message: message.clone(), attempt, next, has_input: false }
+}
+
 /// A request for all of the thread `t`.
 fn anything() -> SnapshotRequest {
     SnapshotRequest {
@@ -53,7 +57,7 @@ fn snapshot_lists_known_then_oldest_and_marks_left_out() {
     let mut script = ChunkScript::new();
     script.run("a:0x b:0y c:0z d:0w");
     let mut ask = |known: &[&str], max_messages: usize| {
-        let known = known.iter().map(|name| (id(name), 0, 0)).collect();
+        let known = known.iter().map(|name| has(&id(name), 0, 0)).collect();
         let answer = answer(&mut script, SnapshotRequest { known, max_messages, ..anything() });
         (texts(&answer), answer.left_out)
     };
@@ -72,7 +76,7 @@ fn snapshot_lists_known_then_oldest_and_marks_left_out() {
 fn full_snapshot_says_more_and_continues_by_page() {
     let mut script = ChunkScript::new();
     script.run("a:0x a:1y b:0z");
-    let mut known: Vec<(MessageId, u32, u32)> = Vec::new();
+    let mut known: Vec<KnownMessage> = Vec::new();
     let mut pages = Vec::new();
     loop {
         let answer =
@@ -83,8 +87,8 @@ fn full_snapshot_says_more_and_continues_by_page() {
         pages.push(texts(&answer));
         let seen = |open: &PartialText| {
             let before =
-                known.iter().find(|(message, ..)| *message == open.message).map_or(0, |(.., next)| *next);
-            (open.message.clone(), open.attempt, before + open.chunks.len() as u32)
+                known.iter().find(|known| known.message == open.message).map_or(0, |known| known.next);
+            has(&open.message, open.attempt, before + open.chunks.len() as u32)
         };
         known = answer.open.iter().map(seen).collect();
         if !answer.more {
@@ -101,7 +105,7 @@ fn message_not_looked_up_is_shown_only_when_known() {
     script.run("a:0x");
     let nothing = answer(&mut script, anything());
     assert_eq!((nothing.open.len(), nothing.left_out), (0, false));
-    let known = answer(&mut script, SnapshotRequest { known: vec![(id("a"), 0, 1)], ..anything() });
+    let known = answer(&mut script, SnapshotRequest { known: vec![has(&id("a"), 0, 1)], ..anything() });
     assert_eq!(texts(&known), "a:", "so that it is not taken for lost, and is not shown");
 }
 

@@ -10,6 +10,7 @@ mod ends;
 mod failures;
 mod follow_ups;
 mod following;
+mod inputs;
 mod postponed;
 mod recalled;
 mod refused;
@@ -41,6 +42,8 @@ struct TurnScript {
     due: Vec<TimerId>,
     /// Text sent to gateways, by turn.
     shown: Vec<(String, String)>,
+    /// Inputs sent to gateways.
+    inputs: Vec<String>,
     /// Answers checks, starts and commits automatically.
     auto: bool,
     rules: TurnRules,
@@ -156,6 +159,7 @@ impl TurnScript {
             endings: Vec::new(),
             due: Vec::new(),
             shown: Vec::new(),
+            inputs: Vec::new(),
             auto: true,
             rules: TurnRules::default(),
         };
@@ -203,6 +207,10 @@ impl TurnScript {
                 }
                 Action::DecideTimers(due) => {
                     self.due.extend(due);
+                    continue;
+                }
+                Action::Publish(ReadyChunks { input: Some(input), .. }) => {
+                    self.inputs.push(input.content.clone());
                     continue;
                 }
                 Action::Publish(ready) => {

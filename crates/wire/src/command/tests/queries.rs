@@ -50,7 +50,7 @@ proptest! {
             expected: run, received: 1, released: 0, missing: missing.clone(), gap_for_ms,
         });
         let open = open.collect();
-        let status = QueueStatus { active, waiting, reason, paused, head, applied_seq: Seq(77), open };
+        let status = QueueStatus { active, waiting, reason, paused, head, applied_seq: Seq(77), open, inputs: None };
         let payload = status::encode_reply(epoch, &status);
         prop_assert_eq!(status::decode_reply(&payload).unwrap(), status);
         prop_assert_eq!(crate::query_envelope::read_reply(&payload).unwrap().0, epoch);
@@ -75,7 +75,8 @@ fn open_batch(first: &WaitingTurn, at: i64, is_cut: bool) -> OpenBatch {
 
 #[test]
 fn queries_of_all_kinds_come_back() {
-    let known = vec![(MessageId::parse("m1").unwrap(), 1, 9)];
+    let message = MessageId::parse("m1").unwrap();
+    let known = vec![model::KnownMessage { message, attempt: 1, next: 9, has_input: true }];
     let request = query::SnapshotRequest { thread: thread(), known, max_messages: 16 };
     let gateway = GatewayId::parse("gateway-1").unwrap();
     let read = query::decode_query(&query::encode_snapshot_request(&gateway, &request)).unwrap();
@@ -90,7 +91,7 @@ fn queries_of_all_kinds_come_back() {
         let read = query::decode_query(&status::encode_query(&target)).unwrap();
         assert_eq!(read, Query::Status(target));
     }
-    let without_target = pb::query::Kind::Status(pb::StatusQuery { target: None, with_batch: false });
+    let without_target = pb::query::Kind::Status(pb::StatusQuery::default());
     for nothing in [pb::Query { kind: None }, pb::Query { kind: Some(without_target) }] {
         assert!(query::decode_query(&nothing.encode_to_vec().into()).is_err());
     }

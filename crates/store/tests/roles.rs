@@ -4,7 +4,7 @@
 use auth::{AccessRole, StoredKey, TenantName};
 use model::{AgentId, CommandId, Metadata, PartitionCount, Position, Tenant, ThreadId};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
-use store::{DeadLetterId, NewThread, ReplayClaim, RotatedKey, Store, StoreConfig, TenantScope};
+use store::{DeadLetterId, NewThread, ReplayClaim, SigningKey, Store, StoreConfig, TenantScope};
 
 use crate::fixture::Database;
 
@@ -70,6 +70,7 @@ fn gateway_key() -> StoredKey {
     StoredKey {
         id: new.id(),
         digest: new.digest(),
+        previous: None,
         tenant: TenantName::parse("beta").unwrap(),
         role: AccessRole::Admin,
         scopes: None,
@@ -270,9 +271,7 @@ async fn workers_and_operators_see_all_and_change_no_tables() {
                 refused(&mut session, sql).await;
             }
         } else {
-            assert!(
-                store.rotate_key(RotatedKey::TurnTokens, true, &command(), "ann").await.unwrap().is_some()
-            );
+            assert!(store.rotate_signing_key(SigningKey::TurnTokens, true, &command(), "ann").await.unwrap());
         }
     }
 }
@@ -296,7 +295,7 @@ async fn rights_are_granted_again_after_each_migration() {
 async fn keys_are_rotated_with_an_overlap_and_without() {
     let (database, store) = Database::new(1).await;
     let first = store.ticket_keys().await.unwrap();
-    assert!(store.rotate_key(RotatedKey::Tickets, true, &command(), "ann").await.unwrap().is_some());
+    assert!(store.rotate_signing_key(SigningKey::Tickets, true, &command(), "ann").await.unwrap());
     // Tickets are signed with the key that all gateways know, until they know the new one.
     let fresh = store.ticket_keys().await.unwrap();
     assert_eq!((fresh.len(), &fresh[0]), (2, &first[0]));
@@ -308,20 +307,20 @@ async fn keys_are_rotated_with_an_overlap_and_without() {
     let known = store.ticket_keys().await.unwrap();
     assert_eq!(known, [fresh[1].clone(), fresh[0].clone()]);
     assert!(
-        store.rotate_key(RotatedKey::Tickets, true, &command(), "ann").await.unwrap().is_none(),
+        !store.rotate_signing_key(SigningKey::Tickets, true, &command(), "ann").await.unwrap(),
         "a third key would have to count"
     );
-    assert!(store.rotate_key(RotatedKey::Tickets, false, &command(), "ann").await.unwrap().is_some());
+    assert!(store.rotate_signing_key(SigningKey::Tickets, false, &command(), "ann").await.unwrap());
     let dropped = store.ticket_keys().await.unwrap();
     assert!(dropped.len() == 1 && !known.contains(&dropped[0]));
-    assert!(store.rotate_key(RotatedKey::Tickets, true, &command(), "ann").await.unwrap().is_some());
+    assert!(store.rotate_signing_key(SigningKey::Tickets, true, &command(), "ann").await.unwrap());
     database
         .execute("UPDATE installation SET ticket_key_changed_at = ticket_key_changed_at - interval '2 hours'")
         .await;
     assert_eq!(store.ticket_keys().await.unwrap().len(), 1, "the overlap has passed");
 
     let first = store.token_keys().await.unwrap();
-    assert!(store.rotate_key(RotatedKey::TurnTokens, true, &command(), "ann").await.unwrap().is_some());
+    assert!(store.rotate_signing_key(SigningKey::TurnTokens, true, &command(), "ann").await.unwrap());
     let second = store.token_keys().await.unwrap();
     let (thread, turn) = (
         ThreadId::parse("t").unwrap(),
@@ -330,18 +329,18 @@ async fn keys_are_rotated_with_an_overlap_and_without() {
     assert!(second.is_newer_than(&first) && !first.is_newer_than(&second));
     assert!(second.accepts(&thread, &turn, 0, &first.token(&thread, &turn, 0)));
     assert!(!first.accepts(&thread, &turn, 0, &second.token(&thread, &turn, 0)));
-    assert!(store.rotate_key(RotatedKey::TurnTokens, true, &command(), "ann").await.unwrap().is_none());
+    assert!(!store.rotate_signing_key(SigningKey::TurnTokens, true, &command(), "ann").await.unwrap());
     database
         .execute("UPDATE installation SET token_key_changed_at = token_key_changed_at - interval '25 hours'")
         .await;
     let later = store.token_keys().await.unwrap();
     assert!(!later.accepts(&thread, &turn, 0, &first.token(&thread, &turn, 0)));
-    assert!(store.rotate_key(RotatedKey::TurnTokens, false, &command(), "ann").await.unwrap().is_some());
+    assert!(store.rotate_signing_key(SigningKey::TurnTokens, false, &command(), "ann").await.unwrap());
     let third = store.token_keys().await.unwrap();
     assert!(!third.accepts(&thread, &turn, 0, &second.token(&thread, &turn, 0)));
     // The audit log has each completed rotation and no other one.
     for (kind, details) in
-        [(RotatedKey::Tickets, [3_600, 0, 3_600].as_slice()), (RotatedKey::TurnTokens, &[0, 86_400])]
+        [(SigningKey::Tickets, [3_600, 0, 3_600].as_slice()), (SigningKey::TurnTokens, &[0, 86_400])]
     {
         let log = store.control_log(&kind.audit_subject(), None, 10).await.unwrap();
         let mut seen: Vec<_> = log.iter().map(|row| row.detail.clone().unwrap()).collect();

@@ -283,3 +283,30 @@ async fn reopen(store: &Store, tenant: &Tenant) -> store::ReopenedTenant {
     let command = model::CommandId::parse(&format!("{:016x}", rand::random::<u64>())).unwrap();
     store.reopen_tenant(Some(tenant), &command, "ann").await.unwrap()
 }
+
+#[tokio::test]
+async fn threads_of_a_tenant_come_in_pages_without_those_of_others() {
+    let (_database, store) = Database::new(1).await;
+    let tenants = [None, Some("a"), Some("acme"), Some("acme-2")];
+    for of in tenants {
+        for number in 0..40 {
+            name(&store, &thread_of(of, &format!("t{number}"))).await.unwrap();
+        }
+    }
+    for of in tenants {
+        let of = of.map(tenant);
+        for store in [store.clone(), store.for_tenant(of.clone())] {
+            let mut listed: Vec<ThreadId> = Vec::new();
+            loop {
+                let page = store.thread_ids_of_tenant(of.as_ref(), listed.last(), 7).await.unwrap();
+                if page.is_empty() {
+                    break;
+                }
+                listed.extend(page);
+            }
+            let each: std::collections::BTreeSet<_> = listed.iter().map(ThreadId::as_str).collect();
+            assert_eq!((listed.len(), each.len()), (40, 40), "{of:?}");
+            assert!(listed.iter().all(|thread| thread.tenant() == of), "{of:?}: {listed:?}");
+        }
+    }
+}

@@ -105,7 +105,12 @@ fn response(form: ErrorForm, codes: &BTreeSet<ErrorCode>) -> Value {
         let status = if has_statuses { format!("{} ", code.status().as_u16()) } else { String::new() };
         format!("* {status}`{}`: {}", code.name(), code.meaning())
     };
-    let lines: Vec<_> = codes.iter().map(line).collect();
+    // A response of one status refers to the others for what they say already.
+    let shared = if has_statuses { BTreeSet::new() } else { shared() };
+    let mut lines: Vec<_> = codes.difference(&shared).map(line).collect();
+    if !codes.is_disjoint(&shared) {
+        lines.push("* those of `Refused` that have this status".to_owned());
+    }
     let of_codes = json!({
         "allOf": [reference("schemas", "Problem")],
         "properties": { "code": { "enum": names } },

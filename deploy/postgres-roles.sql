@@ -14,7 +14,7 @@
 --       antiphon_worker_login: reads and writes the rows of all tenants; no DDL, no API keys
 --   antiphon gateway, mcp
 --       antiphon_gateway_login: one tenant at a time; no DDL, no keys of turn tokens
---   commands that work on Postgres, such as erase, threads import and keys create-first
+--   commands that work on Postgres, such as erase, database import and keys create-first
 --       antiphon_operator_login: all rows of all tenants; no DDL
 --
 -- Two fleets on one server share the three group roles: give each fleet login roles of its own, and

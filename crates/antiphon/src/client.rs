@@ -9,6 +9,7 @@ mod answers;
 mod arguments;
 mod awaited;
 mod description;
+mod exported;
 mod refusal;
 mod request;
 mod show;

@@ -4,22 +4,18 @@
 //! A command prints its result to standard output, as a table or as JSON. Everything else goes to
 //! standard error.
 
-mod batch_pages;
 mod check;
 mod command_id;
 mod config;
 mod doctor;
 mod erase;
 mod export;
-mod exported_follow_up;
-mod exported_threads;
 mod import;
 mod keys;
 mod langchain_export;
 mod layout;
 mod lookup;
 mod memory;
-mod output_file;
 mod partitions;
 mod progress;
 mod tenants;
@@ -30,9 +26,9 @@ use store::{Store, StoreConfig};
 use self::timeouts::{SERVER_TIMEOUT, STATEMENT_TIMEOUT};
 use crate::exit::ExitError;
 use crate::options::{
-    Batches, BatchesCommand, Config, ConfigCommand, Database, Doctor, Erase, ExportFormat, Keys, KeysCommand,
-    Memory, MemoryCommand, Migrate, Partitions, PartitionsCommand, Tenants, TenantsCommand, Threads,
-    ThreadsCommand,
+    Batches, BatchesCommand, Config, ConfigCommand, Copies, CopiesCommand, Database, Doctor, Erase,
+    ExportFormat, Keys, KeysCommand, Memory, MemoryCommand, Migrate, Partitions, PartitionsCommand, Tenants,
+    TenantsCommand,
 };
 
 /// Runs a command on batches.
@@ -41,17 +37,17 @@ pub(crate) async fn run_batches(options: Batches) -> Result<(), ExitError> {
     check::run(&connect(&check.database).await?, &check).await
 }
 
-/// Runs a command on threads.
-pub(crate) async fn run_threads(options: Threads) -> Result<(), ExitError> {
+/// Exports or imports threads without the API.
+pub(crate) async fn run_copies(options: Copies) -> Result<(), ExitError> {
     match options.command {
-        ThreadsCommand::Export(export) => {
+        CopiesCommand::Export(export) => {
             let store = connect(&export.database).await?;
             match export.to {
                 ExportFormat::Antiphon => export::run(&store, &export).await,
                 ExportFormat::Langchain => langchain_export::run(&store, &export).await,
             }
         }
-        ThreadsCommand::Import(import) => import::run(&connect(&import.database).await?, &import).await,
+        CopiesCommand::Import(import) => import::run(&connect(&import.database).await?, &import).await,
     }
 }
 
@@ -72,17 +68,13 @@ pub(crate) async fn run_erase(options: Erase) -> Result<(), ExitError> {
 pub(crate) async fn run_keys(options: Keys) -> Result<(), ExitError> {
     match options.command {
         KeysCommand::CreateFirst(create) => keys::create(&connect(&create.database).await?, &create).await,
-        KeysCommand::Rotate(rotate) => keys::rotate(&connect(&rotate.database).await?, &rotate).await,
-        KeysCommand::Rotations(list) => keys::rotations(&connect(&list.database).await?, &list).await,
     }
 }
 
-/// Runs a command on erased tenants.
+/// Reopens the erased default tenant.
 pub(crate) async fn run_tenants(options: Tenants) -> Result<(), ExitError> {
-    match options.command {
-        TenantsCommand::Erased(list) => tenants::list(&connect(&list.database).await?, &list).await,
-        TenantsCommand::Reopen(reopen) => tenants::reopen(&connect(&reopen.database).await?, &reopen).await,
-    }
+    let TenantsCommand::ReopenDefault(reopen) = options.command;
+    tenants::reopen_default(&connect(&reopen.database).await?, &reopen).await
 }
 
 /// Checks Postgres, NATS and the fleet.

@@ -12,6 +12,7 @@ mod mapping;
 mod mcp_role;
 mod options;
 mod output;
+mod output_file;
 #[cfg(test)]
 mod reference_tests;
 mod roles;

@@ -2,6 +2,7 @@
 
 mod auth;
 mod config;
+mod copies;
 mod embeddings;
 mod gateway;
 mod mcp;
@@ -10,7 +11,6 @@ mod prices;
 mod process;
 mod settings;
 mod tenants;
-mod threads;
 mod traces;
 mod values;
 mod variables;
@@ -27,14 +27,14 @@ use crate::exit::ExitError;
 use crate::output::OutputArguments;
 
 pub(crate) use self::config::{CheckedCommand, Config, ConfigCheck, ConfigCommand};
+pub(crate) use self::copies::*;
 pub(crate) use self::embeddings::EmbeddingsArguments;
 pub(crate) use self::gateway::GatewaySettings;
 pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
 pub(crate) use self::prices::Prices;
 pub(crate) use self::process::{Log, Metrics, NatsArguments, ProcessArguments, Servers, StreamArguments};
-pub(crate) use self::tenants::{ErasedTenants, ReopenTenant, Tenants, TenantsCommand};
-pub(crate) use self::threads::*;
+pub(crate) use self::tenants::{ReopenDefaultTenant, Tenants, TenantsCommand};
 pub(crate) use self::variables::misspelt_variable;
 pub(crate) use self::worker::WorkerSettings;
 pub(crate) use self::workflow::{EngineName, InterfaceName, Workflow, WorkflowSettings};
@@ -101,12 +101,14 @@ pub(crate) enum Command {
     Config(Config),
     /// Show and repair batches.
     Batches(Batches),
-    /// Create, follow, export, import, copy and erase threads.
-    Threads(Threads),
+    /// Export and import threads without the API: all tenants at once, formats of other systems, and
+    /// fleets that are down.
+    #[command(name = "database")]
+    Copies(Copies),
     /// Erase a thread, a user or a tenant without the API: for a fleet that is down, and for the
     /// default tenant. Without --yes it only lists what there is.
     Erase(Erase),
-    /// Make, list and revoke API keys, and rotate the keys of the fleet.
+    /// Make, list, rotate and revoke API keys.
     Keys(Keys),
     /// Erase tenants, list erased ones, and let the name of one be used again.
     Tenants(Tenants),

@@ -29,7 +29,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
     let role = match options.command {
         // A signal can end these commands at any time, because they leave nothing half done.
         Command::Batches(options) => return commands::run_batches(options).await,
-        Command::Threads(options) => return commands::run_threads(options).await,
+        Command::Copies(options) => return commands::run_copies(options).await,
         Command::Memory(options) => return commands::run_memory(options).await,
         Command::Erase(options) => return commands::run_erase(options).await,
         Command::Keys(options) => return commands::run_keys(options).await,
@@ -58,7 +58,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
             Command::Healthcheck(_)
             | Command::Config(_)
             | Command::Batches(_)
-            | Command::Threads(_)
+            | Command::Copies(_)
             | Command::Erase(_)
             | Command::Keys(_)
             | Command::Tenants(_)

@@ -28,6 +28,8 @@ pub struct StoredKey {
     pub id: KeyId,
     /// SHA-256 of the key's text.
     pub digest: [u8; 32],
+    /// The secret before the last rotation.
+    pub previous: Option<PreviousSecret>,
     /// The tenant that the key gives access to.
     pub tenant: TenantName,
     pub role: AccessRole,
@@ -39,6 +41,25 @@ pub struct StoredKey {
     pub expires_at: Option<Timestamp>,
     /// Time of the revocation. Any value means revoked, because no revocation lies in the future.
     pub revoked_at: Option<Timestamp>,
+}
+
+/// A secret that a rotation has replaced, and that is valid for a while.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PreviousSecret {
+    /// SHA-256 of the text with this secret.
+    pub digest: [u8; 32],
+    pub valid_until: Timestamp,
+}
+
+/// Tells the secrets of one key apart: the first bytes of their digests.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SecretMark(pub(crate) [u8; 8]);
+
+/// An API key behind a credential, and which of its secrets was presented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PresentedKey {
+    pub id: KeyId,
+    pub secret: SecretMark,
 }
 
 /// A text in the form of a key, which is not verified yet. It does not hold the secret.
@@ -54,7 +75,7 @@ pub enum ApiKeyError {
     /// The text is not a key.
     #[error("the text is not an API key")]
     Malformed,
-    /// The secret is wrong, or the stored key has another id.
+    /// The secret is wrong or was replaced, or the stored key has another id.
     #[error("the API key is wrong")]
     Wrong,
     /// The key was revoked.
@@ -68,7 +89,11 @@ pub enum ApiKeyError {
 impl NewKey {
     /// Makes a key from random bytes, which must come from a cryptographically secure source.
     pub fn from_random(id: [u8; 8], secret: [u8; 32]) -> Self {
-        let id = KeyId(id);
+        Self::of_id(KeyId(id), secret)
+    }
+
+    /// Makes a key with this id from random bytes: another secret of an existing key.
+    pub fn of_id(id: KeyId, secret: [u8; 32]) -> Self {
         let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         Self { text: format!("{PREFIX}{id}_{secret}"), id }
     }
@@ -119,24 +144,41 @@ impl ApiKey {
     /// # Errors
     /// The secret is wrong, or the key was revoked or has expired.
     pub fn check(&self, stored: &StoredKey, now: Timestamp) -> Result<Principal, ApiKeyError> {
-        let same = self.digest.ct_eq(&stored.digest) & self.id.0.ct_eq(&stored.id.0);
-        if !bool::from(same) {
+        let mut same = self.digest.ct_eq(&stored.digest);
+        if let Some(previous) = &stored.previous {
+            same |= self.digest.ct_eq(&previous.digest);
+        }
+        if !bool::from(same & self.id.0.ct_eq(&stored.id.0)) {
             return Err(ApiKeyError::Wrong);
         }
-        stored.principal(now)
+        stored.principal(SecretMark::of(&self.digest), now)
+    }
+}
+
+impl SecretMark {
+    fn of(digest: &[u8; 32]) -> Self {
+        let [a, b, c, d, e, f, g, h, ..] = *digest;
+        Self([a, b, c, d, e, f, g, h])
     }
 }
 
 impl StoredKey {
-    /// The principal of this key. Call it again with the current stored key while a stream is open.
+    /// The principal of this key, with one of its secrets. Call it again with the current stored
+    /// key while a stream is open.
     ///
     /// # Errors
-    /// The key was revoked or has expired.
-    pub fn principal(&self, now: Timestamp) -> Result<Principal, ApiKeyError> {
+    /// The key was revoked, or it or the secret has expired or was replaced.
+    pub fn principal(&self, secret: SecretMark, now: Timestamp) -> Result<Principal, ApiKeyError> {
         if self.revoked_at.is_some() {
             return Err(ApiKeyError::Revoked);
         }
-        if self.expires_at.is_some_and(|end| end <= now) {
+        let end_of_secret = match &self.previous {
+            _ if secret == SecretMark::of(&self.digest) => None,
+            Some(previous) if secret == SecretMark::of(&previous.digest) => Some(previous.valid_until),
+            Some(_) | None => return Err(ApiKeyError::Wrong),
+        };
+        let expires_at = [self.expires_at, end_of_secret].into_iter().flatten().min();
+        if expires_at.is_some_and(|end| end <= now) {
             return Err(ApiKeyError::Expired);
         }
         let role = self.role.permissions();
@@ -147,8 +189,8 @@ impl StoredKey {
             // role's permissions.
             permissions: self.scopes.map_or(role, |scopes| scopes.and(role)),
             thread: None,
-            expires_at: self.expires_at,
-            source: CredentialSource::Key { id: self.id },
+            expires_at,
+            source: CredentialSource::Key(PresentedKey { id: self.id, secret }),
         })
     }
 }
@@ -168,10 +210,25 @@ impl fmt::Debug for ApiKey {
 }
 
 /// Omits the digest.
+impl fmt::Debug for PreviousSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PreviousSecret").field("valid_until", &self.valid_until).finish_non_exhaustive()
+    }
+}
+
+/// Omits the bytes, which are a part of the digest.
+impl fmt::Debug for SecretMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretMark(…)")
+    }
+}
+
+/// Omits the digest.
 impl fmt::Debug for StoredKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoredKey")
             .field("id", &self.id)
+            .field("previous", &self.previous)
             .field("tenant", &self.tenant)
             .field("role", &self.role)
             .field("scopes", &self.scopes)

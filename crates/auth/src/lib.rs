@@ -29,7 +29,7 @@ mod tenant;
 pub mod ticket;
 
 pub use cors::{CorsRules, HeaderPair, InvalidOrigin};
-pub use key::{ApiKey, ApiKeyError, NewKey, StoredKey};
+pub use key::{ApiKey, ApiKeyError, NewKey, PresentedKey, PreviousSecret, SecretMark, StoredKey};
 pub use key_id::KeyId;
 pub use limits::{
     InvalidRate, Limit, LimitExceeded, Rate, RequestClass, StreamPermit, TenantLimits, TenantRateLimiter,

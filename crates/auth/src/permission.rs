@@ -24,7 +24,7 @@ pub enum Permission {
     ReadDeadLetters,
     /// Replay and drop rejected inputs.
     OperateDeadLetters,
-    /// Make and revoke API keys.
+    /// Make, rotate and revoke API keys.
     ManageKeys,
     /// Read reasoning sessions.
     ReadReasoning,
@@ -36,15 +36,18 @@ pub enum Permission {
     WriteMemory,
     /// Read incidents, which concern the installation and not a tenant.
     ReadFleet,
-    /// Acknowledge incidents of the installation.
+    /// Acknowledge incidents of the installation, and rotate the keys with which it signs.
     OperateFleet,
-    /// Erase threads and users, and read the receipts; tenants too, in the default tenant.
+    /// Erase threads and users, and read the receipts; in the default tenant also erase and reopen
+    /// tenants.
     EraseData,
+    /// Export all threads of the tenant.
+    ExportData,
 }
 
 impl Permission {
     /// The list of all permissions.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::ReadThreads,
         Self::WriteThreads,
         Self::ReadAgents,
@@ -62,6 +65,7 @@ impl Permission {
         Self::ReadFleet,
         Self::OperateFleet,
         Self::EraseData,
+        Self::ExportData,
     ];
 
     /// Name as a scope.
@@ -84,6 +88,7 @@ impl Permission {
             Self::ReadFleet => "fleet:read",
             Self::OperateFleet => "fleet:operate",
             Self::EraseData => "data:erase",
+            Self::ExportData => "data:export",
         }
     }
 

@@ -2,7 +2,7 @@
 
 use model::{ThreadId, Timestamp};
 
-use crate::{AccessRole, KeyId, Permission, Permissions, TenantName};
+use crate::{AccessRole, Permission, Permissions, PresentedKey, TenantName};
 
 /// The principal for which a request is served. Only the check of a credential creates one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,17 +19,14 @@ pub struct Principal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CredentialSource {
     /// An API key.
-    Key {
-        /// Id of the key.
-        id: KeyId,
-    },
+    Key(PresentedKey),
     /// A signed token of an identity provider.
     Jwt,
     /// A ticket for one thread's stream.
     Ticket {
-        /// The API key with which it was requested, if any. If the key is revoked, its tickets
-        /// become invalid.
-        key: Option<KeyId>,
+        /// The API key with which it was requested, if any. If the key is revoked, or this secret
+        /// of it ends, its tickets become invalid.
+        key: Option<PresentedKey>,
     },
     /// No credential: authentication is disabled.
     Insecure,
@@ -81,9 +78,9 @@ impl Principal {
     }
 
     /// The API key behind the credential, directly or through a ticket.
-    pub fn key(&self) -> Option<KeyId> {
+    pub fn key(&self) -> Option<PresentedKey> {
         match self.source {
-            CredentialSource::Key { id } => Some(id),
+            CredentialSource::Key(key) => Some(key),
             CredentialSource::Ticket { key } => key,
             CredentialSource::Jwt | CredentialSource::Insecure => None,
         }

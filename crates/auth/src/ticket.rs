@@ -2,12 +2,13 @@
 //!
 //! A ticket only permits to subscribe to one thread until the ticket expires. It is stateless, so
 //! that any gateway can check it. It may be used repeatedly, because a browser reconnects to the
-//! same URL. It expires no later than its requester's credential. It names the requester's API key,
-//! so that revoking the key ends its tickets.
+//! same URL. It expires no later than its requester's credential. It names the requester's API key
+//! and the secret of it, so that revoking the key, or the end of that secret, ends its tickets.
 //!
 //! Text: `tkt_<payload>.<mac>` in base64url without padding. Payload: version (1 byte), expiry in s
-//! (8 bytes), then tenant, requester and thread, each preceded by its length (1 byte). The MAC is
-//! HMAC-SHA256 over a fixed prefix and the payload.
+//! (8 bytes), the mark of the API key's secret (8 bytes, zeros without a key), then tenant,
+//! requester and thread, each preceded by its length (1 byte). The MAC is HMAC-SHA256 over a fixed
+//! prefix and the payload.
 
 use std::fmt;
 
@@ -16,13 +17,15 @@ use hmac::{Hmac, KeyInit, Mac};
 use model::{ThreadId, Timestamp};
 use sha2::Sha256;
 
-use crate::{KeyId, Permissions, Principal, TenantName, principal::CredentialSource};
+use crate::{
+    KeyId, Permissions, PresentedKey, Principal, SecretMark, TenantName, principal::CredentialSource,
+};
 
 const PREFIX: &str = "tkt_";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Prefix of the signed bytes, which separates tickets from possible future uses of the key.
 const DOMAIN: &[u8] = b"antiphon stream ticket\0";
-/// Maximum bytes of a ticket. With the longest names it has 448.
+/// Maximum bytes of a ticket. With the longest names it has 459.
 const LONGEST: usize = 512;
 
 /// Minimum lifetime of a ticket, in s.
@@ -126,6 +129,7 @@ pub fn issue(
     }
     let mut payload = vec![VERSION];
     payload.extend(end_s.to_be_bytes());
+    payload.extend(requester.key().map_or([0; 8], |key| key.secret.0));
     for part in [requester.tenant.as_str().unwrap_or_default(), &requester.name, thread.as_str()] {
         payload.push(u8::try_from(part.len()).map_err(|_| IssueError::NotAllowed)?);
         payload.extend(part.as_bytes());
@@ -171,6 +175,7 @@ pub fn has_prefix(text: &str) -> bool {
 fn read(payload: &[u8]) -> Option<Principal> {
     let (version, rest) = payload.split_first()?;
     let (end_s, rest) = rest.split_first_chunk()?;
+    let (secret, rest) = rest.split_first_chunk()?;
     let (tenant, rest) = part(rest)?;
     let (name, rest) = part(rest)?;
     let (thread, rest) = part(rest)?;
@@ -178,13 +183,16 @@ fn read(payload: &[u8]) -> Option<Principal> {
         return None;
     }
     let tenant = if tenant.is_empty() { TenantName::default() } else { TenantName::parse(tenant).ok()? };
+    let id = name.strip_prefix("key:").and_then(KeyId::parse);
     Some(Principal {
         tenant,
         name: name.into(),
         permissions: Permissions::NONE,
         thread: Some(ThreadId::parse(thread).ok()?),
         expires_at: Some(Timestamp(i64::from_be_bytes(*end_s).saturating_mul(1000))),
-        source: CredentialSource::Ticket { key: name.strip_prefix("key:").and_then(KeyId::parse) },
+        source: CredentialSource::Ticket {
+            key: id.map(|id| PresentedKey { id, secret: SecretMark(*secret) }),
+        },
     })
 }
 

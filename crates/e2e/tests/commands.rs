@@ -151,7 +151,7 @@ impl CommandFixture {
 
     async fn export(&self, name: &str) -> String {
         let path = self.path(name);
-        self.json(&format!("threads export --all --output {}", path.display())).await;
+        self.json(&format!("database export --all --output {}", path.display())).await;
         std::fs::read_to_string(path).unwrap()
     }
 }
@@ -206,7 +206,7 @@ async fn what_is_exported_is_imported_once_and_exported_alike() {
     for fixture in [fixture_with_talk().await, fixture_with_long_thread().await] {
         let text = fixture.export("a").await;
         let other = CommandFixture::new().await;
-        let import = format!("threads import --file {}", fixture.path("a").display());
+        let import = format!("database import --file {}", fixture.path("a").display());
         let first = other.json(&import).await;
         assert_eq!(first["messages"], first["new_messages"], "{first}");
         assert_eq!(other.stored().await, fixture.stored().await);
@@ -234,7 +234,7 @@ async fn a_file_that_was_cut_is_refused_and_gone_on_with() {
     std::fs::write(&cut, &text[..text.len() * 4 / 5]).unwrap();
     let lines = text[..text.len() * 4 / 5].lines().count();
     let words =
-        |file: &Path| format!("threads import --file {} --resume {}", file.display(), cursor.display());
+        |file: &Path| format!("database import --file {} --resume {}", file.display(), cursor.display());
     let why = other.refused(&words(&cut)).await;
     assert!(
         why.starts_with(&format!("line {lines}: not a line of an export, or cut in the middle")),
@@ -296,7 +296,7 @@ async fn what_cannot_be_taken_is_refused_with_its_line_and_why() {
     for (text, says) in cases {
         let other = CommandFixture::new().await;
         std::fs::write(fixture.path("bad"), &text).unwrap();
-        let why = other.refused(&format!("threads import --file {}", fixture.path("bad").display())).await;
+        let why = other.refused(&format!("database import --file {}", fixture.path("bad").display())).await;
         let future = why.contains("later than now");
         assert!(why.starts_with(&says) || (says.contains("digest") && future), "{why}\nand not {says}");
         assert_eq!(
@@ -310,7 +310,7 @@ async fn what_cannot_be_taken_is_refused_with_its_line_and_why() {
 async fn existing_thread_imports_only_what_follows_it() {
     let fixture = fixture_with_talk().await;
     fixture.export("a").await;
-    let import = format!("threads import --file {}", fixture.path("a").display());
+    let import = format!("database import --file {}", fixture.path("a").display());
     for (sql, why) in [
         (
             "UPDATE messages SET content = 'other' WHERE position = 12",
@@ -509,7 +509,7 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
     // An import does not bring the thread back.
     let source = fixture_with_long_thread().await;
     source.export("a").await;
-    let import = fixture.json(&format!("threads import --file {}", source.path("a").display())).await;
+    let import = fixture.json(&format!("database import --file {}", source.path("a").display())).await;
     assert_eq!((&import["threads"], &import["messages"]), (&json!(0), &json!(0)), "{import}");
 }
 
@@ -523,13 +523,13 @@ async fn wrong_words_end_with_one_line() {
         ("batches show t -5", 2, "unexpected argument '-5'"),
         ("batches list t --url nowhere", 2, "ANTIPHON_URL \"nowhere\" is no address"),
         ("batches list t --url http://127.0.0.1:9", 1, "is a gateway running"),
-        ("threads export", 2, "required arguments were not provided"),
-        ("threads import --from openai", 2, "--from openai needs --thread"),
+        ("database export", 2, "required arguments were not provided"),
+        ("database import --from openai", 2, "--from openai needs --thread"),
         ("batches list none", 1, "partition_unavailable"),
         ("batches show none 7", 1, "unknown_batch"),
-        ("threads export none", 1, "there is no thread none"),
-        ("threads import --file /nonexistent", 1, "/nonexistent cannot be read"),
-        ("threads import", 1, "line 0: the file ends before its trailer"),
+        ("database export none", 1, "there is no thread none"),
+        ("database import --file /nonexistent", 1, "/nonexistent cannot be read"),
+        ("database import", 1, "line 0: the file ends before its trailer"),
     ] {
         let done = fixture.invoke(words).await;
         assert_eq!(done.code, Some(code), "{words}: {}", done.stderr);
@@ -537,7 +537,7 @@ async fn wrong_words_end_with_one_line() {
         assert_eq!(done.stderr.lines().count(), 1, "{words}: {}", done.stderr);
         assert_eq!(done.stdout, "", "{words}");
     }
-    let table = fixture.invoke("threads export --all").await;
+    let table = fixture.invoke("database export --all").await;
     assert!(table.stdout.starts_with("{\"antiphon_export\":2}\n{\"trailer\""), "{}", table.stdout);
 }
 

@@ -8,7 +8,7 @@ use testkit::fleet::invoke;
 
 use crate::{
     api_client::{SOON, alone, asked_for, said, scripted},
-    fixture::Fixture,
+    fixture::{Fixture, api_url},
 };
 
 /// Checks that the action was executed, and its id is in the answer.
@@ -339,8 +339,8 @@ async fn turns_go_on_when_the_key_of_their_tokens_is_rotated() {
         request.say("one ").await.unwrap();
         asked.push(request);
     }
-    let env = [("DATABASE_URL".to_owned(), fixture.database_url())];
-    let rotated = invoke(&["keys", "rotate", "turn-tokens", "-o", "json"], &env).await.unwrap();
+    let env = [api_url(fixture.fleet.gateways[0].http_addr())];
+    let rotated = invoke(&["signing-keys", "rotate", "turn-tokens"], &env).await.unwrap();
     assert_eq!(rotated.code, Some(0), "{}", rotated.stderr);
     // Owners read the key with the next renewal of their leases.
     tokio::time::sleep(Duration::from_secs(6)).await;

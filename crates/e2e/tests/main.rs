@@ -30,6 +30,7 @@ mod doctor;
 mod edge_cases;
 mod erasing;
 mod examples;
+mod exports;
 mod fact_vectors;
 mod fixture;
 mod follow_ups;

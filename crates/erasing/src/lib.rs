@@ -77,6 +77,13 @@ pub async fn preview(
     for threads in attempt.threads.chunks(THREADS_AT_ONCE) {
         progress.add_rows(&store.rows_of_threads(threads).await?);
     }
+    if let ErasedData::Owner(owner) = &erasure.data {
+        let rows = store.rows_of_owner(owner, &attempt.threads).await?;
+        match owner {
+            ErasedOwner::User(..) => progress.add_rows(&rows),
+            ErasedOwner::Tenant(_) => progress.add_rows_of_tenant(&rows),
+        }
+    }
     progress.set_threads(attempt.threads.len());
     for (stream, entries) in ErasedStreams::of_threads(bus, &attempt).entries().await? {
         progress.add_entries(&stream, entries);

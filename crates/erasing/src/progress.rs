@@ -57,6 +57,17 @@ impl ErasureProgress {
         });
     }
 
+    /// Adds what a tenant has. Rows of its threads are among these, so they were counted before;
+    /// only the audit entries are others.
+    pub(crate) fn add_rows_of_tenant(&self, rows: &ErasedRows) {
+        self.with(|state| {
+            for (table, rows) in rows {
+                let counted = state.counts.tables.entry(table.clone()).or_default();
+                *counted = if table == "audit_log" { *counted + rows } else { (*rows).max(*counted) };
+            }
+        });
+    }
+
     pub(crate) fn add_entries(&self, stream: &str, entries: u64) {
         self.with(|state| *state.counts.streams.entry(stream.to_owned()).or_default() += entries);
     }

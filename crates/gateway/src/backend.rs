@@ -10,6 +10,7 @@ use embeddings::Embeddings;
 use model::{AgentId, GatewayId, PartitionCount, PartitionId, Tenant, ThreadId, Timestamp};
 use runtime::Clock;
 use store::{FoundFact, Replica, ReplicaState, Store, StoreError};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{GatewayLimits, ReplicaConfig};
@@ -34,7 +35,12 @@ pub(crate) struct Backend {
     clock: Clock,
     /// Used for inputs while Postgres is unavailable.
     pub(crate) settings_cache: Arc<SettingsCache>,
+    /// Places for exports, which read much.
+    exports: Arc<Semaphore>,
 }
+
+/// Maximum number of exports that run in a gateway.
+const MAX_EXPORTS: usize = 4;
 
 /// What a backend is made of.
 pub(crate) struct BackendParts {
@@ -54,12 +60,31 @@ impl Backend {
     pub(crate) fn new(parts: BackendParts) -> Self {
         let BackendParts { id, bus, store, clock, count, limits, drain, drain_time, embeddings } = parts;
         let (replica, settings_cache) = (Replica::default(), Arc::default());
-        Self { id, bus, store, replica, embeddings, limits, drain, drain_time, count, clock, settings_cache }
+        let exports = Arc::new(Semaphore::new(MAX_EXPORTS));
+        Self {
+            id,
+            bus,
+            store,
+            replica,
+            embeddings,
+            limits,
+            drain,
+            drain_time,
+            count,
+            clock,
+            settings_cache,
+            exports,
+        }
     }
 
     /// A backend that reads and writes on behalf of a tenant, under row-level security.
     pub(crate) fn of_tenant(&self, tenant: Option<Tenant>) -> Self {
         Self { store: self.store.for_tenant(tenant), ..self.clone() }
+    }
+
+    /// The places for exports.
+    pub(crate) fn exports(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.exports)
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -17,9 +17,10 @@ use serde_json::{Map, Value, json};
 
 use crate::api::protocols::{agui, completions, models, responses, ui_message};
 use crate::api::{
-    agents, audit, batches, budgets, context, dead_letters, delayed_tasks, docs, erasures, events,
+    agents, audit, batches, budgets, context, dead_letters, delayed_tasks, docs, erasures, events, exports,
     failed_turns, follow_ups, forks, heartbeats, history, incidents, keys, memory, messages, notes,
-    reasoning, schedules, service_info, tasks, threads, tickets, tool_incidents, turns, usage,
+    reasoning, schedules, service_info, signing_keys, tasks, tenants, threads, tickets, tool_incidents,
+    turns, usage,
 };
 use crate::openapi::operation::{self, Operation, Scope};
 use crate::openapi::refusals::Refusals;
@@ -52,6 +53,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         docs::operations(),
         erasures::operations(),
         events::operations(),
+        exports::operations(),
         failed_turns::operations(),
         follow_ups::operations(),
         forks::operations(),
@@ -67,7 +69,9 @@ pub(crate) fn operations() -> Vec<Operation> {
         responses::operations(),
         schedules::operations(),
         service_info::operations(),
+        signing_keys::operations(),
         tasks::operations(),
+        tenants::operations(),
         threads::operations(),
         tickets::operations(),
         tool_incidents::operations(),

@@ -21,7 +21,7 @@ mod role_server;
 mod server;
 pub mod transport;
 
-pub use crate::auth::authenticator::new_key;
+pub use crate::auth::authenticator::{new_key, new_key_of};
 pub use crate::auth::config::{AccessConfig, TokenConfig, TokenError, TokenKeys};
 pub use crate::config::{HttpConfig, HttpServerError};
 pub use crate::layers::with_layers;

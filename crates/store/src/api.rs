@@ -21,7 +21,7 @@ pub use agents::{
 };
 pub use audit::AuditRow;
 pub(crate) use keys::TURN_TOKENS_OVERLAP;
-pub use keys::{KeyRow, RotatedKey, key_subject};
+pub use keys::{KeyRow, SigningKey, key_subject};
 pub use messages::{EndContent, EndRow, EndRows};
 pub use responses::{AskedResponse, ResponseRow};
 pub use schedules::{MOST_SCHEDULES, PutOutcome, PutSchedule, ScheduleRow, StoredSchedule};

@@ -49,17 +49,31 @@ const OF_TENANTS: [(&str, &str); 11] = [
     // Usage of turn limits by the tenant's turns.
     ("turn_limits", "CASE WHEN starts_with(key, 'tenant:') THEN substr(key, 8) END"),
     ("turn_limit_turns", "CASE WHEN starts_with(key, 'tenant:') THEN substr(key, 8) END"),
-    // Audit entries about budgets, keys, and reasoning sessions that earlier builds deleted. All
-    // other entries belong to threads and agents and are erased with them.
+    // Audit entries about budgets, keys, names of tenants, and reasoning sessions that earlier
+    // builds deleted. All other entries belong to threads and agents and are erased with them.
     (
         "audit_log",
-        "CASE WHEN subject_id LIKE '%+budget' OR subject_id LIKE '%+key' OR subject_id LIKE '%+reasoning' THEN antiphon_tenant_of(subject_id) END",
+        "CASE WHEN subject_id LIKE '%+budget' OR subject_id LIKE '%+key' OR subject_id LIKE '%+tenant' OR subject_id LIKE '%+reasoning' THEN antiphon_tenant_of(subject_id) END",
     ),
 ];
 
 /// Rows with the scope of one user, in any thread: the table, and an expression for the tenant of a
 /// row.
 const OF_USERS: [(&str, &str); 2] = [("facts", "antiphon_tenant_of(agent_id)"), ("budgets", "tenant")];
+
+/// A condition: the column names the user $1 as an actor.
+fn names_user(column: &str) -> String {
+    format!("({column} IN ($1, 'jwt:' || $1) OR right({column}, length($1) + 1) = '/' || $1)")
+}
+
+/// A condition: the audit entry `t` is about budgets and facts of the user $2 of the tenant $1. Their
+/// names and ids may name the user. The entries of an earlier build are found through the budgets and
+/// facts, which must still exist.
+const ABOUT_USER: &str = "(t.about = antiphon_audit_about($1, 'user:' || $2)
+    OR t.subject_id IN (SELECT CASE b.tenant WHEN '-' THEN '' ELSE b.tenant || '~' END || b.name || '+budget'
+                        FROM budgets AS b WHERE b.tenant = $1 AND b.scope = 'user:' || $2)
+    OR (t.subject_id, t.target) IN (SELECT f.agent_id, f.fact_id FROM facts AS f
+                                    WHERE antiphon_tenant_of(f.agent_id) = $1 AND f.scope = 'user:' || $2))";
 
 /// Columns with the names of acting users: the table, the column, and an expression for the tenant
 /// of a row. A user of another tenant may have the same name.
@@ -254,6 +268,15 @@ impl Store {
         Ok(counts)
     }
 
+    /// Whether a table has rows of the thread, or of the work after its turns.
+    pub async fn has_rows(&self, thread: &ThreadId) -> Result<bool, StoreError> {
+        let places = places().into_iter().map(|place| place.rows).chain([INPUTS.to_owned()]);
+        let exist: Vec<_> = places.map(|rows| format!("EXISTS (SELECT FROM {} {rows})", keys())).collect();
+        let sql = format!("SELECT {} AS has", exist.join(" OR "));
+        let rows = self.of_threads(sql, std::slice::from_ref(thread)).await?;
+        rows.first().map_or(Ok(false), |row| Ok(row.try_get("has")?))
+    }
+
     /// Lists the threads of a tenant or a user. Includes threads of which only a failure, a task or
     /// a dead letter is stored.
     pub async fn threads_to_erase(&self, owner: &ErasedOwner) -> Result<Vec<ThreadId>, StoreError> {
@@ -415,10 +438,10 @@ impl Store {
                     let sql = format!(
                         "WITH gone AS (
                              UPDATE {table} SET {column} = 'erased'
-                             WHERE {whose} = $2
-                               AND ({column} IN ($1, 'jwt:' || $1) OR right({column}, length($1) + 1) = '/' || $1)
+                             WHERE {whose} = $2 AND {}
                              RETURNING 1
-                         ) SELECT count(*) AS count FROM gone"
+                         ) SELECT count(*) AS count FROM gone",
+                        names_user(column)
                     );
                     let rows = self
                         .rows(sqlx::query(AssertSqlSafe(sql)).bind(user.clone()).bind(tenant.clone()))
@@ -441,22 +464,65 @@ impl Store {
         Ok(counts)
     }
 
-    /// Deletes the audit entries about budgets and facts of a user, because their names and ids may
-    /// name the user. Runs before the budgets and facts are erased, because the entries of an
-    /// earlier build are found through them.
+    /// Deletes the audit entries about budgets and facts of a user. Runs before the budgets and
+    /// facts are erased.
     async fn erase_audit_about(&self, tenant: &str, user: &str) -> Result<u64, StoreError> {
-        let statement = sqlx::query(
-            "WITH gone AS (
-                 DELETE FROM audit_log AS t
-                 WHERE t.about = antiphon_audit_about($1, 'user:' || $2)
-                    OR t.subject_id IN (SELECT CASE b.tenant WHEN '-' THEN '' ELSE b.tenant || '~' END || b.name || '+budget'
-                                        FROM budgets AS b WHERE b.tenant = $1 AND b.scope = 'user:' || $2)
-                    OR (t.subject_id, t.target) IN (SELECT f.agent_id, f.fact_id FROM facts AS f
-                                                    WHERE antiphon_tenant_of(f.agent_id) = $1 AND f.scope = 'user:' || $2)
-                 RETURNING 1
-             ) SELECT count(*) AS count FROM gone",
+        let sql = format!(
+            "WITH gone AS (DELETE FROM audit_log AS t WHERE {ABOUT_USER} RETURNING 1)
+             SELECT count(*) AS count FROM gone"
         );
-        count(&self.rows(statement.bind(tenant.to_owned()).bind(user.to_owned())).await?)
+        let statement = sqlx::query(AssertSqlSafe(sql)).bind(tenant.to_owned()).bind(user.to_owned());
+        count(&self.rows(statement).await?)
+    }
+
+    /// Counts what [`Store::erase_owner`] would erase or change, without the facts of a user that
+    /// are erased with these threads.
+    pub async fn rows_of_owner(
+        &self,
+        owner: &ErasedOwner,
+        threads: &[ThreadId],
+    ) -> Result<ErasedRows, StoreError> {
+        let mut counts = ErasedRows::new();
+        let counted =
+            |table: &str, rows: &str| format!("SELECT count(*) AS count FROM {table} AS t WHERE {rows}");
+        match owner {
+            ErasedOwner::Tenant(tenant) => {
+                let tenant = name(tenant.as_ref());
+                counts.insert("api_keys".to_owned(), self.keys_of_tenant(&tenant).await?);
+                for (table, whose) in OF_TENANTS {
+                    let sql = counted(table, &format!("{whose} = $1"));
+                    let rows = self.rows(sqlx::query(AssertSqlSafe(sql)).bind(tenant.clone())).await?;
+                    counts.insert(table.to_owned(), count(&rows)?);
+                }
+            }
+            ErasedOwner::User(tenant, user) => {
+                let tenant = name(tenant.as_ref());
+                for (table, column, whose) in ACTORS {
+                    let sql = counted(table, &format!("{whose} = $2 AND {}", names_user(column)));
+                    let statement = sqlx::query(AssertSqlSafe(sql)).bind(user.clone()).bind(tenant.clone());
+                    counts.insert(format!("{table}.{column}"), count(&self.rows(statement).await?)?);
+                }
+                let sql = counted("audit_log", ABOUT_USER);
+                let statement = sqlx::query(AssertSqlSafe(sql)).bind(tenant.clone()).bind(user.clone());
+                counts.insert("audit_log".to_owned(), count(&self.rows(statement).await?)?);
+                counts.extend(self.actor_in_keys(&tenant, user).await?);
+                let (_, ids) = columns(threads);
+                for (table, whose) in OF_USERS {
+                    let elsewhere = match table {
+                        "facts" => {
+                            "coalesce(thread_id, '') <> ALL ($3::text[]) AND agent_id <> ALL ($3::text[])"
+                        }
+                        _ => "$3::text[] IS NOT NULL",
+                    };
+                    let sql =
+                        counted(table, &format!("scope = 'user:' || $1 AND {whose} = $2 AND {elsewhere}"));
+                    let statement = sqlx::query(AssertSqlSafe(sql)).bind(user.clone()).bind(tenant.clone());
+                    let rows = self.rows(statement.bind(ids.clone())).await?;
+                    counts.insert(table.to_owned(), count(&rows)?);
+                }
+            }
+        }
+        Ok(counts)
     }
 
     /// Deletes the marks of a tenant's threads and the audit entries of their erasure. The tenant's

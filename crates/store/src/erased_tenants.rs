@@ -4,7 +4,7 @@
 //! ([`crate::Store::for_tenant`]), and owners drop the stream entries of the tenant. A mark is
 //! deleted when an operator reopens the name, or by age ([`crate::CleanupKind::ErasedTenants`]).
 
-use model::{Tenant, Timestamp};
+use model::{Bucket, CommandId, Tenant, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
@@ -40,6 +40,13 @@ pub enum ReopenedTenant {
     Unmarked,
 }
 
+impl ErasedTenant {
+    /// The name in tables: `-` for the default tenant.
+    pub fn name(&self) -> String {
+        name(self.tenant.as_ref())
+    }
+}
+
 impl Store {
     /// Marks a tenant as erased and waits for the transactions in its scope. Afterwards no
     /// transaction writes for the tenant.
@@ -65,25 +72,44 @@ impl Store {
         self.rows(statement.bind(name(tenant)).bind(run.to_owned())).await.map(drop)
     }
 
-    /// Deletes the mark of a completely erased tenant.
-    pub async fn reopen_tenant(&self, tenant: Option<&Tenant>) -> Result<ReopenedTenant, StoreError> {
-        let statement = sqlx::query(
-            "WITH gone AS (DELETE FROM erased_tenants WHERE tenant = $1 AND erasing IS NULL RETURNING 1)
-             SELECT EXISTS (SELECT FROM gone) AS is_gone, EXISTS (SELECT FROM erased_tenants WHERE tenant = $1) AS is_marked",
-        );
-        let rows = self.rows(statement.bind(name(tenant))).await?;
+    /// Deletes the mark of a completely erased tenant, with a `reopen_tenant` entry in the audit
+    /// log.
+    pub async fn reopen_tenant(
+        &self,
+        tenant: Option<&Tenant>,
+        command: &CommandId,
+        actor: &str,
+    ) -> Result<ReopenedTenant, StoreError> {
+        let statement = sqlx::query("SELECT antiphon_reopen_tenant($1, $2, $3, $4) AS outcome")
+            .bind(name(tenant))
+            .bind(Bucket::of_key(&tenant_subject(tenant)).get() as i16)
+            .bind(command.to_string())
+            .bind(actor.to_owned());
+        let rows = self.rows(statement).await?;
         let row = rows.first().ok_or_else(|| StoreError::Row("no row was returned".to_owned()))?;
-        Ok(match (row.try_get("is_gone")?, row.try_get("is_marked")?) {
-            (true, _) => ReopenedTenant::Reopened,
-            (false, true) => ReopenedTenant::BeingErased,
-            (false, false) => ReopenedTenant::Unmarked,
-        })
+        match row.try_get("outcome")? {
+            "reopened" => Ok(ReopenedTenant::Reopened),
+            "being_erased" => Ok(ReopenedTenant::BeingErased),
+            "unmarked" => Ok(ReopenedTenant::Unmarked),
+            other => Err(StoreError::Row(format!("there is no outcome {other:?}"))),
+        }
     }
 
     /// The mark of a tenant, if it has one.
     pub async fn erased_tenant(&self, tenant: Option<&Tenant>) -> Result<Option<ErasedTenant>, StoreError> {
         let sql = format!("{MARKS} WHERE tenant = $1");
         self.rows(sqlx::query(AssertSqlSafe(sql)).bind(name(tenant))).await?.first().map(mark).transpose()
+    }
+
+    /// At most `limit` marks of tenants whose names in tables come after `after`, in their order.
+    pub async fn erased_tenants_after(
+        &self,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<ErasedTenant>, StoreError> {
+        let sql = format!("{MARKS} WHERE tenant > $1 ORDER BY tenant LIMIT $2");
+        let statement = sqlx::query(AssertSqlSafe(sql)).bind(after.to_owned()).bind(i64::from(limit));
+        self.rows(statement).await?.iter().map(mark).collect()
     }
 
     /// All marks, ordered by tenant.
@@ -104,6 +130,12 @@ fn mark(row: &PgRow) -> Result<ErasedTenant, StoreError> {
         actor: row.try_get("actor")?,
         is_being_erased: row.try_get("is_being_erased")?,
     })
+}
+
+/// The audit subject of a tenant's name, in the default tenant. No thread or agent can have this
+/// name.
+pub fn tenant_subject(tenant: Option<&Tenant>) -> String {
+    format!("{}+tenant", name(tenant))
 }
 
 /// The name in tables: `-` for the default tenant.

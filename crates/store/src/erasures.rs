@@ -34,6 +34,31 @@ pub enum ErasedData {
     Owner(ErasedOwner),
 }
 
+/// The kind of what is erased.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErasedKind {
+    Thread,
+    User,
+    Tenant,
+}
+
+impl ErasedKind {
+    pub const ALL: [Self; 3] = [Self::Thread, Self::User, Self::Tenant];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Thread => "thread",
+            Self::User => "user",
+            Self::Tenant => "tenant",
+        }
+    }
+
+    /// The kind with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
 /// The id of an erasure: 32 hexadecimal digits that rise with time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasureId(String);
@@ -109,8 +134,7 @@ pub struct NewErasure {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ErasureRow {
     pub id: ErasureId,
-    /// `thread`, `user` or `tenant`.
-    pub kind: String,
+    pub kind: ErasedKind,
     /// The id of the thread, or the name of the user or tenant; `None` once a user is erased.
     pub subject: Option<String>,
     pub is_preview: bool,
@@ -190,9 +214,9 @@ impl Store {
                 "INSERT INTO erasures (erasure_id, tenant, kind, subject, is_preview, actor)
                  SELECT $1, $2, $3, $4, $5, $6
                  WHERE (SELECT count(*) FROM erasures WHERE tenant = $2 AND ended_at IS NULL) < $7
-                 ON CONFLICT (tenant, kind, subject, is_preview) WHERE ended_at IS NULL DO NOTHING",
+                 ON CONFLICT (tenant, kind, md5(subject), is_preview) WHERE ended_at IS NULL DO NOTHING",
             );
-            let insert = insert.bind(new.id.to_string()).bind(tenant.clone()).bind(kind);
+            let insert = insert.bind(new.id.to_string()).bind(tenant.clone()).bind(kind.name());
             let insert = insert.bind(subject.clone()).bind(new.is_preview).bind(new.actor.clone());
             self.rows(insert.bind(MAX_OPEN_ERASURES)).await?;
             let sql = format!(
@@ -200,7 +224,7 @@ impl Store {
                      AND is_preview = $4 AND (ended_at IS NULL OR erasure_id = $5)
                  ORDER BY erasure_id DESC LIMIT 1"
             );
-            let found = sqlx::query(AssertSqlSafe(sql)).bind(tenant.clone()).bind(kind);
+            let found = sqlx::query(AssertSqlSafe(sql)).bind(tenant.clone()).bind(kind.name());
             let found = found.bind(subject.clone()).bind(new.is_preview).bind(new.id.to_string());
             if let Some(row) = self.rows(found).await?.first() {
                 return erasure(row).map(Some);
@@ -306,12 +330,6 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// Whether a table has rows of the thread, or of the work after its turns.
-    pub async fn has_rows(&self, thread: &ThreadId) -> Result<bool, StoreError> {
-        let rows = self.rows_of_threads(std::slice::from_ref(thread)).await?;
-        Ok(rows.values().any(|rows| *rows > 0))
-    }
-
     /// Removes the name of a user from erasures that have ended, and drops dry runs that have not:
     /// they would keep the name when they end.
     pub(crate) async fn forget_user_in_erasures(&self, tenant: &str, user: &str) -> Result<u64, StoreError> {
@@ -331,11 +349,11 @@ impl Store {
     }
 }
 
-fn stored_data(data: &ErasedData) -> (&'static str, String) {
+fn stored_data(data: &ErasedData) -> (ErasedKind, String) {
     match data {
-        ErasedData::Thread(thread) => ("thread", thread.to_string()),
-        ErasedData::Owner(ErasedOwner::User(_, user)) => ("user", user.clone()),
-        ErasedData::Owner(ErasedOwner::Tenant(tenant)) => ("tenant", name(tenant.as_ref())),
+        ErasedData::Thread(thread) => (ErasedKind::Thread, thread.to_string()),
+        ErasedData::Owner(ErasedOwner::User(_, user)) => (ErasedKind::User, user.clone()),
+        ErasedData::Owner(ErasedOwner::Tenant(tenant)) => (ErasedKind::Tenant, name(tenant.as_ref())),
     }
 }
 
@@ -356,6 +374,10 @@ fn id(row: &PgRow) -> Result<ErasureId, StoreError> {
     parse_column(row, "erasure_id", |text| ErasureId::parse(text).ok_or("it is no id of an erasure"))
 }
 
+fn kind(row: &PgRow) -> Result<ErasedKind, StoreError> {
+    parse_column(row, "kind", |name| ErasedKind::from_name(name).ok_or("there is no such kind"))
+}
+
 fn erasure(row: &PgRow) -> Result<ErasureRow, StoreError> {
     let at = |column: &str| row.try_get::<Option<i64>, _>(column).map(|ms| ms.map(Timestamp));
     let state =
@@ -364,7 +386,7 @@ fn erasure(row: &PgRow) -> Result<ErasureRow, StoreError> {
     let is_retried = state == ErasureState::Queued && attempts > 0;
     Ok(ErasureRow {
         id: id(row)?,
-        kind: row.try_get("kind")?,
+        kind: kind(row)?,
         subject: row.try_get("subject")?,
         is_preview: row.try_get("is_preview")?,
         actor: row.try_get("actor")?,
@@ -385,10 +407,12 @@ fn claimed(row: &PgRow) -> Result<ClaimedErasure, StoreError> {
         "-" => None,
         _ => Some(parse_column(row, "tenant", Tenant::parse)?),
     };
-    let data = match row.try_get::<&str, _>("kind")? {
-        "thread" => ErasedData::Thread(parse_column(row, "subject", ThreadId::parse)?),
-        "user" => ErasedData::Owner(ErasedOwner::User(tenant, row.try_get("subject")?)),
-        _ => ErasedData::Owner(ErasedOwner::Tenant(Some(parse_column(row, "subject", Tenant::parse)?))),
+    let data = match kind(row)? {
+        ErasedKind::Thread => ErasedData::Thread(parse_column(row, "subject", ThreadId::parse)?),
+        ErasedKind::User => ErasedData::Owner(ErasedOwner::User(tenant, row.try_get("subject")?)),
+        ErasedKind::Tenant => {
+            ErasedData::Owner(ErasedOwner::Tenant(Some(parse_column(row, "subject", Tenant::parse)?)))
+        }
     };
     Ok(ClaimedErasure {
         id: id(row)?,

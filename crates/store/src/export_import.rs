@@ -3,7 +3,7 @@
 
 use batches::Item;
 use batches::compaction::Compaction;
-use model::{BusyPolicy, CommandId, Position, ThreadId};
+use model::{BusyPolicy, CommandId, Position, TENANT_MARK, Tenant, ThreadId};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -94,6 +94,22 @@ impl Store {
         .bind(after.map_or(-1, bucket))
         .bind(after.map_or("", ThreadId::as_str).to_owned())
         .bind(i64::from(limit));
+        let id = |row: &PgRow| parse_column(row, "thread_id", ThreadId::parse);
+        self.rows(statement).await?.iter().map(id).collect()
+    }
+
+    /// The same for the threads of one tenant; `None`: the default one.
+    pub async fn thread_ids_of_tenant(
+        &self,
+        tenant: Option<&Tenant>,
+        after: Option<&ThreadId>,
+        limit: u32,
+    ) -> Result<Vec<ThreadId>, StoreError> {
+        let statement = sqlx::query(include_str!("export_import/thread_ids_of_tenant.sql"))
+            .bind(after.map_or(0, bucket))
+            .bind(after.map_or("", ThreadId::as_str).to_owned())
+            .bind(i64::from(limit))
+            .bind(tenant.map(|tenant| format!("{tenant}{TENANT_MARK}")));
         let id = |row: &PgRow| parse_column(row, "thread_id", ThreadId::parse);
         self.rows(statement).await?.iter().map(id).collect()
     }

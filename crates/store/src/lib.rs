@@ -53,7 +53,7 @@ pub use api::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,
     COUNTED_TASKS, EndContent, EndRow, EndRows, FailedTurnRow, FollowUpRow, KeyClaim, KeyRow,
     MOST_DELAYED_TASKS, MOST_SCHEDULES, NamedThread, NewThread, PositionLookup, PutAgent, PutOutcome,
-    PutSchedule, ResponseRow, RotatedKey, RunFailure, ScheduleRow, StoredSchedule, StoredTurnTimes,
+    PutSchedule, ResponseRow, RunFailure, ScheduleRow, SigningKey, StoredSchedule, StoredTurnTimes,
     TaskFailure, TaskRow, TaskStatus, ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum, key_subject,
 };
 pub use budgets::{Budget, BudgetRow, BudgetScope, MOST_BUDGETS, OverBudget, budget_subject};
@@ -65,10 +65,10 @@ pub use config::{StoreConfig, TenantScope};
 pub use context::{ContextWanted, Gate, StartContext, StoredCompaction};
 pub use dead_letters::{DeadLetterCursor, DeadLetterId, ReplayClaim, StoredDeadLetter};
 pub use erase::{Erased, ErasedOwner, ErasedRows};
-pub use erased_tenants::{ErasedTenant, ReopenedTenant};
+pub use erased_tenants::{ErasedTenant, ReopenedTenant, tenant_subject};
 pub use erasures::{
-    AttemptEnd, ClaimedErasure, ErasedCounts, ErasedData, ErasureHold, ErasureId, ErasureRow, ErasureState,
-    MAX_OPEN_ERASURES, NewErasure,
+    AttemptEnd, ClaimedErasure, ErasedCounts, ErasedData, ErasedKind, ErasureHold, ErasureId, ErasureRow,
+    ErasureState, MAX_OPEN_ERASURES, NewErasure,
 };
 pub use error::{Disposition, StoreError};
 pub use export_import::{CompactionImport, ImportOutcome, ImportRefusal, IndexedMessage};

@@ -4,7 +4,7 @@
 use auth::{AccessRole, StoredKey, TenantName};
 use model::{AgentId, CommandId, Metadata, PartitionCount, Position, Tenant, ThreadId};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
-use store::{DeadLetterId, NewThread, ReplayClaim, RotatedKey, Store, StoreConfig, TenantScope};
+use store::{DeadLetterId, NewThread, ReplayClaim, SigningKey, Store, StoreConfig, TenantScope};
 
 use crate::fixture::Database;
 
@@ -70,6 +70,7 @@ fn gateway_key() -> StoredKey {
     StoredKey {
         id: new.id(),
         digest: new.digest(),
+        previous: None,
         tenant: TenantName::parse("beta").unwrap(),
         role: AccessRole::Admin,
         scopes: None,
@@ -270,9 +271,7 @@ async fn workers_and_operators_see_all_and_change_no_tables() {
                 refused(&mut session, sql).await;
             }
         } else {
-            assert!(
-                store.rotate_key(RotatedKey::TurnTokens, true, &command(), "ann").await.unwrap().is_some()
-            );
+            assert!(store.rotate_signing_key(SigningKey::TurnTokens, true, &command(), "ann").await.unwrap());
         }
     }
 }
@@ -296,7 +295,7 @@ async fn rights_are_granted_again_after_each_migration() {
 async fn keys_are_rotated_with_an_overlap_and_without() {
     let (database, store) = Database::new(1).await;
     let first = store.ticket_keys().await.unwrap();
-    assert!(store.rotate_key(RotatedKey::Tickets, true, &command(), "ann").await.unwrap().is_some());
+    assert!(store.rotate_signing_key(SigningKey::Tickets, true, &command(), "ann").await.unwrap());
     // Tickets are signed with the key that all gateways know, until they know the new one.
     let fresh = store.ticket_keys().await.unwrap();
     assert_eq!((fresh.len(), &fresh[0]), (2, &first[0]));
@@ -308,20 +307,20 @@ async fn keys_are_rotated_with_an_overlap_and_without() {
     let known = store.ticket_keys().await.unwrap();
     assert_eq!(known, [fresh[1].clone(), fresh[0].clone()]);
     assert!(
-        store.rotate_key(RotatedKey::Tickets, true, &command(), "ann").await.unwrap().is_none(),
+        !store.rotate_signing_key(SigningKey::Tickets, true, &command(), "ann").await.unwrap(),
         "a third key would have to count"
     );
-    assert!(store.rotate_key(RotatedKey::Tickets, false, &command(), "ann").await.unwrap().is_some());
+    assert!(store.rotate_signing_key(SigningKey::Tickets, false, &command(), "ann").await.unwrap());
     let dropped = store.ticket_keys().await.unwrap();
     assert!(dropped.len() == 1 && !known.contains(&dropped[0]));
-    assert!(store.rotate_key(RotatedKey::Tickets, true, &command(), "ann").await.unwrap().is_some());
+    assert!(store.rotate_signing_key(SigningKey::Tickets, true, &command(), "ann").await.unwrap());
     database
         .execute("UPDATE installation SET ticket_key_changed_at = ticket_key_changed_at - interval '2 hours'")
         .await;
     assert_eq!(store.ticket_keys().await.unwrap().len(), 1, "the overlap has passed");
 
     let first = store.token_keys().await.unwrap();
-    assert!(store.rotate_key(RotatedKey::TurnTokens, true, &command(), "ann").await.unwrap().is_some());
+    assert!(store.rotate_signing_key(SigningKey::TurnTokens, true, &command(), "ann").await.unwrap());
     let second = store.token_keys().await.unwrap();
     let (thread, turn) = (
         ThreadId::parse("t").unwrap(),
@@ -330,18 +329,18 @@ async fn keys_are_rotated_with_an_overlap_and_without() {
     assert!(second.is_newer_than(&first) && !first.is_newer_than(&second));
     assert!(second.accepts(&thread, &turn, 0, &first.token(&thread, &turn, 0)));
     assert!(!first.accepts(&thread, &turn, 0, &second.token(&thread, &turn, 0)));
-    assert!(store.rotate_key(RotatedKey::TurnTokens, true, &command(), "ann").await.unwrap().is_none());
+    assert!(!store.rotate_signing_key(SigningKey::TurnTokens, true, &command(), "ann").await.unwrap());
     database
         .execute("UPDATE installation SET token_key_changed_at = token_key_changed_at - interval '25 hours'")
         .await;
     let later = store.token_keys().await.unwrap();
     assert!(!later.accepts(&thread, &turn, 0, &first.token(&thread, &turn, 0)));
-    assert!(store.rotate_key(RotatedKey::TurnTokens, false, &command(), "ann").await.unwrap().is_some());
+    assert!(store.rotate_signing_key(SigningKey::TurnTokens, false, &command(), "ann").await.unwrap());
     let third = store.token_keys().await.unwrap();
     assert!(!third.accepts(&thread, &turn, 0, &second.token(&thread, &turn, 0)));
     // The audit log has each completed rotation and no other one.
     for (kind, details) in
-        [(RotatedKey::Tickets, [3_600, 0, 3_600].as_slice()), (RotatedKey::TurnTokens, &[0, 86_400])]
+        [(SigningKey::Tickets, [3_600, 0, 3_600].as_slice()), (SigningKey::TurnTokens, &[0, 86_400])]
     {
         let log = store.control_log(&kind.audit_subject(), None, 10).await.unwrap();
         let mut seen: Vec<_> = log.iter().map(|row| row.detail.clone().unwrap()).collect();
@@ -356,4 +355,67 @@ async fn keys_are_rotated_with_an_overlap_and_without() {
 
 fn command() -> CommandId {
     CommandId::parse(&format!("{:016x}", rand::random::<u64>())).unwrap()
+}
+
+/// What gateways may not write, two functions do for the default tenant, and they return no key.
+#[tokio::test]
+async fn gateways_rotate_and_reopen_for_the_default_tenant_only() {
+    let (database, owner) = laid_out().await;
+    let acme = Tenant::parse("acme").unwrap();
+    owner.mark_tenant_erased(Some(&acme), "ada", "run").await.unwrap();
+    owner.finish_erasing_tenant(Some(&acme), "run").await.unwrap();
+    let gateway = connected(&database, "gateway", TenantScope::Nothing).await;
+    let (default, beta) =
+        (gateway.for_tenant(None), gateway.for_tenant(Some(Tenant::parse("beta").unwrap())));
+    for store in [&beta, &gateway, &gateway.of_installation()] {
+        for kind in SigningKey::ALL {
+            store.rotate_signing_key(kind, false, &command(), "ann").await.unwrap_err();
+        }
+        store.reopen_tenant(Some(&acme), &command(), "ann").await.unwrap_err();
+    }
+    let before = owner.token_keys().await.unwrap();
+    for kind in SigningKey::ALL {
+        assert!(default.rotate_signing_key(kind, true, &command(), "ann").await.unwrap());
+        assert!(!default.rotate_signing_key(kind, true, &command(), "ann").await.unwrap());
+        assert_eq!(default.control_log(&kind.audit_subject(), None, 10).await.unwrap().len(), 1);
+    }
+    assert!(owner.token_keys().await.unwrap().is_newer_than(&before));
+    let reopened = default.reopen_tenant(Some(&acme), &command(), "ann").await.unwrap();
+    assert_eq!(reopened, store::ReopenedTenant::Reopened);
+    let log = default.control_log(&store::tenant_subject(Some(&acme)), None, 10).await.unwrap();
+    assert_eq!((log.len(), log[0].action.as_str(), log[0].actor.as_str()), (1, "reopen_tenant", "ann"));
+    let rotate = "SELECT antiphon_rotate_signing_key('tickets', interval '0', 0::smallint, 'x', 'x', 'x')";
+    let statements = ["UPDATE installation SET ticket_key = ticket_key", "DELETE FROM erased_tenants"];
+    for sql in statements.iter().chain(&["SELECT token_key FROM installation"]) {
+        let mut session = session(&database, "gateway").await;
+        sqlx::raw_sql("SET antiphon.tenant = '-'").execute(&mut session).await.unwrap();
+        refused(&mut session, sql).await;
+    }
+    refused(&mut session(&database, "worker").await, rotate).await;
+}
+
+#[tokio::test]
+async fn api_key_has_at_most_two_secrets() {
+    let (_database, store) = laid_out().await;
+    let (first, second, third) = (gateway_key(), [2; 32], [3; 32]);
+    store.add_key(&first, &command(), "ann").await.unwrap();
+    let day = std::time::Duration::from_secs(86_400);
+    let key = async || store.key(first.id).await.unwrap().unwrap().key;
+    assert!(store.rotate_api_key(&first, second, day, &command(), "ann").await.unwrap());
+    let rotated = key().await;
+    assert_eq!(
+        (rotated.digest, rotated.previous.map(|previous| previous.digest)),
+        (second, Some(first.digest))
+    );
+    assert!(!store.rotate_api_key(&first, third, day, &command(), "ann").await.unwrap());
+    let none = std::time::Duration::ZERO;
+    assert!(store.rotate_api_key(&first, third, none, &command(), "ann").await.unwrap());
+    assert_eq!((key().await.digest, key().await.previous), (third, None));
+    store.revoke_key(first.id, &first.tenant, &command(), "ann").await.unwrap();
+    assert!(!store.rotate_api_key(&first, second, none, &command(), "ann").await.unwrap());
+    let log =
+        store.control_log(&store::key_subject(first.tenant.tenant(), first.id), None, 10).await.unwrap();
+    let details: Vec<_> =
+        log.iter().filter(|row| row.action == "rotate_key").map(|row| &row.detail).collect();
+    assert_eq!(details.len(), 2, "{details:?}");
 }

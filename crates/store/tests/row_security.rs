@@ -117,12 +117,12 @@ async fn a_marked_tenant_reads_and_writes_nothing() {
     for other in [store.for_tenant(Some(tenant("acm"))), store.for_tenant(None), store.clone()] {
         assert_eq!(other.thread(&thread_of(None, "x")).await.unwrap(), None);
     }
-    assert_eq!(store.reopen_tenant(Some(&acme)).await.unwrap(), store::ReopenedTenant::BeingErased);
+    assert_eq!(reopen(&store, &acme).await, store::ReopenedTenant::BeingErased);
     store.finish_erasing_tenant(Some(&acme), "another run").await.unwrap();
     assert!(store.erased_tenant(Some(&acme)).await.unwrap().unwrap().is_being_erased);
     store.finish_erasing_tenant(Some(&acme), "run").await.unwrap();
-    assert_eq!(store.reopen_tenant(Some(&acme)).await.unwrap(), store::ReopenedTenant::Reopened);
-    assert_eq!(store.reopen_tenant(Some(&acme)).await.unwrap(), store::ReopenedTenant::Unmarked);
+    assert_eq!(reopen(&store, &acme).await, store::ReopenedTenant::Reopened);
+    assert_eq!(reopen(&store, &acme).await, store::ReopenedTenant::Unmarked);
     assert!(scoped.thread(&before).await.unwrap().is_some());
 }
 
@@ -277,4 +277,36 @@ async fn no_policy_believes_the_setting_alone() {
         .await;
     assert_eq!(direct, Vec::<String>::new());
     assert!(database.number("SELECT count(*) FROM pg_policies WHERE schemaname = 'public'").await > 30);
+}
+
+async fn reopen(store: &Store, tenant: &Tenant) -> store::ReopenedTenant {
+    let command = model::CommandId::parse(&format!("{:016x}", rand::random::<u64>())).unwrap();
+    store.reopen_tenant(Some(tenant), &command, "ann").await.unwrap()
+}
+
+#[tokio::test]
+async fn threads_of_a_tenant_come_in_pages_without_those_of_others() {
+    let (_database, store) = Database::new(1).await;
+    let tenants = [None, Some("a"), Some("acme"), Some("acme-2")];
+    for of in tenants {
+        for number in 0..40 {
+            name(&store, &thread_of(of, &format!("t{number}"))).await.unwrap();
+        }
+    }
+    for of in tenants {
+        let of = of.map(tenant);
+        for store in [store.clone(), store.for_tenant(of.clone())] {
+            let mut listed: Vec<ThreadId> = Vec::new();
+            loop {
+                let page = store.thread_ids_of_tenant(of.as_ref(), listed.last(), 7).await.unwrap();
+                if page.is_empty() {
+                    break;
+                }
+                listed.extend(page);
+            }
+            let each: std::collections::BTreeSet<_> = listed.iter().map(ThreadId::as_str).collect();
+            assert_eq!((listed.len(), each.len()), (40, 40), "{of:?}");
+            assert!(listed.iter().all(|thread| thread.tenant() == of), "{of:?}: {listed:?}");
+        }
+    }
 }

@@ -61,8 +61,11 @@ pub(crate) async fn work(context: Context, stop: CancellationToken) {
         let worked = round(&context, &stop).await;
         context.refusals.of_round(&mut refused, "erasing", &worked);
         pause = match worked {
-            Ok(Some(outcome)) => {
-                counter!(ERASURES, "outcome" => outcome.name()).increment(1);
+            Ok(Some((outcome, is_preview))) => {
+                // A dry run erases nothing.
+                if !is_preview {
+                    counter!(ERASURES, "outcome" => outcome.name()).increment(1);
+                }
                 Duration::ZERO
             }
             Ok(None) => LOOK_INTERVAL,
@@ -74,10 +77,20 @@ pub(crate) async fn work(context: Context, stop: CancellationToken) {
     }
 }
 
-/// Does the erasure that is due, if there is one.
-async fn round(context: &Context, stop: &CancellationToken) -> Result<Option<Outcome>, StoreError> {
+/// Does the erasure that is due, if there is one, and says whether it was a dry run.
+async fn round(context: &Context, stop: &CancellationToken) -> Result<Option<(Outcome, bool)>, StoreError> {
+    let config = &context.config;
+    let claimed = context.store.claim_erasure(&config.worker_id, config.lease).await?;
+    let Some(held) = claimed else { return Ok(None) };
+    Ok(Some((one(context, &held, stop).await?, held.is_preview)))
+}
+
+async fn one(
+    context: &Context,
+    held: &ClaimedErasure,
+    stop: &CancellationToken,
+) -> Result<Outcome, StoreError> {
     let (store, config) = (&context.store, &context.config);
-    let Some(held) = store.claim_erasure(&config.worker_id, config.lease).await? else { return Ok(None) };
     tracing::info!(erasure = %held.id, attempt = held.attempt, is_preview = held.is_preview, "an erasure begins");
     // A dry run counts everything in each attempt; an erasure adds to what was removed before.
     let progress = match held.is_preview {
@@ -87,17 +100,17 @@ async fn round(context: &Context, stop: &CancellationToken) -> Result<Option<Out
     if held.attempt > MAX_ATTEMPTS {
         let error =
             format!("no worker has come to its end in {MAX_ATTEMPTS} attempts: see the logs of workers");
-        return end(store, &held, &progress, AttemptEnd::Failed { error, receipt: None }).await.map(Some);
+        return end(store, held, &progress, AttemptEnd::Failed { error, receipt: None }).await;
     }
     let attempt_end = tokio::select! {
-        result = attempt(context, &held, &progress) => after_attempt(&held, result),
-        () = until_lost(store, &held, config.lease, &progress) => return Ok(Some(Outcome::Lost)),
+        result = attempt(context, held, &progress) => after_attempt(held, result),
+        () = until_lost(store, held, config.lease, &progress) => return Ok(Outcome::Lost),
         () = stop.cancelled() => {
             let error = "the worker was stopped; another one continues".to_owned();
             AttemptEnd::Again { error, after: Duration::ZERO }
         }
     };
-    end(store, &held, &progress, attempt_end).await.map(Some)
+    end(store, held, &progress, attempt_end).await
 }
 
 async fn attempt(

@@ -190,7 +190,7 @@ const METRICS: &[MetricDescription] = &[
     .by(&["limit"]),
     MetricDescription::counter(
         ERASURES,
-        "Attempts to erase a thread, a user or a tenant, by `outcome`: `done`, `again` (something is left, and it is \
+        "Attempts to erase a thread, a user or a tenant, without dry runs, by `outcome`: `done`, `again` (something is left, and it is \
          tried again), `failed` (it is not), `lost` (another worker took it over)",
     )
     .by(&["outcome"]),
@@ -324,6 +324,7 @@ pub(crate) fn describe() {
         LATE_CONTINUATIONS,
     ];
     rare.iter().for_each(|name| counter!(*name).increment(0));
+    counter!(ERASURES, "outcome" => "failed").increment(0);
     gauge!(OPEN_INCIDENTS).increment(0.0);
     gauge!(REFUSED_OPERATIONS).increment(0.0);
 }

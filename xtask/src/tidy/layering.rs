@@ -39,6 +39,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &["model", "auth", "batches", "reasoning", "recall", "scheduling", "partition", "runtime"]),
     ("bus", &["model", "wire", "runtime"]),
     ("erasing", &["model", "wire", "store", "bus"]),
+    ("transfer", &["model", "batches", "store", "runtime"]),
     ("runtime", &[]),
     (
         "worker",
@@ -76,6 +77,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "embeddings",
             "bus",
             "http-server",
+            "transfer",
             "runtime",
         ],
     ),

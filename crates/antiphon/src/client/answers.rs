@@ -6,7 +6,8 @@ use runtime::http;
 
 use super::arguments::Call;
 use super::request::{ApiAnswer, read, send, with_pages};
-use super::{awaited, show};
+use super::table::AnswerView;
+use super::{awaited, exported, show};
 use crate::exit::ExitError;
 
 /// Timeout of an API that sends nothing. An act may wait some seconds for its owner, and a report
@@ -22,6 +23,9 @@ pub(crate) async fn run(call: Call) -> Result<(), ExitError> {
     let client = client.map_err(|error| ExitError::Failed(error.to_string()))?;
     if let Some(wait) = call.wait {
         return awaited::run(&client, &call, wait).await;
+    }
+    if call.command.shown == AnswerView::Export {
+        return exported::run(&call, send(&client, &call, &call.query).await?).await;
     }
     if call.is_streamed {
         return show::events(&call, send(&client, &call, &call.query).await?).await;

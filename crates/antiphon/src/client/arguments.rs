@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
@@ -21,6 +22,8 @@ const LIMIT: &str = "limit";
 /// Of commands that wait for the end of what they begin.
 const YES: &str = "yes";
 const WAIT: &str = "wait-seconds";
+/// Of exports.
+const FILE: &str = "file";
 /// The query parameter of their operations: nothing is changed.
 const DRY_RUN: &str = "dry_run";
 
@@ -54,6 +57,8 @@ pub(crate) struct Call {
     pub(super) wait: Option<Duration>,
     /// False if the call only shows what it would do.
     pub(super) is_confirmed: bool,
+    /// The file for the lines of an export; standard output without it.
+    pub(super) file: Option<PathBuf>,
 }
 
 /// Limits for reading a list with pages.
@@ -116,6 +121,11 @@ fn with_inputs(mut command: Command, row: &'static ApiCommand) -> Command {
         let help = "Time in seconds to wait for the end; with 0 only start it";
         let wait = Arg::new(WAIT).long(WAIT).value_name("seconds").default_value("300");
         command = command.arg(wait.value_parser(clap::value_parser!(u32)).help(help));
+    }
+    if row.shown == AnswerView::Export {
+        let help = "File for the lines, which appears when it is complete; standard output without it";
+        let file = Arg::new(FILE).long(FILE).value_parser(clap::value_parser!(PathBuf));
+        command = command.arg(file.help(help));
     }
     if operation.events == Events::OnRequest {
         let help = "Print the events of the answer while it comes, one a line";
@@ -229,20 +239,13 @@ impl Call {
         let operation = Operation::of(command.operation);
         let operation = operation
             .ok_or_else(|| ExitError::Failed(format!("there is no operation {}", command.operation)))?;
-        let mut call = Self {
-            command,
-            server: ApiServer::from_arg_matches(matches).map_err(wrong)?,
-            output: OutputArguments::from_arg_matches(matches).map_err(wrong)?,
-            method: operation.method.to_uppercase(),
-            path: Vec::new(),
-            query: Vec::new(),
-            headers: Vec::new(),
-            body: None,
-            is_streamed: operation.events == Events::Always,
-            pages: None,
-            wait: None,
-            is_confirmed: true,
-        };
+        let server = ApiServer::from_arg_matches(matches).map_err(wrong)?;
+        let output = OutputArguments::from_arg_matches(matches).map_err(wrong)?;
+        let mut call = Self::bare(command, server, output, operation.method.to_uppercase());
+        call.is_streamed = operation.events == Events::Always;
+        if command.shown == AnswerView::Export {
+            call.file = matches.get_one::<PathBuf>(FILE).cloned();
+        }
         if operation.events == Events::OnRequest {
             call.is_streamed = matches.get_flag(STREAM);
         }
@@ -273,12 +276,23 @@ impl Call {
 
     /// A request for what is at this path of the same API.
     pub(super) fn to_place(&self, path: &str) -> Self {
+        let path = path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        Self { path, ..Self::bare(self.command, self.server.clone(), self.output, "GET".to_owned()) }
+    }
+
+    /// A call without a path and without inputs.
+    fn bare(
+        command: &'static ApiCommand,
+        server: ApiServer,
+        output: OutputArguments,
+        method: String,
+    ) -> Self {
         Self {
-            command: self.command,
-            server: self.server.clone(),
-            output: self.output,
-            method: "GET".to_owned(),
-            path: path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect(),
+            command,
+            server,
+            output,
+            method,
+            path: Vec::new(),
             query: Vec::new(),
             headers: Vec::new(),
             body: None,
@@ -286,6 +300,7 @@ impl Call {
             pages: None,
             wait: None,
             is_confirmed: true,
+            file: None,
         }
     }
 

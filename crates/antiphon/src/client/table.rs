@@ -35,6 +35,8 @@ pub(super) enum AnswerView {
     Text(&'static str),
     /// Every field of what the call begins, once that has ended.
     Awaited,
+    /// The lines of an export, as they come, into a file.
+    Export,
 }
 
 /// Nouns whose commands are all here, with their descriptions.
@@ -43,6 +45,7 @@ pub(super) const NOUNS: &[(&str, &str)] = &[
     ("budgets", "Budgets: limits on the tokens or money that turns use per day or month"),
     ("dead-letters", "Dead letters (inputs that could not be processed): show, replay and drop them"),
     ("erasures", "Erasures of threads, users and tenants, and their receipts"),
+    ("export", "Export all threads of the tenant"),
     ("follow-ups", "Follow-ups: pending proactive messages, and why others were sent or suppressed"),
     (
         "incidents",
@@ -50,7 +53,9 @@ pub(super) const NOUNS: &[(&str, &str)] = &[
     ),
     ("reasoning", "Reasoning sessions of agents: view them, and undo compressions"),
     ("schedules", "Schedules of agents"),
+    ("signing-keys", "Keys with which the fleet itself signs: turn tokens and tickets"),
     ("tasks", "Tasks of agents: the queue, and delayed tasks"),
+    ("threads", "Threads: create, follow, export, copy and erase them"),
     ("turns", "Turns in progress, and failed turns"),
     ("usage", "Usage and cost of model calls"),
     ("users", "Users of threads"),
@@ -83,6 +88,7 @@ impl AnswerView {
         match kind {
             "fields" => Some(Self::Fields),
             "awaited" => Some(Self::Awaited),
+            "export" => Some(Self::Export),
             "text" => Some(Self::Text(of)),
             "rows" => list().map(|(list, columns)| Self::Rows(list, columns)),
             "below" => list().map(|(list, columns)| Self::RowsBelow(list, columns)),

@@ -7,8 +7,8 @@ use batches::{Batch, Item};
 use model::{Position, ThreadId};
 use serde_json::{Value, json};
 use store::{RowRepair, Store};
+use transfer::BatchPages;
 
-use super::batch_pages::{self, BatchPages};
 use super::command_id::new_command_id;
 use super::lookup::stored;
 use crate::exit::ExitError;
@@ -64,7 +64,8 @@ impl CheckRound<'_> {
             let starts: Vec<_> = page.starts.iter().copied().filter(|batch| !is_apart(batch)).collect();
             let scattered = page.starts.iter().copied().filter(is_apart);
             let scattered: Vec<_> = scattered.chain(page.headless.iter().copied()).collect();
-            let items = batch_pages::read(self.store, thread, &starts, &scattered, Position::MAX).await?;
+            let items =
+                transfer::read_batches(self.store, thread, &starts, &scattered, Position::MAX).await?;
             for batch in batches::group(items) {
                 self.batches += 1;
                 self.batch(thread, &batch).await?;

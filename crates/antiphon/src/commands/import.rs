@@ -22,7 +22,6 @@ use tokio::task::JoinHandle;
 use self::cursor::{CursorFile, Mark};
 use self::lines::Lines;
 use self::sessions::SessionImporter;
-use super::exported_follow_up;
 use super::lookup::erasure;
 use super::progress::Progress;
 use crate::exit::ExitError;
@@ -241,7 +240,7 @@ impl<'a> Importer<'a> {
             }
             Record::FollowUp { thread, row } => {
                 self.flush().await?;
-                let row = exported_follow_up::read(&thread, row)?;
+                let row = transfer::read_follow_up(&thread, row).map_err(ExitError::Failed)?;
                 scoped(self.store, &thread).import_follow_up(&row).await?;
                 Ok(())
             }

@@ -4,19 +4,23 @@ use batches::foreign;
 use model::ThreadId;
 use serde_json::json;
 use store::Store;
+use transfer::{ExportOptions, ExportScope, ThreadPages};
 
-use super::exported_threads::{ExportedThreads, MESSAGES, MESSAGES_BYTES};
-use super::output_file::OutputFile;
+use super::export;
 use crate::exit::ExitError;
 use crate::options::Export;
 use crate::output::{self, OutputFormat};
+use crate::output_file::OutputFile;
 
 pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError> {
-    let mut pages = ExportedThreads::of(store, options).await?;
+    let scope = export::scope(store, options).await?;
+    let mut pages = ThreadPages::new(store, &scope);
     let mut sink = OutputFile::open(options.output.as_deref())?;
     let mut messages = 0;
     let mut threads = 0;
-    if let Some(one) = pages.single() {
+    if let ExportScope::Threads(named) = &scope
+        && let [one] = named.as_slice()
+    {
         messages += list(store, one, "\n", &mut sink).await?;
         sink.write("\n")?;
         threads = 1;
@@ -52,10 +56,11 @@ async fn line(store: &Store, id: &ThreadId, sink: &mut OutputFile) -> Result<u64
 /// The current messages of a thread as a JSON array, in the order of their positions.
 async fn list(store: &Store, id: &ThreadId, gap: &str, sink: &mut OutputFile) -> Result<u64, ExitError> {
     let head = store.thread(id).await?.and_then(|row| row.head);
+    let ExportOptions { page_messages, page_bytes, .. } = ExportOptions::default();
     let (mut after, mut count) = (None, 0);
     sink.write("[")?;
     while let Some(head) = head {
-        let page = store.messages_range(id, after, head, MESSAGES, MESSAGES_BYTES).await?;
+        let page = store.messages_range(id, after, head, page_messages, page_bytes).await?;
         let Some(last) = page.last().map(|message| message.position) else { break };
         after = Some(last);
         for message in page {

@@ -10,10 +10,10 @@ use serde_json::json;
 use store::{FactRow, FactScope, Store};
 
 use super::command_id::new_command_id;
-use super::output_file::OutputFile;
 use crate::exit::ExitError;
 use crate::options::{ExportMemory, ImportMemory};
 use crate::output;
+use crate::output_file::OutputFile;
 
 /// Facts that are read or written at once.
 const PAGE: usize = 500;

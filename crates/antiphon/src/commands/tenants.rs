@@ -1,50 +1,28 @@
-//! Lists and deletes the marks of erased tenants.
+//! Deletes the mark of the default tenant. Other tenants are reopened over the API.
 
-use serde_json::json;
-use store::{ErasedTenant, ReopenedTenant, Store};
+use store::{ReopenedTenant, Store};
 
+use super::command_id::new_command_id;
 use crate::exit::ExitError;
-use crate::options::{ErasedTenants, ReopenTenant};
-use crate::output::{self, Table};
+use crate::options::ReopenDefaultTenant;
+use crate::output;
 
-pub(super) async fn list(store: &Store, options: &ErasedTenants) -> Result<(), ExitError> {
-    let marks = store.erased_tenants().await?;
-    let shown = |mark: &ErasedTenant| {
-        json!({
-            "tenant": name(mark),
-            "erased_at": wire::rfc3339(mark.at),
-            "actor": mark.actor,
-            "status": if mark.is_being_erased { "being_erased" } else { "erased" },
-        })
-    };
-    let json = json!({ "tenants": marks.iter().map(shown).collect::<Vec<_>>() });
-    output::print(options.database.output.format(), &json, || {
-        let mut table = Table::new(["TENANT", "STATUS", "ERASED AT", "ACTOR"]);
-        for mark in json["tenants"].as_array().into_iter().flatten() {
-            table.row(["tenant", "status", "erased_at", "actor"].map(|column| output::cell(&mark[column])));
-        }
-        table
-    })
-}
-
-/// Deletes the mark of a tenant.
+/// Deletes the mark of the default tenant.
 ///
 /// # Errors
-/// The tenant has no mark, or something of the tenant may be left.
-pub(super) async fn reopen(store: &Store, options: &ReopenTenant) -> Result<(), ExitError> {
-    let (tenant, shown) = (options.named()?, &options.tenant);
-    match store.reopen_tenant(tenant.as_ref()).await? {
+/// It has no mark, or something of it may be left.
+pub(super) async fn reopen_default(store: &Store, options: &ReopenDefaultTenant) -> Result<(), ExitError> {
+    match store.reopen_tenant(None, &new_command_id()?, &options.actor).await? {
         ReopenedTenant::Reopened => {
-            output::eprint_line(&format!("the name of tenant {shown} can be used again"));
+            output::eprint_line("the default tenant can be used again");
             Ok(())
         }
-        ReopenedTenant::BeingErased => Err(ExitError::Failed(format!(
-            "something of tenant {shown} may be left: `antiphon erasures list` shows its erasure; `antiphon tenants erase {shown} --yes` starts another one"
-        ))),
-        ReopenedTenant::Unmarked => Err(ExitError::Failed(format!("tenant {shown} is not marked as erased"))),
+        ReopenedTenant::BeingErased => Err(ExitError::Failed(
+            "something of the default tenant may be left: run `antiphon erase --tenant - --yes` again"
+                .to_owned(),
+        )),
+        ReopenedTenant::Unmarked => {
+            Err(ExitError::Failed("the default tenant is not marked as erased".to_owned()))
+        }
     }
-}
-
-fn name(mark: &ErasedTenant) -> &str {
-    mark.tenant.as_ref().map_or("-", |tenant| tenant.as_str())
 }

@@ -7,7 +7,7 @@ use auth::AccessRole;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use model::{AgentId, PartitionCount, Tenant, ThreadId};
-use store::{ErasedData, ErasedOwner, RotatedKey};
+use store::{ErasedData, ErasedOwner};
 
 use super::process::{DATABASE_HEADING, DATABASE_HELP, NatsArguments};
 use super::values::partitions;
@@ -166,40 +166,6 @@ pub(crate) enum KeysCommand {
     /// to standard output, and stored nowhere. A user with a key makes further ones with `keys
     /// create`.
     CreateFirst(CreateKey),
-    /// Replace a key with which the fleet itself signs, while the fleet runs.
-    Rotate(RotateKey),
-    /// List rotations of the last 365 days, the newest first, with actor, time and how long the
-    /// previous key stayed valid.
-    Rotations(ListRotations),
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ListRotations {
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct RotateKey {
-    /// Key to rotate: turn-tokens (with which workflows answer turns), or tickets (with which
-    /// browsers follow threads).
-    #[arg(value_parser = rotated_key)]
-    pub(crate) kind: RotatedKey,
-    /// Whether the previous key ends at once, as for a stolen key: turns in progress are run again,
-    /// browsers need new tickets. Without it tokens of turns stay valid for 24 hours, tickets for
-    /// an hour.
-    #[arg(long)]
-    pub(crate) drop_previous: bool,
-    /// Actor in the audit log.
-    #[arg(long, default_value = "command", value_parser = actor)]
-    pub(crate) actor: String,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-fn rotated_key(text: &str) -> Result<RotatedKey, String> {
-    let kind = RotatedKey::ALL.into_iter().find(|kind| kind.name() == text);
-    kind.ok_or_else(|| "it must be turn-tokens or tickets".to_owned())
 }
 
 #[derive(Debug, Clone, Args)]
@@ -212,8 +178,8 @@ pub(crate) struct CreateKey {
     pub(crate) role: AccessRole,
     /// Scopes that restrict the role, separated by commas: threads:read, threads:write,
     /// agents:read, tasks:write, agents:operate, agents:configure, audit:read, dead-letters:read,
-    /// dead-letters:operate, keys:manage, fleet:read, fleet:operate, data:erase, reasoning:read,
-    /// reasoning:write, memory:read, memory:write.
+    /// dead-letters:operate, keys:manage, fleet:read, fleet:operate, data:erase, data:export,
+    /// reasoning:read, reasoning:write, memory:read, memory:write.
     #[arg(long, value_delimiter = ',')]
     pub(crate) scopes: Option<Vec<String>>,
     /// Tenant of the key; the default one without it.

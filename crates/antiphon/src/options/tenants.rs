@@ -1,10 +1,8 @@
-//! Options of the commands about erased tenants.
+//! Options of the command on the erased default tenant.
 
 use clap::{Args, Subcommand};
-use model::Tenant;
 
-use super::operator::{Database, tenant};
-use crate::exit::ExitError;
+use super::operator::{Database, actor};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Tenants {
@@ -14,33 +12,16 @@ pub(crate) struct Tenants {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum TenantsCommand {
-    /// List the erased tenants whose names cannot be used.
-    Erased(ErasedTenants),
-    /// Let the name of an erased tenant be used again, by every client that has a credential for
-    /// it.
-    Reopen(ReopenTenant),
+    /// Let the default tenant be used again after `erase --tenant -`. It needs the database,
+    /// because the API refuses all credentials of that tenant.
+    ReopenDefault(ReopenDefaultTenant),
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ErasedTenants {
+pub(crate) struct ReopenDefaultTenant {
+    /// Actor in the audit log.
+    #[arg(long, default_value = "command", value_parser = actor)]
+    pub(crate) actor: String,
     #[command(flatten)]
     pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ReopenTenant {
-    /// Erased tenant; `-` for the default one.
-    pub(crate) tenant: String,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-impl ReopenTenant {
-    /// The named tenant; `None` is the default one.
-    pub(crate) fn named(&self) -> Result<Option<Tenant>, ExitError> {
-        match self.tenant.as_str() {
-            "-" => Ok(None),
-            name => tenant(name).map(Some).map_err(ExitError::Configuration),
-        }
-    }
 }

@@ -13,6 +13,7 @@ fn stored(key: &NewKey) -> StoredKey {
     StoredKey {
         id: key.id(),
         digest: key.digest(),
+        previous: None,
         tenant: TenantName::parse("acme").unwrap(),
         role: AccessRole::Operator,
         scopes: None,
@@ -35,10 +36,8 @@ fn a_key_opens_what_it_is_for() {
     assert_eq!(principal.name(), "key:00010203abcdefff");
     assert_eq!(principal.tenant().as_str(), Some("acme"));
     assert_eq!(principal.permissions(), AccessRole::Operator.permissions());
-    assert_eq!(
-        (principal.source(), principal.key()),
-        (CredentialSource::Key { id: key.id() }, Some(key.id()))
-    );
+    let presented = PresentedKey { id: key.id(), secret: SecretMark::of(&key.digest()) };
+    assert_eq!((principal.source(), principal.key()), (CredentialSource::Key(presented), Some(presented)));
 }
 
 #[test]
@@ -62,6 +61,32 @@ fn what_is_over_opens_nothing() {
     // A caller that does not know the secret must not learn the state of the key.
     let guess = NewKey::from_random([0, 1, 2, 3, 0xab, 0xcd, 0xef, 0xff], [0x5b; 32]);
     assert_eq!(check(guess.text(), &revoked), Err(ApiKeyError::Wrong));
+}
+
+#[test]
+fn a_replaced_secret_opens_the_key_until_its_time() {
+    let (old, key) = (NewKey::from_random([0, 1, 2, 3, 0xab, 0xcd, 0xef, 0xff], [0x5b; 32]), made());
+    let until = |at, expires_at: Option<i64>| StoredKey {
+        previous: Some(PreviousSecret { digest: old.digest(), valid_until: Timestamp(at) }),
+        expires_at: expires_at.map(Timestamp),
+        ..stored(&key)
+    };
+    let after = NOW.0 + 5;
+    for (rotated, ends) in [(until(after, None), after), (until(after, Some(after - 1)), after - 1)] {
+        let (new, earlier) = (check(key.text(), &rotated).unwrap(), check(old.text(), &rotated).unwrap());
+        assert_eq!((new.expires_at(), earlier.expires_at()), (rotated.expires_at, Some(Timestamp(ends))));
+        assert_eq!(new.permissions(), earlier.permissions());
+        assert_ne!(new.key(), earlier.key());
+        // A stream of the replaced secret ends as soon as the secret does.
+        let mark = earlier.key().unwrap().secret;
+        assert!(rotated.principal(mark, NOW).is_ok());
+        assert_eq!(rotated.principal(mark, Timestamp(ends)), Err(ApiKeyError::Expired));
+        assert_eq!(stored(&key).principal(mark, NOW), Err(ApiKeyError::Wrong));
+    }
+    assert_eq!(check(old.text(), &until(NOW.0, None)), Err(ApiKeyError::Expired));
+    let third = NewKey::from_random([0, 1, 2, 3, 0xab, 0xcd, 0xef, 0xff], [0x5c; 32]);
+    assert_eq!(check(third.text(), &until(after, None)), Err(ApiKeyError::Wrong));
+    assert!(!format!("{:?}", until(after, None)).contains("digest"));
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn requester() -> Principal {
         permissions: AccessRole::Viewer.permissions(),
         thread: None,
         expires_at: None,
-        source: CredentialSource::Key { id },
+        source: CredentialSource::Key(PresentedKey { id, secret: SecretMark([7; 8]) }),
     }
 }
 
@@ -140,9 +140,9 @@ fn a_payload_that_is_not_exact_is_refused() {
     let mut longer = payload.clone();
     longer.push(0);
     let mut newer = payload.clone();
-    newer[0] = 2;
+    newer[0] = 3;
     let mut tenant = payload.clone();
-    tenant[10] = b'A';
+    tenant[18] = b'A';
     let mut thread = payload.clone();
     *thread.last_mut().unwrap() = b'/';
     for payload in [longer, newer, tenant, thread] {
@@ -160,7 +160,7 @@ fn the_longest_names_fit() {
     };
     let thread = thread(&"t".repeat(128));
     let ticket = issue(&requester, &thread, 60, &key(), NOW).unwrap();
-    assert_eq!(ticket.text.len(), 448);
+    assert_eq!(ticket.text.len(), 459);
     let principal = check(&ticket.text, &[key()], NOW).unwrap();
     assert!(principal.can_stream(&thread));
     assert_eq!(principal.source(), CredentialSource::Ticket { key: None });

@@ -27,7 +27,7 @@ pub(super) async fn rows(
     let scratch = ScratchDir::new("export")?;
     let commands = Commands { binary: fleet::binary()?, file: scratch.path().join("thread.jsonl") };
     if !commands.are_there().await? {
-        let why = "this binary has no `threads export` and `threads import`";
+        let why = "this binary has no `database export` and `database import`";
         return Ok(vec![Row::missing('d', "export and import", why)]);
     }
     let mut ways = Ways::default();
@@ -47,7 +47,7 @@ struct Commands {
 impl Commands {
     async fn are_there(&self) -> Result<bool> {
         for name in ["export", "import"] {
-            if !self.command(&["threads", name, "--help"]).status().await?.success() {
+            if !self.command(&["database", name, "--help"]).status().await?.success() {
                 return Ok(false);
             }
         }
@@ -55,12 +55,12 @@ impl Commands {
     }
 
     async fn export(&self, thread: &BenchThread, url: &str) -> Result<()> {
-        let mut command = self.command(&["threads", "export", thread.id.as_str(), "--database-url", url]);
+        let mut command = self.command(&["database", "export", thread.id.as_str(), "--database-url", url]);
         finish(command.arg("--output").arg(&self.file)).await
     }
 
     async fn import(&self, url: &str) -> Result<()> {
-        let mut command = self.command(&["threads", "import", "--database-url", url]);
+        let mut command = self.command(&["database", "import", "--database-url", url]);
         finish(command.arg("--file").arg(&self.file)).await
     }
 
@@ -144,12 +144,12 @@ impl Ways {
         };
         let copied = self.copied.len() as u64;
         vec![
-            ours("threads export", &self.exporting),
+            ours("database export", &self.exporting),
             row("COPY TO", &self.copying_out, copied),
-            goal("threads export / COPY TO, rows/s", &self.exporting, &self.copying_out),
-            ours("threads import", &self.importing),
+            goal("database export / COPY TO, rows/s", &self.exporting, &self.copying_out),
+            ours("database import", &self.importing),
             row("COPY FROM", &self.copying_in, copied),
-            goal("threads import / COPY FROM, rows/s", &self.importing, &self.copying_in),
+            goal("database import / COPY FROM, rows/s", &self.importing, &self.copying_in),
         ]
     }
 }

@@ -22,6 +22,7 @@ pub(super) enum Provocation {
     SilentTool,
     DyingWorkflow,
     RefusedEnds,
+    FailedErasures,
     SlowClients,
     LongMessage,
     LargeMessages,
@@ -48,7 +49,7 @@ pub(super) enum Provocation {
 }
 
 impl Provocation {
-    pub(super) const ALL: [Self; 33] = [
+    pub(super) const ALL: [Self; 34] = [
         Self::Garbage,
         Self::LostChunks,
         Self::ForeignChunks,
@@ -59,6 +60,7 @@ impl Provocation {
         Self::SilentTool,
         Self::DyingWorkflow,
         Self::RefusedEnds,
+        Self::FailedErasures,
         Self::SlowClients,
         Self::LongMessage,
         Self::LargeMessages,
@@ -97,6 +99,7 @@ impl Provocation {
             Self::SilentTool => "a tool that does not answer, and must not be called twice",
             Self::DyingWorkflow => "requests whose workflow service says nothing",
             Self::RefusedEnds => "a stream of turns' ends that takes only smaller entries",
+            Self::FailedErasures => "erasures that have been tried too many times",
             Self::SlowClients => "clients that do not read their event streams",
             Self::LongMessage => "a message that goes on and on",
             Self::LargeMessages => "open messages of almost 4 MiB each",
@@ -136,6 +139,7 @@ impl Provocation {
             Self::SilentTool => &["AntiphonToolCallsUndecided"],
             Self::DyingWorkflow => &["AntiphonRequestsRedelivered"],
             Self::RefusedEnds => &["AntiphonOutboxFailed"],
+            Self::FailedErasures => &["AntiphonErasuresFailed"],
             Self::SlowClients => &["AntiphonSubscribersCut"],
             Self::LongMessage => &["AntiphonOldBuffers"],
             Self::LargeMessages => &["AntiphonLargeBuffers"],
@@ -186,6 +190,7 @@ impl Provocation {
                 scene.watch_while(alerts, async |scene| turns::say_many(scene, "dies").await).await
             }
             Self::RefusedEnds => turns::refused_ends(scene, alerts).await,
+            Self::FailedErasures => scene.watch_while(alerts, commits::failed_erasures).await,
             Self::SlowClients => {
                 let mut clients = Vec::new();
                 let connect = async |scene: &mut Scene| processes::slow_clients(scene, &mut clients).await;

@@ -132,14 +132,24 @@ async fn reopened_tenant_begins_with_nothing_of_before() {
     let refused = gate.run(&words).await;
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("antiphon tenants reopen"), "{}", refused.stderr);
-    let marks = gate.command(&["tenants", "erased"]).await;
+    let default = gate.key(None, "admin", None).await;
+    let marks = default.get("/v1/erased-tenants").await.json().unwrap();
     assert_eq!(
-        (&marks["tenants"][0]["tenant"], &marks["tenants"][0]["status"]),
-        (&json!("acme"), &json!("erased"))
+        (&marks["tenants"][0]["tenant"], &marks["tenants"][0]["is_being_erased"]),
+        (&json!("acme"), &json!(false))
     );
-    assert_eq!(gate.run(&["tenants", "reopen", "other"]).await.code, Some(1));
-    assert_eq!(gate.run(&["tenants", "reopen", "acme"]).await.code, Some(0));
-    assert_eq!(gate.command(&["tenants", "erased"]).await, json!({"tenants": []}));
+    let listed = gate.run_as(&default, &["tenants", "erased"]).await;
+    assert!(listed.code == Some(0) && listed.stdout.contains("acme"), "{}", listed.stdout);
+    let of_tenant = gate.token(json!({"tenant": "other"}));
+    assert_eq!(of_tenant.ask("POST", "/v1/tenants/acme/reopen", None).await.status, 403);
+    let other = gate.run_as(&default, &["tenants", "reopen", "other"]).await;
+    assert_eq!((other.code, other.stderr.contains("unknown_tenant")), (Some(1), true), "{}", other.stderr);
+    assert_eq!(gate.run_as(&default, &["tenants", "reopen", "acme"]).await.code, Some(0));
+    let marks = default.get("/v1/erased-tenants").await.json().unwrap();
+    assert_eq!(marks, json!({"tenants": [], "next": null}));
+    let audit = default.get("/v1/tenants/acme/audit").await.json().unwrap();
+    assert_eq!(audit["entries"][0]["action"], json!("reopen_tenant"));
+    assert_eq!(gate.run(&["tenants", "reopen-default"]).await.code, Some(1), "it is not marked");
     gate.fixture
         .until("gateways know of it", Duration::from_secs(10), async || {
             acme.get("/v1/agents").await.status == 200

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use testkit::fleet::FleetOptions;
 use testkit::http;
 use tokio::time::{Duration, Instant, sleep};
 
-use super::Gate;
+use super::{Caller, Gate};
 
 /// A revoked key stops working within this time.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -131,8 +132,13 @@ async fn tickets_outlive_a_rotation_and_end_when_their_key_is_dropped() {
     };
     let status = async |url: &str| http::open(addr, url, &[]).await.unwrap().status;
     let before = ticket().await;
-    let rotated = gate.command(&["keys", "rotate", "tickets"]).await;
-    assert_eq!(rotated, json!({"rotated": "tickets", "previous_counts_for_s": 3_600}));
+    let default = gate.key(None, "admin", None).await;
+    let rotate = ["signing-keys", "rotate", "tickets"];
+    let of_tenant = gate.run_as(&admin, &rotate).await;
+    assert!(of_tenant.stderr.contains("default_tenant_only"), "{}", of_tenant.stderr);
+    let rotated = gate.run_as(&default, &[rotate.as_slice(), &["-o", "json"]].concat()).await;
+    let rotated: Value = serde_json::from_str(&rotated.stdout).unwrap();
+    assert_eq!(rotated, json!({"rotated": "tickets", "previous_valid_for_s": 3_600}));
     // Covers two moments: the gateway learns of the new key, and later it begins to sign with that
     // key.
     let began = Instant::now();
@@ -141,16 +147,19 @@ async fn tickets_outlive_a_rotation_and_end_when_their_key_is_dropped() {
         assert_eq!((status(&before).await, status(&now).await), (200, 200), "{:?}", began.elapsed());
         sleep(Duration::from_secs(1)).await;
     }
-    let again = gate.run(&["keys", "rotate", "tickets"]).await;
-    assert_eq!((again.code, again.stderr.contains("--drop-previous")), (Some(1), true), "{}", again.stderr);
+    let again = gate.run_as(&default, &rotate).await;
+    assert_eq!((again.code, again.stderr.contains("drop_previous")), (Some(1), true), "{}", again.stderr);
     let since = ticket().await;
-    gate.command(&["keys", "rotate", "tickets", "--drop-previous", "--actor", "ann"]).await;
-    let rotations = gate.command(&["keys", "rotations"]).await;
-    let entries = rotations["rotations"].as_array().unwrap().iter();
+    let words = [rotate.as_slice(), &["--drop-previous", "--actor", "ann"]].concat();
+    let dropped = gate.run_as(&default, &words).await;
+    assert_eq!(dropped.code, Some(0), "{}", dropped.stderr);
+    let rotations = default.get("/v1/signing-keys/tickets/audit").await.json().unwrap();
+    let entries = rotations["entries"].as_array().unwrap().iter();
     let seen: Vec<_> =
-        entries.map(|entry| ["rotated", "actor", "detail"].map(|key| entry[key].clone())).collect();
+        entries.map(|entry| ["target", "actor", "detail"].map(|key| entry[key].clone())).collect();
     let valid_for = |seconds: u32| format!("the previous key is valid for {seconds} s");
-    let expected = json!([["tickets", "ann", valid_for(0)], ["tickets", "command", valid_for(3_600)]]);
+    let by = |rest: &str| format!("key:{}{rest}", &default.credential[4..20]);
+    let expected = json!([["tickets", by("/ann"), valid_for(0)], ["tickets", by(""), valid_for(3_600)]]);
     assert_eq!(json!(seen), expected);
     let began = Instant::now();
     while (status(&before).await, status(&since).await) != (401, 401) {
@@ -158,4 +167,79 @@ async fn tickets_outlive_a_rotation_and_end_when_their_key_is_dropped() {
         sleep(Duration::from_millis(200)).await;
     }
     assert_eq!(status(&ticket().await).await, 200);
+}
+
+/// The secret before a rotation works for its overlap, and with `overlap_s` 0 no earlier one does.
+#[tokio::test(flavor = "multi_thread")]
+async fn rotated_key_has_two_secrets_for_a_while() {
+    let gate = Gate::with_options("ANTIPHON_JWT_SECRET_FILE", super::SECRET, |options| FleetOptions {
+        gateways: 2,
+        ..options
+    })
+    .await;
+    let admin = gate.key(Some("acme"), "admin", None).await;
+    admin.talk("t1").await;
+    let made = admin.ask("POST", "/v1/keys", Some(&json!({"name": "k", "role": "operator"}))).await;
+    let first = gate.caller(made.json().unwrap()["key"].as_str().unwrap());
+    let id = first.credential[4..20].to_owned();
+    let path = format!("/v1/keys/{id}/rotate");
+    let other_gateway = testkit::api::Api(gate.fixture.fleet.gateways[1].http_addr());
+    let status_there = async |caller: &Caller| {
+        let bearer = format!("Bearer {}", caller.credential);
+        let headers = [("authorization", bearer.as_str())];
+        other_gateway.send("GET", "/v1/agents", None, &headers).await.unwrap().status
+    };
+    assert_eq!(status_there(&first).await, 200);
+    let rotated = gate.run_as(&admin, &["keys", "rotate", &id, "--overlap-s", "8", "--actor", "ann"]).await;
+    assert_eq!(rotated.code, Some(0), "{}", rotated.stderr);
+    let second = gate.caller(rotated.stdout.strip_suffix('\n').unwrap());
+    assert!(second.credential[4..20] == *id && second.credential != first.credential);
+    // The other gateway has the key with its first secret in its cache.
+    assert_eq!((status_there(&second).await, status_there(&first).await), (200, 200));
+    let again = admin.ask("POST", &path, None).await;
+    assert_eq!((again.status, again.text.contains("key_not_rotatable")), (409, true), "{}", again.text);
+    let keys = admin.get("/v1/keys").await.json().unwrap();
+    let shown = keys["keys"].as_array().unwrap().iter().find(|key| key["key_id"] == *id).unwrap().clone();
+    assert!(shown["rotated_at"].is_string() && shown["previous_valid_until"].is_string(), "{shown}");
+    let ticket = first.ask("POST", "/v1/threads/t1/tickets", Some(&json!({}))).await.json().unwrap();
+    let addr = gate.fixture.fleet.gateways[0].http_addr();
+    let mut stream = first.open("/v1/threads/t1/events", &[]).await;
+    let text = super::read_all(&mut stream, Duration::from_secs(25)).await;
+    assert!(text.contains("auth_expired"), "{text}");
+    assert_eq!((first.get("/v1/agents").await.status, second.get("/v1/agents").await.status), (401, 200));
+    assert_eq!(http::get(addr, ticket["events_url"].as_str().unwrap()).await.unwrap().status, 401);
+
+    // A secret that is stolen ends at once, with its streams and its tickets.
+    let ticket = second.ask("POST", "/v1/threads/t1/tickets", Some(&json!({}))).await.json().unwrap();
+    let url = ticket["events_url"].as_str().unwrap();
+    let mut by_ticket = http::open(addr, url, &[]).await.unwrap();
+    let mut by_key = second.open("/v1/threads/t1/events", &[]).await;
+    assert_eq!((by_ticket.status, by_key.status), (200, 200));
+    let third = admin.ask("POST", &path, Some(&json!({"overlap_s": 0}))).await.json().unwrap();
+    let third = gate.caller(third["key"].as_str().unwrap());
+    for stream in [&mut by_ticket, &mut by_key] {
+        let text = super::read_all(stream, Duration::from_secs(20)).await;
+        assert!(text.contains("credential_revoked"), "{text}");
+    }
+    assert_eq!(http::get(addr, url).await.unwrap().status, 401);
+    assert_eq!((status_there(&second).await, status_there(&third).await), (401, 200));
+    let audit = admin.get(&format!("/v1/keys/{id}/audit")).await.json().unwrap();
+    let entries: Vec<_> = audit["entries"].as_array().unwrap().iter().collect();
+    let said =
+        |entry: &&Value| ["actor", "action", "detail"].map(|key| entry[key].as_str().unwrap().to_owned());
+    let by = |rest: &str| format!("key:{}{rest}", &admin.credential[4..20]);
+    let valid_for = |seconds: u32| format!("role operator; the previous key is valid for {seconds} s");
+    assert_eq!(said(&entries[0]), [by(""), "rotate_key".to_owned(), valid_for(0)]);
+    assert_eq!(said(&entries[1]), [by("/ann"), "rotate_key".to_owned(), valid_for(8)]);
+    // A rotation grants neither scopes nor time, and reaches no key of another tenant.
+    let narrow = gate.key(Some("acme"), "admin", Some("keys:manage,threads:read")).await;
+    let other = gate.key(Some("beta"), "admin", None).await;
+    let brief = gate.token(json!({}));
+    for (caller, status) in [(&narrow, 403), (&other, 404), (&brief, 403), (&third, 403)] {
+        let refused = caller.ask("POST", &path, None).await;
+        assert_eq!(refused.status, status, "{}", refused.text);
+    }
+    assert_eq!(admin.ask("POST", &path, Some(&json!({"overlap_s": 604_801}))).await.status, 400);
+    assert_eq!(admin.ask("DELETE", &format!("/v1/keys/{id}"), None).await.status, 200);
+    assert_eq!(admin.ask("POST", &path, None).await.status, 409);
 }

@@ -18,7 +18,7 @@ async fn compactions_without_summary_stay_with_the_original() {
     fixture.json("threads fork t copy").await;
     fixture.export("a").await;
     let other = CommandFixture::new().await;
-    other.json(&format!("threads import --file {}", fixture.path("a").display())).await;
+    other.json(&format!("database import --file {}", fixture.path("a").display())).await;
     let compactions = "SELECT thread_id AS t, compaction_id AS id FROM compactions ORDER BY 1, 2";
     let finished = [json!({"t": "copy", "id": 35}), json!({"t": "t", "id": 35})];
     assert_eq!(other.rows(compactions).await, finished);

@@ -27,7 +27,7 @@ async fn messages_from_elsewhere_become_batches_once() {
     for (name, input) in [("openai", &openai), ("langgraph", &langgraph)] {
         std::fs::write(fixture.path(name), input.to_string()).unwrap();
         let words =
-            format!("threads import --from {name} --thread {name} --file {}", fixture.path(name).display());
+            format!("database import --from {name} --thread {name} --file {}", fixture.path(name).display());
         let first = fixture.json(&words).await;
         assert_eq!(first["messages"], first["new_messages"]);
         let before = fixture.stored().await;
@@ -53,7 +53,7 @@ async fn messages_from_elsewhere_become_batches_once() {
     assert_eq!(kept[0]["metadata"]["additional_kwargs"]["extra"], json!(5));
     assert_eq!(kept[0]["metadata"]["synthetic"], json!(true));
     std::fs::write(fixture.path("bad"), "[{\"role\": \"robot\"}]").unwrap();
-    let words = format!("threads import --from openai --thread x --file {}", fixture.path("bad").display());
+    let words = format!("database import --from openai --thread x --file {}", fixture.path("bad").display());
     assert_eq!(
         fixture.refused(&words).await,
         "message 1: its role or type is \"robot\"; nothing was imported"
@@ -71,12 +71,12 @@ fn input(name: &str) -> String {
 async fn what_cannot_be_kept_is_named_and_a_strict_import_refuses_it() {
     let fixture = CommandFixture::new().await;
     let file = input("nul-in-one-of-three");
-    let strict = format!("threads import --from openai --thread t --file {file} --strict");
+    let strict = format!("database import --from openai --thread t --file {file} --strict");
     let why = "message 2: content holds a NUL character; nothing was imported";
     assert_eq!(fixture.refused(&strict).await, why);
     assert_eq!(fixture.number("SELECT count(*) FROM threads").await, 0);
     let lenient =
-        fixture.invoke(&format!("threads import --from openai --thread t --file {file} -o json")).await;
+        fixture.invoke(&format!("database import --from openai --thread t --file {file} -o json")).await;
     assert_eq!(lenient.code, Some(0), "{}", lenient.stderr);
     let (replaced, undated) = lenient.stderr.trim().split_once('\n').unwrap();
     assert_eq!(replaced, "antiphon: message 2: content holds a NUL character; it was replaced");
@@ -86,11 +86,11 @@ async fn what_cannot_be_kept_is_named_and_a_strict_import_refuses_it() {
     let texts = fixture.rows("SELECT content FROM messages WHERE thread_id = 't' ORDER BY position").await;
     assert_eq!(texts[1]["content"], json!("Two\u{fffd} miles."));
     for empty in ["empty-list", "empty-messages"] {
-        let words = format!("threads import --from openai --thread e --file {}", input(empty));
+        let words = format!("database import --from openai --thread e --file {}", input(empty));
         assert_eq!(fixture.refused(&words).await, "the input has no messages; no thread was made");
     }
     assert_eq!(fixture.number("SELECT count(*) FROM threads WHERE thread_id = 'e'").await, 0);
-    let other = format!("threads import --from openai --thread e --file {}", input("claude"));
+    let other = format!("database import --from openai --thread e --file {}", input("claude"));
     let refused = fixture.refused(&other).await;
     assert!(refused.ends_with("try `--from claude`; nothing was imported"), "{refused}");
 }
@@ -99,7 +99,7 @@ async fn what_cannot_be_kept_is_named_and_a_strict_import_refuses_it() {
 async fn exports_of_chat_services_become_threads_once() {
     let mut fixture = CommandFixture::new().await;
     for (name, threads, messages) in [("chatgpt", 1, 4), ("claude", 2, 8), ("openwebui", 1, 10)] {
-        let words = format!("threads import --from {name} --file {}", input(name));
+        let words = format!("database import --from {name} --file {}", input(name));
         let first = fixture.json(&words).await;
         assert_eq!(
             (&first["new_threads"], &first["new_messages"]),
@@ -120,7 +120,7 @@ async fn exports_of_chat_services_become_threads_once() {
     let list = fixture.json(&format!("batches list {id}")).await;
     assert_eq!(list["batches"][0]["state"], json!("complete"));
     // One chat of several is imported under a given name.
-    let claude = format!("threads import --from claude --file {}", input("claude"));
+    let claude = format!("database import --from claude --file {}", input("claude"));
     let which = fixture.refused(&format!("{claude} --thread one")).await;
     assert!(which.starts_with("the input has 2 chats, and --thread names one thread"), "{which}");
     let chat = "ad27edfd-0000-4000-8000-000000000002";
@@ -130,7 +130,7 @@ async fn exports_of_chat_services_become_threads_once() {
     let text = std::fs::read_to_string(input("claude")).unwrap().replace(chat, "acme~support");
     let other = std::env::temp_dir().join(format!("antiphon-import-{}.json", std::process::id()));
     std::fs::write(&other, text).unwrap();
-    let refused = fixture.refused(&format!("threads import --from claude --file {}", other.display())).await;
+    let refused = fixture.refused(&format!("database import --from claude --file {}", other.display())).await;
     std::fs::remove_file(&other).unwrap();
     assert!(refused.contains("has the id \"acme~support\", which names a tenant"), "{refused}");
     let of_tenant = fixture.json(&format!("{claude} --chat {chat} --prefix acme~old-")).await;
@@ -150,10 +150,10 @@ async fn langchain_gets_its_messages_back() {
     ]);
     std::fs::write(fixture.path("list"), list.to_string()).unwrap();
     let import = |thread: &str, file: &str| {
-        format!("threads import --from langgraph --thread {thread} --file {}", fixture.path(file).display())
+        format!("database import --from langgraph --thread {thread} --file {}", fixture.path(file).display())
     };
     fixture.json(&import("one", "list")).await;
-    let export = format!("threads export one --to langchain --output {}", fixture.path("out").display());
+    let export = format!("database export one --to langchain --output {}", fixture.path("out").display());
     assert_eq!(fixture.json(&export).await, json!({"threads": 1, "messages": 4}));
     let out: Value = serde_json::from_slice(&std::fs::read(fixture.path("out")).unwrap()).unwrap();
     assert_eq!(out[0]["data"]["additional_kwargs"]["mood"], json!({"calm": 1}));
@@ -166,7 +166,7 @@ async fn langchain_gets_its_messages_back() {
         )
     };
     assert_eq!(fixture.rows(&of("two")).await, fixture.rows(&of("one")).await);
-    let lines = fixture.invoke("threads export --all --to langchain").await;
+    let lines = fixture.invoke("database export --all --to langchain").await;
     let lines: Vec<Value> = lines.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let ids: Vec<&str> = lines.iter().map(|line| line["thread_id"].as_str().unwrap()).collect();
     assert_eq!(lines.len(), 2, "{ids:?}");

@@ -18,7 +18,7 @@ async fn text_of_an_erased_thread_is_left_out_of_imported_queues() {
         ))
         .await;
     source.export("a").await;
-    let import = format!("threads import --file {}", source.path("a").display());
+    let import = format!("database import --file {}", source.path("a").display());
 
     let target = CommandFixture::new().await;
     target
@@ -64,7 +64,7 @@ async fn an_erased_thread_is_left_out_and_the_rest_is_imported() {
             bucket(erased)
         ))
         .await;
-    let import = format!("threads import --file {}", source.path("x").display());
+    let import = format!("database import --file {}", source.path("x").display());
     for new in [2, 0] {
         let done = target.invoke(&format!("{import} -o json")).await;
         assert_eq!(done.code, Some(0), "{}", done.stderr);

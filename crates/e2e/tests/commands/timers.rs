@@ -45,7 +45,7 @@ async fn follow_ups_and_schedules_are_shown_and_follow_ups_exported() {
 
     fixture.export("a").await;
     let other = CommandFixture::new().await;
-    let import = format!("threads import --file {}", fixture.path("a").display());
+    let import = format!("database import --file {}", fixture.path("a").display());
     other.json(&import).await;
     other.json(&import).await;
     let rows = other.rows("SELECT timer_id, state, ended_by FROM timers ORDER BY timer_id").await;

@@ -89,7 +89,7 @@ async fn certificates_of_clients_are_shown_to_nats_and_postgres() {
     };
     let migrated = invoke(&["migrate"], &variables(Some(dir), Some(dir))).await.unwrap();
     assert_eq!(migrated.code, Some(0), "{}\n{}", migrated.stderr, read(&dir.join("nats.log")));
-    let listed = invoke(&["keys", "rotations"], &variables(None, Some(dir))).await.unwrap();
+    let listed = invoke(&["partitions", "list"], &variables(None, Some(dir))).await.unwrap();
     assert_eq!(listed.code, Some(0), "{}", listed.stderr);
 
     let erase = ["erase", "--thread", "nothing", "--yes"];
@@ -97,8 +97,8 @@ async fn certificates_of_clients_are_shown_to_nats_and_postgres() {
     assert!(unknown.stderr.contains("there is no thread"), "{}", unknown.stderr);
     let (others, right) = (Some(of_others.path()), Some(dir));
     let refused = [
-        ("Postgres takes no certificate", &["keys", "rotations"][..], variables(None, None)),
-        ("Postgres takes that of others", &["keys", "rotations"], variables(None, others)),
+        ("Postgres takes no certificate", &["partitions", "list"][..], variables(None, None)),
+        ("Postgres takes that of others", &["partitions", "list"], variables(None, others)),
         ("NATS takes no certificate", &erase, variables(None, right)),
         ("NATS takes that of others", &erase, variables(others, right)),
     ];

@@ -172,3 +172,38 @@ async fn command_erases_a_user_over_the_api() {
     let listed = fixture.command("erasures list").await;
     assert_eq!(listed["erasures"].as_array().unwrap().len(), 2, "{listed}");
 }
+
+/// A dry run counts the same threads, messages, facts and budgets that the erasure then erases.
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_run_counts_what_is_erased() {
+    let fixture = Fixture::with(crate::api_client::scripted).await;
+    let api = fixture.api();
+    let long = "n".repeat(3_000);
+    for (thread, user) in [("t1", "carl"), ("t2", long.as_str()), ("t3", "dora")] {
+        let body = json!({"thread_id": thread, "agent_id": "ann", "metadata": {"user_id": user}});
+        api.create_thread(&body).await.unwrap();
+        api.say(thread, "hello").await.unwrap();
+        fixture.until_messages(thread, 2).await;
+    }
+    let fact = |user: &str, text: &str| json!({"text": text, "kind": "preference", "user_id": user});
+    for (user, text) in [("carl", "Carl is short."), ("carl", "Carl is old."), ("dora", "Dora is tall.")] {
+        api.call("POST", "/v1/agents/ann/memory", Some(&fact(user, text))).await.unwrap();
+    }
+    // A fact of the user that is found in a thread of the user is one row, and erased with the thread.
+    fixture.execute("UPDATE facts SET thread_id = 't1' WHERE text = 'Carl is old.'").await;
+    let budget = json!({"tokens": 1_000, "period": "day", "user_id": "carl"});
+    api.call("PUT", "/v1/budgets/b1", Some(&budget)).await.unwrap();
+    let counts = async |path: &str| {
+        let ended = fixture.ended_erasure(&fixture.request_erasure(path).await).await;
+        assert_eq!(ended["state"], json!("done"), "{ended}");
+        let count = |table: &str| ended["receipt"]["tables"][table].as_u64().unwrap_or(0);
+        ["threads", "messages", "facts", "budgets"].map(count)
+    };
+    let dry = counts("/v1/users/carl?dry_run=true").await;
+    assert_eq!(dry, [1, 2, 2, 1]);
+    assert_eq!(counts("/v1/users/carl").await, dry);
+    let path = format!("/v1/users/{long}");
+    assert_eq!(counts(&format!("{path}?dry_run=true")).await, counts(&path).await);
+    assert_eq!(fixture.count("SELECT count(*) FROM threads WHERE thread_id LIKE 't_'").await, 1);
+    assert_eq!(fixture.count("SELECT count(*) FROM facts").await, 1, "another user's is kept");
+}

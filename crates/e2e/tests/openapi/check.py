@@ -55,6 +55,13 @@ def examples(holder):
         yield name, resolved(example)["value"]
 
 
+def has_example(schema):
+    """Whether an example can be made from those of the schema, or of the items of a list in it."""
+    schema = resolved(schema)
+    items = [resolved(field.get("items", {})) for field in schema.get("properties", {}).values()]
+    return any("examples" in one for one in [schema, *items])
+
+
 def media(content, place):
     for kind, holder in content.items():
         found = list(examples(holder))
@@ -65,9 +72,13 @@ def media(content, place):
             if kind == "text/event-stream":
                 data = value["data"]
                 validate({"anyOf": list(contents(resolved(holder["schema"])))}, json.loads(data), f"{place} {kind} {name} data")
-        if not found and kind == "application/json":
+        if not found and kind == "application/json" and not has_example(holder.get("schema", {})):
             faults.append(f"{place} {kind}: there is no example")
 
+
+for name, schema in document["components"]["schemas"].items():
+    for value in schema.get("examples", []):
+        validate(schema, value, name)
 
 for path, item in document["paths"].items():
     for method, operation in item.items():

@@ -12,7 +12,9 @@ use http_server::extract::query::QueryParams;
 use model::{Tenant, ThreadId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use store::{ErasedData, ErasedOwner, ErasureId, ErasureRow, ErasureState, MAX_OPEN_ERASURES, NewErasure};
+use store::{
+    ErasedData, ErasedKind, ErasedOwner, ErasureId, ErasureRow, ErasureState, MAX_OPEN_ERASURES, NewErasure,
+};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
@@ -60,8 +62,9 @@ pub(crate) fn operations() -> Vec<Operation> {
     ]
 }
 
-/// Longest name of a user, in bytes.
-const MAX_USER_LEN: usize = 256;
+/// Longest name of a user, in bytes, as in the metadata of a thread. The server takes no longer
+/// address either.
+const MAX_USER_LEN: usize = 64 << 10;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -98,8 +101,8 @@ pub(crate) struct ErasuresPage {
 pub(crate) struct ErasureView {
     #[schema(value_type = schemas::ErasureIdSchema)]
     erasure_id: String,
-    /// What is erased: `thread`, `user` or `tenant`.
-    kind: String,
+    #[schema(value_type = schemas::ErasedKindSchema)]
+    kind: &'static str,
     #[schema(value_type = Option<schemas::ThreadIdSchema>, required)]
     thread_id: Option<String>,
     /// The user; null as soon as the user is erased.
@@ -175,13 +178,13 @@ impl ErasureView {
                 |error: &_| tracing::error!(erasure = %row.id, %error, "the stored receipt cannot be read");
             serde_json::from_value(stored).inspect_err(unreadable).ok()
         });
-        let subject = |kind: &str| row.subject.clone().filter(|_| row.kind == kind);
-        let thread = subject("thread").and_then(|id| ThreadId::parse(&id).ok());
+        let subject = |kind| row.subject.clone().filter(|_| row.kind == kind);
+        let thread = subject(ErasedKind::Thread).and_then(|id| ThreadId::parse(&id).ok());
         Self {
             erasure_id: row.id.to_string(),
             thread_id: thread.map(|thread| thread.name().to_owned()),
-            user_id: subject("user"),
-            tenant: subject("tenant"),
+            user_id: subject(ErasedKind::User),
+            tenant: subject(ErasedKind::Tenant),
             dry_run: row.is_preview,
             state: row.state.name(),
             actor: row.actor,
@@ -197,7 +200,7 @@ impl ErasureView {
                 streams: row.counts.streams,
             },
             receipt,
-            kind: row.kind,
+            kind: row.kind.name(),
         }
     }
 }
@@ -242,10 +245,7 @@ pub(crate) async fn erase_tenant(
     headers: HeaderMap,
     _: EmptyBody,
 ) -> Result<Response, Problem> {
-    if ctx.tenant().is_some() {
-        let detail = "tenants are erased by the default tenant: this requires one of its credentials";
-        return Err(Problem::new(ErrorCode::DefaultTenantOnly, detail));
-    }
+    ctx.check_operates_installation("tenants")?;
     if tenant == "-" {
         let detail = "tenant: the default tenant operates the installation and would refuse its own \
                       credentials; `antiphon erase --tenant -` erases it";
@@ -270,7 +270,7 @@ async fn request(
             format!("{MAX_OPEN_ERASURES} erasures have not ended: wait for them, see GET /v1/erasures");
         Problem::new(ErrorCode::TooManyErasures, detail)
     })?;
-    tracing::info!(erasure = %row.id, kind = row.kind, actor = row.actor, is_preview, "an erasure was requested");
+    tracing::info!(erasure = %row.id, kind = row.kind.name(), actor = row.actor, is_preview, "an erasure was requested");
     let place = [(header::LOCATION, format!("/v1/erasures/{}", row.id))];
     Ok((StatusCode::ACCEPTED, place, json_no_store(ErasureView::new(row))).into_response())
 }

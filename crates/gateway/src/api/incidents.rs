@@ -138,24 +138,14 @@ impl From<IncidentRow> for IncidentView {
     }
 }
 
-/// Partitions hold the data of all tenants, so only the default tenant, which operates the
-/// installation, has access.
-fn check_operates_installation(ctx: &RequestContext) -> Result<(), Problem> {
-    match ctx.tenant() {
-        None => Ok(()),
-        Some(_) => {
-            let detail =
-                "incidents concern the installation: this requires a credential of the default tenant";
-            Err(Problem::new(ErrorCode::DefaultTenantOnly, detail))
-        }
-    }
-}
+/// Partitions hold the data of all tenants.
+const WHAT: &str = "incidents";
 
 pub(crate) async fn list(
     ctx: RequestContext,
     QueryParams(query): QueryParams<IncidentsQuery>,
 ) -> Result<Response, Problem> {
-    check_operates_installation(&ctx)?;
+    ctx.check_operates_installation(WHAT)?;
     let limit = query::limit(query.limit.as_deref())?;
     let mut rows = ctx.store()?.incidents(query.all, limit + 1).await?;
     let has_more = query::has_more(&mut rows, limit);
@@ -180,7 +170,7 @@ pub(crate) async fn acknowledge(
     headers: HeaderMap,
     JsonBody(body): JsonBody<AcknowledgeBody>,
 ) -> Result<Response, Problem> {
-    check_operates_installation(&ctx)?;
+    ctx.check_operates_installation(WHAT)?;
     let actor = ctx.actor(&headers)?;
     let partition = match body.partition.as_str() {
         "all" => None,

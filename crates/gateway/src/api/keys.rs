@@ -1,11 +1,13 @@
 //! API keys of the caller's tenant.
 
-use auth::{AccessRole, KeyId, StoredKey};
+use std::time::Duration;
+
+use auth::{AccessRole, KeyId, Permissions, StoredKey};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use http_server::auth::authenticator::{self, new_key};
+use http_server::auth::authenticator::{self, new_key, new_key_of};
 use http_server::error::{ErrorCode, Problem};
-use http_server::extract::body::{EmptyBody, JsonBody, MaxBodySize};
+use http_server::extract::body::{EmptyBody, JsonBody, MaxBodySize, OptionalJsonBody};
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
@@ -41,8 +43,16 @@ pub(crate) fn operations() -> Vec<Operation> {
             .scope(Scope::ManageKeys)
             .actor_header()
             .body::<KeyBody>(json!({ "name": "the web shop", "role": "operator", "expires_in_s": 7_776_000 }))
-            .response::<MadeKey>(201, "The key", made)
+            .response::<MadeKey>(201, "The key", made.clone())
             .errors(&[ErrorCode::InvalidKey, ErrorCode::UnknownKey]),
+        Operation::post("/v1/keys/{key}/rotate", "rotateKey", "Give an API key another secret", rotate)
+            .tag(KEYS)
+            .description("The key keeps its id, role, scopes and end. The secret before stays valid for `overlap_s`; with 0 it ends at once, with its streams and tickets. The new secret is shown only in this response. A key that has ended, that has a scope which the caller lacks, or that outlives the caller's own credential cannot be rotated.")
+            .scope(Scope::ManageKeys)
+            .actor_header()
+            .optional_body::<RotateKeyBody>(json!({ "overlap_s": 86_400 }))
+            .response::<MadeKey>(200, "The key with its new secret", made.clone())
+            .errors(&[ErrorCode::InvalidKey, ErrorCode::UnknownKey, ErrorCode::KeyNotRotatable]),
         Operation::delete("/v1/keys/{key}", "revokeKey", "Revoke an API key", revoke)
             .tag(KEYS)
             .description("Takes effect everywhere within seconds. Streams opened with the key end.")
@@ -64,6 +74,9 @@ pub(crate) fn operations() -> Vec<Operation> {
 const MAX_NAME: usize = 200;
 /// Ten years, in seconds.
 const MAX_LIFETIME_S: i64 = 3_650 * 86_400;
+/// For how many seconds the secret before a rotation stays valid: by default, and at most.
+const OVERLAP_S: u64 = 86_400;
+const MAX_OVERLAP_S: u64 = 7 * 86_400;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -85,6 +98,18 @@ impl MaxBodySize for KeyBody {
     const MAX_BYTES: usize = 16 << 10;
 }
 
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RotateKeyBody {
+    /// For how many seconds the secret before stays valid; by default for a day.
+    #[schema(minimum = 0, maximum = 604_800, default = 86_400)]
+    overlap_s: Option<u64>,
+}
+
+impl MaxBodySize for RotateKeyBody {
+    const MAX_BYTES: usize = 1 << 10;
+}
+
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeysQuery {
@@ -95,7 +120,7 @@ pub(crate) struct KeysQuery {
     limit: Option<String>,
 }
 
-/// A new key. Its text is stored nowhere and shown only here.
+/// A key with a new secret. Its text is stored nowhere and shown only here.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MadeKey {
     #[schema(pattern = "^ant_[0-9a-f]{16}_[0-9a-f]{64}$")]
@@ -136,11 +161,7 @@ pub(crate) async fn create(
             .map_err(|error| invalid(error.to_string()))
     });
     let scopes = scopes.transpose()?;
-    let wanted = scopes.unwrap_or_else(|| role.permissions());
-    if let Some(beyond) = wanted.iter().find(|permission| !ctx.principal().has_permission(*permission)) {
-        let detail = format!("a key cannot grant a scope that its creator lacks: {}", beyond.scope());
-        return Err(Problem::new(ErrorCode::InsufficientScope, detail));
-    }
+    check_grants(&ctx, scopes.unwrap_or_else(|| role.permissions()))?;
     let lifetime = body.expires_in_s.map(|seconds| match (1..=MAX_LIFETIME_S).contains(&seconds) {
         true => Ok(seconds),
         false => Err(invalid(format!("expires_in_s must be from 1 to {MAX_LIFETIME_S}"))),
@@ -153,6 +174,7 @@ pub(crate) async fn create(
     let key = StoredKey {
         id: made.id(),
         digest: made.digest(),
+        previous: None,
         tenant: ctx.principal().tenant().clone(),
         role,
         scopes,
@@ -178,6 +200,52 @@ pub(crate) async fn list(
     let mut keys = ctx.store()?.keys(ctx.tenant(), after, limit + 1).await?;
     let next = query::next(&mut keys, limit, |last| last.key.id.to_string());
     Ok(json_no_store(KeysPage { keys: keys.iter().map(KeyView::from).collect(), next }))
+}
+
+/// Whoever holds a key has its scopes, so a caller gets no key with more than its own.
+fn check_grants(ctx: &RequestContext, scopes: Permissions) -> Result<(), Problem> {
+    match scopes.iter().find(|permission| !ctx.principal().has_permission(*permission)) {
+        None => Ok(()),
+        Some(beyond) => {
+            let detail = format!("a key cannot grant a scope that its creator lacks: {}", beyond.scope());
+            Err(Problem::new(ErrorCode::InsufficientScope, detail))
+        }
+    }
+}
+
+/// Gives a key another secret. Gateways that have the key in their cache accept it at once.
+pub(crate) async fn rotate(
+    ctx: RequestContext,
+    PathParam(key): PathParam<String>,
+    headers: HeaderMap,
+    OptionalJsonBody(body): OptionalJsonBody<RotateKeyBody>,
+) -> Result<Response, Problem> {
+    let overlap_s = body.overlap_s.unwrap_or(OVERLAP_S);
+    if overlap_s > MAX_OVERLAP_S {
+        let detail = format!("overlap_s must be from 0 to {MAX_OVERLAP_S}");
+        return Err(Problem::new(ErrorCode::InvalidKey, detail));
+    }
+    let (id, store, actor) = (key_id(&key)?, ctx.store()?, ctx.actor(&headers)?);
+    let is_own = |row: &KeyRow| row.key.tenant == *ctx.principal().tenant();
+    let KeyRow { key: stored, .. } = store.key(id).await?.filter(is_own).ok_or_else(unknown)?;
+    check_grants(&ctx, stored.scopes.unwrap_or_else(|| stored.role.permissions()))?;
+    // A secret must not outlive the credential that makes it, such as the secret before it.
+    let outlives = |end| stored.expires_at.is_none_or(|at| at > end);
+    if ctx.principal().expires_at().is_some_and(outlives) {
+        let detail = "the key outlives the credential that would rotate it";
+        return Err(Problem::new(ErrorCode::InsufficientScope, detail));
+    }
+    let new = new_key_of(id);
+    let (overlap, command) = (Duration::from_secs(overlap_s), control::new_id()?);
+    if !store.rotate_api_key(&stored, new.digest(), overlap, &command, &actor).await? {
+        let detail = "the key was revoked or has expired, or the secret before its last rotation is \
+                      valid: wait until `previous_valid_until`, or end it with `overlap_s` 0";
+        return Err(Problem::new(ErrorCode::KeyNotRotatable, detail));
+    }
+    let row = store.key(id).await?.ok_or_else(unknown)?;
+    tracing::info!(key = %id, actor, overlap_s, "an API key was rotated");
+    ctx.add_key(row.key.clone());
+    Ok(json_no_store(MadeKey { key: new.text().to_owned(), shown: KeyView::from(&row) }))
 }
 
 /// Revokes a key and ends the streams opened with it, on all gateways within seconds.
@@ -228,6 +296,8 @@ fn key_example() -> Value {
         "expires_at": "2027-02-20T12:00:00Z",
         "revoked_at": null,
         "revoked_by": null,
+        "rotated_at": null,
+        "previous_valid_until": null,
         "last_used_at": null,
     })
 }

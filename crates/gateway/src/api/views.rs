@@ -208,6 +208,12 @@ pub struct KeyView {
     pub revoked_at: Option<String>,
     #[schema(required)]
     pub revoked_by: Option<String>,
+    /// When the key got its present secret; null: it has its first one.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    pub rotated_at: Option<String>,
+    /// Until when the secret before works; null without such a secret.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    pub previous_valid_until: Option<String>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub last_used_at: Option<String>,
 }
@@ -227,6 +233,8 @@ impl From<&KeyRow> for KeyView {
             expires_at: key.expires_at.and_then(rfc3339),
             revoked_at: key.revoked_at.and_then(rfc3339),
             revoked_by: row.revoked_by.clone(),
+            rotated_at: row.rotated_at.and_then(rfc3339),
+            previous_valid_until: key.previous.as_ref().and_then(|previous| rfc3339(previous.valid_until)),
             last_used_at: row.last_used_at.and_then(rfc3339),
         }
     }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ::protocols::request::{ErrorBody, RequestRejection};
-use auth::Permission;
+use auth::{Permission, RequestClass};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri};
 use axum::middleware::{self, Next};
@@ -64,7 +64,8 @@ impl Scopes<'_> {
 
 async fn authorize(State(rule): State<RequireScope>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get().map(|ClientIp(addr)| *addr);
-    let mut response = match rule.admit(request.headers(), request.uri(), peer).await {
+    let is_read = request.method().is_safe();
+    let mut response = match rule.admit(request.headers(), request.uri(), is_read, peer).await {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
@@ -83,6 +84,7 @@ impl RequireScope {
         &self,
         headers: &HeaderMap,
         uri: &Uri,
+        is_read: bool,
         peer: Option<IpAddr>,
     ) -> Result<Authenticated, Problem> {
         let (state, now) = (&self.state, self.state.now());
@@ -99,7 +101,9 @@ impl RequireScope {
             return Err(Problem::new(ErrorCode::InsufficientScope, detail));
         }
         if !self.is_stream {
-            state.limiter.admit(principal.tenant(), quota::class(self.scope), now)?;
+            // A scope such as `keys:manage` is for reading, too.
+            let class = if is_read { RequestClass::Read } else { quota::class(self.scope) };
+            state.limiter.admit(principal.tenant(), class, now)?;
         }
         Ok(Authenticated(Arc::new(principal)))
     }

@@ -185,6 +185,26 @@ impl RequestContext {
         }
     }
 
+    /// Checks that the caller belongs to the default tenant, which operates the installation.
+    pub(crate) fn check_operates_installation(&self, what: &str) -> Result<(), Problem> {
+        match self.tenant() {
+            None => Ok(()),
+            Some(_) => {
+                let detail = format!(
+                    "{what} concern the installation: this requires a credential of the default tenant"
+                );
+                Err(Problem::new(ErrorCode::DefaultTenantOnly, detail))
+            }
+        }
+    }
+
+    /// Whether the caller's credential or tenant has ended since the request began.
+    pub(crate) async fn has_ended(&self) -> bool {
+        let Ok(store) = self.store() else { return true };
+        let has_ended = self.state.authenticator.has_ended(store, &self.principal, self.state.now()).await;
+        has_ended || self.state.erased_tenants.has(&self.principal)
+    }
+
     /// Makes a newly stored key known to the authenticator.
     pub(crate) fn add_key(&self, key: StoredKey) {
         self.state.authenticator.add_key(key);

@@ -14,6 +14,11 @@ type Visit = fn(&mut Value, &mut dyn FnMut(&mut Value, Vec<String>));
 /// Moves parts of several operations to the components. Of several parts with one name the most
 /// frequent one is moved.
 pub(super) fn share(mut operations: Vec<&mut Value>, components: &mut Value) {
+    for is_list in [false, true] {
+        for operation in &mut operations {
+            examples_to_schemas(operation, is_list, &mut components["schemas"]);
+        }
+    }
     share_kind("parameters", 0, parameters, &mut operations, components);
     share_kind("requestBodies", LEAST_BYTES, request_bodies, &mut operations, components);
     share_kind("responses", LEAST_BYTES, responses, &mut operations, components);
@@ -25,6 +30,49 @@ pub(super) fn share(mut operations: Vec<&mut Value>, components: &mut Value) {
     share_kind("examples", LEAST_BYTES, examples, &mut holders, components);
     components["responses"] = shared["responses"].take();
     components["requestBodies"] = shared["requestBodies"].take();
+}
+
+/// Moves the examples of responses to their schemas: the same schema is in several responses, and a
+/// list's items have an example of their own. A second, other example stays where it is.
+fn examples_to_schemas(operation: &mut Value, is_list: bool, schemas: &mut Value) {
+    let responses = operation.get_mut("responses").and_then(Value::as_object_mut);
+    let contents = responses.into_iter().flat_map(Map::values_mut).filter_map(|one| one.get_mut("content"));
+    for media in contents.filter_map(Value::as_object_mut).flat_map(Map::values_mut) {
+        let (Some(schema), Some(media)) = (name_of(&media["schema"]), media.as_object_mut()) else {
+            continue;
+        };
+        let Some(example) = media.get("example").filter(|example| example.is_object()) else { continue };
+        let item = only_item(example);
+        if item.is_some() != is_list {
+            continue;
+        }
+        let place = match item {
+            None => Some((schema, example.clone())),
+            Some((list, item)) => {
+                let items = &schemas[schema]["properties"][list]["items"];
+                name_of(items).map(|of_item| (of_item, item.clone()))
+            }
+        };
+        let Some((schema, example)) = place else { continue };
+        let known = &mut schemas[schema]["examples"];
+        if known.is_null() {
+            *known = json!([example]);
+        }
+        if known[0] == example {
+            media.remove("example");
+        }
+    }
+}
+
+/// The list of a page and its one item, if everything else in it is empty.
+fn only_item(page: &Value) -> Option<(&str, &Value)> {
+    let is_empty = |value: &Value| value.is_null() || *value == json!(false);
+    let mut fields = page.as_object()?.iter().filter(|(_, value)| !is_empty(value));
+    let (list, items) = fields.next()?;
+    match (items.as_array().map(Vec::as_slice), fields.next()) {
+        (Some([item]), None) => Some((list, item)),
+        _ => None,
+    }
 }
 
 fn share_kind(

@@ -32,6 +32,16 @@ pub(crate) const BODY: [ErrorCode; 7] = [
     ErrorCode::InternalError,
 ];
 
+/// Of about every third operation: of the query, the actor and the limit, of NATS, and of workers.
+pub(crate) const FREQUENT: [ErrorCode; 6] = [
+    ErrorCode::InvalidQuery,
+    ErrorCode::InvalidActor,
+    ErrorCode::InvalidLimit,
+    ErrorCode::NatsUnavailable,
+    ErrorCode::StreamFull,
+    ErrorCode::PartitionUnavailable,
+];
+
 /// Of an operation that publishes a command.
 pub(crate) const PUBLISH: [ErrorCode; 2] = [ErrorCode::NatsUnavailable, ErrorCode::StreamFull];
 

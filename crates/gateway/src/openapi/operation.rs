@@ -38,11 +38,14 @@ pub(crate) fn meaning(scope: Scope) -> &'static str {
         Scope::ReadDeadLetters => "read dead letters, including their payloads",
         Scope::OperateDeadLetters => "replay and drop dead letters",
         Scope::ReadFleet => "read incidents of the installation; requires a credential of the default tenant",
-        Scope::OperateFleet => "acknowledge incidents; requires a credential of the default tenant",
-        Scope::EraseData => {
-            "erase threads and users, and read the receipts; erase tenants with a credential of the default tenant"
+        Scope::OperateFleet => {
+            "acknowledge incidents, rotate the keys with which the fleet signs; requires a credential of the default tenant"
         }
-        Scope::ManageKeys => "create, list and revoke API keys",
+        Scope::EraseData => {
+            "erase threads and users, and read the receipts; erase and reopen tenants with a credential of the default tenant"
+        }
+        Scope::ExportData => "export all threads of the tenant",
+        Scope::ManageKeys => "create, list, rotate and revoke API keys",
         Scope::ReadReasoning => "read reasoning sessions",
         Scope::WriteReasoning => "create reasoning sessions, append to them, compress and undo",
         Scope::ReadMemory => "search the memory of an agent over MCP",
@@ -184,6 +187,7 @@ impl Operation {
                 "erasure" => self.schema::<schemas::ErasureIdSchema>(),
                 "user" => self.schema::<schemas::ErasedUserSchema>(),
                 "tenant" => self.schema::<schemas::TenantSchema>(),
+                "signing_key" => self.schema::<schemas::SigningKeySchema>(),
                 _ => json!({ "type": "string", "minLength": 1 }),
             };
             self.parameters.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
@@ -213,6 +217,7 @@ impl Operation {
         self.take::<schemas::ErasureIdSchema>();
         self.take::<schemas::ErasureStateSchema>();
         self.take::<schemas::Limit>();
+        self.take::<schemas::MarkedTenantSchema>();
         self.take::<schemas::MessageIdSchema>();
         self.take::<schemas::PositionSchema>();
         self.take::<schemas::TaskIdSchema>();

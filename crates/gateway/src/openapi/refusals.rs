@@ -1,7 +1,7 @@
 //! Refusals in the document: components to which operations refer.
 //!
-//! Codes of credentials, limits, addresses and the reading of bodies are in the `default` response
-//! of every secured operation. An operation lists its further codes in [`CODES`]; each of their
+//! Codes of credentials, limits, addresses, the reading of bodies, queries and headers, and of NATS
+//! are in the `default` response of every secured operation. An operation lists its further codes in [`CODES`]; each of their
 //! statuses has a response with all codes of that status. Client protocols with a form of their own
 //! for errors have the `default` response only.
 
@@ -12,7 +12,7 @@ use http_server::error::ErrorCode;
 use protocols::ErrorForm;
 use serde_json::{Map, Value, json};
 
-use crate::openapi::error_codes::{BODY, SECURED};
+use crate::openapi::error_codes::{BODY, FREQUENT, SECURED};
 use crate::openapi::response::{JSON, PROBLEM};
 
 /// The codes of an operation besides those of the `default` response.
@@ -75,10 +75,12 @@ impl Refusals {
     }
 }
 
-/// The codes of the `default` response. An operation answers those about bodies if it has one, and
-/// `unknown_address` if its path has variables.
+/// The codes of the `default` response. An operation answers those about bodies, queries and actors
+/// if it takes them, `unknown_address` if its path has variables, and those about NATS and workers if
+/// it needs them.
 pub(crate) fn shared() -> BTreeSet<ErrorCode> {
-    SECURED.into_iter().chain(BODY).chain([ErrorCode::UnexpectedBody, ErrorCode::UnknownAddress]).collect()
+    let others = [ErrorCode::UnexpectedBody, ErrorCode::UnknownAddress];
+    SECURED.into_iter().chain(BODY).chain(FREQUENT).chain(others).collect()
 }
 
 /// What the names of its components end with.
@@ -103,7 +105,12 @@ fn response(form: ErrorForm, codes: &BTreeSet<ErrorCode>) -> Value {
         let status = if has_statuses { format!("{} ", code.status().as_u16()) } else { String::new() };
         format!("* {status}`{}`: {}", code.name(), code.meaning())
     };
-    let lines: Vec<_> = codes.iter().map(line).collect();
+    // A response of one status refers to the others for what they say already.
+    let shared = if has_statuses { BTreeSet::new() } else { shared() };
+    let mut lines: Vec<_> = codes.difference(&shared).map(line).collect();
+    if !codes.is_disjoint(&shared) {
+        lines.push("* those of `Refused` that have this status".to_owned());
+    }
     let of_codes = json!({
         "allOf": [reference("schemas", "Problem")],
         "properties": { "code": { "enum": names } },

@@ -11,7 +11,7 @@ use scheduling::budget::{BudgetPeriod, BudgetUnit};
 use scheduling::follow_up::RestraintRule;
 use scheduling::schedule::{MissedRule, OverlapRule};
 use serde_json::json;
-use store::{ErasureState, TaskStatus, TimerStatus};
+use store::{ErasedKind, ErasureState, TaskStatus, TimerStatus};
 use utoipa::openapi::KnownFormat;
 use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, SchemaType, Type};
 
@@ -38,18 +38,34 @@ schema! {
 }
 
 schema! {
+    /// What is erased.
+    ErasedKindSchema as "ErasedKindText", one_of(ErasedKind::ALL.map(ErasedKind::name))
+}
+
+schema! {
     /// The state of an erasure. `failed`: something is left, and no worker tries again.
     ErasureStateSchema as "ErasureStateText", one_of(ErasureState::ALL.map(ErasureState::name))
 }
 
 schema! {
     /// A user: the text that metadata of threads has as `user_id`.
-    ErasedUserSchema as "UserText", text("^[^\\u0000]+$", 256, "ann")
+    ErasedUserSchema as "UserText", text("^[^\\u0000]+$", 65_536, "ann")
 }
 
 schema! {
     /// The name of a tenant.
     TenantSchema as "TenantName", text("^[a-z0-9][a-z0-9-]{0,31}$", 32, "acme")
+}
+
+schema! {
+    /// The name of an erased tenant; `-` is the default one.
+    MarkedTenantSchema as "MarkedTenantName", text("^(-|[a-z0-9][a-z0-9-]{0,31})$", 32, "acme")
+}
+
+schema! {
+    /// A key with which the fleet itself signs. `turn-tokens`: workflows answer turns with them;
+    /// `tickets`: browsers follow threads with them.
+    SigningKeySchema as "SigningKeyName", one_of(store::SigningKey::ALL.map(store::SigningKey::name))
 }
 
 schema! {

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use auth::{KeyId, Principal};
+use auth::{PresentedKey, Principal};
 use feed::StreamPart;
 use http_server::auth::erased_tenants::ErasedTenants;
 use model::Timestamp;
@@ -51,13 +51,13 @@ impl OpenStreams {
 
     /// Ends the streams whose credential has expired, which needs no lookup. Returns the API keys
     /// of the others.
-    pub(crate) fn end_expired(&self, now: Timestamp) -> HashSet<KeyId> {
+    pub(crate) fn end_expired(&self, now: Timestamp) -> HashSet<PresentedKey> {
         self.end(|principal| principal.has_expired(now).then_some("credential_expired"));
         self.open().streams.iter().filter_map(|streams| streams.principal.key()).collect()
     }
 
     /// Ends the streams of keys that are no longer valid.
-    pub(crate) fn end_revoked(&self, keys: &HashSet<KeyId>) {
+    pub(crate) fn end_revoked(&self, keys: &HashSet<PresentedKey>) {
         let is_revoked = |principal: &Principal| principal.key().is_some_and(|key| keys.contains(&key));
         self.end(|principal| is_revoked(principal).then_some("credential_revoked"));
     }
@@ -102,8 +102,17 @@ mod tests {
         let (id, digest) = (made.id(), made.digest());
         let (tenant, name) = (TenantName::default(), String::new());
         let (scopes, revoked_at) = (None, None);
-        let key =
-            StoredKey { id, digest, tenant, role: AccessRole::Viewer, scopes, name, expires_at, revoked_at };
+        let key = StoredKey {
+            id,
+            digest,
+            previous: None,
+            tenant,
+            role: AccessRole::Viewer,
+            scopes,
+            name,
+            expires_at,
+            revoked_at,
+        };
         Arc::new(ApiKey::parse(made.text()).unwrap().check(&key, Timestamp(0)).unwrap())
     }
 

@@ -182,6 +182,7 @@ async fn stored(fixture: &Fixture) -> String {
     let key = StoredKey {
         id: new.id(),
         digest: new.digest(),
+        previous: None,
         tenant: TenantName::default(),
         role: AccessRole::Viewer,
         scopes: None,

@@ -105,6 +105,45 @@ impl ApiKeyCache {
         self.looked_up(id, peer, now, read).await
     }
 
+    /// The stored key as of now, for a caller whose secret is not the cached one. It counts as a
+    /// guess of `peer`, and other callers do not wait for it. `None` without a key, when `peer` has
+    /// guessed too much, and when the store cannot be read.
+    pub(crate) async fn key_again(
+        &self,
+        store: &Store,
+        id: KeyId,
+        peer: Option<IpAddr>,
+        now: Timestamp,
+    ) -> Option<StoredKey> {
+        let store = store.of_installation();
+        let read = move || async move { Ok(store.key(id).await?.map(|row| row.key)) };
+        self.looked_up_again(id, peer, now, read).await
+    }
+
+    async fn looked_up_again<F>(
+        &self,
+        id: KeyId,
+        peer: Option<IpAddr>,
+        now: Timestamp,
+        read: impl FnOnce() -> F + Send + 'static,
+    ) -> Option<StoredKey>
+    where
+        F: Future<Output = Result<Option<StoredKey>, StoreError>> + Send,
+    {
+        let reading = {
+            let mut state = self.state();
+            let may_guess = peer.is_none_or(|peer| state.guesses.take(peer, now));
+            may_guess.then(|| match state.reads.get(&id) {
+                Some(reading) => reading.clone(),
+                None => self.begin_read(&mut state, id, now, false, read),
+            })
+        };
+        match reading {
+            Some(reading) => reading.await.flatten(),
+            None => None,
+        }
+    }
+
     async fn looked_up<F>(
         &self,
         id: KeyId,
@@ -153,6 +192,21 @@ impl ApiKeyCache {
         if is_guess && !peer.is_none_or(|peer| state.guesses.take(peer, now)) {
             return Next::AuthError(AuthError::TooManyUnknown);
         }
+        Next::Wait(self.begin_read(&mut state, id, now, is_guess, read))
+    }
+
+    /// Begins the one read of a key.
+    fn begin_read<F>(
+        &self,
+        state: &mut CacheState,
+        id: KeyId,
+        now: Timestamp,
+        is_guess: bool,
+        read: impl FnOnce() -> F + Send + 'static,
+    ) -> Reading
+    where
+        F: Future<Output = Result<Option<StoredKey>, StoreError>> + Send,
+    {
         let cache = self.clone();
         let read = async move {
             // Created inside the task, because dropping it locks the state. A stopping runtime
@@ -165,7 +219,7 @@ impl ApiKeyCache {
         // A separate task: other requests wait for it, and this one may be cancelled.
         let reading = spawn_named("api key", read).map(|ended| ended.ok().flatten()).boxed().shared();
         state.reads.insert(id, reading.clone());
-        Next::Wait(reading)
+        reading
     }
 
     fn finish(
@@ -313,6 +367,7 @@ mod tests {
         StoredKey {
             id: id(n),
             digest: [0; 32],
+            previous: None,
             tenant: TenantName::default(),
             role: AccessRole::Viewer,
             scopes: None,
@@ -362,6 +417,29 @@ mod tests {
         assert!(hangs.as_mut().now_or_never().is_none());
         let beside = cache.looked_up(id(1), PEER, now, || async { panic!("a second read") });
         assert_eq!(beside.await.unwrap(), Some(key(1)));
+    }
+
+    #[tokio::test]
+    async fn another_secret_is_looked_up_as_a_guess_and_delays_no_other_request() {
+        let (cache, now) = (ApiKeyCache::default(), Timestamp(0));
+        let rotated = StoredKey { digest: [1; 32], ..key(1) };
+        cache.state().remember(id(1), Cached::new(Some(key(1)), now));
+        let slow = cache.looked_up_again(id(1), PEER, now, std::future::pending);
+        let mut slow = std::pin::pin!(slow);
+        assert!(slow.as_mut().now_or_never().is_none());
+        let beside = cache.looked_up(id(1), PEER, now, || async { panic!("a second read") });
+        assert_eq!(beside.await.unwrap(), Some(key(1)));
+        cache.state().reads.clear();
+        let new = rotated.clone();
+        let read = cache.looked_up_again(id(1), PEER, now, || async { Ok(Some(new)) });
+        assert_eq!(read.await, Some(rotated.clone()));
+        assert_eq!(cache.known(id(1), now), Some(Some(rotated)));
+        let mut read = 0;
+        for _ in 0..1_000 {
+            let again = cache.looked_up_again(id(1), PEER, now, || async { Ok(Some(key(1))) });
+            read += usize::from(again.await.is_some());
+        }
+        assert!(read < 500, "{read}");
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::{PoisonError, RwLock};
 
 use auth::ticket::{self, Ticket, TicketError, TicketKey};
-use auth::{ApiKey, ApiKeyError, CredentialSource, KeyId, NewKey, Principal, StoredKey};
+use auth::{ApiKey, ApiKeyError, CredentialSource, KeyId, NewKey, PresentedKey, Principal, StoredKey};
 use axum::http::{HeaderMap, header};
 use model::{ThreadId, Timestamp};
 use store::{Store, StoreError};
@@ -67,7 +67,7 @@ impl Authenticator {
         self.cache.learn(store, now).await
     }
 
-    /// Adds a key that has just been stored, so that its first use here does not count as a guess.
+    /// Adds a key as it has just been stored, so that its first use here does not count as a guess.
     pub fn add_key(&self, key: StoredKey) {
         self.cache.made(key, now());
     }
@@ -112,15 +112,27 @@ impl Authenticator {
             .map_err(|error| Problem::new(ErrorCode::InvalidTicket, error.to_string()))
     }
 
-    /// The keys that are no longer valid, read in one statement. Empty while the store is
-    /// unreachable: streams continue.
-    pub async fn revoked(&self, store: &Store, keys: &HashSet<KeyId>, now: Timestamp) -> HashSet<KeyId> {
-        self.cache.read_again(store, keys, now).await;
-        let counts_not = |id: &&KeyId| {
-            let known = self.cache.known(**id, now);
-            known.is_some_and(|key| key.is_none_or(|key| key.principal(now).is_err()))
+    /// The keys that are no longer valid with the presented secret, read in one statement. Empty
+    /// while the store is unreachable: streams continue.
+    pub async fn revoked(
+        &self,
+        store: &Store,
+        keys: &HashSet<PresentedKey>,
+        now: Timestamp,
+    ) -> HashSet<PresentedKey> {
+        let ids = keys.iter().map(|presented| presented.id).collect();
+        self.cache.read_again(store, &ids, now).await;
+        let counts_not = |presented: &&PresentedKey| {
+            let known = self.cache.known(presented.id, now);
+            known.is_some_and(|key| key.is_none_or(|key| key.principal(presented.secret, now).is_err()))
         };
         keys.iter().filter(counts_not).copied().collect()
+    }
+
+    /// Whether the principal's credential has ended since it was checked. False while that cannot
+    /// be found out.
+    pub async fn has_ended(&self, store: &Store, principal: &Principal, now: Timestamp) -> bool {
+        self.ended(store, principal, now).await.is_ok_and(|why| why.is_some())
     }
 
     /// The reason why the principal's credential has ended, if it has.
@@ -133,10 +145,10 @@ impl Authenticator {
         if principal.has_expired(now) {
             return Ok(Some("credential_expired"));
         }
-        let Some(id) = principal.key() else { return Ok(None) };
+        let Some(PresentedKey { id, secret }) = principal.key() else { return Ok(None) };
         // The key was valid when the stream began, so this lookup does not count as a guess.
         let key = self.cache.key(store, id, None, now).await?;
-        let counts = key.is_some_and(|key| key.principal(now).is_ok());
+        let counts = key.is_some_and(|key| key.principal(secret, now).is_ok());
         Ok((!counts).then_some("credential_revoked"))
     }
 
@@ -161,8 +173,15 @@ impl Authenticator {
         let store = store.ok_or(AuthError::Away("the database has not been reached yet"))?;
         let known = self.cache.key(store, presented.id(), peer, now).await?;
         let key = known.ok_or_else(|| AuthError::Refused("there is no such API key".to_owned()))?;
-        let principal = presented.check(&key, now).map_err(refused)?;
-        self.cache.used(key.id);
+        let mut checked = presented.check(&key, now);
+        // Another gateway may have given the key this secret a moment ago.
+        if checked == Err(ApiKeyError::Wrong) {
+            if let Some(current) = self.cache.key_again(store, presented.id(), peer, now).await {
+                checked = presented.check(&current, now);
+            }
+        }
+        let principal = checked.map_err(refused)?;
+        self.cache.used(presented.id());
         Ok(principal)
     }
 
@@ -195,6 +214,11 @@ pub fn now() -> Timestamp {
 pub fn new_key() -> NewKey {
     // The process's generator is cryptographically secure and seeded by the system.
     NewKey::from_random(rand::random(), rand::random())
+}
+
+/// Makes another secret for the key with this id.
+pub fn new_key_of(id: KeyId) -> NewKey {
+    NewKey::of_id(id, rand::random())
 }
 
 /// The credential in the header: `Authorization: Bearer <credential>`.

@@ -81,7 +81,8 @@ pub fn class(scope: Permission) -> RequestClass {
         | Permission::ReadDeadLetters
         | Permission::ReadReasoning
         | Permission::ReadMemory
-        | Permission::ReadFleet => RequestClass::Read,
+        | Permission::ReadFleet
+        | Permission::ExportData => RequestClass::Read,
         Permission::WriteThreads
         | Permission::SendTasks
         | Permission::OperateAgents

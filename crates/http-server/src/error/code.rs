@@ -137,6 +137,8 @@ error_codes! {
     InvalidTicket => "invalid_ticket", BAD_REQUEST, NEVER, "the lifetime of the ticket is out of its range";
     InvalidTokens => "invalid_tokens", BAD_REQUEST, NEVER, "the number of tokens is out of its range";
     InvalidValue => "invalid_value", BAD_REQUEST, NEVER, "a field has another type or value";
+    KeyNotRotatable => "key_not_rotatable", CONFLICT, NEVER,
+        "the key has ended, or the secret before its last rotation is still valid";
     MetadataTooLarge => "metadata_too_large", PAYLOAD_TOO_LARGE, NEVER, "the metadata is too large";
     MethodNotAllowed => "method_not_allowed", METHOD_NOT_ALLOWED, NEVER,
         "this address does not take that method; Allow says which it takes";
@@ -168,6 +170,8 @@ error_codes! {
     StreamFull => "stream_full", SERVICE_UNAVAILABLE, after(5), "the stream takes nothing at the moment";
     TaskConflict => "task_conflict", CONFLICT, NEVER,
         "the agent knows a task of that id with another payload";
+    TenantBeingErased => "tenant_being_erased", CONFLICT, after(60),
+        "something of the tenant may be left, so its name cannot be reopened";
     TenantErased => "tenant_erased", GONE, NEVER,
         "the tenant was erased; nothing is read or written for it until an operator reopens its name";
     ThreadBusy => "thread_busy", CONFLICT, after(1),
@@ -220,6 +224,7 @@ error_codes! {
     UnknownSchedule => "unknown_schedule", NOT_FOUND, NEVER, "the agent has no such schedule";
     UnknownSession => "unknown_session", NOT_FOUND, NEVER, "there is no such reasoning session";
     UnknownTask => "unknown_task", NOT_FOUND, NEVER, "the agent has no such task";
+    UnknownTenant => "unknown_tenant", NOT_FOUND, NEVER, "the tenant is not marked as erased";
     UnknownThread => "unknown_thread", NOT_FOUND, NEVER, "there is no such thread";
     UnknownToolIncident => "unknown_tool_incident", NOT_FOUND, NEVER,
         "there is no such tool call of unknown outcome";

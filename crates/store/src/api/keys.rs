@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use auth::{AccessRole, KeyId, Permission, Permissions, StoredKey, TenantName};
+use auth::{AccessRole, KeyId, Permission, Permissions, PreviousSecret, StoredKey, TenantName};
 use model::{Bucket, CommandId, TENANT_MARK, Tenant, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -28,6 +28,8 @@ pub struct KeyRow {
     /// Time of creation by the database clock.
     pub created_at: Timestamp,
     pub revoked_by: Option<String>,
+    /// When the key got its present secret, if that is not its first one.
+    pub rotated_at: Option<Timestamp>,
     /// When the key was last used, accurate to a quarter of an hour.
     pub last_used_at: Option<Timestamp>,
 }
@@ -36,6 +38,8 @@ const COLUMNS: &str = "key_id, digest, tenant, role, scopes, name, created_by, r
     (extract(epoch FROM created_at) * 1000)::bigint AS created_ms,
     (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms,
     (extract(epoch FROM revoked_at) * 1000)::bigint AS revoked_ms,
+    (extract(epoch FROM rotated_at) * 1000)::bigint AS rotated_ms,
+    previous_digest, (extract(epoch FROM previous_valid_until) * 1000)::bigint AS previous_ms,
     (extract(epoch FROM last_used_at) * 1000)::bigint AS used_ms";
 
 impl Store {
@@ -146,6 +150,33 @@ impl Store {
         self.key(id).await
     }
 
+    /// Gives a key of this tenant another secret, with a `rotate_key` entry in the audit log. The
+    /// secret before stays valid for `overlap`; with none it ends at once, and so does the one
+    /// before it.
+    ///
+    /// Returns false and does nothing if the key has ended, or while the secret before the last
+    /// rotation is valid: with an overlap a third one would have to be valid.
+    pub async fn rotate_api_key(
+        &self,
+        key: &StoredKey,
+        digest: [u8; 32],
+        overlap: Duration,
+        command: &CommandId,
+        actor: &str,
+    ) -> Result<bool, StoreError> {
+        let subject = key_subject(key.tenant.tenant(), key.id);
+        let statement = sqlx::query(include_str!("keys/rotate_api_key.sql"))
+            .bind(key.id.to_string())
+            .bind(digest.to_vec())
+            .bind(interval(overlap))
+            .bind(Bucket::of_key(&subject).get() as i16)
+            .bind(subject)
+            .bind(command.to_string())
+            .bind(actor.to_owned())
+            .bind(format!("{}; {}", granted(key), previous_is_valid_for(overlap)));
+        Ok(!self.rows(statement).await?.is_empty())
+    }
+
     /// Records that keys were used, at most once per key and quarter of an hour.
     pub async fn touch_keys(&self, ids: &[KeyId]) -> Result<(), StoreError> {
         let ids: Vec<_> = ids.iter().map(KeyId::to_string).collect();
@@ -181,44 +212,40 @@ impl Store {
     /// the previous key stay valid for the kind's overlap. If `is_overlapping` is false, they
     /// become invalid at once.
     ///
-    /// Returns `None` and does nothing while the overlap of the last rotation lasts, because a
+    /// Returns false and does nothing while the overlap of the last rotation lasts, because a
     /// third key would have to be valid.
-    pub async fn rotate_key(
+    pub async fn rotate_signing_key(
         &self,
-        kind: RotatedKey,
+        kind: SigningKey,
         is_overlapping: bool,
         command: &CommandId,
         actor: &str,
-    ) -> Result<Option<()>, StoreError> {
-        let statement = match kind {
-            RotatedKey::TurnTokens => sqlx::query(include_str!("keys/rotate_turn_tokens.sql")),
-            RotatedKey::Tickets => sqlx::query(include_str!("keys/rotate_tickets.sql")),
-        };
-        let subject = kind.audit_subject();
-        let valid_for_s = if is_overlapping { kind.overlap().as_secs() } else { 0 };
-        let statement = statement
-            .bind(is_overlapping)
-            .bind(interval(kind.overlap()))
-            .bind(Bucket::of_key(&subject).get() as i16)
-            .bind(subject)
-            .bind(command.to_string())
-            .bind(actor.to_owned())
-            .bind(kind.name())
-            .bind(format!("the previous key is valid for {valid_for_s} s"));
-        Ok(self.rows(statement).await?.first().map(drop))
+    ) -> Result<bool, StoreError> {
+        let overlap = if is_overlapping { kind.overlap() } else { Duration::ZERO };
+        let statement =
+            sqlx::query("SELECT antiphon_rotate_signing_key($1, $2, $3, $4, $5, $6) AS is_rotated")
+                .bind(kind.name())
+                .bind(interval(overlap))
+                .bind(Bucket::of_key(&kind.audit_subject()).get() as i16)
+                .bind(command.to_string())
+                .bind(actor.to_owned())
+                .bind(previous_is_valid_for(overlap));
+        let rows = self.rows(statement).await?;
+        let row = rows.first().ok_or_else(|| StoreError::Row("no row was returned".to_owned()))?;
+        Ok(row.try_get("is_rotated")?)
     }
 }
 
-/// Keys of the installation that can be replaced at run time.
+/// Keys of the installation with which the fleet itself signs. They can be replaced at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RotatedKey {
+pub enum SigningKey {
     /// Signs the tokens with which workflows answer turns.
     TurnTokens,
     /// Signs the tickets with which browsers subscribe to threads.
     Tickets,
 }
 
-impl RotatedKey {
+impl SigningKey {
     pub const ALL: [Self; 2] = [Self::TurnTokens, Self::Tickets];
 
     /// The name for operators: `turn-tokens` or `tickets`.
@@ -227,6 +254,11 @@ impl RotatedKey {
             Self::TurnTokens => "turn-tokens",
             Self::Tickets => "tickets",
         }
+    }
+
+    /// The key with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|key| key.name() == name)
     }
 
     /// The audit subject of this key's rotations. No thread or agent can have this name.
@@ -248,6 +280,10 @@ pub fn key_subject(tenant: Option<&Tenant>, id: KeyId) -> String {
     tenant.map_or(format!("{id}+key"), |tenant| format!("{tenant}{TENANT_MARK}{id}+key"))
 }
 
+fn previous_is_valid_for(overlap: Duration) -> String {
+    format!("the previous key is valid for {} s", overlap.as_secs())
+}
+
 /// Describes the permissions of a key for people.
 fn granted(key: &StoredKey) -> String {
     match key.scopes {
@@ -266,10 +302,13 @@ fn key_row(row: &PgRow) -> Result<KeyRow, StoreError> {
     let digest = digest.try_into().map_err(|_| StoreError::Row("a digest of another length".to_owned()))?;
     let scopes: Option<Vec<String>> = row.try_get("scopes")?;
     let moment = |name: &str| row.try_get::<Option<i64>, _>(name).map(|ms| ms.map(Timestamp));
+    let previous: Option<Vec<u8>> = row.try_get("previous_digest")?;
+    let previous = previous.and_then(|digest| digest.try_into().ok()).zip(moment("previous_ms")?);
     Ok(KeyRow {
         key: StoredKey {
             id: parse_column(row, "key_id", |id| KeyId::parse(id).ok_or("no id of a key"))?,
             digest,
+            previous: previous.map(|(digest, valid_until)| PreviousSecret { digest, valid_until }),
             tenant: TenantName::from(tenant),
             role: parse_column(row, "role", |name| AccessRole::of_name(name).ok_or("no such role"))?,
             scopes: scopes.map(|scopes| Permissions::of_scopes(scopes.iter().map(String::as_str))),
@@ -280,6 +319,7 @@ fn key_row(row: &PgRow) -> Result<KeyRow, StoreError> {
         created_by: row.try_get("created_by")?,
         created_at: timestamp(row, "created_ms")?,
         revoked_by: row.try_get("revoked_by")?,
+        rotated_at: moment("rotated_ms")?,
         last_used_at: moment("used_ms")?,
     })
 }

@@ -22,7 +22,7 @@ SELECT DISTINCT thread_id FROM (
     UNION ALL SELECT agent_id FROM facts
     UNION ALL SELECT thread_id FROM erased_threads WHERE erasing IS NOT NULL AND recreated_at IS NULL
     UNION ALL SELECT subject_id FROM audit_log WHERE subject_id NOT LIKE '%+reasoning' AND subject_id NOT LIKE '%+budget'
-        AND subject_id NOT LIKE '%+key'
+        AND subject_id NOT LIKE '%+key' AND subject_id NOT LIKE '%+tenant'
 ) AS ids
 WHERE antiphon_tenant_of(thread_id) = $1
 ORDER BY 1

@@ -40,6 +40,10 @@ BEGIN
         EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA %I TO %I', current_schema(), name);
         EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_agents_page(text, smallint, text, bigint, text) TO %I', name);
         EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_fork_thread(smallint, text, smallint, text, bigint, text, text, text) TO %I', name);
+        IF name <> 'antiphon_worker' THEN
+            EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_rotate_signing_key(text, interval, smallint, text, text, text) TO %I', name);
+            EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_reopen_tenant(text, smallint, text, text) TO %I', name);
+        END IF;
         IF name = 'antiphon_gateway' THEN
             EXECUTE format('REVOKE EXECUTE ON FUNCTION antiphon_all_tenants() FROM %I', name);
             -- Tables of the installation and its workers. Gateways have no access to the keys of
@@ -55,7 +59,7 @@ BEGIN
             END LOOP;
         ELSE
             EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_all_tenants() TO %I', name);
-            EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_erase_keys(text), antiphon_forget_actor_of_keys(text, text) TO %I', name);
+            EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_erase_keys(text), antiphon_forget_actor_of_keys(text, text), antiphon_keys_of_tenant(text), antiphon_actor_in_keys(text, text) TO %I', name);
             EXECUTE format('GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %I TO %I', current_schema(), name);
             EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON _sqlx_migrations FROM %I', name);
         END IF;

@@ -88,3 +88,12 @@ pub(super) async fn silent_postgres(scene: &mut Scene, alerts: &[&str]) -> Resul
     scene.postgres.thaw();
     fired
 }
+
+/// Requests erasures that workers have tried as many times as they may. A worker ends each at once.
+pub(super) async fn failed_erasures(scene: &mut Scene) -> Result<()> {
+    let thread = scene.name("not-erased");
+    let sql = "INSERT INTO erasures (erasure_id, tenant, kind, subject, is_preview, actor, attempts)
+               VALUES (replace(gen_random_uuid()::text, '-', ''), '-', 'thread', $1, false, 'chaos', 20)";
+    sqlx::query(sql).bind(thread).execute(&scene.pool).await?;
+    Ok(())
+}

@@ -5,8 +5,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use store::{FollowUpRow, TimerStatus};
 
-use crate::exit::ExitError;
-
 /// A line of the file; times are in ms since 1970.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,7 +21,7 @@ struct FollowUpLine {
 }
 
 /// Converts a follow-up into a line.
-pub(super) fn written(row: &FollowUpRow) -> Map<String, Value> {
+pub(crate) fn written(row: &FollowUpRow) -> Map<String, Value> {
     let line = FollowUpLine {
         follow_up_id: row.timer.to_string(),
         agent_id: row.agent.clone(),
@@ -43,7 +41,10 @@ pub(super) fn written(row: &FollowUpRow) -> Map<String, Value> {
 }
 
 /// Converts a line into a follow-up.
-pub(super) fn read(thread: &ThreadId, row: Map<String, Value>) -> Result<FollowUpRow, ExitError> {
+///
+/// # Errors
+/// The line is no follow-up of this thread.
+pub fn read(thread: &ThreadId, row: Map<String, Value>) -> Result<FollowUpRow, String> {
     let line: FollowUpLine =
         serde_json::from_value(Value::Object(row)).map_err(|error| wrong(thread, &error))?;
     let timer = TimerId::parse(&line.follow_up_id).map_err(|error| wrong(thread, &error))?;
@@ -70,6 +71,6 @@ pub(super) fn read(thread: &ThreadId, row: Map<String, Value>) -> Result<FollowU
     })
 }
 
-fn wrong(thread: &ThreadId, why: &dyn std::fmt::Display) -> ExitError {
-    ExitError::Failed(format!("a follow-up of thread {thread} cannot be read: {why}"))
+fn wrong(thread: &ThreadId, why: &dyn std::fmt::Display) -> String {
+    format!("a follow-up of thread {thread} cannot be read: {why}")
 }

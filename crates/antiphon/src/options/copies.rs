@@ -1,4 +1,4 @@
-//! Options of the commands on threads.
+//! Options of exports and imports without the API.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use model::ThreadId;
 use super::operator::{Database, thread};
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Threads {
+pub(crate) struct Copies {
     #[command(subcommand)]
-    pub(crate) command: ThreadsCommand,
+    pub(crate) command: CopiesCommand,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub(crate) enum ThreadsCommand {
+pub(crate) enum CopiesCommand {
     /// Write threads as JSON Lines. Each thread is exported as it is at that time.
     Export(Export),
     /// Import exported threads, or messages of other systems. A second import changes nothing.
@@ -44,7 +44,7 @@ pub(crate) struct Export {
 /// The format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
-    /// Format of `threads import`, without any loss.
+    /// Format of imports, without any loss.
     Antiphon,
     /// Messages of LangChain, for `messages_from_dict`.
     Langchain,

@@ -16,21 +16,21 @@ const PAGE_BATCHES: usize = 200;
 
 /// A contiguous part of a thread.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Page {
+pub struct Page {
     /// Batches that begin in this part.
-    pub(super) starts: Vec<Position>,
+    pub starts: Vec<Position>,
     /// Batches without a first message that occur in this part.
-    pub(super) headless: Vec<Position>,
+    pub headless: Vec<Position>,
     /// Messages that are apart from their batch and not marked: readers of the batch do not find
     /// them.
-    pub(super) unmarked: Vec<IndexedMessage>,
+    pub unmarked: Vec<IndexedMessage>,
     /// Number of messages in this part.
-    pub(super) messages: u64,
+    pub messages: u64,
 }
 
 /// Pages from the beginning of a thread up to a position.
 #[derive(Debug)]
-pub(super) struct BatchPages<'a> {
+pub struct BatchPages<'a> {
     store: &'a Store,
     thread: &'a ThreadId,
     through: Position,
@@ -47,18 +47,13 @@ pub(super) struct BatchPages<'a> {
 
 impl<'a> BatchPages<'a> {
     /// Starts after `after`, or at the beginning of the thread.
-    pub(super) fn new(
-        store: &'a Store,
-        thread: &'a ThreadId,
-        through: Position,
-        after: Option<Position>,
-    ) -> Self {
+    pub fn new(store: &'a Store, thread: &'a ThreadId, through: Position, after: Option<Position>) -> Self {
         let places = VecDeque::new();
         Self { store, thread, through, after, is_read: false, places, together: None, before: None }
     }
 
     /// The next part; `None` at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Page>, StoreError> {
+    pub async fn next(&mut self) -> Result<Option<Page>, StoreError> {
         let (mut page, mut bytes) = (Page::default(), 0);
         while bytes < PAGE_BYTES && page.starts.len() < PAGE_BATCHES {
             if self.places.is_empty() && !self.is_read {
@@ -100,7 +95,7 @@ impl<'a> BatchPages<'a> {
 
 /// All messages of these batches up to a position. Batches in `scattered` are searched in the whole
 /// thread.
-pub(super) async fn read(
+pub async fn read(
     store: &Store,
     thread: &ThreadId,
     starts: &[Position],

@@ -8,13 +8,13 @@ use crate::exit::ExitError;
 use crate::output::write_error;
 
 /// Writes lines. A file has another name until it is complete.
-pub(super) struct OutputFile {
+pub(crate) struct OutputFile {
     out: Box<dyn Write + Send>,
     names: Option<(PathBuf, PathBuf)>,
 }
 
 impl OutputFile {
-    pub(super) fn open(path: Option<&Path>) -> Result<Self, ExitError> {
+    pub(crate) fn open(path: Option<&Path>) -> Result<Self, ExitError> {
         let Some(path) = path else {
             return Ok(Self { out: Box::new(BufWriter::new(io::stdout())), names: None });
         };
@@ -28,11 +28,11 @@ impl OutputFile {
         Ok(Self { out, names: Some((partial, path.to_owned())) })
     }
 
-    pub(super) fn write(&mut self, lines: &str) -> Result<(), ExitError> {
-        self.out.write_all(lines.as_bytes()).map_err(|error| write_error(&error))
+    pub(crate) fn write(&mut self, bytes: impl AsRef<[u8]>) -> Result<(), ExitError> {
+        self.out.write_all(bytes.as_ref()).map_err(|error| write_error(&error))
     }
 
-    pub(super) fn close(mut self) -> Result<(), ExitError> {
+    pub(crate) fn close(mut self) -> Result<(), ExitError> {
         self.out.flush().map_err(|error| write_error(&error))?;
         match &self.names {
             Some((partial, path)) => std::fs::rename(partial, path).map_err(|error| write_error(&error)),

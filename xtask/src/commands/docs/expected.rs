@@ -11,7 +11,7 @@ use regex::Regex;
 static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     patterns(&[
         // The beginning of an id.
-        (r"\b[ut]?[0-9a-f]*[0-9][0-9a-f-]*…", ANY),
+        (r"\b(w-|[ut])?[0-9a-f]*[0-9][0-9a-f-]*…", ANY),
         (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z)?", "<time>"),
         (r"\b[ut][0-9a-f]{4}-[0-9a-f]{8,}", "<id>"),
         (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<id>"),

@@ -1,7 +1,7 @@
 //! Makes pages of HTML of the book's sources, so that every gateway has the book of its version.
 //!
-//! The addresses are those of mdbook: `guides/memory.md` becomes `guides/memory.html`, and a heading
-//! has the same anchor.
+//! The addresses are those of mdbook: `guides/memory.md` becomes `guides/memory.html`, and a
+//! heading has the same anchor.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! Unpacks the page that shows the API from the archive of a crate, and makes the pages of the book.
-//! Neither the build nor a page needs the network.
+//! Unpacks the page that shows the API from the archive of a crate, and makes the pages of the
+//! book. Neither the build nor a page needs the network.
 
 mod book;
 

@@ -97,7 +97,9 @@ impl Page {
 }
 
 fn kind(info: &str, comment: Option<&str>, follows_shell: bool) -> Result<BlockKind> {
-    let (language, word) = info.trim().split_once(',').unwrap_or((info.trim(), ""));
+    // More words are names for tests.
+    let mut words = info.split([',', ' ']);
+    let (language, word) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let file = comment.and_then(|comment| comment.strip_prefix("file: "));
     let is_code = CODE.contains(&language);
     Ok(match (word, file) {

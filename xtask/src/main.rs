@@ -18,6 +18,7 @@ cargo xtask <command>
   tidy                      the static checks that are ours: layers, names, sizes, catalogues
   figures [COMMIT...]       lines, operations, codes, options and prose of commits beside each other
   docs [PAGE...]            builds the book, and runs the code blocks of its pages and of the README
+  docs --sentences          how long the sentences of each page are
   doctor                    which servers and tools are used, where from, and why
   image [NAME]              a container image of the binary (needs buildah), its digest and its size
   sbom                      the bill of materials of that binary (CycloneDX), which the image has as /antiphon.cdx.json

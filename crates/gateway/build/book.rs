@@ -15,7 +15,7 @@ use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
 const SOURCES: &str = "../../deploy/docs/src";
 const SUMMARY: &str = "SUMMARY.md";
 /// What links of the table of contents begin with; the server replaces it by the way to the root.
-const ROOT: &str = "{root}";
+const ROOT: &str = "@root@";
 
 /// Writes the pages and files into `out`, and `book.rs`, the table of them.
 pub(crate) fn write(out: &Path) -> Result<(), Box<dyn Error>> {
@@ -25,8 +25,8 @@ pub(crate) fn write(out: &Path) -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(&folder)?;
     let summary = fs::read_to_string(sources.join(SUMMARY))?;
     let contents = rendered(summary.trim_start_matches("# Summary"), ROOT);
-    let mut table = format!("pub(super) const CONTENTS: &str = {:?};\n", contents.html);
-    table.push_str("pub(super) const FILES: &[BookFile] = &[\n");
+    let mut table = format!("const CONTENTS: &str = {:?};\n", contents.html);
+    table.push_str("const FILES: &[BookFile] = &[\n");
     let mut number = 0;
     for name in files(&sources, "")? {
         let text = fs::read_to_string(sources.join(&name))?;

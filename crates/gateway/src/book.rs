@@ -60,7 +60,7 @@ fn file(path: &str) -> Result<Response, Problem> {
 
 fn page(file: &BookFile) -> String {
     let root = "../".repeat(file.path.matches('/').count());
-    let contents = CONTENTS.replace("{root}", &root);
+    let contents = CONTENTS.replace("@root@", &root);
     let BookFile { title, text, .. } = file;
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -23,6 +23,7 @@ use devservices::{pip, workspace};
 
 use self::{fleet::FleetTemplate, page::Page};
 use super::{Tools, build, interrupt, run, say};
+use crate::tidy::prose;
 
 /// Pages with blocks that are not run, and their number. Each of these blocks has its reason in a
 /// comment above it; the table makes a further one a decision.
@@ -55,6 +56,8 @@ const LEFT_OUT: &[(&str, usize)] = &[
     ("start/quick-start.md", 2),
 ];
 
+/// What sleeps are multiplied by in the second try.
+const SLOWER: u32 = 3;
 /// Pages that run at once on one core: they mostly sleep.
 const PAGES_PER_CORE: usize = 3;
 
@@ -64,6 +67,9 @@ fn sources() -> PathBuf {
 
 /// Builds the book and the binary, and runs the named pages, or all of them.
 pub(crate) fn docs(args: &[String]) -> Result<i32> {
+    if args.iter().any(|arg| arg == "--sentences") {
+        return sentences();
+    }
     let code = book()?;
     if code != 0 {
         return Ok(code);
@@ -116,7 +122,7 @@ pub(crate) fn blocks(words: &[String]) -> Result<i32> {
                         return;
                     }
                     let begun = Instant::now();
-                    let outcome = runner::run_page(page, &template);
+                    let outcome = tried(page, &template);
                     let seconds = begun.elapsed().as_secs();
                     match outcome {
                         Ok(()) => say(&format!("ok {} ({seconds} s)", page.name)),
@@ -139,23 +145,33 @@ pub(crate) fn blocks(words: &[String]) -> Result<i32> {
     Ok(i32::from(!failed.is_empty() || interrupt::received()))
 }
 
+/// Runs a page. A machine that does much else may need longer than the pages sleep, so a page that
+/// fails is tried once more, with longer ones.
+fn tried(page: &Page, template: &FleetTemplate) -> Result<()> {
+    let Err(error) = runner::run_page(page, template, 1) else { return Ok(()) };
+    say(&format!("again, slower: {}", page.name));
+    runner::run_page(page, template, SLOWER).map_err(|_| error)
+}
+
 fn pop<'a>(queue: &Mutex<Vec<&'a Page>>) -> Option<&'a Page> {
     queue.lock().unwrap_or_else(|lock| lock.into_inner()).pop()
 }
 
 /// The README and all pages of the book.
 fn pages() -> Result<Vec<Page>> {
+    let read = |(path, name): (PathBuf, String)| {
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        Page::parse(&name, &text)
+    };
+    page_files()?.into_iter().map(read).collect()
+}
+
+fn page_files() -> Result<Vec<(PathBuf, String)>> {
     let (root, book) = (workspace::root(), sources().join("src"));
     let mut files = vec![(root.join("README.md"), "README.md".to_owned())];
     markdown(&book, &book, &mut files)?;
     files.sort_by(|a, b| a.1.cmp(&b.1));
-    files
-        .into_iter()
-        .map(|(path, name)| {
-            let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-            Page::parse(&name, &text)
-        })
-        .collect()
+    Ok(files)
 }
 
 fn markdown(root: &Path, folder: &Path, into: &mut Vec<(PathBuf, String)>) -> Result<()> {
@@ -169,6 +185,26 @@ fn markdown(root: &Path, folder: &Path, into: &mut Vec<(PathBuf, String)>) -> Re
         }
     }
     Ok(())
+}
+
+/// Prints how long the sentences of each page are, and of all of them.
+fn sentences() -> Result<i32> {
+    println!("| page | sentences | words, mean | words, longest |\n|---|---:|---:|---:|");
+    let row = |name: &str, words: &[usize]| {
+        let (sum, longest) = (words.iter().sum::<usize>(), words.iter().max().unwrap_or(&0));
+        let mean = sum as f64 / words.len().max(1) as f64;
+        println!("| {name} | {} | {mean:.1} | {longest} |", words.len());
+    };
+    let mut all = Vec::new();
+    for (path, name) in page_files()? {
+        // A single word is a heading or a cell, and no sentence.
+        let sentences = prose::sentences(&fs::read_to_string(path)?).into_iter();
+        let words: Vec<usize> = sentences.map(|sentence| sentence.words).filter(|words| *words > 1).collect();
+        row(&name, &words);
+        all.extend(words);
+    }
+    row("all", &all);
+    Ok(0)
 }
 
 fn check_left_out(pages: &[Page]) -> Result<()> {

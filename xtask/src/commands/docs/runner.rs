@@ -37,7 +37,8 @@ const PYTHON_PACKAGES: &str = "deploy/docs/constraints.txt";
 /// Addresses in texts and programs of the pages.
 const ADDRESS: &str = r#"(127\.0\.0\.1(?::|", ?)|listen\()(\d{4,5})\b"#;
 
-pub(super) fn run_page(page: &Page, template: &FleetTemplate) -> Result<()> {
+/// `slower`: what the sleeps of the page are multiplied by.
+pub(super) fn run_page(page: &Page, template: &FleetTemplate, slower: u32) -> Result<()> {
     let folder = ScratchDir::new("docs")?;
     let (work, out) = (folder.path().join("work"), folder.path().join("out"));
     fs::create_dir_all(&work)?;
@@ -49,7 +50,7 @@ pub(super) fn run_page(page: &Page, template: &FleetTemplate) -> Result<()> {
         fleet.say_hello()?;
     }
     let addresses = Addresses::new(page, &fleet)?;
-    fs::write(folder.path().join("page.sh"), script(page, &addresses, &work, &out)?)?;
+    fs::write(folder.path().join("page.sh"), script(page, &addresses, &work, &out, slower)?)?;
     let mut shell = Command::new("bash");
     fleet.export(&mut shell);
     shell
@@ -59,10 +60,12 @@ pub(super) fn run_page(page: &Page, template: &FleetTemplate) -> Result<()> {
         .env("npm_config_before", PACKAGES_OF)
         .env("PIP_CONSTRAINT", workspace::root().join(PYTHON_PACKAGES))
         .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+        // Most of an installation is the compilation of modules that no page uses.
+        .env("PIP_NO_COMPILE", "1")
         .stdin(Stdio::null())
         .process_group(0);
     let mut child = shell.spawn().context("starting bash")?;
-    let ended = wait(&mut child);
+    let ended = wait(&mut child, LIMIT * slower);
     kill_group(&child);
     let _ = child.wait();
     let code = ended?;
@@ -77,13 +80,13 @@ fn path() -> Result<std::ffi::OsString> {
     Ok(env::join_paths([folder].into_iter().chain(env::split_paths(&before)))?)
 }
 
-fn wait(child: &mut Child) -> Result<Option<i32>> {
+fn wait(child: &mut Child, limit: Duration) -> Result<Option<i32>> {
     let begun = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status.code());
         }
-        ensure!(begun.elapsed() < LIMIT, "the page runs for more than {} s", LIMIT.as_secs());
+        ensure!(begun.elapsed() < limit, "the page runs for more than {} s", limit.as_secs());
         ensure!(!interrupt::received(), "interrupted");
         thread::sleep(Duration::from_millis(50));
     }
@@ -98,8 +101,8 @@ fn kill_group(child: &Child) {
 }
 
 /// Each block writes to files of its own, so the last one that began is known.
-fn script(page: &Page, addresses: &Addresses, work: &Path, out: &Path) -> Result<String> {
-    let mut script = "set -e\n".to_owned();
+fn script(page: &Page, addresses: &Addresses, work: &Path, out: &Path, slower: u32) -> Result<String> {
+    let mut script = format!("set -e\nsleep() {{ command sleep $(($1 * {slower})); }}\n");
     for (number, block) in page.blocks.iter().enumerate() {
         match &block.kind {
             BlockKind::Shell => {

@@ -17,6 +17,8 @@ cargo xtask <command>
   check CRATE [args]        clippy, tests and tidy of one crate: what to run while writing
   tidy                      the static checks that are ours: layers, names, sizes, catalogues
   figures [COMMIT...]       lines, operations, codes, options and prose of commits beside each other
+  docs [PAGE...]            builds the book, and runs the code blocks of its pages and of the README
+  docs --sentences          how long the sentences of each page are
   doctor                    which servers and tools are used, where from, and why
   image [NAME]              a container image of the binary (needs buildah), its digest and its size
   sbom                      the bill of materials of that binary (CycloneDX), which the image has as /antiphon.cdx.json
@@ -76,7 +78,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
     };
     // The other commands pass `--help` on to a program that describes its own options.
     let without_options =
-        ["tidy", "figures", "doctor", "image", "sbom", "services", "restores", "fuzz", "mutants"];
+        ["tidy", "figures", "docs", "doctor", "image", "sbom", "services", "restores", "fuzz", "mutants"];
     if without_options.contains(&command.as_str()) && args.iter().any(|arg| arg == "--help" || arg == "-h") {
         print!("{USAGE}");
         return Ok(0);
@@ -87,6 +89,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         "check" => commands::test::check(args),
         "tidy" => commands::test::tidy(),
         "figures" => commands::figures::run(args),
+        "docs" => commands::docs::docs(args),
         "doctor" => commands::doctor::doctor(),
         "image" => commands::image::image(args),
         "sbom" => commands::image::sbom::sbom(args),

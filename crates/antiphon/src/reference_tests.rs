@@ -43,18 +43,18 @@ most 400 series with 32 partitions. Buckets of histograms range from half a mill
 
 /// Links to documents that say more about a variable or a metric.
 const LINKS: [(&str, &str); 9] = [
-    ("DATABASE_READ_URL", "[reads from a standby](GROWTH.md#reads-from-a-standby)"),
+    ("DATABASE_READ_URL", "[reads from a standby](docs/src/operate/growth-figures.md#reads-from-a-standby)"),
     (
         "ANTIPHON_PRICES_FILE",
-        "[what a turn has used](../crates/workflow/README.md#what-a-turn-has-used) and [budgets](../crates/workflow/README.md#budgets)",
+        "[what a turn has used](docs/src/reference/usage-and-limits.md#what-a-turn-has-used) and [budgets](docs/src/reference/usage-and-limits.md#budgets)",
     ),
     ("ANTIPHON_PARTITIONS", "[another number of partitions](README.md#change-the-number-of-partitions)"),
-    ("ANTIPHON_LIMITS_FILE", "[limits](../crates/workflow/README.md#limits)"),
+    ("ANTIPHON_LIMITS_FILE", "[limits](docs/src/reference/usage-and-limits.md#limits)"),
     ("ANTIPHON_EMBEDDINGS_URL", "[memory by vectors](README.md#memory-by-vectors)"),
     ("ANTIPHON_TOOLS_FILE", "[the workflow service](workflow/README.md)"),
     ("ANTIPHON_SCRIPT_FILE", "[the workflow service](workflow/README.md)"),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "[traces](README.md#traces)"),
-    ("antiphon_worker_limited_turns_total", "[limits](../crates/workflow/README.md#limits)"),
+    ("antiphon_worker_limited_turns_total", "[limits](docs/src/reference/usage-and-limits.md#limits)"),
 ];
 
 /// The command that shows the settings of other commands.

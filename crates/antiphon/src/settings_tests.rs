@@ -102,7 +102,7 @@ fn each_variable_is_explained_deployed_and_tested() {
         let is_excused = UNTESTED.iter().any(|(name, _)| *name == variable.name);
         assert!(!(is_set && is_excused), "{} has a test: remove it from the list", variable.name);
         for (is_there, what) in [
-            (is_explained, "a page that says when to set it, such as deploy/SETTINGS.md"),
+            (is_explained, "a page that says when to set it, such as deploy/docs/src/operate/settings.md"),
             (is_deployed, "a place in the chart, the compose file or a guide of deploy/"),
             (is_set || is_excused, "a test of the fleet that sets it and sees its effect"),
         ] {

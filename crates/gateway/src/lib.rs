@@ -13,6 +13,7 @@ mod api;
 mod app;
 mod backend;
 mod background;
+mod book;
 mod commands;
 mod config;
 mod document;

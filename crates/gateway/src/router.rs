@@ -10,7 +10,7 @@ use runtime::Health;
 
 use crate::app::authorize::Scopes;
 use crate::app::state::AppState;
-use crate::document;
+use crate::{book, document};
 
 /// Routes whose requests wait for agents.
 const WAITING: WaitingRoutes = &[
@@ -27,6 +27,7 @@ pub(crate) fn router(state: AppState, policy: HostPolicy, health: Health) -> Rou
     let routes = operations(&state)
         .route("/openapi.json", get(document::get))
         .with_state(state)
+        .merge(book::routes())
         .merge(runtime::endpoint::probes_router(health))
         .fallback(async |uri: Uri| {
             let problem = Problem::from(ErrorCode::UnknownAddress);

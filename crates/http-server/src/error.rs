@@ -56,14 +56,14 @@ pub enum Retry {
 #[schema(
     as = Problem,
     examples(json!({
-        "type": "about:blank", "title": "Too Many Requests", "status": 429, "code": ErrorCode::RateLimited.name(),
+        "type": ErrorCode::RateLimited.address(), "title": "Too Many Requests", "status": 429, "code": ErrorCode::RateLimited.name(),
         "retryable": true, "detail": ErrorCode::RateLimited.meaning(),
     }))
 )]
 pub struct ProblemBody<'a> {
-    /// Always `about:blank`: the status and the code identify the problem.
+    /// The address of the code's entry in the book, at any gateway.
     #[serde(rename = "type")]
-    kind: &'static str,
+    address: String,
     /// The status in words.
     title: &'a str,
     #[schema(minimum = 400, maximum = 599)]
@@ -84,6 +84,11 @@ impl ErrorCode {
     /// Counts a response that reports this error.
     pub fn count(self) {
         metrics::http_error(self.name());
+    }
+
+    /// The address of its entry in the book, which every gateway serves.
+    pub fn address(self) -> String {
+        format!("/book/operate/error-codes.html#{}", self.name())
     }
 }
 
@@ -196,7 +201,7 @@ impl IntoResponse for Problem {
         self.count();
         let status = self.code.status();
         let body = ProblemBody {
-            kind: "about:blank",
+            address: self.code.address(),
             title: status.canonical_reason().unwrap_or("Error"),
             status: status.as_u16(),
             code: self.code.name(),

@@ -355,7 +355,7 @@ mod tests {
     /// The manual lists these mistakes of services in the words that clients see.
     #[test]
     fn mistakes_of_services_stand_in_the_manual() {
-        let manual = include_str!("../../workflow/README.md");
+        let manual = include_str!("../../../deploy/docs/src/reference/workflow-contract.md");
         let shown = WaitReason::ALL.into_iter().filter(|reason| {
             matches!(
                 reason,

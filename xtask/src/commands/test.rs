@@ -12,14 +12,16 @@ use devservices::{
     workspace,
 };
 
-use super::{Service, Tools, antiphon, build_antiphon_and, cargo, database, interrupt, run, say, version_of};
+use super::{
+    Service, Tools, antiphon, build_antiphon_and, cargo, database, docs, interrupt, run, say, version_of,
+};
 use crate::tidy;
 
 /// Runs the stages in order. Locally the first failure ends the run; with `--ci` the rest still
 /// runs, so that one run finds everything. The exit code is always the first failure's. The test
 /// runner's summary is the last output before the times of the stages.
 pub(crate) fn test(args: &[String]) -> Result<i32> {
-    say("cargo xtask test: fmt, tidy, build with clippy, tests");
+    say("cargo xtask test: fmt, tidy, book, build with clippy, code of the book, tests");
     let has = |option: &str| args.iter().any(|arg| arg == option);
     let (ci, fast) = (has("--ci"), has("--fast"));
     anyhow::ensure!(!fast || has_nextest(), "--fast needs cargo-nextest: cargo install cargo-nextest");
@@ -29,9 +31,10 @@ pub(crate) fn test(args: &[String]) -> Result<i32> {
     let services = if fast { None } else { Some(Services::start()?) };
 
     let mut failures = Failures::default();
-    let stages: [(&str, &dyn Fn() -> Result<i32>); 3] = [
+    let stages: [(&str, &dyn Fn() -> Result<i32>); 4] = [
         ("fmt: cargo fmt --check", &|| run(&mut cargo(&["fmt", "--all", "--check"]))),
         ("tidy: cargo xtask tidy", &tidy_stage),
+        ("book: mdbook build", &|| if fast { Ok(0) } else { docs::book() }),
         (LINTED_BUILD, &|| run(linted(ci, &mut cargo(BUILD)))),
     ];
     let mut times = StageTimes::default();
@@ -50,6 +53,14 @@ pub(crate) fn test(args: &[String]) -> Result<i32> {
         failures.note("build", times.measure("build", build)?);
     } else {
         linted(ci, &mut runner);
+    }
+    // A run of chosen tests is for people who change something else.
+    if !fast && runner_args.is_empty() {
+        say(BLOCKS);
+        failures.note(BLOCKS, times.measure(BLOCKS, || docs::blocks(&[]))?);
+        if interrupt::received() || (!ci && failures.first.is_some()) {
+            return Ok(failures.exit_code());
+        }
     }
     failures.announce();
     if let Some(services) = &services {
@@ -172,6 +183,7 @@ const WITHOUT_SERVICES: &[&str] = &[
 ];
 
 const LINTED_BUILD: &str = "clippy and build: cargo build --all-targets by clippy-driver";
+const BLOCKS: &str = "blocks: the code of the book and the README, as in cargo xtask docs";
 /// Everything at once: with one set of features nothing is compiled twice.
 const BUILD: &[&str] = &["build", "--workspace", "--all-targets"];
 

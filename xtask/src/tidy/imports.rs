@@ -46,7 +46,8 @@ const MODULES: &[(&str, Floors)] = &[
             ("openapi", &["app", "commands"]),
             ("api", &["app", "backend", "commands", "metrics", "openapi", "streaming"]),
             ("document", &["api", "openapi"]),
-            ("router", &["app", "document"]),
+            ("book", &[]),
+            ("router", &["app", "book", "document"]),
         ],
     ),
 ];

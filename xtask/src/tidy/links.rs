@@ -1,8 +1,13 @@
-//! Checks that links of the documents lead to existing files and headings.
+//! Checks that links of the documents lead to existing files and headings, and that the lists of the
+//! book's pages are complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{RuleViolation, SourceFile};
+
+/// Where the book's pages are, and the files that list all of them.
+const BOOK: &str = "deploy/docs/src/";
+const LISTS: [&str; 2] = ["SUMMARY.md", "llms.txt"];
 
 pub(super) fn check(files: &[SourceFile]) -> Vec<RuleViolation> {
     let by_path: BTreeMap<&str, &SourceFile> = files.iter().map(|file| (file.path.as_str(), file)).collect();
@@ -11,7 +16,7 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<RuleViolation> {
         .flat_map(|file| file.path.match_indices('/').map(|(end, _)| &file.path[..end]))
         .collect();
     let mut found = Vec::new();
-    for file in files.iter().filter(|file| file.has_extension(&["md"])) {
+    for file in files.iter().filter(|file| file.has_extension(&["md"]) || file.path.ends_with("/llms.txt")) {
         for (line, link) in links(&file.text) {
             let (path, heading) = link.split_once('#').unwrap_or((link, ""));
             let target = if path.is_empty() { file.path.clone() } else { resolved(&file.path, path) };
@@ -25,6 +30,22 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<RuleViolation> {
                 found.push(file.violation(line, "link", format!("`{target}` has no heading `#{heading}`")));
             }
         }
+    }
+    found.extend(unlisted(files));
+    found
+}
+
+/// Pages of the book that a list of its pages does not have.
+fn unlisted(files: &[SourceFile]) -> Vec<RuleViolation> {
+    let page = |file: &SourceFile| {
+        let name = file.path.strip_prefix(BOOK).filter(|name| name.ends_with(".md") && *name != LISTS[0])?;
+        Some(name.to_owned())
+    };
+    let mut found = Vec::new();
+    for list in files.iter().filter(|file| LISTS.iter().any(|list| file.path == format!("{BOOK}{list}"))) {
+        let listed: BTreeSet<&str> = links(&list.text).into_iter().map(|(_, link)| link).collect();
+        let missing = files.iter().filter_map(page).filter(|page| !listed.contains(page.as_str()));
+        found.extend(missing.map(|page| list.violation(1, "unlisted-page", format!("list the page {page}"))));
     }
     found
 }

@@ -156,7 +156,10 @@ async fn line(fixture: &Fixture, line: &str, follow_up: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_manuals_commands_do_what_it_says() {
-    let manual = std::fs::read_to_string(workspace::root().join("crates/scheduling/README.md")).unwrap();
+    let manual = std::fs::read_to_string(
+        workspace::root().join("deploy/docs/src/reference/follow-ups-and-schedules.md"),
+    )
+    .unwrap();
     let lines = |of: &str| {
         manual.lines().filter(|line| line.starts_with(&format!("antiphon {of} "))).collect::<Vec<_>>()
     };

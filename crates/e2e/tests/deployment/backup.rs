@@ -1,4 +1,4 @@
-//! The steps of deploy/BACKUP.md, run as written there.
+//! The commands of the book's page of steps, run as written there.
 
 use std::{
     path::Path,
@@ -17,8 +17,9 @@ use crate::fixture::Fixture;
 
 /// The commands of the block with this name.
 fn steps(name: &str) -> String {
-    let page = read(&deploy().join("BACKUP.md"));
-    let (_, block) = page.split_once(&format!("```sh {name}\n")).unwrap_or_else(|| panic!("no block {name}"));
+    let page = read(&deploy().join("docs/src/operate/restore-steps.md"));
+    let (_, block) =
+        page.split_once(&format!("```sh,ignore {name}\n")).unwrap_or_else(|| panic!("no block {name}"));
     block.split_once("```").unwrap().0.to_owned()
 }
 

@@ -141,7 +141,8 @@ fn password(role: &str) -> String {
     format!("of-the-{role}")
 }
 
-/// The publish and subscribe rights of a user according to NATS_USERS.md; `*` is any one token, and
+/// The publish and subscribe rights of a user according to the book's page of NATS users; `*` is
+/// any one token, and
 /// `operator` has all rights. In an account with mappings, the right is checked after a plain
 /// subject is mapped. So a user with the right to publish to one of the two subjects can publish to
 /// the other.

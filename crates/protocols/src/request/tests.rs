@@ -422,7 +422,7 @@ fn said(known: &Known, field: &str) -> String {
     }
 }
 
-/// The tables in the order of the README's columns.
+/// The tables in the order of the page's columns.
 const TABLES: [&Known; 4] = [
     chat_completions::request::FIELDS,
     responses::request::FIELDS,
@@ -431,11 +431,14 @@ const TABLES: [&Known; 4] = [
 ];
 
 #[test]
-fn every_field_is_in_the_readme_with_what_is_done_with_it() {
-    let readme =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../gateway/README.md")).unwrap();
+fn every_field_is_in_the_book_with_what_is_done_with_it() {
+    let page = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../deploy/docs/src/reference/client-protocols.md"
+    ))
+    .unwrap();
     let head = "| field | chat completions | Responses | `/api/chat` | AG-UI |\n";
-    let (_, table) = readme.split_once(head).unwrap();
+    let (_, table) = page.split_once(head).unwrap();
     let rows: Vec<_> = table.lines().skip(1).take_while(|line| line.starts_with('|')).collect();
     let mut fields: Vec<_> = TABLES.iter().flat_map(|known| known.iter().map(|field| field.name)).collect();
     fields.sort_unstable();
@@ -445,7 +448,7 @@ fn every_field_is_in_the_readme_with_what_is_done_with_it() {
         format!("| `{field}` | {completions} | {responses} | {chat} | {agui} |")
     });
     let expected: Vec<_> = expected.collect();
-    assert_eq!(rows, expected, "the README should say:\n{}", expected.join("\n"));
+    assert_eq!(rows, expected, "the page should say:\n{}", expected.join("\n"));
 }
 
 /// Values of the shape, and values of other shapes.

@@ -1,5 +1,7 @@
-//! Unpacks the page that shows the API from the archive of a crate, so that neither the build nor
-//! the page needs the network.
+//! Unpacks the page that shows the API from the archive of a crate, and makes the pages of the
+//! book. Neither the build nor a page needs the network.
+
+mod book;
 
 use std::error::Error;
 use std::fs::File;
@@ -16,7 +18,7 @@ const FILES: [&str; 2] = ["swagger-ui-bundle.js", "swagger-ui.css"];
 
 #[allow(clippy::disallowed_methods, reason = "where a build script writes to is in its environment")]
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=build");
     let out = std::env::var("OUT_DIR")?;
     let mut archive = ZipArchive::new(Cursor::new(SWAGGER_UI_VENDORED))?;
     let names: Vec<String> = archive.file_names().filter_map(|name| Some(name.ok()?.into_owned())).collect();
@@ -28,5 +30,5 @@ fn main() -> Result<(), Box<dyn Error>> {
         io::copy(&mut archive.by_name(name)?, &mut packed)?;
         packed.finish()?;
     }
-    Ok(())
+    book::write(Path::new(&out))
 }

@@ -21,6 +21,7 @@ mod message;
 mod metadata;
 mod model_call;
 mod note;
+mod origin;
 mod position;
 mod prices;
 pub mod quoting;
@@ -58,6 +59,9 @@ pub use message::{
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use model_call::{ListedCall, ModelCall, UsageKind};
 pub use note::Note;
+pub use origin::{
+    ContinuedBatch, FollowedTurn, RequestedBatch, TaskOrigin, TurnOrigin, stored_source_thread,
+};
 pub use position::{Position, PositionMark, Positions};
 pub use prices::{InvalidPrices, Price, PriceTable};
 pub use reasoning_tool::{REASONING_TOOLS, is_reasoning_tool};
@@ -65,7 +69,7 @@ pub use status::{
     ActiveTurn, OpenBatch, OpenBatchMessage, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo,
     WaitNotice, WaitReason, WaitingTurn,
 };
-pub use task::{DelayedTask, QueuedTask, Task, TaskEdit, origin};
+pub use task::{DelayedTask, QueuedTask, Task, TaskEdit};
 pub use task_kind::TaskKind;
 pub use time::{Seq, Timestamp};
 pub use timer::{InvalidTimerId, TimerId, TimerKind};

@@ -3,8 +3,6 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::{Map, Value};
 
-use crate::Position;
-
 /// 2^53: largest integer up to which doubles are exact.
 pub const MAX_EXACT_INTEGER: u64 = 1 << 53;
 
@@ -46,20 +44,7 @@ impl Metadata {
     pub const MAX_DEPTH: usize = 64;
 
     /// Keys that the system sets on messages it creates.
-    pub const RESERVED: [&str; 3] = ["synthetic", "trigger_type", "trigger_reason"];
-
-    /// Keys that the system sets on its own tasks: they name the turn that a task follows, and show
-    /// that the system created the task.
-    pub const OF_SYSTEM_TASKS: [&str; 8] = [
-        "thread_id",
-        "turn_id",
-        "assistant_message_id",
-        "batch_id",
-        "compaction_id",
-        "continues",
-        "continuation_number",
-        "synthetic",
-    ];
+    pub const RESERVED: [&str; 3] = crate::origin::RESERVED;
 
     pub const EMPTY: Self = Self(None);
 
@@ -96,27 +81,6 @@ impl Metadata {
         self.0.as_ref()?.get(key)
     }
 
-    /// True if the system created the input, not a person. Only the boolean `true` counts; the text
-    /// is not interpreted.
-    pub fn is_synthetic(&self) -> bool {
-        self.get("synthetic") == Some(&Value::Bool(true))
-    }
-
-    /// `continues` of an input's metadata: the batch that its turn continues, as a decimal string
-    /// like all positions in JSON. `None` when absent or not a position.
-    pub fn continues(&self) -> Option<Position> {
-        let text = self.get("continues")?.as_str()?;
-        let position = text.parse().ok().filter(|position: &i64| *position > 0)?;
-        Some(Position::from_stored(position))
-    }
-
-    /// Batch that a heartbeat continues: `continues` of an input with `heartbeat` set to `true`.
-    /// Unlike other continuations, it is refused unless that batch is complete and the last of its
-    /// thread.
-    pub fn heartbeat_of(&self) -> Option<Position> {
-        self.continues().filter(|_| self.get("heartbeat") == Some(&Value::Bool(true)))
-    }
-
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -124,6 +88,10 @@ impl Metadata {
     /// The object; `None` if it is empty.
     pub fn as_map(&self) -> Option<&Map<String, Value>> {
         self.0.as_deref()
+    }
+
+    pub(crate) fn into_map(self) -> Map<String, Value> {
+        self.0.map(|map| *map).unwrap_or_default()
     }
 
     /// The object as a JSON value; `{}` if it is empty.

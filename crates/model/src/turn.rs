@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{AgentId, Bucket, InvalidId, MessageId, Metadata, Position, ThreadId, Timestamp};
+use crate::{AgentId, Bucket, InvalidId, MessageId, Metadata, Position, ThreadId, Timestamp, TurnOrigin};
 
 /// Maximum bytes of a turn id: the ids of its messages are derived from it.
 const MAX_TURN_LEN: usize = "u0000-".len() + 80;
@@ -16,7 +16,8 @@ const MAX_TURN_LEN: usize = "u0000-".len() + 80;
 /// The ids of the turn's messages are derived from it and are reserved: `<turn>-q` is the input,
 /// `<turn>-a<run>` the answer of a run (`-a` of the first), `<turn>-a<run>-s<step>` a step before
 /// it, `…-r<n>` a tool's result.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct TurnId(MessageId);
 
 impl TurnId {
@@ -167,6 +168,19 @@ impl TurnId {
     }
 }
 
+impl TryFrom<String> for TurnId {
+    type Error = InvalidTurnId;
+    fn try_from(text: String) -> Result<Self, InvalidTurnId> {
+        Self::parse(&text)
+    }
+}
+
+impl From<TurnId> for String {
+    fn from(id: TurnId) -> Self {
+        id.as_str().to_owned()
+    }
+}
+
 impl fmt::Display for TurnId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -225,7 +239,8 @@ impl BusyPolicy {
     }
 }
 
-/// A person's input that opens a turn in a thread. Written by gateways into the thread's stream.
+/// An input that opens a turn in a thread. Gateways write those of people and clients into the
+/// thread's stream, and the thread's owner all others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnOpened {
     pub turn: TurnId,
@@ -235,7 +250,9 @@ pub struct TurnOpened {
     /// 0, or for the retry of a failed turn one more than the failed run.
     pub run: u32,
     pub content: String,
-    /// Becomes the metadata of the input message.
+    /// What opens the turn.
+    pub origin: TurnOrigin,
+    /// The sender's own, without the keys of the origin; see [`TurnOpened::input_metadata`].
     pub metadata: Metadata,
     /// Operator or client that retried it, for the audit; `None` for run 0.
     pub actor: Option<Box<str>>,
@@ -247,6 +264,7 @@ impl TurnOpened {
     pub fn size(&self) -> usize {
         self.content.len()
             + self.metadata.size()
+            + self.origin.metadata().size()
             + self.options.parameters.size()
             + self.options.follow_up.size()
             + 256

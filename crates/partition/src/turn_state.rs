@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use batches::memory::RecalledFacts;
 use hashbrown::{HashMap, HashSet};
 use model::{
-    AgentId, BatchType, MessageFailure, Metadata, Position, QueuedTask, Seq, ThreadId, TimerId, Timestamp,
+    AgentId, BatchType, MessageFailure, Position, QueuedTask, Seq, ThreadId, TimerId, Timestamp,
     TokenKeys, TurnId, TurnOpened, TurnToken, WaitReason,
 };
 use scheduling::{AgentQueue, HeadState, Readiness, ThreadQueue};
@@ -100,8 +100,6 @@ pub(crate) struct TrackedTurn {
     /// Time at which this owner started the run.
     pub(crate) began_at: Option<Timestamp>,
     pub(crate) postponed: Option<Postponed>,
-    /// Timer that fired it; `Some` means that the turn is a follow-up.
-    pub(crate) timer: Option<TimerId>,
     /// Facts given to the turn.
     pub(crate) recalled: RecalledFacts,
     /// The answer is complete. It waits until the driver reports whether the turn is still wanted,
@@ -149,19 +147,39 @@ impl Postponed {
 }
 
 impl TrackedTurn {
-    /// Metadata of its input.
-    pub(crate) fn metadata(&self) -> &Metadata {
+    /// The stored batch that it continues.
+    pub(crate) fn continues(&self) -> Option<Position> {
         match &self.source {
-            TurnSource::Input(opened) => &opened.metadata,
-            TurnSource::Task(queued) => &queued.task.metadata,
+            TurnSource::Input(opened) => opened.origin.continues(),
+            TurnSource::Task(queued) => queued.task.origin.continues(),
         }
+    }
+
+    /// Number of continuations in a row, including this turn.
+    pub(crate) fn continuation_number(&self) -> u64 {
+        match &self.source {
+            TurnSource::Input(opened) => opened.origin.continuation_number(),
+            TurnSource::Task(queued) => queued.task.origin.continuation_number(),
+        }
+    }
+
+    /// Timer that fired it; `Some` means that the turn is a follow-up.
+    pub(crate) fn timer(&self) -> Option<&TimerId> {
+        match &self.source {
+            TurnSource::Input(opened) => opened.origin.timer(),
+            TurnSource::Task(_) => None,
+        }
+    }
+
+    /// True for a follow-up's turn, which yields to a person and is shown after its commit.
+    pub(crate) fn is_follow_up(&self) -> bool {
+        self.timer().is_some()
     }
 
     pub(crate) fn of_input(opened: Box<TurnOpened>, token: TurnToken) -> Self {
         let (id, thread, agent, run) =
             (opened.turn.clone(), opened.thread.clone(), opened.agent.clone(), opened.run);
-        let timer = timer_of(&opened);
-        Self { timer, ..Self::new(id, thread, agent, run, TurnSource::Input(opened), token) }
+        Self::new(id, thread, agent, run, TurnSource::Input(opened), token)
     }
 
     pub(crate) fn of_task(id: TurnId, queued: QueuedTask, run: u32, token: TurnToken) -> Self {
@@ -206,7 +224,6 @@ impl TrackedTurn {
             came_at: Timestamp(0),
             began_at: None,
             postponed: None,
-            timer: None,
             recalled: RecalledFacts::default(),
             is_answered: false,
         }
@@ -229,7 +246,7 @@ impl TrackedTurn {
 
     /// True for an input made by a person, not by a timer or a continuation.
     pub(crate) fn is_real(&self) -> bool {
-        matches!(&self.source, TurnSource::Input(opened) if !opened.metadata.is_synthetic())
+        matches!(&self.source, TurnSource::Input(opened) if !opened.origin.is_synthetic())
     }
 
     /// True if facts from the turn are remembered afterwards.
@@ -239,24 +256,27 @@ impl TrackedTurn {
 
     /// Type of its batch.
     pub(crate) fn batch_type(&self) -> BatchType {
-        match (&self.source, self.metadata().continues()) {
+        match (&self.source, self.continues()) {
             (_, Some(_)) => BatchType::Continuation,
-            (TurnSource::Input(_), None) if self.timer.is_some() => BatchType::SystemTrigger,
+            (TurnSource::Input(_), None) if self.is_follow_up() => BatchType::SystemTrigger,
             (TurnSource::Input(_), None) => BatchType::UserRequest,
             (TurnSource::Task(queued), None) => queued.task.batch_type(),
         }
     }
 
-    /// True for a background turn, whose input was made by the system.
-    pub(crate) fn is_synthetic(&self) -> bool {
-        self.metadata().is_synthetic()
+    /// True if the system created its input, so that it need not keep its place in the thread.
+    fn steps_aside(&self) -> bool {
+        match &self.source {
+            TurnSource::Input(opened) => opened.origin.is_synthetic(),
+            TurnSource::Task(queued) => queued.task.origin.is_continuation(),
+        }
     }
 
     /// Whether a turn that waits in its thread may start. A foreground input keeps its place before
     /// later inputs; a background turn does not.
     pub(crate) fn waiting(&self, now: Timestamp) -> Readiness {
         match self.postponed {
-            Some(postponed) if now < postponed.until => match self.is_synthetic() {
+            Some(postponed) if now < postponed.until => match self.steps_aside() {
                 true => Readiness::StepsAside,
                 false => Readiness::Blocks,
             },
@@ -289,12 +309,6 @@ impl TrackedTurn {
             TurnSource::Task(queued) => queued.task.size(),
         }
     }
-}
-
-/// Timer that fired the input, if any. Clients cannot set the metadata checked here.
-fn timer_of(opened: &TurnOpened) -> Option<TimerId> {
-    let timer = opened.metadata.get("timer_id").filter(|_| opened.metadata.is_synthetic())?;
-    TimerId::parse(timer.as_str()?).ok()
 }
 
 /// Change of an agent's row besides the outcome of a turn.

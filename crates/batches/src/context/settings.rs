@@ -124,8 +124,13 @@ pub fn compaction(value: &Value) -> Result<CompactionRules, String> {
 
 /// An input that is not stored yet, as the last message of a context. It is in the batch that it
 /// continues, or in a batch of its own.
-pub fn input(id: MessageId, content: String, metadata: Metadata, now: Timestamp) -> Item {
-    let continues = metadata.continues();
+pub fn input(
+    id: MessageId,
+    content: String,
+    metadata: Metadata,
+    continues: Option<Position>,
+    now: Timestamp,
+) -> Item {
     Item {
         position: Position::MAX,
         message_id: id,

@@ -172,7 +172,7 @@ impl From<FailedTurnRow> for FailedTurn {
             run: opened.run,
             message_id: opened.turn.answer(opened.run).as_str().to_owned(),
             content: opened.content,
-            metadata: opened.metadata.to_value(),
+            metadata: opened.input_metadata().to_value(),
             code: row.code,
             message: row.text,
             retryable: row.is_retryable,

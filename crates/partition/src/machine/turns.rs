@@ -51,7 +51,7 @@ impl Partition {
         }
         let mut written_to = BTreeSet::new();
         for saved in takeover.open_turns.drain(..) {
-            if !saved.opened.metadata.is_synthetic() {
+            if !saved.opened.origin.is_synthetic() {
                 written_to.insert(saved.opened.thread.clone());
             }
             let opened = saved.opened;
@@ -94,7 +94,7 @@ impl Partition {
         if let Some(open) = self.messages.get_mut(slot) {
             open.phase = Phase::Live;
             let batch_type = turn.batch_type();
-            let is_held_back = turn.timer.is_some();
+            let is_held_back = turn.is_follow_up();
             open.turn = Some(TurnRef { id: id.clone(), token: turn.token.clone(), batch_type, is_held_back });
         }
     }
@@ -333,7 +333,7 @@ impl Partition {
         }
         let (rules, refused) = match started {
             Started::NotNow(why) => return self.postpone(id, why, now, actions),
-            Started::Superseded(by) if turn.timer.is_some() => {
+            Started::Superseded(by) if turn.is_follow_up() => {
                 if by == MESSAGE || turn.slot.is_none() || turn.phase != TurnPhase::Starting {
                     return self.end_turn(id, TurnEnd::Withdrawn(by));
                 }
@@ -452,7 +452,7 @@ impl Partition {
             // The driver still has to report whether a follow-up started by a previous owner is
             // wanted, or which facts a remembered turn was given.
             None if self.table.turns.get(&id).is_some_and(|turn| {
-                turn.rules.is_none() && (turn.timer.is_some() || turn.is_remembered())
+                turn.rules.is_none() && (turn.is_follow_up() || turn.is_remembered())
             }) =>
             {
                 if let Some(turn) = self.table.turns.get_mut(&id) {
@@ -549,15 +549,16 @@ fn is_ours(end: &TurnEnd) -> bool {
 }
 
 fn start(turn: &TrackedTurn) -> Start {
-    let (task, content, metadata, options) = match &turn.source {
+    let (cause, content, metadata, options) = match &turn.source {
         TurnSource::Input(opened) => {
-            let TurnOpened { content, metadata, options, .. } = &**opened;
-            (None, content.clone(), metadata.clone(), options.clone())
+            let cause = TurnCause::Input(opened.origin.clone());
+            (cause, opened.content.clone(), opened.input_metadata(), opened.options.clone())
         }
         TurnSource::Task(queued) => {
             let task = &queued.task;
-            let (of_task, content) = (Some((task.id.clone(), task.kind)), task.content.clone());
-            (of_task, content, task.metadata.clone(), TurnOptions::default())
+            let cause =
+                TurnCause::Task { id: task.id.clone(), kind: task.kind, origin: task.origin.clone() };
+            (cause, task.content.clone(), task.task_metadata(), TurnOptions::default())
         }
     };
     Start {
@@ -566,7 +567,7 @@ fn start(turn: &TrackedTurn) -> Start {
         attempt: if turn.is_restored { SECOND_REQUEST } else { 0 },
         thread: turn.thread.clone(),
         agent: turn.agent.clone(),
-        task,
+        cause,
         content,
         metadata,
         is_adopted: turn.is_adopted,
